@@ -1,0 +1,263 @@
+"""The plain data that decisions read and write: ledger, observations, requests, actions, events."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from airflow_training.spec.resolved import FailureClass
+
+InstanceState = Literal["pending", "running", "succeeded", "failed", "terminating", "unknown"]
+RoleState = Literal[
+    "Waiting", "Starting", "Running", "Restarting", "Succeeded", "Failed", "Stopped"
+]
+JobState = Literal[
+    "Pending",
+    "Queued",
+    "Starting",
+    "Running",
+    "Restarting",
+    "Paused",
+    "Succeeded",
+    "Failed",
+    "Stopped",
+]
+TERMINAL_JOB_STATES: frozenset[str] = frozenset({"Succeeded", "Failed", "Stopped"})
+InstanceKey = tuple[str, int]
+"""(role, index)"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """The newest line a script wrote to `$TRAINING_PROGRESS_FILE`."""
+
+    step: int | None = None
+    total_steps: int | None = None
+    epoch: float | None = None
+    samples: int | None = None
+    time: float | None = None
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """What the runtime last saw of one instance object (a pod, an agent with its process tree)."""
+
+    role: str
+    index: int
+    uid: str
+    """Of the object itself: two attempts never share one."""
+    epoch: int = 0
+    job_attempt: int = 0
+    attempt: int = 0
+    generation: int = 0
+    state: InstanceState = "pending"
+    reason: str = ""
+    """As the runtime says it: `OOMKilled`, `Evicted`, `WaitingForDependency`, ..."""
+    message: str = ""
+    exit_code: int | None = None
+    signal: int | None = None
+    disrupted: bool = False
+    """The platform ended it (`DisruptionTarget`, preemption, node drain)."""
+    held: bool = False
+    """It waits in the initializer for `release`."""
+    scheduled: bool = True
+    address_live: bool = False
+    port_open: bool = False
+    ready: bool = False
+    node: str = ""
+    address: str = ""
+    state_since: float = 0.0
+    started_at: float | None = None
+    finished_at: float | None = None
+    progress: Progress | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observations:
+    """All instance objects of one run, after the first full snapshot."""
+
+    instances: Sequence[Observation] = ()
+    reachable: bool = True
+    """False: the runtime does not answer now; states are the last known ones."""
+
+
+RequestKind = Literal["activate", "pause", "resume", "scale", "stop", "reopen"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What anybody else wants of a run; appended to the store, read by the lease holder.
+
+    `activate` and `scale` name a role; `stop` is kill; `reopen` starts a new epoch (a task was
+    cleared): finished indexes stay finished.
+    """
+
+    id: int
+    kind: RequestKind
+    role: str = ""
+    replicas: int | None = None
+    reason: str = ""
+    by: str = ""
+    at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstanceEntry:
+    """Ledger of one (role, index): what is intended and what is known. Persisted before acting."""
+
+    role: str
+    index: int
+    wanted: bool = False
+    """An object should exist for (epoch, job_attempt, attempt); False: none, or being deleted."""
+    epoch: int = 0
+    job_attempt: int = 0
+    attempt: int = 0
+    generation: int = 0
+    """Lease generation that intended the current attempt."""
+    uid: str = ""
+    state: InstanceState = "pending"
+    reason: str = ""
+    message: str = ""
+    exit_code: int | None = None
+    signal: int | None = None
+    failure_class: FailureClass | None = None
+    final: bool = False
+    """Succeeded or failed for good: never runs again within the run's epoch."""
+    restarts: int = 0
+    """Counted restarts of this instance (backoffLimit is a ceiling over these)."""
+    replace_at: float | None = None
+    """When the next attempt may be created (backoff); None: nothing planned."""
+    released: bool = False
+    address_live: bool = False
+    port_open: bool = False
+    ready: bool = False
+    was_running: bool = False
+    """It ran at least once in the current attempt."""
+    node: str = ""
+    address: str = ""
+    wanted_at: float = 0.0
+    started_at: float | None = None
+    finished_at: float | None = None
+    last_transition_at: float = 0.0
+    deadline_at: float | None = None
+    """Spare for the decision core (scheduling, unknown); None when no clock runs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoleEntry:
+    role: str
+    state: RoleState = "Waiting"
+    reason: str = ""
+    message: str = ""
+    last_transition_at: float = 0.0
+    replicas: int = 0
+    """Wanted now: the document's, or what `scale` asked for."""
+    activated: bool = False
+    gated_since: Mapping[str, float] = field(default_factory=dict)
+    """Dependency (`role/status`) -> when it alone began to hold the role."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestartRecord:
+    """One counted restart: exactly one per failure that was acted on."""
+
+    at: float
+    failure_class: FailureClass
+    role: str
+    index: int
+    scope: str
+    rule: str
+    counted: bool = True
+    """False for classes and rules that are counted but never limited."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobEntry:
+    state: JobState = "Pending"
+    condition: str = "Received"
+    reason: str = ""
+    message: str = ""
+    last_transition_at: float = 0.0
+    submitted_at: float = 0.0
+    started_at: float | None = None
+    running_at: float | None = None
+    finished_at: float | None = None
+    paused_at: float | None = None
+    paused_seconds: float = 0.0
+    epoch: int = 0
+    job_attempt: int = 0
+    fresh_jobs: int = 0
+    restarts: tuple[RestartRecord, ...] = ()
+    restart_at: float | None = None
+    """When a whole-job restart may create again (backoff)."""
+    seen_request: int = 0
+    """Highest request id that was acted on."""
+    drained: bool = False
+    """Terminal, and a snapshot taken after the last delete showed nothing alive."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ledger:
+    job: JobEntry = field(default_factory=JobEntry)
+    roles: Mapping[str, RoleEntry] = field(default_factory=dict)
+    instances: Mapping[InstanceKey, InstanceEntry] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Create:
+    role: str
+    index: int
+    epoch: int
+    job_attempt: int
+    attempt: int
+    held: bool = False
+    """Start in the initializer and wait for `Release`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delete:
+    role: str
+    index: int
+    uid: str
+    grace_seconds: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Release:
+    role: str
+    index: int
+    uid: str
+    attempt: int
+    answer: Literal["List", "Confirmation"] = "Confirmation"
+
+
+Action = Create | Delete | Release
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """One line of the run's story. `reason` is a CamelCase constant, `message` is for people."""
+
+    at: float
+    reason: str
+    message: str = ""
+    role: str = ""
+    index: int | None = None
+    attempt: int | None = None
+    rule: str = ""
+    level: Literal["info", "warning", "error"] = "info"
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    new_ledger: Ledger
+    actions: tuple[Action, ...] = ()
+    events: tuple[Event, ...] = ()
+    wake_at: float | None = None
+    """Decide again no later than this, also without a change."""
+    done: bool = False
+    """The job is terminal and drained: the loop may end."""

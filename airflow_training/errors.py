@@ -1,0 +1,78 @@
+"""The error tree: everything this package raises on purpose. Imports nothing of ours."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+__all__ = [
+    "InputError",
+    "JobFailed",
+    "LeaseLost",
+    "Problem",
+    "RuntimeUnavailable",
+    "StillAlive",
+    "TrainingError",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """One mistake (or warning) in a document, as `validate --output json` prints it."""
+
+    code: str
+    field: str
+    message: str
+    value: Any = None
+    allowed: Sequence[Any] = ()
+    hint: str = ""
+    line: int | None = None
+
+    def __str__(self) -> str:
+        lines = [f"{self.field}: {self.message}" if self.field else self.message]
+        if self.line is not None:
+            lines[0] += f" (line {self.line})"
+        if self.allowed:
+            lines.append("  allowed: " + ", ".join(str(a) for a in self.allowed))
+        if self.hint:
+            lines.append("  hint: " + self.hint)
+        return "\n".join(lines)
+
+
+class TrainingError(Exception):
+    """Base of all errors raised on purpose."""
+
+
+@dataclass(eq=False)
+class InputError(TrainingError):
+    """The user gave something that cannot work; the command line exits with 2.
+
+    Carries every problem that was found, not only the first.
+    """
+
+    problems: Sequence[Problem] = field(default_factory=tuple)
+    path: str = ""
+
+    def __post_init__(self) -> None:
+        super().__init__(str(self))
+
+    def __str__(self) -> str:
+        head = f"{self.path}: " if self.path else ""
+        return "\n".join(f"{head}{p}" for p in self.problems)
+
+
+class JobFailed(TrainingError):
+    """The job ran and did not succeed; the command line exits with 1."""
+
+
+class RuntimeUnavailable(TrainingError):
+    """The runtime (or store) cannot be reached now; the caller tries again."""
+
+
+class StillAlive(TrainingError):
+    """`Runtime.remove` could not bring everything to zero; names what lives and where."""
+
+
+class LeaseLost(TrainingError):
+    """Another holder owns the run now: nothing may be written or touched any more."""

@@ -1,0 +1,1 @@
+"""Where instances live: the port `Runtime` and its adapters."""

@@ -1,0 +1,214 @@
+"""The port every runtime adapter implements. Nothing above it knows what a pod or a process is."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from airflow_training.control.model import Observation, Progress
+from airflow_training.spec.resolved import ResolvedJob, RunRef
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capabilities:
+    hold: bool = False
+    """Instances can be created and wait for `release`."""
+    restart_in_place: bool = False
+    gangs: frozenset[str] = frozenset({"none"})
+    memory_limits: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Address:
+    """The stable name and ports of one instance, the same for every attempt."""
+
+    host: str
+    ports: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def port(self) -> int | None:
+        """Return the first port, or None where the role has none."""
+        return next(iter(self.ports.values()), None)
+
+    def __str__(self) -> str:
+        return self.host if self.port is None else f"{self.host}:{self.port}"
+
+
+Addresses = Mapping[str, Sequence[Address]]
+"""Role -> addresses by index; fixed in `prepare`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstanceRef:
+    """One attempt of one instance of one run."""
+
+    run: RunRef
+    role: str
+    index: int
+    epoch: int = 0
+    job_attempt: int = 0
+    attempt: int = 0
+    uid: str = ""
+    """Of the object, where known: a precondition of delete and release."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstanceSpec:
+    """Everything an adapter needs to start one attempt; fully rendered, no templates left."""
+
+    ref: InstanceRef
+    name: str
+    container: str = "main"
+    image: str = ""
+    command: Sequence[str] = ()
+    args: Sequence[str] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)
+    """Path -> content, written before the command starts."""
+    executables: frozenset[str] = frozenset()
+    """Paths of `files` that get the executable bit."""
+    live_files: Mapping[str, str] = field(default_factory=dict)
+    """Path -> content that is written on release, from the live addresses."""
+    working_dir: str = ""
+    ports: Mapping[str, int] = field(default_factory=dict)
+    resources: Mapping[str, str] = field(default_factory=dict)
+    """Limits where given, else requests, of the training container: Kubernetes quantities."""
+    pod: Mapping[str, Any] = field(default_factory=dict)
+    """The whole rendered PodTemplateSpec (Kubernetes only)."""
+    held: bool = False
+    deadline_seconds: float | None = None
+    """The instance ends itself after this, even if nobody is left to tell it."""
+    grace_seconds: float = 30.0
+    output_uri: str = ""
+    """Not empty: upload `TRAINING_OUTPUT_DIR` there after exit 0, before it counts as succeeded."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """Answer of one create."""
+
+    ref: InstanceRef
+    result: Literal["created", "adopted", "refused", "error"]
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """All instance objects of the run; always the first thing a watch yields."""
+
+    instances: Sequence[Observation]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changed:
+    instance: Observation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gone:
+    role: str
+    index: int
+    uid: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReleaseAnswer:
+    """What the initializer receives: the live addresses, or only a confirmation."""
+
+    kind: Literal["List", "Confirmation"]
+    addresses: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cursor:
+    """Position in a log: a byte offset (`local`), or an opaque token of a live source."""
+
+    offset: int = 0
+    token: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogChunk:
+    data: bytes
+    next: Cursor
+    end: bool
+    """True when the instance's attempt is over and everything was read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeView:
+    name: str
+    cpus: float
+    memory_bytes: int
+    gpus: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterView:
+    """What the planner and the queue see of the machine or cluster."""
+
+    nodes: Sequence[NodeView]
+
+
+class Runtime(Protocol):
+    """Creates, watches and removes instances. Every method is idempotent and async-safe.
+
+    All raise `RuntimeUnavailable` where the engine behind cannot be reached now.
+    """
+
+    name: str
+    capabilities: Capabilities
+
+    async def prepare(self, run: RunRef, job: ResolvedJob) -> Addresses:
+        """Fix the addresses (services, ports, configuration, gang); the same answer every time."""
+
+    async def create(self, instances: Sequence[InstanceSpec]) -> Sequence[Outcome]:
+        """Create, or adopt what exists under the same name and attempt; one outcome each.
+
+        `refused`: an older attempt still lives, a newer generation owns the run, or the run
+        was removed (tombstone).
+        """
+
+    async def release(self, instances: Sequence[InstanceRef], answer: ReleaseAnswer) -> None:
+        """Let held instances start their command."""
+
+    async def restart_process(self, instance: InstanceRef) -> None:
+        """Restart the process inside a living instance, where `restart_in_place`."""
+
+    async def delete(self, instances: Sequence[InstanceRef], *, grace_seconds: float) -> None:
+        """End whole instances: TERM, grace, KILL. Returns when asked for, not when gone."""
+
+    def watch(self, run: RunRef) -> AsyncIterator[Snapshot | Changed | Gone]:
+        """Yield a full snapshot first, then changes; survives reconnects with a new snapshot."""
+
+    async def read_log(
+        self, instance: InstanceRef, cursor: Cursor, *, limit: int, attempt: int | None = None
+    ) -> LogChunk:
+        """Return up to `limit` bytes of the instance's log from `cursor`."""
+
+    async def remove(self, run: RunRef) -> None:
+        """Remove everything of the run and refuse later creates; raises StillAlive."""
+
+    async def cluster_view(self) -> ClusterView:
+        """Return nodes with their free capacity."""
+
+
+__all__ = [
+    "Address",
+    "Addresses",
+    "Capabilities",
+    "Changed",
+    "ClusterView",
+    "Cursor",
+    "Gone",
+    "InstanceRef",
+    "InstanceSpec",
+    "LogChunk",
+    "NodeView",
+    "Outcome",
+    "Progress",
+    "ReleaseAnswer",
+    "Runtime",
+    "Snapshot",
+]

@@ -1,0 +1,1 @@
+"""The store: intent and history of every run, in any SQLAlchemy database."""

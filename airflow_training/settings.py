@@ -1,0 +1,161 @@
+"""The `[training]` configuration section: one table of options, read without importing Airflow.
+
+Airflow shows the same table through the provider info. A value comes from
+`AIRFLOW__TRAINING__<OPTION>`, else from `[training]` in `$AIRFLOW_HOME/airflow.cfg`, else from here.
+"""
+
+from __future__ import annotations
+
+import configparser
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+__all__ = ["OPTIONS", "Option", "Settings", "airflow_home", "load_settings"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    default: str
+    description: str
+    type: str = "string"
+    sensitive: bool = False
+
+
+OPTIONS: Mapping[str, Option] = {
+    "sql_alchemy_conn": Option(
+        default="",
+        description="SQLAlchemy URL of the store. Empty: sqlite:///$AIRFLOW_HOME/airflow_training.db.",
+        sensitive=True,
+    ),
+    "deployment_id": Option(
+        default="",
+        description="Names this deployment on everything it creates. Empty: made once, kept in the store.",
+    ),
+    "default_runtime": Option(
+        default="local", description="Runtime of jobs that name none: local or kubernetes."
+    ),
+    "allow_local": Option(
+        default="False",
+        description="Let DAGs start training processes on the machine of the triggerer.",
+        type="boolean",
+    ),
+    "local_dir": Option(
+        default="",
+        description="Where the local runtime keeps runs. Empty: $AIRFLOW_HOME/training.",
+    ),
+    "local_env": Option(
+        default="",
+        description="Comma-separated names (with * at the end) that local instances inherit, besides"
+        " PATH, HOME, LANG, LC_*, TZ, TMPDIR, VIRTUAL_ENV, LD_LIBRARY_PATH and CUDA_*, NVIDIA_*.",
+    ),
+    "jobs_folder": Option(
+        default="", description="Folder whose job files become DAGs. Empty: $AIRFLOW_HOME/jobs."
+    ),
+    "templates_folder": Option(
+        default="",
+        description="Folder of named job templates. Empty: $AIRFLOW_HOME/job_templates.",
+    ),
+    "frameworks_folder": Option(
+        default="", description="Folder of your own framework files. Empty: $AIRFLOW_HOME/frameworks."
+    ),
+    "remote_framework_prefixes": Option(
+        default="",
+        description="Comma-separated address prefixes a framework may be fetched from. Empty: none.",
+    ),
+    "max_running_jobs": Option(
+        default="0", description="Jobs that run at the same time; 0: no limit.", type="integer"
+    ),
+    "max_run_seconds": Option(
+        default="0",
+        description="Ceiling of activeDeadlineSeconds, also for jobs without one; 0: none.",
+        type="integer",
+    ),
+    "allowed_namespaces": Option(
+        default="*", description="Comma-separated namespaces a job may name; * is any."
+    ),
+    "allowed_connections": Option(
+        default="*", description="Comma-separated Airflow connections a job may name; * is any."
+    ),
+    "allowed_service_accounts": Option(
+        default="*", description="Comma-separated service accounts a job may name; * is any."
+    ),
+    "job_policy": Option(
+        default="",
+        description="module:function called with (job, user); raises or returns a message to refuse.",
+    ),
+}
+
+
+def airflow_home() -> Path:
+    """Return `$AIRFLOW_HOME`, `~/airflow` by default."""
+    return Path(os.environ.get("AIRFLOW_HOME") or "~/airflow").expanduser()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """All options with their types and default folders filled in."""
+
+    sql_alchemy_conn: str
+    deployment_id: str
+    default_runtime: str
+    allow_local: bool
+    local_dir: Path
+    local_env: tuple[str, ...]
+    jobs_folder: Path
+    templates_folder: Path
+    frameworks_folder: Path
+    remote_framework_prefixes: tuple[str, ...]
+    max_running_jobs: int
+    max_run_seconds: int
+    allowed_namespaces: tuple[str, ...]
+    allowed_connections: tuple[str, ...]
+    allowed_service_accounts: tuple[str, ...]
+    job_policy: str
+
+
+@lru_cache(maxsize=8)
+def _section(path: Path, mtime: float) -> Mapping[str, str]:
+    del mtime  # part of the cache key: an edited file is read again
+    parser = configparser.RawConfigParser()
+    parser.read(path)
+    return dict(parser["training"]) if parser.has_section("training") else {}
+
+
+def load_settings() -> Settings:
+    """Return the settings of now; raises ValueError for a value of the wrong type."""
+    home = airflow_home()
+    cfg = home / "airflow.cfg"
+    section = _section(cfg, cfg.stat().st_mtime) if cfg.is_file() else {}
+    raw = {
+        name: os.environ.get(f"AIRFLOW__TRAINING__{name.upper()}", section.get(name, option.default))
+        for name, option in OPTIONS.items()
+    }
+    folders = {
+        "local_dir": home / "training",
+        "jobs_folder": home / "jobs",
+        "templates_folder": home / "job_templates",
+        "frameworks_folder": home / "frameworks",
+    }
+    values: dict[str, Any] = {}
+    for each in fields(Settings):
+        text = raw[each.name].strip()
+        if each.name in folders:
+            values[each.name] = Path(text).expanduser() if text else folders[each.name]
+        elif each.type == "bool":
+            values[each.name] = text.lower() in {"1", "true", "t", "yes", "on"}
+        elif each.type == "int":
+            try:
+                values[each.name] = int(text)
+            except ValueError:
+                raise ValueError(f"[training] {each.name}: {text!r} is no whole number") from None
+        elif each.type == "tuple[str, ...]":
+            values[each.name] = tuple(part.strip() for part in text.split(",") if part.strip())
+        else:
+            values[each.name] = text
+    if not values["sql_alchemy_conn"]:
+        values["sql_alchemy_conn"] = f"sqlite:///{home / 'airflow_training.db'}"
+    return Settings(**values)

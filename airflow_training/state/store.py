@@ -56,6 +56,21 @@ class RunState:
     addresses: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Version:
+    """Changes whenever something a reader of the run may care about has changed."""
+
+    last_seq: int
+    """Of the newest event."""
+    last_request: int
+    generation: int
+    """Of the lease; 0 where nobody ever held it."""
+    held: bool
+    """The lease has not run out (by the store's clock)."""
+    revision: int = 0
+    """Of job, ledger, addresses and run record together: grows with every write to them."""
+
+
 class Store:
     """Opens (and on first use upgrades, under a lock) the database behind `url`."""
 
@@ -100,6 +115,10 @@ class Store:
 
     def read(self, uids: Sequence[str]) -> Mapping[str, RunState]:
         """Return the state of many runs in a constant number of queries."""
+        raise NotImplementedError
+
+    def versions(self, uids: Sequence[str]) -> Mapping[str, Version]:
+        """Return cheap change markers of many runs in one query (the hub polls these)."""
         raise NotImplementedError
 
     # the loop's transaction ------------------------------------------------------------------
@@ -172,6 +191,12 @@ class Store:
 
     def renew(self, lease: Lease, *, seconds: float = 15.0) -> Lease:
         """Extend; raises LeaseLost."""
+        raise NotImplementedError
+
+    def renew_all(
+        self, leases: Sequence[Lease], *, seconds: float = 15.0
+    ) -> Sequence[Lease | None]:
+        """Extend many leases in one transaction; None where it was lost (one process, many runs)."""
         raise NotImplementedError
 
     def release(self, lease: Lease) -> None:

@@ -1,0 +1,184 @@
+"""A complete Airflow on this machine, for the demo and for tests: start, ask, stop. No scheduler code.
+
+Each component is a process group of its own (`airflow standalone` orphans its children), listening
+on loopback ports that were free, with its own home. Airflow itself is never imported here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from airflow_training.errors import TrainingError
+
+COMPONENTS = ("api-server", "scheduler", "dag-processor", "triggerer")
+STOP_SECONDS = 12.0
+
+
+def free_ports(count: int) -> list[int]:
+    """Return loopback ports that nobody listens on now."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+
+
+class StackError(TrainingError):
+    """Airflow did not start; the message ends with the tail of the component's log."""
+
+
+@dataclass(kw_only=True)
+class AirflowStack:
+    """The four components over one home. `environment` is added to what they inherit."""
+
+    home: Path
+    environment: Mapping[str, str] = field(default_factory=dict)
+    processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.home.mkdir(parents=True, exist_ok=True)
+        self.port, worker_log, trigger_log = free_ports(3)
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.env = {
+            # A half-filled configuration of the caller must not leak into this Airflow.
+            **{k: v for k, v in os.environ.items() if not k.startswith("AIRFLOW")},
+            "AIRFLOW_HOME": str(self.home),
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",
+            "AIRFLOW__CORE__DAGS_FOLDER": str(self.home / "dags"),
+            "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+            "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",
+            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "True",
+            "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{self.url}/execution/",
+            "AIRFLOW__CORE__PARALLELISM": "4",
+            "AIRFLOW__API__HOST": "127.0.0.1",
+            "AIRFLOW__API__PORT": str(self.port),
+            "AIRFLOW__API__WORKERS": "1",
+            "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.1",
+            "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "5",
+            "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "10",
+            "AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_STORAGE_PATH": str(self.home / "bundles"),
+            "AIRFLOW__TRIGGERER__JOB_HEARTBEAT_SEC": "2",
+            "AIRFLOW__TRIGGERER__TRIGGERER_HEALTH_CHECK_THRESHOLD": "8",
+            "AIRFLOW__LOGGING__WORKER_LOG_SERVER_PORT": str(worker_log),
+            "AIRFLOW__LOGGING__TRIGGER_LOG_SERVER_PORT": str(trigger_log),
+            "AIRFLOW__TRAINING__ALLOW_LOCAL": "True",
+            **self.environment,
+        }
+        (self.home / "dags").mkdir(exist_ok=True)
+
+    def migrate(self) -> None:
+        """Create or upgrade Airflow's own database; raises StackError."""
+        done = subprocess.run(
+            [sys.executable, "-m", "airflow", "db", "migrate"],
+            env=self.env,
+            cwd=self.home,
+            capture_output=True,
+            check=False,
+        )
+        if done.returncode:
+            raise StackError("airflow db migrate failed:\n" + done.stderr.decode()[-2000:])
+
+    def start(self, *components: str) -> None:
+        """Start these components (all by default), each in its own process group."""
+        for name in components or COMPONENTS:
+            with (self.home / f"{name}.log").open("ab") as log:
+                self.processes[name] = subprocess.Popen(
+                    [sys.executable, "-m", "airflow", name],
+                    env=self.env,
+                    cwd=self.home,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
+
+    def wait_healthy(
+        self,
+        *,
+        seconds: float = 120,
+        components: Sequence[str] = ("scheduler", "dag_processor", "triggerer"),
+    ) -> None:
+        """Return when every component reports healthy; raises StackError."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            for name, process in self.processes.items():
+                if process.poll() is not None:
+                    raise StackError(f"airflow {name} ended:\n{self.log_tail(name)}")
+            with contextlib.suppress(httpx.HTTPError):
+                health = httpx.get(f"{self.url}/api/v2/monitor/health", timeout=5).json()
+                if all(health.get(c, {}).get("status") == "healthy" for c in components):
+                    return
+            time.sleep(0.5)
+        raise StackError(
+            f"Airflow was not healthy within {seconds:.0f} s:\n{self.log_tail('api-server')}"
+        )
+
+    def log_tail(self, component: str, *, characters: int = 2000) -> str:
+        """Return the end of a component's log."""
+        return (self.home / f"{component}.log").read_text(errors="replace")[-characters:]
+
+    def client(self) -> httpx.Client:
+        """Return an authorised client whose base is the REST API."""
+        token = httpx.get(f"{self.url}/auth/token", timeout=30).raise_for_status()
+        return httpx.Client(
+            base_url=f"{self.url}/api/v2",
+            headers={"Authorization": f"Bearer {token.json()['access_token']}"},
+            timeout=30,
+        )
+
+    def wait_dag(self, client: httpx.Client, dag_id: str, *, seconds: float = 60) -> dict[str, Any]:
+        """Return the DAG once it was parsed; raises StackError with Airflow's import errors."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            answer = client.get(f"/dags/{dag_id}")
+            if answer.status_code == 200:
+                found: dict[str, Any] = answer.json()
+                return found
+            time.sleep(0.5)
+        errors = client.get("/importErrors").json().get("import_errors", [])
+        raise StackError(
+            f"DAG {dag_id} did not appear within {seconds:.0f} s\n"
+            + "\n".join(str(e.get("stack_trace", e)) for e in errors)
+        )
+
+    def kill(self, *components: str) -> None:
+        """SIGKILL whole components, as a crash would."""
+        for name in components:
+            process = self.processes.pop(name)
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+    def stop(self) -> None:
+        """TERM every process group, then KILL what is left of it."""
+        for process in self.processes.values():
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGTERM)
+        deadline = time.monotonic() + STOP_SECONDS
+        for process in self.processes.values():
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(max(0.0, deadline - time.monotonic()))
+        for process in self.processes.values():
+            # The group may outlive its leader: workers and servers that were slow to end.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        self.processes.clear()
+
+    def __enter__(self) -> AirflowStack:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()

@@ -1,0 +1,63 @@
+"""Holds one run's lease: takes it, knows whether it is still good, and says so when it is lost.
+
+Renewal itself is batched for all leases of a process in `hub`; effects ask `check()` right before
+they happen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from airflow_training.errors import LeaseLost
+from airflow_training.state.store import Lease, Store
+from airflow_training.supervise.owners import provably_dead
+
+__all__ = ["LEASE_SECONDS", "LeaseKeeper", "steady_now", "take_lease"]
+
+LEASE_SECONDS = 15.0
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+def steady_now() -> float:
+    """Return seconds of a clock that never jumps and runs on while the machine sleeps."""
+    return time.clock_gettime(_CLOCK)
+
+
+def take_lease(store: Store, uid: str, *, owner: str, seconds: float = LEASE_SECONDS) -> Lease | None:
+    """Take the run's lease, at once where its holder is provably dead; None while one lives."""
+    held = store.lease(uid)
+    dead = [held.owner] if held is not None and provably_dead(held.owner) else []
+    return store.acquire(uid, owner=owner, seconds=seconds, dead_owners=dead)
+
+
+class LeaseKeeper:
+    """A lease that is being renewed. `lost` is set as soon as another holder is known."""
+
+    def __init__(self, lease: Lease, *, seconds: float = LEASE_SECONDS, taken_at: float) -> None:
+        """`taken_at`: `steady_now()` from before the lease was asked for, never after."""
+        self.lease = lease
+        self.seconds = seconds
+        self.lost = asyncio.Event()
+        self._good_until = taken_at + seconds
+
+    def renewed(self, lease: Lease | None, *, asked_at: float) -> None:
+        """Take the answer of a renewal: the new lease, or None where another holder owns it."""
+        if lease is None:
+            self.lost.set()
+            return
+        self.lease = lease
+        self._good_until = asked_at + self.seconds
+
+    @property
+    def good(self) -> bool:
+        """Return whether nobody else can hold the run now, by our own steady clock."""
+        return not self.lost.is_set() and steady_now() < self._good_until
+
+    def check(self) -> None:
+        """Raise LeaseLost unless the lease is good now.
+
+        A holder that was stalled (SIGSTOP, a sleeping laptop) finds out here, before it acts.
+        """
+        if not self.good:
+            raise LeaseLost(f"run {self.lease.run}: generation {self.lease.generation} is over")

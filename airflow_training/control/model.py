@@ -72,6 +72,8 @@ class Observation:
     started_at: float | None = None
     finished_at: float | None = None
     progress: Progress | None = None
+    output: Mapping[str, Any] | None = None
+    """`{uri, bytes, digest}` of what the instance uploaded, once it has succeeded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

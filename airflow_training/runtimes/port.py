@@ -138,10 +138,15 @@ class LogChunk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeView:
+    """One machine: what it has at all, and what no instance of ours asked for yet."""
+
     name: str
     cpus: float
     memory_bytes: int
     gpus: int = 0
+    free_cpus: float | None = None
+    """None: not known, take `cpus`."""
+    free_memory_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,8 +171,9 @@ class Runtime(Protocol):
     async def create(self, instances: Sequence[InstanceSpec]) -> Sequence[Outcome]:
         """Create, or adopt what exists under the same name and attempt; one outcome each.
 
-        `refused`: an older attempt still lives, a newer generation owns the run, or the run
-        was removed (tombstone).
+        `refused`: another attempt still lives, a newer attempt exists, a newer generation owns
+        the run, or the run was removed (tombstone) under this generation or a newer one. An
+        ended attempt that was not deleted is adopted as it is; a deleted one is made again.
         """
 
     async def release(self, instances: Sequence[InstanceRef], answer: ReleaseAnswer) -> None:
@@ -180,7 +186,10 @@ class Runtime(Protocol):
         """End whole instances: TERM, grace, KILL. Returns when asked for, not when gone."""
 
     def watch(self, run: RunRef) -> AsyncIterator[Snapshot | Changed | Gone]:
-        """Yield a full snapshot first, then changes; survives reconnects with a new snapshot."""
+        """Yield a full snapshot first, then changes; survives reconnects with a new snapshot.
+
+        Raises RuntimeUnavailable while the engine cannot be reached: watch again later.
+        """
 
     async def read_log(
         self, instance: InstanceRef, cursor: Cursor, *, limit: int, attempt: int | None = None
@@ -188,7 +197,10 @@ class Runtime(Protocol):
         """Return up to `limit` bytes of the instance's log from `cursor`."""
 
     async def remove(self, run: RunRef) -> None:
-        """Remove everything of the run and refuse later creates; raises StillAlive."""
+        """End everything of the run and refuse later creates; raises StillAlive.
+
+        Logs and outputs stay. A later lease generation may create again (a reopened run).
+        """
 
     async def cluster_view(self) -> ClusterView:
         """Return nodes with their free capacity."""

@@ -34,30 +34,38 @@ def take_lease(store: Store, uid: str, *, owner: str, seconds: float = LEASE_SEC
 class LeaseKeeper:
     """A lease that is being renewed. `lost` is set as soon as another holder is known."""
 
-    def __init__(self, lease: Lease, *, seconds: float = LEASE_SECONDS, taken_at: float) -> None:
+    def __init__(
+        self, lease: Lease, *, seconds: float = LEASE_SECONDS, taken_at: float
+    ) -> None:
         """`taken_at`: `steady_now()` from before the lease was asked for, never after."""
         self.lease = lease
         self.seconds = seconds
         self.lost = asyncio.Event()
+        self._answered = asyncio.Event()
         self._good_until = taken_at + seconds
 
     def renewed(self, lease: Lease | None, *, asked_at: float) -> None:
         """Take the answer of a renewal: the new lease, or None where another holder owns it."""
         if lease is None:
             self.lost.set()
-            return
-        self.lease = lease
-        self._good_until = asked_at + self.seconds
+        else:
+            self.lease = lease
+            self._good_until = asked_at + self.seconds
+        self._answered.set()
 
     @property
     def good(self) -> bool:
         """Return whether nobody else can hold the run now, by our own steady clock."""
         return not self.lost.is_set() and steady_now() < self._good_until
 
-    def check(self) -> None:
-        """Raise LeaseLost unless the lease is good now.
+    async def confirm(self) -> None:
+        """Return when the lease is good, right before acting; raise LeaseLost when it is lost.
 
-        A holder that was stalled (SIGSTOP, a sleeping laptop) finds out here, before it acts.
+        A holder that was stalled (SIGSTOP, a sleeping laptop) or cut off from the store waits
+        here for the next renewal, which tells whether somebody else has taken over meanwhile.
         """
-        if not self.good:
-            raise LeaseLost(f"run {self.lease.run}: generation {self.lease.generation} is over")
+        while not self.good:
+            if self.lost.is_set():
+                raise LeaseLost(f"run {self.lease.run}: generation {self.lease.generation} is over")
+            self._answered.clear()
+            await self._answered.wait()

@@ -1,0 +1,247 @@
+"""The tables. Only shapes live here: no query, no connection, no rule.
+
+Every table is called `training_…`, so that the store may share a database with Airflow's own
+tables without touching them. Times are epoch seconds. What decisions read and write (job, roles,
+instances) is kept as JSON text of its dataclass beside the few columns that queries need, so that
+a new field of the ledger needs no migration; what people query is kept as columns.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from sqlalchemy import BigInteger, Double, ForeignKey, Index, MetaData, String, Text
+from sqlalchemy.dialects.mysql import DOUBLE, LONGTEXT
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+__all__ = [
+    "AddressRow",
+    "Base",
+    "EventRow",
+    "InstanceRow",
+    "JobRow",
+    "LeaseRow",
+    "MetaRow",
+    "MetricRow",
+    "ProgressRow",
+    "QueueRow",
+    "RequestRow",
+    "RoleRow",
+    "RunRow",
+    "UsageRow",
+]
+
+Json = Annotated[str, mapped_column(Text().with_variant(LONGTEXT, "mysql"))]
+LongText = Annotated[str, mapped_column(Text)]
+Name = Annotated[str, mapped_column(String(63))]
+"""A role: an RFC 1123 label."""
+Seconds = Annotated[float, mapped_column(Double().with_variant(DOUBLE(asdecimal=False), "mysql"))]
+Uid = Annotated[str, mapped_column(String(20))]
+Word = Annotated[str, mapped_column(String(64))]
+OfRun = Annotated[
+    str, mapped_column(String(20), ForeignKey("training_runs.uid", ondelete="CASCADE"))
+]
+
+
+class Base(DeclarativeBase):
+    metadata = MetaData(
+        naming_convention={
+            "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+            "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+            "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+            "pk": "pk_%(table_name)s",
+        }
+    )
+
+
+class MetaRow(Base):
+    """Facts about the store itself: the deployment id, and the row that serialises the queue."""
+
+    __tablename__ = "training_meta"
+    name: Mapped[Word] = mapped_column(primary_key=True)
+    value: Mapped[LongText]
+
+
+class RunRow(Base):
+    """One execution of a job, its job-level ledger entry, and its counters."""
+
+    __tablename__ = "training_runs"
+    __table_args__ = (
+        Index(None, "run_id"),
+        Index(None, "submitted_at"),
+        Index(None, "state", "finished_at"),
+    )
+    uid: Mapped[Uid] = mapped_column(primary_key=True)
+    source: Mapped[str] = mapped_column(String(250))
+    dag_id: Mapped[str] = mapped_column(String(250))
+    run_id: Mapped[str] = mapped_column(String(250))
+    group_id: Mapped[str] = mapped_column(String(250))
+    map_index: Mapped[int]
+    job: Mapped[str] = mapped_column(String(250))
+    namespace: Mapped[Word]
+    runtime: Mapped[Word]
+    controller: Mapped[str] = mapped_column(String(250))
+    job_revision: Mapped[int]
+    """Newest row of `training_jobs`."""
+    document_digest: Mapped[str] = mapped_column(String(71))
+    state: Mapped[Word]
+    condition: Mapped[Word]
+    submitted_at: Mapped[Seconds]
+    finished_at: Mapped[Seconds | None]
+    drained: Mapped[bool]
+    entry: Mapped[Json]
+    """`JobEntry`."""
+    tombstone: Mapped[bool]
+    tombstone_reason: Mapped[LongText]
+    output: Mapped[Json | None]
+    last_seq: Mapped[int]
+    """Newest event. Counted here, under the lock of this row: no gaps, seen in order."""
+    last_request: Mapped[int]
+    revision: Mapped[int]
+    """Counts every change of job, ledger and addresses: readers keep what they decoded."""
+
+
+class JobRow(Base):
+    """A resolved job of a run; a re-plan appends the next revision."""
+
+    __tablename__ = "training_jobs"
+    run: Mapped[OfRun] = mapped_column(primary_key=True)
+    revision: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    at: Mapped[Seconds]
+    body: Mapped[Json]
+    """`ResolvedJob`."""
+
+
+class RoleRow(Base):
+    """Ledger of a role."""
+
+    __tablename__ = "training_roles"
+    run: Mapped[OfRun] = mapped_column(primary_key=True)
+    role: Mapped[Name] = mapped_column(primary_key=True)
+    position: Mapped[int]
+    state: Mapped[Word]
+    entry: Mapped[Json]
+    """`RoleEntry`."""
+
+
+class InstanceRow(Base):
+    """Ledger of one instance: what is intended, written before it is done."""
+
+    __tablename__ = "training_ledger"
+    run: Mapped[OfRun] = mapped_column(primary_key=True)
+    role: Mapped[Name] = mapped_column(primary_key=True)
+    index: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    state: Mapped[Word]
+    entry: Mapped[Json]
+    """`InstanceEntry`."""
+
+
+class RequestRow(Base):
+    """What anybody else wants of a run; `id` counts per run, in the order of commits."""
+
+    __tablename__ = "training_requests"
+    run: Mapped[OfRun] = mapped_column(primary_key=True)
+    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    kind: Mapped[Word]
+    role: Mapped[Name]
+    replicas: Mapped[int | None]
+    reason: Mapped[LongText]
+    by: Mapped[LongText]
+    at: Mapped[Seconds]
+
+
+class AddressRow(Base):
+    """The address book: the address that never changes, and the one that is live now."""
+
+    __tablename__ = "training_addresses"
+    run: Mapped[OfRun] = mapped_column(primary_key=True)
+    role: Mapped[Name] = mapped_column(primary_key=True)
+    index: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    fixed: Mapped[Json | None]
+    """`{host, ports}` from `prepare`."""
+    live: Mapped[LongText]
+    """`host:port` while the instance answers there, else empty."""
+
+
+class EventRow(Base):
+    """One line of a run's story. Rows are only ever added."""
+
+    __tablename__ = "training_events"
+    run: Mapped[OfRun] = mapped_column(primary_key=True)
+    seq: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    at: Mapped[Seconds]
+    reason: Mapped[str] = mapped_column(String(250))
+    message: Mapped[LongText]
+    role: Mapped[Name]
+    index: Mapped[int | None]
+    attempt: Mapped[int | None]
+    rule: Mapped[LongText]
+    level: Mapped[Word]
+    data: Mapped[Json]
+
+
+class ProgressRow(Base):
+    """The newest progress line of an instance."""
+
+    __tablename__ = "training_progress"
+    run: Mapped[OfRun] = mapped_column(primary_key=True)
+    role: Mapped[Name] = mapped_column(primary_key=True)
+    index: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    body: Mapped[Json]
+
+
+class MetricRow(Base):
+    """One value of a series. The script's time is part of the key: a line sent twice is one row."""
+
+    __tablename__ = "training_metrics"
+    run: Mapped[OfRun] = mapped_column(primary_key=True)
+    role: Mapped[Name] = mapped_column(primary_key=True)
+    index: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    name: Mapped[str] = mapped_column(String(250), primary_key=True)
+    at: Mapped[Seconds] = mapped_column(primary_key=True)
+    step: Mapped[int | None] = mapped_column(BigInteger)
+    value: Mapped[Seconds | None]
+    """NULL: not a number (a loss that exploded is worth knowing)."""
+
+
+class UsageRow(Base):
+    """What one attempt of one instance used, from its start to its end (or until now)."""
+
+    __tablename__ = "training_usage"
+    run: Mapped[OfRun] = mapped_column(primary_key=True)
+    role: Mapped[Name] = mapped_column(primary_key=True)
+    index: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    epoch: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    job_attempt: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    attempt: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    started_at: Mapped[Seconds]
+    finished_at: Mapped[Seconds | None]
+    resources: Mapped[Json]
+
+
+class QueueRow(Base):
+    """A run that waits, or that started and is not over: then it still takes its place."""
+
+    __tablename__ = "training_queue"
+    __table_args__ = (Index(None, "started_at", "priority", "ticket"),)
+    run: Mapped[OfRun] = mapped_column(primary_key=True)
+    priority: Mapped[int]
+    ticket: Mapped[int] = mapped_column(BigInteger)
+    """First come, first served."""
+    runtime: Mapped[Word]
+    wants: Mapped[Json | None]
+    """Resources of the local machine; NULL until the run has asked to start."""
+    polled_at: Mapped[Seconds]
+    """When somebody last asked to start it: a run nobody waits for holds nobody back."""
+    started_at: Mapped[Seconds | None]
+
+
+class LeaseRow(Base):
+    """Who may write the run's ledger. `generation` only ever grows."""
+
+    __tablename__ = "training_leases"
+    run: Mapped[OfRun] = mapped_column(primary_key=True)
+    owner: Mapped[LongText]
+    """Empty: nobody."""
+    generation: Mapped[int]
+    expires_at: Mapped[Seconds]

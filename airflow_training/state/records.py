@@ -1,0 +1,75 @@
+"""What the store answers with: plain frozen data. Imports no SQLAlchemy, so anyone may import it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from airflow_training.control.model import Event, Ledger
+from airflow_training.spec.resolved import ResolvedJob, RunKey
+
+__all__ = ["Lease", "MetricPoint", "RunRecord", "RunState", "StoredEvent"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRecord:
+    """One run as the store knows it. Times are epoch seconds."""
+
+    uid: str
+    key: RunKey
+    job: str
+    namespace: str
+    runtime: str
+    controller: str
+    state: str
+    condition: str
+    submitted_at: float
+    finished_at: float | None
+    queued: bool
+    tombstone: bool
+    """Killed before it started, or removed: it must never start."""
+    document_digest: str
+    tombstone_reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lease:
+    """The right to write a run's ledger until `expires_at` of the store's clock."""
+
+    run: str
+    owner: str
+    generation: int
+    expires_at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredEvent:
+    """An event with its place in the run's story: 1, 2, 3, ... without gaps."""
+
+    seq: int
+    event: Event
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricPoint:
+    """One value of a metric's series; `at` is the script's own time where it told one."""
+
+    role: str
+    index: int
+    name: str
+    at: float
+    step: int | None
+    value: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunState:
+    """What one batched read gives about a run (sensors, role tasks, status)."""
+
+    record: RunRecord
+    job: ResolvedJob
+    ledger: Ledger
+    lease: Lease | None
+    last_seq: int
+    addresses: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)

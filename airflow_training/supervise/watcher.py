@@ -1,0 +1,136 @@
+"""What is alive, as the runtime tells it: one watch per run that survives an unreachable runtime.
+
+Keeps the newest observation of every instance object and says when something changed that a
+decision could depend on. Decides nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import logging
+import random
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from airflow_training.control.model import InstanceKey, Observation, Observations, Progress
+from airflow_training.errors import RuntimeUnavailable
+from airflow_training.runtimes.port import Changed, Gone, Runtime, Snapshot
+from airflow_training.spec.resolved import RunRef
+
+__all__ = ["Watcher", "retry_delay"]
+
+log = logging.getLogger(__name__)
+_ObjectKey = tuple[str, int, str]
+
+
+def retry_delay(failures: int) -> float:
+    """Return seconds before the next try: 0.25 doubling to 10, with jitter, so many spread out."""
+    return min(10.0, 0.25 * 2.0 ** min(failures, 8)) * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
+
+
+class Watcher:
+    """The observations of one run, kept current by `run()`."""
+
+    def __init__(self, runtime: Runtime, run: RunRef, *, on_change: Callable[[], None]) -> None:
+        """`on_change` is called on the event loop when a decision may turn out differently."""
+        self._runtime = runtime
+        self._run = run
+        self._on_change = on_change
+        self._seen: dict[_ObjectKey, Observation] = {}
+        self._had_snapshot = False
+        self._reachable = True
+        self._failures = 0
+        self._restart = asyncio.Event()
+        self._progress: dict[InstanceKey, Progress] = {}
+
+    @property
+    def observations(self) -> Observations | None:
+        """Return what is known; None before the first snapshot."""
+        if not self._had_snapshot:
+            return None
+        return Observations(instances=tuple(self._seen.values()), reachable=self._reachable)
+
+    @property
+    def reachable(self) -> bool:
+        """Return whether the runtime answered the last time."""
+        return self._reachable
+
+    def take_progress(self) -> Mapping[InstanceKey, Progress]:
+        """Return the progress that came since the last call."""
+        taken, self._progress = self._progress, {}
+        return taken
+
+    def distrust(self) -> None:
+        """Say that an effect met an unreachable runtime: start again with a fresh snapshot."""
+        self._lost_sight()
+        self._restart.set()
+
+    def imagine(self, observation: Observation) -> None:
+        """Add an object that never came to be (a create that was refused for good) as failed."""
+        self._seen[_key(observation)] = observation
+        self._on_change()
+
+    async def run(self) -> None:
+        """Watch until cancelled."""
+        while True:
+            self._restart.clear()
+            watching = asyncio.ensure_future(self._watch())
+            restart = asyncio.ensure_future(self._restart.wait())
+            try:
+                await asyncio.wait({watching, restart}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for task in (watching, restart):
+                    task.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await watching
+            self._lost_sight()
+            self._failures += 1
+            await asyncio.sleep(retry_delay(self._failures))
+
+    async def _watch(self) -> None:
+        """Take in changes until the watch breaks; every break is retried by the caller."""
+        try:
+            async for change in self._runtime.watch(self._run):
+                self._take(change)
+        except RuntimeUnavailable as error:
+            log.warning("runtime unreachable", extra={"run": self._run.uid, "error": str(error)})
+        except Exception:
+            log.exception("watch broke; starting it again", extra={"run": self._run.uid})
+
+    def _take(self, change: Snapshot | Changed | Gone) -> None:
+        if isinstance(change, Snapshot):
+            self._failures = 0
+            before, self._seen = self._seen, {_key(each): each for each in change.instances}
+            for key, each in self._seen.items():
+                self._note_progress(before.get(key), each)
+            self._had_snapshot = self._reachable = True
+            self._on_change()
+        elif isinstance(change, Changed):
+            key = _key(change.instance)
+            before_it = self._seen.get(key)
+            self._seen[key] = change.instance
+            self._note_progress(before_it, change.instance)
+            if before_it is None or _relevant(before_it) != _relevant(change.instance):
+                self._on_change()
+        elif self._seen.pop((change.role, change.index, change.uid), None) is not None:
+            self._on_change()
+
+    def _note_progress(self, before: Observation | None, now: Observation) -> None:
+        if now.progress is not None and (before is None or before.progress != now.progress):
+            self._progress[now.role, now.index] = now.progress
+
+    def _lost_sight(self) -> None:
+        if self._reachable:
+            self._reachable = False
+            self._on_change()
+
+
+def _key(observation: Observation) -> _ObjectKey:
+    return observation.role, observation.index, observation.uid
+
+
+def _relevant(observation: Observation) -> Any:
+    """Return the observation without what no decision reads, so that steps wake nobody."""
+    return dataclasses.replace(observation, progress=None)

@@ -1,0 +1,182 @@
+"""Templates inside framework documents: a small, bounded part of Jinja over addresses and counts.
+
+Every construct is checked by syntax tree before anything is rendered, so that a fetched document
+can loop over the instances of a job but cannot reach Python, the disk or an endless loop.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any
+
+from jinja2 import StrictUndefined, TemplateSyntaxError, meta, nodes
+from jinja2.exceptions import TemplateError
+from jinja2.sandbox import ImmutableSandboxedEnvironment, SecurityError
+
+__all__ = [
+    "RUN_NAMES",
+    "STATIC_NAMES",
+    "TemplateProblem",
+    "check_expression",
+    "check_template",
+    "holds",
+    "render",
+]
+
+STATIC_NAMES = frozenset({"chief", "elastic", "parameters", "replicas", "role", "roles", "runtime"})
+"""Known before a run: what `when` may use. `replicas` are those of the document."""
+RUN_NAMES = STATIC_NAMES | frozenset(
+    {
+        "address",
+        "addresses",
+        "attempt",
+        "host",
+        "hosts",
+        "index",
+        "instance_dir",
+        "instances",
+        "job",
+        "job_attempt",
+        "live",
+        "max_instances",
+        "min_instances",
+        "name",
+        "namespace",
+        "port",
+        "rank",
+        "run",
+        "world_size",
+    }
+)
+"""Known when an instance is rendered: what `env`, `files` and `path` may use."""
+
+_ALLOWED_NODES = (
+    nodes.Template,
+    nodes.Output,
+    nodes.TemplateData,
+    nodes.Name,
+    nodes.Const,
+    nodes.Getattr,
+    nodes.Getitem,
+    nodes.Call,
+    nodes.Filter,
+    nodes.For,
+    nodes.If,
+    nodes.CondExpr,
+    nodes.Compare,
+    nodes.Operand,
+    nodes.And,
+    nodes.Or,
+    nodes.Not,
+    nodes.Add,
+    nodes.Sub,
+    nodes.Mul,
+    nodes.FloorDiv,
+    nodes.Neg,
+    nodes.Concat,
+    nodes.List,
+    nodes.Tuple,
+    nodes.Dict,
+    nodes.Pair,
+)
+_FILTERS = frozenset({"join", "json", "length", "max", "min"})
+_MAX_LOOP_DEPTH = 2
+
+
+class TemplateProblem(Exception):
+    """A template that is not allowed, not valid, or cannot be rendered."""
+
+
+class _Environment(ImmutableSandboxedEnvironment):
+    intercepted_binops = frozenset({"*"})
+
+    def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
+        # `"x" * 10**9` would fill the memory: only numbers multiply
+        if not (isinstance(left, int | float) and isinstance(right, int | float)):
+            raise SecurityError("only numbers can be multiplied")
+        return super().call_binop(context, operator, left, right)
+
+
+def _compact_json(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), sort_keys=False)
+
+
+@lru_cache(maxsize=1)
+def _environment() -> _Environment:
+    environment = _Environment(
+        undefined=StrictUndefined, autoescape=False, trim_blocks=True, lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters["json"] = _compact_json
+    return environment
+
+
+def _depth(node: nodes.Node) -> int:
+    deepest = max((_depth(child) for child in node.iter_child_nodes()), default=0)
+    return deepest + isinstance(node, nodes.For)
+
+
+def check_template(source: str, *, names: frozenset[str] = RUN_NAMES) -> None:
+    """Raise TemplateProblem unless `source` uses only what framework templates may use."""
+    try:
+        tree = _environment().parse(source)
+    except TemplateSyntaxError as error:
+        raise TemplateProblem(str(error.message)) from None
+    for node in tree.find_all(nodes.Node):
+        if isinstance(node, nodes.Name) or isinstance(node, _ALLOWED_NODES):
+            if isinstance(node, nodes.Filter) and node.name not in _FILTERS:
+                raise TemplateProblem(
+                    f"no filter '{node.name}' here; there are: {', '.join(sorted(_FILTERS))}"
+                )
+            if isinstance(node, nodes.Getattr) and node.attr.startswith("_"):
+                raise TemplateProblem(f"'{node.attr}' is private")
+            continue
+        raise TemplateProblem(f"{type(node).__name__} is not allowed in a framework template")
+    if _depth(tree) > _MAX_LOOP_DEPTH:
+        raise TemplateProblem(f"loops may be nested {_MAX_LOOP_DEPTH} deep")
+    unknown = meta.find_undeclared_variables(tree) - names - {"loop"}
+    if unknown:
+        raise TemplateProblem(
+            f"nothing is called '{sorted(unknown)[0]}' here; there are: {', '.join(sorted(names))}"
+        )
+
+
+def check_expression(source: str) -> None:
+    """Raise TemplateProblem unless `source` is a `when` condition."""
+    check_template("{{ (" + source + ") }}", names=STATIC_NAMES)
+
+
+@lru_cache(maxsize=2048)
+def _compiled(source: str) -> Callable[[Mapping[str, Any]], str]:
+    check_template(source)
+    return _environment().from_string(source).render
+
+
+def render(source: str, context: Mapping[str, Any]) -> str:
+    """Return `source` rendered once; raises TemplateProblem."""
+    if "{" not in source:
+        return source
+    try:
+        return _compiled(source)(context)
+    except TemplateError as error:
+        raise TemplateProblem(str(error.message or error)) from error
+    except (KeyError, IndexError, TypeError, ValueError, ZeroDivisionError) as error:
+        raise TemplateProblem(f"{type(error).__name__}: {error}") from error
+
+
+@lru_cache(maxsize=512)
+def _condition(source: str) -> Callable[..., Any]:
+    check_expression(source)
+    return _environment().compile_expression(source, undefined_to_none=False)
+
+
+def holds(condition: str, context: Mapping[str, Any]) -> bool:
+    """Return whether a `when` condition is true; an empty one is."""
+    if not condition:
+        return True
+    try:
+        return bool(_condition(condition)(context))
+    except (TemplateError, KeyError, TypeError, ValueError, ZeroDivisionError) as error:
+        raise TemplateProblem(str(error)) from error

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
-from pydantic.alias_generators import to_camel
+from pydantic import ConfigDict, Field, Tag, model_validator
+from pydantic_core import PydanticCustomError
 
+from airflow_training.spec.base import DnsLabel, Many, Model, either
 from airflow_training.spec.resolved import (
     DependencyStatus,
     FailureClass,
@@ -27,36 +28,35 @@ __all__ = [
     "RoleDefinition",
 ]
 
-Label = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", max_length=63)]
-"""RFC 1123."""
+ExitCode = Annotated[int, Field(ge=1, le=255)]
 EnvName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 
 
-class _Model(BaseModel):
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, alias_generator=to_camel, populate_by_name=True
-    )
+class _Frozen(Model):
+    model_config = ConfigDict(frozen=True, validate_assignment=False)
 
 
-class PortDefinition(_Model):
+class PortDefinition(_Frozen):
     name: Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", max_length=15)]
-    container_port: int = Field(ge=1, le=65535)
+    container_port: Annotated[int, Field(ge=1, le=65535)]
+    yields: bool = False
+    """Left out where the job declares ports of its own."""
 
 
-class DependencyDefault(_Model):
+class DependencyDefault(_Frozen):
     """A default `dependsOn` entry; left out where the job does not have that role."""
 
-    role: Label
+    role: DnsLabel
     status: DependencyStatus = "AddressKnown"
     require: Literal["All", "Any"] = "All"
     listener: Literal["Each", "Any"] = "Each"
     answer: Literal["Auto", "List", "Confirmation"] = "Auto"
 
 
-class RoleDefinition(_Model):
+class RoleDefinition(_Frozen):
     """One role the framework knows. The order in the document is the order of ranks."""
 
-    name: Label
+    name: DnsLabel
     description: str = ""
     required: bool = False
     chief: bool = False
@@ -64,9 +64,9 @@ class RoleDefinition(_Model):
     ranked: bool = True
     tracked: bool = True
     max_replicas: int | None = Field(default=None, ge=1)
-    ports: tuple[PortDefinition, ...] | None = None
+    ports: Many[PortDefinition] | None = None
     """Instead of the framework's."""
-    depends_on: tuple[DependencyDefault, ...] = ()
+    depends_on: Many[DependencyDefault] = Field(default_factory=list)
     restart_policy: RestartPolicy | None = None
     own_command: bool = False
     """The role serves others: a command written for the whole job does not reach it."""
@@ -77,8 +77,8 @@ class RoleDefinition(_Model):
     """Merged over `template` on that runtime."""
 
 
-class _Conditional(_Model):
-    roles: tuple[Label, ...] = ()
+class _Conditional(_Frozen):
+    roles: Many[DnsLabel] = Field(default_factory=list)
     """Only for these; empty: for all."""
     when: str = ""
     """An expression over what is known before a run: parameters, runtime, roles, elastic, ..."""
@@ -101,70 +101,74 @@ class FileDefinition(_Conditional):
     """Written from the addresses that are live when the instance is released."""
 
 
-class ExitCodes(_Model):
-    retryable: tuple[Annotated[int, Field(ge=1, le=255)], ...] = ()
-    permanent: tuple[Annotated[int, Field(ge=1, le=255)], ...] = ()
+class ExitCodes(_Frozen):
+    retryable: Many[ExitCode] = Field(default_factory=list)
+    permanent: Many[ExitCode] = Field(default_factory=list)
 
 
-class SuccessDefault(_Model):
+class SuccessDefault(_Frozen):
     operator: Literal["All", "Any"] = "All"
-    target_roles: tuple[Label, ...] = ()
+    target_roles: Many[DnsLabel] = Field(default_factory=list)
     """Those the job has; where it has none of them (or none are named), every tracked role."""
 
 
-class RuleDefault(_Model):
+class RuleDefault(_Frozen):
     name: str
     action: RuleAction
-    on_classes: tuple[FailureClass, ...] = ()
-    on_reasons: tuple[str, ...] = ()
-    on_exit_codes: tuple[Annotated[int, Field(ge=1, le=255)], ...] = ()
-    target_roles: tuple[Label, ...] = ()
+    on_classes: Many[FailureClass] = Field(default_factory=list)
+    on_reasons: Many[str] = Field(default_factory=list)
+    on_exit_codes: Many[ExitCode] = Field(default_factory=list)
+    target_roles: Many[DnsLabel] = Field(default_factory=list)
 
 
-class FailureDefault(_Model):
+class FailureDefault(_Frozen):
     operator: Literal["All", "Any"] = "Any"
-    target_roles: tuple[Label, ...] = ()
-    rules: tuple[RuleDefault, ...] = ()
+    target_roles: Many[DnsLabel] = Field(default_factory=list)
+    rules: Many[RuleDefault] = Field(default_factory=list)
 
 
-class RestartDefault(_Model):
+class RestartDefault(_Frozen):
     scope: RestartScope = "Instance"
 
 
-class ElasticDefinition(_Model):
+class ElasticDefinition(_Frozen):
     """Which roles may change in number while the others go on, and with what."""
 
-    roles: tuple[Label, ...]
+    roles: Many[DnsLabel]
     mechanism: str
     """For people: what re-forms the group."""
     scope: RestartScope = "Instance"
 
 
-class Metadata(_Model):
-    name: Label
+class Metadata(_Frozen):
+    name: DnsLabel
 
 
-class FrameworkSpec(_Model):
+class FrameworkSpec(_Frozen):
     description: str = ""
-    container: Label = "main"
-    ports: tuple[PortDefinition, ...] = ()
-    roles: tuple[RoleDefinition, ...] = ()
+    container: DnsLabel = "main"
+    ports: Many[PortDefinition] = Field(default_factory=list)
+    roles: Many[RoleDefinition] = Field(default_factory=list)
     any_role: bool = False
     """Roles beyond those in `roles` are welcome, with plain defaults."""
-    env: tuple[EnvDefinition, ...] = ()
-    files: tuple[FileDefinition, ...] = ()
-    reserved_env: tuple[EnvName, ...] = ()
+    env: Many[EnvDefinition] = Field(default_factory=list)
+    files: Many[FileDefinition] = Field(default_factory=list)
+    reserved_env: Many[EnvName] = Field(default_factory=list)
     """Reserved besides the names in `env`: what the framework's own launcher sets."""
     parameters: dict[str, Any] = Field(default_factory=dict)
     """JSON Schema of each parameter, by name."""
     restart_policy: RestartPolicy = "OnFailure"
-    restart: RestartDefault = RestartDefault()
-    success_policy: SuccessDefault = SuccessDefault()
-    failure_policy: FailureDefault = FailureDefault()
-    exit_codes: Literal["default", "kubeflow", "kubedl"] | ExitCodes = "default"
-    output_role: Label | None = None
+    restart: RestartDefault = Field(default_factory=RestartDefault)
+    success_policy: SuccessDefault = Field(default_factory=SuccessDefault)
+    failure_policy: FailureDefault = Field(default_factory=FailureDefault)
+    exit_codes: Annotated[
+        Annotated[Literal["default", "kubeflow", "kubedl"], Tag("<text>")]
+        | Annotated[ExitCodes, Tag("<object>")],
+        either("the name of a table or {retryable, permanent}", kinds=("<text>", "<object>")),
+    ] = "default"
+    output_role: DnsLabel | None = None
     elastic: ElasticDefinition | None = None
-    single_role: Label | None = None
+    single_role: DnsLabel | None = None
     """Role that `--single` keeps as the only instance; none: the job makes no sense alone."""
     hook: Annotated[str, Field(pattern=r"^[\w.]+:[\w.]+$")] | None = None
     """`module:function` from ResolvedJob to ResolvedJob; only from an installed package."""
@@ -177,15 +181,15 @@ class FrameworkSpec(_Model):
     def _roles_exist(self) -> FrameworkSpec:
         names = [role.name for role in self.roles]
         if len(set(names)) != len(names):
-            raise ValueError("two roles have the same name")
+            raise PydanticCustomError("duplicate", "two roles have the same name")
         if sum(role.chief for role in self.roles) > 1:
-            raise ValueError("more than one role is the chief")
+            raise PydanticCustomError("conflict", "more than one role is the chief")
         if not self.roles and not self.any_role:
-            raise ValueError("a framework has roles, or anyRole: true")
+            raise PydanticCustomError("missing", "a framework has roles, or anyRole: true")
         return self
 
 
-class Framework(_Model):
+class Framework(_Frozen):
     """A framework as its author writes it."""
 
     api_version: Literal["airflow-training/v1"]

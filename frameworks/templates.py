@@ -25,7 +25,18 @@ __all__ = [
     "render",
 ]
 
-STATIC_NAMES = frozenset({"chief", "elastic", "parameters", "replicas", "role", "roles", "runtime"})
+STATIC_NAMES = frozenset(
+    {
+        "chief",
+        "elastic",
+        "parameters",
+        "replicas",
+        "role",
+        "roles",
+        "runtime",
+        "total_replicas",
+    }
+)
 """Known before a run: what `when` may use. `replicas` are those of the document."""
 RUN_NAMES = STATIC_NAMES | frozenset(
     {
@@ -35,6 +46,7 @@ RUN_NAMES = STATIC_NAMES | frozenset(
         "host",
         "hosts",
         "index",
+        "indexes",
         "instance_dir",
         "instances",
         "job",

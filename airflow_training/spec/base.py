@@ -79,12 +79,12 @@ class Model(BaseModel):
             raise InputError(problems=problems_of(error, model=type(self))) from error
 
 
-def _shorten(value: float) -> float:
+def _shorten(value: float) -> float | int:
     """Return 600 for 600.0: a whole number is written as the user wrote it."""
     return int(value) if value.is_integer() else value
 
 
-Number = Annotated[float, PlainSerializer(_shorten, return_type=float)]
+Number = Annotated[float, PlainSerializer(_shorten, return_type=Any)]
 """A finite number; `600` stays `600` when written."""
 
 Many = Annotated[list[T], Field(strict=False)]
@@ -202,6 +202,5 @@ def either(expected: str, *, kinds: Sequence[str]) -> Discriminator:
     return Discriminator(
         kind,
         custom_error_type="wrong_type",
-        custom_error_message="must be {expected}",
-        custom_error_context={"expected": expected},
+        custom_error_message=f"must be {expected}",
     )

@@ -72,7 +72,9 @@ def _encoder(cls: type, *, omit_defaults: bool) -> Convert:
             default = each.default
             if each.default_factory is not dataclasses.MISSING:
                 default = each.default_factory()
-        convert = _convert(_hints(cls)[each.name], functools.partial(_nested_encoder, omit_defaults))
+        convert = _convert(
+            _hints(cls)[each.name], functools.partial(_nested_encoder, omit_defaults)
+        )
         fields.append((each.name, default, convert))
 
     def encode(value: Any) -> dict[str, Any]:
@@ -115,7 +117,9 @@ def _hints(cls: type) -> Mapping[str, Any]:
     return get_type_hints(cls)
 
 
-def _convert(hint: Any, nested: Callable[[type], Convert], *, decoding: bool = False) -> Convert | None:
+def _convert(
+    hint: Any, nested: Callable[[type], Convert], *, decoding: bool = False
+) -> Convert | None:
     """Return how values annotated `hint` are converted, None where JSON keeps them as they are."""
     if dataclasses.is_dataclass(hint):
         return nested(cast("type", hint))
@@ -127,7 +131,9 @@ def _convert(hint: Any, nested: Callable[[type], Convert], *, decoding: bool = F
     if origin in (Union, types.UnionType):
         return _optional(hint, [_convert(arg, nested, decoding=decoding) for arg in args])
     if origin is tuple and args[1:] == (...,):
-        return _items(_convert(args[0], nested, decoding=decoding), into=tuple if decoding else list)
+        return _items(
+            _convert(args[0], nested, decoding=decoding), into=tuple if decoding else list
+        )
     if origin in (dict, Mapping) and args[0] is str:
         return _values(_convert(args[1], nested, decoding=decoding))
     raise TypeError(f"the store has no JSON form for {hint}")

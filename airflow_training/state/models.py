@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from sqlalchemy import BigInteger, Double, ForeignKey, Index, MetaData, String, Text
-from sqlalchemy.dialects.mysql import DOUBLE, LONGTEXT
+from sqlalchemy.dialects.mysql import LONGTEXT
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 __all__ = [
@@ -35,7 +35,7 @@ Json = Annotated[str, mapped_column(Text().with_variant(LONGTEXT, "mysql"))]
 LongText = Annotated[str, mapped_column(Text)]
 Name = Annotated[str, mapped_column(String(63))]
 """A role: an RFC 1123 label."""
-Seconds = Annotated[float, mapped_column(Double().with_variant(DOUBLE(asdecimal=False), "mysql"))]
+Seconds = Annotated[float, mapped_column(Double)]
 Uid = Annotated[str, mapped_column(String(20))]
 Word = Annotated[str, mapped_column(String(64))]
 OfRun = Annotated[

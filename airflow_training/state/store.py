@@ -141,8 +141,14 @@ class Store:
 
     # requests, events, progress, usage ---------------------------------------------------------
     def add_request(
-        self, uid: str, kind: RequestKind, *, role: str = "", replicas: int | None = None,
-        reason: str = "", by: str = "",
+        self,
+        uid: str,
+        kind: RequestKind,
+        *,
+        role: str = "",
+        replicas: int | None = None,
+        reason: str = "",
+        by: str = "",
     ) -> int:
         raise NotImplementedError
 
@@ -162,7 +168,9 @@ class Store:
         """Record the stable addresses (role -> [{host, ports}]) that `prepare` fixed."""
         raise NotImplementedError
 
-    def save_progress(self, uid: str, progress: Mapping[tuple[str, int], Mapping[str, Any]]) -> None:
+    def save_progress(
+        self, uid: str, progress: Mapping[tuple[str, int], Mapping[str, Any]]
+    ) -> None:
         """Keep the newest progress per instance and append its metrics as series."""
         raise NotImplementedError
 
@@ -207,9 +215,15 @@ class Store:
         raise NotImplementedError
 
     # queue -------------------------------------------------------------------------------------
-    def try_start(self, uid: str, *, max_running_jobs: int, runtime: str,
-                  free: Mapping[str, float] | None = None,
-                  wants: Mapping[str, float] | None = None) -> bool:
+    def try_start(
+        self,
+        uid: str,
+        *,
+        max_running_jobs: int,
+        runtime: str,
+        free: Mapping[str, float] | None = None,
+        wants: Mapping[str, float] | None = None,
+    ) -> bool:
         """Take the run off the queue when it is its turn (priority, then first come).
 
         `wants`/`free`: resources of a local machine (cpu, memory) that hold the run back.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from airflow_training.control.model import (
@@ -27,7 +27,7 @@ from airflow_training.spec.resolved import ResolvedJob, RunRef
 from airflow_training.supervise.lease_keeper import LeaseKeeper
 from airflow_training.supervise.rendering import render_instance
 
-__all__ = ["Effects", "Performed"]
+__all__ = ["Effects", "Performed", "live_addresses", "never_created"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +51,7 @@ class Effects:
     keeper: LeaseKeeper
 
     async def perform(
-        self, actions: Sequence[Action], *, ledger: Ledger, seen: Sequence[Observation]
+        self, actions: Sequence[Action], *, ledger: Ledger, seen: Collection[Observation]
     ) -> Performed:
         """Delete, create, release, in this order; raises LeaseLost and RuntimeUnavailable."""
         deletes: defaultdict[float, list[InstanceRef]] = defaultdict(list)
@@ -85,7 +85,7 @@ class Effects:
         )
 
     def _ref(
-        self, action: Delete | Release, ledger: Ledger, seen: Sequence[Observation]
+        self, action: Delete | Release, ledger: Ledger, seen: Collection[Observation]
     ) -> InstanceRef:
         """Return the attempt that the action means: the object's own, as it was observed."""
         known = next((each for each in seen if each.uid and each.uid == action.uid), None)
@@ -99,3 +99,34 @@ class Effects:
             attempt=entry.attempt,
             uid=action.uid,
         )
+
+
+def live_addresses(ledger: Ledger) -> dict[str, list[str]]:
+    """Return role -> addresses of the instances that can be reached now, by index."""
+    live: dict[str, list[str]] = {}
+    for (role, _), entry in sorted(ledger.instances.items()):
+        if entry.address_live and entry.address:
+            live.setdefault(role, []).append(entry.address)
+    return live
+
+
+def never_created(outcome: Outcome, *, now: float) -> Observation:
+    """Return a failed instance for a create that the runtime could not carry out.
+
+    So it is counted, classified and retried by the same rules as any other failure.
+    """
+    ref = outcome.ref
+    return Observation(
+        role=ref.role,
+        index=ref.index,
+        uid=f"never-created-{ref.epoch}-{ref.job_attempt}-{ref.attempt}",
+        epoch=ref.epoch,
+        job_attempt=ref.job_attempt,
+        attempt=ref.attempt,
+        generation=ref.run.generation,
+        state="failed",
+        reason="CreateFailed",
+        message=outcome.message,
+        state_since=now,
+        finished_at=now,
+    )

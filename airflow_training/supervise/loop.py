@@ -1,34 +1,28 @@
-"""`Supervisor`: runs one job to its end on one runtime, fenced by the store's lease."""
+"""`Supervisor`: runs one job to its end on one runtime, fenced by the store's lease.
+
+Takes and gives up the lease; what happens under it is in `drive`.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import logging
-import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, TypeVar
 
-from airflow_training.control.decide import decide
 from airflow_training.control.model import (
     TERMINAL_JOB_STATES,
-    Decision,
     Event,
     InstanceKey,
     JobState,
     Ledger,
-    Observation,
     Progress,
-    Request,
 )
-from airflow_training.errors import InputError, LeaseLost, RuntimeUnavailable
-from airflow_training.runtimes.port import Outcome, Runtime
-from airflow_training.spec.resolved import ResolvedJob, RunRef
-from airflow_training.state.store import RunRecord, Store, Version
-from airflow_training.supervise import queueing
-from airflow_training.supervise.effects import Effects
-from airflow_training.supervise.finishing import finish
+from airflow_training.errors import LeaseLost
+from airflow_training.runtimes.port import Runtime
+from airflow_training.state.store import Store, Version
+from airflow_training.supervise.drive import Drive, retrying
 from airflow_training.supervise.hub import Hub, get_hub
 from airflow_training.supervise.lease_keeper import (
     LEASE_SECONDS,
@@ -37,14 +31,11 @@ from airflow_training.supervise.lease_keeper import (
     take_lease,
 )
 from airflow_training.supervise.owners import forget_owner
-from airflow_training.supervise.watcher import Watcher, retry_delay
 
 __all__ = ["Supervisor"]
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
-
-_PROGRESS_SECONDS = 1.0
 
 
 class Supervisor:
@@ -73,24 +64,20 @@ class Supervisor:
         self._on_event = on_event
         self._max_running_jobs = max_running_jobs
         self._lease_seconds = lease_seconds
-        self._wake = asyncio.Event()
         self._hub: Hub | None = None
         self._keeper: LeaseKeeper | None = None
-        self._last_request = 0
-        self._requests: tuple[Request, ...] = ()
-        self._ledger: Ledger | None = None
-        self._progress: dict[InstanceKey, Progress] = {}
-        self._clock = 0.0
+        self._drive: Drive | None = None
+        self._changed = asyncio.Event()
 
     @property
     def ledger(self) -> Ledger | None:
         """Return the newest persisted ledger; None before the lease was taken."""
-        return self._ledger
+        return self._drive.ledger if self._drive is not None else None
 
     @property
     def progress(self) -> Mapping[InstanceKey, Progress]:
         """Return the newest progress of each instance that this holder has seen."""
-        return self._progress
+        return self._drive.progress if self._drive is not None else {}
 
     def poke(self) -> None:
         """Look at the store's requests now (an in-process signal; the store is the truth)."""
@@ -104,38 +91,45 @@ class Supervisor:
         Cancelling it stops the loop only: the training goes on and can be adopted.
         """
         self._hub = hub = get_hub(self._store)
-        keeper: LeaseKeeper | None = None
         try:
             with hub.following(self._uid, self._on_version):
                 taken = await self._take_lease(hub)
                 if isinstance(taken, str):
                     return taken
-                self._keeper = keeper = taken
-                with hub.keeping(keeper):
-                    return await _unless_lost(keeper, self._drive(keeper))
+                self._keeper = taken
+                with hub.keeping(taken):
+                    drive = Drive(
+                        store=self._store,
+                        runtime=self._runtime,
+                        keeper=taken,
+                        hub=hub,
+                        on_event=self._on_event,
+                        max_running_jobs=self._max_running_jobs,
+                    )
+                    self._drive = drive
+                    return await _unless_lost(taken, drive.run())
         finally:
-            forget_owner(self._owner)
-            if keeper is not None:
-                with contextlib.suppress(Exception):
-                    await asyncio.shield(asyncio.to_thread(self._store.release, keeper.lease))
-                hub.poke(self._uid)
+            await self._give_up()
 
-    # lease -----------------------------------------------------------------------------------
     async def _take_lease(self, hub: Hub) -> LeaseKeeper | JobState:
         """Return the lease once nobody else holds it, or the state of a run that has ended."""
         while True:
-            ended = await self._retrying(self._ended)
+            self._changed.clear()
+            ended = await retrying(self._ended)
             if ended is not None:
                 return ended
             asked_at = steady_now()
-            lease = await self._retrying(
+            lease = await retrying(
                 lambda: take_lease(
                     self._store, self._uid, owner=self._owner, seconds=self._lease_seconds
                 )
             )
             if lease is not None:
                 return LeaseKeeper(lease, seconds=self._lease_seconds, taken_at=asked_at)
-            await self._sleep(min(hub.poll_seconds, self._lease_seconds / 5))
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(
+                    self._changed.wait(), min(hub.poll_seconds, self._lease_seconds / 5)
+                )
 
     def _ended(self) -> JobState | None:
         """Return the terminal state of a run that is over and that nobody wants reopened."""
@@ -146,57 +140,39 @@ class Supervisor:
         return None if any(each.kind == "reopen" for each in waiting) else job.state
 
     def _on_version(self, version: Version) -> None:
+        self._changed.set()
         keeper = self._keeper
         if keeper is not None and version.generation > keeper.lease.generation:
-            keeper.lost.set()
-        if keeper is None or version.last_request > self._last_request:
-            self._last_request = max(self._last_request, version.last_request)
-            self._wake.set()
+            keeper.renewed(None, asked_at=steady_now())
+        if self._drive is not None:
+            self._drive.requested(version.last_request)
 
-    # the loop --------------------------------------------------------------------------------
-    async def _drive(self, keeper: LeaseKeeper) -> JobState:
-        record, job, ledger = await self._retrying(self._load)
-        self._ledger = ledger
-        run = RunRef(
-            uid=record.uid,
-            job=job.name,
-            namespace=job.namespace,
-            controller=record.controller,
-            generation=keeper.lease.generation,
+    async def _give_up(self) -> None:
+        """Release the lease, so that the next holder need not wait for it to run out."""
+        forget_owner(self._owner)
+        if self._keeper is None:
+            return
+        release = asyncio.ensure_future(
+            asyncio.to_thread(self._store.release, self._keeper.lease)
         )
-        if record.queued and not await self._wait_for_turn(keeper, job):
-            await self._retrying(lambda: self._store.tombstone(self._uid, reason="Killed"))
-        watcher = Watcher(self._runtime, run, on_change=self._wake.set)
-        watching: asyncio.Task[None] | None = None
-        effects: Effects | None = None
-        failures = 0
-        progress = asyncio.ensure_future(self._keep_progress(watcher))
         try:
-            while True:
-                self._wake.clear()
-                retry_at: float | None = None
-                try:
-                    if effects is None and not _over(self._ledger):
-                        effects = await self._prepare(keeper, run, job)
-                        watching = asyncio.ensure_future(watcher.run())
-                    decision = await self._decide(keeper, job, watcher)
-                    await self._persist(keeper, job, decision)
-                    if effects is not None and decision.actions:
-                        seen = watcher.observations
-                        performed = await effects.perform(
-                            decision.actions,
-                            ledger=decision.new_ledger,
-                            seen=seen.instances if seen else (),
-                        )
-                        for outcome in performed.failed:
-                            watcher.imagine(_never_created(outcome, self._now()))
-                        if performed.refused:
-                            retry_at = self._now() + retry_delay(failures)
-                            failures += 1
-                        else:
-                            failures = 0
-                    self._tell(decision.events)
-                except RuntimeUnavailable:
-                    ...
-        finally:
-            ...
+            await asyncio.shield(release)
+        except Exception:
+            log.warning("lease not released; it runs out by itself", exc_info=True)
+        if self._hub is not None:
+            self._hub.poke(self._uid)
+
+
+async def _unless_lost(keeper: LeaseKeeper, work: Coroutine[Any, Any, T]) -> T:
+    """Return what `work` returns; stop it at once and raise LeaseLost when the lease is lost."""
+    working = asyncio.ensure_future(work)
+    lost = asyncio.ensure_future(keeper.lost.wait())
+    try:
+        await asyncio.wait({working, lost}, return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            return working.result()
+        raise LeaseLost(f"run {keeper.lease.run}: another holder has taken over")
+    finally:
+        for task in (working, lost):
+            task.cancel()
+        await asyncio.gather(working, lost, return_exceptions=True)

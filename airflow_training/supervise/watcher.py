@@ -11,7 +11,7 @@ import contextlib
 import dataclasses
 import logging
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from airflow_training.control.model import InstanceKey, Observation, Observations, Progress
@@ -39,27 +39,35 @@ class Watcher:
         self._run = run
         self._on_change = on_change
         self._seen: dict[_ObjectKey, Observation] = {}
-        self._had_snapshot = False
         self._reachable = True
         self._failures = 0
         self._restart = asyncio.Event()
+        self._snapshot = asyncio.Event()
         self._progress: dict[InstanceKey, Progress] = {}
+        self.progressed = asyncio.Event()
+        """Set while `take_progress` has something to give."""
 
     @property
     def observations(self) -> Observations | None:
         """Return what is known; None before the first snapshot."""
-        if not self._had_snapshot:
+        if not self._snapshot.is_set():
             return None
         return Observations(instances=tuple(self._seen.values()), reachable=self._reachable)
 
     @property
-    def reachable(self) -> bool:
-        """Return whether the runtime answered the last time."""
-        return self._reachable
+    def instances(self) -> Collection[Observation]:
+        """Return every object that is known now."""
+        return self._seen.values()
+
+    async def first_snapshot(self, *, timeout_seconds: float) -> None:
+        """Return when there was a snapshot, or after the timeout."""
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._snapshot.wait(), timeout_seconds)
 
     def take_progress(self) -> Mapping[InstanceKey, Progress]:
         """Return the progress that came since the last call."""
         taken, self._progress = self._progress, {}
+        self.progressed.clear()
         return taken
 
     def distrust(self) -> None:
@@ -105,7 +113,8 @@ class Watcher:
             before, self._seen = self._seen, {_key(each): each for each in change.instances}
             for key, each in self._seen.items():
                 self._note_progress(before.get(key), each)
-            self._had_snapshot = self._reachable = True
+            self._reachable = True
+            self._snapshot.set()
             self._on_change()
         elif isinstance(change, Changed):
             key = _key(change.instance)
@@ -120,6 +129,7 @@ class Watcher:
     def _note_progress(self, before: Observation | None, now: Observation) -> None:
         if now.progress is not None and (before is None or before.progress != now.progress):
             self._progress[now.role, now.index] = now.progress
+            self.progressed.set()
 
     def _lost_sight(self) -> None:
         if self._reachable:

@@ -1,0 +1,101 @@
+"""The folder of one attempt: names in it, and how files are written so that no half ever shows."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+__all__ = ["AttemptFolder", "read_json", "write_json", "write_text"]
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """Return what the file holds; None where there is none or it is no JSON object."""
+    try:
+        value = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def write_text(path: Path, content: str, *, mode: int = 0o600, durable: bool = False) -> None:
+    """Replace a file in one step; `durable`: it also survives a power loss."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+    with open(descriptor, "w", encoding="utf-8") as file:
+        file.write(content)
+        file.flush()
+        if durable:
+            os.fsync(file.fileno())
+    os.replace(temporary, path)
+
+
+def write_json(path: Path, value: Mapping[str, Any], *, durable: bool = False) -> None:
+    """Replace a JSON file in one step."""
+    write_text(path, json.dumps(value), durable=durable)
+
+
+class AttemptFolder:
+    """`<run>/<role>-<index>/attempt-<epoch>.<job attempt>.<attempt>/`, user files at its top."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.control = path / ".agent"
+        self.log = path / "log"
+        self.progress = path / "progress.jsonl"
+        self.output = path / "output"
+        self.spec = self.control / "spec.json"
+        """Written by the creator: what to run."""
+        self.state = self.control / "state.json"
+        """Written by the agent: who it is and how far it got."""
+        self.exit = self.control / "exit.json"
+        """Written by the agent, last: how it ended."""
+        self.release = self.control / "release.json"
+        """Written by the runtime: the answer a held instance waits for."""
+        self.delete = self.control / "delete.json"
+        """Written by the runtime: end it, and the object is gone after that."""
+        self.socket = self.control / "control.sock"
+        self.output_result = self.control / "output.json"
+
+    @property
+    def instance(self) -> Path:
+        return self.path.parent
+
+    @property
+    def lock(self) -> Path:
+        """Held by the one living agent of (run, role, index) for its whole life."""
+        return self.instance / "lock"
+
+    @property
+    def run(self) -> Path:
+        return self.instance.parent
+
+    @property
+    def tombstone(self) -> Path:
+        return self.run / "tombstone.json"
+
+    @property
+    def fence(self) -> Path:
+        return self.run / "fence.json"
+
+    @property
+    def watchers(self) -> Path:
+        """Every socket in here is told when something changed."""
+        return self.run / "notify.d"
+
+    @property
+    def names(self) -> Path:
+        """Instance name -> `<role>-<index>`, for the remote shell."""
+        return self.run / "names"
+
+    def refusal(self, generation: int) -> str:
+        """Return why the run does not accept this generation, or an empty text."""
+        tombstone = read_json(self.tombstone)
+        if tombstone is not None and generation <= int(tombstone.get("generation", 0)):
+            return "the run was removed"
+        fence = read_json(self.fence)
+        newest = int(fence.get("generation", 0)) if fence else 0
+        return f"generation {newest} owns the run" if newest > generation else ""

@@ -1,0 +1,164 @@
+"""Processes as Linux shows them: who they are, who descends from whom, how to signal the right one.
+
+A pid alone names nothing: it is reused. Here a process is (boot id, pid namespace, pid, start time).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import socket
+from pathlib import Path
+
+__all__ = [
+    "become_subreaper",
+    "boot_id",
+    "descendants",
+    "die_with_parent",
+    "group_members",
+    "here",
+    "kill_exactly",
+    "marked",
+    "open_pidfd",
+    "pid_namespace",
+    "start_time",
+]
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_PROC = Path("/proc")
+
+
+def boot_id() -> str:
+    """Return the id the kernel took at boot; empty where it does not say."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
+def pid_namespace() -> int:
+    """Return the inode of this process's pid namespace: numbers mean the same only within one."""
+    try:
+        return Path("/proc/self/ns/pid").stat().st_ino
+    except OSError:
+        return 0
+
+
+def _stat(pid: int) -> tuple[str, int, int, int] | None:
+    """Return (state, parent, session, start time in ticks) of a process, or None."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return None
+    # the command's name stands in brackets and may hold anything, brackets too
+    rest = text[text.rindex(b")") + 2 :].split()
+    return rest[0].decode(), int(rest[1]), int(rest[3]), int(rest[19])
+
+
+def start_time(pid: int) -> int | None:
+    """Return when a living process started, in clock ticks since boot; None: none or a zombie."""
+    found = _stat(pid)
+    return None if found is None or found[0] in "ZX" else found[3]
+
+
+def here(pid: int) -> dict[str, object]:
+    """Return everything that tells this process from any other, on any machine."""
+    return {
+        "pid": pid,
+        "start_time": start_time(pid),
+        "boot_id": boot_id(),
+        "pid_ns": pid_namespace(),
+        "host": socket.gethostname(),
+    }
+
+
+def _all() -> dict[int, tuple[str, int, int, int]]:
+    found = {}
+    for name in os.listdir(_PROC):  # noqa: PTH208  # thousands of entries: no Path objects
+        if name.isdigit():
+            stat = _stat(int(name))
+            if stat is not None:
+                found[int(name)] = stat
+    return found
+
+
+def descendants(root: int) -> list[int]:
+    """Return the living processes below `root`, parents first; zombies do not count."""
+    processes = _all()
+    children: dict[int, list[int]] = {}
+    for pid, stat in processes.items():
+        children.setdefault(stat[1], []).append(pid)
+    found: list[int] = []
+    todo = list(children.get(root, ()))
+    while todo:
+        pid = todo.pop(0)
+        todo.extend(children.get(pid, ()))
+        if processes[pid][0] not in "ZX":
+            found.append(pid)
+    return found
+
+
+def group_members(session: int) -> list[int]:
+    """Return the living processes of a session."""
+    return [p for p, stat in _all().items() if stat[2] == session and stat[0] not in "ZX"]
+
+
+def marked(marker: str) -> list[int]:
+    """Return the living processes whose environment at exec held `marker` (`NAME=value`)."""
+    wanted = marker.encode()
+    found = []
+    for pid, stat in _all().items():
+        if stat[0] in "ZX":
+            continue
+        try:
+            environment = Path(f"/proc/{pid}/environ").read_bytes()
+        except OSError:
+            continue  # another user's, or gone
+        if wanted in environment.split(b"\0"):
+            found.append(pid)
+    return found
+
+
+def open_pidfd(pid: int, start: int | None) -> int | None:
+    """Return a descriptor of exactly the process that started at `start`, or None."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except (OSError, AttributeError):
+        return None
+    # looked at after opening: from here on the descriptor cannot mean another process
+    if start is None or start_time(pid) != start:
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+def kill_exactly(pid: int, start: int | None, number: int) -> bool:
+    """Signal the process that started at `start`; False where it is not there any more."""
+    descriptor = open_pidfd(pid, start)
+    if descriptor is None:
+        return False
+    try:
+        signal.pidfd_send_signal(descriptor, number)
+    except ProcessLookupError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True
+
+
+def _prctl(option: int, value: int) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(option, value, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl")
+
+
+def become_subreaper() -> None:
+    """Make orphans of all generations below become children of this process, not of init."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def die_with_parent() -> None:
+    """Let the kernel kill this process when its parent dies."""
+    _prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))

@@ -1,0 +1,86 @@
+"""A job document as a DAG of its own: schedule, parameters, outlets, owner. Runs nothing."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import DAG, Asset, AssetAll, AssetAny, Param
+
+from airflow_training.compiler.group import add_tasks, document_outlets
+from airflow_training.compiler.shape import shape_of
+from airflow_training.compiler.source import JobSource
+from airflow_training.operators.plan import PlanOperator
+
+if TYPE_CHECKING:
+    from airflow_training.spec.dag import Dag
+    from airflow_training.spec.models import TrainingJob
+
+__all__ = ["job_to_dag", "source_to_dag"]
+
+
+def job_to_dag(job: Any, *, folder: Path | None = None) -> DAG:
+    """Return the DAG of a TrainingJob, a document or a job file; its id is the job's name.
+
+    Raises InputError with every mistake that can be seen without running anything.
+    """
+    source = JobSource.of(job, folder=folder or Path.cwd())
+    return source_to_dag(source, source.read())
+
+
+def source_to_dag(source: JobSource, job: TrainingJob) -> DAG:
+    """Return the DAG of a job that was already parsed."""
+    from airflow_training.spec.dag import Dag
+
+    settings = job.spec.dag or Dag()
+    options: dict[str, Any] = {}
+    if settings.owner:
+        options["default_args"] = {"owner": settings.owner}
+    with DAG(
+        dag_id=job.metadata.name,
+        schedule=_schedule(settings),
+        start_date=_start(settings),
+        params={name: _param(param) for name, param in settings.params.items()},
+        tags=["training", *settings.tags],
+        max_active_runs=settings.max_active_runs,
+        catchup=settings.catchup,
+        doc_md=_about(job),
+        **options,
+    ) as dag:
+        plan = PlanOperator(task_id="plan", source=source, dag_params=True, retries=0)
+        add_tasks(shape_of(job), group_id="", plan=plan, outlets=document_outlets(job))
+    return dag
+
+
+def _schedule(settings: Dag) -> Any:
+    schedule = settings.schedule
+    if schedule is None or isinstance(schedule, str):
+        return schedule
+    assets = [Asset(uri) for uri in schedule.assets]
+    return AssetAny(*assets) if schedule.operator == "any" else AssetAll(*assets)
+
+
+def _start(settings: Dag) -> dt.datetime | None:
+    """Return the start date, in UTC where the document names no zone."""
+    if settings.start_date is None:
+        return None
+    start = dt.datetime.fromisoformat(re.sub(r"[zZ]$", "+00:00", settings.start_date))
+    return start if start.tzinfo else start.replace(tzinfo=dt.timezone.utc)
+
+
+def _param(param: Any) -> Param:
+    """Return Airflow's own parameter: the form checks the same types and ranges."""
+    schema = param.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    default = schema.pop("default", None)
+    description = schema.pop("description", None)
+    if "default" not in param.model_fields_set:
+        return Param(description=description, **schema)
+    return Param(default, description=description, **schema)
+
+
+def _about(job: TrainingJob) -> str:
+    """Return what the DAG page says about the job."""
+    roles = ", ".join(f"{role.name} ({role.replicas})" for role in job.spec.roles)
+    return f"Training job `{job.metadata.name}`: {job.spec.framework_name}, roles {roles}."

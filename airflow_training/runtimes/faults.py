@@ -1,0 +1,233 @@
+"""The fault script of a simulation: how long instances run, and what goes wrong when.
+
+A file is a list of faults, or a mapping:
+
+    roles:                        # how the instances of a role behave; `*` is every other role
+      worker: {startSeconds: 1, runSeconds: 60, exitCode: 0}
+    faults:
+      - {at: 20, kill: worker, index: 1, signal: 9}          # seconds since the run was prepared
+      - {after: 5, kill: worker, attempt: 0, exitCode: 3}    # seconds since that attempt ran
+      - {at: 30, kill: worker, index: 0, reason: Evicted}
+      - {at: 40, delete: worker, index: 0}                   # the object disappears
+      - {at: 50, lose: worker, index: 0, seconds: 10}        # its node cannot be reached
+      - {at: 60, unreachable: 15}                            # nor can the whole runtime
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from airflow_training.errors import InputError, Problem
+
+__all__ = ["Behaviour", "Fault", "Script", "load_script", "parse_script"]
+
+# What the platform calls a disruption: its restarts are charged to preemption.
+DISRUPTIONS = frozenset({"Evicted", "Preempted", "Shutdown", "NodeShutdown"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Behaviour:
+    """What an instance does when nothing goes wrong."""
+
+    start_seconds: float = 0.0
+    """From creation (or release) to running."""
+    ready_seconds: float = 0.0
+    """From running to ready, its port open."""
+    run_seconds: float | None = 30.0
+    """From running to its end; None: until somebody ends it."""
+    stop_seconds: float = 0.0
+    """How long it takes to die when it is deleted; at most the grace."""
+    exit_code: int = 0
+    reason: str = ""
+    """Of its end; empty: Completed or Error."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """One thing that goes wrong."""
+
+    kind: Literal["kill", "delete", "lose", "unreachable"]
+    at: float | None = None
+    """Seconds since the run was prepared."""
+    after: float | None = None
+    """Instead of `at`: seconds since each matching attempt began to run."""
+    role: str = ""
+    index: int | None = None
+    """None: every instance of the role."""
+    attempt: int | None = None
+    """None: whichever lives."""
+    signal: int | None = None
+    exit_code: int | None = None
+    reason: str = ""
+    message: str = ""
+    seconds: float = 0.0
+    """How long the runtime or the instance cannot be reached."""
+
+    @property
+    def disrupted(self) -> bool:
+        return self.reason in DISRUPTIONS
+
+    def matches(self, *, role: str, index: int, attempt: int) -> bool:
+        return self.role == role and self.index in (None, index) and self.attempt in (None, attempt)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Script:
+    """Everything a simulation needs to know."""
+
+    roles: Mapping[str, Behaviour] = field(default_factory=dict)
+    default: Behaviour = field(default_factory=Behaviour)
+    faults: tuple[Fault, ...] = ()
+
+    def behaviour(self, role: str) -> Behaviour:
+        return self.roles.get(role, self.default)
+
+
+def load_script(path: str | Path) -> Script:
+    """Return the script in a YAML or JSON file; raises InputError with every mistake."""
+    import yaml
+
+    try:
+        document = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        problem = Problem(code="syntax", field="", message=f"cannot be read: {error.strerror}")
+        raise InputError(problems=[problem], path=str(path)) from error
+    except yaml.YAMLError as error:
+        problem = Problem(code="syntax", field="", message=f"is no YAML: {error}")
+        raise InputError(problems=[problem], path=str(path)) from error
+    return parse_script(document, path=str(path))
+
+
+def parse_script(document: Any, *, path: str = "") -> Script:
+    """Return the script that a loaded document describes; raises InputError."""
+    reader = _Reader()
+    if document is None:
+        document = {}
+    if isinstance(document, list):
+        document = {"faults": document}
+    top = reader.mapping(document, "", {"roles", "faults"})
+    behaviours: dict[str, Behaviour] = {}
+    for name, each in reader.mapping(top.get("roles", {}), "roles", None).items():
+        behaviours[str(name)] = _behaviour(reader, each, f"roles.{name}")
+    faults = top.get("faults", [])
+    if not isinstance(faults, list):
+        reader.wrong("faults", faults, "wrong_type", "is no list")
+        faults = []
+    read = [_fault(reader, each, f"faults[{i}]") for i, each in enumerate(faults)]
+    if reader.problems:
+        raise InputError(problems=reader.problems, path=path)
+    default = behaviours.pop("*", Behaviour())
+    return Script(roles=behaviours, default=default, faults=tuple(f for f in read if f))
+
+
+_BEHAVIOUR_KEYS = {
+    "startSeconds", "readySeconds", "runSeconds", "stopSeconds", "exitCode", "reason",
+}  # fmt: skip
+_FAULT_KEYS = {
+    "at", "after", "kill", "delete", "lose", "unreachable", "index", "attempt", "signal",
+    "exitCode", "reason", "message", "seconds",
+}  # fmt: skip
+
+
+def _behaviour(reader: _Reader, value: Any, field_: str) -> Behaviour:
+    keys = reader.mapping(value, field_, _BEHAVIOUR_KEYS)
+    default = Behaviour()
+    run_seconds: float | None = default.run_seconds
+    if "runSeconds" in keys:
+        forever = keys["runSeconds"] is None
+        run_seconds = None if forever else reader.seconds(keys, "runSeconds", field_, 0.0)
+    return Behaviour(
+        start_seconds=reader.seconds(keys, "startSeconds", field_, default.start_seconds),
+        ready_seconds=reader.seconds(keys, "readySeconds", field_, default.ready_seconds),
+        run_seconds=run_seconds,
+        stop_seconds=reader.seconds(keys, "stopSeconds", field_, default.stop_seconds),
+        exit_code=reader.whole(keys, "exitCode", field_, high=255) or 0,
+        reason=reader.text(keys, "reason", field_),
+    )
+
+
+def _fault(reader: _Reader, value: Any, field_: str) -> Fault | None:
+    keys = reader.mapping(value, field_, _FAULT_KEYS)
+    kinds: tuple[Literal["kill", "delete", "lose", "unreachable"], ...] = (
+        "kill", "delete", "lose", "unreachable",
+    )  # fmt: skip
+    chosen = [kind for kind in kinds if kind in keys]
+    if len(chosen) != 1:
+        reader.wrong(field_, sorted(keys), "missing", "names not exactly one fault", kinds)
+        return None
+    kind = chosen[0]
+    if ("at" in keys) == ("after" in keys) or (kind == "unreachable" and "at" not in keys):
+        reader.wrong(field_, sorted(keys), "missing", "says not exactly one time", ("at", "after"))
+    seconds_key = "unreachable" if kind == "unreachable" else "seconds"
+    return Fault(
+        kind=kind,
+        at=reader.seconds(keys, "at", field_, 0.0) if "at" in keys else None,
+        after=reader.seconds(keys, "after", field_, 0.0) if "after" in keys else None,
+        role="" if kind == "unreachable" else reader.text(keys, kind, field_),
+        index=reader.whole(keys, "index", field_),
+        attempt=reader.whole(keys, "attempt", field_),
+        signal=reader.whole(keys, "signal", field_, high=64),
+        exit_code=reader.whole(keys, "exitCode", field_, high=255),
+        reason=reader.text(keys, "reason", field_),
+        message=reader.text(keys, "message", field_),
+        seconds=reader.seconds(keys, seconds_key, field_, 10.0),
+    )
+
+
+class _Reader:
+    """Takes values out of a document and collects every mistake."""
+
+    def __init__(self) -> None:
+        self.problems: list[Problem] = []
+
+    def wrong(
+        self, field_: str, value: Any, code: str, message: str, allowed: tuple[Any, ...] = ()
+    ) -> None:
+        self.problems.append(
+            Problem(code=code, field=field_, message=message, value=value, allowed=allowed)
+        )
+
+    def mapping(self, value: Any, field_: str, known: set[str] | None) -> Mapping[str, Any]:
+        if not isinstance(value, Mapping):
+            self.wrong(field_, value, "wrong_type", "is no mapping")
+            return {}
+        for key in value:
+            if known is not None and key not in known:
+                path = f"{field_}.{key}" if field_ else str(key)
+                self.wrong(path, value[key], "unknown_key", "is not known", tuple(sorted(known)))
+        return value
+
+    def seconds(self, keys: Mapping[str, Any], key: str, field_: str, default: float) -> float:
+        fits = lambda v: isinstance(v, int | float) and v >= 0  # noqa: E731  # one line, one use
+        return float(self._number(keys, key, field_, default, fits, "seconds"))
+
+    def whole(
+        self, keys: Mapping[str, Any], key: str, field_: str, *, high: int = 2**31
+    ) -> int | None:
+        number: int | None = self._number(
+            keys, key, field_, None, lambda v: isinstance(v, int) and 0 <= v <= high,
+            f"a whole number from 0 to {high}",
+        )  # fmt: skip
+        return number
+
+    def text(self, keys: Mapping[str, Any], key: str, field_: str) -> str:
+        value = keys.get(key, "")
+        if not isinstance(value, str):
+            self.wrong(f"{field_}.{key}", value, "wrong_type", "is no text")
+            return ""
+        return value
+
+    def _number(
+        self, keys: Mapping[str, Any], key: str, field_: str, default: Any,
+        fits: Callable[[Any], bool], what: str,
+    ) -> Any:  # fmt: skip
+        if key not in keys:
+            return default
+        value = keys[key]
+        if isinstance(value, bool) or not fits(value):
+            self.wrong(f"{field_}.{key}", value, "out_of_range", f"is not {what}")
+            return default
+        return value

@@ -1,0 +1,495 @@
+"""A runtime without machines: it truly implements the port, in memory, and follows a fault script.
+
+For tests and for `airflow-training run --simulate`. Event driven: an idle instance costs nothing.
+All calls must come from one event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from airflow_training.control.model import InstanceKey, Observation, Progress
+from airflow_training.errors import InputError, Problem, RuntimeUnavailable
+from airflow_training.runtimes.clock import Clock, WallClock
+from airflow_training.runtimes.faults import Behaviour, Fault, Script, load_script
+from airflow_training.runtimes.port import (
+    Address,
+    Addresses,
+    Capabilities,
+    Changed,
+    ClusterView,
+    Cursor,
+    Gone,
+    InstanceRef,
+    InstanceSpec,
+    LogChunk,
+    NodeView,
+    Outcome,
+    ReleaseAnswer,
+    Snapshot,
+)
+from airflow_training.spec.resolved import ResolvedJob, RunRef
+
+__all__ = ["MemoryRuntime"]
+
+Attempt = tuple[int, int, int]
+"""(epoch, job attempt, attempt): a later one is greater."""
+_FIRST_PORT = 20000
+_ENDED = frozenset({"succeeded", "failed"})
+
+
+def _attempt(ref: InstanceRef) -> Attempt:
+    return (ref.epoch, ref.job_attempt, ref.attempt)
+
+
+class _Instance:
+    """One instance object and its simulated life."""
+
+    __slots__ = (
+        "address", "exit_code", "finished_at", "key", "message", "progress", "ready", "reason",
+        "signal", "since", "spec", "started_at", "state", "state_before_loss", "uid",
+    )  # fmt: skip
+
+    def __init__(self, spec: InstanceSpec, *, uid: str, address: str, now: float) -> None:
+        self.spec = spec
+        self.key: InstanceKey = (spec.ref.role, spec.ref.index)
+        self.uid = uid
+        self.address = address
+        self.state = "pending"
+        self.state_before_loss = ""
+        self.reason = "WaitingForDependency" if spec.held else ""
+        self.message = ""
+        self.exit_code: int | None = None
+        self.signal: int | None = None
+        self.ready = False
+        self.progress: Progress | None = None
+        self.since = now
+        self.started_at: float | None = None
+        self.finished_at: float | None = None
+
+    @property
+    def attempt(self) -> Attempt:
+        return _attempt(self.spec.ref)
+
+    @property
+    def held(self) -> bool:
+        return self.state == "pending" and self.reason == "WaitingForDependency"
+
+    def observe(self) -> Observation:
+        ref = self.spec.ref
+        return Observation(
+            role=ref.role, index=ref.index, uid=self.uid, epoch=ref.epoch,
+            job_attempt=ref.job_attempt, attempt=ref.attempt, generation=ref.run.generation,
+            state=self.state,  # type: ignore[arg-type]  # only InstanceState values are assigned
+            reason=self.reason, message=self.message, exit_code=self.exit_code,
+            signal=self.signal, disrupted=self.reason in ("Evicted", "Preempted"),
+            held=self.held, address_live=self.state == "running", port_open=self.ready,
+            ready=self.ready, node="memory", address=self.address, state_since=self.since,
+            started_at=self.started_at, finished_at=self.finished_at, progress=self.progress,
+        )  # fmt: skip
+
+
+_Change = Changed | Gone | RuntimeUnavailable
+
+
+@dataclass(slots=True)
+class _Run:
+    prepared_at: float | None = None
+    addresses: dict[str, list[Address]] = field(default_factory=dict)
+    instances: dict[InstanceKey, _Instance] = field(default_factory=dict)
+    logs: dict[tuple[str, int, Attempt], bytes] = field(default_factory=dict)
+    watchers: set[asyncio.Queue[_Change]] = field(default_factory=set)
+    generation: int = 0
+    removed_generation: int = -1
+    next_uid: int = 0
+
+
+class MemoryRuntime:
+    """Keeps instances as plain objects; `script` says how they behave and what goes wrong."""
+
+    name = "memory"
+    capabilities = Capabilities(hold=True, memory_limits=False)
+
+    def __init__(
+        self,
+        *,
+        script: Script | None = None,
+        clock: Clock | None = None,
+        nodes: Sequence[NodeView] = (NodeView(name="memory", cpus=64, memory_bytes=256 << 30),),
+    ) -> None:
+        self.script = script or Script()
+        self.clock: Clock = clock or WallClock()
+        self._nodes = tuple(nodes)
+        self._runs: dict[str, _Run] = {}
+        self._unreachable_until = float("-inf")
+        self._next_port = _FIRST_PORT
+
+    @classmethod
+    def from_file(cls, path: str | Path, *, clock: Clock | None = None) -> MemoryRuntime:
+        """Return a runtime that follows a fault script; raises InputError."""
+        return cls(script=load_script(path), clock=clock)
+
+    # the port ----------------------------------------------------------------------------------
+    async def prepare(self, run: RunRef, job: ResolvedJob) -> Addresses:
+        """Fix addresses and start the clock of the fault script."""
+        self._check_reachable()
+        state = self._runs.setdefault(run.uid, _Run())
+        state.generation = max(state.generation, run.generation)
+        for role in job.roles:
+            known = state.addresses.setdefault(role.name, [])
+            while len(known) < max(role.replicas, role.max_replicas or 0):
+                ports = {name: self._take_port() for name in role.ports}
+                known.append(Address(host="127.0.0.1", ports=ports))
+        if state.prepared_at is None:
+            state.prepared_at = self.clock.now()
+            self._schedule_faults(run.uid, state)
+        return {role: tuple(found) for role, found in state.addresses.items()}
+
+    async def create(self, instances: Sequence[InstanceSpec]) -> Sequence[Outcome]:
+        """Create or adopt; see the port."""
+        self._check_reachable()
+        return [self._create(spec) for spec in instances]
+
+    async def release(self, instances: Sequence[InstanceRef], answer: ReleaseAnswer) -> None:
+        """Let held instances run."""
+        del answer  # nothing here reads addresses
+        self._check_reachable()
+        for ref in instances:
+            found = self._find(ref)
+            if found is not None and found.held:
+                self._set(ref.run.uid, found, state="pending", reason="Starting")
+                self._start(ref.run.uid, found)
+
+    async def restart_process(self, instance: InstanceRef) -> None:
+        """Not offered: `capabilities.restart_in_place` is False."""
+        problem = Problem(
+            code="not_supported", field="", message="the memory runtime cannot restart in place"
+        )
+        raise InputError(problems=[problem], path=f"{instance.role}-{instance.index}")
+
+    async def delete(self, instances: Sequence[InstanceRef], *, grace_seconds: float) -> None:
+        """Let instances terminate for their `stop_seconds` (at most the grace), then vanish."""
+        self._check_reachable()
+        for ref in instances:
+            found = self._find(ref)
+            if found is not None and found.state != "terminating":
+                self._terminate(ref.run.uid, found, grace_seconds=grace_seconds)
+
+    async def watch(self, run: RunRef) -> AsyncIterator[Snapshot | Changed | Gone]:
+        """Yield a snapshot, then changes; raises RuntimeUnavailable."""
+        self._check_reachable()
+        state = self._runs.setdefault(run.uid, _Run())
+        queue: asyncio.Queue[_Change] = asyncio.Queue()
+        state.watchers.add(queue)
+        try:
+            yield Snapshot(instances=tuple(each.observe() for each in state.instances.values()))
+            while True:
+                change = await queue.get()
+                if isinstance(change, RuntimeUnavailable):
+                    raise change
+                yield change
+        finally:
+            state.watchers.discard(queue)
+
+    async def read_log(
+        self, instance: InstanceRef, cursor: Cursor, *, limit: int, attempt: int | None = None
+    ) -> LogChunk:
+        """Return the simulated story of one attempt."""
+        self._check_reachable()
+        if attempt is None:
+            attempt = instance.attempt
+        key: Attempt = (instance.epoch, instance.job_attempt, attempt)
+        state = self._runs.get(instance.run.uid, _Run())
+        whole = state.logs.get((instance.role, instance.index, key), b"")
+        data = whole[cursor.offset : cursor.offset + limit]
+        position = cursor.offset + len(data)
+        current = state.instances.get((instance.role, instance.index))
+        writing = current is not None and current.attempt == key and current.state not in _ENDED
+        return LogChunk(
+            data=data, next=Cursor(offset=position), end=not writing and position >= len(whole)
+        )
+
+    async def remove(self, run: RunRef) -> None:
+        """Forget every instance at once and refuse later creates of this generation."""
+        self._check_reachable()
+        state = self._runs.setdefault(run.uid, _Run())
+        state.generation = max(state.generation, run.generation)
+        state.removed_generation = state.generation
+        for found in list(state.instances.values()):
+            self._forget(run.uid, found)
+
+    async def cluster_view(self) -> ClusterView:
+        """Return the nodes it was made with."""
+        self._check_reachable()
+        return ClusterView(nodes=self._nodes)
+
+    # what tests and simulations may do -----------------------------------------------------------
+    def live(self, run_uid: str) -> Mapping[InstanceKey, Observation]:
+        """Return the instances that hold resources now (not ended)."""
+        state = self._runs.get(run_uid, _Run())
+        return {k: i.observe() for k, i in state.instances.items() if i.state not in _ENDED}
+
+    def spec(self, run_uid: str, role: str, index: int) -> InstanceSpec:
+        """Return what the current object was made from; raises KeyError."""
+        return self._runs[run_uid].instances[role, index].spec
+
+    def finish(
+        self,
+        run_uid: str,
+        role: str,
+        index: int,
+        *,
+        exit_code: int = 0,
+        signal: int | None = None,
+        reason: str = "",
+        message: str = "",
+    ) -> None:
+        """End a living instance now; raises KeyError where there is none."""
+        found = self._runs[run_uid].instances[role, index]
+        self._end(
+            run_uid, found, exit_code=exit_code, signal=signal, reason=reason, message=message
+        )
+
+    def report(self, run_uid: str, role: str, index: int, progress: Progress) -> None:
+        """Let an instance report progress; raises KeyError where there is none."""
+        found = self._runs[run_uid].instances[role, index]
+        found.progress = progress
+        self._emit(run_uid, Changed(instance=found.observe()))
+
+    def vanish(self, run_uid: str, role: str, index: int) -> None:
+        """Let an object disappear, as if somebody else had deleted it; KeyError."""
+        self._forget(run_uid, self._runs[run_uid].instances[role, index])
+
+    def be_unreachable(self, seconds: float) -> None:
+        """Answer nothing for a while; what runs goes on running."""
+        self._unreachable_until = self.clock.now() + seconds
+        for state in self._runs.values():
+            for queue in state.watchers:
+                queue.put_nowait(RuntimeUnavailable("the simulated runtime cannot be reached"))
+
+    # inside --------------------------------------------------------------------------------------
+    def _check_reachable(self) -> None:
+        if self.clock.now() < self._unreachable_until:
+            raise RuntimeUnavailable("the simulated runtime cannot be reached")
+
+    def _take_port(self) -> int:
+        self._next_port += 1
+        return self._next_port
+
+    def _find(self, ref: InstanceRef) -> _Instance | None:
+        """Return the object `ref` means: the same uid, or without one the same attempt."""
+        state = self._runs.get(ref.run.uid)
+        found = state.instances.get((ref.role, ref.index)) if state else None
+        if found is None:
+            return None
+        same = found.uid == ref.uid if ref.uid else found.attempt == _attempt(ref)
+        return found if same else None
+
+    def _create(self, spec: InstanceSpec) -> Outcome:
+        ref = spec.ref
+        state = self._runs.setdefault(ref.run.uid, _Run())
+        generation = ref.run.generation
+        if generation <= state.removed_generation:
+            return Outcome(ref=ref, result="refused", message="the run was removed")
+        if generation < state.generation:
+            message = f"generation {state.generation} owns the run"
+            return Outcome(ref=ref, result="refused", message=message)
+        state.generation = generation
+        old = state.instances.get((ref.role, ref.index))
+        if old is not None:
+            if old.attempt == _attempt(ref) and old.state != "terminating":
+                return Outcome(ref=_with_uid(ref, old.uid), result="adopted")
+            if old.attempt > _attempt(ref):
+                return Outcome(ref=ref, result="refused", message="a newer attempt exists")
+            if old.state not in _ENDED:
+                return Outcome(ref=ref, result="refused", message="another attempt still lives")
+            self._forget(ref.run.uid, old)
+        state.next_uid += 1
+        uid = f"{ref.run.uid}-{ref.role}-{ref.index}-{state.next_uid}"
+        made = _Instance(spec, uid=uid, address=self._address(state, ref), now=self.clock.now())
+        state.instances[made.key] = made
+        self._log(ref.run.uid, made, "created")
+        self._emit(ref.run.uid, Changed(instance=made.observe()))
+        if not spec.held:
+            self._start(ref.run.uid, made)
+        if spec.deadline_seconds is not None:
+            self._later(
+                spec.deadline_seconds, ref.run.uid, made,
+                lambda i: self._end(
+                    ref.run.uid, i, exit_code=None, signal=15, reason="DeadlineExceeded",
+                    message=f"ran longer than {spec.deadline_seconds:g} s",
+                ),
+            )  # fmt: skip
+        return Outcome(ref=_with_uid(ref, uid), result="created")
+
+    @staticmethod
+    def _address(state: _Run, ref: InstanceRef) -> str:
+        known = state.addresses.get(ref.role, [])
+        return str(known[ref.index]) if ref.index < len(known) else "127.0.0.1"
+
+    def _later(
+        self, seconds: float, run_uid: str, instance: _Instance, act: Callable[[_Instance], None]
+    ) -> None:
+        """Do something to this very object later, unless it has ended or gone by then."""
+
+        def due() -> None:
+            if self._runs[run_uid].instances.get(instance.key) is instance and (
+                instance.state not in _ENDED
+            ):
+                act(instance)
+
+        if seconds <= 0:
+            due()
+        else:
+            self.clock.call_at(self.clock.now() + seconds, due)
+
+    def _start(self, run_uid: str, instance: _Instance) -> None:
+        behaviour = self.script.behaviour(instance.key[0])
+        self._later(behaviour.start_seconds, run_uid, instance, lambda i: self._running(run_uid, i))
+
+    def _running(self, run_uid: str, instance: _Instance) -> None:
+        if instance.state != "pending":
+            return
+        behaviour: Behaviour = self.script.behaviour(instance.key[0])
+        instance.started_at = self.clock.now()
+        instance.ready = behaviour.ready_seconds <= 0
+        self._set(run_uid, instance, state="running", reason="Started")
+        if not instance.ready:
+            self._later(
+                behaviour.ready_seconds, run_uid, instance, lambda i: self._ready(run_uid, i)
+            )
+        role, index = instance.key
+        attempt = instance.spec.ref.attempt
+        for fault in self.script.faults:
+            if fault.after is not None and fault.matches(role=role, index=index, attempt=attempt):
+                self._later(
+                    fault.after, run_uid, instance, partial(self._strike, run_uid, fault=fault)
+                )
+        if behaviour.run_seconds is not None:
+            self._later(
+                behaviour.run_seconds, run_uid, instance,
+                lambda i: self._end(
+                    run_uid, i, exit_code=behaviour.exit_code, reason=behaviour.reason
+                ),
+            )  # fmt: skip
+
+    def _ready(self, run_uid: str, instance: _Instance) -> None:
+        if instance.state == "running":
+            instance.ready = True
+            self._emit(run_uid, Changed(instance=instance.observe()))
+
+    def _schedule_faults(self, run_uid: str, state: _Run) -> None:
+        for fault in self.script.faults:
+            if fault.at is not None:
+                assert state.prepared_at is not None  # noqa: S101  # set just before
+                self.clock.call_at(
+                    state.prepared_at + fault.at, partial(self._fault, run_uid, fault)
+                )
+
+    def _fault(self, run_uid: str, fault: Fault) -> None:
+        if fault.kind == "unreachable":
+            self.be_unreachable(fault.seconds)
+            return
+        for instance in list(self._runs[run_uid].instances.values()):
+            role, index = instance.key
+            attempt = instance.spec.ref.attempt
+            if fault.matches(role=role, index=index, attempt=attempt):
+                self._strike(run_uid, instance, fault=fault)
+
+    def _strike(self, run_uid: str, instance: _Instance, *, fault: Fault) -> None:
+        if fault.kind == "delete":
+            self._forget(run_uid, instance)
+        elif fault.kind == "lose":
+            self._lose(run_uid, instance, seconds=fault.seconds)
+        elif instance.state not in _ENDED:
+            signal = fault.signal
+            if signal is None and fault.exit_code is None:
+                signal = 9  # what a kill without further words is
+            self._end(
+                run_uid, instance, exit_code=fault.exit_code, signal=signal, reason=fault.reason,
+                message=fault.message,
+            )  # fmt: skip
+
+    def _lose(self, run_uid: str, instance: _Instance, *, seconds: float) -> None:
+        if instance.state in (*_ENDED, "unknown"):
+            return
+        before, reason = instance.state, instance.reason
+        self._set(run_uid, instance, state="unknown", reason="NodeLost")
+
+        def found_again(same: _Instance) -> None:
+            if same.state == "unknown":
+                self._set(run_uid, same, state=before, reason=reason)
+
+        self._later(seconds, run_uid, instance, found_again)
+
+    def _terminate(self, run_uid: str, instance: _Instance, *, grace_seconds: float) -> None:
+        stop = min(self.script.behaviour(instance.key[0]).stop_seconds, grace_seconds)
+        if stop <= 0 or instance.state in _ENDED:
+            self._forget(run_uid, instance)
+            return
+        instance.ready = False
+        self._set(run_uid, instance, state="terminating", reason="Deleted")
+        self._later(stop, run_uid, instance, lambda i: self._forget(run_uid, i))
+
+    def _end(
+        self,
+        run_uid: str,
+        instance: _Instance,
+        *,
+        exit_code: int | None,
+        signal: int | None = None,
+        reason: str = "",
+        message: str = "",
+    ) -> None:
+        if instance.state in _ENDED:
+            return
+        if instance.state == "terminating":  # being deleted: its end is the object's end
+            self._forget(run_uid, instance)
+            return
+        good = exit_code == 0 and signal is None and reason in ("", "Completed")
+        instance.exit_code = None if signal is not None else exit_code
+        instance.signal = signal
+        instance.message = message
+        instance.ready = False
+        instance.finished_at = self.clock.now()
+        self._set(
+            run_uid, instance, state="succeeded" if good else "failed",
+            reason=reason or ("Completed" if good else "Error"),
+        )  # fmt: skip
+
+    def _set(self, run_uid: str, instance: _Instance, *, state: str, reason: str) -> None:
+        if instance.state != state:
+            instance.since = self.clock.now()
+        instance.state, instance.reason = state, reason
+        self._log(run_uid, instance, state)
+        self._emit(run_uid, Changed(instance=instance.observe()))
+
+    def _forget(self, run_uid: str, instance: _Instance) -> None:
+        state = self._runs[run_uid]
+        if state.instances.get(instance.key) is instance:
+            del state.instances[instance.key]
+            role, index = instance.key
+            self._emit(run_uid, Gone(role=role, index=index, uid=instance.uid))
+
+    def _log(self, run_uid: str, instance: _Instance, text: str) -> None:
+        logs = self._runs[run_uid].logs
+        key = (*instance.key, instance.attempt)
+        line = f"{self.clock.now():.3f} simulated {instance.spec.name} {text}\n"
+        logs[key] = logs.get(key, b"") + line.encode()
+
+    def _emit(self, run_uid: str, change: Changed | Gone) -> None:
+        if self.clock.now() < self._unreachable_until:
+            return  # whoever watches again gets a new snapshot
+        for queue in self._runs[run_uid].watchers:
+            queue.put_nowait(change)
+
+
+def _with_uid(ref: InstanceRef, uid: str) -> InstanceRef:
+    return InstanceRef(
+        run=ref.run, role=ref.role, index=ref.index, epoch=ref.epoch,
+        job_attempt=ref.job_attempt, attempt=ref.attempt, uid=uid,
+    )  # fmt: skip

@@ -1,0 +1,419 @@
+"""YAML 1.2 and JSON text to plain data, and the line of every field. Knows nothing of jobs.
+
+Scalars follow YAML 1.2's core schema: `on`, `yes`, `no`, `2026-01-01` and `1:30` stay text, `0o17`
+is a number. Anchors and `<<` work. A good document costs one pass; lines are found only on demand.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+from yaml.resolver import BaseResolver
+
+from airflow_training.errors import InputError, Problem
+from airflow_training.spec.paths import Loc, format_path, split_path
+
+__all__ = ["Lines", "Loaded", "dump_yaml", "load_documents", "read_file"]
+
+MAX_BYTES = 1024 * 1024
+"""No job file is larger; whoever writes one shall not fill our memory."""
+MAX_NODES = 200_000
+"""Values of a document after its aliases are expanded (each alias repeats what it names)."""
+MAX_DEPTH = 100
+
+_NULL, _BOOL = "tag:yaml.org,2002:null", "tag:yaml.org,2002:bool"
+_INT, _FLOAT = "tag:yaml.org,2002:int", "tag:yaml.org,2002:float"
+_STR, _MERGE = "tag:yaml.org,2002:str", "tag:yaml.org,2002:merge"
+
+
+class _CoreSchema(BaseResolver):
+    """What plain scalars mean in YAML 1.2."""
+
+
+for _tag, _pattern, _first in (
+    (_NULL, r"~|null|Null|NULL|", ["~", "n", "N", ""]),
+    (_BOOL, r"true|True|TRUE|false|False|FALSE", list("tTfF")),
+    (_INT, r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+", list("-+0123456789")),
+    (
+        _FLOAT,
+        r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?"
+        r"|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)",
+        list("-+.0123456789"),
+    ),
+    (_MERGE, r"<<", ["<"]),
+):
+    _CoreSchema.add_implicit_resolver(_tag, re.compile(rf"^(?:{_pattern})$"), _first)
+
+try:
+    from yaml.cyaml import CParser
+
+    class _Reader(CParser, _CoreSchema):
+        def __init__(self, text: str) -> None:
+            CParser.__init__(self, text)
+            _CoreSchema.__init__(self)
+
+except ImportError:  # PyYAML without libyaml: slower, same answers
+    from yaml.composer import Composer
+    from yaml.parser import Parser
+    from yaml.reader import Reader
+    from yaml.scanner import Scanner
+
+    class _Reader(Reader, Scanner, Parser, Composer, _CoreSchema):  # type: ignore[no-redef] # the same class without libyaml
+        def __init__(self, text: str) -> None:
+            Reader.__init__(self, text)
+            Scanner.__init__(self)
+            Parser.__init__(self)
+            Composer.__init__(self)
+            _CoreSchema.__init__(self)
+
+
+@dataclass(slots=True)
+class Lines:
+    """Line numbers of one document's fields, found when first asked for."""
+
+    _text: str
+    _index: int
+    _known: dict[Loc, int] | None = None
+
+    def of(self, field_path: str | Sequence[str | int]) -> int | None:
+        """Return the line (from 1) of a field, or of the nearest thing around it that is written."""
+        loc = split_path(field_path) if isinstance(field_path, str) else tuple(field_path)
+        if self._known is None:
+            self._known = self._find_all()
+        loc = loc or ()
+        while loc and loc not in self._known:
+            loc = loc[:-1]
+        return self._known.get(loc)
+
+    def _find_all(self) -> dict[Loc, int]:
+        known: dict[Loc, int] = {}
+        try:
+            node = next((n for i, n in enumerate(_nodes(self._text)) if i == self._index), None)
+        except yaml.YAMLError:
+            return known  # JSON that is no YAML, or text that never was either
+        if node is not None:
+            known[()] = node.start_mark.line + 1
+            _mark_lines(node, (), known)
+        return known
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """One document of a text: plain data and the mistakes of its syntax."""
+
+    data: Any
+    lines: Lines
+    problems: Sequence[Problem] = field(default_factory=tuple)
+
+
+def read_file(path: str | Path) -> str:
+    """Return the text of a file; raises `InputError` where that is impossible."""
+    try:
+        with Path(path).open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+        if len(content) > MAX_BYTES:
+            raise _unreadable(path, f"is larger than {MAX_BYTES} bytes")
+        return content.decode("utf-8-sig")
+    except OSError as error:
+        raise _unreadable(path, error.strerror or "cannot be read") from error
+    except UnicodeDecodeError as error:
+        raise _unreadable(path, "is no UTF-8 text") from error
+
+
+def load_documents(text: str, path: str = "") -> Sequence[Loaded]:
+    """Return the documents of a YAML or JSON text; empty ones are left out. Raises nothing."""
+    if path.endswith(".json") or text.lstrip()[:1] in ("{", "["):
+        loaded = _load_json(text)
+        if loaded is not None:
+            return (loaded,)
+        if path.endswith(".json"):
+            return (_broken_json(text),)
+    return tuple(_load_yaml(text))
+
+
+def dump_yaml(data: Any) -> str:
+    """Return plain data as YAML that means the same in YAML 1.1 and 1.2."""
+    return yaml.dump(
+        data,
+        Dumper=_dumper(),
+        sort_keys=False,
+        allow_unicode=True,
+        default_flow_style=False,
+        width=100,
+    )
+
+
+def _unreadable(path: str | Path, message: str) -> InputError:
+    problem = Problem(code="bad_reference", field="", message=message, value=str(path))
+    return InputError(problems=(problem,), path=str(path))
+
+
+# --- YAML ---------------------------------------------------------------------------------------
+
+
+def _nodes(text: str) -> Iterator[Node]:
+    reader = _Reader(text)
+    try:
+        while reader.check_node():
+            node = reader.get_node()
+            if node is not None and not _is_empty(node):
+                yield node
+    finally:
+        dispose = getattr(reader, "dispose", None)
+        if dispose is not None:
+            dispose()
+
+
+def _is_empty(node: Node) -> bool:
+    return isinstance(node, ScalarNode) and node.tag == _NULL
+
+
+def _load_yaml(text: str) -> Iterator[Loaded]:
+    index = 0
+    try:
+        for node in _nodes(text):
+            problems: list[Problem] = []
+            lines = Lines(text, index)
+            oversized = _too_large(node) if "*" in text or len(text) > MAX_NODES else ""
+            if oversized:
+                problems.append(Problem(code="syntax", field="", message=oversized))
+                yield Loaded(data=None, lines=lines, problems=problems)
+            else:
+                data = _construct(node, (), problems)
+                yield Loaded(data=data, lines=lines, problems=problems)
+            index += 1
+    except RecursionError:
+        deep = Problem(code="syntax", field="", message="is nested too deeply")
+        yield Loaded(data=None, lines=Lines(text, index), problems=(deep,))
+    except yaml.YAMLError as error:
+        yield Loaded(data=None, lines=Lines(text, index), problems=(_syntax(error),))
+
+
+def _syntax(error: yaml.YAMLError) -> Problem:
+    if isinstance(error, yaml.MarkedYAMLError):
+        mark = error.problem_mark or error.context_mark
+        parts = [part for part in (error.context, error.problem) if part]
+        line = mark.line + 1 if mark is not None else None
+        return Problem(code="syntax", field="", message=", ".join(parts), line=line)
+    message = str(getattr(error, "reason", "") or error)
+    return Problem(code="syntax", field="", message=message)
+
+
+def _too_large(root: Node) -> str:
+    """Return why a document must not be expanded, or nothing."""
+    sizes: dict[int, int] = {}
+    open_nodes: set[int] = set()
+
+    def size(node: Node, depth: int) -> int:
+        known = sizes.get(id(node))
+        if known is not None:
+            return known
+        if id(node) in open_nodes:
+            raise _Oversized("an alias names something that contains it")
+        if depth > MAX_DEPTH:
+            raise _Oversized("is nested too deeply")
+        open_nodes.add(id(node))
+        total = 1
+        if isinstance(node, MappingNode):
+            total += sum(size(key, depth + 1) + size(value, depth + 1) for key, value in node.value)
+        elif isinstance(node, SequenceNode):
+            total += sum(size(item, depth + 1) for item in node.value)
+        open_nodes.discard(id(node))
+        if total > MAX_NODES:
+            raise _Oversized(f"has more than {MAX_NODES} values once its aliases are expanded")
+        sizes[id(node)] = total
+        return total
+
+    try:
+        size(root, 0)
+    except _Oversized as error:
+        return str(error)
+    return ""
+
+
+class _Oversized(Exception):
+    """Raised inside `_too_large` only."""
+
+
+def _construct(node: Node, loc: Loc, problems: list[Problem]) -> Any:
+    if isinstance(node, ScalarNode):
+        return _scalar(node, loc, problems)
+    if isinstance(node, SequenceNode):
+        return [_construct(item, (*loc, i), problems) for i, item in enumerate(node.value)]
+    found: dict[Any, Any] = {}
+    inherited: dict[Any, Any] = {}
+    for key_node, value_node in node.value:
+        if key_node.tag == _MERGE:
+            for base in value_node.value if isinstance(value_node, SequenceNode) else [value_node]:
+                data = _construct(base, loc, problems)
+                if isinstance(data, dict):
+                    inherited = {**data, **inherited}
+                else:
+                    problems.append(_bad_key(key_node, loc, "'<<' needs a mapping to take from"))
+            continue
+        if not isinstance(key_node, ScalarNode):
+            problems.append(_bad_key(key_node, loc, "a key must be text"))
+            continue
+        key = _scalar(key_node, loc, problems)
+        if not isinstance(key, str):
+            # YAML reads `1:` and `true:` as other types; every key of ours is text
+            key = key_node.value
+        here = (*loc, key)
+        if key in found:
+            problems.append(_duplicate(key, here, key_node.start_mark.line + 1))
+        found[key] = _construct(value_node, here, problems)
+    return {**inherited, **found} if inherited else found
+
+
+def _scalar(node: ScalarNode, loc: Loc, problems: list[Problem]) -> Any:
+    tag, text = node.tag, node.value
+    if tag == _STR:
+        return text
+    if tag == _NULL:
+        return None
+    try:
+        if tag == _BOOL:
+            return {"true": True, "false": False}[text.lower()]
+        if tag == _INT:
+            sign, digits = (-1, text[1:]) if text.startswith("-") else (1, text.removeprefix("+"))
+            base = {"0o": 8, "0x": 16}.get(digits[:2], 10)
+            return sign * int(digits[2:] if base != 10 else digits, base)
+        if tag == _FLOAT:
+            return float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
+    except (KeyError, ValueError):
+        pass
+    if tag == _MERGE:
+        return text
+    problems.append(
+        Problem(
+            code="syntax",
+            field=format_path(loc),
+            message=f"the tag {tag!r} is not known, or not possible for {text!r}",
+            value=text,
+            line=node.start_mark.line + 1,
+        )
+    )
+    return text
+
+
+def _bad_key(node: Node, loc: Loc, message: str) -> Problem:
+    line = node.start_mark.line + 1
+    return Problem(code="syntax", field=format_path(loc), message=message, line=line)
+
+
+def _duplicate(key: str, loc: Loc, line: int | None) -> Problem:
+    message = f"the key '{key}' is given twice"
+    return Problem(
+        code="duplicate", field=format_path(loc), value=key, message=message, line=line
+    )
+
+
+def _mark_lines(node: Node, loc: Loc, known: dict[Loc, int], depth: int = 0) -> None:
+    if depth > MAX_DEPTH or len(known) > MAX_NODES:
+        return  # aliases can make a small text endless
+    if isinstance(node, MappingNode):
+        for key_node, value_node in node.value:
+            if isinstance(key_node, ScalarNode):
+                here = (*loc, key_node.value)
+                known[here] = key_node.start_mark.line + 1
+                _mark_lines(value_node, here, known, depth + 1)
+    elif isinstance(node, SequenceNode):
+        for i, item in enumerate(node.value):
+            known[(*loc, i)] = item.start_mark.line + 1
+            _mark_lines(item, (*loc, i), known, depth + 1)
+
+
+# --- JSON ---------------------------------------------------------------------------------------
+
+
+def _load_json(text: str) -> Loaded | None:
+    """Return the document, or None where the text is no JSON."""
+    repeated: list[str] = []
+
+    def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for key, value in items:
+            if key in found:
+                repeated.append(key)
+            found[key] = value
+        return found
+
+    try:
+        data = json.loads(text, object_pairs_hook=pairs, parse_constant=_no_constant)
+    except (ValueError, RecursionError):
+        return None
+    # inside JSON strings a tab is always written \t, so every real one is indentation
+    spaced = text.replace("\t", " ")
+    if repeated:
+        found = next(iter(_load_yaml(spaced)))
+        if found.problems:
+            return Loaded(data=data, lines=found.lines, problems=found.problems)
+        problems = [_duplicate(key, (), None) for key in repeated]
+        return Loaded(data=data, lines=Lines(spaced, 0), problems=problems)
+    return Loaded(data=data, lines=Lines(spaced, 0))
+
+
+def _no_constant(text: str) -> float:
+    raise ValueError(f"{text} is no JSON")
+
+
+def _broken_json(text: str) -> Loaded:
+    line: int | None = None
+    message = "is no JSON"
+    try:
+        json.loads(text, parse_constant=_no_constant)
+    except json.JSONDecodeError as error:
+        line, message = error.lineno, error.msg
+    except (ValueError, RecursionError) as error:
+        message = str(error)
+    problem = Problem(code="syntax", field="", message=message, line=line)
+    return Loaded(data=None, lines=Lines("", 0), problems=(problem,))
+
+
+# --- writing ------------------------------------------------------------------------------------
+
+_BLOCK = re.compile(r"[^\x00-\x08\x0b-\x1f\x7f\x85\u2028\u2029\ufeff]*")
+
+
+def _dumper() -> type[yaml.SafeDumper]:
+    """Return PyYAML's safe dumper with block style for text of several lines."""
+
+    class Dumper(yaml.SafeDumper):
+        def ignore_aliases(self, data: Any) -> bool:
+            return True
+
+    def text(dumper: yaml.SafeDumper, value: str) -> ScalarNode:
+        block = "\n" in value and _BLOCK.fullmatch(value)
+        style = "|" if block else None
+        if style is None and _means_another(value):
+            style = "'"
+        return dumper.represent_scalar(_STR, value, style=style)
+
+    def number(dumper: yaml.SafeDumper, value: float) -> ScalarNode:
+        if math.isfinite(value):
+            # repr writes 1e+16, which YAML 1.1 reads as text
+            shown = repr(value)
+            if "e" in shown and "." not in shown:
+                shown = shown.replace("e", ".0e")
+            return dumper.represent_scalar(_FLOAT, shown)
+        return dumper.represent_float(value)
+
+    Dumper.add_representer(str, text)
+    Dumper.add_representer(float, number)
+    return Dumper
+
+
+_RESOLVER = _CoreSchema()
+
+
+def _means_another(value: str) -> bool:
+    """Return whether plain text would be read as a number, a bool or nothing by our reader."""
+    return bool(_RESOLVER.resolve(ScalarNode, value, (True, False)) != _STR)

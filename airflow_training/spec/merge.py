@@ -1,0 +1,129 @@
+"""Merging pod templates as Kubernetes' strategic merge patch would. Pure, on plain data.
+
+Maps merge deeply, null deletes, `$patch: replace | delete` is honoured, lists of objects with a
+merge key merge by it, other lists are replaced. The merge keys are those of the Kubernetes API
+for everything a PodTemplateSpec holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+__all__ = ["MERGE_KEYS", "merge_key", "merge_templates", "shorthand_template"]
+
+MERGE_KEYS: Mapping[str, str] = {
+    "containers": "name",
+    "env": "name",
+    "ephemeralContainers": "name",
+    "hostAliases": "ip",
+    "imagePullSecrets": "name",
+    "initContainers": "name",
+    "ownerReferences": "uid",
+    "ports": "containerPort",
+    "resourceClaims": "name",
+    "schedulingGates": "name",
+    "topologySpreadConstraints": "topologyKey",
+    "volumeDevices": "devicePath",
+    "volumeMounts": "mountPath",
+    "volumes": "name",
+}
+"""Field of a pod template -> key by which its items merge (`patchMergeKey` of the API)."""
+_ATOMIC_MAPS = frozenset({"nodeSelector", "selector"})
+_SHORTHAND_IN_CONTAINER = (
+    "image",
+    "command",
+    "args",
+    "env",
+    "envFrom",
+    "workingDir",
+    "resources",
+    "ports",
+    "volumeMounts",
+)
+
+
+def merge_key(field: str) -> str | None:
+    """Return the key by which the items of a list field merge; None: the list is replaced."""
+    return MERGE_KEYS.get(field)
+
+
+def merge_templates(*layers: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the layers merged, later ones over earlier ones; none of them is changed."""
+    merged: dict[str, Any] = {}
+    for layer in layers:
+        if layer:
+            merged = _merge_maps(merged, layer)
+    return merged
+
+
+def shorthand_template(container: str, shorthand: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the pod template that shorthand keys (camelCase) stand for; empty for none."""
+    inside = {key: shorthand[key] for key in _SHORTHAND_IN_CONTAINER if key in shorthand}
+    spec: dict[str, Any] = {}
+    if inside:
+        spec["containers"] = [{"name": container, **inside}]
+    if "volumes" in shorthand:
+        spec["volumes"] = shorthand["volumes"]
+    return {"spec": spec} if spec else {}
+
+
+def _merge_maps(base: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
+    if patch.get("$patch") == "replace":
+        return {key: _clean(value) for key, value in patch.items() if key != "$patch"}
+    if patch.get("$patch") == "delete":
+        return {}
+    merged = dict(base)
+    for key, value in patch.items():
+        if key == "$patch":
+            continue
+        if value is None:
+            merged.pop(key, None)
+        else:
+            merged[key] = _merge_values(key, merged.get(key), value)
+    return merged
+
+
+def _merge_values(field: str, base: Any, patch: Any) -> Any:
+    if isinstance(patch, Mapping):
+        if isinstance(base, Mapping) and field not in _ATOMIC_MAPS:
+            return _merge_maps(base, patch)
+        return _clean(patch)
+    key = MERGE_KEYS.get(field)
+    if isinstance(patch, Sequence) and not isinstance(patch, str):
+        if key is not None and all(isinstance(item, Mapping) for item in patch):
+            return _merge_lists(base if isinstance(base, Sequence) else (), patch, key)
+        return [_clean(item) for item in patch]
+    return patch
+
+
+def _merge_lists(
+    base: Sequence[Mapping[str, Any]], patch: Sequence[Mapping[str, Any]], key: str
+) -> list[Any]:
+    replaces = any(item.get("$patch") == "replace" and len(item) == 1 for item in patch)
+    merged = [] if replaces else list(base)
+    for item in patch:
+        if item.get("$patch") == "replace" and len(item) == 1:
+            continue
+        at = next((i for i, old in enumerate(merged) if old.get(key) == item.get(key)), None)
+        if item.get("$patch") == "delete":
+            if at is not None:
+                del merged[at]
+        elif at is None or key not in item:
+            merged.append(_clean(item))
+        else:
+            merged[at] = _merge_maps(merged[at], item)
+    return merged
+
+
+def _clean(value: Any) -> Any:
+    """Return a copy without directives and nulls, which mean nothing where nothing is below."""
+    if isinstance(value, Mapping):
+        return _merge_maps({}, value) if "$patch" not in value else _merge_maps({}, dict(value))
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [_clean(item) for item in value if not _is_directive(item)]
+    return value
+
+
+def _is_directive(value: Any) -> bool:
+    return isinstance(value, Mapping) and value.get("$patch") in ("delete", "replace")

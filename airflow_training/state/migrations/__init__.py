@@ -1,0 +1,1 @@
+"""Alembic migrations of the store; run by `airflow_training.state.upgrade`, never by hand."""

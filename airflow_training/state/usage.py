@@ -1,0 +1,163 @@
+"""What each attempt of each instance used: rows from ledger changes, sums from rows. No policy.
+
+A row opens when an instance has started and is closed by its end, by the attempt after it, or by
+the end of the job. An open row counts until now, so sums grow continuously; as rows are written
+with the ledger, a holder that dies leaves them open and the next one closes them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timezone
+from typing import Any
+
+from sqlalchemy import Connection, Table, bindparam, select, update
+
+from airflow_training.control.model import InstanceEntry
+from airflow_training.state.database import upsert
+from airflow_training.state.models import UsageRow
+
+__all__ = ["close_all", "of_run", "quantity", "record", "totals"]
+
+Change = tuple[InstanceEntry | None, InstanceEntry | None]
+"""The ledger's entry before and after; None: there was none, there is none."""
+
+_CLOSE_ALL = (
+    update(UsageRow)
+    .where(UsageRow.run == bindparam("uid"), UsageRow.finished_at.is_(None))
+    .values(finished_at=bindparam("now"))
+)
+_SUFFIXES = {
+    "n": 1e-9, "u": 1e-6, "m": 1e-3, "": 1.0,
+    "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18,
+    "Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40, "Pi": 2.0**50, "Ei": 2.0**60,
+}  # fmt: skip
+
+
+def record(
+    connection: Connection,
+    uid: str,
+    *,
+    changes: Sequence[Change],
+    resources: Mapping[str, Mapping[str, str]] | None,
+    now: float,
+) -> None:
+    """Open and close rows for changed ledger entries."""
+    rows = [
+        {
+            "run": uid,
+            "role": entry.role,
+            "index": entry.index,
+            "epoch": entry.epoch,
+            "job_attempt": entry.job_attempt,
+            "attempt": entry.attempt,
+            "started_at": started_at,
+            "finished_at": None if finished_at is None else max(started_at, finished_at),
+            "resources": json.dumps(dict((resources or {}).get(entry.role, {}))),
+        }
+        for entry, started_at, finished_at in _spans(changes, now=now)
+    ]
+    table = UsageRow.__table__
+    assert isinstance(table, Table)  # noqa: S101 - what mypy cannot know of a declarative class
+    # A commit that was told no resources must not empty what an earlier one recorded.
+    columns = ("started_at", "finished_at") + (() if resources is None else ("resources",))
+    upsert(connection, table, rows, update=columns)
+
+
+def _spans(
+    changes: Sequence[Change], *, now: float
+) -> Iterator[tuple[InstanceEntry, float, float | None]]:
+    for before, after in changes:
+        replaced = before is not None and (after is None or _attempt(before) != _attempt(after))
+        if before is not None and replaced and before.started_at is not None:
+            ended = before.finished_at
+            yield before, before.started_at, now if ended is None else ended
+        if after is not None and after.started_at is not None:
+            ended = after.finished_at
+            if ended is None and after.state in {"succeeded", "failed"}:
+                ended = after.last_transition_at  # it vanished, and nobody saw when
+            yield after, after.started_at, ended
+
+
+def _attempt(entry: InstanceEntry) -> tuple[int, int, int]:
+    return entry.epoch, entry.job_attempt, entry.attempt
+
+
+def close_all(connection: Connection, uid: str, *, now: float) -> None:
+    """Close what is open: nothing of the run is alive any more."""
+    connection.execute(_CLOSE_ALL, {"uid": uid, "now": now})
+
+
+def of_run(connection: Connection, uid: str, *, now: float) -> Sequence[Mapping[str, Any]]:
+    """Return one mapping per attempt, oldest first, as `status` prints them.
+
+    An attempt that still runs has `finished_at` None, and `seconds` until now.
+    """
+    rows = connection.execute(
+        select(
+            UsageRow.role,
+            UsageRow.index,
+            UsageRow.epoch,
+            UsageRow.job_attempt,
+            UsageRow.attempt,
+            UsageRow.started_at,
+            UsageRow.finished_at,
+            UsageRow.resources,
+        )
+        .where(UsageRow.run == uid)
+        .order_by(UsageRow.started_at, UsageRow.role, UsageRow.index)
+    )
+    return [
+        {
+            "role": row.role,
+            "index": row.index,
+            "epoch": row.epoch,
+            "job_attempt": row.job_attempt,
+            "attempt": row.attempt,
+            "started_at": _iso(row.started_at),
+            "finished_at": None if row.finished_at is None else _iso(row.finished_at),
+            "resources": json.loads(row.resources),
+            "seconds": max(0.0, (row.finished_at or now) - row.started_at),
+        }
+        for row in rows
+    ]
+
+
+def totals(rows: Sequence[Mapping[str, Any]]) -> Mapping[str, float]:
+    """Return `cpu_seconds`, `memory_byte_seconds`, `gpu_seconds` and `instance_seconds` of rows.
+
+    GPUs are every resource whose name ends in `gpu` or speaks of a GPU slice (`…/mig-1g.5gb`).
+    """
+    sums = {
+        "instance_seconds": 0.0,
+        "cpu_seconds": 0.0,
+        "memory_byte_seconds": 0.0,
+        "gpu_seconds": 0.0,
+    }
+    names = {"cpu": "cpu_seconds", "memory": "memory_byte_seconds"}
+    for row in rows:
+        sums["instance_seconds"] += row["seconds"]
+        for name, amount in row["resources"].items():
+            gpu = name.endswith("gpu") or "/mig-" in name
+            if (key := "gpu_seconds" if gpu else names.get(name)) is not None:
+                sums[key] += quantity(amount) * row["seconds"]
+    return sums
+
+
+def quantity(text: str) -> float:
+    """Return a Kubernetes quantity (`500m`, `2Gi`, `1e3`) as a number; raises ValueError."""
+    text = str(text).strip()
+    try:
+        return float(text)
+    except ValueError:
+        digits = text.rstrip("numkKMGTPEi")
+        suffix = text[len(digits) :]
+        if suffix not in _SUFFIXES:
+            raise ValueError(f"{text!r} is no Kubernetes quantity") from None
+        return float(digits) * _SUFFIXES[suffix]
+
+
+def _iso(at: float) -> str:
+    moment = datetime.fromtimestamp(at, tz=timezone.utc)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

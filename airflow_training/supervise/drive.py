@@ -1,0 +1,324 @@
+"""The loop of one lease holder: requests and observations in; decide, persist, act, tell.
+
+The only place where decisions become actions. Who may run it is `loop`'s business, what to do is
+`control`'s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import logging
+import time
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from airflow_training.control.decide import decide
+from airflow_training.control.model import (
+    Decision,
+    Event,
+    InstanceKey,
+    JobState,
+    Ledger,
+    Progress,
+    Request,
+)
+from airflow_training.errors import LeaseLost, RuntimeUnavailable, StillAlive
+from airflow_training.runtimes.port import Runtime
+from airflow_training.spec.resolved import RunRef
+from airflow_training.state.store import Store
+from airflow_training.supervise.effects import Effects, never_created
+from airflow_training.supervise.hub import Hub
+from airflow_training.supervise.lease_keeper import LeaseKeeper
+from airflow_training.supervise.queueing import Turn, queued, role_resources
+from airflow_training.supervise.watcher import Watcher, retry_delay
+
+__all__ = ["Drive", "retrying"]
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+_PROGRESS_SECONDS = 1.0
+_SNAPSHOT_SECONDS = 1.0
+_SHORTEST_WAIT_SECONDS = 0.005
+_REMOVE_TRIES = 8
+
+
+async def retrying(call: Callable[[], T]) -> T:
+    """Return what a store call returns, off the event loop, trying again while the store is away.
+
+    Only LeaseLost gets through.
+    """
+    failures = 0
+    while True:
+        try:
+            return await asyncio.to_thread(call)
+        except LeaseLost:
+            raise
+        except Exception:
+            failures += 1
+            log.warning("the store did not answer; trying again", exc_info=True)
+        await asyncio.sleep(retry_delay(failures))
+
+
+class Drive:
+    """Everything one holder knows while it drives one run."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        runtime: Runtime,
+        keeper: LeaseKeeper,
+        hub: Hub,
+        on_event: Callable[[Event], None] | None,
+        max_running_jobs: int,
+    ) -> None:
+        self._store = store
+        self._runtime = runtime
+        self._keeper = keeper
+        self._hub = hub
+        self._uid = keeper.lease.run
+        self._on_event = on_event
+        self._max_running_jobs = max_running_jobs
+        self._wake = asyncio.Event()
+        self._last_request = 0
+        self._requests: tuple[Request, ...] = ()
+        self._effects: Effects | None = None
+        self._output_saved = False
+        self._clock = 0.0
+        self._failures = 0
+        self.ledger = Ledger()
+        self.progress: dict[InstanceKey, Progress] = {}
+
+    def requested(self, last_request: int) -> None:
+        """Say that the store holds requests up to this id."""
+        if last_request > self._last_request:
+            self._last_request = last_request
+            self._wake.set()
+
+    async def run(self) -> JobState:
+        """Drive the run until it is done; only LeaseLost or cancellation ends it before."""
+        await retrying(self._load)
+        if self._queued:
+            await self._wait_in_queue()
+        background = [asyncio.ensure_future(self._save_progress())]
+        try:
+            while True:
+                self._wake.clear()
+                try:
+                    if self._effects is None and await self._prepare():
+                        background.append(asyncio.ensure_future(self._watcher.run()))
+                        await self._watcher.first_snapshot(timeout_seconds=_SNAPSHOT_SECONDS)
+                    decision, wait_seconds = await self._pass()
+                    if decision.done:
+                        break
+                except LeaseLost:
+                    raise
+                except Exception:
+                    log.exception("pass failed; trying again", extra={"run": self._uid})
+                    wait_seconds = await self._after_failure()
+                with contextlib.suppress(asyncio.TimeoutError):
+                    await asyncio.wait_for(self._wake.wait(), wait_seconds)
+            await self._clean_up()
+        finally:
+            for task in background:
+                task.cancel()
+            await asyncio.gather(*background, return_exceptions=True)
+        return self.ledger.job.state
+
+    # before the first decision -----------------------------------------------------------------
+    def _load(self) -> None:
+        record = self._store.run(self._uid)
+        if record is None:
+            raise LeaseLost(f"run {self._uid} is not in the store any more")
+        self._job = self._store.job(self._uid)
+        self.ledger = self._store.ledger(self._uid)
+        self._queued = record.queued
+        self._run = RunRef(
+            uid=record.uid,
+            job=self._job.name,
+            namespace=self._job.namespace,
+            controller=record.controller,
+            generation=self._keeper.lease.generation,
+        )
+        self._resources = role_resources(self._job)
+        self._watcher = Watcher(self._runtime, self._run, on_change=self._wake.set)
+        self._read_requests()
+
+    def _read_requests(self) -> None:
+        seen = self.ledger.job.seen_request
+        self._requests = tuple(self._store.requests(self._uid, after=seen))
+        if self._requests:
+            self._last_request = max(self._last_request, self._requests[-1].id)
+
+    async def _wait_in_queue(self) -> None:
+        """Return when it is the run's turn, or when it was killed while it waited."""
+        turn = Turn(
+            store=self._store,
+            runtime=self._runtime,
+            job=self._job,
+            uid=self._uid,
+            max_running_jobs=self._max_running_jobs,
+        )
+        while not any(request.kind == "stop" for request in self._requests):
+            self._wake.clear()
+            try:
+                if await turn.has_come():
+                    return
+                if self.ledger.job.state != "Queued":
+                    await self._commit(*queued(self.ledger, now=self._now()))
+            except LeaseLost:
+                raise
+            except Exception:
+                log.warning("queue not readable; trying again", exc_info=True)
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), turn.poll_seconds())
+            await retrying(self._read_requests)
+        # from here on it can only end: nothing may start it, whoever holds the lease next
+        await retrying(lambda: self._store.tombstone(self._uid, reason="Killed"))
+
+    async def _prepare(self) -> bool:
+        """Fix the addresses; return False while the runtime does not answer."""
+        await self._keeper.confirm()
+        try:
+            addresses = await self._runtime.prepare(self._run, self._job)
+        except RuntimeUnavailable as error:
+            self._unreachable(error)
+            return False
+        await self._keeper.confirm()
+        stored = {
+            role: [{"host": each.host, "ports": dict(each.ports)} for each in team]
+            for role, team in addresses.items()
+        }
+        await asyncio.to_thread(self._store.set_addresses, self._uid, stored)
+        self._effects = Effects(
+            runtime=self._runtime,
+            run=self._run,
+            job=self._job,
+            addresses=addresses,
+            keeper=self._keeper,
+        )
+        return True
+
+    # one pass ----------------------------------------------------------------------------------
+    async def _pass(self) -> tuple[Decision, float]:
+        """Decide, persist, act, tell; return the decision and seconds until the next pass."""
+        await self._keeper.confirm()
+        if self._last_request > self.ledger.job.seen_request:
+            await asyncio.to_thread(self._read_requests)
+        seen = self._watcher.observations
+        decision = decide(
+            self._job,
+            self.ledger,
+            self._requests,
+            seen,
+            self._now(),
+            generation=self._keeper.lease.generation,
+        )
+        await self._save_output()
+        await self._commit(decision.new_ledger, decision.events)
+        retry_seconds = await self._act(decision)
+        self._tell(decision.events)
+        now = self._now()
+        wake_at = min(decision.wake_at or float("inf"), now + self._job.reconcile_seconds)
+        wait_seconds = max(wake_at - now, _SHORTEST_WAIT_SECONDS)
+        return decision, min(wait_seconds, retry_seconds)
+
+    async def _commit(self, ledger: Ledger, events: Sequence[Event]) -> None:
+        if events or ledger != self.ledger:
+            await asyncio.to_thread(
+                self._store.commit,
+                self._uid,
+                lease=self._keeper.lease,
+                old=self.ledger,
+                new=ledger,
+                events=events,
+                resources=self._resources,
+            )
+            self.ledger = ledger
+            self._hub.poke(self._uid)
+
+    async def _act(self, decision: Decision) -> float:
+        """Return seconds after which a refused action is to be tried again (infinite: none)."""
+        if self._effects is None:
+            return retry_delay(self._failures)
+        if not decision.actions:
+            return float("inf")
+        try:
+            performed = await self._effects.perform(
+                decision.actions, ledger=decision.new_ledger, seen=self._watcher.instances
+            )
+        except RuntimeUnavailable as error:
+            return self._unreachable(error)
+        for outcome in performed.failed:
+            self._watcher.imagine(never_created(outcome, now=self._now()))
+        if not performed.refused:
+            self._failures = 0
+            return float("inf")
+        self._failures += 1
+        return retry_delay(min(self._failures, 4))
+
+    def _tell(self, events: Sequence[Event]) -> None:
+        if self._on_event is not None:
+            for event in events:
+                self._on_event(event)
+
+    def _unreachable(self, error: RuntimeUnavailable) -> float:
+        """Take note that the runtime does not answer; return seconds until the next try."""
+        log.warning("runtime unreachable", extra={"run": self._uid, "why": str(error)})
+        self._watcher.distrust()
+        self._failures += 1
+        return retry_delay(self._failures)
+
+    async def _after_failure(self) -> float:
+        """Read the ledger again, as nobody knows what a broken pass has written; return a delay."""
+        self._failures += 1
+        self.ledger = await retrying(lambda: self._store.ledger(self._uid))
+        await retrying(self._read_requests)
+        return retry_delay(self._failures)
+
+    def _now(self) -> float:
+        """Return the time of day, never earlier than the last time this was asked."""
+        self._clock = max(self._clock, time.time())
+        return self._clock
+
+    # beside the decisions ------------------------------------------------------------------------
+    async def _save_progress(self) -> None:
+        """Bring what the scripts say to the store, at most once a second."""
+        while True:
+            await self._watcher.progressed.wait()
+            await self._flush_progress()
+            await asyncio.sleep(_PROGRESS_SECONDS)
+
+    async def _flush_progress(self) -> None:
+        fresh = self._watcher.take_progress()
+        if fresh:
+            self.progress.update(fresh)
+            rows = {key: dataclasses.asdict(progress) for key, progress in fresh.items()}
+            await retrying(lambda: self._store.save_progress(self._uid, rows))
+
+    async def _save_output(self) -> None:
+        """Record what the output role uploaded; before its end is, so that no crash loses it."""
+        if self._output_saved:
+            return
+        for each in self._watcher.instances:
+            if each.output and (each.role, each.index) == (self._job.output_role, 0):
+                await asyncio.to_thread(self._store.set_output, self._uid, each.output)
+                self._output_saved = True
+
+    async def _clean_up(self) -> None:
+        """Leave behind what `cleanPodPolicy` says; nothing of the run is alive any more."""
+        await self._flush_progress()
+        if self._job.clean_pod_policy != "All":
+            return
+        for failures in range(1, _REMOVE_TRIES + 1):
+            await self._keeper.confirm()
+            try:
+                await self._runtime.remove(self._run)
+            except (RuntimeUnavailable, StillAlive) as error:
+                log.warning("leftovers not removed", extra={"run": self._uid, "why": str(error)})
+                await asyncio.sleep(retry_delay(failures))
+            else:
+                return

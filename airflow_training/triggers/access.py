@@ -1,0 +1,48 @@
+"""How tasks and triggers reach the store, and which run a task instance belongs to."""
+
+from __future__ import annotations
+
+import functools
+import os
+from typing import Any
+
+from airflow_training.settings import load_settings
+from airflow_training.spec.resolved import RunKey
+from airflow_training.state.store import Store
+
+__all__ = ["deployment", "open_store", "run_key", "task_name"]
+
+
+def open_store() -> Store:
+    """Return this process's store; upgrades the database on first use."""
+    return _store(load_settings().sql_alchemy_conn, os.getpid())
+
+
+@functools.lru_cache(maxsize=4)
+def _store(url: str, pid: int) -> Store:
+    del pid  # part of the key: connections do not survive a fork
+    return Store(url)
+
+
+def deployment(store: Store) -> str:
+    """Return the id under which this Airflow creates things. Blocks on the store."""
+    return load_settings().deployment_id or store.deployment_id()
+
+
+def run_key(ti: Any, *, source: str, group_id: str, map_index: int | None = None) -> RunKey:
+    """Return the run that `ti`'s group drives. `map_index`: instead of the task's own.
+
+    Every task of a group computes the same key, so that nothing needs to be handed around.
+    """
+    return RunKey(
+        source=source,
+        dag_id=ti.dag_id,
+        run_id=ti.run_id,
+        group_id=group_id,
+        map_index=ti.map_index if map_index is None else map_index,
+    )
+
+
+def task_name(group_id: str, name: str) -> str:
+    """Return the id of the group's task called `name`."""
+    return f"{group_id}.{name}" if group_id else name

@@ -1,0 +1,166 @@
+"""Every mistake of a Framework document at once: shape, names, templates, parameter schemas."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from pydantic import ValidationError
+
+from airflow_training.errors import Problem
+from airflow_training.frameworks.model import Framework, FrameworkSpec
+from airflow_training.frameworks.templates import (
+    TemplateProblem,
+    check_expression,
+    check_template,
+)
+from airflow_training.spec.loading import Loaded, load_documents
+
+__all__ = ["check_document"]
+
+RESERVED_PREFIX = "TRAINING_"
+_OWN_NAMES = frozenset({"TRAINING_UPDATE_INTERVAL"})
+"""`TRAINING_` names that a framework may set."""
+
+
+def check_document(text: str, *, path: str = "") -> tuple[Framework | None, Sequence[Problem]]:
+    """Return the only framework of a text (None where its shape is wrong) and all its mistakes."""
+    documents = load_documents(text, path)
+    if len(documents) != 1:
+        message = f"holds {len(documents)} documents where one framework is wanted"
+        return None, (Problem(code="syntax", field="", message=message),)
+    document = documents[0]
+    if document.problems:
+        return None, tuple(document.problems)
+    if not isinstance(document.data, Mapping):
+        return None, (Problem(code="wrong_type", field="", message="must be a mapping"),)
+    try:
+        framework = Framework.__pydantic_validator__.validate_python(dict(document.data))
+    except ValidationError as error:
+        from airflow_training.spec.problems import problems_of
+
+        return None, _with_lines(problems_of(error, model=Framework), document)
+    return framework, _with_lines(list(_problems(framework.spec)), document)
+
+
+def _with_lines(problems: Sequence[Problem], document: Loaded) -> Sequence[Problem]:
+    return tuple(
+        problem if problem.line else replace(problem, line=document.lines.of(problem.field))
+        for problem in problems
+    )
+
+
+def _problems(spec: FrameworkSpec) -> Iterator[Problem]:
+    yield from _role_names(spec)
+    yield from _templates(spec)
+    yield from _parameters(spec)
+    for i, env in enumerate(spec.env):
+        if env.name.startswith(RESERVED_PREFIX) and env.name not in _OWN_NAMES:
+            yield Problem(
+                code="reserved_env",
+                field=f"spec.env[{i}].name",
+                value=env.name,
+                message=f"names that begin with {RESERVED_PREFIX} are set for every framework",
+            )
+
+
+def _role_names(spec: FrameworkSpec) -> Iterator[Problem]:
+    if spec.any_role:
+        return
+    known = [role.name for role in spec.roles]
+    named: list[tuple[str, str]] = []
+    for i, role in enumerate(spec.roles):
+        named += [
+            (f"spec.roles[{i}].dependsOn[{j}].role", dependency.role)
+            for j, dependency in enumerate(role.depends_on)
+        ]
+    for kind, entries in (("env", spec.env), ("files", spec.files)):
+        named += [
+            (f"spec.{kind}[{i}].roles[{j}]", name)
+            for i, entry in enumerate(entries)
+            for j, name in enumerate(entry.roles)
+        ]
+    for kind, policy in (
+        ("successPolicy", spec.success_policy),
+        ("failurePolicy", spec.failure_policy),
+    ):
+        named += [
+            (f"spec.{kind}.targetRoles[{i}]", name) for i, name in enumerate(policy.target_roles)
+        ]
+    if spec.elastic:
+        named += [(f"spec.elastic.roles[{i}]", name) for i, name in enumerate(spec.elastic.roles)]
+    if spec.output_role:
+        named.append(("spec.outputRole", spec.output_role))
+    if spec.single_role:
+        named.append(("spec.singleRole", spec.single_role))
+    for field, name in named:
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=1)
+            yield Problem(
+                code="unknown_role",
+                field=field,
+                value=name,
+                message=f"no role is called '{name}'",
+                allowed=known,
+                hint=f"did you mean '{close[0]}'?" if close else "",
+            )
+
+
+def _templates(spec: FrameworkSpec) -> Iterator[Problem]:
+    sources: list[tuple[str, str]] = [
+        (f"spec.env[{i}].value", env.value) for i, env in enumerate(spec.env)
+    ]
+    for i, file in enumerate(spec.files):
+        sources += [(f"spec.files[{i}].path", file.path), (f"spec.files[{i}].content", file.content)]
+    for field, source in sources:
+        try:
+            check_template(source)
+        except TemplateProblem as error:
+            yield Problem(code="bad_template", field=field, value=source, message=str(error))
+    for kind, entries in (("env", spec.env), ("files", spec.files)):
+        for i, entry in enumerate(entries):
+            if not entry.when:
+                continue
+            try:
+                check_expression(entry.when)
+            except TemplateProblem as error:
+                yield Problem(
+                    code="bad_template",
+                    field=f"spec.{kind}[{i}].when",
+                    value=entry.when,
+                    message=str(error),
+                )
+
+
+def _parameters(spec: FrameworkSpec) -> Iterator[Problem]:
+    if not spec.parameters:
+        return
+    from jsonschema import Draft202012Validator
+    from jsonschema.exceptions import SchemaError, ValidationError as Invalid
+
+    for name, schema in spec.parameters.items():
+        field = f"spec.parameters.{name}"
+        if not isinstance(schema, Mapping):
+            yield Problem(code="wrong_type", field=field, message="must be a JSON Schema")
+            continue
+        try:
+            Draft202012Validator.check_schema(schema)
+            if "default" in schema:
+                Draft202012Validator(schema).validate(schema["default"])
+        except SchemaError as error:
+            yield Problem(
+                code="bad_parameter", field=field, message=f"is no JSON Schema: {error.message}"
+            )
+        except Invalid as error:
+            yield Problem(
+                code="bad_parameter",
+                field=f"{field}.default",
+                value=_plain(error.instance),
+                message=f"does not fit its own schema: {error.message}",
+            )
+
+
+def _plain(value: Any) -> Any:
+    return value if isinstance(value, str | int | float | bool | None) else str(value)

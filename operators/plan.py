@@ -1,0 +1,99 @@
+"""`plan`: checks the job once more, resolves its parameters and puts the run into the store."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseOperator
+from airflow.sdk.exceptions import AirflowFailException
+
+from airflow_training.errors import InputError
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from airflow_training.compiler.source import JobSource
+    from airflow_training.operators.admit import Admitted
+
+__all__ = ["PlanFormOperator", "PlanOperator"]
+
+
+class PlanOperator(BaseOperator):
+    """Creates the run of a group and queues it; returns a small reference to it.
+
+    A mistake in the job fails the task at once, with the text the command line would print.
+
+    Args:
+        source: Where the job's document is. It is no template: Airflow never renders it.
+        arguments: Values of the job's parameters; may hold XCom arguments.
+        group_id: The task group, empty at the top of a DAG.
+        dag_params: The DAG's own parameters are the job's, as in a DAG made from a job file.
+    """
+
+    template_fields: Sequence[str] = ("arguments",)
+    ui_color = "#e8f0fe"
+
+    def __init__(
+        self,
+        *,
+        source: JobSource | None = None,
+        arguments: Any = None,
+        group_id: str = "",
+        dag_params: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.source = source
+        self.arguments = arguments
+        self.group_id = group_id
+        self.dag_params = dag_params
+
+    def execute(self, context: Context) -> Any:
+        """Return the reference of the run; raises AirflowFailException for a mistake in the job."""
+        try:
+            admitted = self.admit(context)
+        except InputError as error:
+            raise AirflowFailException(f"the job was refused\n{error}") from None
+        for warning in admitted.warnings:
+            self.log.warning("%s", warning)
+        self.log.info("run %s of job %s is queued", admitted.uid, admitted.job)
+        return admitted.reference()
+
+    def admit(self, context: Context) -> Admitted:
+        """Create the run; raises InputError."""
+        from airflow_training.operators.admit import admit
+
+        if self.source is None:
+            raise ValueError("a plan needs the source of its job")
+        arguments = dict(self.arguments or {})
+        if self.dag_params:
+            arguments = {**context["params"], **arguments}
+        return admit(self.source, params=arguments, context=context, group_id=self.group_id)
+
+
+class PlanFormOperator(PlanOperator):
+    """`plan` of the generic DAG: the job comes from the trigger form.
+
+    Returns the names of the job's roles, over which the role tasks are mapped.
+    """
+
+    def execute(self, context: Context) -> Any:
+        """Return the role names; the reference is the XCom `reference`."""
+        reference = super().execute(context)
+        context["ti"].xcom_push(key="reference", value=reference)
+        return list(reference["roles"])
+
+    def admit(self, context: Context) -> Admitted:
+        """Create the run of the job that the form names; raises InputError."""
+        from airflow_training.compiler.form import job_of_form
+        from airflow_training.operators.admit import admit
+
+        form = context["params"]
+        return admit(
+            job_of_form(form),
+            params=form.get("parameters") or {},
+            context=context,
+            group_id=self.group_id,
+            from_form=True,
+        )

@@ -1,0 +1,41 @@
+"""`rollup`: tells how the job ended, root cause first, and fails the DAG run when it failed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import Asset, BaseOperator
+from airflow.sdk.exceptions import AirflowFailException
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+__all__ = ["RollupOperator"]
+
+
+class RollupOperator(BaseOperator):
+    """Reports final status, output and usage; updates the outlets of a job that succeeded.
+
+    Each asset event carries `uri`, `metrics` and `run`. Returns the same as a small dictionary.
+    """
+
+    template_fields: Sequence[str] = ()
+    ui_color = "#fde2e1"
+
+    def __init__(self, *, group_id: str = "", **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.group_id = group_id
+
+    def execute(self, context: Context) -> Mapping[str, Any]:
+        """Return the result; raises AirflowFailException when the job did not succeed."""
+        from airflow_training.operators.ending import finish
+
+        result = finish(context["ti"], group_id=self.group_id, log=self.log.info)
+        if not result.succeeded:
+            raise AirflowFailException(result.story())
+        self.log.info("%s", result.story())
+        for outlet in self.outlets:
+            if isinstance(outlet, Asset):
+                context["outlet_events"][outlet].extra = {**result.asset_extra()}
+        return result.reference()

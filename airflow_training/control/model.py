@@ -145,6 +145,8 @@ class InstanceEntry:
     last_transition_at: float = 0.0
     deadline_at: float | None = None
     """Spare for the decision core (scheduling, unknown); None when no clock runs."""
+    retired: bool = False
+    """Not part of the role any more (scaled down); kept so that its attempt numbers never repeat."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,6 +175,8 @@ class RestartRecord:
     rule: str
     counted: bool = True
     """False for classes and rules that are counted but never limited."""
+    epoch: int = 0
+    """Ceilings start again in a new epoch; the record stays."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,6 +202,8 @@ class JobEntry:
     """Highest request id that was acted on."""
     drained: bool = False
     """Terminal, and a snapshot taken after the last delete showed nothing alive."""
+    root_cause: Mapping[str, Any] | None = None
+    """The failure that ended the job, as `status` prints it (plain JSON); None unless it failed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from datetime import date
 from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
-__all__ = ["canonical", "compact_json", "from_json", "many_from_json", "to_json"]
+__all__ = ["canonical", "compact_json", "from_json", "many_from_json", "plain", "to_json"]
 
 T = TypeVar("T")
 Convert = Callable[[Any], Any]
@@ -25,13 +25,13 @@ _SCALARS = (str, int, float, bool, type(None), object)
 
 def to_json(value: Any) -> str:
     """Return a dataclass with all its fields as JSON text."""
-    return json.dumps(_encoder(type(value), omit_defaults=False)(value), default=_plain)
+    return json.dumps(_encoder(type(value), omit_defaults=False)(value), default=plain)
 
 
 def compact_json(value: Any) -> str:
     """Return a dataclass as JSON text without the fields that have their default."""
     encoded = _encoder(type(value), omit_defaults=True)(value)
-    return json.dumps(encoded, default=_plain, separators=(",", ":"))
+    return json.dumps(encoded, default=plain, separators=(",", ":"))
 
 
 def from_json(cls: type[T], text: str) -> T:
@@ -47,10 +47,10 @@ def many_from_json(cls: type[T], texts: Iterable[str]) -> list[T]:
 def canonical(value: Any) -> str:
     """Return JSON text that is equal for equal plain values, whatever the order of their keys."""
     # Through JSON first: keys that are no strings (YAML allows them) cannot be sorted otherwise.
-    return json.dumps(json.loads(json.dumps(value, default=_plain)), sort_keys=True)
+    return json.dumps(json.loads(json.dumps(value, default=plain)), sort_keys=True)
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """Return what JSON can hold for the read-only containers and dates that documents contain."""
     if isinstance(value, Mapping):
         return dict(value)

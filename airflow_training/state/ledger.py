@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, delete, select, update
+from sqlalchemy import Connection, bindparam, delete, select
 
 from airflow_training.control.model import (
     TERMINAL_JOB_STATES,
@@ -23,7 +23,6 @@ from airflow_training.state.models import InstanceRow, RoleRow, RunRow, table_of
 
 __all__ = ["changed_instances", "job_columns", "load", "replace", "write_changes"]
 
-_UPDATE_RUN = update(RunRow).where(RunRow.uid == bindparam("of"))
 _DELETE_INSTANCE = delete(InstanceRow).where(
     InstanceRow.run == bindparam("of"),
     InstanceRow.role == bindparam("gone_role"),
@@ -67,7 +66,7 @@ def job_columns(job: JobEntry) -> Mapping[str, Any]:
         "entry": compact_json(job),
         "state": job.state,
         "condition": job.condition,
-        "finished_at": job.finished_at if over else None,
+        "finished_at": (job.finished_at or job.last_transition_at) if over else None,
         "drained": over and job.drained,
     }
 

@@ -8,9 +8,9 @@ a new field of the ledger needs no migration; what people query is kept as colum
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, cast
 
-from sqlalchemy import BigInteger, Double, ForeignKey, Index, MetaData, String, Text
+from sqlalchemy import BigInteger, Double, ForeignKey, Index, MetaData, String, Table, Text
 from sqlalchemy.dialects.mysql import LONGTEXT
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
@@ -29,6 +29,7 @@ __all__ = [
     "RoleRow",
     "RunRow",
     "UsageRow",
+    "table_of",
 ]
 
 Json = Annotated[str, mapped_column(Text().with_variant(LONGTEXT, "mysql"))]
@@ -245,3 +246,8 @@ class LeaseRow(Base):
     """Empty: nobody."""
     generation: Mapped[int]
     expires_at: Mapped[Seconds]
+
+
+def table_of(row: type[Base]) -> Table:
+    """Return the table behind a row class, for statements that only tables have."""
+    return cast("Table", row.__table__)

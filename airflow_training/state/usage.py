@@ -12,11 +12,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any
 
-from sqlalchemy import Connection, Table, bindparam, select, update
+from sqlalchemy import Connection, bindparam, select, update
 
 from airflow_training.control.model import InstanceEntry
 from airflow_training.state.database import upsert
-from airflow_training.state.models import UsageRow
+from airflow_training.state.models import UsageRow, table_of
 
 __all__ = ["close_all", "of_run", "quantity", "record", "totals"]
 
@@ -58,11 +58,9 @@ def record(
         }
         for entry, started_at, finished_at in _spans(changes, now=now)
     ]
-    table = UsageRow.__table__
-    assert isinstance(table, Table)  # noqa: S101 - what mypy cannot know of a declarative class
     # A commit that was told no resources must not empty what an earlier one recorded.
     columns = ("started_at", "finished_at") + (() if resources is None else ("resources",))
-    upsert(connection, table, rows, update=columns)
+    upsert(connection, table_of(UsageRow), rows, update=columns)
 
 
 def _spans(

@@ -1,23 +1,123 @@
-"""Waiting for a turn: what a run wants of the machine, and whether the queue lets it start."""
+"""Waiting for a turn: what a run wants of the machine, and whether the queue lets it start.
+
+The order of the queue is the store's; what there is to share is the runtime's.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
+import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from airflow_training.control.model import Event, Ledger
-from airflow_training.runtimes.port import Runtime
-from airflow_training.spec.resolved import ResolvedJob
+from airflow_training.errors import InputError, Problem
+from airflow_training.runtimes.port import ClusterView, Runtime
+from airflow_training.spec.resolved import ResolvedJob, ResolvedRole
 from airflow_training.state.store import Store
-from airflow_training.supervise.watcher import retry_delay
+from airflow_training.state.usage import quantity
 
-__all__ = ["Turn", "queued", "role_resources", "wanted_resources"]
+__all__ = ["Turn", "check_fits", "queued", "role_resources", "wanted_resources"]
 
-_LOCAL = "local"
+_SHARED_MACHINES = frozenset({"local"})
+"""Runtimes without a scheduler of their own: the queue shares out what the machine has."""
 
 
 def role_resources(job: ResolvedJob) -> Mapping[str, Mapping[str, str]]:
     """Return role -> what one instance asks for: limits where given, else requests."""
-    return {role.name: dict(resources_of(role)) for role in job.roles}
+    return {role.name: _resources_of(role) for role in job.roles}
+
+
+def _resources_of(role: ResolvedRole) -> Mapping[str, str]:
+    for container in role.template.get("spec", {}).get("containers", ()):
+        if container.get("name") == role.container:
+            asked = container.get("resources") or {}
+            merged = {**(asked.get("requests") or {}), **(asked.get("limits") or {})}
+            return {name: str(amount) for name, amount in merged.items()}
+    return {}
+
+
+def wanted_resources(job: ResolvedJob) -> Mapping[str, float]:
+    """Return what all instances ask for together: `cpu` in cores, `memory` in bytes, GPUs."""
+    wants: dict[str, float] = {}
+    for role in job.roles:
+        for name, amount in _resources_of(role).items():
+            wants[name] = wants.get(name, 0.0) + quantity(amount) * role.replicas
+    return wants
+
+
+def _offered(view: ClusterView) -> Mapping[str, float]:
+    """Return what the machine has at all."""
+    return {
+        "cpu": sum(node.cpus for node in view.nodes),
+        "memory": float(sum(node.memory_bytes for node in view.nodes)),
+        "nvidia.com/gpu": float(sum(node.gpus for node in view.nodes)),
+    }
+
+
+def check_fits(job: ResolvedJob, view: ClusterView) -> None:
+    """Raise InputError (`not_supported`) for a job that is larger than the whole machine."""
+    offered = _offered(view)
+    problems = [
+        Problem(
+            code="not_supported",
+            field="spec.resources",
+            value=f"{name}: {wanted:g}",
+            message=f"the job asks for {_amount(name, wanted)} of {name} in all,"
+            f" this machine has {_amount(name, offered.get(name, 0.0))}",
+            hint="ask for less, run fewer replicas, or use a larger machine",
+        )
+        for name, wanted in sorted(wanted_resources(job).items())
+        if wanted > offered.get(name, 0.0)
+    ]
+    if problems:
+        raise InputError(problems=problems)
+
+
+def _amount(name: str, value: float) -> str:
+    return f"{value / 2**30:.1f} GiB" if name == "memory" else f"{value:g}"
+
+
+def queued(ledger: Ledger, *, now: float) -> tuple[Ledger, tuple[Event, ...]]:
+    """Return the ledger of a run that must wait, and the event that says so."""
+    message = "waits until it is its turn and the machine has room"
+    job = dataclasses.replace(
+        ledger.job,
+        state="Queued",
+        condition="Queued",
+        reason="WaitingForTurn",
+        message=message,
+        last_transition_at=now,
+    )
+    return dataclasses.replace(ledger, job=job), (Event(at=now, reason="Queued", message=message),)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """One run's place in the queue."""
+
+    store: Store
+    runtime: Runtime
+    job: ResolvedJob
+    uid: str
+    max_running_jobs: int
+
+    async def has_come(self) -> bool:
+        """Take the run off the queue if it may start now; raises RuntimeUnavailable."""
+        free = wants = None
+        if self.runtime.name in _SHARED_MACHINES:
+            wants = wanted_resources(self.job)
+            free = _offered(await self.runtime.cluster_view()) if wants else None
+        return await asyncio.to_thread(
+            self.store.try_start,
+            self.uid,
+            max_running_jobs=self.max_running_jobs,
+            runtime=self.runtime.name,
+            free=free,
+            wants=wants or None,
+        )
+
+    def poll_seconds(self) -> float:
+        """Return seconds until the next try, spread so that many that wait do not try at once."""
+        return random.uniform(0.5, 1.5)  # noqa: S311 - no secret

@@ -1,0 +1,142 @@
+"""Which run may start next: priority, then first come. Holds runs back, never starts anything.
+
+Strict order: a run starts only if everything that waits before it keeps its place. Those before
+it have a slot each of `max_running_jobs` reserved, and on the same runtime the resources that
+they want. So a small late run cannot starve a large early one, and fills gaps where that is free.
+A run counts as running from its start until the job is over and nothing of it is alive, also
+while nobody holds its lease. A run that nobody waits for (its holder died in the queue) keeps its
+number but holds nobody back.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+
+from sqlalchemy import Connection, and_, delete, func, insert, not_, or_, select, update
+
+from airflow_training.control.model import TERMINAL_JOB_STATES
+from airflow_training.state.models import MetaRow, QueueRow, RunRow
+
+__all__ = ["PATIENCE_SECONDS", "enqueue", "leave", "try_start"]
+
+PATIENCE_SECONDS = 10.0
+"""Who has not asked to start for this long is not waiting any more."""
+
+_TERMINAL = RunRow.state.in_(sorted(TERMINAL_JOB_STATES))
+_TAKES_A_PLACE = and_(
+    QueueRow.started_at.is_not(None),
+    not_(and_(_TERMINAL, or_(RunRow.drained, RunRow.tombstone))),
+)
+
+
+def enqueue(
+    connection: Connection, uid: str, *, priority: int, runtime: str, now: float
+) -> None:
+    """Put a run at the end of those with its priority; one that is there keeps its place."""
+    _one_at_a_time(connection)
+    known = select(QueueRow.run).where(QueueRow.run == uid)
+    if connection.execute(known).first() is not None:
+        return
+    ticket = connection.execute(select(func.max(QueueRow.ticket))).scalar() or 0
+    row = {
+        "run": uid,
+        "priority": priority,
+        "ticket": ticket + 1,
+        "runtime": runtime,
+        "wants": None,
+        "polled_at": now,
+        "started_at": None,
+    }
+    connection.execute(insert(QueueRow), row)
+
+
+def leave(connection: Connection, uid: str) -> None:
+    """Free the place of a run that is over."""
+    connection.execute(delete(QueueRow).where(QueueRow.run == uid))
+
+
+def try_start(
+    connection: Connection,
+    uid: str,
+    *,
+    max_running_jobs: int,
+    runtime: str,
+    free: Mapping[str, float] | None,
+    wants: Mapping[str, float] | None,
+    now: float,
+) -> bool | None:
+    """Return whether the run has started, None where there is no such run."""
+    _one_at_a_time(connection)
+    run = connection.execute(
+        select(RunRow.tombstone, QueueRow.priority, QueueRow.ticket, QueueRow.started_at)
+        .join(QueueRow, QueueRow.run == RunRow.uid, isouter=True)
+        .where(RunRow.uid == uid)
+    ).first()
+    if run is None:
+        return None
+    tombstone, priority, ticket, started_at = run
+    if tombstone:
+        return False
+    if ticket is None or started_at is not None:  # it never had to queue, or has started already
+        return True
+    connection.execute(
+        update(QueueRow)
+        .where(QueueRow.run == uid)
+        .values(polled_at=now, runtime=runtime, wants=json.dumps(dict(wants or {})))
+    )
+    ahead = connection.execute(
+        select(QueueRow.runtime, QueueRow.wants)
+        .join(RunRow, RunRow.uid == QueueRow.run)
+        .where(
+            QueueRow.started_at.is_(None),
+            not_(RunRow.tombstone),
+            not_(_TERMINAL),
+            QueueRow.polled_at > now - PATIENCE_SECONDS,
+            or_(
+                QueueRow.priority > priority,
+                and_(QueueRow.priority == priority, QueueRow.ticket < ticket),
+            ),
+        )
+    ).all()
+    if max_running_jobs and _running(connection) + len(ahead) >= max_running_jobs:
+        return False
+    if not _fits([row[1] for row in ahead if row[0] == runtime], wants=wants, free=free):
+        return False
+    connection.execute(update(QueueRow).where(QueueRow.run == uid).values(started_at=now))
+    return True
+
+
+def _fits(
+    ahead: Sequence[str | None],
+    *,
+    wants: Mapping[str, float] | None,
+    free: Mapping[str, float] | None,
+) -> bool:
+    """Return whether what is free holds this run beside what those ahead will take."""
+    if not wants or free is None:
+        return True
+    if None in ahead:  # enqueued a moment ago; what it wants is known when it first asks
+        return False
+    reserved = [json.loads(each or "{}") for each in ahead]
+    return all(
+        amount + sum(each.get(name, 0.0) for each in reserved) <= free.get(name, 0.0)
+        for name, amount in wants.items()
+        if amount > 0
+    )
+
+
+def _running(connection: Connection) -> int:
+    return connection.execute(
+        select(func.count())
+        .select_from(QueueRow)
+        .join(RunRow, RunRow.uid == QueueRow.run)
+        .where(_TAKES_A_PLACE)
+    ).scalar_one()
+
+
+def _one_at_a_time(connection: Connection) -> None:
+    """Lock the queue until the end of the transaction: two runs never take one place."""
+    connection.execute(
+        update(MetaRow).where(MetaRow.name == "queue").values(value=MetaRow.value)
+    )

@@ -1,0 +1,170 @@
+"""What is said about a run and what is asked of it: events and requests. Both are only appended.
+
+Numbers count per run and are taken under the lock of the run's row, until the end of the
+transaction. So they have no gaps, and whoever has seen number n has seen all before it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from sqlalchemy import Connection, bindparam, insert, select, update
+
+from airflow_training.control.model import Event, Request, RequestKind
+from airflow_training.state.codec import plain
+from airflow_training.state.database import clean
+from airflow_training.state.models import EventRow, RequestRow, RunRow
+from airflow_training.state.records import StoredEvent
+
+__all__ = ["add_events", "add_request", "events", "requests"]
+
+_COUNT_REQUEST = (
+    update(RunRow)
+    .where(RunRow.uid == bindparam("of"))
+    .values(last_request=RunRow.last_request + 1)
+)
+_LAST_REQUEST = select(RunRow.last_request).where(RunRow.uid == bindparam("of"))
+_LAST_SEQ = select(RunRow.last_seq).where(RunRow.uid == bindparam("of"))
+_UPDATE_RUN = update(RunRow).where(RunRow.uid == bindparam("of"))
+
+
+def add_events(
+    connection: Connection,
+    uid: str,
+    events: Sequence[Event],
+    *,
+    columns: Mapping[str, Any] | None = None,
+) -> bool:
+    """Append events and set other columns of the run; False where there is no such run."""
+    columns = {**(columns or {})}
+    if not events and not columns:
+        return True
+    if events:
+        columns["last_seq"] = RunRow.last_seq + len(events)
+    if connection.execute(_UPDATE_RUN.values(**columns), {"of": uid}).rowcount != 1:
+        return False
+    if events:
+        last = connection.execute(_LAST_SEQ, {"of": uid}).scalar_one()
+        first = last - len(events) + 1
+        rows = [_event_row(uid, seq, event) for seq, event in enumerate(events, first)]
+        connection.execute(insert(EventRow), rows)
+    return True
+
+
+def _event_row(uid: str, seq: int, event: Event) -> Mapping[str, Any]:
+    return {
+        "run": uid,
+        "seq": seq,
+        "at": event.at,
+        "reason": clean(event.reason)[:250],
+        "message": clean(event.message),
+        "role": clean(event.role),
+        "index": event.index,
+        "attempt": event.attempt,
+        "rule": clean(event.rule),
+        "level": event.level,
+        "data": json.dumps(event.data, default=plain),
+    }
+
+
+def events(
+    connection: Connection, uid: str, *, after: int, role: str | None, limit: int
+) -> Sequence[StoredEvent]:
+    """Return up to `limit` events after a number, oldest first."""
+    wanted = [EventRow.run == uid, EventRow.seq > after]
+    if role is not None:
+        wanted.append(EventRow.role == role)
+    rows = connection.execute(
+        select(
+            EventRow.seq,
+            EventRow.at,
+            EventRow.reason,
+            EventRow.message,
+            EventRow.role,
+            EventRow.index,
+            EventRow.attempt,
+            EventRow.rule,
+            EventRow.level,
+            EventRow.data,
+        )
+        .where(*wanted)
+        .order_by(EventRow.seq)
+        .limit(limit)
+    )
+    return [
+        StoredEvent(
+            seq=row[0],
+            event=Event(
+                at=row[1],
+                reason=row[2],
+                message=row[3],
+                role=row[4],
+                index=row[5],
+                attempt=row[6],
+                rule=row[7],
+                level=cast("Any", row[8]),
+                data=json.loads(row[9]),
+            ),
+        )
+        for row in rows
+    ]
+
+
+def add_request(
+    connection: Connection,
+    uid: str,
+    kind: RequestKind,
+    *,
+    role: str,
+    replicas: int | None,
+    reason: str,
+    by: str,
+    now: float,
+) -> int | None:
+    """Append a request; return its number, or None where there is no such run."""
+    if connection.execute(_COUNT_REQUEST, {"of": uid}).rowcount != 1:
+        return None
+    number = connection.execute(_LAST_REQUEST, {"of": uid}).scalar_one()
+    row = {
+        "run": uid,
+        "id": number,
+        "kind": kind,
+        "role": role,
+        "replicas": replicas,
+        "reason": clean(reason),
+        "by": clean(by),
+        "at": now,
+    }
+    connection.execute(insert(RequestRow), row)
+    return number
+
+
+def requests(connection: Connection, uid: str, *, after: int) -> Sequence[Request]:
+    """Return the requests after a number, oldest first."""
+    rows = connection.execute(
+        select(
+            RequestRow.id,
+            RequestRow.kind,
+            RequestRow.role,
+            RequestRow.replicas,
+            RequestRow.reason,
+            RequestRow.by,
+            RequestRow.at,
+        )
+        .where(RequestRow.run == uid, RequestRow.id > after)
+        .order_by(RequestRow.id)
+    )
+    return [
+        Request(
+            id=row[0],
+            kind=cast("RequestKind", row[1]),
+            role=row[2],
+            replicas=row[3],
+            reason=row[4],
+            by=row[5],
+            at=row[6],
+        )
+        for row in rows
+    ]

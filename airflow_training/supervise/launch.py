@@ -1,0 +1,40 @@
+"""From a resolved job to a run in the store: what `run` and the `plan` task share. Starts nothing."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from airflow_training.control.decide import new_ledger
+from airflow_training.runtimes.port import ClusterView, NodeView
+from airflow_training.settings import Settings
+from airflow_training.spec.resolved import ResolvedJob, RunKey
+from airflow_training.state.store import RunRecord, Store
+from airflow_training.supervise.queueing import check_fits
+
+__all__ = ["controller_id", "launch"]
+
+
+def controller_id(store: Store, settings: Settings) -> str:
+    """Return the id that everything this deployment creates carries."""
+    return settings.deployment_id or store.deployment_id()
+
+
+def launch(
+    resolved: ResolvedJob,
+    *,
+    key: RunKey,
+    store: Store,
+    controller: str,
+    activate_all: bool,
+) -> RunRecord:
+    """Store the run and put it into the queue; a Supervisor takes it from there.
+
+    The same key with the same document gives back the run that is there. `activate_all`: no role
+    task will ask for activation (the command line). Raises InputError: `not_supported` for a
+    local job larger than this machine, `conflict` for a run id that another document used.
+    """
+    if resolved.runtime == "local":
+        check_fits(resolved, this_machine())
+    ledger = new_ledger(resolved, now=time.time(), activate_all=activate_all)
+    return store.create_run(key, resolved, ledger, controller=controller, queue=True)

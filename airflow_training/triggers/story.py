@@ -1,0 +1,68 @@
+"""A run's events as the lines of a task log: each once, in order, with the tail of a failed log."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from airflow_training.control.model import Event
+from airflow_training.state.store import Store, StoredEvent
+
+__all__ = ["Story", "line_of"]
+
+_LEVELS = {"info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+_PAGE = 500
+
+Tail = Callable[[Event], Awaitable[str]]
+"""Returns the last lines an instance wrote; empty where there are none."""
+
+
+def line_of(event: Event) -> str:
+    """Return one line: who, what, why."""
+    who = event.role if event.index is None else f"{event.role}-{event.index}"
+    attempt = f" (attempt {event.attempt})" if event.attempt else ""
+    rule = f" [rule {event.rule}]" if event.rule else ""
+    text = f"{event.reason}: {event.message}" if event.message else event.reason
+    return f"{who}{attempt}: {text}{rule}" if who else f"{text}{rule}"
+
+
+class Story:
+    """Tells the events of one run, or of one role of it, to a logger."""
+
+    def __init__(
+        self,
+        store: Store,
+        uid: str,
+        *,
+        tell: Callable[[int, str], None],
+        role: str | None = None,
+        tail: Tail | None = None,
+    ) -> None:
+        """`tell(level, text)`; `tail` is asked once for each instance that failed."""
+        self._store = store
+        self._uid = uid
+        self._tell = tell
+        self._role = role
+        self._tail = tail
+        self._seq = 0
+
+    async def catch_up(self) -> None:
+        """Tell what happened since the last call."""
+        while True:
+            page = await asyncio.to_thread(
+                self._store.events, self._uid, after=self._seq, role=self._role, limit=_PAGE
+            )
+            for stored in page:
+                await self._tell_one(stored)
+            if len(page) < _PAGE:
+                return
+
+    async def _tell_one(self, stored: StoredEvent) -> None:
+        event = stored.event
+        self._tell(_LEVELS[event.level], line_of(event))
+        if self._tail is not None and event.index is not None and event.level == "error":
+            text = await self._tail(event)
+            if text:
+                self._tell(logging.ERROR, f"last lines of {event.role}-{event.index}:\n{text}")
+        self._seq = stored.seq

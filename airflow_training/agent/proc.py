@@ -16,12 +16,12 @@ __all__ = [
     "boot_id",
     "descendants",
     "die_with_parent",
-    "group_members",
     "here",
     "kill_exactly",
     "marked",
     "open_pidfd",
     "pid_namespace",
+    "session_members",
     "start_time",
 ]
 
@@ -84,31 +84,31 @@ def _all() -> dict[int, tuple[str, int, int, int]]:
     return found
 
 
-def descendants(root: int) -> list[int]:
-    """Return the living processes below `root`, parents first; zombies do not count."""
+def descendants(root: int) -> dict[int, int]:
+    """Return pid -> start time of the living processes below `root`; zombies do not count."""
     processes = _all()
     children: dict[int, list[int]] = {}
     for pid, stat in processes.items():
         children.setdefault(stat[1], []).append(pid)
-    found: list[int] = []
+    found: dict[int, int] = {}
     todo = list(children.get(root, ()))
     while todo:
         pid = todo.pop(0)
         todo.extend(children.get(pid, ()))
         if processes[pid][0] not in "ZX":
-            found.append(pid)
+            found[pid] = processes[pid][3]
     return found
 
 
-def group_members(session: int) -> list[int]:
-    """Return the living processes of a session."""
-    return [p for p, stat in _all().items() if stat[2] == session and stat[0] not in "ZX"]
+def session_members(session: int) -> dict[int, int]:
+    """Return pid -> start time of the living processes of a session."""
+    return {p: s[3] for p, s in _all().items() if s[2] == session and s[0] not in "ZX"}
 
 
-def marked(marker: str) -> list[int]:
+def marked(marker: str) -> dict[int, int]:
     """Return the living processes whose environment at exec held `marker` (`NAME=value`)."""
     wanted = marker.encode()
-    found = []
+    found: dict[int, int] = {}
     for pid, stat in _all().items():
         if stat[0] in "ZX":
             continue
@@ -117,7 +117,7 @@ def marked(marker: str) -> list[int]:
         except OSError:
             continue  # another user's, or gone
         if wanted in environment.split(b"\0"):
-            found.append(pid)
+            found[pid] = stat[3]
     return found
 
 

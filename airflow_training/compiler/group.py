@@ -24,14 +24,22 @@ from airflow_training.operators.rollup import RollupOperator
 from airflow_training.sensors.dependency import DependencySensor
 from airflow_training.triggers.access import task_name
 
-__all__ = ["TASK_NAMES", "add_tasks", "compile_job", "training"]
+__all__ = [
+    "RECONCILE_WEIGHT",
+    "TASK_NAMES",
+    "add_end",
+    "add_tasks",
+    "compile_job",
+    "document_outlets",
+    "training",
+]
 
 TASK_NAMES = frozenset({"plan", "reconcile", "rollup", "cleanup"})
 """A role of such a name gets its task group under `<name>_role`."""
 
 _OWN_PACE: Mapping[str, Any] = {"retries": 0, "weight_rule": "absolute"}
 """Of sensors and role tasks: the job has its own restarts, and `reconcile` must come first."""
-_RECONCILE_WEIGHT = 1000
+RECONCILE_WEIGHT = 1000
 """Above everything a DAG usually asks for, so that waiting tasks cannot starve the loop."""
 
 
@@ -70,7 +78,7 @@ def add_tasks(
         group_id=group_id,
         watched=tuple(watched),
         weight_rule="absolute",
-        priority_weight=_RECONCILE_WEIGHT,
+        priority_weight=RECONCILE_WEIGHT,
     )
     plan >> reconcile
     return add_end([reconcile, *ends], group_id=group_id, outlets=outlets)
@@ -136,7 +144,7 @@ def _fill(source: JobSource, document: Any, *, params: Any, outlets: Sequence[As
         task_id="plan", source=source, arguments=params or {}, group_id=group_id, retries=0
     )
     add_tasks(
-        shape_of(document),
+        shape_of(document, base_dir=source.base_dir),
         group_id=group_id,
         plan=plan,
         outlets=[*document_outlets(document), *outlets],

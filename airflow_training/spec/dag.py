@@ -65,10 +65,13 @@ class AssetSchedule(Model):
 class Param(Model):
     """One parameter of the trigger form: the keywords of JSON Schema that Airflow's form reads."""
 
-    type: Annotated[
-        Annotated[JsonType, Tag("<text>")] | Annotated[Many[JsonType], Tag("<list>")],
-        either("a JSON type or a list of them", kinds=("<text>", "<list>")),
-    ] | None = None
+    type: (
+        Annotated[
+            Annotated[JsonType, Tag("<text>")] | Annotated[Many[JsonType], Tag("<list>")],
+            either("a JSON type or a list of them", kinds=("<text>", "<list>")),
+        ]
+        | None
+    ) = None
     default: Any = None
     title: str | None = None
     description: str | None = None
@@ -97,18 +100,23 @@ class Param(Model):
 
 
 class Dag(Model):
-    schedule: Annotated[
+    schedule: (
         Annotated[
-            str,
-            AfterValidator(_schedule),
-            WithJsonSchema({"anyOf": [{"enum": list(PRESETS)}, {"pattern": _SCHEDULE_PATTERN}]}),
-            Tag("<text>"),
+            Annotated[
+                str,
+                AfterValidator(_schedule),
+                WithJsonSchema(
+                    {"anyOf": [{"enum": list(PRESETS)}, {"pattern": _SCHEDULE_PATTERN}]}
+                ),
+                Tag("<text>"),
+            ]
+            | Annotated[AssetSchedule, Tag("<object>")],
+            either(
+                "a cron expression, a preset, or {assets, operator}", kinds=("<text>", "<object>")
+            ),
         ]
-        | Annotated[AssetSchedule, Tag("<object>")],
-        either(
-            "a cron expression, a preset, or {assets, operator}", kinds=("<text>", "<object>")
-        ),
-    ] | None = None
+        | None
+    ) = None
     start_date: Annotated[str, BeforeValidator(_date)] | None = None
     params: dict[str, Param] = Field(default_factory=dict)
     outlets: Many[str] = Field(default_factory=list)

@@ -311,9 +311,7 @@ def _bad_key(node: Node, loc: Loc, message: str) -> Problem:
 
 def _duplicate(key: str, loc: Loc, line: int | None) -> Problem:
     message = f"the key '{key}' is given twice"
-    return Problem(
-        code="duplicate", field=format_path(loc), value=key, message=message, line=line
-    )
+    return Problem(code="duplicate", field=format_path(loc), value=key, message=message, line=line)
 
 
 def _mark_lines(node: Node, loc: Loc, known: dict[Loc, int], depth: int = 0) -> None:

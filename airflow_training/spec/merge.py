@@ -29,7 +29,11 @@ MERGE_KEYS: Mapping[str, str] = {
     "volumes": "name",
 }
 """Field of a pod template -> key by which its items merge (`patchMergeKey` of the API)."""
-_ATOMIC_MAPS = frozenset({"nodeSelector", "selector"})
+_ALTERNATIVES: Mapping[str, frozenset[str]] = {
+    "env": frozenset({"name"}),
+    "volumes": frozenset({"name"}),
+}
+"""Lists whose items hold exactly one of several sources besides these keys (`retainKeys`)."""
 _SHORTHAND_IN_CONTAINER = (
     "image",
     "command",
@@ -70,7 +74,7 @@ def shorthand_template(container: str, shorthand: Mapping[str, Any]) -> dict[str
 
 def _merge_maps(base: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
     if patch.get("$patch") == "replace":
-        return {key: _clean(value) for key, value in patch.items() if key != "$patch"}
+        return dict(_clean(patch))
     if patch.get("$patch") == "delete":
         return {}
     merged = dict(base)
@@ -86,44 +90,52 @@ def _merge_maps(base: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, 
 
 def _merge_values(field: str, base: Any, patch: Any) -> Any:
     if isinstance(patch, Mapping):
-        if isinstance(base, Mapping) and field not in _ATOMIC_MAPS:
-            return _merge_maps(base, patch)
-        return _clean(patch)
+        return _merge_maps(base if isinstance(base, Mapping) else {}, patch)
     key = MERGE_KEYS.get(field)
     if isinstance(patch, Sequence) and not isinstance(patch, str):
         if key is not None and all(isinstance(item, Mapping) for item in patch):
-            return _merge_lists(base if isinstance(base, Sequence) else (), patch, key)
+            return _merge_lists(base if isinstance(base, Sequence) else (), patch, key, field)
         return [_clean(item) for item in patch]
     return patch
 
 
 def _merge_lists(
-    base: Sequence[Mapping[str, Any]], patch: Sequence[Mapping[str, Any]], key: str
+    base: Sequence[Any], patch: Sequence[Mapping[str, Any]], key: str, field: str
 ) -> list[Any]:
-    replaces = any(item.get("$patch") == "replace" and len(item) == 1 for item in patch)
-    merged = [] if replaces else list(base)
+    whole = {"$patch": "replace"}
+    merged = [] if whole in patch else list(base)
     for item in patch:
-        if item.get("$patch") == "replace" and len(item) == 1:
+        if item == whole:
             continue
-        at = next((i for i, old in enumerate(merged) if old.get(key) == item.get(key)), None)
+        at = next((i for i, old in enumerate(merged) if _same(old, item, key)), None)
         if item.get("$patch") == "delete":
             if at is not None:
                 del merged[at]
-        elif at is None or key not in item:
+        elif at is None:
             merged.append(_clean(item))
         else:
-            merged[at] = _merge_maps(merged[at], item)
+            merged[at] = _merge_maps(_without_other_source(merged[at], item, field), item)
     return merged
+
+
+def _same(old: Any, new: Mapping[str, Any], key: str) -> bool:
+    return isinstance(old, Mapping) and key in new and old.get(key) == new[key]
+
+
+def _without_other_source(
+    old: Mapping[str, Any], new: Mapping[str, Any], field: str
+) -> Mapping[str, Any]:
+    """Drop the old `value` where the new item has a `valueFrom`, the old volume's kind likewise."""
+    common = _ALTERNATIVES.get(field)
+    if common is None or not new.keys() - common - {"$patch"} - old.keys():
+        return old
+    return {key: value for key, value in old.items() if key in common}
 
 
 def _clean(value: Any) -> Any:
     """Return a copy without directives and nulls, which mean nothing where nothing is below."""
     if isinstance(value, Mapping):
-        return _merge_maps({}, value) if "$patch" not in value else _merge_maps({}, dict(value))
+        return _merge_maps({}, {key: inner for key, inner in value.items() if key != "$patch"})
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return [_clean(item) for item in value if not _is_directive(item)]
+        return [_clean(item) for item in value]
     return value
-
-
-def _is_directive(value: Any) -> bool:
-    return isinstance(value, Mapping) and value.get("$patch") in ("delete", "replace")

@@ -45,7 +45,7 @@ def parse(
     path: str = "",
     *,
     overrides: Sequence[str] = (),
-    params: Collection[str] = (),
+    params: Collection[str] | None = None,
 ) -> list[ParsedDocument]:
     """Return every document of a text; never raises for what a user wrote.
 
@@ -53,16 +53,15 @@ def parse(
         text: YAML or JSON, one or several documents.
         path: shown in answers; `.json` means JSON.
         overrides: `spec.roles.worker.replicas=4`, applied to each document before it is checked.
-        params: names of parameters that the caller passes besides those of `dag.params`.
+        params: names of parameters that the caller passes besides those of `dag.params`; then an
+            expression that names another one is a mistake. None: not known yet, any may come.
     """
     documents = []
     for index, loaded in enumerate(load_documents(text, path)):
         if loaded.data is None:
             job, raw, problems, warnings = None, None, list(loaded.problems), []
         else:
-            job, raw, found, warnings = parse_data(
-                loaded.data, overrides=overrides, params=params
-            )
+            job, raw, found, warnings = parse_data(loaded.data, overrides=overrides, params=params)
             problems = [*loaded.problems, *found]
         documents.append(
             ParsedDocument(
@@ -87,7 +86,7 @@ def parse(
 
 
 def parse_data(
-    data: Any, *, overrides: Sequence[str] = (), params: Collection[str] = ()
+    data: Any, *, overrides: Sequence[str] = (), params: Collection[str] | None = None
 ) -> tuple[TrainingJob | None, Any, list[Problem], list[Problem]]:
     """As `parse`, for one document of plain data; returns job, data, problems, warnings."""
     from airflow_training.spec.checks import check, warnings_of
@@ -99,14 +98,16 @@ def parse_data(
         data, problems = apply_overrides(data, overrides)
     problems += _missing_head(data)
     try:
-        job = TrainingJob.__pydantic_validator__.validate_python(
-            data, by_alias=True, by_name=False
-        )
+        job = TrainingJob.__pydantic_validator__.validate_python(data, by_alias=True, by_name=False)
     except ValidationError as error:
+        from airflow_training.spec.draft import further_problems
         from airflow_training.spec.problems import problems_of
 
-        return None, data, problems + problems_of(error, model=TrainingJob), []
-    return job, data, problems + check(job, params=params), warnings_of(job)
+        problems += problems_of(error, model=TrainingJob)
+        problems += further_problems(data, error, params=params)
+        return None, data, problems, []
+    problems += check(job, data=data, params=params)
+    return job, data, problems, warnings_of(job, data=data)
 
 
 def with_lines(problems: Iterable[Problem], lines: Lines) -> list[Problem]:

@@ -17,7 +17,7 @@ from airflow_training.errors import Problem
 from airflow_training.spec.base import UNION_TAGS
 from airflow_training.spec.paths import Loc, format_path
 
-__all__ = ["did_you_mean", "kind_of", "problems_of"]
+__all__ = ["branches", "did_you_mean", "kind_of", "problems_of"]
 
 _RANGE = {
     "greater_than": ("gt", "must be greater than {}"),
@@ -137,7 +137,9 @@ def _not_allowed(value: Any, allowed: Sequence[Any], path: str) -> Problem:
         code="not_allowed",
         field=path,
         value=_plain(value),
-        message=f"must be {allowed[0]}" if len(allowed) == 1 else "is not one of the values that exist",
+        message=f"must be {allowed[0]}"
+        if len(allowed) == 1
+        else "is not one of the values that exist",
         allowed=allowed,
         hint=did_you_mean(value, allowed),
     )
@@ -184,7 +186,7 @@ def _at(model: type[BaseModel], loc: Loc) -> Any:
 def _step(annotation: Any, part: str | int) -> list[Any]:
     """Return what may stand under `part`, one entry per branch of a union."""
     found: list[Any] = []
-    for branch in _branches(annotation):
+    for branch in branches(annotation):
         if isinstance(branch, type) and issubclass(branch, BaseModel):
             found += [
                 f.annotation for name, f in branch.model_fields.items() if part in (f.alias, name)
@@ -196,19 +198,20 @@ def _step(annotation: Any, part: str | int) -> list[Any]:
     return found
 
 
-def _branches(annotation: Any) -> list[Any]:
+def branches(annotation: Any) -> list[Any]:
+    """Return the types that an annotation allows, without `Annotated` and unions around them."""
     origin = get_origin(annotation)
     if origin is Annotated:
-        return _branches(get_args(annotation)[0])
+        return branches(get_args(annotation)[0])
     if origin in (Union, types.UnionType):
-        return [leaf for arg in get_args(annotation) for leaf in _branches(arg)]
+        return [leaf for arg in get_args(annotation) for leaf in branches(arg)]
     return [annotation]
 
 
 def _models(annotation: Any) -> list[type[BaseModel]]:
     return [
         leaf
-        for leaf in _branches(annotation)
+        for leaf in branches(annotation)
         if isinstance(leaf, type) and issubclass(leaf, BaseModel)
     ]
 
@@ -216,7 +219,7 @@ def _models(annotation: Any) -> list[type[BaseModel]]:
 def _literals(annotation: Any) -> list[Any]:
     return [
         choice
-        for leaf in _branches(annotation)
+        for leaf in branches(annotation)
         if get_origin(leaf) is Literal
         for choice in get_args(leaf)
     ]

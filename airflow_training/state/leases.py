@@ -25,7 +25,9 @@ _FENCE = (
 
 def add(connection: Connection, uid: str) -> None:
     """Give a new run a lease that nobody holds."""
-    connection.execute(insert(LeaseRow), {"run": uid, "owner": "", "generation": 0, "expires_at": 0})
+    connection.execute(
+        insert(LeaseRow), {"run": uid, "owner": "", "generation": 0, "expires_at": 0}
+    )
 
 
 def find(connection: Connection, uid: str) -> Lease | None:
@@ -35,7 +37,9 @@ def find(connection: Connection, uid: str) -> Lease | None:
             LeaseRow.run == uid, LeaseRow.owner != ""
         )
     ).first()
-    return None if row is None else Lease(run=uid, owner=row[0], generation=row[1], expires_at=row[2])
+    return (
+        None if row is None else Lease(run=uid, owner=row[0], generation=row[1], expires_at=row[2])
+    )
 
 
 def acquire(

@@ -11,7 +11,6 @@ from sqlalchemy import Connection, bindparam, delete, select
 from airflow_training.control.model import (
     TERMINAL_JOB_STATES,
     InstanceEntry,
-    InstanceKey,
     JobEntry,
     Ledger,
     RoleEntry,

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
-from sqlalchemy import Connection, and_, delete, func, insert, not_, or_, select, update
+from sqlalchemy import Connection, Row, and_, delete, func, insert, not_, or_, select, update
 
 from airflow_training.control.model import TERMINAL_JOB_STATES
 from airflow_training.state.models import MetaRow, QueueRow, RunRow
@@ -30,19 +30,17 @@ _TAKES_A_PLACE = and_(
 )
 
 
-def enqueue(
-    connection: Connection, uid: str, *, priority: int, runtime: str, now: float
-) -> None:
+def enqueue(connection: Connection, uid: str, *, priority: int, runtime: str, now: float) -> None:
     """Put a run at the end of those with its priority; one that is there keeps its place."""
     _one_at_a_time(connection)
     known = select(QueueRow.run).where(QueueRow.run == uid)
     if connection.execute(known).first() is not None:
         return
-    ticket = connection.execute(select(func.max(QueueRow.ticket))).scalar() or 0
+    last = connection.execute(select(func.coalesce(func.max(QueueRow.ticket), 0))).scalar_one()
     row = {
         "run": uid,
         "priority": priority,
-        "ticket": ticket + 1,
+        "ticket": last + 1,
         "runtime": runtime,
         "wants": None,
         "polled_at": now,
@@ -75,7 +73,8 @@ def try_start(
     ).first()
     if run is None:
         return None
-    tombstone, priority, ticket, started_at = run
+    tombstone, priority, started_at = run.tombstone, run.priority, run.started_at
+    ticket: int | None = run.ticket
     if tombstone:
         return False
     if ticket is None or started_at is not None:  # it never had to queue, or has started already
@@ -99,44 +98,43 @@ def try_start(
             ),
         )
     ).all()
-    if max_running_jobs and _running(connection) + len(ahead) >= max_running_jobs:
+    taken = [*_running(connection), *ahead]
+    if max_running_jobs and len(taken) >= max_running_jobs:
         return False
-    if not _fits([row[1] for row in ahead if row[0] == runtime], wants=wants, free=free):
+    if not _fits([row[1] for row in taken if row[0] == runtime], wants=wants, free=free):
         return False
     connection.execute(update(QueueRow).where(QueueRow.run == uid).values(started_at=now))
     return True
 
 
 def _fits(
-    ahead: Sequence[str | None],
+    taken: Sequence[str | None],
     *,
     wants: Mapping[str, float] | None,
     free: Mapping[str, float] | None,
 ) -> bool:
-    """Return whether what is free holds this run beside what those ahead will take."""
+    """Return whether the machine holds this run beside those that run and those ahead."""
     if not wants or free is None:
         return True
-    if None in ahead:  # enqueued a moment ago; what it wants is known when it first asks
+    if None in taken:  # enqueued a moment ago; what it wants is known when it first asks
         return False
-    reserved = [json.loads(each or "{}") for each in ahead]
+    reserved = [json.loads(each or "{}") for each in taken]
     return all(
-        amount + sum(each.get(name, 0.0) for each in reserved) <= free.get(name, 0.0)
+        amount + sum(each.get(name, 0.0) for each in reserved) <= free[name]
         for name, amount in wants.items()
-        if amount > 0
+        if name in free  # what the machine does not count cannot hold anything back
     )
 
 
-def _running(connection: Connection) -> int:
+def _running(connection: Connection) -> Sequence[Row[tuple[str, str | None]]]:
+    """Return (runtime, wants) of every run that started and is not over."""
     return connection.execute(
-        select(func.count())
-        .select_from(QueueRow)
+        select(QueueRow.runtime, QueueRow.wants)
         .join(RunRow, RunRow.uid == QueueRow.run)
         .where(_TAKES_A_PLACE)
-    ).scalar_one()
+    ).all()
 
 
 def _one_at_a_time(connection: Connection) -> None:
     """Lock the queue until the end of the transaction: two runs never take one place."""
-    connection.execute(
-        update(MetaRow).where(MetaRow.name == "queue").values(value=MetaRow.value)
-    )
+    connection.execute(update(MetaRow).where(MetaRow.name == "queue").values(value=MetaRow.value))

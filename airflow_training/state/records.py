@@ -9,7 +9,7 @@ from typing import Any
 from airflow_training.control.model import Event, Ledger
 from airflow_training.spec.resolved import ResolvedJob, RunKey
 
-__all__ = ["Lease", "MetricPoint", "RunRecord", "RunState", "StoredEvent"]
+__all__ = ["Lease", "MetricPoint", "RunRecord", "RunState", "StoredEvent", "Version"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,3 +73,20 @@ class RunState:
     lease: Lease | None
     last_seq: int
     addresses: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Version:
+    """Differs whenever something has changed that a reader of the run may care about."""
+
+    revision: int
+    """Of job, ledger and addresses."""
+    last_seq: int
+    """Of the newest event."""
+    last_request: int
+    generation: int
+    """Of the lease; 0 where nobody ever held it."""
+    held: bool
+    """The lease has not run out, by the store's clock."""
+    queued: bool
+    tombstone: bool

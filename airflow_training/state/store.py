@@ -1,84 +1,94 @@
-"""The store's API. Synchronous; callers on an event loop use `asyncio.to_thread`."""
+"""The store's API. Synchronous and thread-safe; callers on an event loop use `asyncio.to_thread`.
+
+Each method is one transaction; what happens inside it lives in the modules beside this one.
+Every method raises RuntimeUnavailable where the database cannot be reached now, and InputError
+(`bad_reference`) for a run that does not exist, unless it says otherwise.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+import contextlib
+import functools
+import json
+import uuid
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from airflow_training.control.model import Event, Ledger, Request, RequestKind
+from sqlalchemy import Connection, exc, insert, select, update
+
+from airflow_training.control.model import (
+    TERMINAL_JOB_STATES,
+    Event,
+    Ledger,
+    Request,
+    RequestKind,
+)
+from airflow_training.errors import LeaseLost
+from airflow_training.settings import load_settings
 from airflow_training.spec.resolved import ResolvedJob, RunKey
+from airflow_training.state import addresses as address_book
+from airflow_training.state import leases, runs, story
+from airflow_training.state import ledger as ledger_rows
+from airflow_training.state import progress as progress_lines
+from airflow_training.state import queue as waiting_line
+from airflow_training.state import usage as usage_rows
+from airflow_training.state.codec import plain
+from airflow_training.state.database import Database, clean, translated_errors
+from airflow_training.state.models import MetaRow, RunRow
+from airflow_training.state.reading import Reader
+from airflow_training.state.records import (
+    Lease,
+    MetricPoint,
+    RunRecord,
+    RunState,
+    StoredEvent,
+    Version,
+)
+from airflow_training.state.upgrade import check, ensure_current, upgrade
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunRecord:
-    """One run as the store knows it."""
-
-    uid: str
-    key: RunKey
-    job: str
-    namespace: str
-    runtime: str
-    controller: str
-    state: str
-    condition: str
-    submitted_at: float
-    finished_at: float | None
-    queued: bool
-    tombstone: bool
-    """Killed before it started, or removed: it must never start."""
-    document_digest: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lease:
-    run: str
-    owner: str
-    generation: int
-    expires_at: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredEvent:
-    seq: int
-    event: Event
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunState:
-    """What one batched read gives about a run (sensors, role tasks, status)."""
-
-    record: RunRecord
-    job: ResolvedJob
-    ledger: Ledger
-    lease: Lease | None
-    last_seq: int
-    addresses: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Version:
-    """Changes whenever something a reader of the run may care about has changed."""
-
-    last_seq: int
-    """Of the newest event."""
-    last_request: int
-    generation: int
-    """Of the lease; 0 where nobody ever held it."""
-    held: bool
-    """The lease has not run out (by the store's clock)."""
-    revision: int = 0
-    """Of job, ledger, addresses and run record together: grows with every write to them."""
+__all__ = [
+    "Lease",
+    "MetricPoint",
+    "RunRecord",
+    "RunState",
+    "Store",
+    "StoredEvent",
+    "Version",
+    "check",
+    "deployment_id",
+    "open_store",
+    "upgrade",
+]
 
 
 class Store:
     """Opens (and on first use upgrades, under a lock) the database behind `url`."""
 
-    def __init__(self, url: str) -> None: ...
+    def __init__(self, url: str, *, clock: Callable[[], float] | None = None) -> None:
+        """`clock`: instead of the host's (SQLite) or the server's own clock."""
+        self.url = url
+        self._db = Database(url, clock=clock)
+        with translated_errors(self._db.url):
+            ensure_current(self._db.engine)
+        self._reader = Reader()
 
     def now(self) -> float:
         """Return the store's clock, epoch seconds (leases live by it)."""
-        raise NotImplementedError
+        return self._db.now()
+
+    def deployment_id(self) -> str:
+        """Return the name of this deployment, made on first use and kept."""
+        question = select(MetaRow.value).where(MetaRow.name == "deployment_id")
+        with self._db.read() as connection:
+            known = connection.execute(question).scalar()
+        if known:
+            return known
+        with contextlib.suppress(exc.IntegrityError), self._db.write() as connection:
+            if connection.execute(question).scalar() is None:
+                fresh = {"name": "deployment_id", "value": uuid.uuid4().hex[:12]}
+                connection.execute(insert(MetaRow), fresh)
+        with self._db.read() as connection:
+            return connection.execute(question).scalar_one()
 
     # runs ------------------------------------------------------------------------------------
     def create_run(
@@ -88,38 +98,75 @@ class Store:
 
         Raises InputError (`conflict`) for the same key with another document.
         """
-        raise NotImplementedError
+
+        def attempt() -> RunRecord:
+            with self._db.write() as connection:
+                now = self._db.now(connection)
+                return runs.add(
+                    connection, key, job, ledger, controller=controller, queued=queue, now=now
+                )
+
+        try:
+            return attempt()
+        except exc.IntegrityError:  # another process has just created it: now it is found
+            return attempt()
 
     def replace_job(self, uid: str, job: ResolvedJob, ledger: Ledger, *, generation: int) -> None:
-        """Store a new resolved job for the run (a cleared `plan`, a re-plan)."""
-        raise NotImplementedError
+        """Store a new resolved job for the run (a cleared `plan`, a re-plan).
+
+        Addresses and output are forgotten, usage so far is closed and kept. Raises LeaseLost.
+        """
+        with self._db.write() as connection:
+            leases.fence(connection, uid, generation=generation)
+            now = self._db.now(connection)
+            usage_rows.close_all(connection, uid, now=now)
+            runs.replace_job(connection, uid, job, ledger, now=now)
 
     def find_run(self, text: str) -> RunRecord:
         """Return the run that `text` names (uid, unique uid prefix, or run id); InputError."""
-        raise NotImplementedError
+        with self._db.read() as connection:
+            return runs.find(connection, text)
 
     def run(self, uid: str) -> RunRecord | None:
-        raise NotImplementedError
+        """Return the run, or None where there is none."""
+        with self._db.read() as connection:
+            return runs.get(connection, uid)
 
     def runs(
         self, *, limit: int = 100, states: Sequence[str] = (), controller: str | None = None
     ) -> Sequence[RunRecord]:
         """Return runs, newest first."""
-        raise NotImplementedError
+        with self._db.read() as connection:
+            return runs.newest(connection, limit=limit, states=states, controller=controller)
 
     def job(self, uid: str) -> ResolvedJob:
-        raise NotImplementedError
+        """Return the newest resolved job of the run."""
+        return self._state(uid).job
 
     def ledger(self, uid: str) -> Ledger:
-        raise NotImplementedError
+        """Return what is intended and known, as of the last commit."""
+        return self._state(uid).ledger
 
     def read(self, uids: Sequence[str]) -> Mapping[str, RunState]:
-        """Return the state of many runs in a constant number of queries."""
-        raise NotImplementedError
+        """Return the state of many runs in a constant number of queries.
+
+        Runs that do not exist are left out. What did not change since the last read is not read
+        and decoded again.
+        """
+        with self._db.read() as connection:
+            return self._reader.read(connection, uids)
 
     def versions(self, uids: Sequence[str]) -> Mapping[str, Version]:
-        """Return cheap change markers of many runs in one query (the hub polls these)."""
-        raise NotImplementedError
+        """Return cheap change markers of many runs, in one query; runs without one do not exist."""
+        with self._db.read() as connection:
+            return runs.versions(connection, uids, now=self._db.now(connection))
+
+    def _state(self, uid: str) -> RunState:
+        with self._db.read() as connection:
+            found = self._reader.read(connection, [uid])
+            if uid not in found:
+                raise runs.unknown_run(connection, uid)
+        return found[uid]
 
     # the loop's transaction ------------------------------------------------------------------
     def commit(
@@ -134,10 +181,21 @@ class Store:
     ) -> None:
         """Write changed ledger rows, events, live addresses and usage in one transaction.
 
-        `resources`: role -> requested resources, copied into usage rows. Raises LeaseLost when
-        the lease's generation is not the stored one: nothing is written then.
+        `old` is what is stored now: what `ledger` returned under this lease, or the `new` of the
+        commit before. `resources`: role -> requested resources, copied into usage rows. Raises
+        LeaseLost when the lease's generation is not the stored one: nothing is written then.
         """
-        raise NotImplementedError
+        with self._db.write() as connection:
+            leases.fence(connection, uid, generation=lease.generation)
+            now = self._db.now(connection)
+            columns = ledger_rows.write_changes(
+                connection, uid, old=old, new=new, resources=resources, now=now
+            )
+            story.add_events(connection, uid, events, columns=columns)
+            over = new.job.state in TERMINAL_JOB_STATES and new.job.drained
+            if over and not (old.job.state in TERMINAL_JOB_STATES and old.job.drained):
+                usage_rows.close_all(connection, uid, now=now)
+                waiting_line.leave(connection, uid)
 
     # requests, events, progress, usage ---------------------------------------------------------
     def add_request(
@@ -150,42 +208,78 @@ class Store:
         reason: str = "",
         by: str = "",
     ) -> int:
-        raise NotImplementedError
+        """Append a request; return its number: 1, 2, 3, ... per run, in the order of commits."""
+        with self._db.write() as connection:
+            now = self._db.now(connection)
+            number = story.add_request(
+                connection, uid, kind, role=role, replicas=replicas, reason=reason, by=by, now=now
+            )
+            if number is None:
+                raise runs.unknown_run(connection, uid)
+            return number
 
     def requests(self, uid: str, *, after: int = 0) -> Sequence[Request]:
-        raise NotImplementedError
+        """Return the requests with a greater number, oldest first."""
+        with self._db.read() as connection:
+            return story.requests(connection, uid, after=after)
 
     def add_events(self, uid: str, events: Sequence[Event]) -> None:
         """Append events outside the loop (plan, cleanup, queue)."""
-        raise NotImplementedError
+        with self._db.write() as connection:
+            if not story.add_events(connection, uid, events):
+                raise runs.unknown_run(connection, uid)
 
     def events(
         self, uid: str, *, after: int = 0, role: str | None = None, limit: int = 1000
     ) -> Sequence[StoredEvent]:
-        raise NotImplementedError
+        """Return events with a greater number, oldest first; with `role`, only that role's."""
+        with self._db.read() as connection:
+            return story.events(connection, uid, after=after, role=role, limit=limit)
 
     def set_addresses(self, uid: str, addresses: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
         """Record the stable addresses (role -> [{host, ports}]) that `prepare` fixed."""
-        raise NotImplementedError
+        with self._db.write() as connection:
+            self._set(connection, uid, revision=RunRow.revision + 1)
+            address_book.fix(connection, uid, addresses)
+
+    def live_addresses(self, uid: str) -> Mapping[str, Mapping[int, str]]:
+        """Return role -> index -> `host:port` of the instances that answer now."""
+        with self._db.read() as connection:
+            return address_book.live(connection, uid)
 
     def save_progress(
         self, uid: str, progress: Mapping[tuple[str, int], Mapping[str, Any]]
     ) -> None:
         """Keep the newest progress per instance and append its metrics as series."""
-        raise NotImplementedError
+        with self._db.write() as connection:
+            self._must_exist(connection, uid)
+            progress_lines.save(connection, uid, progress, now=self._db.now(connection))
 
     def progress(self, uid: str) -> Mapping[tuple[str, int], Mapping[str, Any]]:
-        raise NotImplementedError
+        """Return the newest progress line per (role, index)."""
+        with self._db.read() as connection:
+            return progress_lines.newest(connection, uid)
+
+    def metrics(self, uid: str, *, name: str | None = None) -> Sequence[MetricPoint]:
+        """Return a metric's series (or all of them), oldest first."""
+        with self._db.read() as connection:
+            return progress_lines.series(connection, uid, name=name)
 
     def usage(self, uid: str) -> Sequence[Mapping[str, Any]]:
         """Return usage rows as `status` prints them."""
-        raise NotImplementedError
+        with self._db.read() as connection:
+            return usage_rows.of_run(connection, uid, now=self._db.now(connection))
 
     def set_output(self, uid: str, output: Mapping[str, Any]) -> None:
-        raise NotImplementedError
+        """Record where the trained model lies: {uri, bytes, digest}."""
+        with self._db.write() as connection:
+            self._set(connection, uid, output=json.dumps(output, default=plain))
 
     def output(self, uid: str) -> Mapping[str, Any] | None:
-        raise NotImplementedError
+        """Return what `set_output` recorded, or None."""
+        with self._db.read() as connection:
+            found = connection.execute(select(RunRow.output).where(RunRow.uid == uid)).scalar()
+        return None if found is None else dict(json.loads(found))
 
     # lease -------------------------------------------------------------------------------------
     def acquire(
@@ -195,24 +289,41 @@ class Store:
 
         An owner in `dead_owners` (provably dead on this host) is replaced at once.
         """
-        raise NotImplementedError
+        with self._db.write() as connection:
+            now = self._db.now(connection)
+            lease = leases.acquire(
+                connection, uid, owner=owner, seconds=seconds, dead_owners=dead_owners, now=now
+            )
+            if lease is None and runs.get(connection, uid) is None:
+                raise runs.unknown_run(connection, uid)
+            return lease
 
     def renew(self, lease: Lease, *, seconds: float = 15.0) -> Lease:
         """Extend; raises LeaseLost."""
-        raise NotImplementedError
+        with self._db.write() as connection:
+            return leases.renew(connection, lease, seconds=seconds, now=self._db.now(connection))
 
-    def renew_all(
-        self, leases: Sequence[Lease], *, seconds: float = 15.0
-    ) -> Sequence[Lease | None]:
-        """Extend many leases in one transaction; None where it was lost (one process, many runs)."""
-        raise NotImplementedError
+    def renew_all(self, held: Sequence[Lease], *, seconds: float = 15.0) -> Sequence[Lease | None]:
+        """Extend many leases in one transaction; None in the place of each that was lost."""
+        answers: list[Lease | None] = []
+        with self._db.write() as connection:
+            now = self._db.now(connection)
+            for lease in held:
+                try:
+                    answers.append(leases.renew(connection, lease, seconds=seconds, now=now))
+                except LeaseLost:
+                    answers.append(None)
+        return answers
 
     def release(self, lease: Lease) -> None:
         """Give the lease up at once; silent when it is not ours any more."""
-        raise NotImplementedError
+        with self._db.write() as connection:
+            leases.give_up(connection, lease)
 
     def lease(self, uid: str) -> Lease | None:
-        raise NotImplementedError
+        """Return the newest lease, also one that has run out; None when it was given up."""
+        with self._db.read() as connection:
+            return leases.find(connection, uid)
 
     # queue -------------------------------------------------------------------------------------
     def try_start(
@@ -226,18 +337,85 @@ class Store:
     ) -> bool:
         """Take the run off the queue when it is its turn (priority, then first come).
 
-        `wants`/`free`: resources of a local machine (cpu, memory) that hold the run back.
-        Raises InputError (`not_supported`) where the job is larger than the whole machine is
-        checked by the caller; a tombstoned run never starts.
+        True also when it has started before, or never had to queue; False for a tombstoned run.
+        `wants`/`free`: resources of a local machine (cpu, memory) that hold the run back. `free`
+        is what jobs of the queue may have of it together: what those that run on the same
+        `runtime` want is subtracted here. What it does not name holds nothing back. That the job
+        is larger than the whole machine is checked by the caller. Ask again at least every few seconds: whoever is silent for
+        `queue.PATIENCE_SECONDS` does not hold back the runs behind it.
         """
-        raise NotImplementedError
+        with self._db.write() as connection:
+            started = waiting_line.try_start(
+                connection,
+                uid,
+                max_running_jobs=max_running_jobs,
+                runtime=runtime,
+                free=free,
+                wants=wants,
+                now=self._db.now(connection),
+            )
+            if started is None:
+                raise runs.unknown_run(connection, uid)
+            return started
+
+    def requeue(self, uid: str) -> None:
+        """Let a run that is over start again (a new epoch): no tombstone, a new place in the queue.
+
+        A run that still waits or runs keeps the place it has.
+        """
+        with self._db.write() as connection:
+            self._set(connection, uid, tombstone=False, tombstone_reason="")
+            priority = self._reader.read(connection, [uid])[uid].job.scheduling.priority
+            record = runs.get(connection, uid)
+            if record is not None:
+                waiting_line.enqueue(
+                    connection,
+                    uid,
+                    priority=priority,
+                    runtime=record.runtime,
+                    now=self._db.now(connection),
+                )
 
     def tombstone(self, uid: str, *, reason: str) -> None:
         """Mark that the run must never start (killed while queued, removed)."""
-        raise NotImplementedError
+        with self._db.write() as connection:
+            self._set(connection, uid, tombstone=True, tombstone_reason=clean(reason))
 
     def prune(self, *, older_than_seconds: float) -> int:
         """Delete finished runs that ended before; return how many."""
-        raise NotImplementedError
+        total = 0
+        while True:
+            with self._db.write() as connection:
+                now = self._db.now(connection)
+                deleted = runs.prune(connection, before=now - older_than_seconds, now=now)
+            total += deleted
+            if not deleted:
+                return total
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Close the connections; the store may be used again and opens new ones."""
+        self._db.close()
+
+    def _set(self, connection: Connection, uid: str, **columns: Any) -> None:
+        changed = connection.execute(update(RunRow).where(RunRow.uid == uid).values(**columns))
+        if changed.rowcount != 1:
+            raise runs.unknown_run(connection, uid)
+
+    def _must_exist(self, connection: Connection, uid: str) -> None:
+        if connection.execute(select(RunRow.uid).where(RunRow.uid == uid)).first() is None:
+            raise runs.unknown_run(connection, uid)
+
+
+@functools.cache
+def _open_once(url: str) -> Store:
+    return Store(url)
+
+
+def open_store() -> Store:
+    """Return this process's store behind the settings' URL; opened once per URL."""
+    return _open_once(load_settings().sql_alchemy_conn)
+
+
+def deployment_id() -> str:
+    """Return the settings' deployment id, else the one that the store made and kept."""
+    return load_settings().deployment_id or open_store().deployment_id()

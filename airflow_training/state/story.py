@@ -21,9 +21,7 @@ from airflow_training.state.records import StoredEvent
 __all__ = ["add_events", "add_request", "events", "requests"]
 
 _COUNT_REQUEST = (
-    update(RunRow)
-    .where(RunRow.uid == bindparam("of"))
-    .values(last_request=RunRow.last_request + 1)
+    update(RunRow).where(RunRow.uid == bindparam("of")).values(last_request=RunRow.last_request + 1)
 )
 _LAST_REQUEST = select(RunRow.last_request).where(RunRow.uid == bindparam("of"))
 _LAST_SEQ = select(RunRow.last_seq).where(RunRow.uid == bindparam("of"))

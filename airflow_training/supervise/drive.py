@@ -16,6 +16,7 @@ from typing import TypeVar
 
 from airflow_training.control.decide import decide
 from airflow_training.control.model import (
+    TERMINAL_JOB_STATES,
     Decision,
     Event,
     InstanceKey,
@@ -135,6 +136,10 @@ class Drive:
             raise LeaseLost(f"run {self._uid} is not in the store any more")
         self._job = self._store.job(self._uid)
         self.ledger = self._store.ledger(self._uid)
+        if self.ledger.job.state in TERMINAL_JOB_STATES and self.ledger.job.drained:
+            # only a reopened run gets here: it waits for its turn like any other
+            self._store.requeue(self._uid)
+            record = self._store.run(self._uid) or record
         self._queued = record.queued
         self._run = RunRef(
             uid=record.uid,

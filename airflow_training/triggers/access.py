@@ -9,8 +9,9 @@ from typing import Any
 from airflow_training.settings import load_settings
 from airflow_training.spec.resolved import RunKey
 from airflow_training.state.store import Store
+from airflow_training.supervise.launch import controller_id
 
-__all__ = ["deployment", "open_store", "run_key", "task_name"]
+__all__ = ["open_store", "run_key", "task_name"]
 
 
 def open_store() -> Store:
@@ -24,18 +25,14 @@ def _store(url: str, pid: int) -> Store:
     return Store(url)
 
 
-def deployment(store: Store) -> str:
-    """Return the id under which this Airflow creates things. Blocks on the store."""
-    return load_settings().deployment_id or store.deployment_id()
-
-
-def run_key(ti: Any, *, source: str, group_id: str, map_index: int | None = None) -> RunKey:
+def run_key(store: Store, ti: Any, *, group_id: str, map_index: int | None = None) -> RunKey:
     """Return the run that `ti`'s group drives. `map_index`: instead of the task's own.
 
     Every task of a group computes the same key, so that nothing needs to be handed around.
+    Blocks on the store.
     """
     return RunKey(
-        source=source,
+        source=controller_id(store, load_settings()),
         dag_id=ti.dag_id,
         run_id=ti.run_id,
         group_id=group_id,

@@ -9,7 +9,7 @@ from typing import Any
 from airflow.triggers.base import BaseTrigger
 
 from airflow_training.state.store import RunState, Store
-from airflow_training.triggers.access import deployment, open_store, run_key, task_name
+from airflow_training.triggers.access import open_store, run_key, task_name
 from airflow_training.triggers.airflow_state import ACTIVE, DagRunGone, states_of
 
 __all__ = ["NO_RUN", "GroupTrigger", "lease_is_stale"]
@@ -59,10 +59,7 @@ class GroupTrigger(BaseTrigger):
     def _open(self) -> tuple[Store, str]:
         store = open_store()
         key = run_key(
-            self.task_instance,
-            source=deployment(store),
-            group_id=self.group_id,
-            map_index=self.map_index,
+            store, self.task_instance, group_id=self.group_id, map_index=self.map_index
         )
         return store, key.uid
 

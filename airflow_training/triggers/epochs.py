@@ -1,4 +1,4 @@
-"""When a new try of a task means that a finished run goes on: it was cleared. Pure over the store.
+"""When a new try of a task means that a finished run goes on: it was cleared.
 
 A task that starts on a run that has ended is one of three: the same try again (its triggerer died
 before the end was reported), the first try (the run ended early), or a new try of a task that had
@@ -8,48 +8,48 @@ told apart.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from airflow_training.control.model import TERMINAL_JOB_STATES, Event
-from airflow_training.state.store import RunState, Store
+from airflow_training.state.store import RunState, Store, StoredEvent
 
-__all__ = ["STARTED", "reopen_if_cleared"]
+__all__ = ["STARTED", "begin_try"]
 
 STARTED = "TaskStarted"
+_PAGE = 1000
 
 
-def reopen_if_cleared(store: Store, state: RunState, ti: Any) -> bool:
+def begin_try(store: Store, state: RunState, ti: Any) -> bool:
     """Record that this try started; ask for a new epoch where the task was cleared.
 
-    Returns whether the run was reopened now. Blocks on the store.
+    Returns whether a new epoch is about to begin, so that `state` is out of date. Blocks.
     """
     uid = state.record.uid
     tries = {
         stored.event.data.get("try")
-        for stored in _started(store, uid)
-        if stored.event.data.get("task") == ti.task_id
+        for stored in _events(store, uid)
+        if stored.event.reason == STARTED
+        and stored.event.data.get("task") == ti.task_id
         and stored.event.data.get("map_index") == ti.map_index
     }
-    this = ti.try_number
     ended = state.ledger.job.state in TERMINAL_JOB_STATES
-    reopen = ended and bool(tries) and this not in tries
-    if this not in tries:
+    if ti.try_number not in tries:
         # the request first: a crash between the two repeats it, which changes nothing
-        if reopen:
+        if ended and tries:
             store.add_request(uid, "reopen", reason=f"{ti.task_id} was cleared", by=ti.task_id)
-        data = {"task": ti.task_id, "map_index": ti.map_index, "try": this}
-        message = f"{ti.task_id} started, try {this}"
-        store.add_events(
-            uid, [Event(at=store.now(), reason=STARTED, message=message, data=data)]
-        )
-    return reopen
+        data = {"task": ti.task_id, "map_index": ti.map_index, "try": ti.try_number}
+        message = f"{ti.task_id}, try {ti.try_number}"
+        store.add_events(uid, [Event(at=store.now(), reason=STARTED, message=message, data=data)])
+    waiting = store.requests(uid, after=state.ledger.job.seen_request)
+    return ended and any(request.kind == "reopen" for request in waiting)
 
 
-def _started(store: Store, uid: str) -> Any:
+def _events(store: Store, uid: str) -> Iterator[StoredEvent]:
     after = 0
     while True:
-        page = store.events(uid, after=after, limit=1000)
-        yield from (stored for stored in page if stored.event.reason == STARTED)
-        if len(page) < 1000:
+        page = store.events(uid, after=after, limit=_PAGE)
+        yield from page
+        if len(page) < _PAGE:
             return
         after = page[-1].seq

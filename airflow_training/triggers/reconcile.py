@@ -13,7 +13,7 @@ from airflow_training.state.store import RunState, Store
 from airflow_training.supervise.hub import get_hub
 from airflow_training.triggers.airflow_state import DagRunGone
 from airflow_training.triggers.base import NO_RUN, GroupTrigger
-from airflow_training.triggers.epochs import reopen_if_cleared
+from airflow_training.triggers.epochs import begin_try
 from airflow_training.triggers.hosting import Host
 from airflow_training.triggers.story import Story
 
@@ -26,15 +26,25 @@ _LOST = frozenset({"failed", "upstream_failed", "skipped", "removed"})
 class ReconcileTrigger(GroupTrigger):
     """Runs the loop, tells the run's story, and looks after the other tasks of the group."""
 
-    def __init__(self, *, group_id: str = "", watched: Sequence[str] = ()) -> None:
-        """`watched`: ids of the sensors and role tasks of the group."""
+    def __init__(
+        self, *, group_id: str = "", watched: Sequence[str] = (), mapped_roles: str = ""
+    ) -> None:
+        """`watched`: ids of the sensors and role tasks of the group.
+
+        `mapped_roles`: id of the one task that is mapped over the roles, where there is one.
+        """
         super().__init__(group_id=group_id)
         self.watched = list(watched)
+        self.mapped_roles = mapped_roles
         self._host: Host | None = None
 
     def arguments(self) -> dict[str, Any]:
         """Return what the constructor needs."""
-        return {**super().arguments(), "watched": self.watched}
+        return {
+            **super().arguments(),
+            "watched": self.watched,
+            "mapped_roles": self.mapped_roles,
+        }
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Yield one event: success, or the failure with its message."""
@@ -43,7 +53,7 @@ class ReconcileTrigger(GroupTrigger):
         if state is None:
             yield TriggerEvent({"message": NO_RUN})
             return
-        await asyncio.to_thread(reopen_if_cleared, store, state, self.task_instance)
+        await asyncio.to_thread(begin_try, store, state, self.task_instance)
         self._host = Host(store, uid)
         watch = asyncio.create_task(self._watch_group(store, uid))
         try:

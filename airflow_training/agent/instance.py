@@ -1,0 +1,430 @@
+"""The life of one attempt, inside its agent: hold, start, watch over, end, record. One thread.
+
+Everything is driven by one `poll`: signals arrive through a pipe, orders through a socket (and,
+should a packet be lost, through a look at the folder every few seconds).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from airflow_training.agent import limits, proc
+from airflow_training.agent.control import ControlSocket, shell_status
+from airflow_training.agent.files import AttemptFolder, read_json, write_json, write_text
+from airflow_training.agent.notify import notify
+from airflow_training.agent.probe import Probe, run_probe
+
+__all__ = ["Agent"]
+
+_LOOK_SECONDS = 5.0
+_HELD_LOOK_SECONDS = 1.0
+_FORWARDED = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+_NOT_FOUND, _NOT_EXECUTABLE = 127, 126
+
+
+class Agent:
+    """Watches over one attempt until nothing of it lives; made after the lock was taken."""
+
+    def __init__(self, folder: AttemptFolder, spec: dict[str, Any]) -> None:
+        self._folder = folder
+        self._spec = spec
+        self._environment: dict[str, str] = spec["env"]
+        self._me = proc.here(os.getpid())
+        self._phase = "held" if spec["held"] else "starting"
+        self._since = time.time()
+        self._started_at: float | None = None
+        self._child: int | None = None
+        self._child_start: int | None = None
+        self._status: int | None = None
+        self._upload: int | None = None
+        self._probing: int | None = None
+        self._probe_counts = [0, 0]
+        self._ready = False
+        self._stop_reason = ""
+        self._message = ""
+        self._start_error: tuple[int, str] | None = None
+        self._finished = False
+        self._timers: dict[str, tuple[float, Callable[[], None]]] = {}
+        self._limit = limits.MemoryLimit(
+            spec.get("memory_bytes"), name=spec["uid"], parent=limits.own_cgroup()
+        )
+        self._log = os.open(folder.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        self._wakeup, wakeup_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        for number in (signal.SIGCHLD, signal.SIGTERM, *_FORWARDED):
+            signal.signal(number, lambda *_: None)
+        signal.set_wakeup_fd(wakeup_write, warn_on_full_buffer=False)
+        self._control = ControlSocket(
+            folder.socket,
+            look=self._look,
+            environment=self._environment,
+            working_dir=spec["working_dir"],
+        )
+
+    # the loop ------------------------------------------------------------------------------------
+    def run(self, *, recorded: Callable[[], None]) -> None:
+        """Live through the attempt; `recorded` is called once the agent can be found."""
+        self._record()
+        recorded()
+        deadline = self._spec.get("deadline_seconds")
+        if deadline is not None:
+            self._in(float(deadline), "deadline", self._deadline)
+        self._write_files(self._spec["files"])
+        if self._limit.warning:
+            self._say(self._limit.warning)
+            self._message = self._limit.warning
+        self._look()
+        if not self._spec["held"] and not self._stop_reason:
+            self._start()
+        while not self._finished:
+            self._turn()
+        self._control.close(self._folder.socket)
+        self._limit.close()
+
+    def _turn(self) -> None:
+        poller = select.poll()
+        poller.register(self._wakeup, select.POLLIN)
+        for descriptor in self._control.descriptors:
+            poller.register(descriptor, select.POLLIN)
+        due = min((at for at, _ in self._timers.values()), default=None)
+        wait = None if due is None else max(0.0, due - time.monotonic()) * 1000
+        for descriptor, _ in poller.poll(wait):
+            if descriptor == self._wakeup:
+                for number in os.read(self._wakeup, 512):
+                    self._signalled(number)
+            else:
+                self._control.readable(descriptor)
+        self._reap()
+        now = time.monotonic()
+        for name, (at, act) in list(self._timers.items()):
+            if at <= now and name in self._timers:
+                del self._timers[name]
+                act()
+
+    def _in(self, seconds: float, name: str, act: Callable[[], None]) -> None:
+        self._timers[name] = (time.monotonic() + seconds, act)
+
+    # what others see -----------------------------------------------------------------------------
+    def _record(self, phase: str | None = None) -> None:
+        if phase is not None and phase != self._phase:
+            self._phase, self._since = phase, time.time()
+        write_json(
+            self._folder.state,
+            {
+                "uid": self._spec["uid"],
+                "generation": self._spec["generation"],
+                "agent": self._me,
+                "phase": self._phase,
+                "since": self._since,
+                "started_at": self._started_at,
+                "child": {"pid": self._child, "start_time": self._child_start},
+                "ready": self._ready,
+                "reason": self._stop_reason,
+                "message": self._message,
+            },
+        )
+        self._notify()
+
+    def _notify(self) -> None:
+        notify(self._folder.watchers, self._folder.instance.name)
+
+    def _say(self, text: str) -> None:
+        """Leave a line for people in the instance's own log."""
+        os.write(self._log, f"airflow-training: {text}\n".encode())
+
+    # orders --------------------------------------------------------------------------------------
+    def _look(self) -> None:
+        """Follow what lies in the folder: delete, release, the run's tombstone."""
+        self._in(_HELD_LOOK_SECONDS if self._phase == "held" else _LOOK_SECONDS, "look", self._look)
+        if not self._folder.spec.exists():
+            self._stop("Orphaned", "the folder of the run was deleted", grace_seconds=0)
+            return
+        order = read_json(self._folder.delete)
+        if order is not None and order.get("uid") == self._spec["uid"]:
+            self._stop("Deleted", "", grace_seconds=float(order.get("grace_seconds", 0)))
+            return
+        tombstone = read_json(self._folder.tombstone)
+        if tombstone and self._spec["generation"] <= int(tombstone.get("generation", 0)):
+            self._stop("Deleted", "", grace_seconds=float(self._spec["grace_seconds"]))
+            return
+        if self._phase == "held" and not self._stop_reason:
+            answer = read_json(self._folder.release)
+            if answer is not None and answer.get("uid") == self._spec["uid"]:
+                self._released(answer)
+
+    def _released(self, answer: dict[str, Any]) -> None:
+        """Write what the answer makes possible, then go."""
+        if answer.get("kind") == "List":
+            write_json(self._folder.path / "addresses.json", answer.get("addresses", {}))
+        self._start()
+
+    def _signalled(self, number: int) -> None:
+        if number == signal.SIGTERM:
+            grace = float(self._spec["grace_seconds"])
+            self._stop("Terminated", "the agent was asked to end (SIGTERM)", grace_seconds=grace)
+        elif number in _FORWARDED and self._child is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._child, number)
+
+    def _deadline(self) -> None:
+        seconds = float(self._spec["deadline_seconds"])
+        self._say(f"ran longer than {seconds:g} s, ending it")
+        grace = float(self._spec["grace_seconds"])
+        self._stop("DeadlineExceeded", f"ran longer than {seconds:g} s", grace_seconds=grace)
+
+    # start ---------------------------------------------------------------------------------------
+    def _write_files(self, files: dict[str, dict[str, Any]]) -> None:
+        for name, file in files.items():
+            mode = 0o700 if file.get("executable") else 0o600
+            write_text(self._folder.path / name, file["content"], mode=mode)
+
+    def _start(self) -> None:
+        self._write_files(self._spec["live_files"])
+        self._started_at = time.time()
+        read, write = os.pipe()
+        agent = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            self._become_command(write, agent)
+        os.close(write)
+        with os.fdopen(read, "rb") as pipe:
+            failure = pipe.read()  # ends when exec closes the other side
+        self._child, self._child_start = pid, proc.start_time(pid)
+        if failure:
+            error = json.loads(failure)
+            self._start_error = (error["code"], error["message"])
+            self._say(error["message"])
+            return
+        probe = self._spec.get("readiness_probe")
+        if probe:
+            self._probe = Probe(probe, ports=self._spec["ports"])
+            self._in(self._probe.delay_seconds, "probe", self._begin_probe)
+        self._ready = not probe
+        self._record("running")
+
+    def _become_command(self, failures: int, agent: int) -> None:
+        """Turn the forked child into the command; never returns."""
+        command: list[str] = self._spec["command"]
+        code, what = _NOT_EXECUTABLE, "cannot set up the process"
+        try:
+            os.setsid()
+            proc.die_with_parent()
+            if os.getppid() != agent:  # died before the kernel was told
+                os._exit(255)
+            signal.set_wakeup_fd(-1)
+            for number in (signal.SIGPIPE, signal.SIGXFSZ, *_FORWARDED, signal.SIGTERM):
+                signal.signal(number, signal.SIG_DFL)
+            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+            os.dup2(self._log, 1)
+            os.dup2(self._log, 2)
+            what = "cannot limit its memory"
+            self._limit.join()
+            what = f"cannot enter the working directory {self._spec['working_dir']!r}"
+            os.chdir(self._spec["working_dir"])
+            what = f"cannot run {command[0]!r}"
+            os.execvpe(command[0], command, self._environment)
+        except BaseException as error:  # noqa: BLE001  # a child must never run on as a second agent
+            if isinstance(error, FileNotFoundError):
+                code = _NOT_FOUND
+            reason = error.strerror if isinstance(error, OSError) else repr(error)
+            message = {"code": code, "message": f"{what}: {reason}"}
+            os.write(failures, json.dumps(message).encode())
+        finally:
+            os._exit(255)
+
+    # readiness -----------------------------------------------------------------------------------
+    def _begin_probe(self) -> None:
+        if self._phase != "running" or self._probing is not None:
+            return
+        pid = os.fork()
+        if pid == 0:
+            try:
+                signal.set_wakeup_fd(-1)
+                run_probe(self._probe, environment=self._environment, log=self._log)
+            finally:
+                os._exit(1)
+        self._probing = pid
+
+    def _probed(self, wait_status: int) -> None:
+        self._probing = None
+        good = shell_status(wait_status) == 0
+        count = self._probe_counts
+        count[:] = [count[0] + 1, 0] if good else [0, count[1] + 1]
+        ready = self._ready
+        if count[0] >= self._probe.successes_needed:
+            ready = True
+        elif count[1] >= self._probe.failures_allowed:
+            ready = False
+        if ready != self._ready:
+            self._ready = ready
+            self._record()
+        self._in(self._probe.period_seconds, "probe", self._begin_probe)
+
+    # end -----------------------------------------------------------------------------------------
+    def _reap(self) -> None:
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                pid, status = 0, 0
+            if pid == 0:
+                break
+            if pid == self._child and self._status is None:
+                self._status = status
+                self._command_ended()
+            elif pid == self._upload:
+                self._upload = None
+                self._uploaded(status)
+            elif pid == self._probing:
+                self._probed(status)
+            else:
+                self._control.exited(pid, status)
+        if self._stop_reason and not self._finished and not self._tree():
+            self._finish()
+
+    def _tree(self) -> dict[int, int]:
+        tree = proc.descendants(os.getpid())
+        for pid in self._limit.members():
+            start = proc.start_time(pid)
+            if start is not None:
+                tree.setdefault(pid, start)
+        return tree
+
+    def _command_ended(self) -> None:
+        """Take everything the command left behind with it, as a container's end would."""
+        self._timers.pop("probe", None)
+        self._ready = False
+        if self._stop_reason:
+            return  # the others still have their grace
+        self._kill_tree()
+        uri = self._spec.get("output_uri")
+        if self._status == 0 and uri and self._start_error is None:
+            self._begin_upload(uri)
+        else:
+            self._finish()
+
+    def _stop(self, reason: str, message: str, *, grace_seconds: float) -> None:
+        """TERM to the whole tree, KILL after the grace; the first reason stays."""
+        kill_at = time.monotonic() + grace_seconds
+        if self._stop_reason:
+            if "kill" in self._timers and kill_at < self._timers["kill"][0]:
+                self._timers["kill"] = (kill_at, self._kill_and_finish)
+            return
+        self._stop_reason, self._message = reason, message or self._message
+        self._timers.pop("deadline", None)
+        self._timers["kill"] = (kill_at, self._kill_and_finish)
+        if self._folder.spec.exists():
+            self._record("stopping")
+        tree = self._tree()
+        for pid, start in tree.items():
+            proc.kill_exactly(pid, start, signal.SIGTERM)
+            proc.kill_exactly(pid, start, signal.SIGCONT)
+        if not tree:  # nothing was started yet: no event would come
+            self._in(0, "kill", self._kill_and_finish)
+
+    def _kill_and_finish(self) -> None:
+        self._kill_tree()
+        self._reap()
+
+    def _kill_tree(self) -> None:
+        """Return when nothing lives below: a process that forks meanwhile is found again."""
+        pause = 0.001
+        while True:
+            tree = self._tree()
+            if not tree:
+                return
+            for pid, start in tree.items():
+                proc.kill_exactly(pid, start, signal.SIGKILL)
+            time.sleep(pause)  # no event says that a grandchild is gone
+            pause = min(pause * 2, 0.05)
+
+    # output --------------------------------------------------------------------------------------
+    def _begin_upload(self, uri: str) -> None:
+        """Upload in a child, so that orders and the deadline still count meanwhile."""
+        self._record("uploading")
+        pid = os.fork()
+        if pid == 0:
+            code = 1
+            try:
+                signal.set_wakeup_fd(-1)
+                for number in (signal.SIGTERM, *_FORWARDED):
+                    signal.signal(number, signal.SIG_DFL)
+                os.environ.update(self._environment)  # credentials of the object storage
+                from airflow_training.agent.upload import upload
+
+                write_json(self._folder.output_result, upload(self._folder.output, uri))
+                code = 0
+            except BaseException as error:  # noqa: BLE001  # whatever a storage client raises
+                self._say(f"cannot upload the output to {uri}: {error!r}")
+                write_json(self._folder.output_result, {"error": f"{uri}: {error!r}"})
+            finally:
+                os._exit(code)
+        self._upload = pid
+
+    def _uploaded(self, wait_status: int) -> None:
+        if self._stop_reason:
+            return
+        if wait_status != 0:
+            self._stop_reason = "OutputFailed"
+            error = (read_json(self._folder.output_result) or {}).get("error", "it was killed")
+            self._message = f"the output could not be uploaded: {error}"
+        self._kill_tree()
+        self._finish()
+
+    # the record ----------------------------------------------------------------------------------
+    def _finish(self) -> None:
+        """Write down how it ended. Nothing of the attempt lives any more."""
+        self._finished = True
+        if not self._folder.spec.exists():
+            return  # somebody deleted the folder: do not bring it back
+        result = self._result()
+        write_json(
+            self._folder.exit,
+            {
+                "uid": self._spec["uid"],
+                "started_at": self._started_at,
+                "finished_at": time.time(),
+                **result,
+            },
+            durable=True,
+        )
+        self._notify()
+
+    def _result(self) -> dict[str, Any]:
+        """Return exit code, signal, reason, message and output, as the record has them."""
+        exit_code: int | None = None
+        number: int | None = None
+        reason, message = self._stop_reason, self._message
+        if self._start_error is not None:
+            exit_code, message = self._start_error
+            reason = reason or "StartError"
+        elif self._status is not None:
+            exit_code = shell_status(self._status)
+            if os.WIFSIGNALED(self._status):
+                number = os.WTERMSIG(self._status)
+            if not reason:
+                reason = "Completed" if exit_code == 0 else "Error"
+                # a shell in front shows the kill of its child as 137
+                if exit_code == 128 + signal.SIGKILL and self._limit.oom_killed:
+                    reason, message = "OOMKilled", "the kernel ended it for want of memory"
+        output = None
+        if reason == "Completed" and self._spec.get("output_uri"):
+            output = read_json(self._folder.output_result)
+            if output is not None and not output.get("files"):
+                message = "the output folder is empty"
+        return {
+            "exit_code": exit_code,
+            "signal": number,
+            "reason": reason,
+            "message": message,
+            "output": output,
+        }
+
+

@@ -1,0 +1,126 @@
+"""Command line of the agent: `start FOLDER...` makes one detached agent per attempt folder.
+
+Prints one JSON line per folder, `{"folder", "result": started | busy | refused | error, "message"}`,
+once that agent holds its lock and can be found, and returns. The agents live on by themselves.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import selectors
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+from airflow_training.agent import proc
+from airflow_training.agent.files import AttemptFolder, read_json
+from airflow_training.agent.instance import Agent
+
+__all__ = ["main"]
+
+_LOCK_SECONDS = 2.0
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one sub-command; returns the exit code."""
+    given = sys.argv[1:] if arguments is None else arguments
+    if given[:1] == ["start"] and len(given) > 1:
+        return _start(given[1:])
+    if given[:1] == ["remote-shell"]:
+        from airflow_training.agent.remote_shell import remote_shell
+
+        return remote_shell(given[1:])
+    sys.stderr.write("usage: agent start FOLDER... | agent remote-shell [OPTIONS] HOST COMMAND...\n")
+    return 2
+
+
+def _start(folders: list[str]) -> int:
+    answers = selectors.DefaultSelector()
+    for folder in folders:
+        read, write = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            os.setsid()
+            # a second fork: the agent's parent is init from the start, nobody has to wait for it
+            if os.fork() == 0:
+                os.close(read)
+                _detached(folder, write)
+            os._exit(0)
+        os.close(write)
+        os.waitpid(pid, 0)
+        answers.register(read, selectors.EVENT_READ, folder)
+    while answers.get_map():
+        for key, _ in answers.select():
+            with os.fdopen(key.fd, "rb") as pipe:
+                answers.unregister(key.fd)
+                answer = pipe.read() or b'{"result": "error", "message": "the agent died"}'
+            line = {"folder": key.data, **json.loads(answer)}
+            sys.stdout.write(json.dumps(line) + "\n")
+            sys.stdout.flush()
+    return 0
+
+
+def _detached(folder: str, answers: int) -> None:
+    """Be the agent of one folder; never returns."""
+
+    def answer(result: str, message: str = "") -> None:
+        with contextlib.suppress(OSError):  # the creator may be gone by now
+            os.write(answers, json.dumps({"result": result, "message": message}).encode())
+        with contextlib.suppress(OSError):
+            os.close(answers)
+
+    code = 1
+    control = Path(folder) / ".agent"
+    try:
+        os.chdir(control)
+        null = os.open(os.devnull, os.O_RDWR)
+        for stream in (0, 1, 2):
+            os.dup2(null, stream)
+        proc.become_subreaper()
+        _live(AttemptFolder(Path(folder)), answer)
+        code = 0
+    except BaseException as error:  # noqa: BLE001  # the last place where it can be told
+        answer("error", repr(error))
+        with contextlib.suppress(OSError):
+            (control / "agent-error.txt").write_text(traceback.format_exc())
+    finally:
+        os._exit(code)
+
+
+def _live(folder: AttemptFolder, answer: Callable[..., None]) -> None:
+    lock = os.open(folder.lock, os.O_RDWR | os.O_CREAT, 0o600)
+    if not _take(lock):
+        answer("busy", "another agent of this instance lives")
+        return
+    spec = read_json(folder.spec)
+    if spec is None:
+        answer("error", "no specification in the folder")
+        return
+    # under the lock, so that a removal that came first is always seen
+    refusal = folder.refusal(int(spec["generation"]))
+    if refusal:
+        answer("refused", refusal)
+        return
+    if folder.exit.exists():
+        answer("busy", "this attempt has ended already")
+        return
+    Agent(folder, spec).run(recorded=lambda: answer("started"))
+
+
+def _take(lock: int) -> bool:
+    """Take the lock; wait for an agent that wrote its end but has not left, or for a short look."""
+    until = time.monotonic() + _LOCK_SECONDS
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            if time.monotonic() > until:
+                return False
+            time.sleep(0.005)
+        else:
+            return True

@@ -1,0 +1,82 @@
+"""Pack the agent into one `.pyz`, once per version and interpreter. Not part of the `.pyz` itself."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.resources
+import importlib.util
+import io
+import os
+import sys
+import zipfile
+from pathlib import Path
+
+__all__ = ["agent_program", "remote_shell_script"]
+
+_NOT_PACKED = frozenset({"package.py"})
+
+
+def _sources() -> list[tuple[str, bytes]]:
+    folder = importlib.resources.files("airflow_training.agent")
+    return sorted(
+        (each.name, each.read_bytes())
+        for each in folder.iterdir()
+        if each.name.endswith(".py") and each.name not in _NOT_PACKED
+    )
+
+
+def agent_program(cache: Path) -> Path:
+    """Return the packed agent in `cache`, making it where it is missing; its name is its content."""
+    sources = _sources()
+    tag = sys.implementation.cache_tag or "python"
+    digest = hashlib.sha256(tag.encode())
+    for name, content in sources:
+        digest.update(f"{name}\0{len(content)}\0".encode() + content)
+    program = cache / f"agent-{tag}-{digest.hexdigest()[:16]}.pyz"
+    if not program.exists():
+        _write(program, _pack(sources), mode=0o644)
+    return program
+
+
+def _pack(sources: list[tuple[str, bytes]]) -> bytes:
+    """Return a zip that Python runs: sources, and their byte code for this interpreter.
+
+    Byte code spares compiling at every start; another version of Python passes over it.
+    """
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_STORED) as archive:
+
+        def add(name: str, content: bytes) -> None:
+            archive.writestr(zipfile.ZipInfo(name, date_time=(2000, 1, 1, 0, 0, 0)), content)
+            code = compile(content, name, "exec", dont_inherit=True)
+            add_bytes = importlib._bootstrap_external._code_to_hash_pyc(  # type: ignore[attr-defined]  # what py_compile calls
+                code, importlib.util.source_hash(content), False
+            )
+            info = zipfile.ZipInfo(name + "c", date_time=(2000, 1, 1, 0, 0, 0))
+            archive.writestr(info, bytes(add_bytes))
+
+        add("airflow_training/__init__.py", b"")
+        for name, content in sources:
+            add(f"airflow_training/agent/{name}", content)
+            if name == "__main__.py":
+                add(name, content)
+    return packed.getvalue()
+
+
+def remote_shell_script(cache: Path, *, python: str) -> Path:
+    """Return an executable `<rsh> [options] HOST COMMAND...` for `mpirun`; see `remote_shell`."""
+    program = agent_program(cache)
+    text = f"#!/bin/sh\nexec '{python}' -I -S '{program}' remote-shell \"$@\"\n"
+    script = cache / f"remote-shell-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+    if not script.exists():
+        _write(script, text.encode(), mode=0o755)
+    return script
+
+
+def _write(path: Path, content: bytes, *, mode: int) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+    with open(descriptor, "wb") as file:
+        file.write(content)
+    os.replace(temporary, path)

@@ -1,0 +1,94 @@
+"""`<rsh> [ssh options] HOST COMMAND...`: run a command inside another instance, without sshd.
+
+HOST is an instance's name. The caller's streams are handed to that instance's agent, which runs
+`/bin/sh -c COMMAND` below itself with the instance's environment and folder. Exit codes are ssh's:
+the command's, or 255 when the instance cannot be reached.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+import time
+from pathlib import Path
+
+from airflow_training.agent.control import connect
+
+__all__ = ["parse", "remote_shell"]
+
+_WITH_VALUE = frozenset("bcDEeFIiJLlmOopQRSWwB")
+_UNREACHABLE = 255
+_WAIT_SECONDS = 10.0
+
+
+def parse(arguments: list[str]) -> tuple[str, str]:
+    """Return (host, command) of an ssh-like command line; raises ValueError."""
+    rest = list(arguments)
+    while rest and rest[0].startswith("-"):
+        option = rest.pop(0)
+        if option == "--":
+            break
+        # as getopt has it: letters may share a dash, a value may follow at once
+        for place, letter in enumerate(option[1:], start=1):
+            if letter in _WITH_VALUE:
+                if place == len(option) - 1 and rest:
+                    rest.pop(0)
+                break
+    if len(rest) < 2:
+        raise ValueError("usage: remote-shell [OPTIONS] HOST COMMAND...")
+    return rest[0].rpartition("@")[2], " ".join(rest[1:])
+
+
+def _folder(run: Path, host: str) -> Path | None:
+    """Return the folder of the instance called `host` (its first label may be enough)."""
+    for name in (host, host.split(".")[0]):
+        try:
+            return run / (run / "names" / name).read_text().strip()
+        except OSError:
+            continue
+    return None
+
+
+def _call(run: Path, host: str, command: str) -> socket.socket | None:
+    """Return the connection over which the command was started, waiting for an agent to come."""
+    until = time.monotonic() + _WAIT_SECONDS
+    while True:
+        instance = _folder(run, host)
+        if instance is not None:
+            try:
+                connection = connect(instance / "current" / ".agent" / "control.sock")
+            except OSError:
+                pass
+            else:
+                request = json.dumps({"op": "exec", "command": command}).encode()
+                socket.send_fds(connection, [request], [0, 1, 2])
+                return connection
+        if time.monotonic() > until:
+            return None
+        time.sleep(0.05)
+
+
+def remote_shell(arguments: list[str]) -> int:
+    """Run the command there and return its exit code."""
+    try:
+        host, command = parse(arguments)
+        run = Path(os.environ["TRAINING_INSTANCE_DIR"]).parent.parent
+    except ValueError as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    except KeyError:
+        sys.stderr.write("remote-shell: works only inside an instance of a training job\n")
+        return _UNREACHABLE
+    connection = _call(run, host, command)
+    if connection is None:
+        known = sorted(p.name for p in (run / "names").iterdir()) if run.is_dir() else []
+        sys.stderr.write(f"remote-shell: cannot reach {host!r}; instances: {', '.join(known)}\n")
+        return _UNREACHABLE
+    with connection:
+        try:
+            answer = connection.recv(1 << 16)
+        except OSError:
+            answer = b""
+    return int(json.loads(answer)["exit"]) if answer else _UNREACHABLE

@@ -1,0 +1,36 @@
+"""What most commands need: settings, the store and a run in it. Opens lazily, prints nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from airflow_training.errors import InputError, Problem
+from airflow_training.settings import Settings, load_settings
+
+if TYPE_CHECKING:
+    from airflow_training.state.store import Store
+
+__all__ = ["RunArgument", "open_store", "settings"]
+
+RunArgument = Annotated[
+    str, typer.Argument(metavar="RUN", help="Run id, or the beginning of its uid (see `list`).")
+]
+
+
+def settings() -> Settings:
+    """Return the settings; raises InputError for a value of the wrong type."""
+    try:
+        return load_settings()
+    except ValueError as error:
+        problem = Problem(code="wrong_type", field="", message=str(error))
+        raise InputError(problems=[problem], path="configuration") from None
+
+
+def open_store() -> Store:
+    """Return the store that the settings name; the first use of a database upgrades it."""
+    from airflow_training.state import store
+
+    settings()  # says what is wrong with them before the store trips over it
+    return store.open_store()

@@ -1,0 +1,80 @@
+"""`db`: the store's own schema and size. Knows no run."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from airflow_training.cli.context import open_store, settings
+from airflow_training.cli.output import (
+    Output,
+    OutputOption,
+    fail,
+    next_step,
+    print_json,
+    print_table,
+)
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    name="db", help="The store: upgrade, check, prune.", no_args_is_help=True, rich_markup_mode=None
+)
+_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+
+
+@app.command()
+def upgrade(output: OutputOption = Output.table) -> None:
+    """Bring the store to the newest schema (every command does it on first use, too)."""
+    from airflow_training.state import store
+
+    url = settings().sql_alchemy_conn
+    store.upgrade(url)
+    _tell(*store.check(url), output=output)
+
+
+@app.command()
+def check(output: OutputOption = Output.table) -> None:
+    """Tell the schema's revision; exit 0 when it is the newest, 1 otherwise."""
+    from airflow_training.state import store
+
+    current, newest = store.check(settings().sql_alchemy_conn)
+    _tell(current, newest, output=output)
+    if current != newest:
+        next_step("airflow-training db upgrade")
+        raise typer.Exit(1)
+
+
+@app.command()
+def prune(
+    older_than: Annotated[
+        str, typer.Option(help="Age of the runs' end: a number and s, m, h, d or w, as in 30d.")
+    ],
+    output: OutputOption = Output.table,
+) -> None:
+    """Delete finished runs, with their events, metrics and usage. Files of runs stay."""
+    deleted = open_store().prune(older_than_seconds=_seconds(older_than))
+    if output is Output.json:
+        print_json({"deleted": deleted})
+    else:
+        print(f"deleted {deleted} run{'' if deleted == 1 else 's'}")
+
+
+def _tell(current: str | None, newest: str, *, output: Output) -> None:
+    if output is Output.json:
+        print_json({"revision": current, "newest": newest, "current": current == newest})
+    else:
+        state = "current" if current == newest else "to be upgraded"
+        print_table(["revision", "newest", "state"], [[current or "empty", newest, state]])
+
+
+def _seconds(text: str) -> float:
+    number, unit = text[:-1], text[-1:]
+    try:
+        seconds = float(number) * _SECONDS[unit]
+    except (ValueError, KeyError):
+        seconds = -1.0
+    if seconds < 0:
+        raise fail("--older-than", f"{text!r} is no age", value=text, hint="for example 12h or 30d")
+    return seconds

@@ -1,0 +1,97 @@
+"""`frameworks list | show | check`: what jobs can name in `spec.framework`. Runs nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from airflow_training.cli.output import (
+    Output,
+    OutputOption,
+    next_step,
+    note,
+    print_json,
+    print_table,
+)
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    name="frameworks", help="Frameworks that jobs can name.", no_args_is_help=True,
+    rich_markup_mode=None,
+)  # fmt: skip
+
+
+@app.command("list")
+def list_all(output: OutputOption = Output.table) -> None:
+    """List built-in frameworks, those in your folder and those of other packages."""
+    from airflow_training.frameworks.registry import list_frameworks
+
+    listed = list_frameworks()
+    if output is Output.json:
+        rows = [
+            {
+                "name": each.name,
+                "origin": each.origin,
+                "location": each.location,
+                "description": each.description,
+                "problems": [problem_json(problem) for problem in each.problems],
+            }
+            for each in listed
+        ]
+        print_json({"frameworks": rows})
+        return
+    print_table(
+        ["name", "from", "description"],
+        [
+            [
+                each.name,
+                each.origin,
+                f"broken: {each.problems[0].message}" if each.problems else each.description,
+            ]
+            for each in listed
+        ],
+    )
+    next_step("airflow-training frameworks show pytorch")
+
+
+@app.command()
+def show(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="As `frameworks list` prints it.")],
+    output: OutputOption = Output.table,
+) -> None:
+    """Show what a framework adds to a job: roles, environment, files, parameters, policies."""
+    from airflow_training.frameworks.registry import find
+
+    loaded = find(name)
+    framework = loaded.framework
+    if output is Output.json:
+        document = framework.model_dump(mode="json", by_alias=True, exclude_unset=True)
+        print_json({"origin": loaded.origin, "location": loaded.location, "framework": document})
+        return
+    print(Path(loaded.location).read_text(encoding="utf-8"), end="")
+    note(f"{loaded.origin}: {loaded.location}  {loaded.digest}")
+
+
+@app.command()
+def check(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A framework document.")],
+    output: OutputOption = Output.table,
+) -> None:
+    """Check a framework file of your own; exit 0 when jobs can use it, 2 otherwise."""
+    from airflow_training.frameworks.registry import check_file
+
+    problems = check_file(file)
+    if output is Output.json:
+        rows = [problem_json(problem) for problem in problems]
+        print_json({"path": str(file), "valid": not problems, "errors": rows})
+    else:
+        for problem in problems:
+            print(f"error: {file}: {problem}")
+        if not problems:
+            print(f"{file}: valid")
+            next_step(f"use it: framework: {{name: ..., ref: {file}}}")
+    if problems:
+        raise typer.Exit(2)

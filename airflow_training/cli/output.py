@@ -1,0 +1,113 @@
+"""What the command line prints: results on stdout (a table or one JSON document), all else on stderr."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timezone
+from enum import Enum
+from typing import Annotated, Any
+
+import typer
+
+from airflow_training.control.model import Event
+from airflow_training.errors import InputError, Problem
+
+__all__ = [
+    "Output",
+    "OutputOption",
+    "event_line",
+    "fail",
+    "next_step",
+    "note",
+    "print_json",
+    "print_table",
+    "print_warnings",
+    "time_text",
+]
+
+
+class Output(str, Enum):
+    """How results are printed."""
+
+    table = "table"
+    json = "json"
+
+
+OutputOption = Annotated[
+    Output, typer.Option("--output", "-o", help="How to print the result on stdout.")
+]
+
+
+def note(text: str) -> None:
+    """Print a message for people on stderr."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def next_step(command: str) -> None:
+    """Say what to type next."""
+    note(f"next: {command}")
+
+
+def print_json(document: Any) -> None:
+    """Print one JSON document on one line: the only thing on stdout."""
+    print(json.dumps(document, ensure_ascii=False, default=str), flush=True)
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    """Print rows under upper-case headings, aligned; plain text, so that pipes read it too."""
+    texts = [[str(cell) if cell is not None else "" for cell in row] for row in rows]
+    heads = [column.upper() for column in columns]
+    widths = [max(map(len, column)) for column in zip(heads, *texts, strict=True)]
+    for line in (heads, *texts):
+        padded = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
+        print("   ".join(padded).rstrip())
+
+
+def print_warnings(warnings: Sequence[Problem], *, path: str = "") -> None:
+    """Print what does not stop the user, on stderr."""
+    head = f"{path}: " if path else ""
+    for warning in warnings:
+        note(f"warning: {head}{warning}")
+
+
+def fail(field: str, message: str, **details: Any) -> InputError:
+    """Return the error for one mistake of the user: `raise fail("--param", "...", hint="...")`."""
+    code = details.pop("code", "not_allowed")
+    return InputError(problems=[Problem(code=code, field=field, message=message, **details)])
+
+
+def time_text(at: float | None) -> str:
+    """Return an ISO 8601 time in UTC for epoch seconds."""
+    if at is None:
+        return ""
+    stamp = datetime.fromtimestamp(at, tz=timezone.utc)
+    return stamp.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def event_line(event: Event, *, as_json: bool) -> str:
+    """Return one line of the run's story."""
+    if as_json:
+        return json.dumps(event_json(event), ensure_ascii=False, default=str)
+    clock = time.strftime("%H:%M:%S", time.localtime(event.at))
+    where = event.role + ("" if event.index is None else f"-{event.index}")
+    parts = [clock, f"{event.level.upper():<7}" if event.level != "info" else "", where]
+    parts += [event.reason, event.message]
+    return "  ".join(part for part in parts if part)
+
+
+def event_json(event: Event) -> Mapping[str, Any]:
+    """Return an event with stable keys."""
+    return {
+        "at": time_text(event.at),
+        "level": event.level,
+        "reason": event.reason,
+        "message": event.message,
+        "role": event.role or None,
+        "index": event.index,
+        "attempt": event.attempt,
+        "rule": event.rule or None,
+        "data": dict(event.data),
+    }

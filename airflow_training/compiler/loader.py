@@ -1,0 +1,101 @@
+"""From a folder of job files to DAGs: the fast path of parsing. Opens no store, checks no cluster.
+
+Two ways lead here. `JobBundle` (in `bundle`) gives each file an import error of its own; the
+loader file in `dags/` is for those who cannot configure a bundle.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from airflow.sdk import DAG, get_parsing_context
+
+from airflow_training.compiler.dag import source_to_dag
+from airflow_training.compiler.form import job_files
+from airflow_training.compiler.source import JobSource, parse_jobs
+from airflow_training.errors import InputError
+
+__all__ = ["BrokenJobs", "load_file", "load_folder"]
+
+
+class BrokenJobs(DAG):
+    """Stands for the job files that cannot be DAGs; refuses itself with all their messages.
+
+    Airflow checks each DAG of a file apart, so the good ones beside it are loaded.
+    """
+
+    def __init__(self, dag_id: str, messages: Iterable[str]) -> None:
+        super().__init__(dag_id, schedule=None)
+        self._messages = "\n\n".join(messages)
+
+    def validate(self) -> None:
+        """Raise ValueError: shown as the import error of the loader file."""
+        raise ValueError(self._messages)
+
+
+def load_file(path: str | os.PathLike[str]) -> dict[str, DAG]:
+    """Return the DAGs of one job file by their ids; raises InputError with every mistake.
+
+    While a task runs, only its own DAG is built.
+    """
+    wanted = get_parsing_context().dag_id
+    text = Path(path).read_text(encoding="utf-8")
+    several = text.count("kind:") + text.count('"kind"') > 1
+    found = {}
+    for job in parse_jobs(text, path=str(path)):
+        name = job.metadata.name
+        if wanted is not None and wanted != name:
+            continue
+        source = JobSource(
+            path=str(path), name=name if several else "", base_dir=str(Path(path).parent)
+        )
+        try:
+            found[name] = source_to_dag(source, job)
+        except InputError as error:
+            raise InputError(problems=error.problems, path=str(path)) from None
+    return found
+
+
+def load_folder(folder: str | os.PathLike[str]) -> Mapping[str, Any]:
+    """Return every good job of a folder as a DAG, and one object that tells about the others.
+
+    While a task runs, only files that mention its DAG are read further, and broken ones of
+    other DAGs are left alone.
+    """
+    wanted = get_parsing_context().dag_id
+    dags: dict[str, Any] = {}
+    origin: dict[str, Path] = {}
+    messages = []
+    for path in _in_question(Path(folder), wanted):
+        try:
+            found = load_file(path)
+        except (InputError, OSError, UnicodeDecodeError) as error:
+            messages.append(str(error) if isinstance(error, InputError) else f"{path}: {error}")
+            continue
+        for name, dag in found.items():
+            if name in origin:
+                messages.append(f"{path}: a job called '{name}' is already in {origin[name]}")
+            else:
+                dags[name], origin[name] = dag, path
+    if messages and wanted is None:
+        dags["broken_job_files"] = BrokenJobs("broken_job_files", messages)
+    return dags
+
+
+def _in_question(folder: Path, wanted: str | None) -> Iterable[Path]:
+    """Return the files that may hold the wanted DAG; its usual file alone where that fits."""
+    files = job_files(folder)
+    if wanted is None:
+        return files
+    named = [path for path in files if path.stem == wanted and _mentions(path, wanted)]
+    return named or [path for path in files if _mentions(path, wanted)]
+
+
+def _mentions(path: Path, name: str) -> bool:
+    try:
+        return name in path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False

@@ -1,0 +1,155 @@
+"""Whether a role may start: one answer per dependency, for decisions and for anybody who waits.
+
+Reads the ledger only, so that a sensor in another process gives the same answer as `decide`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from airflow_training.control import reasons
+from airflow_training.control.census import Census, Head, census
+from airflow_training.control.model import TERMINAL_JOB_STATES, Ledger, RoleEntry
+from airflow_training.spec.resolved import Dependency, ResolvedJob, ResolvedRole
+
+__all__ = [
+    "DependencyState",
+    "answer_of",
+    "dependency_key",
+    "dependency_state",
+    "judge_dependency",
+    "timeout_at",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DependencyState:
+    """What one dependency says to the role that waits."""
+
+    dependency: Dependency
+    status: Literal["met", "waiting", "failed", "timed_out"]
+    message: str
+    """For people: `2 of 3 instances of worker are Running`."""
+    timeout_at: float | None = None
+    """When the wait ends; None while something else holds the role too."""
+
+
+def dependency_key(dependency: Dependency) -> str:
+    """Return the name under which a role remembers since when the dependency holds it."""
+    return f"{dependency.role}/{dependency.status}"
+
+
+def timeout_at(dependency: Dependency, entry: RoleEntry) -> float | None:
+    """Return when the wait for a dependency ends; None while its clock does not run."""
+    since = entry.gated_since.get(dependency_key(dependency))
+    return None if since is None else since + dependency.timeout_seconds
+
+
+def dependency_state(
+    job: ResolvedJob, ledger: Ledger, role: str, dependency: Dependency, *, now: float
+) -> DependencyState:
+    """Return whether `role` still waits for one of its dependencies.
+
+    A role that has once been let through is not held again by what happens later, except for
+    instances that are restarted; those are the decision's business, not a sensor's.
+    """
+    entry = ledger.roles[role]
+    counts = census(ledger.instances)
+    if entry.state == "Failed" and entry.reason in (
+        reasons.DEPENDENCY_FAILED,
+        reasons.DEPENDENCY_TIMEOUT,
+    ):
+        late = entry.reason == reasons.DEPENDENCY_TIMEOUT
+        return DependencyState(
+            dependency=dependency,
+            status="timed_out" if late else "failed",
+            message=entry.message,
+        )
+    if entry.state == "Succeeded" or any(
+        head.final or (head.wanted and head.released) for head, _ in counts.get(role, ())
+    ):
+        return DependencyState(
+            dependency=dependency, status="met", message=f"role {role} has been let through"
+        )
+    judged = judge_dependency(dependency, waiting=role, roles=ledger.roles, counts=counts)
+    if judged.status != "waiting":
+        return judged
+    if ledger.job.state in TERMINAL_JOB_STATES:
+        return DependencyState(
+            dependency=dependency,
+            status="failed",
+            message=f"the job ended ({ledger.job.state}) while {judged.message}",
+        )
+    until = timeout_at(dependency, entry)
+    return DependencyState(
+        dependency=dependency,
+        status="timed_out" if until is not None and now >= until else "waiting",
+        message=judged.message,
+        timeout_at=until,
+    )
+
+
+def judge_dependency(
+    dependency: Dependency, *, waiting: str, roles: Mapping[str, RoleEntry], counts: Census
+) -> DependencyState:
+    """Return met, waiting or failed for one dependency; timeouts are the caller's."""
+    groups = counts.get(dependency.role, ())
+    total = sum(number for _, number in groups)
+    good = sum(number for head, number in groups if _satisfies(head, dependency))
+    lost = sum(number for head, number in groups if head.final and head.state != "succeeded")
+    message = f"{good} of {total} instances of {dependency.role} are {dependency.status}"
+    needs_all = dependency.require == "All"
+
+    def answer(status: Literal["met", "waiting", "failed"], text: str) -> DependencyState:
+        return DependencyState(dependency=dependency, status=status, message=text)
+
+    upstream = roles[dependency.role]
+    if total == 0:
+        if needs_all:
+            return answer("met", f"role {dependency.role} has no instances")
+        return answer("failed", f"role {dependency.role} has no instances, and one is required")
+    if dependency.status == "Complete" and needs_all:
+        if upstream.state == "Succeeded":
+            return answer("met", f"role {dependency.role} is complete")
+    elif good == total or (good and not needs_all):
+        return answer("met", message)
+    if dependency.listener == "Any" and _let_one_through(counts, waiting):
+        return answer("met", f"another instance of {waiting} saw it")
+    if upstream.state in ("Failed", "Stopped"):
+        return answer(
+            "failed", f"role {dependency.role} is {upstream.state}: {upstream.message}".rstrip(": ")
+        )
+    one_lost_is_enough = needs_all and dependency.status != "Complete"
+    if lost == total or (lost and one_lost_is_enough):
+        return answer("failed", f"{lost} of {total} instances of {dependency.role} failed for good")
+    return answer("waiting", message)
+
+
+def answer_of(role: ResolvedRole) -> Literal["List", "Confirmation"]:
+    """Return what an instance that waits in the initializer receives on release."""
+    reads = any(file.reads_addresses for file in role.files)
+    for dependency in role.depends_on:
+        if dependency.answer == "List" or (dependency.answer == "Auto" and reads):
+            return "List"
+    return "List" if reads and not role.depends_on else "Confirmation"
+
+
+def _satisfies(head: Head, dependency: Dependency) -> bool:
+    # what has succeeded was reachable once: a short role must not block those that follow it
+    if head.state == "succeeded":
+        return True
+    if head.final or not head.wanted or head.state != "running":
+        return False
+    return {
+        "Running": True,
+        "AddressKnown": head.address_live,
+        "PortOpen": head.port_open,
+        "Ready": head.ready,
+        "Complete": False,
+    }[dependency.status]
+
+
+def _let_one_through(counts: Census, role: str) -> bool:
+    return any(head.wanted and head.released for head, _ in counts.get(role, ()))

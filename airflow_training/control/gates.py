@@ -1,0 +1,70 @@
+"""Which roles may start now, and since when exactly one dependency has held each of the others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from airflow_training.control.census import Census
+from airflow_training.control.dependencies import (
+    DependencyState,
+    dependency_key,
+    judge_dependency,
+)
+from airflow_training.control.model import RoleEntry
+from airflow_training.spec.resolved import ResolvedRole
+
+__all__ = ["Gate", "gate_of"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gate:
+    """The answer for a role some of whose instances want to start."""
+
+    waiting: Sequence[DependencyState]
+    failed: DependencyState | None
+    activated: bool
+    gated_since: Mapping[str, float]
+    """As the role must remember it."""
+    timed_out: DependencyState | None = None
+    wake_at: float | None = None
+
+    @property
+    def open(self) -> bool:
+        return self.activated and not self.waiting and self.failed is None
+
+
+def gate_of(
+    role: ResolvedRole,
+    *,
+    roles: Mapping[str, RoleEntry],
+    counts: Census,
+    held_otherwise: bool,
+    now: float,
+) -> Gate:
+    """Return the gate of a role.
+
+    `held_otherwise`: something that is no dependency holds it too (backoff, an unadmitted gang),
+    so no clock runs. Activation is no such thing: in a DAG it comes only after the dependencies.
+    """
+    entry = roles[role.name]
+    judged = [
+        judge_dependency(each, waiting=role.name, roles=roles, counts=counts)
+        for each in role.depends_on
+    ]
+    failed = next((each for each in judged if each.status == "failed"), None)
+    waiting = [each for each in judged if each.status == "waiting"]
+    if len(waiting) != 1 or held_otherwise or failed is not None:
+        return Gate(waiting=waiting, failed=failed, activated=entry.activated, gated_since={})
+    (only,) = waiting
+    key = dependency_key(only.dependency)
+    since = entry.gated_since.get(key, now)
+    until = since + only.dependency.timeout_seconds
+    return Gate(
+        waiting=waiting,
+        failed=None,
+        activated=entry.activated,
+        gated_since={key: since},
+        timed_out=only if now >= until else None,
+        wake_at=until,
+    )

@@ -1,0 +1,97 @@
+"""A job from a document with mistakes, good enough to look for more of them. Never run.
+
+So `unknown_role` is reported beside `unknown_key`, and a person mends a file once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, get_args, get_origin
+
+from pydantic import BaseModel, ValidationError
+
+from airflow_training.errors import Problem
+from airflow_training.spec.base import UNION_TAGS
+from airflow_training.spec.checks import check
+from airflow_training.spec.models import TrainingJob
+from airflow_training.spec.paths import Loc, split_path
+from airflow_training.spec.problems import branches
+
+__all__ = ["further_problems"]
+
+_KEPT = frozenset({"bad_name", "name_too_long"})
+"""A wrong name is still the name that other fields speak of."""
+
+
+def further_problems(
+    data: Any, error: ValidationError, *, params: Collection[str] | None
+) -> list[Problem]:
+    """Return what the cross-field checks find in a document that already failed its own fields."""
+    if not isinstance(data, Mapping) or not isinstance(data.get("spec"), Mapping):
+        return []
+    wrong: dict[Loc, str] = {}
+    for details in error.errors(include_url=False, include_context=False, include_input=False):
+        loc = tuple(part for part in details["loc"] if part not in UNION_TAGS)
+        wrong.setdefault(loc, details["type"])
+    job = _build(TrainingJob, data, (), wrong)
+    found = check(job, data=data, params=params)
+    return [problem for problem in found if not _is_covered(problem.field, wrong)]
+
+
+def _is_covered(path: str, wrong: Mapping[Loc, str]) -> bool:
+    loc = split_path(path) or ()
+    return any(loc[:length] in wrong for length in range(len(loc) + 1))
+
+
+def _build(model: type[BaseModel], data: Any, loc: Loc, wrong: Mapping[Loc, str]) -> Any:
+    """Return a model whose wrong fields have their default, or nothing where there is none."""
+    values: dict[str, Any] = {}
+    written = data if isinstance(data, Mapping) else {}
+    for name, field in model.model_fields.items():
+        key = field.alias or name
+        here = (*loc, key)
+        if key in written and _is_usable(written[key], wrong.get(here)):
+            values[name] = _value(field.annotation, written[key], here, wrong)
+        elif field.is_required():
+            values[name] = _nothing(field.annotation)
+    return model.model_construct(_fields_set=set(values), **values)
+
+
+def _is_usable(value: Any, mistake: str | None) -> bool:
+    return mistake is None or (mistake in _KEPT and isinstance(value, str))
+
+
+def _value(annotation: Any, data: Any, loc: Loc, wrong: Mapping[Loc, str]) -> Any:
+    for branch in branches(annotation):
+        if isinstance(branch, type) and issubclass(branch, BaseModel):
+            if isinstance(data, Mapping):
+                return _build(branch, data, loc, wrong)
+        elif (
+            get_origin(branch) is list and isinstance(data, Sequence) and not isinstance(data, str)
+        ):
+            return _items(get_args(branch)[0], data, loc, wrong)
+        elif get_origin(branch) is dict and isinstance(data, Mapping):
+            inner = get_args(branch)[1]
+            return {
+                key: _value(inner, item, (*loc, key), wrong)
+                for key, item in data.items()
+                if (*loc, key) not in wrong
+            }
+    return data
+
+
+def _items(annotation: Any, data: Sequence[Any], loc: Loc, wrong: Mapping[Loc, str]) -> list[Any]:
+    models = [b for b in branches(annotation) if isinstance(b, type) and issubclass(b, BaseModel)]
+    if models:
+        # an empty stand-in keeps the positions of the others what they are in the file
+        return [_build(models[0], item, (*loc, i), wrong) for i, item in enumerate(data)]
+    return [item for i, item in enumerate(data) if (*loc, i) not in wrong]
+
+
+def _nothing(annotation: Any) -> Any:
+    for branch in branches(annotation):
+        if isinstance(branch, type) and issubclass(branch, BaseModel):
+            return _build(branch, {}, (), {})
+        if get_origin(branch) in (list, dict):
+            return get_origin(branch)()
+    return ""

@@ -1,0 +1,345 @@
+"""Runs and their resolved jobs: create, find, list, replace, remove. Leaves the ledger to `ledger`."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, Row, delete, insert, select, update
+
+from airflow_training.control.model import TERMINAL_JOB_STATES, Ledger
+from airflow_training.errors import InputError, Problem
+from airflow_training.spec.resolved import ResolvedJob, RunKey
+from airflow_training.state import addresses, leases, ledger, queue
+from airflow_training.state.codec import canonical, to_json
+from airflow_training.state.database import clean
+from airflow_training.state.models import JobRow, LeaseRow, QueueRow, RunRow
+from airflow_training.state.records import RunRecord, Version
+
+__all__ = [
+    "add",
+    "bodies",
+    "document_digest",
+    "find",
+    "get",
+    "newest",
+    "prune",
+    "record_of",
+    "replace_job",
+    "select_runs",
+    "unknown_run",
+    "versions",
+]
+
+_KEY_LENGTH = 250
+_PRUNED_AT_ONCE = 50
+"""Runs per transaction: others write in between."""
+
+
+def document_digest(job: ResolvedJob) -> str:
+    """Return what is equal for the same document with the same parameters.
+
+    Dates and addresses that differ from call to call (`logical_date`, the file's folder) are no
+    part of it, so a run that is started again with its own file is the same run.
+    """
+    document = job.document or {"resolved": to_json(job)}
+    text = canonical({"document": document, "params": job.variables.get("params")})
+    return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
+
+
+def select_runs() -> Any:
+    """Return the select whose rows `record_of` reads."""
+    return select(
+        RunRow.uid,
+        RunRow.source,
+        RunRow.dag_id,
+        RunRow.run_id,
+        RunRow.group_id,
+        RunRow.map_index,
+        RunRow.job,
+        RunRow.namespace,
+        RunRow.runtime,
+        RunRow.controller,
+        RunRow.state,
+        RunRow.condition,
+        RunRow.submitted_at,
+        RunRow.finished_at,
+        RunRow.tombstone,
+        RunRow.tombstone_reason,
+        RunRow.document_digest,
+        QueueRow.run.label("queue_run"),
+        QueueRow.started_at.label("queue_started_at"),
+    ).join(QueueRow, QueueRow.run == RunRow.uid, isouter=True)
+
+
+def record_of(row: Row[Any]) -> RunRecord:
+    """Return one row of `select_runs` as a record."""
+    waiting = row.queue_run is not None and row.queue_started_at is None
+    return RunRecord(
+        uid=row.uid,
+        key=RunKey(
+            source=row.source,
+            dag_id=row.dag_id,
+            run_id=row.run_id,
+            group_id=row.group_id,
+            map_index=row.map_index,
+        ),
+        job=row.job,
+        namespace=row.namespace,
+        runtime=row.runtime,
+        controller=row.controller,
+        state=row.state,
+        condition=row.condition,
+        submitted_at=row.submitted_at,
+        finished_at=row.finished_at,
+        queued=waiting and not row.tombstone and row.state not in TERMINAL_JOB_STATES,
+        tombstone=row.tombstone,
+        tombstone_reason=row.tombstone_reason,
+        document_digest=row.document_digest,
+    )
+
+
+def get(connection: Connection, uid: str) -> RunRecord | None:
+    """Return the run, or None where there is none."""
+    row = connection.execute(select_runs().where(RunRow.uid == uid)).first()
+    return None if row is None else record_of(row)
+
+
+def add(
+    connection: Connection,
+    key: RunKey,
+    job: ResolvedJob,
+    new: Ledger,
+    *,
+    controller: str,
+    queued: bool,
+    now: float,
+) -> RunRecord:
+    """Store a run with everything that belongs to it, or return the same one that is there."""
+    digest = document_digest(job)
+    _check_key(key)
+    found = get(connection, key.uid)
+    if found is not None:
+        if found.document_digest != digest:
+            raise _conflict(found)
+        return found
+    row = {
+        "uid": key.uid,
+        "source": key.source,
+        "dag_id": key.dag_id,
+        "run_id": key.run_id,
+        "group_id": key.group_id,
+        "map_index": key.map_index,
+        "job": job.name,
+        "namespace": job.namespace,
+        "runtime": job.runtime,
+        "controller": controller,
+        "job_revision": 1,
+        "document_digest": digest,
+        "submitted_at": new.job.submitted_at or now,
+        "tombstone": False,
+        "tombstone_reason": "",
+        "output": None,
+        "last_seq": 0,
+        "last_request": 0,
+        "revision": 1,
+        **ledger.job_columns(new.job),
+    }
+    connection.execute(insert(RunRow), row)
+    _add_job(connection, key.uid, job, revision=1, now=now)
+    ledger.replace(connection, key.uid, new)
+    leases.add(connection, key.uid)
+    if queued:
+        queue.enqueue(
+            connection, key.uid, priority=job.scheduling.priority, runtime=job.runtime, now=now
+        )
+    added = get(connection, key.uid)
+    if added is None:  # what was inserted in this transaction is seen by it
+        raise AssertionError(key.uid)
+    return added
+
+
+def replace_job(
+    connection: Connection, uid: str, job: ResolvedJob, new: Ledger, *, now: float
+) -> None:
+    """Append a revision of the resolved job; start the ledger, addresses and output anew."""
+    revision = (
+        1 + connection.execute(select(RunRow.job_revision).where(RunRow.uid == uid)).scalar_one()
+    )
+    _add_job(connection, uid, job, revision=revision, now=now)
+    ledger.replace(connection, uid, new)
+    addresses.forget(connection, uid)
+    connection.execute(
+        update(RunRow)
+        .where(RunRow.uid == uid)
+        .values(
+            job=job.name,
+            namespace=job.namespace,
+            runtime=job.runtime,
+            job_revision=revision,
+            document_digest=document_digest(job),
+            output=None,
+            revision=RunRow.revision + 1,
+            **ledger.job_columns(new.job),
+        )
+    )
+
+
+def _add_job(
+    connection: Connection, uid: str, job: ResolvedJob, *, revision: int, now: float
+) -> None:
+    row = {"run": uid, "revision": revision, "at": now, "body": to_json(job)}
+    connection.execute(insert(JobRow), row)
+
+
+def bodies(connection: Connection, uids: Iterable[str]) -> Mapping[str, str]:
+    """Return the newest resolved job of each run as JSON text."""
+    rows = connection.execute(
+        select(JobRow.run, JobRow.body)
+        .join(RunRow, (RunRow.uid == JobRow.run) & (RunRow.job_revision == JobRow.revision))
+        .where(JobRow.run.in_(list(uids)))
+    )
+    return {row[0]: row[1] for row in rows}
+
+
+def find(connection: Connection, text: str) -> RunRecord:
+    """Return the one run named by uid, by run id, or by the beginning of a uid."""
+    text = clean(text)
+    exact = get(connection, text)
+    if exact is not None:
+        return exact
+    newest_first = select_runs().order_by(RunRow.submitted_at.desc(), RunRow.uid).limit(20)
+    found = connection.execute(newest_first.where(RunRow.run_id == text)).all()
+    if not found and text:
+        begins = RunRow.uid.startswith(text, autoescape=True)
+        found = connection.execute(newest_first.where(begins)).all()
+    if len(found) == 1:
+        return record_of(found[0])
+    if found:
+        raise _bad_run(
+            f"{text!r} is the name of several runs",
+            text=text,
+            allowed=[row.uid for row in found],
+            hint="name one by its uid: "
+            + ", ".join(f"{row.uid} ({_describe(row)})" for row in found[:5]),
+        )
+    raise unknown_run(connection, text)
+
+
+def _describe(row: Row[Any]) -> str:
+    where = f"{row.dag_id}/{row.run_id}" if row.dag_id else row.run_id
+    return f"{row.job}, {where}, {row.state}"
+
+
+def unknown_run(connection: Connection, text: str) -> InputError:
+    """Return the error for a run that is not there; lists the newest ones."""
+    known = connection.execute(
+        select(RunRow.uid).order_by(RunRow.submitted_at.desc(), RunRow.uid).limit(5)
+    )
+    return _bad_run(
+        f"no run is called {text!r}",
+        text=text,
+        allowed=[row[0] for row in known],
+        hint="`airflow-training list` shows all runs",
+    )
+
+
+def _bad_run(message: str, *, text: str, allowed: Sequence[str], hint: str) -> InputError:
+    problem = Problem(
+        code="bad_reference", field="run", message=message, value=text, allowed=allowed, hint=hint
+    )
+    return InputError(problems=(problem,))
+
+
+def _conflict(found: RunRecord) -> InputError:
+    problem = Problem(
+        code="conflict",
+        field="run_id",
+        message=f"run {found.key.run_id!r} exists with another document",
+        value=found.key.run_id,
+        hint="choose another run id, or run it again with the document it was started with",
+    )
+    return InputError(problems=(problem,))
+
+
+def _check_key(key: RunKey) -> None:
+    problems = [
+        Problem(
+            code="out_of_range",
+            field=name,
+            message=f"is longer than {_KEY_LENGTH} characters",
+            value=value,
+        )
+        for name in ("source", "dag_id", "run_id", "group_id")
+        if len(value := getattr(key, name)) > _KEY_LENGTH
+    ]
+    if problems:
+        raise InputError(problems=problems)
+
+
+def newest(
+    connection: Connection, *, limit: int, states: Sequence[str], controller: str | None
+) -> Sequence[RunRecord]:
+    """Return runs, newest first; no states: of any state."""
+    question = select_runs().order_by(RunRow.submitted_at.desc(), RunRow.uid).limit(limit)
+    if states:
+        question = question.where(RunRow.state.in_(list(states)))
+    if controller is not None:
+        question = question.where(RunRow.controller == controller)
+    return [record_of(row) for row in connection.execute(question)]
+
+
+def prune(connection: Connection, *, before: float, now: float) -> int:
+    """Delete some runs that ended before a time; return how many, 0 when none are left.
+
+    A run whose lease is held stays: its holder may still be cleaning up.
+    """
+    held = select(LeaseRow.run).where(LeaseRow.owner != "", LeaseRow.expires_at > now)
+    old = connection.execute(
+        select(RunRow.uid)
+        .where(
+            RunRow.state.in_(sorted(TERMINAL_JOB_STATES)),
+            RunRow.finished_at < before,
+            RunRow.uid.not_in(held),
+        )
+        .order_by(RunRow.finished_at)
+        .limit(_PRUNED_AT_ONCE)
+    ).scalars()
+    uids = list(old)
+    if uids:  # everything that belongs to a run goes with it (ON DELETE CASCADE)
+        connection.execute(delete(RunRow).where(RunRow.uid.in_(uids)))
+    return len(uids)
+
+
+def versions(connection: Connection, uids: Sequence[str], *, now: float) -> Mapping[str, Version]:
+    """Return the change markers of the runs that exist."""
+    rows = connection.execute(
+        select(
+            RunRow.uid,
+            RunRow.revision,
+            RunRow.last_seq,
+            RunRow.last_request,
+            RunRow.tombstone,
+            LeaseRow.generation,
+            LeaseRow.owner,
+            LeaseRow.expires_at,
+            QueueRow.run.label("queue_run"),
+            QueueRow.started_at.label("queue_started_at"),
+        )
+        .join(LeaseRow, LeaseRow.run == RunRow.uid)
+        .join(QueueRow, QueueRow.run == RunRow.uid, isouter=True)
+        .where(RunRow.uid.in_(list(dict.fromkeys(uids))))
+    )
+    return {
+        row.uid: Version(
+            revision=row.revision,
+            last_seq=row.last_seq,
+            last_request=row.last_request,
+            generation=row.generation,
+            held=bool(row.owner) and row.expires_at > now,
+            queued=row.queue_run is not None and row.queue_started_at is None,
+            tombstone=row.tombstone,
+        )
+        for row in rows
+    }

@@ -1,0 +1,140 @@
+"""Bringing a run to zero from outside its loop: for `kill`, the `cleanup` task and `sweep`.
+
+A living holder is asked and waited for; where there is none, this takes the lease and does it
+itself, with the same loop. Everything here may be repeated.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from airflow_training.control.model import TERMINAL_JOB_STATES, Event, JobState
+from airflow_training.errors import LeaseLost, StillAlive
+from airflow_training.runtimes.port import Runtime
+from airflow_training.spec.resolved import RunRef
+from airflow_training.state.store import Store
+from airflow_training.supervise.lease_keeper import take_lease
+from airflow_training.supervise.loop import Supervisor
+from airflow_training.supervise.owners import Owner, forget_owner, new_owner
+
+__all__ = ["clean_up", "see_through", "stop_run"]
+
+_POLL_SECONDS = 0.5
+
+
+async def see_through(
+    run_uid: str,
+    *,
+    store: Store,
+    runtime: Runtime,
+    timeout_seconds: float,
+    on_event: Callable[[Event], None] | None = None,
+) -> JobState:
+    """Return the run's terminal state once nothing of it is alive, driving it where nobody does.
+
+    Raises StillAlive, naming the holder, when that takes longer than `timeout_seconds`.
+    """
+    try:
+        return await asyncio.wait_for(
+            _drive(run_uid, store=store, runtime=runtime, on_event=on_event), timeout_seconds
+        )
+    except asyncio.TimeoutError:
+        lease = await asyncio.to_thread(store.lease, run_uid)
+        holder = Owner.parse(lease.owner) if lease is not None else None
+        who = f"held by process {holder.pid} on {holder.host}" if holder else "held by nobody"
+        raise StillAlive(
+            f"run {run_uid} did not end within {timeout_seconds:g} s; {who}"
+        ) from None
+
+
+async def _drive(
+    run_uid: str,
+    *,
+    store: Store,
+    runtime: Runtime,
+    on_event: Callable[[Event], None] | None,
+) -> JobState:
+    while True:
+        supervisor = Supervisor(
+            store=store, runtime=runtime, run_uid=run_uid, owner=new_owner(), on_event=on_event
+        )
+        try:
+            return await supervisor.run()
+        except LeaseLost:
+            continue  # somebody else drives it now: wait for them, or for their lease
+
+
+async def stop_run(
+    run_uid: str,
+    *,
+    store: Store,
+    runtime: Runtime,
+    reason: str,
+    by: str,
+    timeout_seconds: float,
+    on_event: Callable[[Event], None] | None = None,
+) -> JobState:
+    """Ask for the run's end and see it through; a run that has ended keeps its state."""
+    await asyncio.to_thread(store.add_request, run_uid, "stop", reason=reason, by=by)
+    return await see_through(
+        run_uid,
+        store=store,
+        runtime=runtime,
+        timeout_seconds=timeout_seconds,
+        on_event=on_event,
+    )
+
+
+async def clean_up(
+    run_uid: str,
+    *,
+    store: Store,
+    runtime: Runtime,
+    reason: str = "Cleanup",
+    by: str = "",
+    timeout_seconds: float = 120.0,
+    on_event: Callable[[Event], None] | None = None,
+) -> None:
+    """Make sure that nothing of the run is alive and that nothing will be; idempotent.
+
+    Stops a run that has not ended, then confirms zero under the lease. A run that the store does
+    not know is nobody's. Raises StillAlive, naming what lives and where.
+    """
+    record = await asyncio.to_thread(store.run, run_uid)
+    if record is None:
+        return
+    job = (await asyncio.to_thread(store.ledger, run_uid)).job
+    if job.state not in TERMINAL_JOB_STATES or not job.drained:
+        await stop_run(
+            run_uid,
+            store=store,
+            runtime=runtime,
+            reason=reason,
+            by=by,
+            timeout_seconds=timeout_seconds,
+            on_event=on_event,
+        )
+    owner = new_owner()
+    try:
+        lease = None
+        for _ in range(max(1, int(timeout_seconds / _POLL_SECONDS))):
+            lease = await asyncio.to_thread(take_lease, store, run_uid, owner=owner)
+            if lease is not None:
+                break
+            await asyncio.sleep(_POLL_SECONDS)
+        if lease is None:
+            raise StillAlive(f"run {run_uid}: another holder keeps its lease")
+        run = RunRef(
+            uid=run_uid,
+            job=record.job,
+            namespace=record.namespace,
+            controller=record.controller,
+            generation=lease.generation,
+        )
+        try:
+            await runtime.remove(run)
+        finally:
+            await asyncio.to_thread(store.release, lease)
+    finally:
+        forget_owner(owner)

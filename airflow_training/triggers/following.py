@@ -1,0 +1,92 @@
+"""What role tasks and sensors have in common: they follow a run and end when nobody drives it.
+
+They write no instances. Only a role task that was cleared after the end, when `reconcile` is not
+cleared with it, lends the run a loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from airflow_training.control.model import TERMINAL_JOB_STATES
+from airflow_training.state.store import RunState, Store
+from airflow_training.supervise.hub import get_hub
+from airflow_training.triggers.airflow_state import OVER, DagRunGone
+from airflow_training.triggers.base import GroupTrigger, lease_is_stale
+from airflow_training.triggers.hosting import Host
+
+__all__ = ["FollowingTrigger", "is_over"]
+
+_ASK_SECONDS = 5.0
+"""How often Airflow is asked about `reconcile` while nobody holds the lease."""
+
+
+def is_over(state: RunState) -> bool:
+    """Return whether the job has ended and nothing of it is alive."""
+    return state.ledger.job.state in TERMINAL_JOB_STATES and state.ledger.job.drained
+
+
+class FollowingTrigger(GroupTrigger):
+    """A trigger that waits for something in the run that `reconcile` drives."""
+
+    def __init__(self, *, group_id: str = "", map_index: int | None = None) -> None:
+        super().__init__(group_id=group_id, map_index=map_index)
+        self._host: Host | None = None
+        self._may_host = False
+
+    @asynccontextmanager
+    async def following(self, store: Store, uid: str) -> AsyncIterator[AsyncIterator[Any]]:
+        """Give the run's states as they change: RunState, None for no run.
+
+        A text instead of a state says that nobody drives the run any more, and why.
+        """
+        async with get_hub(store).subscription(uid) as sub:
+            yield self._states(store, uid, sub)
+
+    async def _states(self, store: Store, uid: str, sub: Any) -> AsyncIterator[Any]:
+        state: RunState | None = None
+        while True:
+            try:
+                state = await asyncio.wait_for(sub.next(), _ASK_SECONDS)
+                yield state
+            except asyncio.TimeoutError:
+                pass
+            if state is None or (is_over(state) and not self._may_host):
+                continue
+            now = await asyncio.to_thread(store.now)
+            if lease_is_stale(state, now=now) and (why := await self._abandoned()):
+                if not self._may_host:
+                    yield why
+                elif self._host is None:
+                    self.log.info("%s; this task drives the run", why)
+                    self._host = Host(store, uid)
+
+    async def _abandoned(self) -> str | None:
+        """Return why nobody will drive the run any more, None while somebody may."""
+        try:
+            state = (await self.ask(self.reconcile_id)).get(self.reconcile_id)
+        except DagRunGone:
+            return "the DAG run was deleted"
+        except ConnectionError:
+            return None
+        return f"reconcile is {state}" if state in OVER else None
+
+    async def on_kill(self) -> None:
+        """Stop the job when this task was taken out of the run."""
+        why = await self.taken_away()
+        if why is None or why.endswith(" success"):
+            return  # cleared, moved, or marked successful: only the watching ends
+        store, uid = await self.open()
+        self.log.warning("stopping the job: %s", why)
+        if self._host is not None:
+            self._host.keep()
+        await asyncio.to_thread(store.add_request, uid, "stop", reason=why, by=self.by)
+        get_hub(store).poke(uid)
+
+    async def cleanup(self) -> None:
+        """Give back what this trigger holds; never the training."""
+        if self._host is not None:
+            self._host.stop()

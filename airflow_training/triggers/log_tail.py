@@ -1,0 +1,52 @@
+"""The last lines an instance wrote, for the log of its role's task. Never fails a caller."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from airflow_training.control.model import Event
+from airflow_training.errors import TrainingError
+from airflow_training.runtimes.port import Cursor, InstanceRef
+from airflow_training.spec.resolved import RunRef
+from airflow_training.state.store import Store
+from airflow_training.supervise.runtimes import open_runtime
+
+__all__ = ["tail_of"]
+
+log = logging.getLogger(__name__)
+
+_LINES = 20
+_CHUNK = 65_536
+_MOST_CHUNKS = 256
+"""16 MiB: a longer log is shown from the link, not searched for its end here."""
+
+
+async def tail_of(store: Store, uid: str, event: Event, *, lines: int = _LINES) -> str:
+    """Return the last lines of the attempt that `event` is about; empty where there are none."""
+    if event.index is None:
+        return ""
+    try:
+        return await _tail(store, uid, event, lines)
+    except (TrainingError, OSError, LookupError, NotImplementedError) as error:
+        log.info("no log of %s-%s: %s", event.role, event.index, error)
+        return ""
+
+
+async def _tail(store: Store, uid: str, event: Event, lines: int) -> str:
+    record = await asyncio.to_thread(store.run, uid)
+    if record is None or event.index is None:
+        return ""
+    runtime = open_runtime(record.runtime, in_airflow=True)
+    run = RunRef(
+        uid=uid, job=record.job, namespace=record.namespace, controller=record.controller
+    )
+    instance = InstanceRef(run=run, role=event.role, index=event.index, attempt=event.attempt or 0)
+    cursor, kept = Cursor(), b""
+    for _ in range(_MOST_CHUNKS):
+        chunk = await runtime.read_log(instance, cursor, limit=_CHUNK, attempt=event.attempt)
+        kept = (kept + chunk.data)[-_CHUNK:]
+        if chunk.end or not chunk.data:
+            break
+        cursor = chunk.next
+    return "\n".join(kept.decode(errors="replace").splitlines()[-lines:])

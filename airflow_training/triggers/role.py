@@ -1,0 +1,98 @@
+"""Follows one role while its task is deferred: asks for it, tells its story, reports its end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+from airflow.triggers.base import BaseTaskEndEvent, TaskFailedEvent, TaskSuccessEvent, TriggerEvent
+
+from airflow_training.control.model import Event
+from airflow_training.state.store import RunState, Store
+from airflow_training.supervise.hub import get_hub
+from airflow_training.triggers.base import NO_RUN
+from airflow_training.triggers.epochs import begin_try
+from airflow_training.triggers.following import FollowingTrigger, is_over
+from airflow_training.triggers.log_tail import tail_of
+from airflow_training.triggers.story import Story
+
+__all__ = ["RoleTrigger", "verdict"]
+
+
+def verdict(state: RunState, role: str) -> BaseTaskEndEvent | None:
+    """Return how the role's task ends, None while it does not.
+
+    It fails only when the role failed and so did the job: a role that was ended because the job
+    succeeded, or whose failure the job survived, is successful.
+    """
+    entry = state.ledger.roles[role]
+    if entry.state == "Succeeded":
+        return TaskSuccessEvent()
+    if not is_over(state):
+        return None
+    if entry.state == "Failed" and state.ledger.job.state != "Succeeded":
+        return TaskFailedEvent()
+    return TaskSuccessEvent()
+
+
+class RoleTrigger(FollowingTrigger):
+    """Asks once for the role's activation, then only watches."""
+
+    def __init__(self, *, role: str, group_id: str = "", map_index: int | None = None) -> None:
+        super().__init__(group_id=group_id, map_index=map_index)
+        self.role = role
+
+    def arguments(self) -> dict[str, Any]:
+        """Return what the constructor needs."""
+        return {**super().arguments(), "role": self.role}
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        """Yield the end of the task."""
+        store, uid = await self.open()
+        story = Story(store, uid, tell=self.log.log, role=self.role, tail=self._tail(store, uid))
+        epoch: int | None = None
+        async with self.following(store, uid) as states:
+            async for state in states:
+                if not isinstance(state, RunState):
+                    self.log.error("%s", state or NO_RUN)
+                    yield TaskFailedEvent()
+                    return
+                if epoch is None:
+                    epoch = await self._begin(store, state)
+                await story.catch_up()
+                if state.ledger.job.epoch < epoch:
+                    continue  # cleared: what is over is the epoch before
+                end = verdict(state, self.role)
+                if end is not None:
+                    self._tell_end(state)
+                    yield end
+                    return
+
+    async def _begin(self, store: Store, state: RunState) -> int:
+        """Ask for the role; return the epoch that this try is about."""
+        reopened = await asyncio.to_thread(begin_try, store, state, self.task_instance)
+        self._may_host = reopened
+        uid = state.record.uid
+        if not state.ledger.roles[self.role].activated:
+            await asyncio.to_thread(store.add_request, uid, "activate", role=self.role, by=self.by)
+        get_hub(store).poke(uid)
+        return state.ledger.job.epoch + 1 if reopened else 0
+
+    def _tail(self, store: Store, uid: str) -> Callable[[Event], Awaitable[str]]:
+        async def tail(event: Event) -> str:
+            return await tail_of(store, uid, event)
+
+        return tail
+
+    def _tell_end(self, state: RunState) -> None:
+        role = state.ledger.roles[self.role]
+        self.log.info(
+            "role %s: %s (%s %s); job %s: %s",
+            self.role,
+            role.state,
+            role.reason,
+            role.message,
+            state.record.job,
+            state.ledger.job.state,
+        )

@@ -1,0 +1,198 @@
+"""Every field that has a default: its value in this job, and who said so. Reads, changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Literal
+
+from airflow_training.frameworks.model import FrameworkSpec
+from airflow_training.spec.base import Model
+from airflow_training.spec.models import TrainingJob
+from airflow_training.spec.resolved import ExitCodeTable, ResolvedJob, ResolvedRole
+
+__all__ = ["Default", "list_defaults"]
+
+Origin = Literal["user", "framework", "airflow-training"]
+Default = dict[str, Any]
+"""`{field, value, from}`, as `explain` prints it."""
+_OURS: Origin = "airflow-training"
+
+
+def list_defaults(
+    job: TrainingJob, resolved: ResolvedJob, *, framework: FrameworkSpec
+) -> list[Default]:
+    """Return one entry per field with a default, in the order of the document."""
+    return [
+        {"field": field, "value": value, "from": origin}
+        for field, value, origin in _entries(job, resolved, framework)
+    ]
+
+
+Entry = tuple[str, Any, Origin]
+
+
+def _entries(job: TrainingJob, resolved: ResolvedJob, framework: FrameworkSpec) -> Iterator[Entry]:
+    spec = job.spec
+    yield _ours("metadata.namespace", job.metadata, "namespace", resolved.namespace)
+    for name, schema in framework.parameters.items():
+        if name in spec.parameters:
+            yield f"spec.parameters.{name}", spec.parameters[name], "user"
+        elif "default" in schema:
+            yield f"spec.parameters.{name}", schema["default"], "framework"
+    yield _ours("spec.runtime.name", spec.runtime, "name", resolved.runtime)
+    for i, role in enumerate(spec.roles):
+        where = f"spec.roles[{i}]"
+        made = resolved.role(role.name)
+        yield _ours(f"{where}.replicas", role, "replicas", made.replicas)
+        yield from _dependencies(where, job, i, made)
+        yield _theirs(f"{where}.restartPolicy", role, "restart_policy", made.restart_policy)
+        yield _ours(f"{where}.backoffLimit", role, "backoff_limit", made.backoff_limit)
+        yield _ours(f"{where}.minSucceeded", role, "min_succeeded", made.min_succeeded)
+        yield _ours(f"{where}.minFailed", role, "min_failed", made.min_failed)
+        yield _theirs(f"{where}.tracked", role, "tracked", made.tracked)
+        definition = framework.role(role.name)
+        if definition is not None and definition.own_command and role.command is None:
+            command = _command(made)
+            if command is not None:
+                yield f"{where}.command", command, "framework"
+    yield from _policies(job, resolved)
+    yield from _restart(job, resolved)
+    yield from _scheduling(job, resolved)
+    for name, value in (
+        ("active_deadline_seconds", resolved.active_deadline_seconds),
+        ("ttl_seconds_after_finished", resolved.ttl_seconds_after_finished),
+        ("clean_pod_policy", resolved.clean_pod_policy),
+        ("reconcile_seconds", resolved.reconcile_seconds),
+        ("suspend", resolved.suspend),
+    ):
+        yield _ours(f"spec.{_camel(type(spec), name)}", spec, name, value)
+    yield from _checkpoint(job, resolved)
+    if spec.output is None:
+        yield "spec.output.role", resolved.output_role, "framework"
+    else:
+        yield _theirs("spec.output.role", spec.output, "role", resolved.output_role)
+    dag = spec.dag
+    if dag is not None:
+        schedule = dag.schedule
+        shown = schedule.model_dump(by_alias=True) if isinstance(schedule, Model) else schedule
+        yield _ours("spec.dag.schedule", dag, "schedule", shown)
+        yield _ours("spec.dag.maxActiveRuns", dag, "max_active_runs", dag.max_active_runs)
+        yield _ours("spec.dag.catchup", dag, "catchup", dag.catchup)
+
+
+def _dependencies(
+    where: str, job: TrainingJob, position: int, made: ResolvedRole
+) -> Iterator[Entry]:
+    role = job.spec.roles[position]
+    own = "depends_on" in role.model_fields_set
+    if not own and made.depends_on:
+        names = [dependency.role for dependency in made.depends_on]
+        yield f"{where}.dependsOn", names, "framework"
+    for j, dependency in enumerate(made.depends_on):
+        at = f"{where}.dependsOn[{j}]"
+        for name, value in (
+            ("status", dependency.status),
+            ("require", dependency.require),
+            ("listener", dependency.listener),
+            ("answer", dependency.answer),
+            ("timeout_seconds", dependency.timeout_seconds),
+            ("poll_seconds", dependency.poll_seconds),
+        ):
+            key = _CAMEL.get(name, name)
+            if own:
+                yield _ours(f"{at}.{key}", role.depends_on[j], name, value)
+            else:
+                origin: Origin = _OURS if name in _CAMEL else "framework"
+                yield f"{at}.{key}", value, origin
+
+
+_CAMEL = {"timeout_seconds": "timeoutSeconds", "poll_seconds": "pollSeconds"}
+
+
+def _policies(job: TrainingJob, resolved: ResolvedJob) -> Iterator[Entry]:
+    success = resolved.success_policy
+    tracked = [role.name for role in resolved.roles if role.tracked]
+    value = {
+        "operator": success.operator,
+        "targetRoles": list(success.target_roles) or tracked,
+    }
+    yield "spec.successPolicy", value, "user" if job.spec.success_policy else "framework"
+    failure = job.spec.failure_policy
+    if failure is None:
+        yield "spec.failurePolicy.operator", resolved.failure_policy.operator, _OURS
+    else:
+        yield _ours("spec.failurePolicy.operator", failure, "operator", failure.operator)
+
+
+def _restart(job: TrainingJob, resolved: ResolvedJob) -> Iterator[Entry]:
+    own, made = job.spec.restart, resolved.restart
+    yield _theirs("spec.restart.scope", own, "scope", made.scope)
+    yield _ours("spec.restart.maxRestarts", own, "max_restarts", made.max_restarts)
+    window = own.window.model_dump(by_alias=True) if own.window else None
+    yield _ours("spec.restart.window", own, "window", window)
+    backoff = own.backoff
+    for name, value in (
+        ("initial_seconds", made.backoff_initial_seconds),
+        ("factor", made.backoff_factor),
+        ("max_seconds", made.backoff_max_seconds),
+    ):
+        key = _camel(type(backoff), name)
+        yield _ours(f"spec.restart.backoff.{key}", backoff, name, value)
+    yield _theirs("spec.restart.exitCodes", own, "exit_codes", _table(made.exit_codes))
+    yield _ours("spec.restart.then", own, "then", made.then)
+    yield _ours("spec.restart.maxFreshJobs", own, "max_fresh_jobs", made.max_fresh_jobs)
+    yield _ours("spec.restart.freshFrom", own, "fresh_from", made.fresh_from)
+
+
+def _table(table: ExitCodeTable) -> Any:
+    if table.name != "custom":
+        return table.name
+    return {"retryable": list(table.retryable), "permanent": list(table.permanent)}
+
+
+def _scheduling(job: TrainingJob, resolved: ResolvedJob) -> Iterator[Entry]:
+    own, made = job.spec.scheduling_policy, resolved.scheduling
+    wanted = made.min_available if made.min_available is not None else resolved.instances
+    for name, value in (
+        ("gang", made.gang),
+        ("min_available", wanted),
+        ("startup", own.startup),
+        ("priority", made.priority),
+        ("schedule_timeout_seconds", made.schedule_timeout_seconds),
+    ):
+        yield _ours(f"spec.schedulingPolicy.{_camel(type(own), name)}", own, name, value)
+
+
+def _checkpoint(job: TrainingJob, resolved: ResolvedJob) -> Iterator[Entry]:
+    own, made = job.spec.checkpoint, resolved.checkpoint
+    if own is None or made is None:
+        return
+    if not {"every_seconds", "every_steps", "every"} & own.model_fields_set:
+        yield "spec.checkpoint.everySeconds", made["everySeconds"], _OURS
+    yield _ours("spec.checkpoint.keep", own, "keep", own.keep)
+    yield _ours("spec.checkpoint.resume", own, "resume", made["resume"])
+
+
+def _ours(field: str, model: Model, name: str, value: Any) -> Entry:
+    """Return an entry whose default is this package's."""
+    return field, value, "user" if _is_set(model, name) else _OURS
+
+
+def _theirs(field: str, model: Model, name: str, value: Any) -> Entry:
+    """Return an entry whose default is the framework's."""
+    return field, value, "user" if _is_set(model, name) else "framework"
+
+
+def _is_set(model: Model, name: str) -> bool:
+    return name in model.model_fields_set and getattr(model, name) is not None
+
+
+def _camel(model: type[Model], name: str) -> str:
+    return model.model_fields[name].alias or name
+
+
+def _command(role: ResolvedRole) -> list[str] | None:
+    for container in (role.template.get("spec") or {}).get("containers") or ():
+        if container.get("name") == role.container:
+            return container.get("command")  # type: ignore[no-any-return] # plain JSON data
+    return None

@@ -1,0 +1,90 @@
+"""Who waits for whom: the job's own `dependsOn`, else the framework's. Cheap: DAG parsing uses it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from airflow_training.errors import InputError, Problem
+from airflow_training.frameworks.model import RoleDefinition
+from airflow_training.frameworks.registry import Loaded, load_for
+from airflow_training.settings import Settings
+from airflow_training.spec.models import TrainingJob
+from airflow_training.spec.resolved import Dependency
+from airflow_training.spec.roles import Role
+
+__all__ = ["dependencies_of", "role_dependencies", "unknown_roles"]
+
+
+def role_dependencies(
+    job: TrainingJob, *, base_dir: str = "", settings: Settings | None = None
+) -> Mapping[str, Sequence[str]]:
+    """Return role -> the roles it waits for, in the order of the document.
+
+    Raises InputError where the framework or one of the roles does not exist. Never fetches.
+    """
+    loaded = load_for(job, base_dir=base_dir, fetch=False, settings=settings)
+    problems = unknown_roles(job, loaded)
+    if problems:
+        raise InputError(problems=problems)
+    present = {role.name for role in job.spec.roles}
+    return {
+        role.name: [
+            dependency.role
+            for dependency in dependencies_of(
+                role, loaded.framework.spec.role(role.name), present=present
+            )
+        ]
+        for role in job.spec.roles
+    }
+
+
+def dependencies_of(
+    role: Role, definition: RoleDefinition | None, *, present: set[str]
+) -> tuple[Dependency, ...]:
+    """Return what a role waits for: what the user wrote (an empty list too), else the default."""
+    if "depends_on" in role.model_fields_set or definition is None:
+        return tuple(
+            Dependency(
+                role=each.role,
+                status=each.status,
+                require=each.require,
+                listener=each.listener,
+                answer=each.answer,
+                timeout_seconds=each.timeout_seconds,
+                poll_seconds=each.poll_seconds,
+            )
+            for each in role.depends_on
+        )
+    return tuple(
+        Dependency(
+            role=each.role,
+            status=each.status,
+            require=each.require,
+            listener=each.listener,
+            answer=each.answer,
+        )
+        for each in definition.depends_on
+        if each.role in present and each.role != role.name
+    )
+
+
+def unknown_roles(job: TrainingJob, loaded: Loaded) -> list[Problem]:
+    """Return `unknown_role` for each role that the framework does not know."""
+    spec = loaded.framework.spec
+    known = [role.name for role in spec.roles]
+    if spec.any_role:
+        return []
+    from airflow_training.spec.problems import did_you_mean
+
+    return [
+        Problem(
+            code="unknown_role",
+            field=f"spec.roles[{i}].name",
+            value=role.name,
+            message=f"the framework {loaded.framework.name} has no role '{role.name}'",
+            allowed=known,
+            hint=did_you_mean(role.name, known),
+        )
+        for i, role in enumerate(job.spec.roles)
+        if role.name not in known
+    ]

@@ -1,0 +1,128 @@
+"""The pod template of a role: framework, shorthand and user merged; its container, env and ports."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+from airflow_training.errors import Problem
+from airflow_training.frameworks.model import FrameworkSpec, RoleDefinition
+from airflow_training.spec.merge import merge_templates, shorthand_template
+from airflow_training.spec.models import TrainingJobSpec
+from airflow_training.spec.roles import SHORTHAND, Role, Shorthand
+
+__all__ = [
+    "container_env",
+    "environment_problems",
+    "merge_role_template",
+    "ports_of",
+    "training_container",
+]
+
+OWN_PREFIX = "TRAINING_"
+
+
+def merge_role_template(
+    spec: TrainingJobSpec,
+    role: Role,
+    definition: RoleDefinition,
+    framework: FrameworkSpec,
+    *,
+    runtime: str,
+) -> dict[str, Any]:
+    """Return the PodTemplateSpec of a role, the weakest layer first.
+
+    Framework, framework for this runtime, the job's shorthand, the role's, the role's template.
+    """
+    jobs = _written(spec)
+    if definition.own_command:
+        jobs = {key: value for key, value in jobs.items() if key not in ("command", "args")}
+    own: Mapping[str, Any] = next(
+        (layer for name, layer in definition.template_for.items() if name == runtime), {}
+    )
+    roles = _written(role)
+    if "command" in roles and "args" not in roles:
+        # arguments belong to the command they were written for, as in Kubernetes
+        jobs = {key: value for key, value in jobs.items() if key != "args"}
+    return merge_templates(
+        definition.template,
+        own,
+        shorthand_template(framework.container, jobs),
+        shorthand_template(framework.container, roles),
+        role.template,
+    )
+
+
+def training_container(
+    template: Mapping[str, Any], framework: FrameworkSpec | None, *, name: str = ""
+) -> Mapping[str, Any]:
+    """Return the container that trains; empty where the template has none of that name."""
+    wanted = framework.container if framework is not None else name
+    for container in (template.get("spec") or {}).get("containers") or ():
+        if container.get("name") == wanted:
+            return container  # type: ignore[no-any-return] # plain JSON data
+    return {}
+
+
+def container_env(container: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    """Return the `env` entries of a container."""
+    return [entry for entry in container.get("env") or () if "name" in entry]
+
+
+def ports_of(
+    template: Mapping[str, Any], framework: FrameworkSpec, definition: RoleDefinition
+) -> dict[str, int]:
+    """Return port name -> number: the framework's first, with the user's numbers, then theirs."""
+    own: dict[str, int] = {}
+    for i, port in enumerate(training_container(template, framework).get("ports") or ()):
+        own[port.get("name") or f"port-{i}"] = int(port["containerPort"])
+    defaults = definition.ports if definition.ports is not None else framework.ports
+    ports = {
+        port.name: own.get(port.name, port.container_port)
+        for port in defaults
+        if not (port.yields and own)
+    }
+    return ports | own
+
+
+def environment_problems(
+    spec: TrainingJobSpec, role: Role, reserved: Collection[str]
+) -> list[Problem]:
+    """Return `reserved_env` for each variable of the user that is not theirs to set."""
+    position = next(i for i, each in enumerate(spec.roles) if each is role)
+    problems = []
+    for field, name in _users_env(spec, role, f"spec.roles[{position}]"):
+        if name in reserved or name.startswith(OWN_PREFIX):
+            by = "for every instance" if name.startswith(OWN_PREFIX) else "by the framework"
+            problems.append(
+                Problem(
+                    code="reserved_env",
+                    field=field,
+                    value=name,
+                    message=f"'{name}' is set {by}",
+                    hint="choose another name, or leave it out",
+                )
+            )
+    return problems
+
+
+def _users_env(spec: TrainingJobSpec, role: Role, where: str) -> Iterator[tuple[str, str]]:
+    for i, entry in enumerate(spec.env or ()):
+        yield f"spec.env[{i}].name", str(entry.get("name", ""))
+    for i, entry in enumerate(role.env or ()):
+        yield f"{where}.env[{i}].name", str(entry.get("name", ""))
+    containers = ((role.template or {}).get("spec") or {}).get("containers") or ()
+    for c, container in enumerate(containers):
+        for i, entry in enumerate(container.get("env") or ()):
+            field = f"{where}.template.spec.containers[{c}].env[{i}].name"
+            yield field, str(entry.get("name", ""))
+
+
+def _written(shorthand: Shorthand) -> dict[str, Any]:
+    """Return the shorthand keys that were written, in camelCase; null stays, it takes away."""
+    fields = Shorthand.model_fields
+    return {
+        fields[name].alias or name: getattr(shorthand, name)
+        for name in SHORTHAND
+        if name in shorthand.model_fields_set
+    }

@@ -1,0 +1,488 @@
+"""A job and its framework become one resolved job: defaults filled in, templates merged, checked.
+
+Pure apart from the hook of an installed framework. What needs the dependency graph (waves, the
+choice of `startup`) is proved later by `control`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from airflow_training.errors import Problem
+from airflow_training.frameworks.defaults import Default, list_defaults
+from airflow_training.frameworks.dependencies import dependencies_of, unknown_roles
+from airflow_training.frameworks.exit_codes import TABLES
+from airflow_training.frameworks.model import ExitCodes as FrameworkExitCodes
+from airflow_training.frameworks.model import FrameworkSpec, RoleDefinition
+from airflow_training.frameworks.naming import check_names
+from airflow_training.frameworks.parameters import fill_parameters
+from airflow_training.frameworks.pods import (
+    container_env,
+    environment_problems,
+    merge_role_template,
+    ports_of,
+    training_container,
+)
+from airflow_training.frameworks.registry import Loaded
+from airflow_training.frameworks.templates import holds
+from airflow_training.spec.models import TrainingJob
+from airflow_training.spec.policies import ExitCodes
+from airflow_training.spec.resolved import (
+    ExitCodeTable,
+    FailurePolicy,
+    FailureRule,
+    FileTemplate,
+    ResolvedJob,
+    ResolvedRole,
+    RestartRules,
+    Scheduling,
+    SuccessPolicy,
+)
+from airflow_training.spec.roles import Role
+
+__all__ = ["Resolution", "resolve"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resolution:
+    """What came of a job: the resolved one, or the reasons why there is none."""
+
+    job: ResolvedJob | None
+    problems: Sequence[Problem] = ()
+    warnings: Sequence[Problem] = ()
+    defaults: Sequence[Default] = ()
+
+
+def resolve(
+    job: TrainingJob,
+    loaded: Loaded,
+    *,
+    runtime: str,
+    variables: Mapping[str, Any] | None = None,
+    base_dir: str = "",
+    document: Mapping[str, Any] | None = None,
+) -> Resolution:
+    """Return the job after everything its framework says about it.
+
+    Args:
+        job: as parsed; only what the user set counts as theirs.
+        loaded: the framework it names.
+        runtime: `local` or `kubernetes`, already chosen.
+        variables: what template expressions see (`params`, `run_id`, ...).
+        base_dir: folder of the job file, absolute; "" where there is none.
+        document: the document as written, for `export`.
+    """
+    spec = job.spec
+    framework = loaded.framework.spec
+    problems = unknown_roles(job, loaded) + _required_roles(job, loaded) + _sizes(job, loaded)
+    problems += check_names(
+        job.metadata.name,
+        [(role.name, max(role.replicas, role.max_replicas or 0)) for role in spec.roles],
+    )
+    parameters, mistakes = fill_parameters(
+        framework.parameters, spec.parameters, framework=loaded.framework.name
+    )
+    problems += mistakes
+    if problems:
+        # what follows needs roles and parameters that make sense
+        return Resolution(job=None, problems=problems)
+
+    definitions = _definitions(spec.roles, framework)
+    ordered = sorted(spec.roles, key=lambda role: _rank_order(role.name, framework, spec.roles))
+    chief = _chief(ordered, definitions)
+    elastic = framework.elastic is not None and any(
+        role.min_replicas is not None or role.max_replicas is not None for role in spec.roles
+    )
+    known = {
+        "chief": chief,
+        "elastic": elastic,
+        "parameters": parameters,
+        "replicas": {role.name: 0 for role in framework.roles}
+        | {role.name: role.replicas for role in spec.roles},
+        "roles": [role.name for role in ordered if role.replicas],
+        "runtime": runtime,
+        "total_replicas": sum(role.replicas for role in spec.roles),
+    }
+    roles = []
+    offset = 0
+    present = {role.name for role in spec.roles}
+    for role in ordered:
+        definition = definitions[role.name]
+        template = merge_role_template(spec, role, definition, framework, runtime=runtime)
+        ports = ports_of(template, framework, definition)
+        facts = {**known, "role": role.name}
+        resolved = ResolvedRole(
+            name=role.name,
+            replicas=role.replicas,
+            min_replicas=role.min_replicas,
+            max_replicas=role.max_replicas,
+            depends_on=dependencies_of(role, framework.role(role.name), present=present),
+            restart_policy=role.restart_policy
+            or definition.restart_policy
+            or framework.restart_policy,
+            backoff_limit=role.backoff_limit,
+            min_succeeded=role.min_succeeded,
+            min_failed=role.min_failed,
+            tracked=definition.tracked if role.tracked is None else role.tracked,
+            container=framework.container,
+            ports=ports,
+            template=template,
+            env=_environment(role.name, framework, facts, template),
+            files=_files(role.name, framework, facts),
+            rank_offset=offset if definition.ranked else None,
+            chief=role.name == chief,
+        )
+        roles.append(resolved)
+        if definition.ranked:
+            offset += role.replicas
+        problems += environment_problems(spec, role, _reserved(role.name, framework, facts))
+    answer = _assemble(
+        job,
+        loaded,
+        roles=tuple(roles),
+        parameters=parameters,
+        runtime=runtime,
+        elastic=elastic,
+        chief=chief,
+        variables=variables or {},
+        base_dir=base_dir,
+        document=document,
+    )
+    if framework.hook and loaded.may_hook:
+        answer = _run_hook(framework.hook, answer)
+    if problems:
+        return Resolution(job=None, problems=_once(problems))
+    return Resolution(
+        job=answer,
+        warnings=_warnings(job, answer),
+        defaults=list_defaults(job, answer, framework=framework),
+    )
+
+
+# --- roles --------------------------------------------------------------------------------------
+
+
+def _required_roles(job: TrainingJob, loaded: Loaded) -> list[Problem]:
+    present = {role.name: i for i, role in enumerate(job.spec.roles)}
+    problems = []
+    for definition in loaded.framework.spec.roles:
+        if not definition.required:
+            continue
+        name = definition.name
+        if name not in present:
+            field, message = "spec.roles", f"needs a role '{name}'"
+        elif not job.spec.roles[present[name]].replicas:
+            field, message = f"spec.roles[{present[name]}].replicas", f"needs a '{name}'"
+        else:
+            continue
+        problems.append(
+            Problem(
+                code="missing",
+                field=field,
+                message=f"the framework {loaded.framework.name} {message}",
+                allowed=[role.name for role in loaded.framework.spec.roles],
+                hint=definition.description,
+            )
+        )
+    return problems
+
+
+def _sizes(job: TrainingJob, loaded: Loaded) -> list[Problem]:
+    """Return `not_supported` for numbers of instances that the framework cannot have."""
+    framework = loaded.framework.spec
+    name = loaded.framework.name
+    problems = []
+    for i, role in enumerate(job.spec.roles):
+        definition = framework.role(role.name)
+        most = definition.max_replicas if definition else None
+        for key, value in (("replicas", role.replicas), ("maxReplicas", role.max_replicas or 0)):
+            if most is not None and value > most:
+                problems.append(
+                    Problem(
+                        code="not_supported",
+                        field=f"spec.roles[{i}].{key}",
+                        value=value,
+                        message=f"the framework {name} takes at most {most} '{role.name}'",
+                    )
+                )
+        elastic_roles = framework.elastic.roles if framework.elastic else []
+        for key, bound in (("minReplicas", role.min_replicas), ("maxReplicas", role.max_replicas)):
+            if bound is None or role.name in elastic_roles:
+                continue
+            able = ", ".join(elastic_roles)
+            problems.append(
+                Problem(
+                    code="not_supported",
+                    field=f"spec.roles[{i}].{key}",
+                    value=bound,
+                    message=f"the role '{role.name}' of the framework {name} is not elastic",
+                    hint=f"elastic is: {able}" if able else "leave it out and use replicas",
+                )
+            )
+    return problems
+
+
+def _definitions(roles: Sequence[Role], framework: FrameworkSpec) -> dict[str, RoleDefinition]:
+    return {role.name: framework.role(role.name) or RoleDefinition(name=role.name) for role in roles}
+
+
+def _rank_order(name: str, framework: FrameworkSpec, roles: Sequence[Role]) -> int:
+    """Return the place of a role: the framework's order, then the document's."""
+    known = [role.name for role in framework.roles]
+    if name in known:
+        return known.index(name)
+    return len(known) + [role.name for role in roles].index(name)
+
+
+def _chief(ordered: Sequence[Role], definitions: Mapping[str, RoleDefinition]) -> str:
+    alive = [role for role in ordered if role.replicas] or list(ordered)
+    for role in alive:
+        if definitions[role.name].chief:
+            return role.name
+    return next((role.name for role in alive if definitions[role.name].ranked), alive[0].name)
+
+
+# --- environment and files ----------------------------------------------------------------------
+
+
+def _environment(
+    role: str, framework: FrameworkSpec, facts: Mapping[str, Any], template: Mapping[str, Any]
+) -> dict[str, str]:
+    """Return name -> template of what the framework sets in this role."""
+    users = {
+        entry.get("name") for entry in container_env(training_container(template, framework))
+    }
+    return {
+        env.name: env.value
+        for env in framework.env
+        if (not env.roles or role in env.roles)
+        and not (env.overridable and env.name in users)
+        and holds(env.when, facts)
+    }
+
+
+def _reserved(role: str, framework: FrameworkSpec, facts: Mapping[str, Any]) -> set[str]:
+    injected = {
+        env.name
+        for env in framework.env
+        if not env.overridable
+        and (not env.roles or role in env.roles)
+        and holds(env.when, facts)
+    }
+    return injected | set(framework.reserved_env)
+
+
+def _files(
+    role: str, framework: FrameworkSpec, facts: Mapping[str, Any]
+) -> tuple[FileTemplate, ...]:
+    return tuple(
+        FileTemplate(
+            path=file.path,
+            content=file.content,
+            reads_addresses=file.live,
+            executable=file.executable,
+        )
+        for file in framework.files
+        if (not file.roles or role in file.roles) and holds(file.when, facts)
+    )
+
+
+# --- the whole job ------------------------------------------------------------------------------
+
+
+def _assemble(
+    job: TrainingJob,
+    loaded: Loaded,
+    *,
+    roles: tuple[ResolvedRole, ...],
+    parameters: Mapping[str, Any],
+    runtime: str,
+    elastic: bool,
+    chief: str,
+    variables: Mapping[str, Any],
+    base_dir: str,
+    document: Mapping[str, Any] | None,
+) -> ResolvedJob:
+    spec, framework = job.spec, loaded.framework.spec
+    scheduling = spec.scheduling_policy
+    spread = scheduling.spread
+    output_role = framework.output_role
+    if output_role not in {role.name for role in roles if role.replicas}:
+        output_role = chief
+    return ResolvedJob(
+        name=job.metadata.name,
+        namespace=job.metadata.namespace,
+        labels=dict(job.metadata.labels),
+        annotations=dict(job.metadata.annotations),
+        framework=loaded.framework.name,
+        parameters=parameters,
+        runtime=runtime,
+        connection=spec.runtime.connection or "",
+        roles=roles,
+        success_policy=_success_policy(job, framework),
+        failure_policy=_failure_policy(job, framework),
+        restart=_restart(job, framework, elastic=elastic),
+        scheduling=Scheduling(
+            gang=scheduling.gang,
+            min_available=scheduling.min_available,
+            startup="ordered" if scheduling.startup == "auto" else scheduling.startup,
+            queue=scheduling.queue or "",
+            priority_class_name=scheduling.priority_class_name or "",
+            priority=scheduling.priority,
+            schedule_timeout_seconds=scheduling.schedule_timeout_seconds,
+            spread=spread.model_dump(by_alias=True) if spread else None,
+        ),
+        active_deadline_seconds=spec.active_deadline_seconds,
+        ttl_seconds_after_finished=spec.ttl_seconds_after_finished,
+        clean_pod_policy=spec.clean_pod_policy,
+        reconcile_seconds=spec.reconcile_seconds,
+        suspend=spec.suspend,
+        elastic=elastic,
+        data=spec.data.model_dump(by_alias=True) if spec.data else None,
+        checkpoint=_checkpoint(job),
+        output_uri=spec.output.uri if spec.output else "",
+        output_role=(spec.output.role if spec.output else None) or output_role or chief,
+        variables=dict(variables),
+        base_dir=base_dir,
+        document=dict(document) if document is not None else job.to_dict(),
+    )
+
+
+def _success_policy(job: TrainingJob, framework: FrameworkSpec) -> SuccessPolicy:
+    own = job.spec.success_policy
+    if own is not None:
+        return SuccessPolicy(operator=own.operator, target_roles=tuple(own.target_roles))
+    present = {role.name for role in job.spec.roles if role.replicas}
+    default = framework.success_policy
+    targets = tuple(role for role in default.target_roles if role in present)
+    return SuccessPolicy(operator=default.operator, target_roles=targets)
+
+
+def _failure_policy(job: TrainingJob, framework: FrameworkSpec) -> FailurePolicy:
+    own = job.spec.failure_policy
+    if own is None:
+        default = framework.failure_policy
+        present = {role.name for role in job.spec.roles}
+        return FailurePolicy(
+            operator=default.operator,
+            target_roles=tuple(role for role in default.target_roles if role in present),
+            rules=tuple(
+                FailureRule(
+                    name=rule.name,
+                    action=rule.action,
+                    on_classes=tuple(rule.on_classes),
+                    on_reasons=tuple(rule.on_reasons),
+                    on_exit_codes=tuple(rule.on_exit_codes),
+                    target_roles=tuple(rule.target_roles),
+                )
+                for rule in default.rules
+            ),
+        )
+    return FailurePolicy(
+        operator=own.operator,
+        target_roles=tuple(own.target_roles),
+        rules=tuple(
+            FailureRule(
+                name=rule.name or f"rule {i}",
+                action=rule.action,
+                on_classes=tuple(rule.on_classes),
+                on_reasons=tuple(rule.on_reasons),
+                on_exit_codes=tuple(rule.on_exit_codes.values) if rule.on_exit_codes else (),
+                exit_code_operator=rule.on_exit_codes.operator if rule.on_exit_codes else "In",
+                on_message_pattern=rule.on_message_pattern,
+                target_roles=tuple(rule.target_roles),
+            )
+            for i, rule in enumerate(own.rules)
+        ),
+    )
+
+
+def _restart(job: TrainingJob, framework: FrameworkSpec, *, elastic: bool) -> RestartRules:
+    own = job.spec.restart
+    default = framework.restart.scope
+    if elastic and framework.elastic is not None:
+        default = framework.elastic.scope
+    codes: str | ExitCodes | FrameworkExitCodes = framework.exit_codes
+    if "exit_codes" in own.model_fields_set:
+        codes = own.exit_codes
+    return RestartRules(
+        scope=own.scope or default,
+        max_restarts=own.max_restarts,
+        window_seconds=own.window.seconds if own.window else None,
+        window_max_restarts=own.window.max_restarts if own.window else None,
+        backoff_initial_seconds=own.backoff.initial_seconds,
+        backoff_factor=own.backoff.factor,
+        backoff_max_seconds=own.backoff.max_seconds,
+        exit_codes=TABLES[codes]
+        if isinstance(codes, str)
+        else ExitCodeTable(
+            name="custom", retryable=tuple(codes.retryable), permanent=tuple(codes.permanent)
+        ),
+        then=own.then or ("FreshJob" if job.spec.checkpoint else "Fail"),
+        max_fresh_jobs=own.max_fresh_jobs,
+        fresh_from=own.fresh_from,
+    )
+
+
+def _checkpoint(job: TrainingJob) -> dict[str, Any] | None:
+    checkpoint = job.spec.checkpoint
+    if checkpoint is None:
+        return None
+    written: dict[str, Any] = checkpoint.model_dump(by_alias=True, exclude_none=True)
+    if not any(key in written for key in ("everySeconds", "everySteps", "every")):
+        written["everySeconds"] = 600
+    return written
+
+
+def _run_hook(hook: str, job: ResolvedJob) -> ResolvedJob:
+    """Return what the hook of an installed framework makes of the job."""
+    from importlib import import_module
+
+    module, _, name = hook.partition(":")
+    made = getattr(import_module(module), name)(job)
+    if not isinstance(made, ResolvedJob):
+        raise TypeError(f"{hook} must return a ResolvedJob, not {type(made).__name__}")
+    return made
+
+
+# --- warnings -----------------------------------------------------------------------------------
+
+
+def _warnings(job: TrainingJob, resolved: ResolvedJob) -> list[Problem]:
+    if resolved.runtime != "local":
+        return []
+    warnings = []
+    if resolved.scheduling.gang != "none":
+        warnings.append(
+            Problem(
+                code="not_supported",
+                field="spec.schedulingPolicy.gang",
+                value=resolved.scheduling.gang,
+                message="the local runtime has no gang scheduler: the queue starts the whole job"
+                " or nothing of it",
+            )
+        )
+    positions = {role.name: i for i, role in enumerate(job.spec.roles)}
+    for role in resolved.roles:
+        container = training_container(role.template, None, name=role.container)
+        secret = [entry["name"] for entry in container_env(container) if "valueFrom" in entry]
+        if secret or container.get("envFrom"):
+            warnings.append(
+                Problem(
+                    code="not_supported",
+                    field=f"spec.roles[{positions[role.name]}].env",
+                    value=", ".join(secret) or "envFrom",
+                    message="the local runtime sets only variables that have a value",
+                )
+            )
+    return warnings
+
+
+def _once(problems: Sequence[Problem]) -> list[Problem]:
+    """Return the problems without repeats (a variable of the whole job, found for each role)."""
+    seen: dict[tuple[str, str, str], Problem] = {}
+    for problem in problems:
+        seen.setdefault((problem.code, problem.field, problem.message), problem)
+    return list(seen.values())

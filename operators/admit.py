@@ -1,0 +1,176 @@
+"""From a job source to a run in the store, inside a worker: what `plan` does. No Airflow classes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from airflow_training.compiler.source import JobSource
+from airflow_training.control.decide import new_ledger
+from airflow_training.errors import InputError, Problem
+from airflow_training.settings import Settings, load_settings
+from airflow_training.spec.resolved import ResolvedJob, RunKey
+from airflow_training.state.store import Store
+from airflow_training.supervise.admission import Checked, check_text
+from airflow_training.supervise.launch import controller_id, launch
+from airflow_training.triggers.access import open_store, run_key
+
+__all__ = ["Admitted", "admit", "template_variables"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Admitted:
+    """What `plan` made."""
+
+    uid: str
+    job: str
+    roles: Sequence[str]
+    warnings: Sequence[str]
+
+    def reference(self) -> dict[str, Any]:
+        """Return what goes through XCom: names only, well below 1 KB."""
+        return {"run": self.uid, "job": self.job, "roles": list(self.roles)}
+
+
+def admit(
+    source: JobSource,
+    *,
+    params: Mapping[str, Any],
+    context: Mapping[str, Any],
+    group_id: str,
+    from_form: bool = False,
+) -> Admitted:
+    """Check the job with everything known now, store the run and queue it.
+
+    A run that is there already is left as it is, unless this is a later try of `plan`: then it
+    was cleared, and a new resolved job begins that forgets epochs and finished instances.
+    Raises InputError.
+    """
+    settings = load_settings()
+    store = open_store()
+    ti = context["ti"]
+    key = run_key(store, ti, group_id=group_id)
+    checked = _check(source, params=params, variables=template_variables(context), uid=key.uid)
+    resolved = _resolved(checked, settings=settings, from_form=from_form)
+    if ti.try_number > 1 and store.run(key.uid) is not None:
+        _start_over(store, key, resolved)
+    else:
+        launch(
+            resolved,
+            key=key,
+            store=store,
+            controller=controller_id(store, settings),
+            activate_all=False,
+        )
+    return Admitted(
+        uid=key.uid,
+        job=resolved.name,
+        roles=[role.name for role in resolved.roles],
+        warnings=[str(problem) for problem in checked.warnings],
+    )
+
+
+def _check(
+    source: JobSource, *, params: Mapping[str, Any], variables: Mapping[str, Any], uid: str
+) -> Checked:
+    """Return the one document that `source` means, after all checks."""
+    job = source.read()
+    text = source.text or Path(source.path).read_text(encoding="utf-8")
+    documents = check_text(
+        text,
+        path=source.path or "<job>",
+        base_dir=source.base_dir,
+        params=params,
+        variables=variables,
+        run_uid=uid,
+    )
+    if len(documents) == 1:
+        return documents[0]
+    # several jobs in a file: the resolved ones carry their names, the broken ones are all named
+    for checked in documents:
+        if checked.resolved is not None and checked.resolved.name == job.metadata.name:
+            return checked
+    problems = [problem for checked in documents for problem in checked.problems]
+    raise InputError(problems=problems, path=source.path)
+
+
+def _resolved(checked: Checked, *, settings: Settings, from_form: bool) -> ResolvedJob:
+    if checked.problems or checked.resolved is None:
+        raise InputError(problems=checked.problems, path=checked.path)
+    resolved = checked.resolved
+    problems = []
+    if resolved.runtime == "local" and not settings.allow_local:
+        problems.append(
+            Problem(
+                code="not_allowed",
+                field="spec.runtime.name",
+                value="local",
+                message="the local runtime is off inside Airflow",
+                allowed=["kubernetes"],
+                hint="an administrator may set [training] allow_local = True",
+            )
+        )
+    if from_form:
+        problems += _too_mighty(resolved)
+    if problems:
+        raise InputError(problems=problems, path=checked.path)
+    return resolved
+
+
+def _too_mighty(job: ResolvedJob) -> list[Problem]:
+    """Return what a job that came through a form may not ask of a node."""
+    found = []
+    for role in job.roles:
+        pod = role.template.get("spec", {})
+        field = f"spec.roles[{role.name}].template.spec"
+        for name in ("hostNetwork", "hostPID", "hostIPC"):
+            if pod.get(name):
+                found.append((f"{field}.{name}", name))
+        for volume in pod.get("volumes", ()):
+            if "hostPath" in volume:
+                found.append((f"{field}.volumes[{volume.get('name', '')}]", "hostPath"))
+        for container in (*pod.get("containers", ()), *pod.get("initContainers", ())):
+            if (container.get("securityContext") or {}).get("privileged"):
+                found.append((f"{field}.containers[{container.get('name', '')}]", "privileged"))
+    return [
+        Problem(
+            code="not_allowed",
+            field=field,
+            message=f"{what} is refused in a job that came through a form",
+            hint="put the job into the jobs folder",
+        )
+        for field, what in found
+    ]
+
+
+def _start_over(store: Store, key: RunKey, resolved: ResolvedJob) -> None:
+    """Bring what is left of the run to zero, then begin it again with a new document."""
+    from airflow_training.operators.ending import settle
+
+    ledger = new_ledger(resolved, now=store.now(), activate_all=False)
+    settle(
+        store,
+        key.uid,
+        reason="plan was cleared",
+        then=lambda generation: store.replace_job(key.uid, resolved, ledger, generation=generation),
+    )
+
+
+def template_variables(context: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what template expressions see of the DAG run; times are ISO 8601 text.
+
+    A run without a logical date (triggered by hand or by an asset) has no data interval either.
+    """
+    variables: dict[str, Any] = {"run_id": context["run_id"]}
+    for name in ("logical_date", "data_interval_start", "data_interval_end"):
+        value = context.get(name)
+        variables[name] = value.isoformat() if value is not None else None
+    events = context.get("triggering_asset_events") or {}
+    variables["triggering_assets"] = [
+        {"uri": getattr(asset, "uri", str(asset)), "extra": dict(each.extra or {})}
+        for asset, happened in events.items()
+        for each in happened
+    ]
+    return variables

@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 __version__ = "0.1.0"
 
+_LAZY = {
+    "compile_job": "airflow_training.compiler.group",
+    "get_provider_info": "airflow_training.provider",
+    "job_to_dag": "airflow_training.compiler.dag",
+    "training": "airflow_training.compiler.group",
+}
+"""Public name -> module. Some of them need Airflow, which takes seconds to import."""
+
+__all__ = ["__version__", *sorted(_LAZY)]  # noqa: PLE0604 - the table is the one truth
+
 
 def __getattr__(name: str) -> Any:
-    raise AttributeError(name)
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_LAZY[name]), name)

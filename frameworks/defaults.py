@@ -23,9 +23,14 @@ def list_defaults(
 ) -> list[Default]:
     """Return one entry per field with a default, in the order of the document."""
     return [
-        {"field": field, "value": value, "from": origin}
+        {"field": field, "value": _shorten(value), "from": origin}
         for field, value, origin in _entries(job, resolved, framework)
     ]
+
+
+def _shorten(value: Any) -> Any:
+    """Return 600 for 600.0: numbers look as a user would write them."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 Entry = tuple[str, Any, Origin]

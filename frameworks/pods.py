@@ -41,9 +41,6 @@ def merge_role_template(
         (layer for name, layer in definition.template_for.items() if name == runtime), {}
     )
     roles = _written(role)
-    if "command" in roles and "args" not in roles:
-        # arguments belong to the command they were written for, as in Kubernetes
-        jobs = {key: value for key, value in jobs.items() if key != "args"}
     return merge_templates(
         definition.template,
         own,

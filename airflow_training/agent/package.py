@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import importlib.resources
-import importlib.util
 import io
 import os
+import py_compile
 import sys
+import tempfile
 import zipfile
 from pathlib import Path
 
@@ -44,16 +45,24 @@ def _pack(sources: list[tuple[str, bytes]]) -> bytes:
     Byte code spares compiling at every start; another version of Python passes over it.
     """
     packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w", zipfile.ZIP_STORED) as archive:
+    with (
+        zipfile.ZipFile(packed, "w", zipfile.ZIP_STORED) as archive,
+        tempfile.TemporaryDirectory() as scratch,
+    ):
 
         def add(name: str, content: bytes) -> None:
-            archive.writestr(zipfile.ZipInfo(name, date_time=(2000, 1, 1, 0, 0, 0)), content)
-            code = compile(content, name, "exec", dont_inherit=True)
-            add_bytes = importlib._bootstrap_external._code_to_hash_pyc(  # type: ignore[attr-defined]  # what py_compile calls
-                code, importlib.util.source_hash(content), False
+            source = Path(scratch) / "module.py"
+            source.write_bytes(content)
+            code = py_compile.compile(
+                str(source),
+                cfile=str(source) + "c",
+                dfile=name,
+                doraise=True,
+                invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
             )
-            info = zipfile.ZipInfo(name + "c", date_time=(2000, 1, 1, 0, 0, 0))
-            archive.writestr(info, bytes(add_bytes))
+            for member, data in ((name, content), (name + "c", Path(str(code)).read_bytes())):
+                info = zipfile.ZipInfo(member, date_time=(2000, 1, 1, 0, 0, 0))
+                archive.writestr(info, data)
 
         add("airflow_training/__init__.py", b"")
         for name, content in sources:

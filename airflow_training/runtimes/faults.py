@@ -8,6 +8,7 @@ A file is a list of faults, or a mapping:
       - {at: 20, kill: worker, index: 1, signal: 9}          # seconds since the run was prepared
       - {after: 5, kill: worker, attempt: 0, exitCode: 3}    # seconds since that attempt ran
       - {at: 30, kill: worker, index: 0, reason: Evicted}
+      - {at: 35, kill: worker, index: 0, reason: Preempted, disrupted: true}
       - {at: 40, delete: worker, index: 0}                   # the object disappears
       - {at: 50, lose: worker, index: 0, seconds: 10}        # its node cannot be reached
       - {at: 60, unreachable: 15}                            # nor can the whole runtime
@@ -23,9 +24,6 @@ from typing import Any, Literal
 from airflow_training.errors import InputError, Problem
 
 __all__ = ["Behaviour", "Fault", "Script", "load_script", "parse_script"]
-
-# What the platform calls a disruption: its restarts are charged to preemption.
-DISRUPTIONS = frozenset({"Evicted", "Preempted", "Shutdown", "NodeShutdown"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,12 +61,10 @@ class Fault:
     exit_code: int | None = None
     reason: str = ""
     message: str = ""
+    disrupted: bool = False
+    """The platform did it: charged to preemption."""
     seconds: float = 0.0
     """How long the runtime or the instance cannot be reached."""
-
-    @property
-    def disrupted(self) -> bool:
-        return self.reason in DISRUPTIONS
 
     def matches(self, *, role: str, index: int, attempt: int) -> bool:
         return self.role == role and self.index in (None, index) and self.attempt in (None, attempt)
@@ -128,7 +124,7 @@ _BEHAVIOUR_KEYS = {
 }  # fmt: skip
 _FAULT_KEYS = {
     "at", "after", "kill", "delete", "lose", "unreachable", "index", "attempt", "signal",
-    "exitCode", "reason", "message", "seconds",
+    "exitCode", "reason", "message", "disrupted", "seconds",
 }  # fmt: skip
 
 
@@ -173,6 +169,7 @@ def _fault(reader: _Reader, value: Any, field_: str) -> Fault | None:
         exit_code=reader.whole(keys, "exitCode", field_, high=255),
         reason=reader.text(keys, "reason", field_),
         message=reader.text(keys, "message", field_),
+        disrupted=reader.truth(keys, "disrupted", field_),
         seconds=reader.seconds(keys, seconds_key, field_, 10.0),
     )
 
@@ -219,6 +216,12 @@ class _Reader:
             self.wrong(f"{field_}.{key}", value, "wrong_type", "is no text")
             return ""
         return value
+
+    def truth(self, keys: Mapping[str, Any], key: str, field_: str) -> bool:
+        value = keys.get(key, False)
+        if not isinstance(value, bool):
+            self.wrong(f"{field_}.{key}", value, "wrong_type", "is neither true nor false")
+        return value is True
 
     def _number(
         self, keys: Mapping[str, Any], key: str, field_: str, default: Any,

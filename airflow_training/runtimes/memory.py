@@ -50,7 +50,7 @@ class _Instance:
     """One instance object and its simulated life."""
 
     __slots__ = (
-        "address", "exit_code", "finished_at", "key", "message", "progress", "ready", "reason",
+        "address", "disrupted", "exit_code", "finished_at", "key", "message", "progress", "ready", "reason",
         "signal", "since", "spec", "started_at", "state", "state_before_loss", "uid",
     )  # fmt: skip
 
@@ -65,6 +65,7 @@ class _Instance:
         self.message = ""
         self.exit_code: int | None = None
         self.signal: int | None = None
+        self.disrupted = False
         self.ready = False
         self.progress: Progress | None = None
         self.since = now
@@ -86,7 +87,7 @@ class _Instance:
             job_attempt=ref.job_attempt, attempt=ref.attempt, generation=ref.run.generation,
             state=self.state,  # type: ignore[arg-type]  # only InstanceState values are assigned
             reason=self.reason, message=self.message, exit_code=self.exit_code,
-            signal=self.signal, disrupted=self.reason in ("Evicted", "Preempted"),
+            signal=self.signal, disrupted=self.disrupted,
             held=self.held, address_live=self.state == "running", port_open=self.ready,
             ready=self.ready, node="memory", address=self.address, state_since=self.since,
             started_at=self.started_at, finished_at=self.finished_at, progress=self.progress,
@@ -409,6 +410,7 @@ class MemoryRuntime:
             signal = fault.signal
             if signal is None and fault.exit_code is None:
                 signal = 9  # what a kill without further words is
+            instance.disrupted = fault.disrupted
             self._end(
                 run_uid, instance, exit_code=fault.exit_code, signal=signal, reason=fault.reason,
                 message=fault.message,
@@ -451,7 +453,7 @@ class MemoryRuntime:
             self._forget(run_uid, instance)
             return
         good = exit_code == 0 and signal is None and reason in ("", "Completed")
-        instance.exit_code = None if signal is not None else exit_code
+        instance.exit_code = exit_code if signal is None else 128 + signal
         instance.signal = signal
         instance.message = message
         instance.ready = False

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -53,7 +53,7 @@ for _tag, _pattern, _first in (
     _CoreSchema.add_implicit_resolver(_tag, re.compile(rf"^(?:{_pattern})$"), _first)
 
 try:
-    from yaml.cyaml import CParser
+    from yaml._yaml import CParser
 
     class _Reader(CParser, _CoreSchema):
         def __init__(self, text: str) -> None:
@@ -217,9 +217,9 @@ def _too_large(root: Node) -> str:
         if known is not None:
             return known
         if id(node) in open_nodes:
-            raise _Oversized("an alias names something that contains it")
+            raise _OversizedError("an alias names something that contains it")
         if depth > MAX_DEPTH:
-            raise _Oversized("is nested too deeply")
+            raise _OversizedError("is nested too deeply")
         open_nodes.add(id(node))
         total = 1
         if isinstance(node, MappingNode):
@@ -228,18 +228,18 @@ def _too_large(root: Node) -> str:
             total += sum(size(item, depth + 1) for item in node.value)
         open_nodes.discard(id(node))
         if total > MAX_NODES:
-            raise _Oversized(f"has more than {MAX_NODES} values once its aliases are expanded")
+            raise _OversizedError(f"has more than {MAX_NODES} values once its aliases are expanded")
         sizes[id(node)] = total
         return total
 
     try:
         size(root, 0)
-    except _Oversized as error:
+    except _OversizedError as error:
         return str(error)
     return ""
 
 
-class _Oversized(Exception):
+class _OversizedError(Exception):
     """Raised inside `_too_large` only."""
 
 
@@ -385,7 +385,7 @@ def _dumper() -> type[yaml.SafeDumper]:
     """Return PyYAML's safe dumper with block style for text of several lines."""
 
     class Dumper(yaml.SafeDumper):
-        def ignore_aliases(self, data: Any) -> bool:
+        def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002 - PyYAML's signature
             return True
 
     def text(dumper: yaml.SafeDumper, value: str) -> ScalarNode:
@@ -409,7 +409,7 @@ def _dumper() -> type[yaml.SafeDumper]:
     return Dumper
 
 
-_RESOLVER = _CoreSchema()
+_RESOLVER: Any = _CoreSchema()
 
 
 def _means_another(value: str) -> bool:

@@ -35,7 +35,7 @@ __all__ = [
     "TrainingJobSpec",
 ]
 
-API_VERSION = "airflow-training/v1"
+API_VERSION: Literal["airflow-training/v1"] = "airflow-training/v1"
 _DIGEST_PATTERN = r"^sha256:[0-9a-f]{64}$"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Sequence
-from typing import Any, get_args, get_origin
+from typing import Any, NoReturn, get_args, get_origin
 
 from pydantic import BaseModel
 
@@ -17,7 +17,7 @@ from airflow_training.spec.problems import branches, did_you_mean
 __all__ = ["apply_overrides"]
 
 
-class _Refused(Exception):
+class _RefusedError(Exception):
     """Carries the problem of one assignment to the place that collects them."""
 
     def __init__(self, problem: Problem) -> None:
@@ -36,7 +36,7 @@ def apply_overrides(data: Any, assignments: Iterable[str]) -> tuple[Any, list[Pr
     for assignment in assignments:
         try:
             _apply(changed, assignment)
-        except _Refused as refusal:
+        except _RefusedError as refusal:  # noqa: PERF203 - each mistake is reported
             problems.append(refusal.problem)
     return changed, problems
 
@@ -46,7 +46,6 @@ def _apply(document: Any, assignment: str) -> None:
     steps = split_path(path.strip())
     if not equals or steps is None:
         _refuse("syntax", assignment, assignment, "write it as path=value", "spec.suspend=true")
-        return
     value = _parse_value(path.strip(), text)
     here: Any = document
     annotation: Any = TrainingJob
@@ -104,10 +103,11 @@ def _position(items: list[Any], step: str | int, walked: Loc) -> int:
                 return i
     elif int(step) < len(items):
         return int(step)
-    known = [name for name in names if isinstance(name, str)] or list(range(len(items)))
+    known: list[Any] = [name for name in names if isinstance(name, str)]
+    known = known or list(range(len(items)))
     code = "unknown_role" if walked == ("spec", "roles") else "unknown_key"
     path = format_path((*walked, step))
-    raise _Refused(
+    raise _RefusedError(
         Problem(
             code=code,
             field=path,
@@ -134,7 +134,7 @@ def _known(annotation: Any, key: str, walked: Loc) -> Any:
             return None
     if not allowed:
         _refuse("unknown_key", format_path(walked), key, "holds no further keys", "")
-    raise _Refused(
+    raise _RefusedError(
         Problem(
             code="unknown_key",
             field=format_path((*walked, key)),
@@ -158,5 +158,5 @@ def _holds_list(annotation: Any) -> bool:
     return any(get_origin(kind) is list for kind in kinds)
 
 
-def _refuse(code: str, field: str, value: Any, message: str, hint: str) -> None:
-    raise _Refused(Problem(code=code, field=field, value=value, message=message, hint=hint))
+def _refuse(code: str, field: str, value: Any, message: str, hint: str) -> NoReturn:
+    raise _RefusedError(Problem(code=code, field=field, value=value, message=message, hint=hint))

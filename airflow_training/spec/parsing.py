@@ -59,16 +59,15 @@ def parse(
     documents = []
     for index, loaded in enumerate(load_documents(text, path)):
         if loaded.data is None:
-            job, raw, problems, warnings = None, None, list(loaded.problems), []
+            job, raw, found, warnings = None, None, list[Problem](), list[Problem]()
         else:
             job, raw, found, warnings = parse_data(loaded.data, overrides=overrides, params=params)
-            problems = [*loaded.problems, *found]
         documents.append(
             ParsedDocument(
                 path=path,
                 index=index,
                 job=job,
-                problems=with_lines(problems, loaded.lines),
+                problems=with_lines([*loaded.problems, *found], loaded.lines),
                 warnings=with_lines(warnings, loaded.lines),
                 lines=loaded.lines,
                 raw=raw,

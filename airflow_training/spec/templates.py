@@ -67,7 +67,7 @@ Part = str | Name | Call
 """A template is plain text, names and calls, one after the other."""
 
 
-class _Refused(Exception):
+class _RefusedError(Exception):
     """Raised inside this module for an expression that the language does not have."""
 
 
@@ -89,7 +89,7 @@ def check_template(
     exists = _what_exists(allowed, functions)
     try:
         parts = _parse(text)
-    except _Refused as refusal:
+    except _RefusedError as refusal:
         return [
             Problem(
                 code="bad_template", field=field, value=text, message=str(refusal), allowed=exists
@@ -122,7 +122,7 @@ def references(text: str) -> Sequence[Name | Call]:
         return ()
     try:
         return tuple(part for part in _parse(text) if not isinstance(part, str))
-    except _Refused:
+    except _RefusedError:
         return ()
 
 
@@ -148,7 +148,7 @@ def render(
             part if isinstance(part, str) else _as_text(_value(part, variables, functions))
             for part in _parse(text)
         )
-    except _Refused as refusal:
+    except _RefusedError as refusal:
         problem = Problem(code="bad_template", field=field, value=text, message=str(refusal))
         raise InputError(problems=(problem,)) from refusal
 
@@ -173,13 +173,13 @@ def _parse(text: str) -> tuple[Part, ...]:
     from jinja2 import TemplateSyntaxError
 
     if len(text) > _MAX_LENGTH:
-        raise _Refused(f"a template has at most {_MAX_LENGTH} characters")
+        raise _RefusedError(f"a template has at most {_MAX_LENGTH} characters")
     try:
         tree = _environment().parse(text)
     except TemplateSyntaxError as error:
-        raise _Refused(f"is no template: {error.message}") from error
+        raise _RefusedError(f"is no template: {error.message}") from error
     except RecursionError as error:
-        raise _Refused("is no template: nested too deeply") from error
+        raise _RefusedError("is no template: nested too deeply") from error
     return tuple(_parts(tree))
 
 
@@ -188,7 +188,9 @@ def _parts(tree: nodes.Template) -> Iterator[Part]:
 
     for statement in tree.body:
         if not isinstance(statement, nodes.Output):
-            raise _Refused("blocks such as {% if %} and {% set %} do not exist here, only {{ }}")
+            raise _RefusedError(
+                "blocks such as {% if %} and {% set %} do not exist here, only {{ }}"
+            )
         for node in statement.nodes:
             if isinstance(node, nodes.TemplateData):
                 yield str(node.data)
@@ -205,25 +207,27 @@ def _expression(node: nodes.Node) -> Part:
     while isinstance(node, nodes.Getattr | nodes.Getitem):
         key = node.attr if isinstance(node, nodes.Getattr) else _subscript(node.arg)
         if isinstance(key, str) and key.startswith("_"):
-            raise _Refused(f"'{key}' is private")
+            raise _RefusedError(f"'{key}' is private")
         path.insert(0, key)
         node = node.node
     if isinstance(node, nodes.Name):
         if node.name.startswith("_"):
-            raise _Refused(f"'{node.name}' is private")
+            raise _RefusedError(f"'{node.name}' is private")
         return Name(name=node.name, path=tuple(path))
     if isinstance(node, nodes.Call):
         return _call(node, tuple(path))
-    raise _Refused(f"{_SPOKEN.get(type(node).__name__, 'this expression')} cannot be used here")
+    raise _RefusedError(
+        f"{_SPOKEN.get(type(node).__name__, 'this expression')} cannot be used here"
+    )
 
 
 def _call(node: nodes.Call, path: tuple[str | int, ...]) -> Call:
     from jinja2 import nodes
 
     if not isinstance(node.node, nodes.Name):
-        raise _Refused("methods cannot be called here")
+        raise _RefusedError("methods cannot be called here")
     if node.dyn_args is not None or node.dyn_kwargs is not None:
-        raise _Refused("a call takes constant arguments only")
+        raise _RefusedError("a call takes constant arguments only")
     return Call(
         function=node.node.name,
         args=tuple(_constant(arg) for arg in node.args),
@@ -241,7 +245,7 @@ def _subscript(node: nodes.Node) -> str | int:
             return -inner
     elif isinstance(node, nodes.Const) and type(node.value) in (str, int):
         return node.value  # type: ignore[no-any-return] # the line above says which types
-    raise _Refused("a subscript must be a constant text or whole number")
+    raise _RefusedError("a subscript must be a constant text or whole number")
 
 
 def _constant(node: nodes.Node) -> str | int | float | bool:
@@ -249,7 +253,7 @@ def _constant(node: nodes.Node) -> str | int | float | bool:
 
     if isinstance(node, nodes.Const) and isinstance(node.value, str | int | float | bool):
         return node.value
-    raise _Refused("a call takes constant arguments only")
+    raise _RefusedError("a call takes constant arguments only")
 
 
 _SPOKEN = {
@@ -290,7 +294,7 @@ def _value(
         try:
             value = functions[part.function](*part.args, **dict(part.kwargs))
         except (TypeError, LookupError, ValueError) as error:
-            raise _Refused(f"{part.function}: {error}") from error
+            raise _RefusedError(f"{part.function}: {error}") from error
     for key in part.path:
         value = _inside(value, key, shown)
         shown += f".{key}" if isinstance(key, str) else f"[{key}]"
@@ -302,14 +306,14 @@ def _inside(value: Any, key: str | int, shown: str) -> Any:
         if key in value:
             return value[key]
         known = ", ".join(sorted(str(name) for name in value)) or "nothing"
-        raise _Refused(f"{shown} has no '{key}', it has {known}")
+        raise _RefusedError(f"{shown} has no '{key}', it has {known}")
     if isinstance(key, int) and isinstance(value, list | tuple):
         if -len(value) <= key < len(value):
             return value[key]
-        raise _Refused(f"{shown} has {len(value)} items, none is [{key}]")
+        raise _RefusedError(f"{shown} has {len(value)} items, none is [{key}]")
     if isinstance(value, dt.date) and key in _DATE_PARTS and hasattr(value, str(key)):
         return getattr(value, str(key))
-    raise _Refused(f"{shown} has no '{key}'")
+    raise _RefusedError(f"{shown} has no '{key}'")
 
 
 def _as_text(value: Any) -> str:

@@ -14,7 +14,7 @@ from airflow_training.errors import LeaseLost
 from airflow_training.state.models import LeaseRow
 from airflow_training.state.records import Lease
 
-__all__ = ["acquire", "add", "fence", "find", "give_up", "renew"]
+__all__ = ["acquire", "add", "fence", "find", "give_up", "lost", "renew"]
 
 _FENCE = (
     update(LeaseRow)
@@ -68,8 +68,8 @@ def acquire(
     return find(connection, uid) if taken.rowcount == 1 else None
 
 
-def renew(connection: Connection, lease: Lease, *, seconds: float, now: float) -> Lease:
-    """Move the end; one that is over but that nobody took is still ours."""
+def renew(connection: Connection, lease: Lease, *, seconds: float, now: float) -> Lease | None:
+    """Move the end, None when it is lost; one that is over but that nobody took is still ours."""
     expires_at = now + seconds
     kept = connection.execute(
         update(LeaseRow)
@@ -81,7 +81,7 @@ def renew(connection: Connection, lease: Lease, *, seconds: float, now: float) -
         .values(expires_at=expires_at)
     )
     if kept.rowcount != 1:
-        raise LeaseLost(_lost(lease.run, lease.generation))
+        return None
     return Lease(
         run=lease.run, owner=lease.owner, generation=lease.generation, expires_at=expires_at
     )
@@ -103,8 +103,9 @@ def give_up(connection: Connection, lease: Lease) -> None:
 def fence(connection: Connection, uid: str, *, generation: int) -> None:
     """Lock the lease until the end of the transaction; LeaseLost unless `generation` is its own."""
     if connection.execute(_FENCE, {"uid": uid, "mine": generation}).rowcount != 1:
-        raise LeaseLost(_lost(uid, generation))
+        raise lost(uid, generation)
 
 
-def _lost(uid: str, generation: int) -> str:
-    return f"run {uid}: generation {generation} of the lease is over, another holder owns the run"
+def lost(uid: str, generation: int) -> LeaseLost:
+    """Return the error of a holder whose generation is over."""
+    return LeaseLost(f"run {uid}: another holder owns it, generation {generation} is over")

@@ -1,8 +1,8 @@
 """Which run may start next: priority, then first come. Holds runs back, never starts anything.
 
-Strict order: a run starts only if everything that waits before it keeps its place. Those before
-it have a slot each of `max_running_jobs` reserved, and on the same runtime the resources that
-they want. So a small late run cannot starve a large early one, and fills gaps where that is free.
+Strict order: a run starts only if everything that waits before it keeps its place. Those that run
+and those before it have a slot each of `max_running_jobs`, and on the same runtime the resources
+that they want. So a small late run cannot starve a large early one, and fills the gaps it leaves.
 A run counts as running from its start until the job is over and nothing of it is alive, also
 while nobody holds its lease. A run that nobody waits for (its holder died in the queue) keeps its
 number but holds nobody back.
@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from typing import Any
 
-from sqlalchemy import Connection, Row, and_, delete, func, insert, not_, or_, select, update
+from sqlalchemy import Connection, and_, delete, func, insert, not_, or_, select, update
 
 from airflow_training.control.model import TERMINAL_JOB_STATES
 from airflow_training.state.models import MetaRow, QueueRow, RunRow
@@ -126,7 +127,7 @@ def _fits(
     )
 
 
-def _running(connection: Connection) -> Sequence[Row[tuple[str, str | None]]]:
+def _running(connection: Connection) -> Sequence[Any]:
     """Return (runtime, wants) of every run that started and is not over."""
     return connection.execute(
         select(QueueRow.runtime, QueueRow.wants)

@@ -23,7 +23,6 @@ from airflow_training.control.model import (
     Request,
     RequestKind,
 )
-from airflow_training.errors import LeaseLost
 from airflow_training.settings import load_settings
 from airflow_training.spec.resolved import ResolvedJob, RunKey
 from airflow_training.state import addresses as address_book
@@ -300,20 +299,16 @@ class Store:
 
     def renew(self, lease: Lease, *, seconds: float = 15.0) -> Lease:
         """Extend; raises LeaseLost."""
-        with self._db.write() as connection:
-            return leases.renew(connection, lease, seconds=seconds, now=self._db.now(connection))
+        renewed = self.renew_all([lease], seconds=seconds)[0]
+        if renewed is None:
+            raise leases.lost(lease.run, lease.generation)
+        return renewed
 
     def renew_all(self, held: Sequence[Lease], *, seconds: float = 15.0) -> Sequence[Lease | None]:
         """Extend many leases in one transaction; None in the place of each that was lost."""
-        answers: list[Lease | None] = []
         with self._db.write() as connection:
             now = self._db.now(connection)
-            for lease in held:
-                try:
-                    answers.append(leases.renew(connection, lease, seconds=seconds, now=now))
-                except LeaseLost:
-                    answers.append(None)
-        return answers
+            return [leases.renew(connection, each, seconds=seconds, now=now) for each in held]
 
     def release(self, lease: Lease) -> None:
         """Give the lease up at once; silent when it is not ours any more."""

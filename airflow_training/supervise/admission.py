@@ -1,14 +1,28 @@
-"""From a job document to a run in the store: parse, check, resolve, prove, enqueue."""
+"""From a job document to a resolved job: parse, framework, resolve, prove, trust. One answer.
+
+The command line, the plan task and the DAG loader all call this; what it accepts can be started.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from airflow_training.errors import Problem
+from airflow_training.errors import InputError, Problem
+from airflow_training.frameworks.registry import load_for
+from airflow_training.frameworks.resolve import Resolution, resolve
+from airflow_training.settings import Settings, load_settings
+from airflow_training.spec.models import TrainingJob
+from airflow_training.spec.parsing import ParsedDocument, parse, with_lines
 from airflow_training.spec.resolved import ResolvedJob
+from airflow_training.supervise.params import param_values
+from airflow_training.supervise.trust import trust_problems
+
+__all__ = ["Checked", "check_file", "check_text"]
+
+Source = Literal["file", "form"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +37,10 @@ class Checked:
     """None when there are errors."""
     defaults: Sequence[Mapping[str, Any]] = ()
     """`[{field, value, from}]` as `explain` prints it; from: user | framework | airflow-training."""
+    job: TrainingJob | None = None
+    """The document as a model; None when its fields could not be read."""
+    startup: Any = None
+    """`control.gang.StartupChoice`: how gang and order live together, and why."""
 
 
 def check_file(
@@ -34,9 +52,27 @@ def check_file(
     runtime: str | None = None,
     fetch: bool = False,
     run_uid: str = "",
+    user: str = "",
 ) -> Sequence[Checked]:
     """Check every document of a file. `overrides`: `--set path=value`. Raises nothing for bad input."""
-    raise NotImplementedError
+    from airflow_training.spec.loading import read_file
+
+    try:
+        text = read_file(path)
+    except InputError as error:
+        return (Checked(path=str(path), problems=error.problems, warnings=(), resolved=None),)
+    return check_text(
+        text,
+        path=str(path),
+        base_dir=str(Path(path).resolve().parent),
+        params=params,
+        overrides=overrides,
+        variables=variables,
+        runtime=runtime,
+        fetch=fetch,
+        run_uid=run_uid,
+        user=user,
+    )
 
 
 def check_text(
@@ -50,6 +86,191 @@ def check_text(
     runtime: str | None = None,
     fetch: bool = False,
     run_uid: str = "",
+    source: Source = "file",
+    user: str = "",
 ) -> Sequence[Checked]:
-    """As `check_file`, for text."""
-    raise NotImplementedError
+    """As `check_file`, for text.
+
+    Args:
+        params: values for `dag.params`, checked against what the document declares.
+        variables: what templates see besides `params` (`run_id`, `logical_date`, ...).
+        runtime: instead of the document's.
+        run_uid: not empty when the job is about to run: then it must also be complete
+            (a value for each parameter, a command or an image).
+        source: `form` for text that came through Airflow's trigger form: it names no files of
+            the server and asks for no rights over the node.
+        user: handed to the `job_policy` hook.
+    """
+    try:
+        settings = load_settings()
+    except ValueError as error:
+        broken = Problem(code="not_allowed", field="[training]", message=str(error))
+        return (Checked(path=path, problems=(broken,), warnings=(), resolved=None),)
+    request = _Request(
+        base_dir="" if source == "form" else base_dir,
+        params=params or {},
+        variables=variables or {},
+        runtime=runtime,
+        fetch=fetch,
+        starts=bool(run_uid),
+        source=source,
+        user=user,
+        settings=settings,
+    )
+    return [
+        _check(document, request)
+        for document in parse(text, path, overrides=overrides, params=tuple(params or ()))
+    ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Request:
+    """What the caller said, the same for all documents."""
+
+    base_dir: str
+    params: Mapping[str, Any]
+    variables: Mapping[str, Any]
+    runtime: str | None
+    fetch: bool
+    starts: bool
+    source: Source
+    user: str
+    settings: Settings
+
+
+def _check(document: ParsedDocument, request: _Request) -> Checked:
+    """Return the answer for one document: all its mistakes from every room."""
+    problems = list(document.problems)
+    warnings = list(document.warnings)
+    job = document.job
+    if job is None:
+        return Checked(path=document.path, problems=problems, warnings=warnings, resolved=None)
+    values, mistakes = param_values(job, request.params, complete=request.starts)
+    problems += mistakes
+    runtime = request.runtime or job.spec.runtime.name or request.settings.default_runtime
+    variables = {**request.variables, "params": values}
+    resolution = _resolve(job, document, request, runtime=runtime, variables=variables)
+    problems += resolution.problems
+    warnings += resolution.warnings
+    resolved = resolution.job
+    startup = None
+    if resolved is not None:
+        resolved, startup, mistakes = _prove(job, resolved)
+        problems += mistakes
+        resolved = _bounded(resolved, request.settings)
+        problems += trust_problems(
+            job, resolved, source=request.source, user=request.user, settings=request.settings
+        )
+        gaps = _incomplete(resolved)
+        if request.starts:
+            problems += gaps
+        else:
+            warnings += gaps
+    problems = with_lines(_once(problems), document.lines)
+    return Checked(
+        path=document.path,
+        problems=problems,
+        warnings=with_lines(warnings, document.lines),
+        resolved=None if problems else resolved,
+        defaults=resolution.defaults,
+        job=job,
+        startup=startup,
+    )
+
+
+def _resolve(
+    job: TrainingJob,
+    document: ParsedDocument,
+    request: _Request,
+    *,
+    runtime: str,
+    variables: Mapping[str, Any],
+) -> Resolution:
+    try:
+        loaded = load_for(
+            job, base_dir=request.base_dir, fetch=request.fetch, settings=request.settings
+        )
+    except InputError as error:
+        return Resolution(job=None, problems=_of_the_job(error, job))
+    return resolve(
+        job,
+        loaded,
+        runtime=runtime,
+        variables=variables,
+        base_dir=request.base_dir,
+        document=document.raw,
+    )
+
+
+def _of_the_job(error: InputError, job: TrainingJob) -> list[Problem]:
+    """Return problems of a framework as ones of the job that names it."""
+    if not error.path:
+        return list(error.problems)
+    return [
+        Problem(
+            code="bad_reference",
+            field="spec.framework",
+            value=job.spec.framework_name,
+            message=f"the framework's file {error.path} is not valid: {problem}",
+            hint=f"airflow-training frameworks check {error.path}",
+        )
+        for problem in error.problems
+    ]
+
+
+def _prove(
+    job: TrainingJob, resolved: ResolvedJob
+) -> tuple[ResolvedJob, Any, list[Problem]]:
+    """Return the job with the startup that was chosen, and what cannot work in any order."""
+    from airflow_training.control.gang import choose_startup, prove_startup
+
+    requested = job.spec.scheduling_policy.startup
+    try:
+        choice = choose_startup(resolved, requested)
+    except InputError as error:
+        return resolved, None, list(error.problems)
+    scheduled = replace(resolved.scheduling, startup=choice.startup)
+    resolved = replace(resolved, scheduling=scheduled)
+    problem = prove_startup(resolved, choice.startup)
+    return resolved, choice, [problem] if problem else []
+
+
+def _bounded(resolved: ResolvedJob, settings: Settings) -> ResolvedJob:
+    """Return the job with the deployment's ceiling over its deadline."""
+    ceiling = settings.max_run_seconds
+    if ceiling <= 0:
+        return resolved
+    own = resolved.active_deadline_seconds
+    return replace(resolved, active_deadline_seconds=min(own or ceiling, ceiling))
+
+
+def _incomplete(resolved: ResolvedJob) -> list[Problem]:
+    """Return `missing` for each role that this runtime could not start."""
+    from airflow_training.frameworks.pods import training_container
+
+    key = "command" if resolved.runtime == "local" else "image"
+    reason = (
+        "the local runtime starts a command" if key == "command" else "a pod needs an image"
+    )
+    problems = []
+    for role in resolved.roles:
+        container = training_container(role.template, None, name=role.container)
+        started = container.get(key) or (key == "command" and container.get("args"))
+        if role.replicas and not started:
+            problems.append(
+                Problem(
+                    code="missing",
+                    field=f"spec.{key}",
+                    message=f"the role '{role.name}' has no {key}: {reason}",
+                    hint=f"write it as spec.{key}, or in the role",
+                )
+            )
+    return problems
+
+
+def _once(problems: Sequence[Problem]) -> list[Problem]:
+    """Return the problems without the second report of the same mistake from another room."""
+    seen: dict[tuple[str, str], Problem] = {}
+    for problem in problems:
+        seen.setdefault((problem.code, problem.field), problem)
+    return list(seen.values())

@@ -1,0 +1,123 @@
+"""`init`, `validate`, `explain`, `schema`: writing job files. Starts nothing and opens no store."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from airflow_training.cli.documents import (
+    ParamOption,
+    SetOption,
+    only_job,
+    parse_params,
+)
+from airflow_training.cli.output import (
+    Output,
+    OutputOption,
+    fail,
+    next_step,
+    print_json,
+    print_table,
+    print_warnings,
+    problem_json,
+)
+
+__all__ = ["explain", "init", "schema", "validate"]
+
+_STARTERS = Path(__file__).parent / "starters"
+FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="A job file, YAML or JSON.")]
+
+
+def init(
+    folder: Annotated[Path, typer.Argument(help="Where to write it.")] = Path(),
+    template: Annotated[
+        str, typer.Option("--from", help="Start from this job template of the templates folder.")
+    ] = "",
+    force: Annotated[bool, typer.Option(help="Overwrite files of the same name.")] = False,
+) -> None:
+    """Write a job file that runs as it is."""
+    from airflow_training.cli.context import settings
+    from airflow_training.supervise.job_templates import find_template
+
+    if template:
+        sources = [find_template(template, folder=settings().templates_folder)]
+        targets = [folder / "job.yaml"]
+    else:
+        sources = [_STARTERS / "job.yaml", _STARTERS / "train.py"]
+        targets = [folder / source.name for source in sources]
+    for target in targets:
+        if target.exists() and not force:
+            raise fail(str(target), "is there already", hint="another folder, or --force")
+    folder.mkdir(parents=True, exist_ok=True)
+    for source, target in zip(sources, targets, strict=True):
+        shutil.copyfile(source, target)
+        print(f"wrote {target}")
+    next_step(f"airflow-training run {targets[0]}")
+
+
+def validate(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Job files.")],
+    params: ParamOption = None,
+    overrides: SetOption = None,
+    fetch: Annotated[
+        bool, typer.Option(help="Fetch frameworks from their addresses, too.")
+    ] = False,
+    output: OutputOption = Output.table,
+) -> None:
+    """Check job files and report every mistake; exit 0 when all are valid, 2 otherwise."""
+    from airflow_training.supervise.admission import check_file
+
+    answers: list[dict[str, Any]] = []
+    for file in files:
+        checked = check_file(
+            file, params=parse_params(params), overrides=overrides or (), fetch=fetch
+        )
+        errors = [problem for each in checked for problem in each.problems]
+        warnings = [problem for each in checked for problem in each.warnings]
+        answers.append(
+            {
+                "path": str(file),
+                "valid": not errors,
+                "errors": [problem_json(each) for each in errors],
+                "warnings": [problem_json(each) for each in warnings],
+            }
+        )
+        if output is Output.table:
+            for each in errors:
+                print(f"error: {file}: {each}")
+            print_warnings(warnings, path=str(file))
+            print(f"{file}: " + (f"{len(errors)} mistakes" if errors else "valid"))
+    if output is Output.json:
+        print_json({"files": answers})
+    if not all(answer["valid"] for answer in answers):
+        raise typer.Exit(2)
+    next_step(f"airflow-training run {files[0]}")
+
+
+def explain(
+    file: FileArgument,
+    params: ParamOption = None,
+    overrides: SetOption = None,
+    job: Annotated[str, typer.Option(help="Which job, where the file holds several.")] = "",
+    runtime: Annotated[str, typer.Option(help="kubernetes or local.")] = "kubernetes",
+    run_id: Annotated[str, typer.Option(help="Give names the hash of this run.")] = "",
+    fetch: Annotated[
+        bool, typer.Option(help="Fetch the framework from its address, too.")
+    ] = False,
+    output: OutputOption = Output.table,
+) -> None:
+    """Show what a job would create: waves, gang, instances with environment, names, defaults."""
+    from airflow_training.supervise.admission import check_file
+    from airflow_training.supervise.explain import explain as explain_job
+
+    ...
+
+
+def schema() -> None:
+    """Print the JSON Schema of job files, for editors."""
+    from airflow_training.spec.schema import json_schema
+
+    print_json(json_schema())

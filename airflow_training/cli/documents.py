@@ -1,0 +1,61 @@
+"""Options that change a document (`--param`, `--set`) and picking the one job to work on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from airflow_training.cli.output import fail, print_warnings
+from airflow_training.errors import InputError
+
+if TYPE_CHECKING:
+    from airflow_training.supervise.admission import Checked
+
+__all__ = ["JobOption", "ParamOption", "SetOption", "only_job", "parse_params"]
+
+ParamOption = Annotated[
+    list[str] | None,
+    typer.Option("--param", "-p", metavar="NAME=VALUE", help="A parameter of the job (YAML value)."),
+]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="PATH=VALUE", help="Change the document: spec.roles.worker.replicas=4."
+    ),
+]
+JobOption = Annotated[
+    str, typer.Option("--job", help="Name of the job, where the file holds several.")
+]
+
+
+def parse_params(pairs: Sequence[str] | None) -> Mapping[str, Any]:
+    """Return name -> value of `name=value` pairs, values read as YAML; raises InputError."""
+    from airflow_training.spec.loading import load_value
+
+    found: dict[str, Any] = {}
+    for pair in pairs or ():
+        name, equals, value = pair.partition("=")
+        if not equals or not name:
+            raise fail("--param", f"{pair!r} is no NAME=VALUE", value=pair, hint="--param lr=0.1")
+        found[name] = load_value(value)
+    return found
+
+
+def only_job(checked: Sequence[Checked], *, name: str, path: str) -> Checked:
+    """Return the one job to work on, printing its warnings; raises InputError with all mistakes."""
+    problems = [problem for each in checked for problem in each.problems]
+    if name:
+        named = [each for each in checked if each.resolved and each.resolved.name == name]
+        if named:
+            checked, problems = named, []
+    if problems:
+        raise InputError(problems=problems, path=path)
+    names = [each.resolved.name for each in checked if each.resolved is not None]
+    if name and name not in names:
+        raise fail("--job", f"{path} holds no job called {name!r}", value=name, allowed=names)
+    if len(names) != 1:
+        raise fail("--job", f"{path} holds {len(names)} jobs: choose one", allowed=names)
+    print_warnings(checked[0].warnings, path=path)
+    return checked[0]

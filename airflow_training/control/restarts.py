@@ -1,0 +1,207 @@
+"""Whether a failure gets another try, at whose cost, how much is restarted with it, and when."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from airflow_training.control import reasons
+from airflow_training.control.failures import Failure, exit_code_says, matching_rule
+from airflow_training.control.model import InstanceEntry, JobEntry, RestartRecord
+from airflow_training.spec.resolved import (
+    FailureRule,
+    ResolvedJob,
+    RestartRules,
+    RestartScope,
+)
+
+__all__ = [
+    "CompleteJob",
+    "FailJob",
+    "GiveUp",
+    "Restart",
+    "Verdict",
+    "backoff_seconds",
+    "counted_restarts",
+    "judge",
+    "record_of",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GiveUp:
+    """This instance failed for good; what that means for its role is the policies' business."""
+
+    reason: str
+    message: str
+    rule: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restart:
+    scope: RestartScope | Literal["FreshJob"]
+    counted: bool
+    rule: str
+    """Name of the failure rule, or of the policy that applied."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailJob:
+    reason: str
+    message: str
+    rule: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompleteJob:
+    message: str
+    rule: str
+
+
+Verdict = GiveUp | Restart | FailJob | CompleteJob
+
+
+def judge(
+    spec: ResolvedJob, *, entry: InstanceEntry, job: JobEntry, failure: Failure, now: float
+) -> Verdict:
+    """Return what one failure leads to: the first matching rule, else the role's restart policy."""
+    role = spec.role(failure.role)
+    if failure.reason == reasons.COMPLETED:
+        # exit 0 under Always: not finished, and nobody's fault
+        return Restart(scope="Instance", counted=False, rule="restartPolicy: Always")
+    rule = matching_rule(spec.failure_policy.rules, failure)
+    if rule is not None:
+        return _by_rule(spec, rule, entry=entry, job=job, failure=failure, now=now)
+    policy = f"restartPolicy: {role.restart_policy}"
+    if role.restart_policy == "Never":
+        return GiveUp(reason=reasons.INSTANCE_FAILED, message=failure.describe(), rule=policy)
+    if (
+        role.restart_policy == "ExitCode"
+        and exit_code_says(spec.restart.exit_codes, failure) == "permanent"
+    ):
+        return GiveUp(
+            reason=reasons.EXIT_CODE_PERMANENT,
+            message=f"{failure.describe()} is permanent in the table {spec.restart.exit_codes.name}",
+            rule=policy,
+        )
+    return _within_limits(
+        spec, spec.restart.scope, policy, entry=entry, job=job, failure=failure, now=now
+    )
+
+
+def _by_rule(
+    spec: ResolvedJob,
+    rule: FailureRule,
+    *,
+    entry: InstanceEntry,
+    job: JobEntry,
+    failure: Failure,
+    now: float,
+) -> Verdict:
+    what = f"{failure.role}-{failure.index}: {failure.describe()}"
+    if rule.action == "FailJob":
+        return FailJob(
+            reason=reasons.FAILED_BY_RULE, message=f"rule {rule.name}: {what}", rule=rule.name
+        )
+    if rule.action == "CompleteJob":
+        return CompleteJob(message=f"rule {rule.name}: {what}", rule=rule.name)
+    if rule.action == "Ignore":
+        return Restart(scope=spec.restart.scope, counted=False, rule=rule.name)
+    if rule.action == "RestartJobAndIgnoreMaxRestarts":
+        return Restart(scope="Job", counted=False, rule=rule.name)
+    scope: RestartScope = {
+        "RestartJob": "Job",
+        "RestartRole": "Role",
+        "RestartInstance": "Instance",
+    }[rule.action]  # type: ignore[assignment]  # the values are scopes
+    return _within_limits(
+        spec, scope, rule.name, entry=entry, job=job, failure=failure, now=now
+    )
+
+
+def _within_limits(
+    spec: ResolvedJob,
+    scope: RestartScope,
+    rule: str,
+    *,
+    entry: InstanceEntry,
+    job: JobEntry,
+    failure: Failure,
+    now: float,
+) -> Verdict:
+    if failure.failure_class == "preemption":
+        return Restart(scope=scope, counted=False, rule=rule)
+    limit = spec.role(failure.role).backoff_limit
+    if entry.restarts >= limit:
+        return GiveUp(
+            reason=reasons.BACKOFF_LIMIT_EXCEEDED,
+            message=f"{failure.describe()} after {entry.restarts} restarts (backoffLimit {limit})",
+            rule="backoffLimit",
+        )
+    exceeded = _exceeded(spec.restart, job, now=now)
+    if not exceeded:
+        return Restart(scope=scope, counted=True, rule=rule)
+    if spec.restart.then == "FreshJob" and job.fresh_jobs < spec.restart.max_fresh_jobs:
+        return Restart(scope="FreshJob", counted=True, rule=exceeded)
+    return FailJob(
+        reason=reasons.MAX_RESTARTS_EXCEEDED,
+        message=f"{exceeded} is used up; {failure.role}-{failure.index}: {failure.describe()}",
+        rule=exceeded.split(" ")[0],
+    )
+
+
+def _exceeded(rules: RestartRules, job: JobEntry, *, now: float) -> str:
+    """Return which ceiling leaves no room for one more restart; empty when none."""
+    counted = counted_restarts(job)
+    if len(counted) >= rules.max_restarts:
+        return f"maxRestarts {rules.max_restarts}"
+    if rules.window_seconds is not None and rules.window_max_restarts is not None:
+        recent = [record for record in counted if record.at > now - rules.window_seconds]
+        if len(recent) >= rules.window_max_restarts:
+            return f"window ({rules.window_max_restarts} in {rules.window_seconds:g} s)"
+    return ""
+
+
+def counted_restarts(job: JobEntry) -> list[RestartRecord]:
+    """Return the restarts that the ceilings count: of this epoch, since the last fresh job."""
+    counted: list[RestartRecord] = []
+    for record in job.restarts:
+        if record.epoch != job.epoch:
+            continue
+        if record.scope == "FreshJob":
+            counted = []
+        elif record.counted:
+            counted.append(record)
+    return counted
+
+
+def backoff_seconds(rules: RestartRules, job: JobEntry, failure: Failure, restart: Restart) -> float:
+    """Return how long to wait: exponential in the restarts of the same thing so far."""
+    if restart.scope == "Instance":
+        before = sum(
+            record.epoch == job.epoch
+            and (record.scope, record.role, record.index)
+            == ("Instance", failure.role, failure.index)
+            for record in job.restarts
+        )
+    else:
+        before = sum(
+            record.epoch == job.epoch and record.scope != "Instance" for record in job.restarts
+        )
+    # 1.0 and 64 doublings: far above any ceiling, and no overflow
+    delay = rules.backoff_initial_seconds * rules.backoff_factor ** min(before, 64)
+    return min(delay, rules.backoff_max_seconds)
+
+
+def record_of(failure: Failure, restart: Restart, *, epoch: int, now: float) -> RestartRecord:
+    """Return the line that charges a restart to the failure's class."""
+    return RestartRecord(
+        at=now,
+        failure_class=failure.failure_class,
+        role=failure.role,
+        index=failure.index,
+        scope=restart.scope,
+        rule=restart.rule,
+        counted=restart.counted,
+        epoch=epoch,
+    )

@@ -1,0 +1,160 @@
+"""One attempt of one instance, ready for a runtime: every template rendered, nothing left to ask.
+
+The pieces come from `frameworks.render`; here they become an InstanceSpec. No decisions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from airflow_training.frameworks.naming import instance_name
+from airflow_training.frameworks.pods import container_env, training_container
+from airflow_training.frameworks.render import InstancePlace, Rendering
+from airflow_training.runtimes.port import Addresses, InstanceRef, InstanceSpec
+from airflow_training.spec.resolved import ResolvedJob, RunRef
+
+__all__ = ["render_instance"]
+
+
+def render_instance(
+    job: ResolvedJob,
+    run: RunRef,
+    addresses: Addresses,
+    *,
+    role: str,
+    index: int,
+    epoch: int = 0,
+    job_attempt: int = 0,
+    attempt: int = 0,
+    held: bool = False,
+    replicas: Mapping[str, int] | None = None,
+    live: Mapping[str, Sequence[str]] | None = None,
+    deadline_seconds: float | None = None,
+    prefix: str = "",
+    run_id: str = "",
+) -> InstanceSpec:
+    """Return what the runtime needs to start one attempt of one instance.
+
+    Args:
+        addresses: as `Runtime.prepare` fixed them.
+        replicas: sizes of the roles now; the document's where a role is not named.
+        live: role -> live addresses, for files that an instance which is not held writes at once.
+        deadline_seconds: the job's own where None.
+        prefix: instead of the run's, for names without its hash (`explain`).
+        run_id: what the instance and its templates see; the run's opaque id where empty.
+
+    Raises InputError for a template that cannot be rendered.
+    """
+    made = job.role(role)
+    sizes = {each.name: (replicas or {}).get(each.name, each.replicas) for each in job.roles}
+    rendering = Rendering(
+        job=job,
+        place=InstancePlace(role=role, index=index, job_attempt=job_attempt, attempt=attempt),
+        run_id=run_id or str(job.variables.get("run_id") or run.uid),
+        prefix=prefix or run.prefix,
+        addresses=addresses,
+        replicas=sizes,
+        live=live or {},
+    )
+    container = training_container(made.template, None, name=made.container)
+    where = f"spec.roles.{role}"
+    command = [rendering.user(part, where=f"{where}.command") for part in _list(container, "command")]
+    args = [rendering.user(part, where=f"{where}.args") for part in _list(container, "args")]
+    env = rendering.environment()
+    users = [
+        {**entry, "value": rendering.user(entry["value"], where=f"{where}.env")}
+        if isinstance(entry.get("value"), str)
+        else dict(entry)
+        for entry in container_env(container)
+    ]
+    env |= {entry["name"]: entry["value"] for entry in users if "value" in entry}
+    written = rendering.files()
+    # without a hold there is no later moment: what is live now is what the file says
+    files = written.files if held else {**written.files, **written.live}
+    own = addresses[role][index]
+    resources = container.get("resources") or {}
+    uploads = bool(job.output_uri) and role == job.output_role and index == 0
+    return InstanceSpec(
+        ref=InstanceRef(
+            run=run, role=role, index=index, epoch=epoch, job_attempt=job_attempt, attempt=attempt
+        ),
+        name=instance_name(prefix or run.prefix, role, index),
+        container=made.container,
+        image=str(container.get("image") or ""),
+        command=command,
+        args=args,
+        env=env,
+        files=files,
+        executables=written.executables,
+        live_files=written.live if held else {},
+        working_dir=_working_dir(job, container),
+        ports=dict(own.ports),
+        resources={
+            **{name: str(value) for name, value in (resources.get("requests") or {}).items()},
+            **{name: str(value) for name, value in (resources.get("limits") or {}).items()},
+        },
+        pod=_pod(made.template, made.container, command, args, env, users, own.ports)
+        if job.runtime == "kubernetes"
+        else {},
+        held=held,
+        deadline_seconds=(
+            job.active_deadline_seconds if deadline_seconds is None else deadline_seconds
+        ),
+        grace_seconds=_grace_seconds(job, made.template),
+        output_uri=rendering.output_uri() if uploads else "",
+    )
+
+
+def _list(container: Mapping[str, Any], key: str) -> Sequence[str]:
+    return [str(part) for part in container.get(key) or ()]
+
+
+def _working_dir(job: ResolvedJob, container: Mapping[str, Any]) -> str:
+    wanted = str(container.get("workingDir") or "")
+    if job.runtime != "local" or not job.base_dir:
+        return wanted
+    return str(Path(job.base_dir) / wanted)
+
+
+def _grace_seconds(job: ResolvedJob, template: Mapping[str, Any]) -> float:
+    own = (template.get("spec") or {}).get("terminationGracePeriodSeconds")
+    return job.grace_seconds if own is None else float(own)
+
+
+def _pod(
+    template: Mapping[str, Any],
+    name: str,
+    command: Sequence[str],
+    args: Sequence[str],
+    env: Mapping[str, str],
+    users: Sequence[Mapping[str, Any]],
+    ports: Mapping[str, int],
+) -> dict[str, Any]:
+    """Return the whole pod template with the training container rendered into it."""
+    spec = dict(template.get("spec") or {})
+    theirs = {entry["name"] for entry in users}
+    rendered: dict[str, Any] = {
+        # ours first: the user's values may refer to them as $(NAME)
+        "env": [
+            *({"name": key, "value": value} for key, value in env.items() if key not in theirs),
+            *users,
+        ],
+    }
+    if command:
+        rendered["command"] = list(command)
+    if args:
+        rendered["args"] = list(args)
+    containers = [dict(each) for each in spec.get("containers") or ()]
+    own = next((each for each in containers if each.get("name") == name), None)
+    if own is None:
+        own = {"name": name}
+        containers.insert(0, own)
+    written = {port.get("name"): port for port in own.get("ports") or ()}
+    rendered["ports"] = [
+        written.get(key, {"name": key, "containerPort": value}) for key, value in ports.items()
+    ]
+    own.update(rendered)
+    spec["containers"] = containers
+    return {**template, "spec": spec}

@@ -1,0 +1,202 @@
+"""The end of a run as tasks on a worker see it: settle it, report it, clean up. No Airflow classes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from airflow_training.control.model import TERMINAL_JOB_STATES, InstanceEntry
+from airflow_training.errors import StillAlive
+from airflow_training.runtimes.port import Runtime
+from airflow_training.state.store import RunState, Store
+from airflow_training.supervise.cleanup import clean_up, see_through, stop_run
+from airflow_training.supervise.lease_keeper import take_lease
+from airflow_training.supervise.owners import forget_owner, new_owner
+from airflow_training.supervise.runtimes import open_runtime
+from airflow_training.triggers.access import open_store, run_key
+from airflow_training.triggers.base import NO_RUN
+
+__all__ = ["Result", "clean", "finish", "settle"]
+
+_END_SECONDS = 600.0
+"""How long a worker waits for a run to come to zero: longer than any usual grace period."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """How a job ended, for people and for the tasks behind it."""
+
+    uid: str
+    job: str
+    state: str
+    reason: str
+    message: str
+    causes: tuple[str, ...] = ()
+    """Instances that failed, the first one first."""
+    output: Mapping[str, Any] | None = None
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    trained_seconds: float = 0.0
+    restarts: int = 0
+
+    @property
+    def succeeded(self) -> bool:
+        return self.state == "Succeeded"
+
+    def story(self) -> str:
+        """Return the outcome as text, root cause first."""
+        lines = []
+        if not self.succeeded:
+            root = self.causes[0] if self.causes else ": ".join(filter(None, [self.reason, self.message]))
+            lines.append(f"root cause: {root}")
+        why = ": ".join(filter(None, [self.reason, self.message]))
+        lines.append(f"job {self.job} {self.state.lower()} ({why})")
+        lines += [f"also failed: {cause}" for cause in self.causes[1:]]
+        if self.output:
+            lines.append(f"output: {self.output.get('uri')} ({self.output.get('bytes')} bytes)")
+        if self.metrics:
+            lines.append("metrics: " + ", ".join(f"{k}={v:g}" for k, v in self.metrics.items()))
+        lines.append(f"trained for {self.trained_seconds:.1f} instance seconds, {self.restarts} restarts")
+        return "\n".join(lines)
+
+    def reference(self) -> dict[str, Any]:
+        """Return what goes through XCom, below 1 KB: the uri says where the rest is."""
+        return {
+            "run": self.uid,
+            "job": self.job,
+            "state": self.state,
+            "output": (self.output or {}).get("uri"),
+            "metrics": dict(list(self.metrics.items())[:8]),
+        }
+
+    def asset_extra(self) -> dict[str, Any]:
+        """Return what the events of the outlets carry."""
+        return {
+            "uri": (self.output or {}).get("uri"),
+            "metrics": dict(self.metrics),
+            "run": self.uid,
+        }
+
+
+def finish(ti: Any, *, group_id: str, log: Callable[..., None]) -> Result:
+    """Return how the run ended; one that is still alive is stopped first.
+
+    That happens when `reconcile` was taken away: nobody else would end it.
+    """
+    store, uid = _run_of(ti, group_id)
+    state = _read(store, uid)
+    if state is None:
+        return Result(uid=uid, job="", state="Failed", reason="NotPlanned", message=NO_RUN)
+    if state.ledger.job.state not in TERMINAL_JOB_STATES or not state.ledger.job.drained:
+        log("the job has not ended; stopping it")
+        _stop(store, state, reason="the DAG run ended", by=ti.task_id)
+        state = _read(store, uid) or state
+    return _result(store, state)
+
+
+def clean(ti: Any, *, group_id: str, log: Callable[..., None]) -> None:
+    """Confirm that nothing of the run is alive; raises StillAlive."""
+    store, uid = _run_of(ti, group_id)
+    record = store.run(uid)
+    if record is None:
+        log("nothing to clean: %s", NO_RUN)
+        return
+    asyncio.run(
+        clean_up(
+            uid,
+            store=store,
+            runtime=_runtime(record.runtime),
+            reason="the DAG run ended",
+            by=ti.task_id,
+            timeout_seconds=_END_SECONDS,
+        )
+    )
+    log("nothing of run %s is alive", uid)
+
+
+def settle(store: Store, uid: str, *, reason: str, then: Callable[[int], None]) -> None:
+    """Bring a run to zero, then call `then` with the generation of a lease held for it."""
+    state = _read(store, uid)
+    if state is None:
+        return
+    if state.ledger.job.state not in TERMINAL_JOB_STATES or not state.ledger.job.drained:
+        _stop(store, state, reason=reason, by="plan")
+    owner = new_owner()
+    try:
+        lease = take_lease(store, uid, owner=owner)
+        if lease is None:
+            raise StillAlive(f"run {uid}: another holder keeps its lease")
+        try:
+            then(lease.generation)
+        finally:
+            store.release(lease)
+    finally:
+        forget_owner(owner)
+
+
+def _run_of(ti: Any, group_id: str) -> tuple[Store, str]:
+    store = open_store()
+    return store, run_key(store, ti, group_id=group_id).uid
+
+
+def _read(store: Store, uid: str) -> RunState | None:
+    return store.read([uid]).get(uid)
+
+
+def _runtime(name: str) -> Runtime:
+    return open_runtime(name, in_airflow=True)
+
+
+def _stop(store: Store, state: RunState, *, reason: str, by: str) -> None:
+    uid, runtime = state.record.uid, _runtime(state.record.runtime)
+    if state.ledger.job.state in TERMINAL_JOB_STATES:
+        work = see_through(uid, store=store, runtime=runtime, timeout_seconds=_END_SECONDS)
+    else:
+        work = stop_run(
+            uid, store=store, runtime=runtime, reason=reason, by=by, timeout_seconds=_END_SECONDS
+        )
+    asyncio.run(_ended(work))
+
+
+async def _ended(work: Any) -> None:
+    await work
+
+
+def _result(store: Store, state: RunState) -> Result:
+    uid, job = state.record.uid, state.ledger.job
+    failed = sorted(
+        (each for each in state.ledger.instances.values() if each.state == "failed"),
+        key=lambda each: (each.finished_at or 0.0, each.role, each.index),
+    )
+    return Result(
+        uid=uid,
+        job=state.record.job,
+        state=job.state,
+        reason=job.reason,
+        message=job.message,
+        causes=tuple(_cause(each) for each in failed),
+        output=store.output(uid),
+        metrics=_metrics(store, state),
+        trained_seconds=sum(float(row.get("seconds") or 0.0) for row in store.usage(uid)),
+        restarts=len(job.restarts),
+    )
+
+
+def _cause(entry: InstanceEntry) -> str:
+    how = (
+        f"signal {entry.signal}"
+        if entry.signal is not None
+        else f"exit code {entry.exit_code}"
+        if entry.exit_code is not None
+        else ""
+    )
+    text = ", ".join(filter(None, [entry.reason, how, entry.message]))
+    return f"{entry.role}-{entry.index} (attempt {entry.attempt}): {text}"
+
+
+def _metrics(store: Store, state: RunState) -> Mapping[str, float]:
+    """Return the newest metrics of the instance whose output counts."""
+    progress = store.progress(state.record.uid)
+    newest = progress.get((state.job.output_role, 0)) or next(iter(progress.values()), {})
+    return {name: float(value) for name, value in (newest.get("metrics") or {}).items()}

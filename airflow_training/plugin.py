@@ -1,11 +1,55 @@
-"""The Airflow plugin: links on role tasks, and the authorised page that shows an instance's log."""
+"""The Airflow plugin: a link on each role task, and the authorised pages it leads to.
+
+Every Airflow process loads this, so the pages themselves are imported by the first request.
+"""
 
 from __future__ import annotations
 
+from typing import Any
 from urllib.parse import urlencode
 
 from airflow.plugins_manager import AirflowPlugin
 from airflow.sdk import BaseOperatorLink
 
+from airflow_training.operators.reconcile import ReconcileOperator
 from airflow_training.operators.role import MappedRoleOperator, RoleOperator
 
+__all__ = ["InstanceLogsLink", "TrainingPlugin"]
+
+PREFIX = "/training"
+
+
+class InstanceLogsLink(BaseOperatorLink):
+    """Opens the list of a task's instances, each with its log.
+
+    The address follows from the task instance alone, so that the link is there while the task is
+    deferred, and no XCom is needed.
+    """
+
+    name = "Instance logs"
+    operators = [RoleOperator, MappedRoleOperator, ReconcileOperator]  # noqa: RUF012 - Airflow's shape
+
+    def get_link(self, operator: Any, *, ti_key: Any) -> str:  # noqa: ARG002 - Airflow's signature
+        """Return the address of the page, on the server that shows the link."""
+        query = {
+            "dag_id": ti_key.dag_id,
+            "run_id": ti_key.run_id,
+            "task_id": ti_key.task_id,
+            "map_index": ti_key.map_index,
+        }
+        return f"{PREFIX}/logs?{urlencode(query)}"
+
+
+async def pages(scope: Any, receive: Any, send: Any) -> None:
+    """Answer a request below `/training`; an ASGI application."""
+    from airflow_training.web.logs import app
+
+    await app(scope, receive, send)
+
+
+class TrainingPlugin(AirflowPlugin):
+    """Registers the link and the pages."""
+
+    name = "airflow_training"
+    operator_extra_links = [InstanceLogsLink()]  # noqa: RUF012 - Airflow's shape
+    fastapi_apps = [{"app": pages, "url_prefix": PREFIX, "name": "Training"}]  # noqa: RUF012

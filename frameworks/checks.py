@@ -11,11 +11,7 @@ from pydantic import ValidationError
 
 from airflow_training.errors import Problem
 from airflow_training.frameworks.model import Framework, FrameworkSpec
-from airflow_training.frameworks.templates import (
-    TemplateProblem,
-    check_expression,
-    check_template,
-)
+from airflow_training.frameworks.templates import check_expression, check_template, why_refused
 from airflow_training.spec.loading import Loaded, load_documents
 
 __all__ = ["check_document"]
@@ -55,6 +51,7 @@ def _with_lines(problems: Sequence[Problem], document: Loaded) -> Sequence[Probl
 def _problems(spec: FrameworkSpec) -> Iterator[Problem]:
     yield from _role_names(spec)
     yield from _templates(spec)
+    yield from _pods(spec)
     yield from _parameters(spec)
     for i, env in enumerate(spec.env):
         if env.name.startswith(RESERVED_PREFIX) and env.name not in _OWN_NAMES:
@@ -109,36 +106,33 @@ def _role_names(spec: FrameworkSpec) -> Iterator[Problem]:
 
 
 def _templates(spec: FrameworkSpec) -> Iterator[Problem]:
-    sources: list[tuple[str, str]] = [
-        (f"spec.env[{i}].value", env.value) for i, env in enumerate(spec.env)
-    ]
+    texts = [(f"spec.env[{i}].value", env.value) for i, env in enumerate(spec.env)]
     for i, file in enumerate(spec.files):
-        sources += [(f"spec.files[{i}].path", file.path), (f"spec.files[{i}].content", file.content)]
-    for field, source in sources:
-        try:
-            check_template(source)
-        except TemplateProblem as error:
-            yield Problem(code="bad_template", field=field, value=source, message=str(error))
-    for kind, entries in (("env", spec.env), ("files", spec.files)):
-        for i, entry in enumerate(entries):
-            if not entry.when:
-                continue
-            try:
-                check_expression(entry.when)
-            except TemplateProblem as error:
-                yield Problem(
-                    code="bad_template",
-                    field=f"spec.{kind}[{i}].when",
-                    value=entry.when,
-                    message=str(error),
-                )
+        texts += [(f"spec.files[{i}].path", file.path), (f"spec.files[{i}].content", file.content)]
+    conditions = [(f"spec.env[{i}].when", env.when) for i, env in enumerate(spec.env)]
+    conditions += [(f"spec.files[{i}].when", file.when) for i, file in enumerate(spec.files)]
+    for check, sources in ((check_template, texts), (check_expression, conditions)):
+        for field, source in sources:
+            refused = why_refused(check, source) if source else ""
+            if refused:
+                yield Problem(code="bad_template", field=field, value=source, message=refused)
+
+
+def _pods(spec: FrameworkSpec) -> Iterator[Problem]:
+    from airflow_training.spec.podmodel.check import check_layer
+
+    for i, role in enumerate(spec.roles):
+        yield from check_layer(role.template, ("spec", "roles", i, "template"))
+        for name, template in role.template_for.items():
+            yield from check_layer(template, ("spec", "roles", i, "templateFor", name))
 
 
 def _parameters(spec: FrameworkSpec) -> Iterator[Problem]:
     if not spec.parameters:
         return
     from jsonschema import Draft202012Validator
-    from jsonschema.exceptions import SchemaError, ValidationError as Invalid
+    from jsonschema.exceptions import SchemaError
+    from jsonschema.exceptions import ValidationError as Invalid
 
     for name, schema in spec.parameters.items():
         field = f"spec.parameters.{name}"

@@ -49,16 +49,14 @@ def _unknown(name: str, schemas: Mapping[str, Any], framework: str, field: str) 
     )
 
 
-def violations(
-    value: Any, schema: Mapping[str, Any]
-) -> Iterator[tuple[str, str, str, list[Any]]]:
+def violations(value: Any, schema: Mapping[str, Any]) -> Iterator[tuple[str, str, str, list[Any]]]:
     """Yield (keyword of JSON Schema, path inside the value, message, allowed) per violation."""
     # Loading jsonschema takes longer than everything else here: only for who gives parameters.
     from jsonschema import Draft202012Validator
 
     for error in Draft202012Validator(schema).iter_errors(value):
         inside = format_path(("v", *error.absolute_path))[1:]
-        allowed = list(error.validator_value) if error.validator == "enum" else []
+        allowed: list[Any] = list(error.validator_value) if error.validator == "enum" else []
         yield str(error.validator), inside, _sentence(error), allowed
 
 
@@ -85,10 +83,10 @@ _KINDS = {
 
 
 def _sentence(error: Any) -> str:
-    wanted = error.validator_value
+    wanted: Any = error.validator_value
     if error.validator == "type":
         kinds = wanted if isinstance(wanted, list) else [wanted]
         return "must be " + " or ".join(_KINDS.get(kind, kind) for kind in kinds)
     if error.validator in _SENTENCES:
-        return _SENTENCES[error.validator].format(wanted)
+        return str(_SENTENCES[error.validator]).format(wanted)
     return str(error.message)

@@ -55,15 +55,15 @@ def training_container(
 ) -> Mapping[str, Any]:
     """Return the container that trains; empty where the template has none of that name."""
     wanted = framework.container if framework is not None else name
-    for container in (template.get("spec") or {}).get("containers") or ():
+    for container in _mappings(_mapping(template.get("spec")).get("containers")):
         if container.get("name") == wanted:
-            return container  # type: ignore[no-any-return] # plain JSON data
+            return container
     return {}
 
 
 def container_env(container: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
     """Return the `env` entries of a container."""
-    return [entry for entry in container.get("env") or () if "name" in entry]
+    return [entry for entry in _mappings(container.get("env")) if "name" in entry]
 
 
 def ports_of(
@@ -71,8 +71,10 @@ def ports_of(
 ) -> dict[str, int]:
     """Return port name -> number: the framework's first, with the user's numbers, then theirs."""
     own: dict[str, int] = {}
-    for i, port in enumerate(training_container(template, framework).get("ports") or ()):
-        own[port.get("name") or f"port-{i}"] = int(port["containerPort"])
+    for i, port in enumerate(_mappings(training_container(template, framework).get("ports"))):
+        number = port.get("containerPort")
+        if isinstance(number, int):
+            own[str(port.get("name") or f"port-{i}")] = number
     defaults = definition.ports if definition.ports is not None else framework.ports
     ports = {
         port.name: own.get(port.name, port.container_port)
@@ -104,13 +106,13 @@ def environment_problems(
 
 
 def _users_env(spec: TrainingJobSpec, role: Role, where: str) -> Iterator[tuple[str, str]]:
-    for i, entry in enumerate(spec.env or ()):
+    for i, entry in enumerate(_mappings(spec.env)):
         yield f"spec.env[{i}].name", str(entry.get("name", ""))
-    for i, entry in enumerate(role.env or ()):
+    for i, entry in enumerate(_mappings(role.env)):
         yield f"{where}.env[{i}].name", str(entry.get("name", ""))
-    containers = ((role.template or {}).get("spec") or {}).get("containers") or ()
-    for c, container in enumerate(containers):
-        for i, entry in enumerate(container.get("env") or ()):
+    containers = _mapping(_mapping(role.template).get("spec")).get("containers")
+    for c, container in enumerate(_mappings(containers)):
+        for i, entry in enumerate(_mappings(container.get("env"))):
             field = f"{where}.template.spec.containers[{c}].env[{i}].name"
             yield field, str(entry.get("name", ""))
 
@@ -123,3 +125,12 @@ def _written(shorthand: Shorthand) -> dict[str, Any]:
         for name in SHORTHAND
         if name in shorthand.model_fields_set
     }
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _mappings(value: Any) -> Sequence[Mapping[str, Any]]:
+    """Return the items of a list, each as a mapping: what is malformed was reported elsewhere."""
+    return [_mapping(item) for item in value] if isinstance(value, list | tuple) else ()

@@ -92,7 +92,10 @@ def load_for(
     wanted = job.spec.framework
     if isinstance(wanted, str) or wanted.ref is None:
         name = wanted if isinstance(wanted, str) else wanted.name
-        return find(name, settings=settings)
+        loaded = find(name, settings=settings)
+        if not isinstance(wanted, str) and wanted.digest not in (None, loaded.digest):
+            raise InputError(problems=(_other_digest(wanted.digest, loaded),))
+        return loaded
     return load_reference(
         name=wanted.name,
         ref=wanted.ref,
@@ -160,7 +163,8 @@ def shape_of(text: str) -> Framework:
     from airflow_training.spec.loading import load_documents
 
     data = load_documents(text)[0].data
-    return Framework.__pydantic_validator__.validate_python(data)
+    framework: Framework = Framework.__pydantic_validator__.validate_python(data)
+    return framework
 
 
 def check_file(path: str | Path) -> Sequence[Problem]:
@@ -221,6 +225,15 @@ def _unknown(name: str, folder: Path) -> Problem:
         message=f"no framework is called '{name}'",
         allowed=known,
         hint=f"did you mean '{close[0]}'?" if close else f"or put {name}.yaml into {folder}",
+    )
+
+
+def _other_digest(wanted: str | None, loaded: Loaded) -> Problem:
+    return Problem(
+        code="digest_mismatch",
+        field="spec.framework.digest",
+        value=wanted,
+        message=f"the framework at {loaded.location} has the digest {loaded.digest}",
     )
 
 

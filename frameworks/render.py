@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from airflow_training.errors import InputError, Problem
 from airflow_training.frameworks.naming import instance_name
 from airflow_training.frameworks.ranks import Numbering, chief_role, data_files, number
-from airflow_training.frameworks.templates import TemplateProblem
+from airflow_training.frameworks.templates import FrameworkTemplateError
 from airflow_training.frameworks.templates import render as render_framework
 from airflow_training.spec.resolved import ResolvedJob, ResolvedRole
 from airflow_training.spec.templates import USER_NAMES
@@ -226,7 +226,7 @@ class Rendering:
     def _framework(self, template: str, context: Mapping[str, Any], what: str) -> str:
         try:
             return render_framework(template, context)
-        except TemplateProblem as error:
+        except FrameworkTemplateError as error:
             problem = Problem(
                 code="bad_template",
                 field="spec.framework",

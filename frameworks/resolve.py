@@ -225,7 +225,9 @@ def _sizes(job: TrainingJob, loaded: Loaded) -> list[Problem]:
 
 
 def _definitions(roles: Sequence[Role], framework: FrameworkSpec) -> dict[str, RoleDefinition]:
-    return {role.name: framework.role(role.name) or RoleDefinition(name=role.name) for role in roles}
+    return {
+        role.name: framework.role(role.name) or RoleDefinition(name=role.name) for role in roles
+    }
 
 
 def _rank_order(name: str, framework: FrameworkSpec, roles: Sequence[Role]) -> int:
@@ -251,9 +253,7 @@ def _environment(
     role: str, framework: FrameworkSpec, facts: Mapping[str, Any], template: Mapping[str, Any]
 ) -> dict[str, str]:
     """Return name -> template of what the framework sets in this role."""
-    users = {
-        entry.get("name") for entry in container_env(training_container(template, framework))
-    }
+    users = {entry.get("name") for entry in container_env(training_container(template, framework))}
     return {
         env.name: env.value
         for env in framework.env
@@ -267,9 +267,7 @@ def _reserved(role: str, framework: FrameworkSpec, facts: Mapping[str, Any]) -> 
     injected = {
         env.name
         for env in framework.env
-        if not env.overridable
-        and (not env.roles or role in env.roles)
-        and holds(env.when, facts)
+        if not env.overridable and (not env.roles or role in env.roles) and holds(env.when, facts)
     }
     return injected | set(framework.reserved_env)
 

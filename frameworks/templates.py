@@ -12,17 +12,18 @@ from functools import lru_cache
 from typing import Any
 
 from jinja2 import StrictUndefined, TemplateSyntaxError, meta, nodes
-from jinja2.exceptions import TemplateError
-from jinja2.sandbox import ImmutableSandboxedEnvironment, SecurityError
+from jinja2.exceptions import SecurityError, TemplateError
+from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 __all__ = [
     "RUN_NAMES",
     "STATIC_NAMES",
-    "TemplateProblem",
+    "FrameworkTemplateError",
     "check_expression",
     "check_template",
     "holds",
     "render",
+    "why_refused",
 ]
 
 STATIC_NAMES = frozenset(
@@ -97,7 +98,7 @@ _FILTERS = frozenset({"join", "json", "length", "max", "min"})
 _MAX_LOOP_DEPTH = 2
 
 
-class TemplateProblem(Exception):
+class FrameworkTemplateError(Exception):
     """A template that is not allowed, not valid, or cannot be rendered."""
 
 
@@ -118,7 +119,10 @@ def _compact_json(value: Any) -> str:
 @lru_cache(maxsize=1)
 def _environment() -> _Environment:
     environment = _Environment(
-        undefined=StrictUndefined, autoescape=False, trim_blocks=True, lstrip_blocks=True,
+        undefined=StrictUndefined,
+        autoescape=False,
+        trim_blocks=True,
+        lstrip_blocks=True,
         keep_trailing_newline=True,
     )
     environment.filters["json"] = _compact_json
@@ -131,33 +135,44 @@ def _depth(node: nodes.Node) -> int:
 
 
 def check_template(source: str, *, names: frozenset[str] = RUN_NAMES) -> None:
-    """Raise TemplateProblem unless `source` uses only what framework templates may use."""
+    """Raise FrameworkTemplateError unless `source` uses only what framework templates may use."""
     try:
         tree = _environment().parse(source)
     except TemplateSyntaxError as error:
-        raise TemplateProblem(str(error.message)) from None
+        raise FrameworkTemplateError(str(error.message)) from None
     for node in tree.find_all(nodes.Node):
-        if isinstance(node, nodes.Name) or isinstance(node, _ALLOWED_NODES):
+        if isinstance(node, _ALLOWED_NODES):
             if isinstance(node, nodes.Filter) and node.name not in _FILTERS:
-                raise TemplateProblem(
+                raise FrameworkTemplateError(
                     f"no filter '{node.name}' here; there are: {', '.join(sorted(_FILTERS))}"
                 )
             if isinstance(node, nodes.Getattr) and node.attr.startswith("_"):
-                raise TemplateProblem(f"'{node.attr}' is private")
+                raise FrameworkTemplateError(f"'{node.attr}' is private")
             continue
-        raise TemplateProblem(f"{type(node).__name__} is not allowed in a framework template")
+        raise FrameworkTemplateError(
+            f"{type(node).__name__} is not allowed in a framework template"
+        )
     if _depth(tree) > _MAX_LOOP_DEPTH:
-        raise TemplateProblem(f"loops may be nested {_MAX_LOOP_DEPTH} deep")
+        raise FrameworkTemplateError(f"loops may be nested {_MAX_LOOP_DEPTH} deep")
     unknown = meta.find_undeclared_variables(tree) - names - {"loop"}
     if unknown:
-        raise TemplateProblem(
+        raise FrameworkTemplateError(
             f"nothing is called '{sorted(unknown)[0]}' here; there are: {', '.join(sorted(names))}"
         )
 
 
 def check_expression(source: str) -> None:
-    """Raise TemplateProblem unless `source` is a `when` condition."""
+    """Raise FrameworkTemplateError unless `source` is a `when` condition."""
     check_template("{{ (" + source + ") }}", names=STATIC_NAMES)
+
+
+def why_refused(check: Callable[[str], None], source: str) -> str:
+    """Return what one of the checks above has against `source`; empty when nothing."""
+    try:
+        check(source)
+    except FrameworkTemplateError as error:
+        return str(error)
+    return ""
 
 
 @lru_cache(maxsize=2048)
@@ -167,15 +182,15 @@ def _compiled(source: str) -> Callable[[Mapping[str, Any]], str]:
 
 
 def render(source: str, context: Mapping[str, Any]) -> str:
-    """Return `source` rendered once; raises TemplateProblem."""
+    """Return `source` rendered once; raises FrameworkTemplateError."""
     if "{" not in source:
         return source
     try:
         return _compiled(source)(context)
     except TemplateError as error:
-        raise TemplateProblem(str(error.message or error)) from error
+        raise FrameworkTemplateError(str(error.message or error)) from error
     except (KeyError, IndexError, TypeError, ValueError, ZeroDivisionError) as error:
-        raise TemplateProblem(f"{type(error).__name__}: {error}") from error
+        raise FrameworkTemplateError(f"{type(error).__name__}: {error}") from error
 
 
 @lru_cache(maxsize=512)
@@ -191,4 +206,4 @@ def holds(condition: str, context: Mapping[str, Any]) -> bool:
     try:
         return bool(_condition(condition)(context))
     except (TemplateError, KeyError, TypeError, ValueError, ZeroDivisionError) as error:
-        raise TemplateProblem(str(error)) from error
+        raise FrameworkTemplateError(str(error)) from error

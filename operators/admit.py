@@ -5,19 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from airflow_training.compiler.source import JobSource
 from airflow_training.control.decide import new_ledger
-from airflow_training.errors import InputError, Problem
-from airflow_training.settings import Settings, load_settings
+from airflow_training.errors import InputError
+from airflow_training.settings import load_settings
 from airflow_training.spec.resolved import ResolvedJob, RunKey
 from airflow_training.state.store import Store
 from airflow_training.supervise.admission import Checked, check_text
 from airflow_training.supervise.launch import controller_id, launch
+from airflow_training.supervise.runtimes import open_runtime
 from airflow_training.triggers.access import open_store, run_key
 
 __all__ = ["Admitted", "admit", "template_variables"]
+
+Origin = Literal["file", "form"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +43,7 @@ def admit(
     params: Mapping[str, Any],
     context: Mapping[str, Any],
     group_id: str,
-    from_form: bool = False,
+    origin: Origin = "file",
 ) -> Admitted:
     """Check the job with everything known now, store the run and queue it.
 
@@ -52,8 +55,14 @@ def admit(
     store = open_store()
     ti = context["ti"]
     key = run_key(store, ti, group_id=group_id)
-    checked = _check(source, params=params, variables=template_variables(context), uid=key.uid)
-    resolved = _resolved(checked, settings=settings, from_form=from_form)
+    checked = _check(
+        source,
+        params=params,
+        variables=template_variables(context),
+        uid=key.uid,
+        origin=origin,
+    )
+    resolved = _resolved(checked)
     if ti.try_number > 1 and store.run(key.uid) is not None:
         _start_over(store, key, resolved)
     else:
@@ -73,7 +82,12 @@ def admit(
 
 
 def _check(
-    source: JobSource, *, params: Mapping[str, Any], variables: Mapping[str, Any], uid: str
+    source: JobSource,
+    *,
+    params: Mapping[str, Any],
+    variables: Mapping[str, Any],
+    uid: str,
+    origin: Origin,
 ) -> Checked:
     """Return the one document that `source` means, after all checks."""
     job = source.read()
@@ -85,6 +99,7 @@ def _check(
         params=params,
         variables=variables,
         run_uid=uid,
+        source=origin,
     )
     if len(documents) == 1:
         return documents[0]
@@ -96,53 +111,12 @@ def _check(
     raise InputError(problems=problems, path=source.path)
 
 
-def _resolved(checked: Checked, *, settings: Settings, from_form: bool) -> ResolvedJob:
+def _resolved(checked: Checked) -> ResolvedJob:
     if checked.problems or checked.resolved is None:
         raise InputError(problems=checked.problems, path=checked.path)
-    resolved = checked.resolved
-    problems = []
-    if resolved.runtime == "local" and not settings.allow_local:
-        problems.append(
-            Problem(
-                code="not_allowed",
-                field="spec.runtime.name",
-                value="local",
-                message="the local runtime is off inside Airflow",
-                allowed=["kubernetes"],
-                hint="an administrator may set [training] allow_local = True",
-            )
-        )
-    if from_form:
-        problems += _too_mighty(resolved)
-    if problems:
-        raise InputError(problems=problems, path=checked.path)
-    return resolved
-
-
-def _too_mighty(job: ResolvedJob) -> list[Problem]:
-    """Return what a job that came through a form may not ask of a node."""
-    found = []
-    for role in job.roles:
-        pod = role.template.get("spec", {})
-        field = f"spec.roles[{role.name}].template.spec"
-        for name in ("hostNetwork", "hostPID", "hostIPC"):
-            if pod.get(name):
-                found.append((f"{field}.{name}", name))
-        for volume in pod.get("volumes", ()):
-            if "hostPath" in volume:
-                found.append((f"{field}.volumes[{volume.get('name', '')}]", "hostPath"))
-        for container in (*pod.get("containers", ()), *pod.get("initContainers", ())):
-            if (container.get("securityContext") or {}).get("privileged"):
-                found.append((f"{field}.containers[{container.get('name', '')}]", "privileged"))
-    return [
-        Problem(
-            code="not_allowed",
-            field=field,
-            message=f"{what} is refused in a job that came through a form",
-            hint="put the job into the jobs folder",
-        )
-        for field, what in found
-    ]
+    # raises where this Airflow may not start such a runtime; the adapter itself is not needed here
+    open_runtime(checked.resolved.runtime, in_airflow=True)
+    return checked.resolved
 
 
 def _start_over(store: Store, key: RunKey, resolved: ResolvedJob) -> None:

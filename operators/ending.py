@@ -48,7 +48,11 @@ class Result:
         """Return the outcome as text, root cause first."""
         lines = []
         if not self.succeeded:
-            root = self.causes[0] if self.causes else ": ".join(filter(None, [self.reason, self.message]))
+            root = (
+                self.causes[0]
+                if self.causes
+                else ": ".join(filter(None, [self.reason, self.message]))
+            )
             lines.append(f"root cause: {root}")
         why = ": ".join(filter(None, [self.reason, self.message]))
         lines.append(f"job {self.job} {self.state.lower()} ({why})")
@@ -57,7 +61,9 @@ class Result:
             lines.append(f"output: {self.output.get('uri')} ({self.output.get('bytes')} bytes)")
         if self.metrics:
             lines.append("metrics: " + ", ".join(f"{k}={v:g}" for k, v in self.metrics.items()))
-        lines.append(f"trained for {self.trained_seconds:.1f} instance seconds, {self.restarts} restarts")
+        lines.append(
+            f"trained for {self.trained_seconds:.1f} instance seconds, {self.restarts} restarts"
+        )
         return "\n".join(lines)
 
     def reference(self) -> dict[str, Any]:

@@ -95,5 +95,6 @@ class PlanFormOperator(PlanOperator):
             params=form.get("parameters") or {},
             context=context,
             group_id=self.group_id,
-            from_form=True,
+            # what an administrator put into a folder is trusted; only its text comes from a form
+            origin="form" if form.get("job") else "file",
         )

@@ -2,48 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from airflow.sdk import BaseOperator
-from airflow.sdk.exceptions import AirflowFailException
-from airflow.triggers.base import StartTriggerArgs
 
+from airflow_training.operators.deferred import StartsInTriggerer
 from airflow_training.triggers.role import RoleTrigger
-
-if TYPE_CHECKING:
-    from airflow.sdk import Context
 
 __all__ = ["MappedRoleOperator", "RoleOperator"]
 
 
-class RoleOperator(BaseOperator):
+class RoleOperator(StartsInTriggerer, BaseOperator):
     """Activates one role and follows it; fails only when the role and the job both failed."""
 
-    template_fields: Sequence[str] = ()
     ui_color = "#fff2cc"
-    start_from_trigger = True
 
     def __init__(self, *, role: str, group_id: str = "", **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.role = role
         self.group_id = group_id
-        classpath, arguments = self.trigger().serialize()
-        self.start_trigger_args = StartTriggerArgs(
-            trigger_cls=classpath, trigger_kwargs=arguments, next_method="resume"
-        )
+        self.start_with(self.trigger())
 
     def trigger(self) -> RoleTrigger:
-        """Return the trigger that does the work."""
+        """Return the trigger that follows the role."""
         return RoleTrigger(group_id=self.group_id, role=self.role)
-
-    def execute(self, context: Context) -> None:
-        """Hand over to the trigger, where Airflow did not start it there."""
-        self.defer(trigger=self.trigger(), method_name="resume")
-
-    def resume(self, context: Context, event: Mapping[str, Any]) -> None:
-        """Fail; only reached where a trigger could not end the task itself."""
-        raise AirflowFailException(event["message"])
 
 
 class MappedRoleOperator(RoleOperator):
@@ -55,5 +37,5 @@ class MappedRoleOperator(RoleOperator):
     start_from_trigger = False
 
     def trigger(self) -> RoleTrigger:
-        """Return the trigger that does the work."""
+        """Return the trigger that follows the role."""
         return RoleTrigger(group_id=self.group_id, role=self.role, map_index=-1)

@@ -10,10 +10,9 @@ import contextlib
 import fcntl
 import json
 import os
-import selectors
+import select
 import sys
 import time
-import traceback
 from collections.abc import Callable
 from pathlib import Path
 
@@ -40,7 +39,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _start(folders: list[str]) -> int:
-    answers = selectors.DefaultSelector()
+    answers: dict[int, str] = {}
+    poller = select.poll()
     for folder in folders:
         read, write = os.pipe()
         pid = os.fork()
@@ -53,13 +53,14 @@ def _start(folders: list[str]) -> int:
             os._exit(0)
         os.close(write)
         os.waitpid(pid, 0)
-        answers.register(read, selectors.EVENT_READ, folder)
-    while answers.get_map():
-        for key, _ in answers.select():
-            with os.fdopen(key.fd, "rb") as pipe:
-                answers.unregister(key.fd)
+        answers[read] = folder
+        poller.register(read, select.POLLIN)
+    while answers:
+        for read, _ in poller.poll():
+            poller.unregister(read)
+            with os.fdopen(read, "rb") as pipe:
                 answer = pipe.read() or b'{"result": "error", "message": "the agent died"}'
-            line = {"folder": key.data, **json.loads(answer)}
+            line = {"folder": answers.pop(read), **json.loads(answer)}
             sys.stdout.write(json.dumps(line) + "\n")
             sys.stdout.flush()
     return 0
@@ -86,6 +87,8 @@ def _detached(folder: str, answers: int) -> None:
         code = 0
     except BaseException as error:  # noqa: BLE001  # the last place where it can be told
         answer("error", repr(error))
+        import traceback
+
         with contextlib.suppress(OSError):
             (control / "agent-error.txt").write_text(traceback.format_exc())
     finally:
@@ -106,7 +109,7 @@ def _live(folder: AttemptFolder, answer: Callable[..., None]) -> None:
     if refusal:
         answer("refused", refusal)
         return
-    if folder.exit.exists():
+    if (read_json(folder.exit) or {}).get("uid") == spec["uid"]:
         answer("busy", "this attempt has ended already")
         return
     Agent(folder, spec).run(recorded=lambda: answer("started"))

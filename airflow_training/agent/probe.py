@@ -6,7 +6,10 @@ import os
 import signal
 import socket
 from collections.abc import Mapping
-from typing import Any
+
+TYPE_CHECKING = False  # `typing` costs the agent 4 ms at every start
+if TYPE_CHECKING:
+    from typing import Any
 
 __all__ = ["Probe", "run_probe"]
 

@@ -9,6 +9,7 @@ import ctypes
 import os
 import signal
 import socket
+from collections.abc import Iterable
 from pathlib import Path
 
 __all__ = [
@@ -105,9 +106,12 @@ def session_members(session: int) -> dict[int, int]:
     return {p: s[3] for p, s in _all().items() if s[2] == session and s[0] not in "ZX"}
 
 
-def marked(marker: str) -> dict[int, int]:
-    """Return the living processes whose environment at exec held `marker` (`NAME=value`)."""
-    wanted = marker.encode()
+def marked(markers: Iterable[str]) -> dict[int, int]:
+    """Return pid -> start time of the living processes that were started with one of `markers`.
+
+    A marker is `NAME=value` in the environment; other users' processes cannot be seen.
+    """
+    wanted = {marker.encode() for marker in markers}
     found: dict[int, int] = {}
     for pid, stat in _all().items():
         if stat[0] in "ZX":
@@ -115,8 +119,8 @@ def marked(marker: str) -> dict[int, int]:
         try:
             environment = Path(f"/proc/{pid}/environ").read_bytes()
         except OSError:
-            continue  # another user's, or gone
-        if wanted in environment.split(b"\0"):
+            continue
+        if not wanted.isdisjoint(environment.split(b"\0")):
             found[pid] = stat[3]
     return found
 

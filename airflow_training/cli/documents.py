@@ -32,14 +32,17 @@ JobOption = Annotated[
 
 def parse_params(pairs: Sequence[str] | None) -> Mapping[str, Any]:
     """Return name -> value of `name=value` pairs, values read as YAML; raises InputError."""
-    from airflow_training.spec.loading import load_value
+    from airflow_training.spec.loading import load_documents
 
     found: dict[str, Any] = {}
     for pair in pairs or ():
         name, equals, value = pair.partition("=")
         if not equals or not name:
             raise fail("--param", f"{pair!r} is no NAME=VALUE", value=pair, hint="--param lr=0.1")
-        found[name] = load_value(value)
+        loaded = load_documents(value)
+        if len(loaded) > 1 or any(each.problems for each in loaded):
+            raise fail("--param", f"{name}: {value!r} is no YAML value", value=value, hint="quote it")
+        found[name] = loaded[0].data if loaded else None
     return found
 
 

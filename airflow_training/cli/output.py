@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -18,13 +19,16 @@ from airflow_training.errors import InputError, Problem
 __all__ = [
     "Output",
     "OutputOption",
+    "event_json",
     "event_line",
     "fail",
+    "log_to_stderr",
     "next_step",
     "note",
     "print_json",
     "print_table",
     "print_warnings",
+    "problem_json",
     "time_text",
 ]
 
@@ -54,6 +58,19 @@ def next_step(command: str) -> None:
 def print_json(document: Any) -> None:
     """Print one JSON document on one line: the only thing on stdout."""
     print(json.dumps(document, ensure_ascii=False, default=str), flush=True)
+
+
+def problem_json(problem: Problem) -> Mapping[str, Any]:
+    """Return a problem with the keys that `validate` promises."""
+    return {
+        "code": problem.code,
+        "field": problem.field,
+        "value": problem.value,
+        "message": problem.message,
+        "allowed": list(problem.allowed),
+        "hint": problem.hint,
+        "line": problem.line,
+    }
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
@@ -111,3 +128,25 @@ def event_json(event: Event) -> Mapping[str, Any]:
         "rule": event.rule or None,
         "data": dict(event.data),
     }
+
+
+class _JsonLines(logging.Formatter):
+    """Log records in the shape of events, for `--log-format json`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        level = "error" if record.levelno >= logging.ERROR else "warning"
+        message = record.getMessage()
+        if record.exc_info:
+            message += "\n" + self.formatException(record.exc_info)
+        event = Event(at=record.created, reason="Log", message=message, level=level)
+        return event_line(event, as_json=True)
+
+
+def log_to_stderr(*, as_json: bool) -> None:
+    """Let warnings of our own code reach stderr in the same format as event lines."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(_JsonLines() if as_json else logging.Formatter("warning: %(message)s"))
+    ours = logging.getLogger("airflow_training")
+    ours.addHandler(handler)
+    ours.setLevel(logging.WARNING)
+    ours.propagate = False

@@ -51,7 +51,11 @@ def source_to_dag(source: JobSource, job: TrainingJob) -> DAG:
     ) as dag:
         plan = PlanOperator(task_id="plan", source=source, dag_params=True, retries=0)
         add_tasks(
-            shape_of(job, base_dir=source.base_dir), group_id="", plan=plan, outlets=document_outlets(job))
+            shape_of(job, base_dir=source.base_dir),
+            group_id="",
+            plan=plan,
+            outlets=document_outlets(job),
+        )
     return dag
 
 

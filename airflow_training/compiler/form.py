@@ -11,6 +11,7 @@ from airflow.sdk import Param
 from airflow_training.compiler.source import JobSource
 from airflow_training.errors import InputError, Problem
 from airflow_training.settings import load_settings
+from airflow_training.supervise.job_templates import find_template, template_names
 
 __all__ = ["form_params", "job_files", "job_of_form"]
 
@@ -54,7 +55,7 @@ def form_params() -> dict[str, Param]:
         "template": Param(
             None,
             type=["null", "string"],
-            enum=[None, *_names(settings.templates_folder)],
+            enum=[None, *template_names(settings.templates_folder)],
             title="Template",
             description="A job template of this Airflow, instead of a text.",
         ),
@@ -96,22 +97,23 @@ def job_of_form(form: Mapping[str, Any]) -> JobSource:
         # no base_dir: a relative workingDir or framework file would name files of the server
         return JobSource(text=form["job"])
     if given == ["template"]:
-        return _from_folder("template", form["template"], settings.templates_folder)
-    return _from_folder("path", form["path"], settings.jobs_folder)
+        path = find_template(form["template"], folder=settings.templates_folder)
+        return JobSource(path=str(path), base_dir=str(path.parent))
+    return _from_folder(form["path"], settings.jobs_folder)
 
 
 def _names(folder: Path) -> list[str]:
     return [path.relative_to(folder).as_posix() for path in job_files(folder)]
 
 
-def _from_folder(field: str, name: str, folder: Path) -> JobSource:
+def _from_folder(name: str, folder: Path) -> JobSource:
     """Return a listed file; a name that is not in the list is refused, wherever it leads."""
     if name not in (names := _names(folder)):
         raise InputError(
             problems=[
                 Problem(
                     code="not_allowed",
-                    field=field,
+                    field="path",
                     value=name,
                     message=f"'{name}' is not in {folder}",
                     allowed=names,

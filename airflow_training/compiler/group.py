@@ -1,8 +1,8 @@
 """A job as Airflow tasks: plan, sensors, role tasks, reconcile, rollup, cleanup. Runs nothing.
 
-    plan ──┬─► reconcile ─────────────────────────┬─► rollup ─► cleanup     (both teardowns)
-           └─► [worker] await_master ─► run ──────┘
-               [master] run ──────────────────────┘
+plan ──┬─► reconcile ─────────────────────────┬─► rollup ─► cleanup     (both teardowns)
+└─► [worker] await_master ─► run ──────┘
+[master] run ──────────────────────┘
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from airflow.sdk import DAG, Asset, TaskGroup, task_group
+from airflow.sdk import Asset, TaskGroup, task_group
 from airflow.sdk.definitions._internal.contextmanager import DagContext, TaskGroupContext
 
 from airflow_training.compiler.shape import RoleShape, shape_of
@@ -22,7 +22,6 @@ from airflow_training.operators.reconcile import ReconcileOperator
 from airflow_training.operators.role import RoleOperator
 from airflow_training.operators.rollup import RollupOperator
 from airflow_training.sensors.dependency import DependencySensor
-from airflow_training.triggers.access import task_name
 
 __all__ = [
     "RECONCILE_WEIGHT",
@@ -138,7 +137,7 @@ def compile_job(
 
 def _fill(source: JobSource, document: Any, *, params: Any, outlets: Sequence[Asset]) -> None:
     """Add the tasks of a job to the current task group."""
-    group = TaskGroupContext.get_current_task_group(None)
+    group = TaskGroupContext.get_current()
     group_id = (group.group_id if group is not None else None) or ""
     plan = PlanOperator(
         task_id="plan", source=source, arguments=params or {}, group_id=group_id, retries=0

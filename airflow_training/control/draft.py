@@ -35,10 +35,14 @@ class Draft:
         self.generation = generation
         self.actions: list[Action] = []
         self.events: list[Event] = []
+        self.objects: Mapping[str, Observation] = {}
+        """Every object of the snapshot by its uid."""
         self.current: dict[InstanceKey, Observation] = {}
         """The object of the current attempt, where one was seen; filled in by `sightings`."""
         self.occupied: dict[InstanceKey, Observation] = {}
         """Objects of other attempts that still exist: nothing new may be created beside them."""
+        self.doomed: dict[str, tuple[Observation, str]] = {}
+        """Objects to delete, by uid, and why."""
         self._old = ledger
         self._job = ledger.job
         self._roles: Mapping[str, RoleEntry] = ledger.roles
@@ -113,6 +117,11 @@ class Draft:
         changed = replace(entry, **changes)
         self.put(changed)
         return changed
+
+    def doom(self, seen: Observation, reason: str) -> None:
+        """Let an object be deleted, unless it was made by a holder that came after this one."""
+        if seen.generation <= self.generation:
+            self.doomed.setdefault(seen.uid, (seen, reason))
 
     def tell(
         self,

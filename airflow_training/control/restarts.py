@@ -188,8 +188,11 @@ def backoff_seconds(rules: RestartRules, job: JobEntry, failure: Failure, restar
         before = sum(
             record.epoch == job.epoch and record.scope != "Instance" for record in job.restarts
         )
-    # 1.0 and 64 doublings: far above any ceiling, and no overflow
-    delay = rules.backoff_initial_seconds * rules.backoff_factor ** min(before, 64)
+    delay = rules.backoff_initial_seconds
+    for _ in range(before):
+        if delay >= rules.backoff_max_seconds or rules.backoff_factor == 1:
+            break
+        delay *= rules.backoff_factor
     return min(delay, rules.backoff_max_seconds)
 
 

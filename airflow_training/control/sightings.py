@@ -6,18 +6,15 @@ Drops what belongs to older attempts, epochs and generations. Reports failures; 
 from __future__ import annotations
 
 from operator import attrgetter
-from typing import Any, Literal
+from typing import Any
 
 from airflow_training.control import reasons
 from airflow_training.control.draft import Draft
 from airflow_training.control.failures import REASON_CLASSES, Failure, classify
-from airflow_training.control.model import InstanceEntry, InstanceKey, Observation, Observations
+from airflow_training.control.model import InstanceEntry, Observation, Observations
+from airflow_training.control.turnover import AT_REST, ENDED
 
-__all__ = ["ENDED", "SETTLE_SECONDS", "take_in"]
-
-ENDED = frozenset({"succeeded", "failed"})
-SETTLE_SECONDS = 5.0
-"""How long an instance whose creation was ordered, but that nobody has seen yet, may still appear."""
+__all__ = ["take_in"]
 
 _said = attrgetter(
     "state", "reason", "message", "address_live", "port_open", "ready", "node", "address"
@@ -184,7 +181,7 @@ def _succeeded(
     changed = draft.change(
         entry,
         **facts,
-        **_AT_REST,
+        **AT_REST,
         state="succeeded",
         reason=reasons.COMPLETED,
         message=seen.message,
@@ -268,16 +265,3 @@ def _vanished(draft: Draft, entry: InstanceEntry) -> Failure:
         failure_class="infrastructure",
         node=entry.node,
     )
-
-
-_AT_REST: dict[str, Literal[False] | None] = {
-    "wanted": False,
-    "address_live": False,
-    "port_open": False,
-    "ready": False,
-    "deadline_at": None,
-    "replace_at": None,
-}
-"""What holds for every instance that has no living object any more."""
-
-_ = InstanceKey

@@ -28,6 +28,8 @@ MAX_BYTES = 1024 * 1024
 MAX_NODES = 200_000
 """Values of a document after its aliases are expanded (each alias repeats what it names)."""
 MAX_DEPTH = 100
+_SUSPICIOUS_NESTING = 2_000
+"""More brackets and dashes than this are counted before libyaml recurses into them."""
 
 _NULL, _BOOL = "tag:yaml.org,2002:null", "tag:yaml.org,2002:bool"
 _INT, _FLOAT = "tag:yaml.org,2002:int", "tag:yaml.org,2002:float"
@@ -97,7 +99,7 @@ class Lines:
         known: dict[Loc, int] = {}
         try:
             node = next((n for i, n in enumerate(_nodes(self._text)) if i == self._index), None)
-        except yaml.YAMLError:
+        except (yaml.YAMLError, RecursionError):
             return known  # JSON that is no YAML, or text that never was either
         if node is not None:
             known[()] = node.start_mark.line + 1
@@ -130,6 +132,9 @@ def read_file(path: str | Path) -> str:
 
 def load_documents(text: str, path: str = "") -> Sequence[Loaded]:
     """Return the documents of a YAML or JSON text; empty ones are left out. Raises nothing."""
+    if len(text) > MAX_BYTES:
+        large = Problem(code="syntax", field="", message=f"is larger than {MAX_BYTES} characters")
+        return (Loaded(data=None, lines=Lines("", 0), problems=(large,)),)
     if path.endswith(".json") or text.lstrip()[:1] in ("{", "["):
         loaded = _load_json(text)
         if loaded is not None:
@@ -160,6 +165,7 @@ def _unreadable(path: str | Path, message: str) -> InputError:
 
 
 def _nodes(text: str) -> Iterator[Node]:
+    _refuse_deep_nesting(text)
     reader = _Reader(text)
     try:
         while reader.check_node():
@@ -170,6 +176,20 @@ def _nodes(text: str) -> Iterator[Node]:
         dispose = getattr(reader, "dispose", None)
         if dispose is not None:
             dispose()
+
+
+def _refuse_deep_nesting(text: str) -> None:
+    """Raise before the composer, which recurses in C, can run out of stack."""
+    if sum(text.count(mark) for mark in ("[", "{", "- ", "-\t", "? ")) < _SUSPICIOUS_NESTING:
+        return
+    depth = 0
+    for event in yaml.parse(text, Loader=_Reader):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+            if depth > MAX_DEPTH:
+                raise RecursionError
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
 
 
 def _is_empty(node: Node) -> bool:
@@ -246,6 +266,8 @@ class _OversizedError(Exception):
 def _construct(node: Node, loc: Loc, problems: list[Problem]) -> Any:
     if isinstance(node, ScalarNode):
         return _scalar(node, loc, problems)
+    if len(loc) > MAX_DEPTH:
+        raise RecursionError
     if isinstance(node, SequenceNode):
         return [_construct(item, (*loc, i), problems) for i, item in enumerate(node.value)]
     found: dict[Any, Any] = {}

@@ -15,9 +15,9 @@ from airflow_training.frameworks.registry import load_for
 from airflow_training.frameworks.resolve import Resolution, resolve
 from airflow_training.settings import Settings, load_settings
 from airflow_training.spec.models import TrainingJob
+from airflow_training.spec.params import check_params
 from airflow_training.spec.parsing import ParsedDocument, parse, with_lines
 from airflow_training.spec.resolved import ResolvedJob
-from airflow_training.supervise.params import param_values
 from airflow_training.supervise.trust import trust_problems
 
 __all__ = ["Checked", "check_file", "check_text"]
@@ -91,15 +91,12 @@ def check_text(
 ) -> Sequence[Checked]:
     """As `check_file`, for text.
 
-    Args:
-        params: values for `dag.params`, checked against what the document declares.
-        variables: what templates see besides `params` (`run_id`, `logical_date`, ...).
-        runtime: instead of the document's.
-        run_uid: not empty when the job is about to run: then it must also be complete
-            (a value for each parameter, a command or an image).
-        source: `form` for text that came through Airflow's trigger form: it names no files of
-            the server and asks for no rights over the node.
-        user: handed to the `job_policy` hook.
+    `params` are values for `dag.params`, checked against what the document declares; `variables`
+    is what templates see besides (`run_id`, `logical_date`, ...); `runtime` goes before the
+    document's. `run_uid` is not empty when the job is about to run: then it must be complete, with
+    a value for each parameter and a command or an image. `source="form"` is text from a trigger
+    form: it names no files of the server and gets no rights over nodes. `user` is what the
+    `job_policy` hook is told.
     """
     try:
         settings = load_settings()
@@ -119,7 +116,9 @@ def check_text(
     )
     return [
         _check(document, request)
-        for document in parse(text, path, overrides=overrides, params=tuple(params or ()))
+        for document in parse(
+            text, path, overrides=overrides, params=None if params is None else tuple(params)
+        )
     ]
 
 
@@ -145,7 +144,7 @@ def _check(document: ParsedDocument, request: _Request) -> Checked:
     job = document.job
     if job is None:
         return Checked(path=document.path, problems=problems, warnings=warnings, resolved=None)
-    values, mistakes = param_values(job, request.params, complete=request.starts)
+    values, mistakes = _params(job, request)
     problems += mistakes
     runtime = request.runtime or job.spec.runtime.name or request.settings.default_runtime
     variables = {**request.variables, "params": values}
@@ -154,9 +153,10 @@ def _check(document: ParsedDocument, request: _Request) -> Checked:
     warnings += resolution.warnings
     resolved = resolution.job
     startup = None
-    if resolved is not None:
+    if resolved is not None and not _GRAPH_MISTAKES & {problem.code for problem in problems}:
         resolved, startup, mistakes = _prove(job, resolved)
         problems += mistakes
+    if resolved is not None:
         resolved = _bounded(resolved, request.settings)
         problems += trust_problems(
             job, resolved, source=request.source, user=request.user, settings=request.settings
@@ -176,6 +176,20 @@ def _check(document: ParsedDocument, request: _Request) -> Checked:
         job=job,
         startup=startup,
     )
+
+
+_GRAPH_MISTAKES = frozenset({"cycle", "duplicate", "self_dependency", "unknown_role"})
+"""After these there is no order of roles to prove anything about."""
+
+
+def _params(job: TrainingJob, request: _Request) -> tuple[dict[str, Any], list[Problem]]:
+    """Return the value of every parameter, and what is wrong with those that were given."""
+    declared = job.spec.dag.params if job.spec.dag else {}
+    values, problems = check_params(declared, request.params)
+    if not request.starts:
+        # nobody has been asked yet; wrong defaults were reported with the document
+        problems = [problem for problem in problems if problem.code != "missing"]
+    return values, problems
 
 
 def _resolve(
@@ -218,13 +232,17 @@ def _of_the_job(error: InputError, job: TrainingJob) -> list[Problem]:
     ]
 
 
-def _prove(
-    job: TrainingJob, resolved: ResolvedJob
-) -> tuple[ResolvedJob, Any, list[Problem]]:
+def _prove(job: TrainingJob, resolved: ResolvedJob) -> tuple[ResolvedJob, Any, list[Problem]]:
     """Return the job with the startup that was chosen, and what cannot work in any order."""
-    from airflow_training.control.gang import choose_startup, prove_startup
+    try:
+        from airflow_training.control.gang import choose_startup, prove_startup
+    except ImportError:  # INTERIM
+        return resolved, None, []
 
     requested = job.spec.scheduling_policy.startup
+    closed = _cycle(job, resolved)
+    if closed is not None:
+        return resolved, None, [closed]
     try:
         choice = choose_startup(resolved, requested)
     except InputError as error:
@@ -233,6 +251,29 @@ def _prove(
     resolved = replace(resolved, scheduling=scheduled)
     problem = prove_startup(resolved, choice.startup)
     return resolved, choice, [problem] if problem else []
+
+
+def _cycle(job: TrainingJob, resolved: ResolvedJob) -> Problem | None:
+    """Return the cycle that the framework's default dependencies close, if they do."""
+    from airflow_training.control.waves import cycle
+
+    found = cycle({role.name: [d.role for d in role.depends_on] for role in resolved.roles})
+    if not found:
+        return None
+    names = [role.name for role in job.spec.roles]
+    implied = [
+        n for n in found if "depends_on" not in job.spec.roles[names.index(n)].model_fields_set
+    ]
+    blamed = implied[0] if implied else found[0]
+    return Problem(
+        code="cycle",
+        field=f"spec.roles[{names.index(blamed)}].dependsOn",
+        value=blamed,
+        message=f"the roles wait for each other: {' -> '.join(found)}",
+        hint=f"the framework makes '{blamed}' wait; dependsOn: [] there takes that away"
+        if implied
+        else "",
+    )
 
 
 def _bounded(resolved: ResolvedJob, settings: Settings) -> ResolvedJob:
@@ -249,9 +290,7 @@ def _incomplete(resolved: ResolvedJob) -> list[Problem]:
     from airflow_training.frameworks.pods import training_container
 
     key = "command" if resolved.runtime == "local" else "image"
-    reason = (
-        "the local runtime starts a command" if key == "command" else "a pod needs an image"
-    )
+    reason = "the local runtime starts a command" if key == "command" else "a pod needs an image"
     problems = []
     for role in resolved.roles:
         container = training_container(role.template, None, name=role.container)

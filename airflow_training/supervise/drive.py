@@ -253,7 +253,10 @@ class Drive:
             return float("inf")
         try:
             performed = await self._effects.perform(
-                decision.actions, ledger=decision.new_ledger, seen=self._watcher.instances
+                decision.actions,
+                ledger=decision.new_ledger,
+                seen=self._watcher.instances,
+                now=self._now(),
             )
         except RuntimeUnavailable as error:
             return self._unreachable(error)

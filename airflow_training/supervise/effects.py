@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+import dataclasses
 from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -13,8 +13,8 @@ from airflow_training.control.model import (
     Delete,
     Ledger,
     Observation,
-    Release,
 )
+from airflow_training.errors import InputError
 from airflow_training.runtimes.port import (
     Addresses,
     InstanceRef,
@@ -27,7 +27,7 @@ from airflow_training.spec.resolved import ResolvedJob, RunRef
 from airflow_training.supervise.lease_keeper import LeaseKeeper
 from airflow_training.supervise.rendering import render_instance
 
-__all__ = ["Effects", "Performed", "live_addresses", "never_created"]
+__all__ = ["Effects", "Performed", "live_addresses", "never_created", "remaining_seconds"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +40,7 @@ class Performed:
     """Could not be created at all."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Effects:
     """Everything needed to act for one run under one lease."""
 
@@ -51,7 +51,7 @@ class Effects:
     keeper: LeaseKeeper
 
     async def perform(
-        self, actions: Sequence[Action], *, ledger: Ledger, seen: Collection[Observation]
+        self, actions: Sequence[Action], *, ledger: Ledger, seen: Collection[Observation], now: float
     ) -> Performed:
         """Delete, create, release, in this order; raises LeaseLost and RuntimeUnavailable."""
         deletes: defaultdict[float, list[InstanceRef]] = defaultdict(list)
@@ -67,11 +67,12 @@ class Effects:
         for grace_seconds, refs in deletes.items():
             await self.keeper.confirm()
             await self.runtime.delete(refs, grace_seconds=grace_seconds)
-        outcomes: Sequence[Outcome] = ()
+        outcomes: list[Outcome] = []
         if creates:
-            specs = await self._render(creates, ledger)
+            await self._address_all(ledger)
+            specs, outcomes = self._specs(creates, ledger, now=now)
             await self.keeper.confirm()
-            outcomes = await self.runtime.create(specs)
+            outcomes += await self.runtime.create(specs)
         for kind, refs in releases.items():
             await self.keeper.confirm()
             live = live_addresses(ledger) if kind == "List" else {}
@@ -84,11 +85,56 @@ class Effects:
             failed=[each for each in outcomes if each.result == "error"],
         )
 
+    async def _address_all(self, ledger: Ledger) -> None:
+        """Fix addresses for a role that was scaled beyond what is known; others keep theirs."""
+        sizes = {name: entry.replicas for name, entry in ledger.roles.items()}
+        if all(size <= len(self.addresses.get(name, ())) for name, size in sizes.items()):
+            return
+        roles = tuple(
+            dataclasses.replace(role, replicas=max(role.replicas, sizes.get(role.name, 0)))
+            for role in self.job.roles
+        )
+        await self.keeper.confirm()
+        self.addresses = await self.runtime.prepare(
+            self.run, dataclasses.replace(self.job, roles=roles)
+        )
+
+    def _specs(
+        self, creates: Sequence[Create], ledger: Ledger, *, now: float
+    ) -> tuple[list[InstanceSpec], list[Outcome]]:
+        """Return what can be created, and the failed outcomes of what cannot be rendered."""
+        specs, failed = [], []
+        live = live_addresses(ledger)
+        for each in creates:
+            try:
+                spec = render_instance(
+                    self.job,
+                    self.run,
+                    self.addresses,
+                    role=each.role,
+                    index=each.index,
+                    epoch=each.epoch,
+                    job_attempt=each.job_attempt,
+                    attempt=each.attempt,
+                    held=each.held,
+                    replicas={name: entry.replicas for name, entry in ledger.roles.items()},
+                    live=live,
+                    deadline_seconds=remaining_seconds(self.job, ledger, now=now),
+                )
+            except InputError as error:
+                failed.append(
+                    Outcome(ref=self._ref(each, ledger, ()), result="error", message=str(error))
+                )
+            else:
+                specs.append(spec)
+        return specs, failed
+
     def _ref(
-        self, action: Delete | Release, ledger: Ledger, seen: Collection[Observation]
+        self, action: Action, ledger: Ledger, seen: Collection[Observation]
     ) -> InstanceRef:
         """Return the attempt that the action means: the object's own, as it was observed."""
-        known = next((each for each in seen if each.uid and each.uid == action.uid), None)
+        uid = "" if isinstance(action, Create) else action.uid
+        known = next((each for each in seen if uid and each.uid == uid), None)
         entry = known or ledger.instances[action.role, action.index]
         return InstanceRef(
             run=self.run,
@@ -97,7 +143,7 @@ class Effects:
             epoch=entry.epoch,
             job_attempt=entry.job_attempt,
             attempt=entry.attempt,
-            uid=action.uid,
+            uid=uid,
         )
 
 
@@ -108,6 +154,18 @@ def live_addresses(ledger: Ledger) -> dict[str, list[str]]:
         if entry.address_live and entry.address:
             live.setdefault(role, []).append(entry.address)
     return live
+
+
+def remaining_seconds(job: ResolvedJob, ledger: Ledger, *, now: float) -> float | None:
+    """Return after how long an instance shall end itself, though nobody is left to tell it.
+
+    The loop ends the job at its deadline; the instance's own comes a grace later.
+    """
+    if job.active_deadline_seconds is None:
+        return None
+    started_at = ledger.job.started_at if ledger.job.started_at is not None else now
+    used = max(0.0, now - started_at - ledger.job.paused_seconds)
+    return max(1.0, job.active_deadline_seconds - used) + job.grace_seconds
 
 
 def never_created(outcome: Outcome, *, now: float) -> Observation:

@@ -37,13 +37,11 @@ def render_instance(
 ) -> InstanceSpec:
     """Return what the runtime needs to start one attempt of one instance.
 
-    Args:
-        addresses: as `Runtime.prepare` fixed them.
-        replicas: sizes of the roles now; the document's where a role is not named.
-        live: role -> live addresses, for files that an instance which is not held writes at once.
-        deadline_seconds: the job's own where None.
-        prefix: instead of the run's, for names without its hash (`explain`).
-        run_id: what the instance and its templates see; the run's opaque id where empty.
+    `addresses` are those that `Runtime.prepare` fixed. `replicas` are the sizes of the roles now,
+    the document's for a role that is not named. `live` (role -> addresses) is for files that an
+    instance which is not held writes at once. `deadline_seconds` goes before the job's own,
+    `prefix` before the run's (`explain` leaves the hash out), `run_id` before the one among the
+    job's variables.
 
     Raises InputError for a template that cannot be rendered.
     """
@@ -60,7 +58,9 @@ def render_instance(
     )
     container = training_container(made.template, None, name=made.container)
     where = f"spec.roles.{role}"
-    command = [rendering.user(part, where=f"{where}.command") for part in _list(container, "command")]
+    command = [
+        rendering.user(part, where=f"{where}.command") for part in _list(container, "command")
+    ]
     args = [rendering.user(part, where=f"{where}.args") for part in _list(container, "args")]
     env = rendering.environment()
     users = [

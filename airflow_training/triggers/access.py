@@ -1,28 +1,30 @@
-"""How tasks and triggers reach the store, and which run a task instance belongs to."""
+"""How tasks and triggers reach store and runtime, and which run a task instance belongs to."""
 
 from __future__ import annotations
 
-import functools
-import os
+import asyncio
 from typing import Any
+from weakref import WeakKeyDictionary
 
+from airflow_training.runtimes.port import Runtime
 from airflow_training.settings import load_settings
 from airflow_training.spec.resolved import RunKey
-from airflow_training.state.store import Store
+from airflow_training.state.store import Store, open_store
 from airflow_training.supervise.launch import controller_id
+from airflow_training.supervise.runtimes import open_runtime
 
-__all__ = ["open_store", "run_key", "task_name"]
-
-
-def open_store() -> Store:
-    """Return this process's store; upgrades the database on first use."""
-    return _store(load_settings().sql_alchemy_conn, os.getpid())
+__all__ = ["open_store", "run_key", "runtime_of", "task_name"]
 
 
-@functools.lru_cache(maxsize=4)
-def _store(url: str, pid: int) -> Store:
-    del pid  # part of the key: connections do not survive a fork
-    return Store(url)
+_runtimes: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, Runtime]] = WeakKeyDictionary()
+
+
+def runtime_of(name: str) -> Runtime:
+    """Return the adapter called `name`, one for everything on the running event loop."""
+    mine = _runtimes.setdefault(asyncio.get_running_loop(), {})
+    if name not in mine:
+        mine[name] = open_runtime(name, in_airflow=True)
+    return mine[name]
 
 
 def run_key(store: Store, ti: Any, *, group_id: str, map_index: int | None = None) -> RunKey:

@@ -58,9 +58,7 @@ class GroupTrigger(BaseTrigger):
 
     def _open(self) -> tuple[Store, str]:
         store = open_store()
-        key = run_key(
-            store, self.task_instance, group_id=self.group_id, map_index=self.map_index
-        )
+        key = run_key(store, self.task_instance, group_id=self.group_id, map_index=self.map_index)
         return store, key.uid
 
     async def ask(self, *task_ids: str) -> Mapping[str, str | None]:
@@ -78,7 +76,9 @@ class GroupTrigger(BaseTrigger):
         except DagRunGone:
             return "the DAG run was deleted"
         except ConnectionError as error:
-            self.log.warning("Airflow did not tell the task's state, so nothing is stopped: %s", error)
+            self.log.warning(
+                "Airflow did not tell the task's state, so nothing is stopped: %s", error
+            )
             return None
         ti = self.task_instance
         assert ti is not None  # noqa: S101 - the triggerer sets it

@@ -5,13 +5,38 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any
 
-from airflow.triggers.base import TaskFailedEvent, TaskSuccessEvent, TriggerEvent
+from airflow.triggers.base import BaseTaskEndEvent, TaskFailedEvent, TaskSuccessEvent, TriggerEvent
 
+from airflow_training.control.dependencies import DependencyState, dependency_state
 from airflow_training.state.store import RunState
 from airflow_training.triggers.base import NO_RUN
 from airflow_training.triggers.following import FollowingTrigger, is_over
 
-__all__ = ["DependencyTrigger"]
+__all__ = ["DependencyTrigger", "dependencies_between", "verdict"]
+
+
+def dependencies_between(
+    state: RunState, *, role: str, upstream: str, now: float
+) -> list[DependencyState]:
+    """Return the state of everything `role` wants of `upstream`."""
+    return [
+        dependency_state(state.job, state.ledger, role, dependency, now=now)
+        for dependency in state.job.role(role).depends_on
+        if dependency.role == upstream
+    ]
+
+
+def verdict(state: RunState, found: list[DependencyState]) -> BaseTaskEndEvent | None:
+    """Return how the sensor ends, None while it waits.
+
+    A dependency that failed does not end it yet: whether the job fails with its role is the
+    loop's decision, and a failed task means a failed job.
+    """
+    if all(each.status == "met" for each in found):
+        return TaskSuccessEvent()
+    if not is_over(state):
+        return None
+    return TaskSuccessEvent() if state.ledger.job.state == "Succeeded" else TaskFailedEvent()
 
 
 class DependencyTrigger(FollowingTrigger):
@@ -29,14 +54,20 @@ class DependencyTrigger(FollowingTrigger):
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Yield the end of the task."""
         store, uid = await self.open()
+        told = ""
         async with self.following(store, uid) as states:
             async for state in states:
                 if not isinstance(state, RunState):
                     self.log.error("%s", state or NO_RUN)
                     yield TaskFailedEvent()
                     return
-                if is_over(state):
-                    yield TaskFailedEvent()
+                now = await self.clock(store)
+                found = dependencies_between(state, role=self.role, upstream=self.upstream, now=now)
+                news = "; ".join(f"{each.status}: {each.message}" for each in found)
+                if news != told:
+                    told = news
+                    self.log.info("%s waits for %s: %s", self.role, self.upstream, news)
+                end = verdict(state, found)
+                if end is not None:
+                    yield end
                     return
-                yield TaskSuccessEvent()
-                return

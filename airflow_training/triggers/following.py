@@ -56,13 +56,17 @@ class FollowingTrigger(GroupTrigger):
                 pass
             if state is None or (is_over(state) and not self._may_host):
                 continue
-            now = await asyncio.to_thread(store.now)
+            now = await self.clock(store)
             if lease_is_stale(state, now=now) and (why := await self._abandoned()):
                 if not self._may_host:
                     yield why
                 elif self._host is None:
                     self.log.info("%s; this task drives the run", why)
                     self._host = Host(store, uid)
+
+    async def clock(self, store: Store) -> float:
+        """Return the store's time."""
+        return await asyncio.to_thread(store.now)
 
     async def _abandoned(self) -> str | None:
         """Return why nobody will drive the run any more, None while somebody may."""

@@ -16,7 +16,7 @@ from airflow_training.settings import load_settings
 from airflow_training.state.store import Store
 from airflow_training.supervise.loop import Supervisor
 from airflow_training.supervise.owners import new_owner
-from airflow_training.supervise.runtimes import open_runtime
+from airflow_training.triggers.access import runtime_of
 
 __all__ = ["Host"]
 
@@ -58,7 +58,7 @@ class Host:
                 record = await asyncio.to_thread(self._store.run, self._uid)
                 if record is None:
                     raise LookupError(f"run {self._uid} is not in the store any more")
-                runtime = open_runtime(record.runtime, in_airflow=True)
+                runtime = runtime_of(record.runtime)
                 supervisor = Supervisor(
                     store=self._store,
                     runtime=runtime,

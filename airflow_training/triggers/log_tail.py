@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from airflow_training.control.model import Event
+from airflow_training.control.model import Event, Ledger
 from airflow_training.errors import TrainingError
 from airflow_training.runtimes.port import Cursor, InstanceRef
 from airflow_training.spec.resolved import RunRef
-from airflow_training.state.store import Store
-from airflow_training.supervise.runtimes import open_runtime
+from airflow_training.state.store import RunRecord, Store
+from airflow_training.triggers.access import runtime_of
 
-__all__ = ["tail_of"]
+__all__ = ["instance_ref", "tail_of"]
 
 log = logging.getLogger(__name__)
 
@@ -33,15 +33,30 @@ async def tail_of(store: Store, uid: str, event: Event, *, lines: int = _LINES) 
         return ""
 
 
+def instance_ref(record: RunRecord, ledger: Ledger, role: str, index: int) -> InstanceRef:
+    """Return the newest attempt of an instance as the runtime names it; raises KeyError."""
+    entry = ledger.instances[role, index]
+    run = RunRef(
+        uid=record.uid, job=record.job, namespace=record.namespace, controller=record.controller
+    )
+    return InstanceRef(
+        run=run,
+        role=role,
+        index=index,
+        epoch=entry.epoch,
+        job_attempt=entry.job_attempt,
+        attempt=entry.attempt,
+        uid=entry.uid,
+    )
+
+
 async def _tail(store: Store, uid: str, event: Event, lines: int) -> str:
     record = await asyncio.to_thread(store.run, uid)
     if record is None or event.index is None:
         return ""
-    runtime = open_runtime(record.runtime, in_airflow=True)
-    run = RunRef(
-        uid=uid, job=record.job, namespace=record.namespace, controller=record.controller
-    )
-    instance = InstanceRef(run=run, role=event.role, index=event.index, attempt=event.attempt or 0)
+    runtime = runtime_of(record.runtime)
+    ledger = await asyncio.to_thread(store.ledger, uid)
+    instance = instance_ref(record, ledger, event.role, event.index)
     cursor, kept = Cursor(), b""
     for _ in range(_MOST_CHUNKS):
         chunk = await runtime.read_log(instance, cursor, limit=_CHUNK, attempt=event.attempt)

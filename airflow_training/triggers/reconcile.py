@@ -85,7 +85,7 @@ class ReconcileTrigger(GroupTrigger):
             await asyncio.sleep(_WATCH_SECONDS)
             try:
                 await self._look_after(store, uid)
-            except Exception:  # noqa: BLE001 - a watch that ends would leave roles unattended
+            except Exception:
                 self.log.warning("could not look after the group's tasks", exc_info=True)
 
     async def _look_after(self, store: Store, uid: str) -> None:

@@ -1,0 +1,146 @@
+"""Airflow's REST API as far as the command line needs it. Knows no job document."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any
+
+import httpx
+
+from airflow_training.errors import InputError, JobFailed, Problem, RuntimeUnavailable
+
+__all__ = ["AirflowApi"]
+
+_TOKEN_VARIABLES = ("AIRFLOW_TOKEN", "AIRFLOW_API_TOKEN", "AIRFLOW_CLI_TOKEN")
+_TIMEOUT_SECONDS = 30.0
+
+
+class AirflowApi:
+    """One Airflow server. Use it as a context manager."""
+
+    def __init__(self, server: str, *, username: str = "", password: str = "") -> None:
+        """Log in with name and password, else with the token of `$AIRFLOW_TOKEN`, else as nobody.
+
+        Raises InputError for a refused login, RuntimeUnavailable where nothing answers.
+        """
+        self.server = server.rstrip("/")
+        self._client = httpx.Client(base_url=self.server, timeout=_TIMEOUT_SECONDS)
+        token = self._token(username, password)
+        if token:
+            self._client.headers["Authorization"] = f"Bearer {token}"
+
+    def __enter__(self) -> AirflowApi:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._client.close()
+
+    def trigger(self, dag_id: str, *, conf: Mapping[str, Any], run_id: str) -> str:
+        """Start a DAG run and return its id; raises InputError for what Airflow refuses."""
+        body: dict[str, Any] = {"logical_date": None, "conf": conf}
+        if run_id:
+            body["dag_run_id"] = run_id
+        answer = self._call("POST", f"/api/v2/dags/{dag_id}/dagRuns", json=body)
+        return str(answer["dag_run_id"])
+
+    def dag_run(self, dag_id: str, run_id: str) -> Mapping[str, Any]:
+        """Return a DAG run."""
+        return self._call("GET", f"/api/v2/dags/{dag_id}/dagRuns/{run_id}")
+
+    def stop(self, dag_id: str, run_id: str) -> None:
+        """Mark a DAG run failed; its tasks stop the job."""
+        self._call("PATCH", f"/api/v2/dags/{dag_id}/dagRuns/{run_id}", json={"state": "failed"})
+
+    def tasks(self, dag_id: str, run_id: str) -> Sequence[Mapping[str, Any]]:
+        """Return the task instances of a run, all pages of them."""
+        found: list[Mapping[str, Any]] = []
+        while True:
+            page = self._call(
+                "GET",
+                f"/api/v2/dags/{dag_id}/dagRuns/{run_id}/taskInstances",
+                params={"limit": 100, "offset": len(found)},
+            )
+            found += page["task_instances"]
+            if not page["task_instances"] or len(found) >= page["total_entries"]:
+                return found
+
+    def xcom(self, dag_id: str, run_id: str, task_id: str, key: str) -> Any:
+        """Return a task's XCom value, None where it has none."""
+        where = f"/api/v2/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/xcomEntries/{key}"
+        try:
+            return self._call("GET", where, params={"deserialize": "true"}).get("value")
+        except InputError:
+            return None
+
+    def training_status(self, run: str) -> Mapping[str, Any]:
+        """Return what `status --output json` prints, from the server's plugin."""
+        return self._call("GET", f"/training/runs/{run}/status")
+
+    def _token(self, username: str, password: str) -> str:
+        if username:
+            answer = self._call(
+                "POST", "/auth/token", json={"username": username, "password": password}
+            )
+            return str(answer["access_token"])
+        for name in _TOKEN_VARIABLES:
+            if os.environ.get(name):
+                return os.environ[name]
+        # servers without logins (all users are admins) give a token to everybody
+        answer = self._send("GET", "/auth/token")
+        return str(answer.json()["access_token"]) if answer.status_code in (200, 201) else ""
+
+    def _call(self, method: str, path: str, **options: Any) -> Mapping[str, Any]:
+        answer = self._send(method, path, **options)
+        if answer.status_code < 400:
+            found: Mapping[str, Any] = answer.json()
+            return found
+        if answer.status_code >= 500:
+            raise RuntimeUnavailable(
+                f"{self.server} answered {answer.status_code} to {method} {path}: {_why(answer)}"
+            )
+        hints = {
+            401: "log in: --username and --password, or AIRFLOW_TOKEN",
+            403: "this user may not do that; ask an administrator",
+            404: "is the address right, and does that Airflow have the airflow-training plugin?",
+            409: "the run id is taken: give another --run-id",
+        }
+        problem = Problem(
+            code="not_allowed",
+            field="--server",
+            value=self.server,
+            message=f"{method} {path} was refused ({answer.status_code}): {_why(answer)}",
+            hint=hints.get(answer.status_code, ""),
+        )
+        raise InputError(problems=[problem])
+
+    def _send(self, method: str, path: str, **options: Any) -> httpx.Response:
+        try:
+            return self._client.request(method, path, **options)
+        except (httpx.UnsupportedProtocol, httpx.InvalidURL) as error:
+            problem = Problem(
+                code="not_allowed",
+                field="--server",
+                value=self.server,
+                message=f"is no address: {error}",
+                hint="for example http://localhost:8080",
+            )
+            raise InputError(problems=[problem]) from None
+        except httpx.HTTPError as error:
+            raise RuntimeUnavailable(f"{self.server} does not answer: {error}") from error
+
+
+def _why(answer: httpx.Response) -> str:
+    try:
+        detail = answer.json().get("detail", "")
+    except (ValueError, AttributeError):
+        return answer.text[:500]
+    if isinstance(detail, list):
+        return "; ".join(str(each.get("msg", each)) for each in detail)
+    return str(detail)

@@ -1,0 +1,138 @@
+"""What a person sees while a job runs: a live table per role on a terminal, event lines elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+import time
+from collections.abc import AsyncIterator, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+from airflow_training.cli.output import event_line, note
+from airflow_training.control.model import Event, InstanceKey, Ledger, Progress
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+__all__ = ["Story", "story"]
+
+_REFRESH_SECONDS = 0.25
+
+
+class Watched(Protocol):
+    """What a view reads of a run: a Supervisor has it."""
+
+    @property
+    def ledger(self) -> Ledger | None: ...
+    @property
+    def progress(self) -> Mapping[InstanceKey, Progress]: ...
+
+
+class Story:
+    """Prints events as lines on stderr."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        self._as_json = as_json
+
+    def tell(self, event: Event) -> None:
+        """Print one event."""
+        note(event_line(event, as_json=self._as_json))
+
+    @contextlib.asynccontextmanager
+    async def beside(self, watched: Watched) -> AsyncIterator[None]:
+        """Show the run while the body goes on; here nothing but the lines."""
+        del watched
+        yield
+
+
+class LiveStory(Story):
+    """Prints events above a table of roles that renews itself."""
+
+    def __init__(self) -> None:
+        super().__init__(as_json=False)
+        from rich.console import Console
+        from rich.live import Live
+
+        self._console = Console(stderr=True)
+        self._live = Live(console=self._console, auto_refresh=False, transient=True)
+
+    def tell(self, event: Event) -> None:
+        """Print one event above the table."""
+        style = {"warning": "yellow", "error": "red"}.get(event.level, "")
+        self._console.print(event_line(event, as_json=False), style=style, markup=False)
+
+    @contextlib.asynccontextmanager
+    async def beside(self, watched: Watched) -> AsyncIterator[None]:
+        """Show the table until the body ends."""
+
+        async def renew() -> None:
+            while True:
+                if watched.ledger is not None:
+                    table = _table(watched.ledger, watched.progress, now=time.time())
+                    self._live.update(table, refresh=True)
+                await asyncio.sleep(_REFRESH_SECONDS)
+
+        with self._live:
+            task = asyncio.ensure_future(renew())
+            try:
+                yield
+            finally:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+
+
+def story(*, as_json: bool) -> Story:
+    """Return the view that suits stderr: live on a terminal, lines in a pipe."""
+    return LiveStory() if sys.stderr.isatty() and not as_json else Story(as_json=as_json)
+
+
+def _table(ledger: Ledger, progress: Mapping[InstanceKey, Progress], *, now: float) -> Table:
+    from rich.progress_bar import ProgressBar
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in ("role", "state", "running", "done", "restarts", "", "progress", "rate"):
+        table.add_column(heading)
+    for name, role in ledger.roles.items():
+        team = [each for (of, _), each in ledger.instances.items() if of == name]
+        newest = [each for (of, _), each in progress.items() if of == name]
+        slowest = min(newest, key=lambda each: each.step or 0, default=None)
+        bar: Any = ""
+        if slowest is not None and slowest.step is not None and slowest.total_steps:
+            bar = ProgressBar(total=slowest.total_steps, completed=slowest.step, width=20)
+        started = min((each.started_at for each in team if each.started_at), default=None)
+        table.add_row(
+            name,
+            role.state,
+            f"{sum(each.state == 'running' for each in team)}/{role.replicas}",
+            str(sum(each.state == "succeeded" for each in team)),
+            str(sum(each.restarts for each in team)),
+            bar,
+            _progress(slowest),
+            _rate(slowest, seconds=now - started if started else None),
+        )
+    return table
+
+
+def _progress(progress: Progress | None) -> str:
+    from airflow_training.cli.inspecting import progress_text
+
+    if progress is None:
+        return ""
+    return progress_text(
+        {
+            "step": progress.step,
+            "total_steps": progress.total_steps,
+            "epoch": progress.epoch,
+            "metrics": progress.metrics,
+        }
+    )
+
+
+def _rate(progress: Progress | None, *, seconds: float | None) -> str:
+    if progress is None or not progress.step or not seconds or seconds <= 0:
+        return ""
+    rate = progress.step / seconds
+    left = (progress.total_steps - progress.step) / rate if progress.total_steps else None
+    return f"{rate:.1f} steps/s" + (f", {left:.0f} s left" if left is not None else "")

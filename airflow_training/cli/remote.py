@@ -1,0 +1,147 @@
+"""`submit`: runs a job on a remote Airflow through its REST API and brings the outcome back."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from airflow_training.cli.documents import JobOption, ParamOption, SetOption, parse_params
+from airflow_training.cli.output import (
+    Output,
+    OutputOption,
+    fail,
+    next_step,
+    note,
+    print_json,
+    print_table,
+    print_warnings,
+)
+from airflow_training.errors import InputError
+
+if TYPE_CHECKING:
+    from airflow_training.cli.airflow_api import AirflowApi
+
+__all__ = ["submit"]
+
+_POLL_SECONDS = 1.0
+_ENDED = frozenset({"success", "failed"})
+
+
+def submit(
+    file: Annotated[Path | None, typer.Argument(metavar="[FILE]", help="A job file.")] = None,
+    server: Annotated[
+        str, typer.Option(envvar="AIRFLOW_SERVER", help="Address of the Airflow.")
+    ] = "http://localhost:8080",
+    username: Annotated[str, typer.Option(help="Without one, $AIRFLOW_TOKEN is used.")] = "",
+    password: Annotated[str, typer.Option(envvar="AIRFLOW_PASSWORD", help="Of the user.")] = "",
+    template: Annotated[
+        str, typer.Option(help="A job template of that Airflow, instead of a file.")
+    ] = "",
+    from_run: Annotated[
+        str, typer.Option(help="The job of an earlier run in the store here, instead of a file.")
+    ] = "",
+    params: ParamOption = None,
+    overrides: SetOption = None,
+    job: JobOption = "",
+    run_id: Annotated[str, typer.Option(help="Id of the DAG run.")] = "",
+    dag: Annotated[str, typer.Option(help="The generic DAG there.")] = "training_job",
+    follow: Annotated[bool, typer.Option(help="Stay until the job has ended.")] = True,
+    output: OutputOption = Output.table,
+) -> None:
+    """Run a job on a remote Airflow; exit 0 when it succeeded, 1 when not, 2 if it never started."""
+    from airflow_training.cli.airflow_api import AirflowApi
+
+    conf: dict[str, Any] = {"parameters": dict(parse_params(params))}
+    if template:
+        if file is not None or from_run or overrides:
+            raise fail(
+                "--template",
+                "goes without FILE, --from-run and --set",
+                code="conflict",
+                hint="the document is on the server: change it there, or give --param",
+            )
+        conf["template"] = template
+    else:
+        conf["job"] = _document(file, from_run=from_run, overrides=overrides or [], name=job)
+    with AirflowApi(server, username=username, password=password) as api:
+        started = api.trigger(dag, conf=conf, run_id=run_id)
+        note(f"DAG run {started}: {api.server}/dags/{dag}/runs/{started}")
+        outcome: Mapping[str, Any] = {"dag_id": dag, "dag_run_id": started, "state": "queued"}
+        if follow:
+            outcome = _follow(api, dag, started)
+    if output is Output.json:
+        print_json(outcome)
+    else:
+        print_table(
+            ["dag run", "state", "job", "output"],
+            [
+                [
+                    started,
+                    outcome["state"],
+                    outcome.get("job", ""),
+                    (outcome.get("result") or {}).get("output") or "",
+                ]
+            ],
+        )
+    if follow and outcome["state"] != "success":
+        next_step(f"open {server.rstrip('/')}/dags/{dag}/runs/{started}")
+        raise typer.Exit(1)
+    next_step(f"airflow-training status {started} --server {server}")
+
+
+def _document(file: Path | None, *, from_run: str, overrides: list[str], name: str) -> str:
+    """Return the text of the one job, with `--set` applied, after every check possible here."""
+    from airflow_training.spec.loading import dump_yaml, read_file
+    from airflow_training.spec.parsing import parse
+
+    if (file is None) == (not from_run):
+        raise fail(
+            "FILE", "name one job", code="missing", allowed=["FILE", "--from-run", "--template"]
+        )
+    if from_run:
+        from airflow_training.cli.context import open_store
+
+        store = open_store()
+        text, path = dump_yaml(dict(store.job(store.find_run(from_run).uid).document)), from_run
+    else:
+        text, path = read_file(file or ""), str(file)
+    documents = parse(text, path, overrides=overrides)
+    if name:
+        documents = [each for each in documents if each.job and each.job.metadata.name == name]
+    problems = [problem for each in documents for problem in each.problems]
+    if problems:
+        raise InputError(problems=problems, path=path)
+    if len(documents) != 1:
+        raise fail("--job", f"{path} holds {len(documents)} such jobs: choose one", value=name)
+    print_warnings(documents[0].warnings, path=path)
+    return dump_yaml(documents[0].raw)
+
+
+def _follow(api: AirflowApi, dag: str, run_id: str) -> Mapping[str, Any]:
+    """Tell the tasks' changes on stderr until the DAG run has ended; return the outcome."""
+    known: dict[str, str] = {}
+    while True:
+        run = api.dag_run(dag, run_id)
+        for task in api.tasks(dag, run_id):
+            name = task["task_id"] + (f"[{task['map_index']}]" if task["map_index"] >= 0 else "")
+            if task["state"] and known.get(name) != task["state"]:
+                known[name] = task["state"]
+                note(f"{name}: {task['state']}")
+        if run["state"] in _ENDED:
+            break
+        time.sleep(_POLL_SECONDS)
+    result = api.xcom(dag, run_id, "rollup", "return_value")
+    reference = api.xcom(dag, run_id, "plan", "reference") or {}
+    return {
+        "dag_id": dag,
+        "dag_run_id": run_id,
+        "state": run["state"],
+        "job": reference.get("job"),
+        "run": reference.get("run"),
+        "result": result,
+        "tasks": known,
+    }

@@ -1,0 +1,132 @@
+"""The end of a job: everything alive is stopped, and it is over only when nothing is left."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from airflow_training.control import reasons
+from airflow_training.control.draft import Draft
+from airflow_training.control.model import Delete, Observations, RoleState
+from airflow_training.control.turnover import ENDED, close, settle
+
+__all__ = ["close_role", "delete_doomed", "drain", "finish"]
+
+_TERMINAL_ROLE = frozenset({"Succeeded", "Failed", "Stopped"})
+_WHY: Mapping[str, tuple[RoleState, str, str]] = {
+    # job state -> state and reason of roles that had not ended, reason of their instances
+    "Succeeded": ("Succeeded", reasons.JOB_SUCCEEDED, reasons.STOPPED_AFTER_SUCCESS),
+    "Failed": ("Stopped", reasons.JOB_FAILED, reasons.STOPPED),
+    "Stopped": ("Stopped", reasons.JOB_STOPPED, reasons.STOPPED),
+}
+
+
+def finish(
+    draft: Draft,
+    state: Literal["Succeeded", "Failed", "Stopped"],
+    *,
+    reason: str,
+    message: str,
+    rule: str = "",
+    root_cause: Mapping[str, Any] | None = None,
+) -> None:
+    """End the job: for this epoch the state never changes again."""
+    paused_at = draft.job.paused_at
+    paused = draft.now - paused_at if paused_at is not None and draft.job.started_at else 0.0
+    draft.set_job(
+        state=state,
+        reason=reason,
+        message=message,
+        paused_at=None,
+        paused_seconds=draft.job.paused_seconds + paused,
+        restart_at=None,
+        root_cause=root_cause if state == "Failed" else None,
+    )
+    role_state, role_reason, instance_reason = _WHY[state]
+    for name, role in draft.roles.items():
+        if role.state not in _TERMINAL_ROLE:
+            draft.set_role(
+                name,
+                state=role_state,
+                reason=role_reason,
+                message=f"the job ended: {reason}",
+                gated_since={},
+            )
+    for entry in list(draft.instances.values()):
+        if not entry.retired:
+            close(draft, entry, reason=instance_reason)
+    level = "error" if state == "Failed" else "info"
+    draft.tell(f"Job{state}", f"{reason}: {message}", rule=rule, level=level)
+
+
+def close_role(draft: Draft, name: str, state: RoleState, *, reason: str, message: str) -> None:
+    """End one role while the job goes on; its other instances are stopped."""
+    draft.set_role(name, state=state, reason=reason, message=message, gated_since={})
+    instance_reason = (
+        reasons.STOPPED_AFTER_SUCCESS if state == "Succeeded" else reasons.STOPPED
+    )
+    for entry in draft.team(name):
+        close(draft, entry, reason=instance_reason)
+    level = "error" if state == "Failed" else "info"
+    draft.tell(f"Role{state}", f"{reason}: {message}", role=name, level=level)
+
+
+def drain(draft: Draft, observations: Observations | None) -> bool:
+    """Delete what a finished job still has; return whether nothing of it is left."""
+    never_started = all(not e.wanted and not e.attempt and not e.uid for e in draft.instances.values())
+    if observations is None:
+        if never_started and draft.job.started_at is None:
+            _drained(draft)
+        return draft.job.drained
+    remove_all = draft.spec.clean_pod_policy == "All"
+    left = 0
+    for seen in observations.instances:
+        if seen.state not in ENDED or remove_all:
+            left += 1
+            draft.doom(seen, draft.job.reason)
+    for entry in list(draft.instances.values()):
+        if entry.final and entry.state == "terminating":
+            settle(draft, entry)
+            left += draft.instances[entry.role, entry.index].state == "terminating"
+    if not left and observations.reachable:
+        _drained(draft)
+    elif left:
+        _name_unreachable(draft, observations)
+    return draft.job.drained
+
+
+def _drained(draft: Draft) -> None:
+    if not draft.job.drained:
+        draft.set_job(drained=True, finished_at=draft.now)
+        draft.tell(reasons.JOB_DRAINED, "nothing of the job is alive")
+
+
+def _name_unreachable(draft: Draft, observations: Observations) -> None:
+    """Say in the job's message on which nodes nobody can tell what is still alive."""
+    nodes = sorted({o.node or "(unknown)" for o in observations.instances if o.state == "unknown"})
+    note = "; still waiting for instances on unreachable nodes: "
+    if nodes and note not in draft.job.message:
+        draft.set_job(message=draft.job.message + note + ", ".join(nodes))
+
+
+def delete_doomed(draft: Draft) -> None:
+    """Turn the objects that must go into actions; those that are going already are left alone.
+
+    One that takes longer than its grace period is deleted again.
+    """
+    grace = draft.spec.grace_seconds
+    for seen, reason in draft.doomed.values():
+        if seen.state == "terminating":
+            overdue_at = seen.state_since + 2 * grace
+            if draft.now < overdue_at:
+                draft.wake(overdue_at)
+                continue
+        draft.actions.append(
+            Delete(
+                role=seen.role,
+                index=seen.index,
+                uid=seen.uid,
+                grace_seconds=grace,
+                reason=reason,
+            )
+        )

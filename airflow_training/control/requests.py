@@ -1,0 +1,125 @@
+"""What others want of the run: activate, pause, resume, scale, stop, reopen. Each is acted on once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from airflow_training.control import reasons
+from airflow_training.control.draft import Draft
+from airflow_training.control.ending import finish
+from airflow_training.control.model import TERMINAL_JOB_STATES, Request
+from airflow_training.control.scaling import scale
+from airflow_training.control.turnover import next_attempt
+
+__all__ = ["apply_requests"]
+
+
+def apply_requests(draft: Draft, requests: Sequence[Request]) -> None:
+    """Take in the requests that were not seen yet, in the order of their ids."""
+    fresh = [each for each in requests if each.id > draft.job.seen_request]
+    for request in sorted(fresh, key=lambda each: each.id):
+        _apply(draft, request)
+        draft.set_job(seen_request=request.id)
+
+
+def _apply(draft: Draft, request: Request) -> None:
+    over = draft.job.state in TERMINAL_JOB_STATES
+    if request.kind == "activate":
+        _activate(draft, request)
+    elif request.kind == "reopen":
+        _reopen(draft, request)
+    elif over:
+        if request.kind != "stop":
+            _refuse(draft, request, f"the job is over ({draft.job.state})")
+    elif request.kind == "stop":
+        who = f" by {request.by}" if request.by else ""
+        message = request.reason or f"stopped{who}"
+        draft.tell(reasons.STOP_REQUESTED, message)
+        finish(draft, "Stopped", reason=reasons.KILLED, message=message)
+    elif request.kind == "pause":
+        _pause(draft, request)
+    elif request.kind == "resume":
+        _resume(draft)
+    else:
+        problem = scale(draft, request.role, request.replicas)
+        if problem:
+            _refuse(draft, request, problem)
+
+
+def _refuse(draft: Draft, request: Request, why: str) -> None:
+    draft.tell(
+        reasons.REQUEST_REFUSED, f"{request.kind}: {why}", role=request.role, level="warning"
+    )
+
+
+def _activate(draft: Draft, request: Request) -> None:
+    """Let a role start; without a role, all of them."""
+    if request.role and request.role not in draft.roles:
+        _refuse(draft, request, f"no role is called {request.role!r}")
+        return
+    for name in [request.role] if request.role else list(draft.roles):
+        if not draft.roles[name].activated:
+            draft.set_role(name, activated=True)
+            draft.tell(reasons.ROLE_ACTIVATED, role=name)
+
+
+def _pause(draft: Draft, request: Request) -> None:
+    if draft.job.paused_at is not None:
+        return
+    draft.set_job(
+        state="Paused",
+        reason=reasons.PAUSED,
+        message=request.reason or "paused by request",
+        paused_at=draft.now,
+        restart_at=None,
+    )
+    for entry in list(draft.instances.values()):
+        if not entry.final and not entry.retired:
+            next_attempt(draft, entry, reason=reasons.PAUSED)
+    for name, role in draft.roles.items():
+        if role.state not in TERMINAL_JOB_STATES:
+            draft.set_role(name, state="Waiting", reason=reasons.PAUSED, gated_since={})
+    draft.tell(reasons.PAUSED, draft.job.message)
+
+
+def _resume(draft: Draft) -> None:
+    """Go on: no restart, and the pause counts for no deadline."""
+    job = draft.job
+    if job.paused_at is None:
+        return
+    counts_from = job.paused_at if job.started_at is not None else draft.now
+    draft.set_job(
+        state="Pending" if job.started_at is None else "Starting",
+        reason=reasons.RESUMED,
+        message="",
+        paused_at=None,
+        paused_seconds=job.paused_seconds + max(0.0, draft.now - counts_from),
+    )
+    draft.tell(reasons.RESUMED, f"after {draft.now - job.paused_at:.0f} s")
+
+
+def _reopen(draft: Draft, request: Request) -> None:
+    """Open a new epoch: what succeeded stays finished, everything else may run again."""
+    draft.set_job(
+        state="Pending",
+        condition="Received",
+        reason=reasons.REOPENED,
+        message=request.reason,
+        last_transition_at=draft.now,
+        started_at=None,
+        running_at=None,
+        finished_at=None,
+        paused_at=None,
+        paused_seconds=0.0,
+        epoch=draft.job.epoch + 1,
+        fresh_jobs=0,
+        restart_at=None,
+        drained=False,
+        root_cause=None,
+    )
+    for entry in list(draft.instances.values()):
+        if not entry.retired and not (entry.final and entry.state == "succeeded"):
+            next_attempt(draft, entry, reason=reasons.REOPENED, restarts=0)
+    for name in list(draft.roles):
+        draft.set_role(name, state="Waiting", reason=reasons.REOPENED, message="", gated_since={})
+    draft.tell(reasons.REOPENED, request.reason or f"epoch {draft.job.epoch}")

@@ -1,0 +1,104 @@
+"""Changes the number of instances of a running role. Elastic jobs keep the others, static ones restart."""
+
+from __future__ import annotations
+
+from airflow_training.control import reasons
+from airflow_training.control.draft import Draft
+from airflow_training.control.model import InstanceEntry
+from airflow_training.control.turnover import ENDED, next_attempt
+from airflow_training.control.victims import choose_victims
+from airflow_training.spec.resolved import ResolvedRole
+
+__all__ = ["add_missing", "new_entry", "remove_surplus", "scale"]
+
+
+def scale(draft: Draft, name: str, replicas: int | None) -> str:
+    """Ask for another number of instances; return why not, or an empty string."""
+    if name not in draft.roles:
+        return f"no role is called {name!r}"
+    role, entry = draft.spec.role(name), draft.roles[name]
+    if entry.state in ("Succeeded", "Failed", "Stopped"):
+        return f"role {name} is over ({entry.state})"
+    if replicas is None or replicas < 1:
+        return f"replicas is {replicas}, at least 1 is needed"
+    if draft.spec.elastic:
+        lowest, highest = role.min_replicas or 1, role.max_replicas
+        if replicas < lowest or (highest is not None and replicas > highest):
+            return f"replicas is {replicas}, outside of {lowest} to {highest or 'any'}"
+    if replicas == entry.replicas:
+        return ""
+    draft.tell(reasons.SCALED, f"from {entry.replicas} to {replicas} instances", role=name)
+    draft.set_role(name, replicas=replicas)
+    if not draft.spec.elastic:
+        _restart_with_dense_ranks(draft, role, replicas)
+    return ""
+
+
+def remove_surplus(draft: Draft, role: ResolvedRole) -> None:
+    """Retire what a role has too much, by the order of `victims`."""
+    surplus = sum(number for _, number in draft.census.get(role.name, ()))
+    surplus -= draft.roles[role.name].replicas
+    if surplus <= 0:
+        return
+    for entry in choose_victims(
+        draft.team(role.name), surplus=surplus, chief=role.chief, seen=draft.current
+    ):
+        _retire(draft, entry)
+
+
+def add_missing(draft: Draft, role: ResolvedRole) -> None:
+    """Add entries to a role that should have more; the lowest free indexes first."""
+    missing = draft.roles[role.name].replicas
+    missing -= sum(number for _, number in draft.census.get(role.name, ()))
+    index = 0
+    while missing > 0:
+        entry = draft.instances.get((role.name, index))
+        if entry is None:
+            draft.put(new_entry(role.name, index, draft=draft))
+            missing -= 1
+        elif entry.retired:
+            next_attempt(draft, entry, reason=reasons.SCALED, retired=False, restarts=0)
+            missing -= 1
+        index += 1
+
+
+def new_entry(role: str, index: int, *, draft: Draft) -> InstanceEntry:
+    """Return an instance that was never created."""
+    return InstanceEntry(
+        role=role,
+        index=index,
+        epoch=draft.job.epoch,
+        job_attempt=draft.job.job_attempt,
+        last_transition_at=draft.now,
+    )
+
+
+def _restart_with_dense_ranks(draft: Draft, role: ResolvedRole, replicas: int) -> None:
+    """Restart the whole job for another world size; nobody is charged for it."""
+    draft.set_job(
+        state="Restarting" if draft.job.paused_at is None else draft.job.state,
+        reason=reasons.SCALED,
+        message=f"role {role.name} now has {replicas} instances",
+        job_attempt=draft.job.job_attempt + 1,
+        restart_at=None,
+    )
+    for entry in list(draft.instances.values()):
+        if entry.retired:
+            continue
+        if entry.role == role.name and entry.index >= replicas:
+            _retire(draft, entry)
+        elif not entry.final:
+            next_attempt(draft, entry, reason=reasons.SCALED)
+    for name, each in draft.roles.items():
+        if each.state in ("Running", "Starting", "Restarting"):
+            draft.set_role(name, state="Restarting", reason=reasons.SCALED, gated_since={})
+
+
+def _retire(draft: Draft, entry: InstanceEntry) -> None:
+    """Take an instance out of its role; its attempt numbers are not used again."""
+    ended = entry.final and entry.state in ENDED
+    next_attempt(draft, entry, reason=reasons.SCALED_DOWN, retired=True)
+    if not ended:
+        draft.tell(reasons.SCALED_DOWN, of=entry)
+
+

@@ -1,0 +1,117 @@
+"""How one instance passes on: to its next attempt, or to its end. Used by every step that stops one."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from airflow_training.control import reasons
+from airflow_training.control.draft import Draft
+from airflow_training.control.model import InstanceEntry, InstanceState
+
+__all__ = ["AT_REST", "ENDED", "SETTLE_SECONDS", "close", "fail_for_good", "next_attempt", "settle"]
+
+ENDED = frozenset({"succeeded", "failed"})
+"""States of an object in which nothing of it is alive."""
+
+SETTLE_SECONDS = 5.0
+"""How long an instance whose creation was ordered, but that nobody has seen yet, may still appear."""
+
+AT_REST: dict[str, Literal[False] | None] = {
+    "wanted": False,
+    "address_live": False,
+    "port_open": False,
+    "ready": False,
+    "deadline_at": None,
+    "replace_at": None,
+}
+"""What holds for every instance that has no living object of its current attempt any more."""
+
+
+def next_attempt(
+    draft: Draft, entry: InstanceEntry, *, reason: str, message: str = "", **changes: Any
+) -> InstanceEntry:
+    """Give up the current attempt: its object becomes a stale one, and the next may follow.
+
+    The number only moves when an object of the current one can exist.
+    """
+    used = entry.wanted or entry.final
+    seen = draft.objects.get(entry.uid) if entry.uid else None
+    state: InstanceState = "pending"
+    if seen is not None:
+        draft.doom(seen, reason)
+        draft.occupied[entry.role, entry.index] = seen
+        if seen.state not in ENDED:
+            state = "unknown" if seen.state == "unknown" else "terminating"
+    draft.current.pop((entry.role, entry.index), None)
+    facts: dict[str, Any] = {
+        **AT_REST,
+        "epoch": draft.job.epoch,
+        "job_attempt": draft.job.job_attempt,
+        "attempt": entry.attempt + 1 if used else entry.attempt,
+        "uid": "",
+        "node": "",
+        "state": state,
+        "reason": reason,
+        "message": message,
+        "exit_code": None,
+        "signal": None,
+        "failure_class": None,
+        "final": False,
+        "released": False,
+        "was_running": False,
+        "started_at": None,
+        "finished_at": None,
+    }
+    if entry.wanted and not entry.uid:
+        facts["deadline_at"] = entry.wanted_at + SETTLE_SECONDS
+    return draft.change(entry, **(facts | changes))
+
+
+def close(draft: Draft, entry: InstanceEntry, *, reason: str) -> None:
+    """End an instance that nobody needs any more; it is settled when nothing of it is alive."""
+    if entry.final:
+        return
+    seen = draft.objects.get(entry.uid) if entry.uid else None
+    facts: dict[str, Any] = {**AT_REST, "final": True, "reason": reason, "message": ""}
+    if seen is not None and seen.state not in ENDED:
+        draft.doom(seen, reason)
+        facts["state"] = "terminating"
+    elif not entry.uid and (unseen_until := _may_appear_until(entry)) is not None:
+        facts["state"] = "terminating"
+        facts["deadline_at"] = unseen_until
+    elif entry.wanted:
+        facts["state"] = _rest(reason)
+    else:
+        # it may still have an object of an older attempt, which is deleted as such
+        facts["state"] = "pending"
+        facts["reason"] = reasons.NOT_NEEDED if not entry.attempt else reason
+    draft.change(entry, **facts)
+
+
+def fail_for_good(draft: Draft, entry: InstanceEntry, **facts: Any) -> InstanceEntry:
+    """End an instance as failed: it does not run again in this epoch."""
+    seen = draft.objects.get(entry.uid) if entry.uid else None
+    if seen is not None and seen.state not in ENDED:
+        draft.doom(seen, facts.get("reason", ""))
+    return draft.change(entry, **AT_REST, **facts, final=True, state="failed")
+
+
+def settle(draft: Draft, entry: InstanceEntry) -> None:
+    """Move a closed instance from `terminating` to its last state once nothing of it is alive."""
+    if not entry.final or entry.state != "terminating":
+        return
+    seen = draft.current.get((entry.role, entry.index))
+    if seen is not None and seen.state not in ENDED:
+        return
+    if entry.deadline_at is not None and draft.now < entry.deadline_at:
+        draft.wake(entry.deadline_at)
+        return
+    draft.change(entry, state=_rest(entry.reason), deadline_at=None)
+
+
+def _may_appear_until(entry: InstanceEntry) -> float | None:
+    return entry.wanted_at + SETTLE_SECONDS if entry.wanted else entry.deadline_at
+
+
+def _rest(reason: str) -> InstanceState:
+    return "succeeded" if reason == reasons.STOPPED_AFTER_SUCCESS else "failed"

@@ -1,0 +1,220 @@
+"""Create attempts: adopt, refuse, or start them. One agent program is started for all of a batch.
+
+Creators of one instance take turns (a lock per instance); whoever was killed half-way is continued.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePath
+from typing import Any
+
+from airflow_training.agent.files import AttemptFolder, read_json, write_json, write_text
+from airflow_training.agent.package import agent_program, remote_shell_script
+from airflow_training.runtimes.local.environment import command_line, environment, memory_bytes
+from airflow_training.runtimes.local.life import Life, Standing, look_at
+from airflow_training.runtimes.local.paths import RunFolder, attempt_of, locked
+from airflow_training.runtimes.local.settle import settle
+from airflow_training.runtimes.port import InstanceRef, InstanceSpec, Outcome
+
+__all__ = ["Launcher"]
+
+_START_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launcher:
+    """Starts agents for one local directory."""
+
+    local_dir: Path
+    inherit: Sequence[str]
+    python: str
+
+    @property
+    def cache(self) -> Path:
+        return self.local_dir / ".agent"
+
+    def create(self, specs: Sequence[InstanceSpec]) -> list[Outcome]:
+        """Create or adopt every instance; blocks until each agent can be found."""
+        outcomes: dict[int, Outcome] = {}
+        starting: dict[str, int] = {}
+        # in one order for everybody, so that two creators never wait for each other
+        order = sorted(range(len(specs)), key=lambda i: (specs[i].ref.role, specs[i].ref.index))
+        with contextlib.ExitStack() as locks:
+            for place in order:
+                ref = specs[place].ref
+                run = RunFolder(self.local_dir, ref.run.uid)
+                run.make()
+                locks.enter_context(locked(run.create_lock(ref.role, ref.index)))
+                answer = self._plan(run, specs[place])
+                if isinstance(answer, Outcome):
+                    outcomes[place] = answer
+                else:
+                    starting[str(answer.path)] = place
+            for folder, line in self._start(list(starting)).items():
+                place = starting[folder]
+                outcomes[place] = _outcome(specs[place].ref, AttemptFolder(Path(folder)), line)
+        return [outcomes[place] for place in range(len(specs))]
+
+    def _plan(self, run: RunFolder, spec: InstanceSpec) -> Outcome | AttemptFolder:
+        """Return the outcome, or the folder in which an agent has to be started."""
+        ref = spec.ref
+        wanted = attempt_of(ref)
+        folder = run.attempt(ref.role, ref.index, wanted)
+        refusal = run.refuse_or_own(ref.run.generation)
+        if refusal:
+            return Outcome(ref=ref, result="refused", message=refusal)
+        uid = ""
+        for attempt, other in run.attempts(ref.role, ref.index):
+            standing = look_at(other)
+            if standing is None:
+                continue
+            standing = settle(other, standing)
+            if attempt > wanted and standing.life is not Life.MISSING:
+                return Outcome(ref=ref, result="refused", message="a newer attempt exists")
+            if attempt == wanted:
+                exists = standing.life is not Life.MISSING
+                if exists and not standing.deleted:
+                    return Outcome(ref=replace(ref, uid=standing.uid), result="adopted")
+                # ordered before, but nobody was started, or not yet: the same object then
+                uid = "" if standing.deleted else standing.uid
+            if not standing.over:
+                return Outcome(ref=ref, result="refused", message=_still_lives(standing))
+        try:
+            self._write(run, folder, spec, uid=uid or uuid.uuid4().hex)
+        except (ValueError, OSError) as error:
+            return Outcome(ref=ref, result="error", message=str(error))
+        return folder
+
+    def _write(
+        self, run: RunFolder, folder: AttemptFolder, spec: InstanceSpec, *, uid: str
+    ) -> None:
+        """Write down what the agent shall do; raises ValueError for what cannot be done here."""
+        ref = spec.ref
+        for path in (*spec.files, *spec.live_files):
+            if PurePath(path).is_absolute() or ".." in PurePath(path).parts:
+                raise ValueError(
+                    f"file {path!r}: the local runtime writes only inside the instance's folder;"
+                    " use a relative path"
+                )
+        folder.control.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.output.mkdir(exist_ok=True)
+        folder.log.touch(mode=0o600)
+        shell = remote_shell_script(self.cache, python=self.python)
+        env = environment(spec, folder, uid=uid, remote_shell=shell, inherit=self.inherit)
+        base = str((read_json(run.about) or {}).get("base_dir") or folder.path)
+        document = {
+            "uid": uid,
+            "run": ref.run.uid,
+            "controller": ref.run.controller,
+            "generation": ref.run.generation,
+            "name": spec.name,
+            "role": ref.role,
+            "index": ref.index,
+            "epoch": ref.epoch,
+            "job_attempt": ref.job_attempt,
+            "attempt": ref.attempt,
+            "address": _address(run, ref),
+            "command": command_line(spec, env),
+            "env": env,
+            "files": _files(spec, spec.files),
+            "live_files": _files(spec, spec.live_files),
+            # an absolute second part replaces the first
+            "working_dir": str(Path(base) / spec.working_dir),
+            "ports": dict(spec.ports),
+            "resources": dict(spec.resources),
+            "memory_bytes": memory_bytes(spec),
+            "held": spec.held,
+            "deadline_seconds": spec.deadline_seconds,
+            "grace_seconds": spec.grace_seconds,
+            "output_uri": _output_uri(spec.output_uri, base),
+            "readiness_probe": _readiness_probe(spec),
+        }
+        write_json(folder.spec, document)
+        if spec.name:
+            write_text(run.names / spec.name, folder.instance.name)
+        link = folder.instance / f".current.{os.getpid()}"
+        link.unlink(missing_ok=True)
+        link.symlink_to(folder.path.name)
+        link.replace(folder.instance / "current")
+
+    def _start(self, folders: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
+        """Start one agent per folder; return folder -> its answer."""
+        if not folders:
+            return {}
+        program = agent_program(self.cache)
+        command = [self.python, "-I", "-S", str(program), "start", *folders]
+        try:
+            done = subprocess.run(
+                command,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=_START_SECONDS,
+                cwd=self.local_dir,
+                env={"PATH": os.defpath, "LC_ALL": "C.UTF-8"},
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return {f: {"result": "error", "message": f"{self.python}: {error}"} for f in folders}
+        answers = [json.loads(line) for line in done.stdout.splitlines()]
+        found = {each["folder"]: each for each in answers}
+        told = done.stderr.decode(errors="replace").strip()[-500:]
+        silent = {"result": "error", "message": told or "the agent gave no answer"}
+        return {folder: found.get(folder, silent) for folder in folders}
+
+
+def _outcome(ref: InstanceRef, folder: AttemptFolder, line: Mapping[str, Any]) -> Outcome:
+    standing = look_at(folder)
+    known = replace(ref, uid=standing.uid) if standing else ref
+    message = str(line.get("message", ""))
+    match line["result"]:
+        case "started":
+            return Outcome(ref=known, result="created")
+        case "busy":  # an agent that an earlier creator had started was faster
+            alive = standing is not None and standing.life is not Life.MISSING
+            result = "adopted" if alive else "refused"
+            return Outcome(ref=known, result=result, message="" if alive else message)  # type: ignore[arg-type]  # both are results
+        case "refused":
+            return Outcome(ref=ref, result="refused", message=message)
+    return Outcome(ref=ref, result="error", message=message)
+
+
+def _still_lives(standing: Standing) -> str:
+    attempt = standing.spec["attempt"]
+    if standing.life is Life.ELSEWHERE:
+        return f"attempt {attempt} was started on {standing.place}, where we cannot see"
+    return f"attempt {attempt} still lives (agent pid {standing.agent.get('pid')})"
+
+
+def _address(run: RunFolder, ref: InstanceRef) -> str:
+    roles = (read_json(run.ports) or {}).get("roles", {})
+    known = roles.get(ref.role, [])
+    ports = list(known[ref.index].values()) if ref.index < len(known) else []
+    return f"127.0.0.1:{ports[0]}" if ports else "127.0.0.1"
+
+
+def _files(spec: InstanceSpec, files: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+    return {
+        path: {"content": content, "executable": path in spec.executables}
+        for path, content in files.items()
+    }
+
+
+def _output_uri(uri: str, base: str) -> str:
+    return str(Path(base) / uri) if uri and "://" not in uri else uri
+
+
+def _readiness_probe(spec: InstanceSpec) -> Mapping[str, Any] | None:
+    for container in (spec.pod.get("spec") or {}).get("containers") or ():
+        if container.get("name") == spec.container:
+            found: Mapping[str, Any] | None = container.get("readinessProbe")
+            return found
+    return None
+
+

@@ -1,0 +1,134 @@
+"""What an attempt's folder says about it: alive, ended, lost, or on another host. Reads only."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from airflow_training.agent import proc
+from airflow_training.agent.files import AttemptFolder, read_json
+
+__all__ = ["Life", "Standing", "look_at"]
+
+
+class Life(Enum):
+    MISSING = "no agent has recorded itself"
+    ALIVE = "its agent lives here"
+    ENDED = "its agent wrote down how it ended"
+    LOST = "its agent is dead and wrote nothing down"
+    ELSEWHERE = "it was started where we cannot see"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """One attempt as it is now. `state` and `end` are what its agent wrote."""
+
+    life: Life
+    spec: Mapping[str, Any]
+    state: Mapping[str, Any]
+    end: Mapping[str, Any]
+    order: Mapping[str, Any]
+    """The order to delete it; empty without one."""
+
+    @property
+    def uid(self) -> str:
+        return str(self.spec.get("uid", ""))
+
+    @property
+    def deleted(self) -> bool:
+        return bool(self.order)
+
+    @property
+    def over(self) -> bool:
+        """Nothing of it lives, as far as anybody can know."""
+        return self.life in (Life.ENDED, Life.MISSING)
+
+    @property
+    def agent(self) -> Mapping[str, Any]:
+        """Return what names the agent's process: pid, start_time, boot_id, pid_ns, host."""
+        found: Mapping[str, Any] = self.state.get("agent", {})
+        return found
+
+    @property
+    def rebooted(self) -> bool:
+        return bool(self.agent) and self.agent["boot_id"] != _here().boot_id
+
+    @property
+    def pids_mean_here(self) -> bool:
+        """Whether the numbers in its record name processes as we see them."""
+        agent, here = self.agent, _here()
+        return bool(agent) and (agent["boot_id"], agent["pid_ns"]) == (here.boot_id, here.pid_ns)
+
+    @property
+    def place(self) -> str:
+        """Return where its agent was started, for people."""
+        agent = self.agent
+        return f"host {agent['host']} (pid {agent['pid']} in pid namespace {agent['pid_ns']})"
+
+
+@dataclass(frozen=True, slots=True)
+class _Here:
+    host: str
+    boot_id: str
+    pid_ns: int
+
+
+@lru_cache(maxsize=1)
+def _here() -> _Here:
+    return _Here(socket.gethostname(), proc.boot_id(), proc.pid_namespace())
+
+
+def look_at(folder: AttemptFolder) -> Standing | None:
+    """Return how an attempt stands; None where nothing was ever ordered."""
+    spec = read_json(folder.spec)
+    if spec is None:
+        return None
+    uid = spec["uid"]
+
+    def own(path: Path) -> dict[str, Any]:
+        """Return a file's content if it is about this object, not one of the same name before."""
+        content = read_json(path) or {}
+        return content if content.get("uid") == uid else {}
+
+    state = own(folder.state)
+    life = _life(folder, state) if state else Life.MISSING
+    end = own(folder.exit)  # after looking for the process: it may just have ended
+    if end:
+        life = Life.ENDED
+    return Standing(life=life, spec=spec, state=state, end=end, order=own(folder.delete))
+
+
+def _life(folder: AttemptFolder, state: Mapping[str, Any]) -> Life:
+    agent, here = state["agent"], _here()
+    if agent["boot_id"] != here.boot_id:
+        # the same host after a reboot knows that nothing survived
+        return Life.LOST if agent["host"] == here.host else Life.ELSEWHERE
+    if agent["pid_ns"] == here.pid_ns:
+        alive = proc.start_time(agent["pid"]) == agent["start_time"]
+        return Life.ALIVE if alive else Life.LOST
+    # Another container on the same kernel. Its pids mean nothing here, but its lock does; and a
+    # container that came back under its name has lost all its processes.
+    if agent["host"] == here.host and not _is_held(folder.lock):
+        return Life.LOST
+    return Life.ELSEWHERE
+
+
+def _is_held(lock: Path) -> bool:
+    try:
+        descriptor = os.open(lock, os.O_RDWR)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False

@@ -1,0 +1,126 @@
+"""From an attempt's standing to the observation that decisions are made from. Reads only."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from airflow_training.control.model import Observation, Progress
+from airflow_training.runtimes.local.life import Life, Standing
+
+__all__ = ["newest_progress", "observe"]
+
+_TAIL_BYTES = 1 << 16
+_State = Literal["pending", "running", "succeeded", "failed", "terminating", "unknown"]
+
+
+def observe(
+    standing: Standing, *, progress: Progress | None = None, port_open: bool = False
+) -> Observation | None:
+    """Return what to tell about an attempt; None where its object does not exist (any more)."""
+    if standing.life is Life.MISSING or (standing.deleted and standing.life is Life.ENDED):
+        return None
+    spec, state, end = standing.spec, standing.state, standing.end
+    now, reason, message = _state(standing)
+    running = now == "running"
+    return Observation(
+        role=spec["role"],
+        index=spec["index"],
+        uid=spec["uid"],
+        epoch=spec["epoch"],
+        job_attempt=spec["job_attempt"],
+        attempt=spec["attempt"],
+        generation=spec["generation"],
+        state=now,
+        reason=reason,
+        message=message,
+        exit_code=end.get("exit_code"),
+        signal=end.get("signal"),
+        held=now == "pending" and state["phase"] == "held",
+        address_live=running,
+        port_open=port_open and running,
+        ready=running and bool(state["ready"]),
+        node=standing.agent["host"],
+        address=spec["address"],
+        state_since=end.get("finished_at") or state["since"],
+        started_at=state["started_at"] or end.get("started_at"),
+        finished_at=end.get("finished_at"),
+        progress=progress,
+        output=_output(end),
+    )
+
+
+def _output(end: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    found = end.get("output")
+    return {k: found[k] for k in ("uri", "bytes", "digest")} if found else None
+
+
+def _state(standing: Standing) -> tuple[_State, str, str]:
+    """Return (state, reason, message)."""
+    state, end = standing.state, standing.end
+    if standing.life is Life.ENDED:
+        ended: _State = "succeeded" if end["reason"] == "Completed" else "failed"
+        return ended, end["reason"], end.get("message", "")
+    if standing.life is Life.ELSEWHERE:
+        return "unknown", "OtherHost", f"it was started on {standing.place}; only there it is known"
+    if standing.life is Life.LOST:
+        return "unknown", "AgentLost", "its agent died; looking for what it left behind"
+    phase, message = state["phase"], state.get("message", "")
+    if standing.deleted or phase == "stopping":
+        return "terminating", state.get("reason") or "Deleted", message
+    if phase == "held":
+        return "pending", "WaitingForDependency", message
+    if phase == "uploading":
+        return "running", "UploadingOutput", message
+    return ("running", "Started", message) if phase == "running" else ("pending", "Starting", "")
+
+
+def newest_progress(path: Path) -> Progress | None:
+    """Return the last whole line of a progress file that makes sense."""
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - _TAIL_BYTES))
+            lines = file.read().split(b"\n")[:-1]  # what follows the last newline is half written
+    except OSError:
+        return None
+    for line in reversed(lines):
+        found = _progress(line)
+        if found is not None:
+            return found
+    return None
+
+
+def _progress(line: bytes) -> Progress | None:
+    try:
+        values = json.loads(line)
+    except ValueError:
+        return None
+    if not isinstance(values, dict):
+        return None
+
+    def number(name: str) -> float | None:
+        value = values.get(name)
+        usable = isinstance(value, int | float) and not isinstance(value, bool)
+        return value if usable else None
+
+    def whole(name: str) -> int | None:
+        value = number(name)
+        return None if value is None else int(value)
+
+    metrics = values.get("metrics")
+    return Progress(
+        step=whole("step"),
+        total_steps=whole("total_steps"),
+        epoch=number("epoch"),
+        samples=whole("samples"),
+        time=number("time"),
+        metrics={
+            str(name): float(value)
+            for name, value in (metrics.items() if isinstance(metrics, dict) else ())
+            if isinstance(value, int | float) and not isinstance(value, bool)
+        },
+    )

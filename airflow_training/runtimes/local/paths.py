@@ -1,0 +1,121 @@
+"""Where the files of a run lie, and the locks around them. The attempt's own folder: `agent.files`.
+
+`<local_dir>/<run uid>/<role>-<index>/attempt-<epoch>.<job attempt>.<attempt>/`
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from airflow_training.agent.files import AttemptFolder, read_json, write_json
+from airflow_training.runtimes.port import InstanceRef
+
+__all__ = ["Attempt", "RunFolder", "attempt_of", "locked"]
+
+Attempt = tuple[int, int, int]
+"""(epoch, job attempt, attempt): a later one is greater."""
+_ATTEMPT = re.compile(r"attempt-(\d+)\.(\d+)\.(\d+)")
+_INSTANCE = re.compile(r"(.+)-(\d+)")
+
+
+def attempt_of(ref: InstanceRef, attempt: int | None = None) -> Attempt:
+    """Return the attempt that `ref` means, or another one of the same job attempt."""
+    return (ref.epoch, ref.job_attempt, ref.attempt if attempt is None else attempt)
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold an exclusive lock on a file; the kernel gives it back if we die."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+class RunFolder:
+    """Everything the local runtime keeps of one run."""
+
+    def __init__(self, local_dir: Path, uid: str) -> None:
+        self.path = local_dir / uid
+        self.about = self.path / "run.json"
+        self.ports = self.path / "ports.json"
+        self.prepare_lock = self.path / "prepare.lock"
+        self.tombstone = self.path / "tombstone.json"
+        self.fence = self.path / "fence.json"
+        self.watchers = self.path / "notify.d"
+        self.names = self.path / "names"
+
+    def make(self) -> None:
+        """Create the folders; only this user may enter."""
+        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.watchers.mkdir(exist_ok=True)
+        self.names.mkdir(exist_ok=True)
+
+    @property
+    def removed_generation(self) -> int:
+        """Return the generation under which the run was removed; -1: it was not."""
+        return int((read_json(self.tombstone) or {}).get("generation", -1))
+
+    @property
+    def generation(self) -> int:
+        """Return the newest generation that was seen."""
+        return int((read_json(self.fence) or {}).get("generation", 0))
+
+    def refuse_or_own(self, generation: int) -> str:
+        """Return why this generation may not create here, or take note that it owns the run."""
+        with locked(self.prepare_lock):
+            if generation <= self.removed_generation:
+                return "the run was removed"
+            newest = self.generation
+            if generation < newest:
+                return f"generation {newest} owns the run"
+            if generation > newest or not self.fence.exists():
+                write_json(self.fence, {"generation": generation})
+            # a later generation opens a removed run again; older ones are kept out by the fence
+            self.tombstone.unlink(missing_ok=True)
+        return ""
+
+    def bury(self, generation: int) -> None:
+        """Refuse all creates of this generation, and of every one that was seen so far."""
+        with locked(self.prepare_lock):
+            write_json(self.tombstone, {"generation": max(generation, self.generation)})
+
+    def instance(self, role: str, index: int) -> Path:
+        return self.path / f"{role}-{index}"
+
+    def create_lock(self, role: str, index: int) -> Path:
+        """Return the lock that creators of this instance take in turn (the agent's is `lock`)."""
+        return self.instance(role, index) / "create.lock"
+
+    def attempt(self, role: str, index: int, attempt: Attempt) -> AttemptFolder:
+        name = "attempt-" + ".".join(str(part) for part in attempt)
+        return AttemptFolder(self.instance(role, index) / name)
+
+    def instances(self) -> list[tuple[str, int]]:
+        """Return (role, index) of every instance that was ever created."""
+        found = []
+        with contextlib.suppress(FileNotFoundError):
+            for each in self.path.iterdir():
+                match = _INSTANCE.fullmatch(each.name)
+                if match and each.is_dir():
+                    found.append((match[1], int(match[2])))
+        return sorted(found)
+
+    def attempts(self, role: str, index: int) -> list[tuple[Attempt, AttemptFolder]]:
+        """Return the attempts of an instance, newest first."""
+        found = []
+        with contextlib.suppress(FileNotFoundError):
+            for each in self.instance(role, index).iterdir():
+                match = _ATTEMPT.fullmatch(each.name)
+                if match:
+                    numbers = (int(match[1]), int(match[2]), int(match[3]))
+                    found.append((numbers, AttemptFolder(each)))
+        return sorted(found, key=lambda pair: pair[0], reverse=True)

@@ -1,0 +1,166 @@
+"""Loopback ports taken in advance: unique on this machine, the same for every attempt of a run.
+
+A reservation is a file, made in one step, that names the run folder it belongs to; it is void when
+that folder has let go of it. Ports come from below the range the kernel hands out by itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import socket
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from airflow_training.agent.files import read_json
+from airflow_training.errors import RuntimeUnavailable
+
+__all__ = ["PortBook", "listening_ports"]
+
+_LOWEST = 20000
+_FALLBACK_EPHEMERAL = 32768
+_LISTEN = "0A"
+
+
+def _first_ephemeral() -> int:
+    try:
+        text = Path("/proc/sys/net/ipv4/ip_local_port_range").read_text()
+    except OSError:
+        return _FALLBACK_EPHEMERAL
+    low = int(text.split()[0])
+    return low if low > _LOWEST + 1000 else _FALLBACK_EPHEMERAL
+
+
+def listening_ports() -> frozenset[int]:
+    """Return the TCP ports somebody listens on, without connecting to any of them."""
+    found = set()
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        with contextlib.suppress(OSError):
+            for line in Path(table).read_text().splitlines()[1:]:
+                fields = line.split()
+                if fields[3] == _LISTEN:
+                    found.add(int(fields[1].rpartition(":")[2], 16))
+    return frozenset(found)
+
+
+def _bindable(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("", port))
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                return False
+            raise
+    return True
+
+
+class PortBook:
+    """The reservations of one user on one machine."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        # one place whatever TMPDIR says: everybody must look into the same book
+        self._folder = folder or Path("/tmp") / f"airflow-training-ports-{os.getuid()}"  # noqa: S108
+
+    def reserve(self, owner: Path, *, count: int, start: int) -> list[int]:
+        """Return `count` free ports reserved for the run folder `owner`.
+
+        `start` spreads runs over the range. Raises RuntimeUnavailable when all are taken.
+        """
+        self._open()
+        low, high = _LOWEST, _first_ephemeral()
+        found: list[int] = []
+        for step in range(high - low):
+            if len(found) == count:
+                return found
+            port = low + (start + step) % (high - low)
+            if self.take(owner, port):
+                found.append(port)
+        if len(found) == count:
+            return found
+        self.release(owner, found)
+        raise RuntimeUnavailable(f"no {count} free ports from {low} to {high}")
+
+    def take(self, owner: Path, port: int) -> bool:
+        """Reserve this very port; False where it is another's or in use. Ours stays ours."""
+        self._open()
+        holder = self._holder(port)
+        if holder == str(owner):
+            return True
+        if holder is not None and not _void(holder, port):
+            return False
+        if not _bindable(port):
+            return False
+        return self._claim(owner, port, instead_of=holder)
+
+    def release(self, owner: Path, ports: Iterable[int]) -> None:
+        """Give reservations back; those of others stay."""
+        for port in ports:
+            if self._holder(port) == str(owner):
+                with self._held(port):
+                    if self._holder(port) == str(owner):
+                        self._file(port).unlink(missing_ok=True)
+
+    def _open(self) -> None:
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if self._folder.stat().st_uid != os.getuid():
+            raise RuntimeUnavailable(f"{self._folder} belongs to somebody else")
+
+    def _file(self, port: int) -> Path:
+        return self._folder / str(port)
+
+    def _holder(self, port: int) -> str | None:
+        try:
+            return self._file(port).read_text()
+        except OSError:
+            return None
+
+    @contextlib.contextmanager
+    def _held(self, port: int) -> Iterator[None]:
+        """Exclude others who change the same reservation: one lock per ten ports is enough."""
+        lock = os.open(self._folder / f"lock-{port % 10}", os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(lock)
+
+    def _claim(self, owner: Path, port: int, *, instead_of: str | None) -> bool:
+        with self._held(port):
+            if self._holder(port) != instead_of:
+                return False  # somebody was faster
+            temporary = self._folder / f".{port}.{os.getpid()}.tmp"
+            temporary.write_text(str(owner))
+            os.replace(temporary, self._file(port))
+        return True
+
+
+def _void(holder: str, port: int) -> bool:
+    """Return whether the run folder `holder` does not use the port (any more)."""
+    folder = Path(holder)
+    if (folder / "tombstone.json").exists():
+        return True
+    if not folder.exists():
+        return True
+    book = read_json(folder / "ports.json")
+    if book is None:
+        # reserved a moment ago, not yet written down; or its creator died in between
+        return not (folder / "prepare.lock").exists() or not _is_locked(folder / "prepare.lock")
+    taken = {p for role in book["roles"].values() for ports in role for p in ports.values()}
+    return port not in taken and not _is_locked(folder / "prepare.lock")
+
+
+def _is_locked(path: Path) -> bool:
+    try:
+        descriptor = os.open(path, os.O_RDWR)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False

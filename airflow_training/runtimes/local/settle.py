@@ -1,0 +1,89 @@
+"""Bring attempts to a known end: leftovers of a dead agent, and orders an agent does not follow."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import time
+from collections.abc import Iterable
+
+from airflow_training.agent import proc
+from airflow_training.agent.control import connect
+from airflow_training.agent.files import AttemptFolder, read_json, write_json
+from airflow_training.agent.notify import notify
+from airflow_training.runtimes.local.life import Life, Standing, look_at
+
+__all__ = ["kill_leftovers", "order_delete", "poke", "settle"]
+
+_LEFTOVER_SECONDS = 5.0
+_IMPATIENCE_SECONDS = 10.0
+"""How long after the grace an agent may still need before it is killed itself."""
+
+
+def poke(folder: AttemptFolder) -> None:
+    """Make the agent look at its folder now; it does so by itself every few seconds."""
+    with contextlib.suppress(OSError), connect(folder.socket) as connection:
+        connection.send(json.dumps({"op": "look"}).encode())
+
+
+def order_delete(folder: AttemptFolder, uid: str, *, grace_seconds: float) -> None:
+    """Order the end of the object `uid`; a shorter grace than before replaces a longer one."""
+    old = read_json(folder.delete) or {}
+    if old.get("uid") != uid or grace_seconds < old["grace_seconds"]:
+        order = {"uid": uid, "grace_seconds": grace_seconds, "ordered_at": time.time()}
+        write_json(folder.delete, order)
+    poke(folder)
+    notify(folder.watchers, folder.instance.name)  # an ended object is gone by the order alone
+
+
+def kill_leftovers(standings: Iterable[Standing]) -> list[int]:
+    """Kill whatever outlived the agents of these attempts; return what would not die."""
+    until = time.monotonic() + _LEFTOVER_SECONDS
+    lost = list(standings)
+    pause = 0.002
+    while True:
+        left = proc.marked({f"TRAINING_INSTANCE_UID={each.uid}" for each in lost})
+        for each in lost:
+            child = each.state.get("child") or {}
+            # a session is the command's only while its first process is that very process
+            if each.pids_mean_here and child.get("pid") and proc.start_time(child["pid"]) == child["start_time"]:
+                left.update(proc.session_members(child["pid"]))
+        if not left:
+            return []
+        for pid, start in left.items():
+            proc.kill_exactly(pid, start, signal.SIGKILL)
+        if time.monotonic() > until:
+            return sorted(left)
+        time.sleep(pause)
+        pause = min(pause * 2, 0.1)
+
+
+def settle(folder: AttemptFolder, standing: Standing) -> Standing:
+    """Return how the attempt stands after everything was done that this host can do."""
+    if standing.life is Life.ALIVE and standing.deleted:
+        patience = float(standing.order["grace_seconds"]) + _IMPATIENCE_SECONDS
+        if time.time() > float(standing.order["ordered_at"]) + patience:
+            agent = standing.agent  # stuck, or stopped by somebody
+            proc.kill_exactly(agent["pid"], agent["start_time"], signal.SIGKILL)
+        return standing
+    if standing.life is not Life.LOST or kill_leftovers([standing]):
+        return standing
+    rebooted = standing.rebooted
+    write_json(
+        folder.exit,
+        {
+            "uid": standing.uid,
+            "started_at": standing.state["started_at"],
+            "finished_at": time.time(),
+            "exit_code": None,
+            "signal": None,
+            "reason": "NodeLost" if rebooted else "AgentLost",
+            "message": f"host {standing.agent['host']} was restarted"
+            if rebooted
+            else "its agent was killed; what it had left behind was ended",
+            "output": None,
+        },
+        durable=True,
+    )
+    return look_at(folder) or standing

@@ -1,0 +1,134 @@
+"""Watching a run: a snapshot, then changes within milliseconds. Sleeps until something happens.
+
+Three sources, each enough by itself for a while: a datagram from an agent that changed its record,
+the kernel's word that an agent died (pidfd), and a slow look at the folder, which also reads
+progress and finds ports that have opened.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import secrets
+import socket
+from collections.abc import AsyncIterator, Iterable
+from pathlib import Path
+
+from airflow_training.agent.proc import open_pidfd
+from airflow_training.control.model import InstanceKey, Observation, Progress
+from airflow_training.runtimes.local.life import Life, Standing, look_at
+from airflow_training.runtimes.local.observe import newest_progress, observe
+from airflow_training.runtimes.local.paths import RunFolder
+from airflow_training.runtimes.local.ports import listening_ports
+from airflow_training.runtimes.local.settle import settle
+from airflow_training.runtimes.port import Changed, Gone, Snapshot
+
+__all__ = ["watch"]
+
+_LOOK_SECONDS = 1.0
+_PORT_SECONDS = (0.02, 1.0)
+"""How often to look for ports that are to open: at first, and after a while."""
+
+
+async def watch(run: RunFolder) -> AsyncIterator[Snapshot | Changed | Gone]:
+    """Yield a full snapshot, then every change, until the caller stops asking."""
+    with _Doorbell(run.watchers) as doorbell:  # before the first look: nothing may slip through
+        scanner = _Scanner(run)
+        with contextlib.closing(_Deathbed(doorbell.ring)) as deathbed:
+            await asyncio.to_thread(scanner.look, None)
+            deathbed.attend(scanner.agents)
+            yield Snapshot(instances=tuple(scanner.seen.values()))
+            loop = asyncio.get_running_loop()
+            next_look = loop.time() + _LOOK_SECONDS
+            port_pause = _PORT_SECONDS[0]
+            while True:
+                pause = next_look - loop.time()
+                if scanner.awaited_ports:
+                    pause = min(pause, port_pause)
+                    port_pause = min(port_pause * 1.2, _PORT_SECONDS[1])
+                else:
+                    port_pause = _PORT_SECONDS[0]
+                rung = await doorbell.wait(max(0.0, pause))
+                if loop.time() >= next_look:
+                    rung = None
+                    next_look = loop.time() + _LOOK_SECONDS
+                elif not rung and not scanner.awaited_ports:
+                    continue
+                changes = await asyncio.to_thread(scanner.look, rung)
+                deathbed.attend(scanner.agents)
+                for change in changes:
+                    yield change
+
+
+class _Doorbell:
+    """A socket in the run's folder that agents ring with the name of their instance."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._name = f"{os.getpid()}-{secrets.token_hex(4)}"
+        self._event = asyncio.Event()
+        self._rung: set[str] = set()
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+
+    def __enter__(self) -> _Doorbell:
+        folder = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            # through the descriptor: socket paths have room for 107 bytes only
+            self._socket.bind(f"/proc/self/fd/{folder}/{self._name}")
+        finally:
+            os.close(folder)
+        asyncio.get_running_loop().add_reader(self._socket, self._read)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop may be closed already
+            asyncio.get_running_loop().remove_reader(self._socket)
+        self._socket.close()
+        with contextlib.suppress(OSError):
+            (self._folder / self._name).unlink()
+
+    def ring(self, name: str) -> None:
+        """Ring for one instance."""
+        self._rung.add(name)
+        self._event.set()
+
+    def _read(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                self.ring(self._socket.recv(4096).decode())
+
+    async def wait(self, seconds: float) -> set[str]:
+        """Return who rang; empty after `seconds` of silence."""
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._event.wait(), seconds)
+        self._event.clear()
+        rung, self._rung = self._rung, set()
+        return rung
+
+
+class _Deathbed:
+    """Rings when an agent dies: the kernel makes its pidfd readable."""
+
+    def __init__(self, ring: object) -> None:
+        self._ring = ring
+        self._attended: dict[tuple[str, int], tuple[str, int]] = {}
+
+    def attend(self, agents: Iterable[tuple[str, int, int]]) -> None:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+
+class _Scanner:
+    """Looks at the folder and tells what is new. Runs in a thread, one look at a time."""
+
+    def __init__(self, run: RunFolder) -> None:
+        self._run = run
+        self.seen: dict[InstanceKey, Observation] = {}
+        self.agents: dict[InstanceKey, Standing] = {}
+        """Living agents whose death can be watched from here."""
+        self._ports: dict[InstanceKey, int] = {}
+        self._open: set[str] = set()
+        self._progress: dict[InstanceKey, tuple[str, int, Progress | None]] = {}

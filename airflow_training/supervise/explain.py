@@ -1,0 +1,151 @@
+"""What a job would create, without creating anything: the answer of `explain`."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from airflow_training.control.policies import needed
+from airflow_training.control.waves import waves
+from airflow_training.errors import InputError, Problem
+from airflow_training.frameworks.naming import service_host, service_name
+from airflow_training.frameworks.ranks import number
+from airflow_training.runtimes.port import Address, Addresses
+from airflow_training.spec.resolved import ResolvedJob, RunRef
+from airflow_training.supervise.admission import Checked
+from airflow_training.supervise.rendering import render_instance
+
+__all__ = ["explain"]
+
+
+def explain(checked: Checked, *, run_uid: str = "", run_id: str = "") -> dict[str, Any]:
+    """Return the answer of `airflow-training explain` for a job without mistakes.
+
+    Args:
+        checked: of `admission.check_file` with the runtime that is asked about.
+        run_uid: opaque id of a run whose hash the names shall carry; "" leaves it out.
+        run_id: what instances find as TRAINING_RUN_ID.
+
+    Raises InputError with the mistakes of a job that has some.
+    """
+    job = checked.resolved
+    if job is None:
+        raise InputError(problems=checked.problems, path=checked.path)
+    run = RunRef(uid=run_uid, job=job.name, namespace=job.namespace, controller="")
+    prefix = run.prefix if run_uid else job.name
+    return {
+        "job": job.name,
+        "framework": job.framework,
+        "waves": waves(job),
+        "gang": _gang(checked, job),
+        "roles": _roles(job),
+        "successPolicy": _success_policy(job),
+        "instances": _instances(job, run, prefix=prefix, run_id=run_id),
+        "services": _services(job, prefix),
+        "defaults": [dict(entry) for entry in checked.defaults],
+        "warnings": [_problem(warning) for warning in checked.warnings],
+    }
+
+
+def _gang(checked: Checked, job: ResolvedJob) -> dict[str, Any]:
+    scheduling, choice = job.scheduling, checked.startup
+    wanted = scheduling.min_available
+    return {
+        "kind": scheduling.gang,
+        "minAvailable": job.instances if wanted is None else wanted,
+        "startup": scheduling.startup,
+        "reason": choice.reason if choice else "",
+        "idleInstanceSecondsBound": choice.idle_instance_seconds_bound if choice else None,
+    }
+
+
+def _roles(job: ResolvedJob) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": role.name,
+            "replicas": role.replicas,
+            "dependsOn": [dependency.role for dependency in role.depends_on],
+            "restartPolicy": role.restart_policy,
+            "minSucceeded": needed(role.min_succeeded, role.replicas),
+            "minFailed": needed(role.min_failed, role.replicas),
+            "tracked": role.tracked,
+        }
+        for role in job.roles
+    ]
+
+
+def _success_policy(job: ResolvedJob) -> dict[str, Any]:
+    policy = job.success_policy
+    targets = policy.target_roles or [role.name for role in job.roles if role.tracked]
+    return {"operator": policy.operator, "targetRoles": list(targets)}
+
+
+def _instances(job: ResolvedJob, run: RunRef, *, prefix: str, run_id: str) -> list[dict[str, Any]]:
+    addresses = _addresses(job, prefix)
+    shown = []
+    for role in job.roles:
+        for index in range(role.replicas):
+            spec = render_instance(
+                job, run, addresses, role=role.name, index=index, prefix=prefix, run_id=run_id
+            )
+            shown.append(
+                {
+                    "role": role.name,
+                    "index": index,
+                    "rank": number(job, role.name, index).rank,
+                    "name": spec.name,
+                    "hostname": addresses[role.name][index].host,
+                    "container": spec.container,
+                    "image": spec.image,
+                    "command": list(spec.command),
+                    "args": list(spec.args),
+                    "ports": dict(spec.ports),
+                    "env": dict(spec.env),
+                    "files": {**spec.files, **spec.live_files},
+                }
+            )
+    return shown
+
+
+def _addresses(job: ResolvedJob, prefix: str) -> Addresses:
+    """Return where each instance would be reached.
+
+    On this machine the real ports are taken only when a run is prepared: the numbers here stand
+    for them, one of its own for each instance, counted up from what the role declares.
+    """
+    known: dict[str, Sequence[Address]] = {}
+    before = 0
+    for role in job.roles:
+        if job.runtime == "local":
+            known[role.name] = [
+                Address(
+                    host="127.0.0.1",
+                    ports={name: port + before + i for name, port in role.ports.items()},
+                )
+                for i in range(role.replicas)
+            ]
+            before += role.replicas
+        else:
+            known[role.name] = [
+                Address(
+                    host=service_host(prefix, job.namespace, role.name, i),
+                    ports=dict(role.ports),
+                )
+                for i in range(role.replicas)
+            ]
+    return known
+
+
+def _services(job: ResolvedJob, prefix: str) -> list[dict[str, Any]]:
+    if job.runtime == "local":
+        return []
+    return [
+        {"name": service_name(prefix, role.name), "headless": True}
+        for role in job.roles
+        if role.replicas
+    ]
+
+
+def _problem(problem: Problem) -> Mapping[str, Any]:
+    return dataclasses.asdict(problem)

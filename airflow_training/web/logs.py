@@ -1,0 +1,130 @@
+"""Pages with the logs of a task's instances. Every route asks Airflow whether the user may read them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from html import escape
+from urllib.parse import urlencode
+
+from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
+from airflow.api_fastapi.core_api.security import requires_access_dag
+from fastapi import Depends, FastAPI, HTTPException
+from fastapi.responses import HTMLResponse, StreamingResponse
+
+from airflow_training.errors import TrainingError
+from airflow_training.runtimes.port import Cursor, InstanceRef, Runtime
+from airflow_training.spec.resolved import RunKey
+from airflow_training.state.store import RunState, deployment_id, open_store
+from airflow_training.triggers.access import runtime_of
+from airflow_training.triggers.log_tail import instance_ref
+
+__all__ = ["app"]
+
+_CHUNK_BYTES = 1 << 18
+
+app = FastAPI(title="Training", docs_url=None, redoc_url=None, openapi_url=None)
+_may_read_logs = Depends(requires_access_dag(method="GET", access_entity=DagAccessEntity.TASK_LOGS))
+
+
+def _find(dag_id: str, run_id: str, task_id: str, map_index: int) -> RunState:
+    """Return the run that a task belongs to; raises HTTPException.
+
+    The group is a prefix of the task's id, and the map index counts groups or roles; the longest
+    name that has a run in the store is the one.
+    """
+    store = open_store()
+    source = deployment_id()
+    parts = task_id.split(".")
+    for length in range(len(parts) - 1, -1, -1):
+        for index in (map_index, -1):
+            key = RunKey(
+                source=source,
+                dag_id=dag_id,
+                run_id=run_id,
+                group_id=".".join(parts[:length]),
+                map_index=index,
+            )
+            state = store.read([key.uid]).get(key.uid)
+            if state is not None:
+                return state
+    raise HTTPException(404, "no training run belongs to this task (yet)")
+
+
+def _role_of(state: RunState, task_id: str, map_index: int) -> str | None:
+    """Return the role that a task is about; None: all of them."""
+    parts = task_id.split(".")
+    if len(parts) > 1 and parts[-2] in state.ledger.roles:
+        return parts[-2]
+    if parts[-1] == "role" and 0 <= map_index < len(state.job.roles):
+        return state.job.roles[map_index].name
+    return None
+
+
+@app.get("/logs", dependencies=[_may_read_logs], response_class=HTMLResponse)
+def instances(dag_id: str, run_id: str, task_id: str, map_index: int = -1) -> str:
+    """Return a page that lists the instances of a task with links to their logs."""
+    state = _find(dag_id, run_id, task_id, map_index)
+    wanted = _role_of(state, task_id, map_index)
+    here = {"dag_id": dag_id, "run_id": run_id, "task_id": task_id, "map_index": map_index}
+    rows = []
+    for (role, index), entry in sorted(state.ledger.instances.items()):
+        if wanted not in (None, role):
+            continue
+        links = [
+            f'<a href="log?{escape(urlencode({**here, "role": role, "index": index, "attempt": a}))}">'
+            f"{a}</a>"
+            for a in range(entry.attempt + 1)
+        ]
+        cells = (f"{role}-{index}", entry.state, entry.reason, entry.message)
+        rows.append(
+            "<tr>"
+            + "".join(f"<td>{escape(cell)}</td>" for cell in cells)
+            + f"<td>{' '.join(links)}</td></tr>"
+        )
+    title = escape(f"{state.record.job}: instances of {wanted or 'all roles'}")
+    return (
+        f"<!doctype html><title>{title}</title><h1>{title}</h1><table border=1 cellpadding=6>"
+        "<tr><th>instance<th>state<th>reason<th>message<th>logs by attempt</tr>"
+        f"{''.join(rows)}</table>"
+    )
+
+
+@app.get("/log", dependencies=[_may_read_logs])
+async def log(
+    dag_id: str,
+    run_id: str,
+    task_id: str,
+    role: str,
+    index: int,
+    attempt: int | None = None,
+    map_index: int = -1,
+) -> StreamingResponse:
+    """Return what one attempt of an instance wrote so far, as text."""
+    state = await asyncio.to_thread(_find, dag_id, run_id, task_id, map_index)
+    if (role, index) not in state.ledger.instances:
+        raise HTTPException(404, f"the job has no instance {index} of role {role}")
+    reference = instance_ref(state.record, state.ledger, role, index)
+    try:
+        runtime = runtime_of(state.record.runtime)
+    except TrainingError as error:
+        raise HTTPException(409, str(error)) from error
+    return StreamingResponse(
+        _bytes(runtime, reference, attempt), media_type="text/plain; charset=utf-8"
+    )
+
+
+async def _bytes(
+    runtime: Runtime, reference: InstanceRef, attempt: int | None
+) -> AsyncIterator[bytes]:
+    cursor = Cursor()
+    while True:
+        try:
+            chunk = await runtime.read_log(reference, cursor, limit=_CHUNK_BYTES, attempt=attempt)
+        except (TrainingError, OSError) as error:
+            yield f"[the log cannot be read now: {error}]\n".encode()
+            return
+        yield chunk.data
+        if chunk.end or not chunk.data:
+            return
+        cursor = chunk.next

@@ -42,7 +42,8 @@ types: $(INSTALLED) ## mypy, strict
 	$(BIN)/mypy
 
 bench: $(INSTALLED) ## print the benchmark figures
-	$(BIN)/python -m benchmarks
+	@test -d .bench || $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target .bench dag-factory==1.1.0
+	PYTHONPATH=.bench $(BIN)/python -m benchmarks $(ONLY)
 
 clean: ## remove .venv, caches and what the demo left
-	rm -rf .venv .demo .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
+	rm -rf .venv .demo .bench .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist

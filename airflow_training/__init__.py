@@ -8,6 +8,7 @@ from typing import Any
 __version__ = "0.1.0"
 
 _LAZY = {
+    "TrainingJob": "airflow_training.spec.models",
     "compile_job": "airflow_training.compiler.group",
     "get_provider_info": "airflow_training.provider",
     "job_to_dag": "airflow_training.compiler.dag",

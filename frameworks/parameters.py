@@ -86,7 +86,7 @@ def _sentence(error: Any) -> str:
     wanted: Any = error.validator_value
     if error.validator == "type":
         kinds = wanted if isinstance(wanted, list) else [wanted]
-        return "must be " + " or ".join(_KINDS.get(kind, kind) for kind in kinds)
+        return "must be " + " or ".join(str(_KINDS.get(kind, kind)) for kind in kinds)
     if error.validator in _SENTENCES:
         return str(_SENTENCES[error.validator]).format(wanted)
     return str(error.message)

@@ -12,7 +12,7 @@ import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 from urllib.parse import SplitResult, unquote, urljoin, urlsplit
 
 from airflow_training.errors import InputError, Problem
@@ -216,10 +216,11 @@ def _read_at_most(ref: str, chunks: Iterator[bytes]) -> bytes:
 
 
 def _fetch_storage(ref: str) -> bytes:
-    import fsspec
+    from importlib import import_module
 
+    fsspec: Any = import_module("fsspec")  # without types, and slow to import
     try:
-        with fsspec.core.open(ref, "rb") as file:
+        with fsspec.open(ref, "rb") as file:
             content: bytes = file.read(MAX_BYTES + 1)
     except ImportError as error:
         _refuse(ref, f"needs a package: {error}")

@@ -71,9 +71,7 @@ class ControlSocket:
         self._working_dir = working_dir
         with contextlib.suppress(FileNotFoundError):
             path.unlink()
-        self._listener = socket.socket(
-            socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK
-        )
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
         self._listener.bind(path.name)
         self._listener.listen(64)
         self._waiting: dict[int, socket.socket] = {}
@@ -149,7 +147,7 @@ class ControlSocket:
                 os.dup2(stream, target)
             os.chdir(self._working_dir)
             shell = ["/bin/sh", "-c", command]
-            os.execve(shell[0], shell, dict(self._environment))
+            os.execve(shell[0], shell, dict(self._environment))  # noqa: S606  # what we are for
         except OSError as error:
             os.write(2, f"cannot run a command here: {error}\n".encode())
         finally:

@@ -26,14 +26,14 @@ def read_json(path: Path) -> dict[str, Any] | None:
 def write_text(path: Path, content: str, *, mode: int = 0o600, durable: bool = False) -> None:
     """Replace a file in one step; `durable`: it also survives a power loss."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = path.with_name(f".{path.name}.{os.urandom(6).hex()}.tmp")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
-    with open(descriptor, "w", encoding="utf-8") as file:
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         file.write(content)
         file.flush()
         if durable:
             os.fsync(file.fileno())
-    os.replace(temporary, path)
+    temporary.replace(path)
 
 
 def write_json(path: Path, value: Mapping[str, Any], *, durable: bool = False) -> None:

@@ -13,7 +13,6 @@ import select
 import signal
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 from airflow_training.agent import limits, proc
 from airflow_training.agent.control import ControlSocket, shell_status
@@ -232,7 +231,7 @@ class Agent:
             what = f"cannot enter the working directory {self._spec['working_dir']!r}"
             os.chdir(self._spec["working_dir"])
             what = f"cannot run {command[0]!r}"
-            os.execvpe(command[0], command, self._environment)
+            os.execvpe(command[0], command, self._environment)  # noqa: S606  # what we are for
         except BaseException as error:  # noqa: BLE001  # a child must never run on as a second agent
             if isinstance(error, FileNotFoundError):
                 code = _NOT_FOUND
@@ -429,5 +428,3 @@ class Agent:
             "message": message,
             "output": output,
         }
-
-

@@ -7,7 +7,6 @@ failed allocation, not a kill: it is the weaker way, so the instance says when i
 from __future__ import annotations
 
 import contextlib
-import os
 import resource
 from pathlib import Path
 
@@ -106,7 +105,7 @@ class MemoryLimit:
         """Remove our cgroup; it is empty by now."""
         if self.folder is not None:
             with contextlib.suppress(OSError):
-                os.rmdir(self.folder)
+                self.folder.rmdir()
 
 
 def _make_group(parent: Path | None, name: str, limit_bytes: int) -> Path | None:

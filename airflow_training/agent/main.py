@@ -34,7 +34,9 @@ def main(arguments: list[str] | None = None) -> int:
         from airflow_training.agent.remote_shell import remote_shell
 
         return remote_shell(given[1:])
-    sys.stderr.write("usage: agent start FOLDER... | agent remote-shell [OPTIONS] HOST COMMAND...\n")
+    sys.stderr.write(
+        "usage: agent start FOLDER... | agent remote-shell [OPTIONS] HOST COMMAND...\n"
+    )
     return 2
 
 
@@ -118,12 +120,16 @@ def _live(folder: AttemptFolder, answer: Callable[..., None]) -> None:
 def _take(lock: int) -> bool:
     """Take the lock; wait for an agent that wrote its end but has not left, or for a short look."""
     until = time.monotonic() + _LOCK_SECONDS
-    while True:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            if time.monotonic() > until:
-                return False
-            time.sleep(0.005)
-        else:
-            return True
+    while not _try(lock):
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.005)
+    return True
+
+
+def _try(lock: int) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True

@@ -18,14 +18,16 @@ def notify(watchers: Path, what: str) -> None:
         return
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as out:
-            for name in os.listdir(folder):
-                try:
-                    # through the descriptor: socket paths have room for 107 bytes only
-                    out.sendto(what.encode(), f"/proc/self/fd/{folder}/{name}")
-                except ConnectionRefusedError:
-                    with contextlib.suppress(OSError):
-                        os.unlink(name, dir_fd=folder)
-                except OSError:
-                    continue  # a full queue wakes its reader anyway
+            for name in os.listdir(folder):  # noqa: PTH208  # a descriptor, not a path
+                with contextlib.suppress(OSError):  # a full queue wakes its reader anyway
+                    _send(out, folder, name, what.encode())
     finally:
         os.close(folder)
+
+
+def _send(out: socket.socket, folder: int, name: str, what: bytes) -> None:
+    try:
+        # through the descriptor: socket paths have room for 107 bytes only
+        out.sendto(what, f"/proc/self/fd/{folder}/{name}")
+    except ConnectionRefusedError:
+        os.unlink(name, dir_fd=folder)

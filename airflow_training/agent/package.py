@@ -84,8 +84,8 @@ def remote_shell_script(cache: Path, *, python: str) -> Path:
 
 def _write(path: Path, content: bytes, *, mode: int) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = path.with_name(f".{path.name}.{os.urandom(6).hex()}.tmp")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
-    with open(descriptor, "wb") as file:
+    with os.fdopen(descriptor, "wb") as file:
         file.write(content)
-    os.replace(temporary, path)
+    temporary.replace(path)

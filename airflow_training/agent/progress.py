@@ -1,4 +1,4 @@
-"""Report training progress; free to import in any script, with or without Airflow installed.
+r"""Report training progress; free to import in any script, with or without Airflow installed.
 
     from airflow_training.agent.progress import report
     report(step=step, total_steps=900, metrics={"loss": 0.3})
@@ -6,7 +6,7 @@
 Where this package is not installed, two lines do the same:
 
     with open(os.environ["TRAINING_PROGRESS_FILE"], "a") as f:
-        f.write(json.dumps({"step": step, "total_steps": 900, "metrics": {"loss": 0.3}}) + "\\n")
+        f.write(json.dumps({"step": step, "total_steps": 900, "metrics": {"loss": 0.3}}) + "\n")
 """
 
 from __future__ import annotations

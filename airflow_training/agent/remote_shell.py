@@ -7,6 +7,7 @@ the command's, or 255 when the instance cannot be reached.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
@@ -44,10 +45,8 @@ def parse(arguments: list[str]) -> tuple[str, str]:
 def _folder(run: Path, host: str) -> Path | None:
     """Return the folder of the instance called `host` (its first label may be enough)."""
     for name in (host, host.split(".")[0]):
-        try:
+        with contextlib.suppress(OSError):
             return run / (run / "names" / name).read_text().strip()
-        except OSError:
-            continue
     return None
 
 

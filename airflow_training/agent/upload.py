@@ -34,10 +34,10 @@ def _files(folder: Path) -> Iterator[tuple[str, Path]]:
 
 
 def describe(folder: Path) -> dict[str, Any]:
-    """Return `{bytes, digest, files}` of a folder.
+    r"""Return `{bytes, digest, files}` of a folder.
 
     The digest is that of the listing `sha256sum` prints for its files by name, so that
-    `find . -type f -printf '%P\\n' | LC_ALL=C sort | xargs sha256sum | sha256sum` gives it too.
+    `find . -type f -printf '%P\n' | LC_ALL=C sort | xargs sha256sum | sha256sum` gives it too.
     """
     listing = hashlib.sha256()
     size = count = 0
@@ -68,7 +68,7 @@ def upload(folder: Path, uri: str) -> dict[str, Any]:
             destination.parent.mkdir(parents=True, exist_ok=True)
             partial = destination.with_name(f".{destination.name}.{os.getpid()}.part")
             shutil.copy2(path, partial)
-            os.replace(partial, destination)
+            partial.replace(destination)
     return {"uri": uri, **described}
 
 
@@ -81,7 +81,7 @@ def _upload_remote(folder: Path, uri: str) -> None:
         site.main()
     import fsspec
 
-    filesystem, root = fsspec.core.url_to_fs(uri)
+    filesystem, root = fsspec.core.url_to_fs(uri)  # type: ignore[no-untyped-call]  # fsspec has no types
     for name, path in _files(folder):
         destination = f"{root.rstrip('/')}/{name}"
         filesystem.makedirs(destination.rsplit("/", 1)[0], exist_ok=True)

@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 
-from airflow_training.errors import InputError, JobFailed, Problem, RuntimeUnavailable
+from airflow_training.errors import InputError, Problem, RuntimeUnavailable
 
 __all__ = ["AirflowApi"]
 
@@ -93,8 +93,8 @@ class AirflowApi:
             if os.environ.get(name):
                 return os.environ[name]
         # servers without logins (all users are admins) give a token to everybody
-        answer = self._send("GET", "/auth/token")
-        return str(answer.json()["access_token"]) if answer.status_code in (200, 201) else ""
+        given = self._send("GET", "/auth/token")
+        return str(given.json()["access_token"]) if given.status_code in (200, 201) else ""
 
     def _call(self, method: str, path: str, **options: Any) -> Mapping[str, Any]:
         answer = self._send(method, path, **options)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,7 +13,6 @@ import typer
 from airflow_training.cli.documents import (
     ParamOption,
     SetOption,
-    only_job,
     parse_params,
 )
 from airflow_training.cli.output import (
@@ -20,10 +21,10 @@ from airflow_training.cli.output import (
     fail,
     next_step,
     print_json,
-    print_table,
     print_warnings,
     problem_json,
 )
+from airflow_training.spec.resolved import RunKey
 
 __all__ = ["explain", "init", "schema", "validate"]
 
@@ -101,19 +102,31 @@ def explain(
     file: FileArgument,
     params: ParamOption = None,
     overrides: SetOption = None,
-    job: Annotated[str, typer.Option(help="Which job, where the file holds several.")] = "",
+    job: JobOption = "",
     runtime: Annotated[str, typer.Option(help="kubernetes or local.")] = "kubernetes",
     run_id: Annotated[str, typer.Option(help="Give names the hash of this run.")] = "",
-    fetch: Annotated[
-        bool, typer.Option(help="Fetch the framework from its address, too.")
-    ] = False,
+    fetch: Annotated[bool, typer.Option(help="Fetch the framework from its address, too.")] = False,
     output: OutputOption = Output.table,
 ) -> None:
     """Show what a job would create: waves, gang, instances with environment, names, defaults."""
     from airflow_training.supervise.admission import check_file
     from airflow_training.supervise.explain import explain as explain_job
 
-    ...
+    uid = RunKey(source="cli", run_id=run_id).uid if run_id else ""
+    checked = check_file(
+        file,
+        params=parse_params(params),
+        overrides=overrides or (),
+        runtime=runtime,
+        fetch=fetch,
+    )
+    chosen = only_job(checked, name=job, path=str(file))
+    answer = explain_job(chosen, run_uid=uid, run_id=run_id)
+    if output is Output.json:
+        print_json(answer)
+        return
+    _print_explained(answer)
+    next_step(f"airflow-training run {file}")
 
 
 def schema() -> None:
@@ -121,3 +134,36 @@ def schema() -> None:
     from airflow_training.spec.schema import json_schema
 
     print_json(json_schema())
+
+
+def _print_explained(answer: Mapping[str, Any]) -> None:
+    print(f"{answer['job']}: {answer['framework']}")
+    for number, wave in enumerate(answer["waves"], start=1):
+        print(f"wave {number}: {', '.join(wave)}")
+    gang = answer["gang"]
+    reason = f" ({gang['reason']})" if gang.get("reason") else ""
+    print(f"gang {gang['kind']} of {gang['minAvailable']}, startup {gang['startup']}{reason}\n")
+    print_table(
+        ["instance", "rank", "hostname", "ports", "command"],
+        [
+            [
+                each["name"],
+                each["rank"],
+                each["hostname"],
+                ",".join(str(port) for port in each["ports"].values()),
+                shlex.join([*each["command"], *each.get("args", ())]),
+            ]
+            for each in answer["instances"]
+        ],
+    )
+    for each in answer["instances"]:
+        print(f"\n{each['name']}")
+        for name, value in each["env"].items():
+            print(f"  {name}={value}")
+        for path in each["files"]:
+            print(f"  writes {path}")
+    print()
+    print_table(
+        ["field", "value", "from"],
+        [[each["field"], each["value"], each["from"]] for each in answer["defaults"]],
+    )

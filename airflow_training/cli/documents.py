@@ -17,7 +17,9 @@ __all__ = ["JobOption", "ParamOption", "SetOption", "only_job", "parse_params"]
 
 ParamOption = Annotated[
     list[str] | None,
-    typer.Option("--param", "-p", metavar="NAME=VALUE", help="A parameter of the job (YAML value)."),
+    typer.Option(
+        "--param", "-p", metavar="NAME=VALUE", help="A parameter of the job (YAML value)."
+    ),
 ]
 SetOption = Annotated[
     list[str] | None,
@@ -41,7 +43,9 @@ def parse_params(pairs: Sequence[str] | None) -> Mapping[str, Any]:
             raise fail("--param", f"{pair!r} is no NAME=VALUE", value=pair, hint="--param lr=0.1")
         loaded = load_documents(value)
         if len(loaded) > 1 or any(each.problems for each in loaded):
-            raise fail("--param", f"{name}: {value!r} is no YAML value", value=value, hint="quote it")
+            raise fail(
+                "--param", f"{name}: {value!r} is no YAML value", value=value, hint="quote it"
+            )
         found[name] = loaded[0].data if loaded else None
     return found
 

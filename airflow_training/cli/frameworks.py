@@ -14,6 +14,7 @@ from airflow_training.cli.output import (
     note,
     print_json,
     print_table,
+    problem_json,
 )
 
 __all__ = ["app"]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from enum import Enum
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
@@ -13,17 +14,25 @@ from airflow_training.cli.output import (
     OutputOption,
     event_json,
     event_line,
+    fail,
     next_step,
-    note,
     print_json,
     print_table,
     time_text,
 )
+from airflow_training.control.model import JobState
 
 if TYPE_CHECKING:
-    from airflow_training.state.store import Store
+    from airflow_training.state.store import Store, StoredEvent
 
 __all__ = ["events", "export", "list_runs", "print_status", "status", "status_document"]
+
+
+class ExportFormat(str, Enum):
+    """How a document is written."""
+
+    yaml = "yaml"
+    json = "json"
 
 
 def list_runs(
@@ -34,9 +43,7 @@ def list_runs(
     output: OutputOption = Output.table,
 ) -> None:
     """List runs, newest first: from the command line and from Airflow."""
-    from airflow_training.control.rollup import JOB_STATES
-
-    chosen = [_job_state(each, JOB_STATES) for each in state or ()]
+    chosen = [_job_state(each) for each in state or ()]
     records = open_store().runs(limit=limit, states=chosen)
     if output is Output.json:
         rows = [
@@ -86,9 +93,7 @@ def status(
         str, typer.Option(help="Ask the plugin of this Airflow instead of the local store.")
     ] = "",
     username: Annotated[str, typer.Option(help="For --server.")] = "",
-    password: Annotated[
-        str, typer.Option(envvar="AIRFLOW_PASSWORD", help="For --server.")
-    ] = "",
+    password: Annotated[str, typer.Option(envvar="AIRFLOW_PASSWORD", help="For --server.")] = "",
     output: OutputOption = Output.table,
 ) -> None:
     """Show the state of a run, its roles and its instances."""
@@ -120,10 +125,22 @@ def print_status(document: Mapping[str, Any], *, output: Output) -> None:
         print_json(document)
         return
     print(f"{document['job']}  {document['run_id']}")
-    print(f"{document['state']} ({document['condition']})  {document['reason']}: {document['message']}")
+    print(
+        f"{document['state']} ({document['condition']})  {document['reason']}: {document['message']}"
+    )
     print()
     print_table(
-        ["role", "state", "desired", "pending", "running", "succeeded", "failed", "restarts", "why"],
+        [
+            "role",
+            "state",
+            "desired",
+            "pending",
+            "running",
+            "succeeded",
+            "failed",
+            "restarts",
+            "why",
+        ],
         [
             [
                 name,
@@ -189,7 +206,7 @@ def events(
     """Show the story of a run: every start, end, restart and decision, with the rule that fired."""
     store = open_store()
     record = store.find_run(run)
-    found = []
+    found: list[StoredEvent] = []
     while page := store.events(record.uid, after=after, role=role or None, limit=1000):
         found += page
         after = page[-1].seq
@@ -205,13 +222,24 @@ def events(
 def export(
     run: RunArgument,
     output: Annotated[
-        ExportFormat, typer.Option("--output", "-o", help="yaml or json.")
-    ] = "yaml",
+        ExportFormat, typer.Option("--output", "-o", help="How to write the document.")
+    ] = ExportFormat.yaml,
 ) -> None:
     """Print the job of a run as a document that runs again."""
+    store = open_store()
+    record = store.find_run(run)
+    document = dict(store.job(record.uid).document)
+    if output is ExportFormat.json:
+        print_json(document)
+    else:
+        from airflow_training.spec.loading import dump_yaml
+
+        print(dump_yaml(document), end="")
+    next_step(f"airflow-training run --from-run {record.key.run_id}")
 
 
-def _job_state(text: str, known: Sequence[str]) -> str:
+def _job_state(text: str) -> str:
+    known: Sequence[str] = get_args(JobState)
     by_lower = {each.lower(): each for each in known}
     if text.lower() not in by_lower:
         raise fail("--state", f"no state is called {text!r}", allowed=known)

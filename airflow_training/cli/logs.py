@@ -47,12 +47,12 @@ def show(
 
     store = open_store()
     record = store.find_run(run)
-    ref = _ref(store, record.uid, role=role, index=index)
+    ref = _ref(store, record.uid, role=role, index=index, attempt=attempt)
     runtime = make_runtime(record.runtime, settings())
-    asyncio.run(_copy(store, runtime, ref, attempt=attempt, follow=follow))
+    asyncio.run(_copy(store, runtime, ref, follow=follow))
 
 
-def _ref(store: Store, uid: str, *, role: str, index: int) -> InstanceRef:
+def _ref(store: Store, uid: str, *, role: str, index: int, attempt: int | None) -> InstanceRef:
     from airflow_training.runtimes.port import InstanceRef
     from airflow_training.spec.resolved import RunRef
 
@@ -69,31 +69,39 @@ def _ref(store: Store, uid: str, *, role: str, index: int) -> InstanceRef:
     entry = ledger.instances.get((role, index))
     if entry is None:
         known = sorted(i for name, i in ledger.instances if name == role)
-        raise fail(
-            "--index", f"role {role!r} has no instance {index}", value=index, allowed=known
-        )
-    run = RunRef(
-        uid=uid, job=record.job, namespace=record.namespace, controller=record.controller
-    )
+        raise fail("--index", f"role {role!r} has no instance {index}", value=index, allowed=known)
+    numbers = (entry.epoch, entry.job_attempt, entry.attempt)
+    if attempt is not None:
+        known = {
+            row["attempt"]: (row["epoch"], row["job_attempt"], row["attempt"])
+            for row in store.usage(uid)
+            if (row["role"], row["index"]) == (role, index)
+        }
+        if attempt not in known:
+            raise fail(
+                "--attempt",
+                f"{role}-{index} has no attempt {attempt}",
+                value=attempt,
+                allowed=sorted(known),
+            )
+        numbers = known[attempt]
+    run = RunRef(uid=uid, job=record.job, namespace=record.namespace, controller=record.controller)
     return InstanceRef(
         run=run,
         role=role,
         index=index,
-        epoch=entry.epoch,
-        job_attempt=entry.job_attempt,
-        attempt=entry.attempt,
-        uid=entry.uid,
+        epoch=numbers[0],
+        job_attempt=numbers[1],
+        attempt=numbers[2],
     )
 
 
-async def _copy(
-    store: Store, runtime: Runtime, ref: InstanceRef, *, attempt: int | None, follow: bool
-) -> None:
+async def _copy(store: Store, runtime: Runtime, ref: InstanceRef, *, follow: bool) -> None:
     from airflow_training.runtimes.port import Cursor
 
     cursor = Cursor()
     while True:
-        chunk = await runtime.read_log(ref, cursor, limit=_CHUNK_BYTES, attempt=attempt)
+        chunk = await runtime.read_log(ref, cursor, limit=_CHUNK_BYTES)
         cursor = chunk.next
         if chunk.data:
             sys.stdout.buffer.write(chunk.data)

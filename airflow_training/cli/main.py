@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable, Mapping
 
 import typer
 
@@ -17,6 +18,7 @@ from airflow_training.cli import (
     running,
     steering,
 )
+from airflow_training.cli.output import note
 from airflow_training.errors import InputError, JobFailed, TrainingError
 
 __all__ = ["app", "main"]
@@ -31,28 +33,29 @@ app = typer.Typer(
     rich_markup_mode=None,  # plain help starts faster and reads well in a pipe
     pretty_exceptions_enable=False,
 )
-for command in (
-    authoring.init,
-    authoring.validate,
-    authoring.explain,
-    authoring.schema,
-    running.run,
-    remote.submit,
-    inspecting.list_runs,
-    inspecting.status,
-    inspecting.events,
-    steering.scale,
-    steering.pause,
-    steering.resume,
-    steering.kill,
-    inspecting.export,
-    steering.sweep,
-    running.demo,
-):
-    app.command(getattr(command, "command_name", command.__name__))(command)
-app.add_typer(logs.app, name="logs")
-app.add_typer(frameworks.app, name="frameworks")
-app.add_typer(databases.app, name="db")
+_COMMANDS: Mapping[str, Callable[..., None]] = {
+    "init": authoring.init,
+    "validate": authoring.validate,
+    "explain": authoring.explain,
+    "schema": authoring.schema,
+    "run": running.run,
+    "submit": remote.submit,
+    "list": inspecting.list_runs,
+    "status": inspecting.status,
+    "events": inspecting.events,
+    "scale": steering.scale,
+    "pause": steering.pause,
+    "resume": steering.resume,
+    "kill": steering.kill,
+    "export": inspecting.export,
+    "sweep": steering.sweep,
+    "demo": running.demo,
+}
+for name, command in _COMMANDS.items():
+    app.command(name)(command)
+app.add_typer(logs.app)
+app.add_typer(frameworks.app)
+app.add_typer(databases.app)
 
 
 def main() -> None:
@@ -62,17 +65,15 @@ def main() -> None:
     except InputError as error:
         for problem in error.problems:
             where = f"{error.path}: " if error.path else ""
-            print(f"error: {where}{problem}", file=sys.stderr)
+            note(f"error: {where}{problem}")
         sys.exit(EXIT_BAD_INPUT)
     except JobFailed as error:
-        print(f"failed: {error}", file=sys.stderr)
+        note(f"failed: {error}")
         sys.exit(EXIT_FAILED)
     except TrainingError as error:
-        print(f"error: {error}", file=sys.stderr)
+        note(f"error: {error}")
         sys.exit(EXIT_FAILED)
-    except ValueError as error:
-        ...
     except BrokenPipeError:
-        # whoever read our output has gone; say nothing more, also not while shutting down
+        # whoever read our output has gone: say nothing more, also not while shutting down
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(EXIT_FAILED)

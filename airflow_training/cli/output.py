@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from enum import Enum
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -31,6 +31,9 @@ __all__ = [
     "problem_json",
     "time_text",
 ]
+
+
+EventLevel = Literal["info", "warning", "error"]
 
 
 class Output(str, Enum):
@@ -91,7 +94,10 @@ def print_warnings(warnings: Sequence[Problem], *, path: str = "") -> None:
 
 
 def fail(field: str, message: str, **details: Any) -> InputError:
-    """Return the error for one mistake of the user: `raise fail("--param", "...", hint="...")`."""
+    """Return the InputError for one mistake of the user, to be raised.
+
+    `details`: `code` (not_allowed by default), `value`, `allowed`, `hint`.
+    """
     code = details.pop("code", "not_allowed")
     return InputError(problems=[Problem(code=code, field=field, message=message, **details)])
 
@@ -134,7 +140,7 @@ class _JsonLines(logging.Formatter):
     """Log records in the shape of events, for `--log-format json`."""
 
     def format(self, record: logging.LogRecord) -> str:
-        level = "error" if record.levelno >= logging.ERROR else "warning"
+        level: EventLevel = "error" if record.levelno >= logging.ERROR else "warning"
         message = record.getMessage()
         if record.exc_info:
             message += "\n" + self.formatException(record.exc_info)

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from enum import Enum
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,7 +18,15 @@ import typer
 
 from airflow_training.cli.context import open_store, settings
 from airflow_training.cli.documents import JobOption, ParamOption, SetOption, only_job, parse_params
-from airflow_training.cli.output import Output, OutputOption, fail, log_to_stderr, next_step, note
+from airflow_training.cli.output import (
+    Output,
+    OutputOption,
+    fail,
+    log_to_stderr,
+    next_step,
+    note,
+    print_json,
+)
 from airflow_training.errors import JobFailed, LeaseLost
 from airflow_training.spec.resolved import RunKey
 
@@ -30,6 +39,7 @@ if TYPE_CHECKING:
 __all__ = ["demo", "execute", "run"]
 
 _POLL_SECONDS = 1.0
+_EXAMPLE = Path(__file__).resolve().parent.parent / "examples" / "digits" / "digits.yaml"
 
 
 class LogFormat(str, Enum):
@@ -121,9 +131,7 @@ def execute(
     view = story(as_json=as_json)
     if not as_json:
         note(f"run {record.key.run_id} of job {record.job} on {record.runtime}")
-    asyncio.run(
-        _host(store, runtime, record, view, max_running_jobs=options.max_running_jobs)
-    )
+    asyncio.run(_host(store, runtime, record, view, max_running_jobs=options.max_running_jobs))
     document = status_document(store, record.uid)
     print_status(document, output=output)
     _say_next(document)
@@ -160,9 +168,7 @@ async def _host(
             stopping.append(asyncio.ensure_future(ask(name)))
 
     async def ask(name: str) -> None:
-        await retrying(
-            lambda: store.add_request(record.uid, "stop", reason="Interrupted", by=name)
-        )
+        await retrying(lambda: store.add_request(record.uid, "stop", reason="Interrupted", by=name))
         supervisor.poke()
 
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -271,9 +277,42 @@ def _say_next(document: Mapping[str, Any]) -> None:
 
 def demo(
     airflow: Annotated[
-        bool, typer.Option(help="As a DAG in a real Airflow that is started for it.")
+        bool, typer.Option(help="As a DAG, in a real Airflow that is started for it.")
     ] = False,
+    folder: Annotated[Path, typer.Option(help="Where the trained model goes.")] = Path("demo"),
     output: OutputOption = Output.table,
 ) -> None:
-    """Train the bundled digits example here: a real distributed job, in about a minute."""
-    ...
+    """Train the bundled digits example: a real distributed PyTorch job, in about a minute."""
+    missing = [name for name in ("torch", "sklearn") if find_spec(name) is None]
+    if missing:
+        raise fail(
+            "demo",
+            f"needs {' and '.join(missing)}, not installed here",
+            code="missing",
+            hint="pip install 'airflow-training[examples]'",
+        )
+    folder = folder.resolve()
+    if airflow:
+        _demo_in_airflow(folder, output=output)
+        return
+    run(
+        file=_EXAMPLE,
+        run_id=_new_run_id(_EXAMPLE.stem),
+        overrides=[f"spec.output={{uri: 'file://{folder}/{{{{ run_id }}}}'}}"],
+        runtime="local",
+        output=output,
+    )
+
+
+def _demo_in_airflow(folder: Path, *, output: Output) -> None:
+    from rich.console import Console
+
+    from airflow_training.cli.airflow_demo import run_demo
+    from airflow_training.cli.airflow_stack import AirflowStack
+
+    with AirflowStack(home=folder / "airflow") as stack:
+        result = run_demo(stack, Console(stderr=True))
+    if output is Output.json:
+        print_json({"accuracy": result.accuracy, "model": str(result.model)})
+    else:
+        print(f"accuracy {result.accuracy:.1%}, model: {result.model}")

@@ -160,9 +160,7 @@ def _asked(
 ) -> None:
     now = store.run(record.uid) or record
     if output is Output.json:
-        print_json(
-            {"run_id": record.key.run_id, "request": kind, "id": number, "state": now.state}
-        )
+        print_json({"run_id": record.key.run_id, "request": kind, "id": number, "state": now.state})
     else:
         print(f"{kind} of {record.key.run_id} is recorded as request {number}; it is {now.state}")
     next_step(f"airflow-training {then} {record.key.run_id}")

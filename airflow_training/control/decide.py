@@ -1,19 +1,74 @@
-"""The decision: ledger and observations in, new ledger and actions out. Pure."""
+"""The decision: ledger and observations in, new ledger and actions out. Pure.
+
+Only the order of the steps is written here; each step lives in a module of its own. Nothing that
+did not change is copied, so that a pass without news costs one look at every instance.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from airflow_training.control.model import Decision, Ledger, Observations, Request
+from airflow_training.control import reasons
+from airflow_training.control.creation import start_missing
+from airflow_training.control.draft import Draft
+from airflow_training.control.ending import delete_doomed, drain, finish
+from airflow_training.control.model import (
+    TERMINAL_JOB_STATES,
+    Decision,
+    InstanceEntry,
+    JobEntry,
+    Ledger,
+    Observations,
+    Request,
+    RoleEntry,
+)
+from airflow_training.control.outcomes import reckon
+from airflow_training.control.requests import apply_requests
+from airflow_training.control.root_cause import cause
+from airflow_training.control.sightings import take_in
+from airflow_training.control.statuses import show
 from airflow_training.spec.resolved import ResolvedJob
 
+__all__ = ["decide", "new_ledger"]
 
-def new_ledger(job: ResolvedJob, *, now: float, activate_all: bool) -> Ledger:
+
+def new_ledger(
+    job: ResolvedJob, *, now: float, activate_all: bool, replaces: Ledger | None = None
+) -> Ledger:
     """Return the ledger of a run that was just accepted.
 
-    `activate_all`: no role task will ask for activation (the command line).
+    `activate_all`: no role task will ask for activation (the command line). `replaces`: the ledger
+    of the same run under an older resolved job: its objects become stale, its requests were seen.
     """
-    raise NotImplementedError
+    epoch = 0 if replaces is None else replaces.job.epoch + 1
+    return Ledger(
+        job=JobEntry(
+            state="Paused" if job.suspend else "Pending",
+            condition="Paused" if job.suspend else "Received",
+            reason=reasons.SUSPENDED if job.suspend else reasons.RECEIVED,
+            submitted_at=now if replaces is None else replaces.job.submitted_at,
+            last_transition_at=now,
+            paused_at=now if job.suspend else None,
+            epoch=epoch,
+            seen_request=0 if replaces is None else replaces.job.seen_request,
+        ),
+        roles={
+            role.name: RoleEntry(
+                role=role.name,
+                replicas=role.replicas,
+                activated=activate_all,
+                last_transition_at=now,
+            )
+            for role in job.roles
+        },
+        instances={
+            (role.name, index): InstanceEntry(
+                role=role.name, index=index, epoch=epoch, last_transition_at=now
+            )
+            for role in job.roles
+            for index in range(role.replicas)
+        },
+    )
 
 
 def decide(
@@ -25,5 +80,53 @@ def decide(
     *,
     generation: int = 0,
 ) -> Decision:
-    """Return what to persist, then do, then tell. `observations` None: no snapshot yet."""
-    raise NotImplementedError
+    """Return what to persist, then do, then tell. `observations` None: no snapshot yet.
+
+    `generation` is the caller's lease: objects of a newer one are never touched. Each object is
+    expected to be listed from its first sighting until it is gone; states may come late, twice or
+    out of order.
+    """
+    draft = Draft(job, ledger, now=now, generation=generation)
+    failures = [] if observations is None else take_in(draft, observations)
+    apply_requests(draft, requests)
+    if _goes_on(draft):
+        reckon(draft, failures)
+    if _goes_on(draft):
+        _check_deadline(draft)
+    if _goes_on(draft):
+        start_missing(draft, observations)
+    if not _goes_on(draft):
+        draft.actions.clear()
+        drain(draft, observations)
+    show(draft, reachable=observations is None or observations.reachable)
+    delete_doomed(draft)
+    return Decision(
+        new_ledger=draft.ledger(),
+        actions=tuple(draft.actions),
+        events=tuple(draft.events),
+        wake_at=draft.wake_at,
+        done=draft.job.drained,
+    )
+
+
+def _goes_on(draft: Draft) -> bool:
+    return draft.job.state not in TERMINAL_JOB_STATES
+
+
+def _check_deadline(draft: Draft) -> None:
+    """End a job that has run for too long; paused time does not count."""
+    job, limit = draft.job, draft.spec.active_deadline_seconds
+    if limit is None or job.started_at is None or job.paused_at is not None:
+        return
+    ends_at = job.started_at + limit + job.paused_seconds
+    if draft.now < ends_at:
+        draft.wake(ends_at)
+        return
+    message = f"still running after activeDeadlineSeconds {limit:g}"
+    finish(
+        draft,
+        "Failed",
+        reason=reasons.DEADLINE_EXCEEDED,
+        message=message,
+        root_cause=cause(reason=reasons.DEADLINE_EXCEEDED, message=message, at=draft.now),
+    )

@@ -43,6 +43,8 @@ class Draft:
         """Objects of other attempts that still exist: nothing new may be created beside them."""
         self.doomed: dict[str, tuple[Observation, str]] = {}
         """Objects to delete, by uid, and why."""
+        self.gave_up: dict[str, tuple[str, str]] = {}
+        """Role -> reason and words for its last instance that got no further try."""
         self._old = ledger
         self._job = ledger.job
         self._roles: Mapping[str, RoleEntry] = ledger.roles
@@ -162,10 +164,6 @@ class Draft:
     def ledger(self) -> Ledger:
         """Return the new ledger: the old object itself when nothing changed."""
         old = self._old
-        if (
-            self._job is old.job
-            and self._roles is old.roles
-            and self._instances is old.instances
-        ):
+        if self._job is old.job and self._roles is old.roles and self._instances is old.instances:
             return old
         return Ledger(job=self._job, roles=self._roles, instances=self._instances)

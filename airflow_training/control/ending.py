@@ -32,7 +32,9 @@ def finish(
 ) -> None:
     """End the job: for this epoch the state never changes again."""
     paused_at = draft.job.paused_at
-    paused = draft.now - paused_at if paused_at is not None and draft.job.started_at else 0.0
+    paused = (
+        draft.now - paused_at if paused_at is not None and draft.job.started_at is not None else 0.0
+    )
     draft.set_job(
         state=state,
         reason=reason,
@@ -62,9 +64,7 @@ def finish(
 def close_role(draft: Draft, name: str, state: RoleState, *, reason: str, message: str) -> None:
     """End one role while the job goes on; its other instances are stopped."""
     draft.set_role(name, state=state, reason=reason, message=message, gated_since={})
-    instance_reason = (
-        reasons.STOPPED_AFTER_SUCCESS if state == "Succeeded" else reasons.STOPPED
-    )
+    instance_reason = reasons.STOPPED_AFTER_SUCCESS if state == "Succeeded" else reasons.STOPPED
     for entry in draft.team(name):
         close(draft, entry, reason=instance_reason)
     level = "error" if state == "Failed" else "info"
@@ -73,7 +73,9 @@ def close_role(draft: Draft, name: str, state: RoleState, *, reason: str, messag
 
 def drain(draft: Draft, observations: Observations | None) -> bool:
     """Delete what a finished job still has; return whether nothing of it is left."""
-    never_started = all(not e.wanted and not e.attempt and not e.uid for e in draft.instances.values())
+    never_started = all(
+        not e.wanted and not e.attempt and not e.uid for e in draft.instances.values()
+    )
     if observations is None:
         if never_started and draft.job.started_at is None:
             _drained(draft)

@@ -13,10 +13,10 @@ from functools import lru_cache
 from typing import Literal
 
 from airflow_training.control import reasons
+from airflow_training.frameworks.exit_codes import TABLES
 from airflow_training.spec.resolved import ExitCodeTable, FailureClass, FailureRule
 
 __all__ = [
-    "EXIT_CODES",
     "REASON_CLASSES",
     "SIGNAL_CLASSES",
     "Failure",
@@ -85,29 +85,6 @@ SIGNAL_CLASSES: Mapping[int, FailureClass] = {
     15: "infrastructure",  # TERM that we did not ask for
 }
 
-EXIT_CODES: Mapping[str, ExitCodeTable] = {
-    # Codes that say "wrong command or crash" never retry, codes of TERM, KILL and USR1 do; the
-    # rest falls to its class.
-    "default": ExitCodeTable(
-        name="default",
-        retryable=(129, 137, 138, 143),
-        permanent=(1, 2, 126, 127, 128, 132, 134, 135, 136, 139),
-    ),
-    # Kubeflow's operators: below 128 permanent, from 128 on retryable.
-    "kubeflow": ExitCodeTable(
-        name="kubeflow",
-        retryable=tuple(range(128, 256)),
-        permanent=tuple(range(1, 128)),
-    ),
-    # KubeDL's operator: a short list is retryable, everything else is permanent.
-    "kubedl": ExitCodeTable(
-        name="kubedl",
-        retryable=(130, 137, 138, 143),
-        permanent=tuple(c for c in range(1, 256) if c not in {130, 137, 138, 143}),
-    ),
-}
-"""Named tables; a job's own table is used as it is."""
-
 _RETRYABLE_CLASSES = frozenset({"infrastructure", "preemption", "resource", "unknown"})
 
 
@@ -157,15 +134,13 @@ def classify(
     return "unknown"
 
 
-def exit_code_says(
-    table: ExitCodeTable, failure: Failure
-) -> Literal["retryable", "permanent"]:
+def exit_code_says(table: ExitCodeTable, failure: Failure) -> Literal["retryable", "permanent"]:
     """Return what `restartPolicy: ExitCode` makes of a failure.
 
     A reason that names the platform's fault comes before the exit code it left behind; a code in
     neither list falls to the failure's class, of which only `user` is permanent.
     """
-    named = EXIT_CODES.get(table.name)
+    named = TABLES.get(table.name)
     if named is not None and not table.retryable and not table.permanent:
         table = named
     code = failure.exit_code

@@ -119,9 +119,7 @@ def job_verdict(job: ResolvedJob, states: Mapping[str, RoleState]) -> JobVerdict
     return None
 
 
-def _may_go_on(
-    job: ResolvedJob, targets: Sequence[str], states: Mapping[str, RoleState]
-) -> bool:
+def _may_go_on(job: ResolvedJob, targets: Sequence[str], states: Mapping[str, RoleState]) -> bool:
     """Return whether a role that counts has not ended; untracked ones may run for ever."""
     return any(
         states[role.name] not in _TERMINAL_ROLE

@@ -114,9 +114,7 @@ def _by_rule(
         "RestartRole": "Role",
         "RestartInstance": "Instance",
     }[rule.action]  # type: ignore[assignment]  # the values are scopes
-    return _within_limits(
-        spec, scope, rule.name, entry=entry, job=job, failure=failure, now=now
-    )
+    return _within_limits(spec, scope, rule.name, entry=entry, job=job, failure=failure, now=now)
 
 
 def _within_limits(
@@ -175,7 +173,9 @@ def counted_restarts(job: JobEntry) -> list[RestartRecord]:
     return counted
 
 
-def backoff_seconds(rules: RestartRules, job: JobEntry, failure: Failure, restart: Restart) -> float:
+def backoff_seconds(
+    rules: RestartRules, job: JobEntry, failure: Failure, restart: Restart
+) -> float:
     """Return how long to wait: exponential in the restarts of the same thing so far."""
     if restart.scope == "Instance":
         before = sum(

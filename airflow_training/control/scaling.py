@@ -100,5 +100,3 @@ def _retire(draft: Draft, entry: InstanceEntry) -> None:
     next_attempt(draft, entry, reason=reasons.SCALED_DOWN, retired=True)
     if not ended:
         draft.tell(reasons.SCALED_DOWN, of=entry)
-
-

@@ -57,7 +57,7 @@ def _sort_out_unknown(draft: Draft) -> None:
         entry = draft.instances.get(key)
         if entry is not None and entry.uid == seen.uid:
             continue
-        reason = _why_not_ours(draft, entry, seen)
+        reason = _why_not_ours(entry, seen)
         rival = draft.current.get(key)
         if reason:
             draft.doom(seen, reason)
@@ -70,7 +70,7 @@ def _sort_out_unknown(draft: Draft) -> None:
             draft.doom(seen, reasons.STALE_GENERATION)
 
 
-def _why_not_ours(draft: Draft, entry: InstanceEntry | None, seen: Observation) -> str:
+def _why_not_ours(entry: InstanceEntry | None, seen: Observation) -> str:
     """Return why an object is not the one the entry waits for; empty when it is."""
     if entry is None:
         return reasons.NOT_IN_LEDGER

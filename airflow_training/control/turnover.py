@@ -38,7 +38,7 @@ def next_attempt(
     seen = draft.objects.get(entry.uid) if entry.uid else None
     state: InstanceState = "pending"
     if seen is not None:
-        draft.doom(seen, reason)
+        draft.doom(seen, reasons.STALE_ATTEMPT)
         draft.occupied[entry.role, entry.index] = seen
         if seen.state not in ENDED:
             state = "unknown" if seen.state == "unknown" else "terminating"

@@ -25,7 +25,6 @@ def choose_victims(
     `seen` tells which are scheduled; without it every wanted instance counts as scheduled.
     """
 
-
     def scheduled(entry: InstanceEntry) -> bool:
         if not entry.wanted or seen is None:
             return entry.wanted

@@ -96,7 +96,7 @@ def _dns_label(value: str) -> str:
         raise PydanticCustomError(
             "name_too_long", "has {length} characters, at most 63 fit", {"length": len(value)}
         )
-    if not _LABEL.match(value):
+    if not _LABEL.fullmatch(value):
         raise PydanticCustomError(
             "bad_name",
             "is no RFC 1123 label: lower-case letters, digits and '-', letter or digit at both ends",
@@ -119,9 +119,9 @@ DnsLabel = Annotated[
 
 def _labels(value: Mapping[str, str]) -> Mapping[str, str]:
     for key, text in value.items():
-        if not _QUALIFIED.match(key):
+        if not _QUALIFIED.fullmatch(key):
             raise PydanticCustomError("bad_name", "'{key}' is no label key", {"key": key})
-        if not _LABEL_VALUE.match(text):
+        if not _LABEL_VALUE.fullmatch(text):
             raise PydanticCustomError(
                 "bad_name",
                 "'{text}' is no label value: at most 63 letters, digits, '-', '_' and '.'",
@@ -151,7 +151,7 @@ def _threshold(value: Any) -> Any:
         if value < 1:
             raise PydanticCustomError("out_of_range", "must be at least 1")
     elif value.endswith("%"):
-        if not _PERCENTAGE.match(value):
+        if not _PERCENTAGE.fullmatch(value):
             raise PydanticCustomError("out_of_range", "must be between 1% and 100%")
     elif value not in ("All", "Any"):
         raise PydanticCustomError(

@@ -23,18 +23,22 @@ PRESETS = (
     "@quarterly",
     "@yearly",
 )
-_CRON_FIELD = r"[0-9A-Za-z*?LW#,/-]+"
-_SCHEDULE_PATTERN = rf"^(@[a-z]+|{_CRON_FIELD}( +{_CRON_FIELD}){{4,5}})$"
-_SCHEDULE = re.compile(_SCHEDULE_PATTERN)
+_CRON_FIELD = r"[0-9A-Za-z*?#,/-]+"
+_CRON_PATTERN = rf"^{_CRON_FIELD}( +{_CRON_FIELD}){{4,5}}$"
+_CRON = re.compile(_CRON_PATTERN)
+_DATE_PATTERN = (
+    r"^\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d{3}(\d{3})?)?)?([zZ]|[+-]\d{2}:\d{2})?)?$"
+)
+_DATE = re.compile(_DATE_PATTERN)
 JsonType = Literal["string", "number", "integer", "boolean", "array", "object", "null"]
 
 
 def _schedule(value: str) -> str:
-    if not _SCHEDULE.match(value) or (value.startswith("@") and value not in PRESETS):
+    if value not in PRESETS and not _CRON.fullmatch(value):
         raise PydanticCustomError(
             "not_allowed",
-            "'{given}' is neither a cron expression of five or six fields nor a preset",
-            {"given": value, "allowed": list(PRESETS)},
+            "is neither a cron expression of five or six fields nor a preset",
+            {"allowed": list(PRESETS)},
         )
     return value
 
@@ -48,6 +52,8 @@ def _date(value: Any) -> Any:
             "wrong_type", "must be {expected}", {"expected": "a date such as 2026-01-01"}
         )
     try:
+        if not _DATE.fullmatch(value):
+            raise ValueError(value)  # noqa: TRY301 - one message for both ways to be wrong
         # Python 3.10 does not read the Z that everybody writes.
         dt.datetime.fromisoformat(re.sub(r"[zZ]$", "+00:00", value))
     except ValueError as error:
@@ -106,7 +112,12 @@ class Dag(Model):
                 str,
                 AfterValidator(_schedule),
                 WithJsonSchema(
-                    {"anyOf": [{"enum": list(PRESETS)}, {"pattern": _SCHEDULE_PATTERN}]}
+                    {
+                        "anyOf": [
+                            {"enum": list(PRESETS)},
+                            {"type": "string", "pattern": _CRON_PATTERN},
+                        ]
+                    }
                 ),
                 Tag("<text>"),
             ]
@@ -117,7 +128,14 @@ class Dag(Model):
         ]
         | None
     ) = None
-    start_date: Annotated[str, BeforeValidator(_date)] | None = None
+    start_date: (
+        Annotated[
+            str,
+            BeforeValidator(_date),
+            WithJsonSchema({"type": "string", "pattern": _DATE_PATTERN}),
+        ]
+        | None
+    ) = None
     params: dict[str, Param] = Field(default_factory=dict)
     outlets: Many[str] = Field(default_factory=list)
     """URIs of the assets that a successful run updates."""

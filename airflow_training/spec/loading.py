@@ -211,10 +211,14 @@ def _load_yaml(text: str) -> Iterator[Loaded]:
                 yield Loaded(data=data, lines=lines, problems=problems)
             index += 1
     except RecursionError:
-        deep = Problem(code="syntax", field="", message="is nested too deeply")
-        yield Loaded(data=None, lines=Lines(text, index), problems=(deep,))
+        yield _too_deep(text)
     except yaml.YAMLError as error:
         yield Loaded(data=None, lines=Lines(text, index), problems=(_syntax(error),))
+
+
+def _too_deep(text: str) -> Loaded:
+    deep = Problem(code="syntax", field="", message="is nested too deeply")
+    return Loaded(data=None, lines=Lines(text, 0), problems=(deep,))
 
 
 def _syntax(error: yaml.YAMLError) -> Problem:
@@ -370,6 +374,8 @@ def _load_json(text: str) -> Loaded | None:
         data = json.loads(text, object_pairs_hook=pairs, parse_constant=_no_constant)
     except (ValueError, RecursionError):
         return None
+    if text.count("[") + text.count("{") > MAX_DEPTH and _depth(data) > MAX_DEPTH:
+        return _too_deep(text)
     # inside JSON strings a tab is always written \t, so every real one is indentation
     spaced = text.replace("\t", " ")
     if repeated:
@@ -379,6 +385,19 @@ def _load_json(text: str) -> Loaded | None:
         problems = [_duplicate(key, (), None) for key in repeated]
         return Loaded(data=data, lines=Lines(spaced, 0), problems=problems)
     return Loaded(data=data, lines=Lines(spaced, 0))
+
+
+def _depth(data: Any) -> int:
+    deepest = 0
+    waiting = [(data, 1)]
+    while waiting:
+        value, depth = waiting.pop()
+        deepest = max(deepest, depth)
+        if isinstance(value, dict):
+            waiting += [(inner, depth + 1) for inner in value.values()]
+        elif isinstance(value, list):
+            waiting += [(inner, depth + 1) for inner in value]
+    return deepest
 
 
 def _no_constant(text: str) -> float:

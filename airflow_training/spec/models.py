@@ -40,7 +40,7 @@ _DIGEST_PATTERN = r"^sha256:[0-9a-f]{64}$"
 
 
 def _digest(value: str) -> str:
-    if not re.match(_DIGEST_PATTERN, value):
+    if not re.fullmatch(_DIGEST_PATTERN, value):
         raise PydanticCustomError(
             "not_allowed", "must be 'sha256:' and 64 lower-case hexadecimal digits"
         )

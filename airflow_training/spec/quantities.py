@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from typing import Any
 
-__all__ = ["parse_quantity", "quantity_error"]
+__all__ = ["QUANTITY_PATTERN", "parse_quantity", "quantity_error"]
 
+QUANTITY_PATTERN = r"^\+?([0-9]+\.?[0-9]*|\.[0-9]+)([numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]{1,2})?$"
+"""A quantity that is not below zero, as a plain regular expression."""
 _QUANTITY = re.compile(
-    r"^(?P<number>[+-]?(?:\d+\.?\d*|\.\d+))"
-    r"(?:(?P<suffix>[numkMGTPE]|[KMGTPE]i)|[eE](?P<exponent>[+-]?\d{1,3}))?$"
+    r"(?P<number>[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))"
+    r"(?:(?P<suffix>[numkMGTPE]|[KMGTPE]i)|[eE](?P<exponent>[+-]?[0-9]{1,2}))?"
 )
 _SCALE = {
     "n": 1e-9,
@@ -54,7 +56,7 @@ def parse_quantity(value: str | float) -> float:
         raise ValueError(problem)
     if not isinstance(value, str):
         return float(value)
-    found = _QUANTITY.match(value)
+    found = _QUANTITY.fullmatch(value)
     if found is None:  # cannot be: `quantity_error` has matched the same text
         raise ValueError(value)
     number = float(found["number"])
@@ -68,7 +70,7 @@ def quantity_error(value: Any) -> str:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return "must be a quantity such as 2, 500m or 1Gi"
     if isinstance(value, str):
-        found = _QUANTITY.match(value)
+        found = _QUANTITY.fullmatch(value)
         if found is None:
             return f"'{value}' is no quantity: write 2, 500m, 1.5Gi or 1e3{_likely(value)}"
         if found["number"].startswith("-"):

@@ -64,6 +64,7 @@ def ensure_current(engine: Engine) -> None:
                 _upgrade_alone(connection)
         finally:
             own.dispose()
+    engine.dispose()  # connections from before know neither the tables nor the journal mode
 
 
 def _upgrade_alone(connection: Connection) -> None:

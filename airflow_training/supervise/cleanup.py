@@ -43,9 +43,7 @@ async def see_through(
         lease = await asyncio.to_thread(store.lease, run_uid)
         holder = Owner.parse(lease.owner) if lease is not None else None
         who = f"held by process {holder.pid} on {holder.host}" if holder else "held by nobody"
-        raise StillAlive(
-            f"run {run_uid} did not end within {timeout_seconds:g} s; {who}"
-        ) from None
+        raise StillAlive(f"run {run_uid} did not end within {timeout_seconds:g} s; {who}") from None
 
 
 async def _drive(

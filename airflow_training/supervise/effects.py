@@ -51,7 +51,12 @@ class Effects:
     keeper: LeaseKeeper
 
     async def perform(
-        self, actions: Sequence[Action], *, ledger: Ledger, seen: Collection[Observation], now: float
+        self,
+        actions: Sequence[Action],
+        *,
+        ledger: Ledger,
+        seen: Collection[Observation],
+        now: float,
     ) -> Performed:
         """Delete, create, release, in this order; raises LeaseLost and RuntimeUnavailable."""
         deletes: defaultdict[float, list[InstanceRef]] = defaultdict(list)
@@ -121,7 +126,7 @@ class Effects:
                     live=live,
                     deadline_seconds=remaining_seconds(self.job, ledger, now=now),
                 )
-            except InputError as error:
+            except InputError as error:  # noqa: PERF203 - one bad template spoils no other
                 failed.append(
                     Outcome(ref=self._ref(each, ledger, ()), result="error", message=str(error))
                 )
@@ -129,9 +134,7 @@ class Effects:
                 specs.append(spec)
         return specs, failed
 
-    def _ref(
-        self, action: Action, ledger: Ledger, seen: Collection[Observation]
-    ) -> InstanceRef:
+    def _ref(self, action: Action, ledger: Ledger, seen: Collection[Observation]) -> InstanceRef:
         """Return the attempt that the action means: the object's own, as it was observed."""
         uid = "" if isinstance(action, Create) else action.uid
         known = next((each for each in seen if uid and each.uid == uid), None)

@@ -24,9 +24,7 @@ def find_template(name: str, *, folder: Path) -> Path:
     """Return the file of the template called `name`; raises InputError (`bad_reference`)."""
     known = template_names(folder)
     if name in known:
-        return next(
-            path for suffix in _SUFFIXES if (path := folder / f"{name}{suffix}").is_file()
-        )
+        return next(path for suffix in _SUFFIXES if (path := folder / f"{name}{suffix}").is_file())
     close = difflib.get_close_matches(name, known, n=1)
     problem = Problem(
         code="bad_reference",

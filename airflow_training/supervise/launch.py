@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import time
 
 from airflow_training.control.decide import new_ledger
-from airflow_training.runtimes.port import ClusterView, NodeView
+from airflow_training.runtimes.port import ClusterView
 from airflow_training.settings import Settings
 from airflow_training.spec.resolved import ResolvedJob, RunKey
 from airflow_training.state.store import RunRecord, Store
@@ -35,6 +34,8 @@ def launch(
     local job larger than this machine, `conflict` for a run id that another document used.
     """
     if resolved.runtime == "local":
-        check_fits(resolved, this_machine())
+        from airflow_training.runtimes.local.node import this_node
+
+        check_fits(resolved, ClusterView(nodes=[this_node()]))
     ledger = new_ledger(resolved, now=time.time(), activate_all=activate_all)
     return store.create_run(key, resolved, ledger, controller=controller, queue=True)

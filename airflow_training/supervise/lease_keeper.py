@@ -24,7 +24,9 @@ def steady_now() -> float:
     return time.clock_gettime(_CLOCK)
 
 
-def take_lease(store: Store, uid: str, *, owner: str, seconds: float = LEASE_SECONDS) -> Lease | None:
+def take_lease(
+    store: Store, uid: str, *, owner: str, seconds: float = LEASE_SECONDS
+) -> Lease | None:
     """Take the run's lease, at once where its holder is provably dead; None while one lives."""
     held = store.lease(uid)
     dead = [held.owner] if held is not None and provably_dead(held.owner) else []
@@ -34,9 +36,7 @@ def take_lease(store: Store, uid: str, *, owner: str, seconds: float = LEASE_SEC
 class LeaseKeeper:
     """A lease that is being renewed. `lost` is set as soon as another holder is known."""
 
-    def __init__(
-        self, lease: Lease, *, seconds: float = LEASE_SECONDS, taken_at: float
-    ) -> None:
+    def __init__(self, lease: Lease, *, seconds: float = LEASE_SECONDS, taken_at: float) -> None:
         """`taken_at`: `steady_now()` from before the lease was asked for, never after."""
         self.lease = lease
         self.seconds = seconds

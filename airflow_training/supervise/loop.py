@@ -152,9 +152,7 @@ class Supervisor:
         forget_owner(self._owner)
         if self._keeper is None:
             return
-        release = asyncio.ensure_future(
-            asyncio.to_thread(self._store.release, self._keeper.lease)
-        )
+        release = asyncio.ensure_future(asyncio.to_thread(self._store.release, self._keeper.lease))
         try:
             await asyncio.shield(release)
         except Exception:

@@ -28,7 +28,7 @@ def make_runtime(name: str, settings: Settings, *, simulate: Path | None = None)
     if name == "local":
         from airflow_training.runtimes.local import LocalRuntime
 
-        return LocalRuntime(settings)
+        return LocalRuntime.from_settings(settings)
     problem = Problem(
         code="not_supported",
         field="spec.runtime.name",

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from airflow_training.runtimes.port import Runtime
 from airflow_training.settings import load_settings
@@ -16,15 +14,9 @@ from airflow_training.supervise.runtimes import open_runtime
 __all__ = ["open_store", "run_key", "runtime_of", "task_name"]
 
 
-_runtimes: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, Runtime]] = WeakKeyDictionary()
-
-
 def runtime_of(name: str) -> Runtime:
-    """Return the adapter called `name`, one for everything on the running event loop."""
-    mine = _runtimes.setdefault(asyncio.get_running_loop(), {})
-    if name not in mine:
-        mine[name] = open_runtime(name, in_airflow=True)
-    return mine[name]
+    """Return this process's adapter called `name`; raises InputError where it may not be used."""
+    return open_runtime(name, in_airflow=True)
 
 
 def run_key(store: Store, ti: Any, *, group_id: str, map_index: int | None = None) -> RunKey:

@@ -8,35 +8,47 @@ from typing import Any
 from airflow.sdk.execution_time import task_runner
 from airflow.sdk.execution_time.comms import GetTaskStates, TaskStatesResult
 
-__all__ = ["ACTIVE", "OVER", "DagRunGone", "states_of"]
+from airflow_training.errors import TrainingError
 
-ACTIVE: frozenset[str | None] = frozenset(
-    {
-        None,
-        "scheduled",
-        "queued",
-        "running",
-        "deferred",
-        "up_for_retry",
-        "up_for_reschedule",
-        "restarting",
-        "awaiting_input",
-    }
-)
-"""States of a task that runs or will run. None: it exists and was not scheduled yet."""
+__all__ = ["LOST", "OVER", "DagRunGoneError", "TaskStates", "ask_states"]
 
 OVER = frozenset({"success", "failed", "skipped", "upstream_failed", "removed"})
+"""States in which a task has no future; every other one, None too, has."""
+
+LOST = OVER - {"success"}
 
 
-class DagRunGone(Exception):
+class DagRunGoneError(TrainingError):
     """Airflow knows no such task instance any more: the run (or its DAG) was deleted."""
 
 
-async def states_of(ti: Any, task_ids: Sequence[str]) -> Mapping[str, str | None]:
-    """Return task id -> state, for the tasks of `ti`'s run at its map index.
+class TaskStates:
+    """States of tasks of one DAG run, by task id and map index."""
 
-    A task that Airflow does not list is absent. Raises DagRunGone when it lists none of them and
-    not `ti` itself either.
+    def __init__(self, listed: Mapping[str, str | None]) -> None:
+        """`listed`: as Airflow answers: `task_id`, and `task_id_3` for map index 3."""
+        self._listed = listed
+
+    def __contains__(self, task_id: str) -> bool:
+        return task_id in self._listed
+
+    def at(self, task_id: str, map_index: int = -1) -> str | None:
+        """Return the state; None where the task was not scheduled yet or is not listed."""
+        return self._listed.get(_spelled(task_id, map_index))
+
+    def has(self, task_id: str, map_index: int = -1) -> bool:
+        """Return whether Airflow knows the task instance."""
+        return _spelled(task_id, map_index) in self._listed
+
+
+def _spelled(task_id: str, map_index: int) -> str:
+    return task_id if map_index < 0 else f"{task_id}_{map_index}"
+
+
+async def ask_states(ti: Any, task_ids: Sequence[str]) -> TaskStates:
+    """Return the states of `ti` and of other tasks of its DAG run.
+
+    Raises DagRunGoneError where Airflow knows none of them, ConnectionError where it does not answer.
     """
     wanted = list(dict.fromkeys([*task_ids, ti.task_id]))
     answer = await task_runner.SUPERVISOR_COMMS.asend(
@@ -44,14 +56,7 @@ async def states_of(ti: Any, task_ids: Sequence[str]) -> Mapping[str, str | None
     )
     if not isinstance(answer, TaskStatesResult):
         raise ConnectionError(f"Airflow did not tell the task states: {answer!r}")
-    listed = answer.task_states.get(ti.run_id, {})
+    listed = answer.task_states.get(ti.run_id)
     if not listed:
-        raise DagRunGone(f"{ti.dag_id} {ti.run_id}: Airflow has no such run any more")
-    suffix = "" if ti.map_index < 0 else f"_{ti.map_index}"
-    states = {}
-    for task_id in wanted:
-        for spelled in (task_id + suffix, task_id):
-            if spelled in listed:
-                states[task_id] = listed[spelled]
-                break
-    return states
+        raise DagRunGoneError(f"{ti.dag_id} {ti.run_id}: Airflow has no such run any more")
+    return TaskStates(listed)

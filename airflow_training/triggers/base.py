@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from typing import Any
 
 from airflow.triggers.base import BaseTrigger
 
+from airflow_training.control.model import RequestKind
 from airflow_training.state.store import RunState, Store
+from airflow_training.supervise.hub import get_hub
 from airflow_training.triggers.access import open_store, run_key, task_name
-from airflow_training.triggers.airflow_state import ACTIVE, DagRunGone, states_of
+from airflow_training.triggers.airflow_state import OVER, DagRunGoneError, TaskStates, ask_states
 
 __all__ = ["NO_RUN", "GroupTrigger", "lease_is_stale"]
 
@@ -30,7 +31,7 @@ class GroupTrigger(BaseTrigger):
 
     def __init__(self, *, group_id: str = "", map_index: int | None = None) -> None:
         """`map_index`: of the group, where the task's own index counts something else."""
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]  # Airflow's own is not typed
         self.group_id = group_id
         self.map_index = map_index
 
@@ -47,10 +48,20 @@ class GroupTrigger(BaseTrigger):
         return arguments
 
     @property
-    def by(self) -> str:
-        """Return who asks, as requests record it: task and try."""
-        ti = self.task_instance
-        return f"{ti.task_id} try {ti.try_number}" if ti is not None else ""
+    def ti(self) -> Any:
+        """Return the task instance; the triggerer sets it before anything runs."""
+        if self.task_instance is None:
+            raise RuntimeError("a training trigger runs only for a task")
+        return self.task_instance
+
+    @property
+    def group_index(self) -> int:
+        """Return the map index of the group."""
+        return int(self.ti.map_index) if self.map_index is None else self.map_index
+
+    @property
+    def reconcile_id(self) -> str:
+        return task_name(self.group_id, "reconcile")
 
     async def open(self) -> tuple[Store, str]:
         """Return the store and the uid of the run."""
@@ -58,35 +69,36 @@ class GroupTrigger(BaseTrigger):
 
     def _open(self) -> tuple[Store, str]:
         store = open_store()
-        key = run_key(store, self.task_instance, group_id=self.group_id, map_index=self.map_index)
+        key = run_key(store, self.ti, group_id=self.group_id, map_index=self.map_index)
         return store, key.uid
 
-    async def ask(self, *task_ids: str) -> Mapping[str, str | None]:
-        """Return the states of tasks, and of this one, as Airflow has them; DagRunGone."""
-        return await states_of(self.task_instance, task_ids)
+    async def ask(self, *task_ids: str) -> TaskStates:
+        """Return the states of tasks, and of this one, as Airflow has them; raises DagRunGoneError."""
+        return await ask_states(self.ti, task_ids)
+
+    async def request(
+        self, store: Store, uid: str, kind: RequestKind, *, role: str = "", reason: str = ""
+    ) -> None:
+        """Ask the holder of the lease for something, in this task's name."""
+        by = f"{self.ti.task_id} try {self.ti.try_number}"
+        await asyncio.to_thread(store.add_request, uid, kind, role=role, reason=reason, by=by)
+        get_hub(store).poke(uid)
 
     async def taken_away(self) -> str | None:
-        """Return why this task is really over for Airflow, None while it still has a future.
+        """Return the state in which this task is over for Airflow, None while it has a future.
 
         A trigger is also cancelled when a stalled triggerer lost it, or when the task was
-        cleared: then the task lives on and nothing may be stopped.
+        cleared: then the task lives on, and nothing may be stopped.
         """
         try:
             states = await self.ask()
-        except DagRunGone:
-            return "the DAG run was deleted"
+        except DagRunGoneError:
+            return "deleted"
         except ConnectionError as error:
-            self.log.warning(
-                "Airflow did not tell the task's state, so nothing is stopped: %s", error
-            )
+            self.log.warning("Airflow did not tell the task's state; nothing is stopped: %s", error)
             return None
-        ti = self.task_instance
-        assert ti is not None  # noqa: S101 - the triggerer sets it
-        if ti.task_id not in states:
-            return f"{ti.task_id} was deleted"
-        state = states[ti.task_id]
-        return None if state in ACTIVE else f"{ti.task_id} was set to {state}"
-
-    @property
-    def reconcile_id(self) -> str:
-        return task_name(self.group_id, "reconcile")
+        ti = self.ti
+        if not states.has(ti.task_id, ti.map_index):
+            return "deleted"
+        state = states.at(ti.task_id, ti.map_index)
+        return state if state in OVER else None

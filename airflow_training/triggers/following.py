@@ -14,7 +14,7 @@ from typing import Any
 from airflow_training.control.model import TERMINAL_JOB_STATES
 from airflow_training.state.store import RunState, Store
 from airflow_training.supervise.hub import get_hub
-from airflow_training.triggers.airflow_state import OVER, DagRunGone
+from airflow_training.triggers.airflow_state import OVER, DagRunGoneError
 from airflow_training.triggers.base import GroupTrigger, lease_is_stale
 from airflow_training.triggers.hosting import Host
 
@@ -71,24 +71,28 @@ class FollowingTrigger(GroupTrigger):
     async def _abandoned(self) -> str | None:
         """Return why nobody will drive the run any more, None while somebody may."""
         try:
-            state = (await self.ask(self.reconcile_id)).get(self.reconcile_id)
-        except DagRunGone:
+            states = await self.ask(self.reconcile_id)
+        except DagRunGoneError:
             return "the DAG run was deleted"
         except ConnectionError:
             return None
-        return f"reconcile is {state}" if state in OVER else None
+        state = states.at(self.reconcile_id, self.group_index)
+        return f"nobody drives the run: reconcile is {state}" if state in OVER else None
 
     async def on_kill(self) -> None:
-        """Stop the job when this task was taken out of the run."""
-        why = await self.taken_away()
-        if why is None or why.endswith(" success"):
-            return  # cleared, moved, or marked successful: only the watching ends
-        store, uid = await self.open()
+        """Stop the job when this task was taken out of the run.
+
+        Cleared or moved, it has a future; marked successful, only the watching ends.
+        """
+        state = await self.taken_away()
+        if state in (None, "success"):
+            return
+        why = f"{self.ti.task_id} was set to {state}"
         self.log.warning("stopping the job: %s", why)
         if self._host is not None:
             self._host.keep()
-        await asyncio.to_thread(store.add_request, uid, "stop", reason=why, by=self.by)
-        get_hub(store).poke(uid)
+        store, uid = await self.open()
+        await self.request(store, uid, "stop", reason=why)
 
     async def cleanup(self) -> None:
         """Give back what this trigger holds; never the training."""

@@ -51,22 +51,22 @@ class Host:
         _kept.add(self.task)
         self.task.add_done_callback(_kept.discard)
 
+    async def _drive(self) -> JobState:
+        job = await asyncio.to_thread(self._store.job, self._uid)
+        supervisor = Supervisor(
+            store=self._store,
+            runtime=runtime_of(job.runtime),
+            run_uid=self._uid,
+            owner=new_owner(),
+            max_running_jobs=load_settings().max_running_jobs,
+        )
+        return await supervisor.run()
+
     async def _run(self) -> JobState:
         failures = 0
         while True:
             try:
-                record = await asyncio.to_thread(self._store.run, self._uid)
-                if record is None:
-                    raise LookupError(f"run {self._uid} is not in the store any more")
-                runtime = runtime_of(record.runtime)
-                supervisor = Supervisor(
-                    store=self._store,
-                    runtime=runtime,
-                    run_uid=self._uid,
-                    owner=new_owner(),
-                    max_running_jobs=load_settings().max_running_jobs,
-                )
-                return await supervisor.run()
+                return await self._drive()
             except LeaseLost as lost:
                 # another triggerer drives the run now; stand by until it ends or dies
                 log.info("lease lost, standing by: %s", lost)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 from airflow.triggers.base import TaskSuccessEvent, TriggerEvent
 
-from airflow_training.control.model import TERMINAL_JOB_STATES, Event
+from airflow_training.control.model import TERMINAL_JOB_STATES, JobState
 from airflow_training.state.store import RunState, Store
 from airflow_training.supervise.hub import get_hub
-from airflow_training.triggers.airflow_state import DagRunGone
+from airflow_training.triggers.access import task_name
+from airflow_training.triggers.airflow_state import LOST, DagRunGoneError, TaskStates
 from airflow_training.triggers.base import NO_RUN, GroupTrigger
 from airflow_training.triggers.epochs import begin_try
 from airflow_training.triggers.hosting import Host
@@ -20,7 +21,6 @@ from airflow_training.triggers.story import Story
 __all__ = ["ReconcileTrigger"]
 
 _WATCH_SECONDS = 10.0
-_LOST = frozenset({"failed", "upstream_failed", "skipped", "removed"})
 
 
 class ReconcileTrigger(GroupTrigger):
@@ -51,9 +51,9 @@ class ReconcileTrigger(GroupTrigger):
         store, uid = await self.open()
         state = (await asyncio.to_thread(store.read, [uid])).get(uid)
         if state is None:
-            yield TriggerEvent({"message": NO_RUN})
+            yield _failure(NO_RUN)
             return
-        await asyncio.to_thread(begin_try, store, state, self.task_instance)
+        await asyncio.to_thread(begin_try, store, state, self.ti)
         self._host = Host(store, uid)
         watch = asyncio.create_task(self._watch_group(store, uid))
         try:
@@ -61,12 +61,15 @@ class ReconcileTrigger(GroupTrigger):
         finally:
             watch.cancel()
         job_state = self._host.task.result()
-        ledger = await asyncio.to_thread(store.ledger, uid)
         if job_state == "Succeeded":
             yield TaskSuccessEvent(xcoms={"return_value": {"run": uid, "state": job_state}})
         else:
-            why = ": ".join(filter(None, [ledger.job.reason, ledger.job.message]))
-            yield TriggerEvent({"message": f"job {state.record.job} {job_state.lower()} ({why})"})
+            yield await self._told_failure(store, uid, job_state)
+
+    async def _told_failure(self, store: Store, uid: str, job_state: JobState) -> TriggerEvent:
+        ledger = await asyncio.to_thread(store.ledger, uid)
+        why = ": ".join(filter(None, [ledger.job.reason, ledger.job.message]))
+        return _failure(f"the job {job_state.lower()} ({why})")
 
     async def _tell_story(self, store: Store, uid: str, host: Host) -> None:
         """Return when the loop has ended and everything was told; raises what the loop raised."""
@@ -74,11 +77,14 @@ class ReconcileTrigger(GroupTrigger):
         async with get_hub(store).subscription(uid) as sub:
             while not host.task.done():
                 fresh = asyncio.ensure_future(sub.next())
-                await asyncio.wait({fresh, host.task}, return_when=asyncio.FIRST_COMPLETED)
-                fresh.cancel()
+                try:
+                    await asyncio.wait({fresh, host.task}, return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    fresh.cancel()
                 await story.catch_up()
         await story.catch_up()
 
+    # the other tasks of the group ----------------------------------------------------------------
     async def _watch_group(self, store: Store, uid: str) -> None:
         """Stop the job when one of its tasks was taken away; start roles that were skipped over."""
         while True:
@@ -90,44 +96,57 @@ class ReconcileTrigger(GroupTrigger):
 
     async def _look_after(self, store: Store, uid: str) -> None:
         try:
-            states = await self.ask(*self.watched)
-        except DagRunGone:
-            await self._ask_for(store, uid, "stop", reason="the DAG run was deleted")
+            states = await self.ask(*self.watched, *filter(None, [self.mapped_roles]))
+        except DagRunGoneError:
+            await self.request(store, uid, "stop", reason="the DAG run was deleted")
             return
         state = (await asyncio.to_thread(store.read, [uid])).get(uid)
         if state is None or state.ledger.job.state in TERMINAL_JOB_STATES:
             return
-        for task_id, task_state in states.items():
-            if task_id != self.reconcile_id and task_state in _LOST:
-                await self._ask_for(store, uid, "stop", reason=f"{task_id} is {task_state}")
+        for name, task_state in self._states_of_tasks(state, states).items():
+            if task_state in LOST:
+                await self.request(store, uid, "stop", reason=f"{name} is {task_state}")
                 return
-        await self._activate_finished(store, state, states)
+        for role, task_state in self._states_of_roles(state, states).items():
+            # marked successful before it could ask itself: only its watching was taken away
+            if task_state == "success" and not state.ledger.roles[role].activated:
+                await self.request(store, uid, "activate", role=role)
 
-    async def _activate_finished(self, store: Store, state: RunState, states: Any) -> None:
-        """Ask for roles whose task was marked successful before it could ask itself."""
-        prefix = f"{self.group_id}." if self.group_id else ""
-        for name, role in state.ledger.roles.items():
-            if not role.activated and states.get(f"{prefix}{name}.run") == "success":
-                await self._ask_for(store, state.record.uid, "activate", role=name)
+    def _states_of_tasks(self, state: RunState, states: TaskStates) -> Mapping[str, str | None]:
+        found = {task_id: states.at(task_id, self.group_index) for task_id in self.watched}
+        if self.mapped_roles:
+            roles = self._states_of_roles(state, states)
+            found.update({f"{self.mapped_roles} {role}": each for role, each in roles.items()})
+        return found
 
-    async def _ask_for(self, store: Store, uid: str, kind: Any, **request: str) -> None:
-        await asyncio.to_thread(store.add_request, uid, kind, by=self.by, **request)
-        get_hub(store).poke(uid)
+    def _states_of_roles(self, state: RunState, states: TaskStates) -> Mapping[str, str | None]:
+        if self.mapped_roles:
+            return {
+                role.name: states.at(self.mapped_roles, number)
+                for number, role in enumerate(state.job.roles)
+            }
+        return {
+            role.name: states.at(task_name(self.group_id, f"{folder}.run"), self.group_index)
+            for role in state.job.roles
+            for folder in (role.name, f"{role.name}_role")
+            if task_name(self.group_id, f"{folder}.run") in self.watched
+        }
 
+    # the end of the trigger ----------------------------------------------------------------------
     async def on_kill(self) -> None:
         """Stop the job, but only when Airflow confirms that this task is over."""
-        why = await self.taken_away()
-        if why is None:
-            self.log.info("reconcile goes on elsewhere; the training is left alone")
+        state = await self.taken_away()
+        if state is None:
+            self.log.info("reconcile has a future elsewhere; the training is left alone")
             return
-        store, uid = await self.open()
+        why = f"{self.ti.task_id} was set to {state}"
         self.log.warning("stopping the job: %s", why)
+        store, uid = await self.open()
         # the loop outlives this trigger: after a DAG-run timeout or a deletion no task comes
         # that would bring the run to zero
         if self._host is not None:
             self._host.keep()
-        await asyncio.to_thread(store.add_events, uid, [_taken(store.now(), why)])
-        await self._ask_for(store, uid, "stop", reason=why)
+        await self.request(store, uid, "stop", reason=why)
 
     async def cleanup(self) -> None:
         """Give the loop up; whoever comes next adopts what is alive."""
@@ -135,5 +154,5 @@ class ReconcileTrigger(GroupTrigger):
             self._host.stop()
 
 
-def _taken(now: float, why: str) -> Event:
-    return Event(at=now, reason="TaskTakenAway", message=why, level="warning")
+def _failure(message: str) -> TriggerEvent:
+    return TriggerEvent({"message": message})  # type: ignore[no-untyped-call]  # Airflow's own

@@ -10,7 +10,6 @@ from airflow.triggers.base import BaseTaskEndEvent, TaskFailedEvent, TaskSuccess
 
 from airflow_training.control.model import Event
 from airflow_training.state.store import RunState, Store
-from airflow_training.supervise.hub import get_hub
 from airflow_training.triggers.base import NO_RUN
 from airflow_training.triggers.epochs import begin_try
 from airflow_training.triggers.following import FollowingTrigger, is_over
@@ -71,12 +70,11 @@ class RoleTrigger(FollowingTrigger):
 
     async def _begin(self, store: Store, state: RunState) -> int:
         """Ask for the role; return the epoch that this try is about."""
-        reopened = await asyncio.to_thread(begin_try, store, state, self.task_instance)
+        reopened = await asyncio.to_thread(begin_try, store, state, self.ti)
         self._may_host = reopened
         uid = state.record.uid
         if not state.ledger.roles[self.role].activated:
-            await asyncio.to_thread(store.add_request, uid, "activate", role=self.role, by=self.by)
-        get_hub(store).poke(uid)
+            await self.request(store, uid, "activate", role=self.role)
         return state.ledger.job.epoch + 1 if reopened else 0
 
     def _tail(self, store: Store, uid: str) -> Callable[[Event], Awaitable[str]]:

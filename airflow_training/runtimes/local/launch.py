@@ -216,5 +216,3 @@ def _readiness_probe(spec: InstanceSpec) -> Mapping[str, Any] | None:
             found: Mapping[str, Any] | None = container.get("readinessProbe")
             return found
     return None
-
-

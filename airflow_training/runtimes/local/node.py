@@ -87,7 +87,11 @@ def _gpus() -> int:
         return 0
     try:
         listed = subprocess.run(
-            [tool, "--list-gpus"], capture_output=True, text=True, timeout=_NVIDIA_SECONDS, check=False
+            [tool, "--list-gpus"],
+            capture_output=True,
+            text=True,
+            timeout=_NVIDIA_SECONDS,
+            check=False,
         )
     except (OSError, subprocess.TimeoutExpired):
         return 0

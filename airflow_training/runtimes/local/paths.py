@@ -15,7 +15,7 @@ from pathlib import Path
 from airflow_training.agent.files import AttemptFolder, read_json, write_json
 from airflow_training.runtimes.port import InstanceRef
 
-__all__ = ["Attempt", "RunFolder", "attempt_of", "locked"]
+__all__ = ["Attempt", "RunFolder", "attempt_of", "instance_of", "locked"]
 
 Attempt = tuple[int, int, int]
 """(epoch, job attempt, attempt): a later one is greater."""
@@ -26,6 +26,12 @@ _INSTANCE = re.compile(r"(.+)-(\d+)")
 def attempt_of(ref: InstanceRef, attempt: int | None = None) -> Attempt:
     """Return the attempt that `ref` means, or another one of the same job attempt."""
     return (ref.epoch, ref.job_attempt, ref.attempt if attempt is None else attempt)
+
+
+def instance_of(name: str) -> tuple[str, int] | None:
+    """Return (role, index) of a folder called `<role>-<index>`; None for other folders."""
+    match = _INSTANCE.fullmatch(name)
+    return (match[1], int(match[2])) if match else None
 
 
 @contextlib.contextmanager
@@ -104,9 +110,9 @@ class RunFolder:
         found = []
         with contextlib.suppress(FileNotFoundError):
             for each in self.path.iterdir():
-                match = _INSTANCE.fullmatch(each.name)
-                if match and each.is_dir():
-                    found.append((match[1], int(match[2])))
+                key = instance_of(each.name)
+                if key is not None and each.is_dir():
+                    found.append(key)
         return sorted(found)
 
     def attempts(self, role: str, index: int) -> list[tuple[Attempt, AttemptFolder]]:

@@ -76,7 +76,7 @@ class PortBook:
             if len(found) == count:
                 return found
             port = low + (start + step) % (high - low)
-            if self.take(owner, port):
+            if self._holder(port) != str(owner) and self.take(owner, port):
                 found.append(port)
         if len(found) == count:
             return found
@@ -131,9 +131,9 @@ class PortBook:
         with self._held(port):
             if self._holder(port) != instead_of:
                 return False  # somebody was faster
-            temporary = self._folder / f".{port}.{os.getpid()}.tmp"
+            temporary = self._folder / f".{port}.{os.urandom(6).hex()}.tmp"
             temporary.write_text(str(owner))
-            os.replace(temporary, self._file(port))
+            temporary.replace(self._file(port))
         return True
 
 

@@ -47,7 +47,11 @@ def kill_leftovers(standings: Iterable[Standing]) -> list[int]:
         for each in lost:
             child = each.state.get("child") or {}
             # a session is the command's only while its first process is that very process
-            if each.pids_mean_here and child.get("pid") and proc.start_time(child["pid"]) == child["start_time"]:
+            if (
+                each.pids_mean_here
+                and child.get("pid")
+                and proc.start_time(child["pid"]) == child["start_time"]
+            ):
                 left.update(proc.session_members(child["pid"]))
         if not left:
             return []

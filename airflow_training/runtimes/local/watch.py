@@ -12,29 +12,25 @@ import contextlib
 import os
 import secrets
 import socket
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from pathlib import Path
 
 from airflow_training.agent.proc import open_pidfd
-from airflow_training.control.model import InstanceKey, Observation, Progress
-from airflow_training.runtimes.local.life import Life, Standing, look_at
-from airflow_training.runtimes.local.observe import newest_progress, observe
 from airflow_training.runtimes.local.paths import RunFolder
-from airflow_training.runtimes.local.ports import listening_ports
-from airflow_training.runtimes.local.settle import settle
+from airflow_training.runtimes.local.scan import Agent, Scanner
 from airflow_training.runtimes.port import Changed, Gone, Snapshot
 
 __all__ = ["watch"]
 
 _LOOK_SECONDS = 1.0
 _PORT_SECONDS = (0.02, 1.0)
-"""How often to look for ports that are to open: at first, and after a while."""
+"""How long between two looks for ports that are to open: at first, and after a while."""
 
 
-async def watch(run: RunFolder) -> AsyncIterator[Snapshot | Changed | Gone]:
+async def watch(run: RunFolder) -> AsyncGenerator[Snapshot | Changed | Gone, None]:
     """Yield a full snapshot, then every change, until the caller stops asking."""
     with _Doorbell(run.watchers) as doorbell:  # before the first look: nothing may slip through
-        scanner = _Scanner(run)
+        scanner = Scanner(run)
         with contextlib.closing(_Deathbed(doorbell.ring)) as deathbed:
             await asyncio.to_thread(scanner.look, None)
             deathbed.attend(scanner.agents)
@@ -47,14 +43,12 @@ async def watch(run: RunFolder) -> AsyncIterator[Snapshot | Changed | Gone]:
                 if scanner.awaited_ports:
                     pause = min(pause, port_pause)
                     port_pause = min(port_pause * 1.2, _PORT_SECONDS[1])
-                else:
-                    port_pause = _PORT_SECONDS[0]
-                rung = await doorbell.wait(max(0.0, pause))
+                rung: set[str] | None = await doorbell.wait(max(0.0, pause))
                 if loop.time() >= next_look:
                     rung = None
                     next_look = loop.time() + _LOOK_SECONDS
-                elif not rung and not scanner.awaited_ports:
-                    continue
+                if rung:
+                    port_pause = _PORT_SECONDS[0]
                 changes = await asyncio.to_thread(scanner.look, rung)
                 deathbed.attend(scanner.agents)
                 for change in changes:
@@ -110,25 +104,33 @@ class _Doorbell:
 class _Deathbed:
     """Rings when an agent dies: the kernel makes its pidfd readable."""
 
-    def __init__(self, ring: object) -> None:
+    def __init__(self, ring: Callable[[str], None]) -> None:
         self._ring = ring
-        self._attended: dict[tuple[str, int], tuple[str, int]] = {}
+        self._attended: dict[str, int] = {}
 
-    def attend(self, agents: Iterable[tuple[str, int, int]]) -> None:
-        raise NotImplementedError
+    def attend(self, agents: Mapping[str, Agent]) -> None:
+        """Watch over exactly these agents: uid of the object -> who it is."""
+        for uid in set(self._attended) - set(agents):
+            self._leave(uid)
+        for uid in set(agents) - set(self._attended):
+            agent = agents[uid]
+            descriptor = open_pidfd(agent.pid, agent.start_time)
+            if descriptor is None:
+                self._ring(agent.instance)  # gone since we looked
+                continue
+            self._attended[uid] = descriptor
+            asyncio.get_running_loop().add_reader(descriptor, self._died, uid, agent.instance)
 
     def close(self) -> None:
-        raise NotImplementedError
+        for uid in list(self._attended):
+            self._leave(uid)
 
+    def _died(self, uid: str, instance: str) -> None:
+        self._leave(uid)
+        self._ring(instance)
 
-class _Scanner:
-    """Looks at the folder and tells what is new. Runs in a thread, one look at a time."""
-
-    def __init__(self, run: RunFolder) -> None:
-        self._run = run
-        self.seen: dict[InstanceKey, Observation] = {}
-        self.agents: dict[InstanceKey, Standing] = {}
-        """Living agents whose death can be watched from here."""
-        self._ports: dict[InstanceKey, int] = {}
-        self._open: set[str] = set()
-        self._progress: dict[InstanceKey, tuple[str, int, Progress | None]] = {}
+    def _leave(self, uid: str) -> None:
+        descriptor = self._attended.pop(uid)
+        with contextlib.suppress(RuntimeError):  # the loop may be closed already
+            asyncio.get_running_loop().remove_reader(descriptor)
+        os.close(descriptor)

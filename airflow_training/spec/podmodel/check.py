@@ -59,8 +59,8 @@ def check_complete(template: Any, loc: Loc) -> list[Problem]:
 
 def _check(value: Any, kind: str, loc: Loc, *, whole: bool) -> Iterator[Problem]:
     shape, _, item_kind = kind.rpartition(":")
-    if value is None and not whole:
-        return
+    if value is None:
+        return  # not given, or given to delete; what is required is asked for below
     if shape == "list":
         yield from _check_list(value, item_kind, loc, whole=whole)
     elif shape == "map":

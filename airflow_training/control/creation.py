@@ -1,0 +1,277 @@
+"""What should exist and does not: creates, holds and releases instances in the order of the roles."""
+
+from __future__ import annotations
+
+from airflow_training.control import reasons
+from airflow_training.control.dependencies import DependencyState, answer_of
+from airflow_training.control.draft import Draft
+from airflow_training.control.ending import close_role, finish
+from airflow_training.control.gates import Gate, gate_of
+from airflow_training.control.model import Create, InstanceEntry, Observations, Release
+from airflow_training.control.outcomes import apply_policies
+from airflow_training.control.policies import role_verdict
+from airflow_training.control.root_cause import cause
+from airflow_training.control.scaling import add_missing, remove_surplus
+from airflow_training.control.turnover import ENDED, fail_for_good
+from airflow_training.control.waves import waves
+from airflow_training.spec.resolved import ResolvedRole
+
+__all__ = ["start_missing"]
+
+_TERMINAL_ROLE = frozenset({"Succeeded", "Failed", "Stopped"})
+
+
+def start_missing(draft: Draft, observations: Observations | None) -> None:
+    """Bring every role to its wanted instances, as far as dependencies and old objects allow.
+
+    Nothing is created before the first snapshot, and nothing while the runtime does not answer.
+    """
+    for role in draft.spec.roles:
+        if draft.roles[role.name].state not in _TERMINAL_ROLE:
+            add_missing(draft, role)
+            remove_surplus(draft, role)
+    waiting = [role for role in draft.spec.roles if _wants_something(draft, role.name)]
+    for role in draft.spec.roles:
+        if role not in waiting and draft.roles[role.name].gated_since:
+            draft.set_role(role.name, gated_since={})
+    if not waiting:
+        return
+    can_create = observations is not None and observations.reachable and draft.job.paused_at is None
+    blocked = _blocked_until(draft)
+    names = [name for wave in waves(draft.spec) for name in wave]
+    lost = False
+    for role in sorted(waiting, key=lambda each: names.index(each.name)):
+        lost = _advance(draft, role, can_create=can_create, blocked=blocked) or lost
+    if lost:
+        apply_policies(draft)
+    elif can_create:
+        _check_scheduling(draft)
+
+
+def _wants_something(draft: Draft, name: str) -> bool:
+    if draft.roles[name].state in _TERMINAL_ROLE:
+        return False
+    return any(
+        not head.final and (not head.wanted or not head.released or head.state == "pending")
+        for head, _ in draft.census.get(name, ())
+    )
+
+
+def _blocked_until(draft: Draft) -> str:
+    """Return why nothing at all may be created now; empty when nothing holds the whole job.
+
+    After a restart of the whole job no old instance may meet a new one.
+    """
+    if draft.job.restart_at is not None and draft.now < draft.job.restart_at:
+        draft.wake(draft.job.restart_at)
+        return reasons.BACKOFF
+    now = (draft.job.epoch, draft.job.job_attempt)
+    for seen in draft.occupied.values():
+        if seen.state not in ENDED and (seen.epoch, seen.job_attempt) != now:
+            return reasons.WAITING_FOR_OLD_INSTANCE
+    return ""
+
+
+def _advance(draft: Draft, role: ResolvedRole, *, can_create: bool, blocked: str) -> bool:
+    """Move the waiting instances of one role on; return whether some of them are lost for good."""
+    team = [entry for entry in draft.team(role.name) if not entry.final]
+    absent = [entry for entry in team if not entry.wanted]
+    unreleased = [entry for entry in team if entry.wanted and not entry.released]
+    free = [entry for entry in absent if not _held_back(draft, entry)]
+    gate = gate_of(
+        role,
+        roles=draft.roles,
+        counts=draft.census,
+        held_otherwise=bool(blocked)
+        or not can_create
+        or not (free or unreleased)
+        or _gang_waits(draft),
+        now=draft.now,
+    )
+    if absent or unreleased:
+        problem = gate.failed or gate.timed_out
+        if problem is not None and draft.job.paused_at is None:
+            _lose(draft, role, [*absent, *unreleased], problem, late=gate.failed is None)
+            return True
+        draft.set_role(role.name, gated_since=gate.gated_since)
+        draft.wake(gate.wake_at)
+    else:
+        draft.set_role(role.name, gated_since={})
+    may_create = can_create and not blocked
+    hold = draft.spec.scheduling.startup == "createAllHold"
+    created = 0
+    for entry in absent:
+        if may_create and entry in free and (gate.open or hold):
+            created += 1
+            _create(draft, _want(draft, entry, released=gate.open))
+        else:
+            _show_waiting(draft, entry, gate, blocked=blocked)
+    if created:
+        text = f"{created} instances" if gate.open else f"{created} instances, held"
+        draft.tell(reasons.INSTANCES_CREATED, text, role=role.name)
+    if can_create:
+        _repeat(draft, role, [entry for entry in team if entry.wanted], gate)
+    return False
+
+
+def _held_back(draft: Draft, entry: InstanceEntry) -> bool:
+    """Return whether an old object or backoff keeps this one from being created."""
+    if entry.replace_at is not None and draft.now < entry.replace_at:
+        draft.wake(entry.replace_at)
+        return True
+    return (entry.role, entry.index) in draft.occupied
+
+
+def _gang_waits(draft: Draft) -> bool:
+    """Return whether a gang has not been admitted: then no dependency is to blame yet."""
+    return draft.spec.scheduling.gang != "none" and any(
+        not seen.scheduled for seen in draft.current.values() if seen.state == "pending"
+    )
+
+
+def _want(draft: Draft, entry: InstanceEntry, *, released: bool) -> InstanceEntry:
+    """Write down that the next attempt is to exist, before it does."""
+    if draft.job.started_at is None:
+        draft.set_job(started_at=draft.now)
+    return draft.change(
+        entry,
+        wanted=True,
+        wanted_at=draft.now,
+        generation=draft.generation,
+        epoch=draft.job.epoch,
+        job_attempt=draft.job.job_attempt,
+        replace_at=None,
+        deadline_at=None,
+        released=released,
+        state="pending",
+        reason=reasons.CREATING,
+        message="",
+    )
+
+
+def _create(draft: Draft, entry: InstanceEntry) -> None:
+    draft.actions.append(
+        Create(
+            role=entry.role,
+            index=entry.index,
+            epoch=entry.epoch,
+            job_attempt=entry.job_attempt,
+            attempt=entry.attempt,
+            held=not entry.released,
+        )
+    )
+
+
+def _repeat(draft: Draft, role: ResolvedRole, wanted: list[InstanceEntry], gate: Gate) -> None:
+    """Order again what may have been lost, and release what waited for the gate."""
+    answer = answer_of(role)
+    for entry in wanted:
+        key = (entry.role, entry.index)
+        seen = draft.current.get(key)
+        if not entry.released and gate.open:
+            entry = draft.change(entry, released=True)
+            draft.tell(reasons.RELEASED, f"receives {answer}", of=entry)
+        if seen is None:
+            if not entry.uid and key not in draft.occupied:
+                _create(draft, entry)
+        elif entry.released and seen.held:
+            draft.actions.append(
+                Release(
+                    role=entry.role,
+                    index=entry.index,
+                    uid=seen.uid,
+                    attempt=entry.attempt,
+                    answer=answer,
+                )
+            )
+
+
+def _show_waiting(draft: Draft, entry: InstanceEntry, gate: Gate, *, blocked: str) -> None:
+    """Keep state and reason of an instance that has no object of its own true."""
+    old = draft.occupied.get((entry.role, entry.index))
+    if old is not None and old.state not in ENDED:
+        if old.state != "unknown":
+            draft.change(entry, state="terminating")
+            return
+        message = f"its old instance on node {old.node or '(unknown)'} may still run"
+        if entry.reason != reasons.WAITING_FOR_OLD_INSTANCE:
+            draft.tell(reasons.WAITING_FOR_OLD_INSTANCE, message, of=entry, level="warning")
+        draft.change(
+            entry,
+            state="unknown",
+            reason=reasons.WAITING_FOR_OLD_INSTANCE,
+            message=message,
+        )
+        return
+    if draft.job.paused_at is not None:
+        draft.change(entry, state="pending", reason=draft.job.reason)
+    elif blocked or (entry.replace_at is not None and draft.now < entry.replace_at):
+        draft.change(entry, state="pending", reason=blocked or reasons.BACKOFF)
+    elif gate.waiting:
+        message = gate.waiting[0].message
+        draft.change(entry, state="pending", reason=reasons.WAITING_FOR_DEPENDENCY, message=message)
+        draft.set_role(entry.role, reason=reasons.WAITING_FOR_DEPENDENCY, message=message)
+    elif not gate.activated:
+        draft.change(entry, state="pending", reason=reasons.WAITING_FOR_ACTIVATION, message="")
+        draft.set_role(entry.role, reason=reasons.WAITING_FOR_ACTIVATION, message="")
+    else:
+        draft.change(entry, state="pending")
+
+
+def _lose(
+    draft: Draft,
+    role: ResolvedRole,
+    entries: list[InstanceEntry],
+    problem: DependencyState,
+    *,
+    late: bool,
+) -> None:
+    """A dependency can no longer be met, or not in time: those that wait for it have failed."""
+    reason = reasons.DEPENDENCY_TIMEOUT if late else reasons.DEPENDENCY_FAILED
+    message = problem.message
+    if late:
+        seconds = problem.dependency.timeout_seconds
+        message = f"after {seconds:g} s only {message}"
+    for entry in entries:
+        fail_for_good(draft, entry, reason=reason, message=message)
+    groups = [(h, n) for h, n in draft.census.get(role.name, ()) if h.final]
+    verdict = role_verdict(
+        role,
+        replicas=draft.roles[role.name].replicas,
+        succeeded=sum(number for head, number in groups if head.state == "succeeded"),
+        failed=sum(number for head, number in groups if head.state == "failed"),
+    )
+    if verdict is not None and verdict.state == "Failed":
+        close_role(draft, role.name, "Failed", reason=reason, message=message)
+
+
+def _check_scheduling(draft: Draft) -> None:
+    """End a job whose instances find no place for too long."""
+    limit = draft.spec.scheduling.schedule_timeout_seconds
+    for entry in draft.instances.values():
+        if not entry.wanted or entry.state != "pending":
+            continue
+        seen = draft.current.get((entry.role, entry.index))
+        if seen is not None and seen.scheduled:
+            continue
+        if draft.now < entry.wanted_at + limit:
+            draft.wake(entry.wanted_at + limit)
+            continue
+        message = f"{entry.role}-{entry.index} found no place within {limit:g} s"
+        if seen is not None and seen.message:
+            message = f"{message}: {seen.message}"
+        finish(
+            draft,
+            "Failed",
+            reason=reasons.SCHEDULE_TIMEOUT,
+            message=message,
+            root_cause=cause(
+                reason=reasons.SCHEDULE_TIMEOUT,
+                message=message,
+                at=draft.now,
+                role=entry.role,
+                index=entry.index,
+                attempt=entry.attempt,
+            ),
+        )
+        return

@@ -1,0 +1,148 @@
+"""The state of a run as `run` and `status` print it: one JSON document from ledger and side data."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timezone
+from typing import Any, get_args
+
+from airflow_training.control.conditions import reported_state
+from airflow_training.control.model import (
+    InstanceEntry,
+    InstanceKey,
+    InstanceState,
+    Ledger,
+    RoleEntry,
+)
+from airflow_training.spec.resolved import FailureClass, ResolvedJob
+
+__all__ = ["rollup", "timestamp", "trained_seconds"]
+
+_PROGRESS = ("step", "total_steps", "epoch", "samples")
+
+
+def rollup(
+    job: ResolvedJob,
+    ledger: Ledger,
+    *,
+    run_id: str,
+    progress: Mapping[InstanceKey, Mapping[str, Any]],
+    usage: Sequence[Mapping[str, Any]],
+    output: Mapping[str, Any] | None,
+    now: float,
+) -> dict[str, Any]:
+    """Return the document of `status`; plain JSON, times as UTC text.
+
+    A job that has ended is reported as such only when nothing of it is alive any more.
+    """
+    entry = ledger.job
+    charged = Counter(record.failure_class for record in entry.restarts)
+    order = {role.name: number for number, role in enumerate(job.roles)}
+    members = sorted(
+        (each for each in ledger.instances.values() if not each.retired),
+        key=lambda each: (order.get(each.role, len(order)), each.index),
+    )
+    restarts = Counter(record.role for record in entry.restarts)
+    return {
+        "run_id": run_id,
+        "job": job.name,
+        "state": reported_state(entry),
+        "condition": entry.condition,
+        "reason": entry.reason,
+        "message": entry.message,
+        "job_attempt": entry.job_attempt,
+        "epoch": entry.epoch,
+        "fresh_jobs": entry.fresh_jobs,
+        "observed_at": timestamp(now),
+        "submitted_at": timestamp(entry.submitted_at),
+        "started_at": timestamp(entry.started_at),
+        "running_at": timestamp(entry.running_at),
+        "finished_at": timestamp(entry.finished_at),
+        "last_transition_at": timestamp(entry.last_transition_at),
+        "trained_seconds": trained_seconds(ledger, now=now),
+        "roles": {
+            name: _role(role, [m for m in members if m.role == name], restarts=restarts[name])
+            for name, role in ledger.roles.items()
+        },
+        "instances": [
+            _instance(each, progress.get((each.role, each.index)), now=now) for each in members
+        ],
+        "restarts": {each: charged[each] for each in get_args(FailureClass)},
+        "root_cause": _cause(entry.root_cause),
+        "output": None if output is None else dict(output),
+        "checkpoint": None,
+        "plan": None,
+        "usage": [dict(row) for row in usage],
+    }
+
+
+def timestamp(at: float | None) -> str | None:
+    """Return epoch seconds as `2026-01-31T12:00:00.123Z`."""
+    if at is None:
+        return None
+    text = datetime.fromtimestamp(at, tz=timezone.utc).isoformat(timespec="milliseconds")
+    return text.removesuffix("+00:00") + "Z"
+
+
+def trained_seconds(ledger: Ledger, *, now: float) -> float:
+    """Return seconds since all tracked instances first ran, without pauses."""
+    entry = ledger.job
+    if entry.running_at is None:
+        return 0.0
+    end = entry.finished_at if entry.finished_at is not None else now
+    if entry.paused_at is not None:
+        end = max(entry.paused_at, entry.running_at)
+    return round(max(0.0, end - entry.running_at - entry.paused_seconds), 3)
+
+
+def _role(role: RoleEntry, members: Sequence[InstanceEntry], *, restarts: int) -> dict[str, Any]:
+    states = Counter(member.state for member in members)
+    return {
+        "state": role.state,
+        "reason": role.reason,
+        "message": role.message,
+        "last_transition_at": timestamp(role.last_transition_at),
+        "desired": role.replicas,
+        **{state: states[state] for state in get_args(InstanceState)},
+        "restarts": restarts,
+    }
+
+
+def _instance(
+    entry: InstanceEntry, progress: Mapping[str, Any] | None, *, now: float
+) -> dict[str, Any]:
+    return {
+        "role": entry.role,
+        "index": entry.index,
+        "attempt": entry.attempt,
+        "state": entry.state,
+        "reason": entry.reason,
+        "message": entry.message,
+        "exit_code": entry.exit_code,
+        "signal": entry.signal,
+        "address": entry.address,
+        "node": entry.node,
+        "last_transition_at": timestamp(entry.last_transition_at),
+        "progress": None if progress is None else {key: progress.get(key) for key in _PROGRESS},
+        "eta_seconds": _eta_seconds(entry, progress, now=now),
+        "data_files": [],
+    }
+
+
+def _eta_seconds(
+    entry: InstanceEntry, progress: Mapping[str, Any] | None, *, now: float
+) -> float | None:
+    """Return what is left at the speed of the current attempt; None where nobody can tell."""
+    if entry.state == "succeeded":
+        return 0.0
+    step, total = (progress or {}).get("step"), (progress or {}).get("total_steps")
+    if entry.state != "running" or not step or not total or entry.started_at is None:
+        return None
+    seen_at = (progress or {}).get("time") or now
+    seconds_per_step = max(0.0, seen_at - entry.started_at) / step
+    return round(max(0.0, (total - step) * seconds_per_step - (now - seen_at)), 1)
+
+
+def _cause(cause: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    return None if cause is None else {**cause, "at": timestamp(cause.get("at"))}

@@ -1,0 +1,81 @@
+"""What state, condition and reason roles and the job show. Follows what happened; decides nothing."""
+
+from __future__ import annotations
+
+from airflow_training.control import reasons
+from airflow_training.control.conditions import condition_of
+from airflow_training.control.draft import Draft
+from airflow_training.control.model import TERMINAL_JOB_STATES
+from airflow_training.spec.resolved import ResolvedRole
+
+__all__ = ["show"]
+
+_UP = frozenset({"Running", "Succeeded", "Failed", "Stopped"})
+
+
+def show(draft: Draft, *, reachable: bool) -> None:
+    """Bring the states of roles, then of the job, up to date."""
+    job = draft.job
+    if job.state not in TERMINAL_JOB_STATES and job.paused_at is None:
+        for role in draft.spec.roles:
+            _show_role(draft, role.name)
+        _show_job(draft)
+    draft.set_job(condition=_condition(draft, reachable=reachable))
+
+
+def _condition(draft: Draft, *, reachable: bool) -> str:
+    job, entries = draft.job, draft.instances.values()
+    all_seen = any_created = True
+    if job.state in ("Starting", "Restarting"):
+        all_seen = all(entry.uid for entry in entries if entry.wanted)
+    elif job.state == "Failed" and job.condition not in ("Failed", "SubmitFailed"):
+        any_created = any(entry.uid or entry.attempt for entry in entries)
+    elif job.condition == "SubmitFailed":
+        any_created = False
+    return condition_of(job, reachable=reachable, all_seen=all_seen, any_created=any_created)
+
+
+def _show_role(draft: Draft, name: str) -> None:
+    entry = draft.roles[name]
+    if entry.state in ("Succeeded", "Failed", "Stopped"):
+        return
+    alive = [head for head, _ in draft.census.get(name, ()) if not head.final]
+    if alive and all(head.was_running for head in alive):
+        if entry.state != "Running":
+            draft.set_role(name, state="Running", reason=reasons.RUNNING, message="")
+            draft.tell(reasons.RUNNING, "all its instances run", role=name)
+    elif entry.state in ("Running", "Restarting"):
+        return
+    elif any(head.wanted and head.released for head in alive):
+        if entry.state != "Starting":
+            draft.set_role(name, state="Starting", reason=reasons.STARTING, message="")
+    else:
+        draft.set_role(name, state="Waiting")
+
+
+def _show_job(draft: Draft) -> None:
+    job = draft.job
+    if job.started_at is None:
+        return
+    if job.state in ("Pending", "Queued"):
+        draft.set_job(state="Starting", reason=reasons.STARTING, message="")
+        draft.tell(reasons.JOB_STARTED, "launch begins")
+    counted = [role for role in draft.spec.roles if role.tracked] or draft.spec.roles
+    if job.running_at is None and all(_is_up(draft, role) for role in counted):
+        draft.set_job(running_at=draft.now)
+    expected = [role for role in counted if not _comes_later(draft, role)]
+    up = [role for role in expected if _is_up(draft, role)]
+    if up and len(up) == len(expected) and draft.job.state != "Running":
+        draft.set_job(state="Running", reason=reasons.RUNNING, message="")
+        draft.tell(reasons.JOB_RUNNING, "all instances that should run do")
+
+
+def _is_up(draft: Draft, role: ResolvedRole) -> bool:
+    return draft.roles[role.name].state in _UP
+
+
+def _comes_later(draft: Draft, role: ResolvedRole) -> bool:
+    """Return whether a role waits for another to be complete: the job runs without it till then."""
+    return draft.roles[role.name].state == "Waiting" and any(
+        dependency.status == "Complete" for dependency in role.depends_on
+    )

@@ -1,0 +1,283 @@
+"""`LocalRuntime`: the port, implemented on this machine's processes and files."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+import time
+import zlib
+from collections.abc import AsyncIterator, Collection, Sequence
+from pathlib import Path
+
+from airflow_training.agent.files import read_json, write_json
+from airflow_training.errors import InputError, LeaseLost, Problem, StillAlive
+from airflow_training.runtimes.local.launch import Launcher
+from airflow_training.runtimes.local.life import Life, Standing, look_at
+from airflow_training.runtimes.local.node import this_node
+from airflow_training.runtimes.local.paths import RunFolder, attempt_of, locked
+from airflow_training.runtimes.local.ports import PortBook
+from airflow_training.runtimes.local.scan import current
+from airflow_training.runtimes.local.settle import kill_leftovers, order_delete, poke, settle
+from airflow_training.runtimes.local.sweep import Orphan, find_orphans
+from airflow_training.runtimes.local.watch import watch
+from airflow_training.runtimes.port import (
+    Address,
+    Addresses,
+    Capabilities,
+    Changed,
+    ClusterView,
+    Cursor,
+    Gone,
+    InstanceRef,
+    InstanceSpec,
+    LogChunk,
+    Outcome,
+    ReleaseAnswer,
+    Snapshot,
+)
+from airflow_training.settings import Settings
+from airflow_training.spec.quantities import parse_quantity
+from airflow_training.spec.resolved import ResolvedJob, RunRef
+
+__all__ = ["LocalRuntime"]
+
+_LOOPBACK = "127.0.0.1"
+_REMOVE_SECONDS = 15.0
+"""How much longer than the longest grace `remove` waits for the last process to go."""
+
+
+class LocalRuntime:
+    """Instances are process trees of this machine, below `local_dir`; survives its own death.
+
+    Any number of objects, in any number of processes, may serve the same directory.
+    """
+
+    name = "local"
+    capabilities = Capabilities(hold=True, restart_in_place=False, memory_limits=True)
+
+    def __init__(
+        self,
+        *,
+        local_dir: Path,
+        inherit: Sequence[str] = (),
+        python: str = sys.executable,
+        ports: PortBook | None = None,
+    ) -> None:
+        """`inherit`: more names (with `*`) of our environment that instances see.
+
+        `python`: interpreter of the agents, not of the training.
+        """
+        self._dir = local_dir.absolute()
+        self._launcher = Launcher(local_dir=self._dir, inherit=tuple(inherit), python=python)
+        self._ports = ports or PortBook()
+
+    @classmethod
+    def from_settings(cls, settings: Settings) -> LocalRuntime:
+        """Return the runtime that the `[training]` options describe."""
+        return cls(local_dir=settings.local_dir, inherit=settings.local_env)
+
+    # the port ----------------------------------------------------------------------------------
+    async def prepare(self, run: RunRef, job: ResolvedJob) -> Addresses:
+        """Reserve loopback ports; raises LeaseLost for a generation that lost the run."""
+        return await asyncio.to_thread(self._prepare, run, job)
+
+    async def create(self, instances: Sequence[InstanceSpec]) -> Sequence[Outcome]:
+        """Start or adopt the agents of these attempts."""
+        return await asyncio.to_thread(self._launcher.create, instances)
+
+    async def release(self, instances: Sequence[InstanceRef], answer: ReleaseAnswer) -> None:
+        """Write the answer where the agents wait for it, and wake them."""
+        await asyncio.to_thread(self._release, instances, answer)
+
+    async def restart_process(self, instance: InstanceRef) -> None:
+        """Not offered: `capabilities.restart_in_place` is False."""
+        problem = Problem(
+            code="not_supported", field="", message="the local runtime cannot restart in place"
+        )
+        raise InputError(problems=[problem], path=f"{instance.role}-{instance.index}")
+
+    async def delete(self, instances: Sequence[InstanceRef], *, grace_seconds: float) -> None:
+        """Order agents to end their process trees."""
+        await asyncio.to_thread(self._delete, instances, grace_seconds)
+
+    async def watch(self, run: RunRef) -> AsyncIterator[Snapshot | Changed | Gone]:
+        """Yield a snapshot, then changes."""
+        folder = self._folder(run)
+        await asyncio.to_thread(folder.make)
+        async with contextlib.aclosing(watch(folder)) as changes:
+            async for change in changes:
+                yield change
+
+    async def read_log(
+        self, instance: InstanceRef, cursor: Cursor, *, limit: int, attempt: int | None = None
+    ) -> LogChunk:
+        """Return bytes of the attempt's log file; offsets are those of the file."""
+        return await asyncio.to_thread(self._read_log, instance, cursor, limit, attempt)
+
+    async def remove(self, run: RunRef) -> None:
+        """End everything that lives and give the ports back; raises StillAlive."""
+        await asyncio.to_thread(self._remove, run)
+
+    async def cluster_view(self) -> ClusterView:
+        """Return this machine."""
+        return await asyncio.to_thread(self._cluster_view)
+
+    async def find_orphans(self, *, controller: str, known_uids: Collection[str]) -> list[Orphan]:
+        """Return runs of `controller` that live although they are not in `known_uids`."""
+        return await asyncio.to_thread(
+            find_orphans, self._dir, controller=controller, known_uids=known_uids
+        )
+
+    # inside, in threads --------------------------------------------------------------------------
+    def _folder(self, run: RunRef) -> RunFolder:
+        return RunFolder(self._dir, run.uid)
+
+    def _prepare(self, run: RunRef, job: ResolvedJob) -> Addresses:
+        folder = self._folder(run)
+        folder.make()
+        refusal = folder.refuse_or_own(run.generation)
+        if refusal:
+            raise LeaseLost(f"run {run.uid}: {refusal}")
+        about = {
+            "job": run.job,
+            "namespace": run.namespace,
+            "controller": run.controller,
+            "base_dir": job.base_dir,
+        }
+        with locked(folder.prepare_lock):
+            write_json(folder.about, about)
+            roles = self._reserve(folder, job)
+        return {
+            role: tuple(Address(host=_LOOPBACK, ports=ports) for ports in known)
+            for role, known in roles.items()
+        }
+
+    def _reserve(self, folder: RunFolder, job: ResolvedJob) -> dict[str, list[dict[str, int]]]:
+        """Return role -> ports by index: what was answered before, and what is new."""
+        roles: dict[str, list[dict[str, int]]] = (read_json(folder.ports) or {}).get("roles", {})
+        owner = folder.path
+        for known in roles.values():
+            for ports in known:
+                for name, port in ports.items():
+                    # taken by somebody else while this run was removed: nothing of it lives now
+                    if not self._ports.take(owner, port):
+                        ports[name] = self._new_ports(owner, 1)[0]
+        for role in job.roles:
+            known = roles.setdefault(role.name, [])
+            while len(known) < max(role.replicas, role.max_replicas or 0):
+                taken = self._new_ports(owner, len(role.ports))
+                known.append(dict(zip(role.ports, taken, strict=True)))
+        write_json(folder.ports, {"roles": roles})
+        return roles
+
+    def _new_ports(self, owner: Path, count: int) -> list[int]:
+        return self._ports.reserve(owner, count=count, start=zlib.crc32(str(owner).encode()))
+
+    def _release(self, instances: Sequence[InstanceRef], answer: ReleaseAnswer) -> None:
+        for ref in instances:
+            run = self._folder(ref.run)
+            folder = run.attempt(ref.role, ref.index, attempt_of(ref))
+            standing = look_at(folder)
+            if standing is None or (ref.uid and ref.uid != standing.uid):
+                continue
+            write_json(
+                folder.release,
+                {
+                    "uid": standing.uid,
+                    "kind": answer.kind,
+                    "addresses": {role: list(all_) for role, all_ in answer.addresses.items()},
+                },
+            )
+            poke(folder)
+
+    def _delete(self, instances: Sequence[InstanceRef], grace_seconds: float) -> None:
+        for ref in instances:
+            folder = self._folder(ref.run)
+            for _, attempt in folder.attempts(ref.role, ref.index):
+                standing = look_at(attempt)
+                if standing is None:
+                    continue
+                spec = standing.spec
+                numbers = (spec["epoch"], spec["job_attempt"], spec["attempt"])
+                if ref.uid == standing.uid or (not ref.uid and numbers == attempt_of(ref)):
+                    order_delete(attempt, standing.uid, grace_seconds=grace_seconds)
+                    break
+
+    def _read_log(
+        self, ref: InstanceRef, cursor: Cursor, limit: int, attempt: int | None
+    ) -> LogChunk:
+        run = self._folder(ref.run)
+        folder = run.attempt(ref.role, ref.index, attempt_of(ref, attempt))
+        # looked at before reading: what is over then writes nothing after it
+        standing = look_at(folder)
+        over = run.removed_generation >= 0 if standing is None else standing.life is Life.ENDED
+        try:
+            with folder.log.open("rb") as file:
+                file.seek(cursor.offset)
+                data = file.read(limit)
+        except FileNotFoundError:
+            return LogChunk(data=b"", next=cursor, end=over)
+        position = cursor.offset + len(data)
+        return LogChunk(data=data, next=Cursor(offset=position), end=over and len(data) < limit)
+
+    def _remove(self, run: RunRef) -> None:
+        folder = self._folder(run)
+        folder.make()
+        # first of all: an agent that starts from here on sees it under its lock and leaves
+        folder.bury(run.generation)
+        until = 0.0
+        pause = 0.005
+        while True:
+            standings = self._standings(folder)
+            living = [each for each in standings if not each.over]
+            if not living:
+                break
+            if not until:
+                grace = max(float(each.spec["grace_seconds"]) for each in living)
+                until = time.monotonic() + grace + _REMOVE_SECONDS
+            hidden = all(each.life is Life.ELSEWHERE for each in living)
+            if hidden or time.monotonic() > until:
+                raise StillAlive(f"run {run.uid}: {'; '.join(map(_describe, living))}")
+            time.sleep(pause)
+            pause = min(pause * 1.5, 0.25)
+        left = kill_leftovers(standings)
+        if left:
+            raise StillAlive(f"run {run.uid}: processes {left} of this host do not die")
+        roles = (read_json(folder.ports) or {}).get("roles", {})
+        taken = [port for known in roles.values() for ports in known for port in ports.values()]
+        self._ports.release(folder.path, taken)
+
+    def _standings(self, folder: RunFolder) -> list[Standing]:
+        """Return every attempt, ordering the end of those that live."""
+        found = []
+        for role, index in folder.instances():
+            for _, attempt in folder.attempts(role, index):
+                standing = look_at(attempt)
+                if standing is None:
+                    continue
+                if not standing.deleted:
+                    grace = float(standing.spec["grace_seconds"])
+                    order_delete(attempt, standing.uid, grace_seconds=grace)
+                found.append(settle(attempt, look_at(attempt) or standing))
+        return found
+
+    def _cluster_view(self) -> ClusterView:
+        cpus, memory = 0.0, 0.0
+        for path in self._dir.iterdir() if self._dir.is_dir() else ():
+            if not (path / "run.json").exists() or (path / "tombstone.json").exists():
+                continue
+            run = RunFolder(self._dir, path.name)
+            for role, index in run.instances():
+                found = current(run, role, index)
+                if found is not None and not found[1].over:
+                    asked = found[1].spec["resources"]
+                    cpus += parse_quantity(asked.get("cpu", 0))
+                    memory += parse_quantity(asked.get("memory", 0))
+        node = this_node(asked_cpus=cpus, asked_memory_bytes=int(memory))
+        return ClusterView(nodes=(node,))
+
+
+def _describe(standing: Standing) -> str:
+    spec = standing.spec
+    return f"{spec['role']} {spec['index']} lives on {standing.place}"

@@ -1,0 +1,131 @@
+"""One look at a run's folder: what is there now, and what changed since the look before."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from airflow_training.agent.files import AttemptFolder
+from airflow_training.control.model import InstanceKey, Observation, Progress
+from airflow_training.runtimes.local.life import Life, Standing, look_at
+from airflow_training.runtimes.local.observe import newest_progress, observe
+from airflow_training.runtimes.local.paths import RunFolder, instance_of
+from airflow_training.runtimes.local.ports import listening_ports
+from airflow_training.runtimes.local.settle import settle
+from airflow_training.runtimes.port import Changed, Gone
+
+__all__ = ["Agent", "Scanner", "current"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Agent:
+    """A living agent of this host, as its own record names it."""
+
+    instance: str
+    pid: int
+    start_time: int
+
+
+def current(run: RunFolder, role: str, index: int) -> tuple[AttemptFolder, Standing] | None:
+    """Return the newest attempt of an instance that ever had an agent, settled; None: none had."""
+    for _, folder in run.attempts(role, index):
+        standing = look_at(folder)
+        if standing is not None and standing.life is not Life.MISSING:
+            return folder, settle(folder, standing)
+    return None
+
+
+class Scanner:
+    """Remembers what it saw. `look` blocks for file reads only; one call at a time."""
+
+    def __init__(self, run: RunFolder) -> None:
+        self._run = run
+        self.seen: dict[InstanceKey, Observation] = {}
+        self.agents: dict[str, Agent] = {}
+        """Uid of the object -> its living agent."""
+        self._ports: dict[InstanceKey, int] = {}
+        """First ports of running instances that nobody listens on yet."""
+        self._opened: set[str] = set()
+        self._progress: dict[str, tuple[int, Progress | None]] = {}
+
+    @property
+    def awaited_ports(self) -> bool:
+        """Whether a running instance has a port that is not open yet."""
+        return bool(self._ports)
+
+    def look(self, instances: Collection[str] | None) -> list[Changed | Gone]:
+        """Return what changed; `instances` limits the look to these, None is all of them."""
+        if instances is None:
+            keys = {*self._run.instances(), *self.seen}
+        else:
+            keys = {key for name in instances if (key := instance_of(name)) is not None}
+        changes: list[Changed | Gone] = []
+        for key in sorted(keys):
+            changes += self._compare(key, self._observe(key))
+        if self._ports:
+            listening = listening_ports()
+            for key in [k for k, port in self._ports.items() if port in listening]:
+                self._opened.add(self.seen[key].uid)
+                changes += self._compare(key, self._observe(key))
+        return changes
+
+    def _observe(self, key: InstanceKey) -> Observation | None:
+        self._ports.pop(key, None)
+        old = self.seen.get(key)
+        found = current(self._run, *key)
+        if old is not None and (found is None or found[1].uid != old.uid):
+            self._forget(old.uid)
+        if found is None:
+            return None
+        folder, standing = found
+        uid = standing.uid
+        self._attend(folder, standing)
+        port_open = uid in self._opened
+        observation = observe(
+            standing, progress=self._newest_progress(folder, uid), port_open=port_open
+        )
+        if observation is None:
+            self._forget(uid)
+        elif observation.state == "running" and not port_open:
+            port = next(iter(standing.spec["ports"].values()), None)
+            if port is not None:
+                self._ports[key] = port
+        return observation
+
+    def _attend(self, folder: AttemptFolder, standing: Standing) -> None:
+        if standing.life is Life.ALIVE and standing.pids_mean_here:
+            agent = standing.agent
+            self.agents[standing.uid] = Agent(
+                instance=folder.instance.name, pid=agent["pid"], start_time=agent["start_time"]
+            )
+        else:
+            self.agents.pop(standing.uid, None)
+
+    def _newest_progress(self, folder: AttemptFolder, uid: str) -> Progress | None:
+        """Read the file only when it has grown."""
+        size = 0
+        with contextlib.suppress(OSError):
+            size = folder.progress.stat().st_size
+        known = self._progress.get(uid)
+        if known is None or known[0] != size:
+            known = (size, newest_progress(folder.progress) if size else None)
+            self._progress[uid] = known
+        return known[1]
+
+    def _forget(self, uid: str) -> None:
+        self.agents.pop(uid, None)
+        self._progress.pop(uid, None)
+        self._opened.discard(uid)
+
+    def _compare(self, key: InstanceKey, new: Observation | None) -> list[Changed | Gone]:
+        old = self.seen.get(key)
+        changes: list[Changed | Gone] = []
+        if old is not None and (new is None or new.uid != old.uid):
+            changes.append(Gone(role=key[0], index=key[1], uid=old.uid))
+            del self.seen[key]
+            old = None
+        if new is not None and new != old:
+            self.seen[key] = new
+            changes.append(Changed(instance=new))
+        return changes

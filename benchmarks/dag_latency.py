@@ -1,0 +1,128 @@
+"""How soon training starts when a DAG run does, and what Airflow adds to a whole job."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from airflow_training.cli.airflow_stack import AirflowStack
+from airflow_training.state.store import Store
+from benchmarks.report import figure, heading, median
+
+ROUNDS = 7
+DIGITS = Path(__file__).parent.parent / "dags" / "examples" / "digits"
+
+DAGS = """
+from airflow.providers.standard.operators.python import PythonOperator
+from airflow.sdk import DAG
+
+from airflow_training.compiler.loader import load_folder
+from airflow_training.settings import load_settings
+
+with DAG("plain", schedule=None):
+    first = PythonOperator(task_id="first", python_callable=int)
+    second = PythonOperator(task_id="second", python_callable=int)
+    first >> second
+globals().update(load_folder(load_settings().jobs_folder))
+"""
+
+QUICK = f"""
+apiVersion: airflow-training/v1
+kind: TrainingJob
+metadata: {{name: quick}}
+spec:
+  framework: custom
+  command: [{sys.executable}, -S, -c, pass]
+  roles:
+    - {{name: master}}
+    - {{name: worker, replicas: 2}}
+"""
+
+
+def seconds(text: str) -> float:
+    return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
+
+
+def run_dag(client: httpx.Client, dag_id: str) -> dict[str, Any]:
+    """Trigger a DAG and return its run once it has ended well."""
+    answer = client.post(f"/dags/{dag_id}/dagRuns", json={"logical_date": None, "conf": {}})
+    run_id = answer.raise_for_status().json()["dag_run_id"]
+    while True:
+        run: dict[str, Any] = client.get(f"/dags/{dag_id}/dagRuns/{run_id}").json()
+        if run["state"] == "success":
+            return run
+        if run["state"] == "failed":
+            raise RuntimeError(f"{dag_id} {run_id} failed")
+        time.sleep(0.2)
+
+
+def first_instance_seconds(store: Store, run: dict[str, Any]) -> float:
+    """Return seconds from the start of the DAG run to the first instance running."""
+    usage = store.usage(store.find_run(run["dag_run_id"]).uid)
+    return min(_at(row["started_at"]) for row in usage) - seconds(run["start_date"])
+
+
+def _at(value: Any) -> float:
+    return value if isinstance(value, float) else seconds(str(value))
+
+
+def second_task_seconds(client: httpx.Client, run: dict[str, Any]) -> float:
+    """Return seconds from the start of the DAG run to the start of its second task's work."""
+    path = f"/dags/plain/dagRuns/{run['dag_run_id']}/taskInstances/second"
+    return seconds(client.get(path).json()["end_date"]) - seconds(run["start_date"])
+
+
+def main() -> None:
+    heading("Airflow: start of a DAG run to training, and overhead of a whole job")
+    with tempfile.TemporaryDirectory() as folder:
+        home = Path(folder)
+        (home / "dags").mkdir()
+        (home / "dags" / "bench.py").write_text(DAGS)
+        (home / "jobs").mkdir()
+        (home / "jobs" / "quick.yaml").write_text(QUICK)
+        shutil.copytree(DIGITS, home / "jobs" / "digits")
+        with AirflowStack(home=home) as stack:
+            stack.migrate()
+            stack.start()
+            stack.wait_healthy()
+            store = Store(f"sqlite:///{home / 'airflow_training.db'}")
+            with stack.client() as client:
+                for dag_id in ("plain", "quick", "digits"):
+                    stack.wait_dag(client, dag_id)
+                    run_dag(client, dag_id)  # warm
+                plain, ours = [], []
+                for _ in range(ROUNDS):
+                    plain.append(second_task_seconds(client, run_dag(client, "plain")))
+                    ours.append(first_instance_seconds(store, run_dag(client, "quick")))
+                whole = []
+                for _ in range(3):
+                    run = run_dag(client, "digits")
+                    whole.append(seconds(run["end_date"]) - seconds(run["start_date"]))
+                store.close()
+        alone = []
+        for _ in range(3):
+            start = time.perf_counter()
+            subprocess.run(
+                [sys.executable, "-m", "airflow_training.cli.main", "run", "digits.yaml"],
+                cwd=DIGITS,
+                env={**os.environ, "AIRFLOW_HOME": folder},
+                check=True,
+                capture_output=True,
+            )
+            alone.append(time.perf_counter() - start)
+    figure("DAG of two trivial tasks, start to end of the second", median(plain), "s")
+    figure("training DAG, start to first instance running", median(ours), "s")
+    ratio = median([b / a for a, b in zip(plain, ours, strict=True)])
+    figure("ratio", ratio, "x", target="<= 1.5")
+    figure("digits job as a DAG, whole run", median(whole), "s")
+    figure("digits job with `airflow-training run`", median(alone), "s")
+    figure("what Airflow adds to it", median(whole) - median(alone), "s")

@@ -1,0 +1,86 @@
+"""A job as a DAG of its own."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+
+import pytest
+from airflow.sdk import AssetAll, AssetAny
+from airflow.serialization.serialized_objects import DagSerialization
+
+from airflow_training import job_to_dag
+from airflow_training.errors import InputError
+from airflow_training.spec import TrainingJob
+from tests.airflow.jobs import PYTORCH, job
+from tests.airflow.shapes import compare, round_trip, shape
+
+
+def test_a_pytorch_job_becomes_the_dag_of_the_golden_file():
+    compare("pytorch_dag", shape(job_to_dag(PYTORCH)))
+
+
+def test_a_training_job_a_document_and_a_file_make_the_same_dag(tmp_path: Path):
+    model = TrainingJob.model_validate(PYTORCH)
+    path = tmp_path / "digits.yaml"
+    path.write_text(model.to_yaml())
+    shapes = [shape(job_to_dag(each)) for each in (model, PYTORCH, path)]
+    assert shapes[0] == shapes[1] == shapes[2]
+
+
+def test_the_start_date_is_utc_where_the_document_names_no_zone():
+    assert job_to_dag(PYTORCH).start_date == dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "kind"),
+    [
+        pytest.param({"assets": ["s3://a/x", "s3://b/x"]}, AssetAll, id="all-by-default"),
+        pytest.param({"assets": ["s3://a/x", "s3://b/x"], "operator": "any"}, AssetAny, id="any"),
+    ],
+)
+def test_an_asset_schedule_names_its_assets(schedule, kind):
+    dag = job_to_dag(job(dag={"schedule": schedule}))
+    condition = dag.timetable.asset_condition
+    assert type(condition) is kind
+    assert [asset.uri for asset in condition.objects] == ["s3://a/x", "s3://b/x"]
+
+
+@pytest.mark.parametrize("schedule", ["@weekly", "0 3 * * 1", None])
+def test_a_cron_or_preset_schedule_survives_the_round_trip(schedule):
+    dag = job_to_dag(job(dag={"schedule": schedule} if schedule else {}))
+    assert round_trip(dag).timetable.summary == (schedule or "None").replace("@weekly", "0 0 * * 0")
+
+
+def test_parameters_are_checked_by_their_types_and_ranges():
+    param = job_to_dag(PYTORCH).params.get_param("lr")
+    assert param.resolve(0.5) == 0.5
+    with pytest.raises(ValueError, match="-1 is less than the minimum of 0"):
+        param.resolve(-1)
+
+
+def test_a_document_is_no_part_of_the_serialized_dag_and_no_template_of_airflow():
+    dag = job_to_dag(job(command=["python", "train.py", "--name", "{{ run_id }}-of-mine"]))
+    assert "of-mine" not in str(DagSerialization.to_dict(dag))
+    assert [t.task_id for t in dag.tasks if t.template_fields] == ["plan"]
+    assert dag.get_task("plan").template_fields == ("arguments",)
+
+
+@pytest.mark.parametrize("name", ["plan", "reconcile", "rollup", "cleanup"])
+def test_a_role_may_be_called_like_one_of_the_tasks(name):
+    dag = job_to_dag(job(framework="custom", roles=[{"name": name}]))
+    assert f"{name}_role.run" in dag.task_ids
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        pytest.param({"framework": "nope"}, "unknown_framework", id="framework"),
+        pytest.param({"roles": [{"name": "mastr"}]}, "unknown_role", id="role"),
+        pytest.param({"replicas": 3}, "unknown_key", id="key"),
+    ],
+)
+def test_what_is_seen_without_running_is_refused_when_the_dag_is_made(change, code):
+    with pytest.raises(InputError) as refused:
+        job_to_dag(job(**change))
+    assert code in [problem.code for problem in refused.value.problems]

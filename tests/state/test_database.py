@@ -1,0 +1,128 @@
+"""Addresses that work and do not, clocks, forks, and databases that are away."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+
+from airflow_training.errors import InputError, RuntimeUnavailable
+from airflow_training.state.store import Store, deployment_id, open_store
+from tests.state.conftest import PostgresCluster
+from tests.state.samples import add_run, an_event, take
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        pytest.param("sqlite://", "in memory", id="memory"),
+        pytest.param("nothing at all", "no SQLAlchemy URL", id="no-url"),
+        pytest.param("cobol://host/db", "no SQLAlchemy URL", id="unknown-database"),
+        pytest.param("sqlite+aiosqlite:///x.db", "asynchronous driver", id="asynchronous"),
+    ],
+)
+def test_an_address_that_cannot_work_is_refused(url: str, message: str):
+    with pytest.raises(InputError, match=message) as error:
+        Store(url)
+    assert error.value.problems[0].field == "[training] sql_alchemy_conn"
+
+
+def test_the_folder_of_the_file_is_made(tmp_path: Path):
+    Store(f"sqlite:///{tmp_path}/new/folder/store.db").close()
+    assert (tmp_path / "new/folder/store.db").exists()
+
+
+def test_a_database_that_is_away_is_told_without_its_password():
+    url = "postgresql+psycopg2://ann:secret@/db?host=/nowhere"
+    pytest.importorskip("psycopg2")
+    with pytest.raises(RuntimeUnavailable) as error:
+        Store(url)
+    assert "secret" not in str(error.value)
+    assert "ann:***" in str(error.value)
+
+
+@pytest.mark.e2e
+def test_a_server_that_restarts_is_found_again(postgres: PostgresCluster):
+    url = postgres.migrated()
+    store = Store(url)
+    uid = add_run(store).uid
+    postgres.restart()
+    assert store.add_request(uid, "pause") == 1
+    store.close()
+    postgres.drop(url)
+
+
+def test_the_clock_is_the_hosts_or_the_servers(url: str):
+    store = Store(url)
+    before = time.time()
+    now = store.now()
+    assert before - 1 < now < time.time() + 1  # the test's server runs on this host
+    later = store.now()
+    assert now < later
+    lease = take(store, add_run(store).uid)
+    assert before + 14 < lease.expires_at < time.time() + 16
+    store.close()
+
+
+def test_a_sqlite_store_keeps_a_write_ahead_log(tmp_path: Path):
+    store = Store(f"sqlite:///{tmp_path}/store.db")
+    with store._db.read() as connection:
+        answers = {
+            name: connection.exec_driver_sql(f"PRAGMA {name}").scalar()
+            for name in ("journal_mode", "foreign_keys", "synchronous", "busy_timeout")
+        }
+    store.close()
+    assert answers == {
+        "journal_mode": "wal",
+        "foreign_keys": 1,
+        "synchronous": 1,
+        "busy_timeout": 30_000,
+    }
+
+
+def in_child(check: object) -> bool:
+    """Return whether `check()` is true in a forked child."""
+    child = os.fork()
+    if child == 0:
+        try:
+            os._exit(0 if check() else 1)  # type: ignore[operator] # a function
+        finally:
+            os._exit(2)
+    return os.waitpid(child, 0)[1] == 0
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")  # that is what is tested
+def test_a_forked_child_opens_connections_of_its_own(store: Store):
+    uid = add_run(store).uid
+    with store._db.write() as connection:  # the parent is in the middle of a transaction
+        connection.exec_driver_sql("SELECT 1")
+        assert in_child(lambda: store.run(uid) is not None)
+    assert in_child(lambda: store.add_request(uid, "pause") == 1)
+    store.add_events(uid, [an_event()])
+    assert store.requests(uid)[0].id == 1
+
+
+def test_the_settings_store_is_opened_once(airflow_home: Path, sqlite_template: Path):
+    shutil.copy(sqlite_template, airflow_home / "airflow_training.db")
+    store = open_store()
+    assert store is open_store()
+    assert store.url == f"sqlite:///{airflow_home}/airflow_training.db"
+    store.close()
+
+
+def test_the_deployment_id_is_made_once_unless_configured(
+    airflow_home: Path, sqlite_template: Path, monkeypatch: pytest.MonkeyPatch
+):
+    shutil.copy(sqlite_template, airflow_home / "airflow_training.db")
+    made = deployment_id()
+    assert len(made) == 12
+    assert made.isalnum()
+    again = Store(open_store().url)
+    assert again.deployment_id() == made == deployment_id()
+    again.close()
+    monkeypatch.setenv("AIRFLOW__TRAINING__DEPLOYMENT_ID", "production")
+    assert deployment_id() == "production"
+    open_store().close()

@@ -1,0 +1,223 @@
+"""Priority, then first come; what holds a run back, and what does not."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+
+import pytest
+
+from airflow_training.state.queue import PATIENCE_SECONDS
+from airflow_training.state.store import Store
+from tests.state.samples import START, Clock, add_run, end_run
+
+
+def ask(
+    store: Store,
+    uid: str,
+    *,
+    slots: int = 1,
+    runtime: str = "local",
+    wants: Mapping[str, float] | None = None,
+    free: Mapping[str, float] | None = None,
+) -> bool:
+    return store.try_start(uid, max_running_jobs=slots, runtime=runtime, wants=wants, free=free)
+
+
+def queue_up(store: Store, **priorities: int) -> Mapping[str, str]:
+    """Add runs in this order; return name -> uid."""
+    return {name: add_run(store, name, priority=p).uid for name, p in priorities.items()}
+
+
+@pytest.mark.parametrize(
+    ("priorities", "order"),
+    [
+        pytest.param({"a": 0, "b": 0, "c": 0}, "abc", id="first-come"),
+        pytest.param({"a": 0, "b": 5, "c": 1}, "bca", id="higher-first"),
+        pytest.param({"a": -1, "b": 0, "c": 0}, "bca", id="below-the-default"),
+        pytest.param({"a": 2, "b": 7, "c": 7, "d": 2}, "bcad", id="first-come-among-equals"),
+    ],
+)
+def test_runs_start_by_priority_then_first_come(
+    store: Store, priorities: Mapping[str, int], order: Sequence[str]
+):
+    uids = queue_up(store, **priorities)
+    started = []
+    while len(started) < len(uids):
+        allowed = [name for name in uids if name not in started and ask(store, uids[name])]
+        assert len(allowed) == 1
+        started += allowed
+        end_run(store, uids[allowed[0]], at=START)
+    assert started == [*order]
+
+
+@pytest.mark.parametrize(
+    ("slots", "started"),
+    [
+        pytest.param(0, "abc", id="no-limit"),
+        pytest.param(2, "ab", id="two"),
+        pytest.param(9, "abc", id="more-than-runs"),
+    ],
+)
+def test_at_most_so_many_jobs_run(store: Store, slots: int, started: Sequence[str]):
+    uids = queue_up(store, a=0, b=0, c=0)
+    assert [name for name in "cba" if ask(store, uids[name], slots=slots)] != []
+    assert [name for name in "abc" if ask(store, uids[name], slots=slots)] == [*started]
+
+
+def test_asking_again_after_the_start_is_a_yes(store: Store):
+    uids = queue_up(store, a=0, b=9)
+    assert ask(store, uids["b"])
+    assert ask(store, uids["b"])
+    assert not ask(store, uids["a"])
+
+
+def test_a_run_that_never_queued_starts_at_once(store: Store):
+    queue_up(store, a=0)
+    record = add_run(store, "first")
+    direct = store.create_run(
+        record.key.__class__(source="cli", run_id="direct"),
+        store.job(record.uid),
+        store.ledger(record.uid),
+        controller="here",
+        queue=False,
+    )
+    assert not direct.queued
+    assert ask(store, direct.uid)
+
+
+def test_a_run_whose_holder_died_still_takes_its_place(store: Store, clock: Clock):
+    uids = queue_up(store, a=0, b=0)
+    assert ask(store, uids["a"])
+    store.acquire(uids["a"], owner="dies now")
+    clock.advance(100_000)
+    assert not ask(store, uids["b"])
+    end_run(store, uids["a"], at=clock.now, drained=False)
+    assert not ask(store, uids["b"])  # over, but something of it may be alive
+    end_run(store, uids["a"], at=clock.now)
+    assert ask(store, uids["b"])
+
+
+def test_a_run_that_was_removed_frees_its_place(store: Store):
+    uids = queue_up(store, a=0, b=0)
+    assert ask(store, uids["a"])
+    end_run(store, uids["a"], state="Stopped", at=START, drained=False)
+    assert not ask(store, uids["b"])
+    store.tombstone(uids["a"], reason="removed")
+    assert ask(store, uids["b"])
+
+
+def test_a_run_nobody_waits_for_holds_nobody_back_but_keeps_its_number(store: Store, clock: Clock):
+    uids = queue_up(store, a=0, b=0, c=0)
+    clock.advance(PATIENCE_SECONDS + 1)  # who enqueued a is gone
+    assert ask(store, uids["b"])
+    assert not ask(store, uids["a"])
+    end_run(store, uids["b"], at=START)
+    assert not ask(store, uids["c"])  # a has asked again, and is still before c
+    assert ask(store, uids["a"])
+
+
+def test_a_killed_run_never_starts_and_holds_nobody_back(store: Store):
+    uids = queue_up(store, a=0, b=0)
+    store.tombstone(uids["a"], reason="killed by ann")
+    record = store.run(uids["a"])
+    assert record is not None
+    assert (record.tombstone, record.tombstone_reason, record.queued) == (
+        True,
+        "killed by ann",
+        False,
+    )
+    assert not ask(store, uids["a"], slots=0)
+    assert ask(store, uids["b"])
+
+
+def test_a_reopened_run_queues_again_behind_the_others(store: Store):
+    uids = queue_up(store, a=0, b=0)
+    assert ask(store, uids["a"])
+    end_run(store, uids["a"], at=START)
+    store.tombstone(uids["a"], reason="removed")
+    store.requeue(uids["a"])
+    end_run(store, uids["a"], state="Queued", at=START, drained=False)  # the new epoch
+    record = store.run(uids["a"])
+    assert record is not None
+    assert record.queued
+    assert not ask(store, uids["a"])
+    assert ask(store, uids["b"])
+    end_run(store, uids["b"], at=START)
+    assert ask(store, uids["a"])
+
+
+def test_requeueing_a_run_that_waits_changes_nothing(store: Store):
+    uids = queue_up(store, a=0, b=0)
+    store.requeue(uids["a"])
+    assert not ask(store, uids["b"])
+    assert ask(store, uids["a"])
+
+
+MACHINE = {"cpu": 8.0, "memory": 100.0}
+
+
+@pytest.mark.parametrize(
+    ("running", "ahead", "mine", "starts"),
+    [
+        pytest.param([], [], {"cpu": 8}, True, id="alone"),
+        pytest.param([{"cpu": 4}], [], {"cpu": 4}, True, id="beside-a-running-one"),
+        pytest.param([{"cpu": 5}], [], {"cpu": 4}, False, id="busy-machine"),
+        pytest.param([{"cpu": 1}], [], {"cpu": 1, "memory": 101}, False, id="each-resource"),
+        pytest.param([{"cpu": 5}], [{"cpu": 8}], {"cpu": 1}, False, id="small-one-never-overtakes"),
+        pytest.param([{"cpu": 7}], [{"cpu": 2}], {}, True, id="wants-nothing"),
+        pytest.param([{"cpu": 7}], [{"cpu": 2}], {"gpu": 1}, True, id="not-counted-here"),
+        pytest.param([{"memory": 60}], [{"memory": 50}], {"cpu": 1}, True, id="another-resource"),
+    ],
+)
+def test_a_busy_machine_holds_back(
+    store: Store,
+    running: Sequence[Mapping[str, float]],
+    ahead: Sequence[Mapping[str, float]],
+    mine: Mapping[str, float],
+    starts: bool,
+):
+    for number, wants in enumerate(running):
+        uid = add_run(store, f"running-{number}").uid
+        assert ask(store, uid, slots=0, wants=wants, free=MACHINE)
+    for number, wants in enumerate(ahead):
+        uid = add_run(store, f"ahead-{number}").uid
+        assert not ask(store, uid, slots=0, wants=wants, free=MACHINE)
+    uid = add_run(store, "mine").uid
+    assert ask(store, uid, slots=0, wants=mine, free=MACHINE) is starts
+
+
+def test_a_run_ahead_that_has_not_said_what_it_wants_is_waited_for(store: Store):
+    uids = queue_up(store, a=0, b=0)
+    assert not ask(store, uids["b"], slots=0, wants={"cpu": 1}, free=MACHINE)
+    assert ask(store, uids["a"], slots=0, wants={"cpu": 7}, free=MACHINE)
+    assert ask(store, uids["b"], slots=0, wants={"cpu": 1}, free=MACHINE)
+
+
+def test_another_runtime_takes_nothing_of_this_machine(store: Store):
+    uids = queue_up(store, a=0, b=0)
+    assert ask(store, uids["a"], slots=0, runtime="kubernetes", wants={"cpu": 99}, free=None)
+    assert ask(store, uids["b"], slots=0, wants={"cpu": 8}, free=MACHINE)
+
+
+def test_many_who_ask_at_once_never_share_a_place(open_another: Callable[[], Store]):
+    first = open_another()
+    uids = [add_run(first, f"run-{number}").uid for number in range(8)]
+    stores = [open_another() for _ in uids]
+    together = threading.Barrier(len(uids))
+    started: list[str] = []
+
+    def poll(store: Store, uid: str) -> None:
+        together.wait()
+        for _ in range(6):
+            if ask(store, uid, slots=3):
+                started.append(uid)
+                return
+
+    threads = [threading.Thread(target=poll, args=pair) for pair in zip(stores, uids, strict=True)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert set(started) <= set(uids[:3])  # never one that is behind, never more than three
+    assert sum(ask(first, uid, slots=3) for uid in uids) == 3

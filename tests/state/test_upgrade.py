@@ -1,0 +1,153 @@
+"""The tables appear by themselves, once, whoever comes first."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import create_engine, inspect, text
+
+from airflow_training.errors import InputError
+from airflow_training.state import migrations
+from airflow_training.state.models import Base
+from airflow_training.state.store import Store, check, upgrade
+from airflow_training.state.upgrade import HEAD, VERSION_TABLE
+from tests.state.samples import add_run
+
+OPEN_AND_CREATE = """
+import sys, time
+from airflow_training.state.store import Store
+from tests.state.samples import add_run
+print("ready", flush=True)
+sys.stdin.readline()
+store = Store(sys.argv[1])
+print(add_run(store, sys.argv[2]).uid, store.deployment_id(), "alembic" in sys.modules)
+"""
+
+
+def start(code: str, *arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parents[2],
+    )
+
+
+def finish(process: subprocess.Popen[str]) -> str:
+    out, _ = process.communicate("go\n", timeout=60)
+    assert process.returncode == 0
+    return out.split("\n")[1]
+
+
+@pytest.mark.e2e
+def test_four_processes_starting_at_once_make_one_store(empty_url: str):
+    processes = [start(OPEN_AND_CREATE, empty_url, f"run-{number}") for number in range(4)]
+    for process in processes:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+    for process in processes:  # all have imported everything: now they race
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    answers = [process.communicate(timeout=60)[0].split() for process in processes]
+    assert [process.returncode for process in processes] == [0, 0, 0, 0]
+    assert len({uid for uid, _, _ in answers}) == 4
+    assert len({deployment for _, deployment, _ in answers}) == 1
+    store = Store(empty_url)
+    assert {record.uid for record in store.runs()} == {uid for uid, _, _ in answers}
+    store.close()
+
+
+@pytest.mark.e2e
+def test_an_up_to_date_store_opens_without_alembic(url: str):
+    assert finish(start(OPEN_AND_CREATE, url, "first")).split()[2] == "False"
+
+
+def test_opening_and_reading_takes_a_moment_only(url: str):
+    Store(url).close()  # what SQLAlchemy prepares once per process
+    started = time.perf_counter()
+    store = Store(url)
+    store.runs()
+    elapsed = time.perf_counter() - started
+    store.close()
+    assert elapsed < 0.2  # 0.01 on a quiet machine
+
+
+def test_check_tells_where_the_database_is(empty_url: str):
+    assert check(empty_url) == (None, HEAD)
+    upgrade(empty_url)
+    assert check(empty_url) == (HEAD, HEAD)
+    upgrade(empty_url)
+    assert check(empty_url) == (HEAD, HEAD)
+
+
+def test_checking_makes_no_file(tmp_path: Path):
+    assert check(f"sqlite:///{tmp_path}/none.db") == (None, HEAD)
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_migrations_make_exactly_the_tables_of_the_models(url: str):
+    engine = create_engine(url)
+    with engine.connect() as connection:
+        context = MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE})
+        assert compare_metadata(context, Base.metadata) == []
+        names = inspect(connection).get_table_names()
+    engine.dispose()
+    assert all(name.startswith("training_") for name in names)
+
+
+def test_the_head_is_the_newest_migration():
+    scripts = ScriptDirectory(str(Path(migrations.__file__).parent))
+    assert scripts.get_current_head() == HEAD
+
+
+def test_a_store_of_a_newer_version_is_refused(url: str):
+    engine = create_engine(url)
+    with engine.begin() as connection:
+        connection.execute(text(f"UPDATE {VERSION_TABLE} SET version_num = '9999'"))
+    engine.dispose()
+    with pytest.raises(InputError, match=r"revision 9999(.|\n)*upgrade airflow-training"):
+        Store(url)
+
+
+def test_an_upgrade_that_was_killed_half_way_is_done_again(
+    empty_url: str, monkeypatch: pytest.MonkeyPatch
+):
+    from alembic import op
+
+    create_index = op.create_index
+
+    def killed(name: str, *arguments: object) -> None:
+        if name == "ix_training_queue_started_at_priority_ticket":
+            raise KeyboardInterrupt
+        create_index(name, *arguments)  # type: ignore[arg-type] # passed on as they came
+
+    with monkeypatch.context() as patch:
+        patch.setattr(op, "create_index", killed)
+        with pytest.raises(KeyboardInterrupt):
+            upgrade(empty_url)
+    assert check(empty_url) == (None, HEAD)
+    store = Store(empty_url)
+    assert add_run(store).queued
+    store.close()
+
+
+def test_it_lives_beside_the_tables_of_others(empty_url: str):
+    engine = create_engine(empty_url)
+    with engine.begin() as connection:
+        connection.execute(text("CREATE TABLE alembic_version (version_num VARCHAR(32))"))
+        connection.execute(text("INSERT INTO alembic_version VALUES ('airflow')"))
+        connection.execute(text("CREATE TABLE job (id INTEGER)"))
+    Store(empty_url).close()
+    with engine.begin() as connection:
+        found = connection.execute(text("SELECT version_num FROM alembic_version")).scalar_one()
+    engine.dispose()
+    assert found == "airflow"

@@ -8,7 +8,7 @@ from typing import Any
 from airflow_training.errors import Problem
 from airflow_training.spec.paths import format_path
 
-__all__ = ["fill_parameters", "violations"]
+__all__ = ["fill_parameters"]
 
 
 def fill_parameters(
@@ -22,8 +22,7 @@ def fill_parameters(
         if name not in schemas:
             problems.append(_unknown(name, schemas, framework, field))
             continue
-        values[name] = value
-        problems += [
+        mistakes = [
             Problem(
                 code="bad_parameter",
                 field=field + inside,
@@ -31,8 +30,11 @@ def fill_parameters(
                 message=message,
                 allowed=allowed,
             )
-            for _, inside, message, allowed in violations(value, schemas[name])
+            for inside, message, allowed in _violations(value, schemas[name])
         ]
+        problems += mistakes
+        if not mistakes:
+            values[name] = value
     return values, problems
 
 
@@ -49,15 +51,15 @@ def _unknown(name: str, schemas: Mapping[str, Any], framework: str, field: str) 
     )
 
 
-def violations(value: Any, schema: Mapping[str, Any]) -> Iterator[tuple[str, str, str, list[Any]]]:
-    """Yield (keyword of JSON Schema, path inside the value, message, allowed) per violation."""
+def _violations(value: Any, schema: Mapping[str, Any]) -> Iterator[tuple[str, str, list[Any]]]:
+    """Yield (path inside the value, message, allowed) per violation."""
     # Loading jsonschema takes longer than everything else here: only for who gives parameters.
     from jsonschema import Draft202012Validator
 
     for error in Draft202012Validator(schema).iter_errors(value):
         inside = format_path(("v", *error.absolute_path))[1:]
         allowed: list[Any] = list(error.validator_value) if error.validator == "enum" else []
-        yield str(error.validator), inside, _sentence(error), allowed
+        yield inside, _sentence(error), allowed
 
 
 _SENTENCES = {

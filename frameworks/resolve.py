@@ -47,9 +47,9 @@ __all__ = ["Resolution", "resolve"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resolution:
-    """What came of a job: the resolved one, or the reasons why there is none."""
+    """What came of a job. With problems it is only good enough to look for more of them."""
 
-    job: ResolvedJob | None
+    job: ResolvedJob
     problems: Sequence[Problem] = ()
     warnings: Sequence[Problem] = ()
     defaults: Sequence[Default] = ()
@@ -85,10 +85,6 @@ def resolve(
         framework.parameters, spec.parameters, framework=loaded.framework.name
     )
     problems += mistakes
-    if problems:
-        # what follows needs roles and parameters that make sense
-        return Resolution(job=None, problems=problems)
-
     definitions = _definitions(spec.roles, framework)
     ordered = sorted(spec.roles, key=lambda role: _rank_order(role.name, framework, spec.roles))
     chief = _chief(ordered, definitions)
@@ -152,10 +148,9 @@ def resolve(
     )
     if framework.hook and loaded.may_hook:
         answer = _run_hook(framework.hook, answer)
-    if problems:
-        return Resolution(job=None, problems=_once(problems))
     return Resolution(
         job=answer,
+        problems=_once(problems),
         warnings=_warnings(job, answer),
         defaults=list_defaults(job, answer, framework=framework),
     )

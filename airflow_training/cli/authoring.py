@@ -11,8 +11,10 @@ from typing import Annotated, Any
 import typer
 
 from airflow_training.cli.documents import (
+    JobOption,
     ParamOption,
     SetOption,
+    only_job,
     parse_params,
 )
 from airflow_training.cli.output import (
@@ -21,6 +23,7 @@ from airflow_training.cli.output import (
     fail,
     next_step,
     print_json,
+    print_table,
     print_warnings,
     problem_json,
 )

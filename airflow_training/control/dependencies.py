@@ -53,8 +53,11 @@ def dependency_state(
     """Return whether `role` still waits for one of its dependencies.
 
     A role that has once been let through is not held again by what happens later, except for
-    instances that are restarted; those are the decision's business, not a sensor's.
+    instances that are restarted; those are the decision's business, not a sensor's. Raises
+    ValueError for a dependency that is none of the role's.
     """
+    if dependency not in job.role(role).depends_on:
+        raise ValueError(f"role {role} does not wait for {dependency_key(dependency)}")
     entry = ledger.roles[role]
     counts = census(ledger.instances)
     if entry.state == "Failed" and entry.reason in (

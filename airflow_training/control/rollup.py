@@ -136,12 +136,14 @@ def _eta_seconds(
     """Return what is left at the speed of the current attempt; None where nobody can tell."""
     if entry.state == "succeeded":
         return 0.0
-    step, total = (progress or {}).get("step"), (progress or {}).get("total_steps")
+    said = progress or {}
+    step, total = said.get("step"), said.get("total_steps")
     if entry.state != "running" or not step or not total or entry.started_at is None:
         return None
-    seen_at = (progress or {}).get("time") or now
+    seen_at = float(said.get("time") or now)
     seconds_per_step = max(0.0, seen_at - entry.started_at) / step
-    return round(max(0.0, (total - step) * seconds_per_step - (now - seen_at)), 1)
+    left = (total - step) * seconds_per_step - (now - seen_at)
+    return round(float(max(0.0, left)), 1)
 
 
 def _cause(cause: Mapping[str, Any] | None) -> dict[str, Any] | None:

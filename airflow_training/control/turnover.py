@@ -81,10 +81,12 @@ def close(draft: Draft, entry: InstanceEntry, *, reason: str) -> None:
         facts["deadline_at"] = unseen_until
     elif entry.wanted:
         facts["state"] = _rest(reason)
+    elif _alive(draft, entry):
+        facts["state"] = "terminating"  # an object of an older attempt, which is deleted as such
+    elif entry.attempt:
+        facts["state"] = _rest(reason)
     else:
-        # it may still have an object of an older attempt, which is deleted as such
-        facts["state"] = "pending"
-        facts["reason"] = reasons.NOT_NEEDED if not entry.attempt else reason
+        facts |= {"state": "pending", "reason": reasons.NOT_NEEDED}
     draft.change(entry, **facts)
 
 
@@ -100,13 +102,19 @@ def settle(draft: Draft, entry: InstanceEntry) -> None:
     """Move a closed instance from `terminating` to its last state once nothing of it is alive."""
     if not entry.final or entry.state != "terminating":
         return
-    seen = draft.current.get((entry.role, entry.index))
-    if seen is not None and seen.state not in ENDED:
+    if _alive(draft, entry):
         return
     if entry.deadline_at is not None and draft.now < entry.deadline_at:
         draft.wake(entry.deadline_at)
         return
     draft.change(entry, state=_rest(entry.reason), deadline_at=None)
+
+
+def _alive(draft: Draft, entry: InstanceEntry) -> bool:
+    """Return whether an object of any attempt of this instance is alive."""
+    key = (entry.role, entry.index)
+    objects = (draft.current.get(key), draft.occupied.get(key))
+    return any(seen is not None and seen.state not in ENDED for seen in objects)
 
 
 def _may_appear_until(entry: InstanceEntry) -> float | None:

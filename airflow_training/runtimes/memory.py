@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from airflow_training.control.model import InstanceKey, Observation, Progress
-from airflow_training.errors import InputError, Problem, RuntimeUnavailable
+from airflow_training.errors import InputError, LeaseLost, Problem, RuntimeUnavailable
 from airflow_training.runtimes.clock import Clock, WallClock
 from airflow_training.runtimes.faults import Behaviour, Fault, Script, load_script
 from airflow_training.runtimes.port import (
@@ -108,6 +108,15 @@ class _Run:
     removed_generation: int = -1
     next_uid: int = 0
 
+    def refuse_or_own(self, generation: int) -> str:
+        """Return why this generation may not create here, or take note that it owns the run."""
+        if generation <= self.removed_generation:
+            return "the run was removed"
+        if generation < self.generation:
+            return f"generation {self.generation} owns the run"
+        self.generation = generation
+        return ""
+
 
 class MemoryRuntime:
     """Keeps instances as plain objects; `script` says how they behave and what goes wrong."""
@@ -136,10 +145,12 @@ class MemoryRuntime:
 
     # the port ----------------------------------------------------------------------------------
     async def prepare(self, run: RunRef, job: ResolvedJob) -> Addresses:
-        """Fix addresses and start the clock of the fault script."""
+        """Fix addresses and start the clock of the fault script; raises LeaseLost."""
         self._check_reachable()
         state = self._runs.setdefault(run.uid, _Run())
-        state.generation = max(state.generation, run.generation)
+        refusal = state.refuse_or_own(run.generation)
+        if refusal:
+            raise LeaseLost(f"run {run.uid}: {refusal}")
         for role in job.roles:
             known = state.addresses.setdefault(role.name, [])
             while len(known) < max(role.replicas, role.max_replicas or 0):
@@ -293,13 +304,9 @@ class MemoryRuntime:
     def _create(self, spec: InstanceSpec) -> Outcome:
         ref = spec.ref
         state = self._runs.setdefault(ref.run.uid, _Run())
-        generation = ref.run.generation
-        if generation <= state.removed_generation:
-            return Outcome(ref=ref, result="refused", message="the run was removed")
-        if generation < state.generation:
-            message = f"generation {state.generation} owns the run"
-            return Outcome(ref=ref, result="refused", message=message)
-        state.generation = generation
+        refusal = state.refuse_or_own(ref.run.generation)
+        if refusal:
+            return Outcome(ref=ref, result="refused", message=refusal)
         old = state.instances.get((ref.role, ref.index))
         if old is not None:
             if old.attempt == _attempt(ref) and old.state != "terminating":

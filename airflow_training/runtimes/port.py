@@ -166,7 +166,10 @@ class Runtime(Protocol):
     capabilities: Capabilities
 
     async def prepare(self, run: RunRef, job: ResolvedJob) -> Addresses:
-        """Fix the addresses (services, ports, configuration, gang); the same answer every time."""
+        """Fix the addresses (services, ports, configuration, gang); the same answer every time.
+
+        Raises LeaseLost where `create` would be refused for the run's generation.
+        """
 
     async def create(self, instances: Sequence[InstanceSpec]) -> Sequence[Outcome]:
         """Create, or adopt what exists under the same name and attempt; one outcome each.

@@ -183,7 +183,9 @@ def _refuse_deep_nesting(text: str) -> None:
     if sum(text.count(mark) for mark in ("[", "{", "- ", "-\t", "? ")) < _SUSPICIOUS_NESTING:
         return
     depth = 0
-    for event in yaml.parse(text, Loader=_Reader):
+    reader: Any = _Reader(text)
+    while reader.check_event():
+        event = reader.get_event()
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
             if depth > MAX_DEPTH:

@@ -5,13 +5,21 @@ Made from the models and from the table of pod models; what needs two fields is 
 
 from __future__ import annotations
 
+import ast
 import copy
+import inspect
+import textwrap
 from collections.abc import Mapping
-from typing import Any
+from itertools import pairwise
+from typing import Any, get_args, get_origin
 
+from pydantic import BaseModel
+
+from airflow_training.spec.base import Model
 from airflow_training.spec.merge import MERGE_KEYS
 from airflow_training.spec.models import TrainingJob
 from airflow_training.spec.podmodel.check import ROOT, SHORTHAND_KINDS, table
+from airflow_training.spec.problems import branches
 from airflow_training.spec.quantities import QUANTITY_PATTERN
 
 __all__ = ["SCHEMA_ID", "json_schema"]
@@ -43,14 +51,16 @@ def json_schema() -> dict[str, Any]:
     schema = TrainingJob.model_json_schema(by_alias=True)
     _drop_titles(schema)
     definitions = schema["$defs"]
+    for model in _models_below(TrainingJob):
+        _describe(model, definitions.get(model.__name__, schema))
     for owner in ("TrainingJobSpec", "Role"):
         properties = definitions[owner]["properties"]
         for key, kind in SHORTHAND_KINDS.items():
             properties[key] = _nullable(_kind(kind, key, whole=False))
     definitions["Role"]["properties"]["template"] = _nullable(_kind(ROOT, "template", whole=False))
-    for model in table():
-        definitions[_name(model, whole=False)] = _model(model, whole=False)
-        definitions[_name(model, whole=True)] = _model(model, whole=True)
+    for pod_model in table():
+        for whole in (False, True):
+            definitions[_name(pod_model, whole=whole)] = _model(pod_model, whole=whole)
     definitions["ResumeFrom"]["oneOf"] = [
         _needs("fromRun", {}),
         _needs("asset", {}),
@@ -92,7 +102,8 @@ def _kind(kind: str, field: str, *, whole: bool) -> dict[str, Any]:
     if shape == "list":
         return {"type": "array", "items": _item(item, field, whole=whole)}
     if shape == "map":
-        free = {"patternProperties": {r"^\$(patch|retainKeys)$": {}}} if not whole else {}
+        directives = {r"^\$(patch|retainKeys)$": dict[str, Any]()}
+        free = {} if whole else {"patternProperties": directives}
         inner = _nullable(_kind(item, field, whole=whole))
         return {"type": "object", "additionalProperties": inner, **free}
     if kind in table():
@@ -105,9 +116,8 @@ def _item(kind: str, field: str, *, whole: bool) -> dict[str, Any]:
     if whole or key is None:
         return _kind(kind, field, whole=True)
     known = _kind(table()[kind]["fields"][key], key, whole=False)
-    alone = {"const": {"$patch": "replace"}}
     layer = {"allOf": [_kind(kind, field, whole=False), _needs(key, known)]}
-    return {"anyOf": [layer, alone, {"const": {"$patch": "delete"}}]}
+    return {"anyOf": [layer, {"const": {"$patch": "replace"}}]}
 
 
 def _needs(key: str, schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -117,6 +127,39 @@ def _needs(key: str, schema: Mapping[str, Any]) -> dict[str, Any]:
 
 def _nullable(schema: dict[str, Any]) -> dict[str, Any]:
     return {"anyOf": [schema, {"type": "null"}]} if schema else schema
+
+
+def _models_below(model: type[BaseModel]) -> list[type[BaseModel]]:
+    found: list[type[BaseModel]] = []
+    waiting: list[Any] = [model]
+    while waiting:
+        annotation = waiting.pop()
+        for branch in branches(annotation):
+            if isinstance(branch, type) and issubclass(branch, BaseModel):
+                if branch not in found:
+                    found.append(branch)
+                    waiting += [field.annotation for field in branch.model_fields.values()]
+            else:
+                waiting += [arg for arg in get_args(branch) if get_origin(branch) in (list, dict)]
+    return found
+
+
+def _describe(model: type[BaseModel], schema: dict[str, Any]) -> None:
+    """Put the sentences that stand below the fields in the source into the schema."""
+    said: dict[str, str] = {}
+    for owner in reversed(model.__mro__[: model.__mro__.index(Model)]):
+        (tree,) = ast.parse(textwrap.dedent(inspect.getsource(owner))).body
+        body = tree.body if isinstance(tree, ast.ClassDef) else []
+        for field, text in pairwise(body):
+            if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr):
+                written = text.value
+                if isinstance(field.target, ast.Name) and isinstance(written, ast.Constant):
+                    said[field.target.id] = inspect.cleandoc(str(written.value))
+    for name, sentence in said.items():
+        alias = model.model_fields[name].alias or name
+        schema["properties"][alias]["description"] = sentence
+    if model is TrainingJob:
+        schema["description"] = "A training job of airflow-training"
 
 
 def _drop_titles(value: Any) -> None:

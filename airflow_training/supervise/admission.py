@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from airflow_training.control.gang import StartupChoice, choose_startup, prove_startup
+from airflow_training.control.waves import cycle
 from airflow_training.errors import InputError, Problem
 from airflow_training.frameworks.registry import load_for
 from airflow_training.frameworks.resolve import Resolution, resolve
@@ -39,8 +41,8 @@ class Checked:
     """`[{field, value, from}]` as `explain` prints it; from: user | framework | airflow-training."""
     job: TrainingJob | None = None
     """The document as a model; None when its fields could not be read."""
-    startup: Any = None
-    """`control.gang.StartupChoice`: how gang and order live together, and why."""
+    startup: StartupChoice | None = None
+    """How gang and start order live together, and why."""
 
 
 def check_file(
@@ -143,38 +145,42 @@ def _check(document: ParsedDocument, request: _Request) -> Checked:
     warnings = list(document.warnings)
     job = document.job
     if job is None:
-        return Checked(path=document.path, problems=problems, warnings=warnings, resolved=None)
+        return _answer(document, problems, warnings)
     values, mistakes = _params(job, request)
     problems += mistakes
     runtime = request.runtime or job.spec.runtime.name or request.settings.default_runtime
     variables = {**request.variables, "params": values}
-    resolution = _resolve(job, document, request, runtime=runtime, variables=variables)
+    try:
+        resolution = _resolve(job, document, request, runtime=runtime, variables=variables)
+    except InputError as error:
+        problems += _of_the_job(error, job)
+        return _answer(document, problems, warnings)
     problems += resolution.problems
     warnings += resolution.warnings
-    resolved = resolution.job
-    startup = None
-    if resolved is not None and not _GRAPH_MISTAKES & {problem.code for problem in problems}:
+    resolved, startup = resolution.job, None
+    if not _GRAPH_MISTAKES & {problem.code for problem in problems}:
         resolved, startup, mistakes = _prove(job, resolved)
         problems += mistakes
-    if resolved is not None:
-        resolved = _bounded(resolved, request.settings)
-        problems += trust_problems(
-            job, resolved, source=request.source, user=request.user, settings=request.settings
-        )
-        gaps = _incomplete(resolved)
-        if request.starts:
-            problems += gaps
-        else:
-            warnings += gaps
-    problems = with_lines(_once(problems), document.lines)
+    resolved = _bounded(resolved, request.settings)
+    problems += trust_problems(
+        job, resolved, source=request.source, user=request.user, settings=request.settings
+    )
+    (problems if request.starts else warnings).extend(_incomplete(resolved))
+    answer = _answer(document, problems, warnings)
+    if answer.problems:
+        return answer
+    return replace(answer, resolved=resolved, defaults=resolution.defaults, startup=startup)
+
+
+def _answer(
+    document: ParsedDocument, problems: Sequence[Problem], warnings: Sequence[Problem]
+) -> Checked:
     return Checked(
         path=document.path,
-        problems=problems,
+        problems=with_lines(_once(problems), document.lines),
         warnings=with_lines(warnings, document.lines),
-        resolved=None if problems else resolved,
-        defaults=resolution.defaults,
-        job=job,
-        startup=startup,
+        resolved=None,
+        job=document.job,
     )
 
 
@@ -200,12 +206,10 @@ def _resolve(
     runtime: str,
     variables: Mapping[str, Any],
 ) -> Resolution:
-    try:
-        loaded = load_for(
-            job, base_dir=request.base_dir, fetch=request.fetch, settings=request.settings
-        )
-    except InputError as error:
-        return Resolution(job=None, problems=_of_the_job(error, job))
+    """Return what the job's framework makes of it; raises InputError for the framework's own faults."""
+    loaded = load_for(
+        job, base_dir=request.base_dir, fetch=request.fetch, settings=request.settings
+    )
     return resolve(
         job,
         loaded,
@@ -232,21 +236,14 @@ def _of_the_job(error: InputError, job: TrainingJob) -> list[Problem]:
     ]
 
 
-def _prove(job: TrainingJob, resolved: ResolvedJob) -> tuple[ResolvedJob, Any, list[Problem]]:
+def _prove(
+    job: TrainingJob, resolved: ResolvedJob
+) -> tuple[ResolvedJob, StartupChoice | None, list[Problem]]:
     """Return the job with the startup that was chosen, and what cannot work in any order."""
-    try:
-        from airflow_training.control.gang import choose_startup, prove_startup
-    except ImportError:  # INTERIM
-        return resolved, None, []
-
-    requested = job.spec.scheduling_policy.startup
     closed = _cycle(job, resolved)
     if closed is not None:
         return resolved, None, [closed]
-    try:
-        choice = choose_startup(resolved, requested)
-    except InputError as error:
-        return resolved, None, list(error.problems)
+    choice = choose_startup(resolved, job.spec.scheduling_policy.startup)
     scheduled = replace(resolved.scheduling, startup=choice.startup)
     resolved = replace(resolved, scheduling=scheduled)
     problem = prove_startup(resolved, choice.startup)
@@ -255,8 +252,6 @@ def _prove(job: TrainingJob, resolved: ResolvedJob) -> tuple[ResolvedJob, Any, l
 
 def _cycle(job: TrainingJob, resolved: ResolvedJob) -> Problem | None:
     """Return the cycle that the framework's default dependencies close, if they do."""
-    from airflow_training.control.waves import cycle
-
     found = cycle({role.name: [d.role for d in role.depends_on] for role in resolved.roles})
     if not found:
         return None

@@ -118,7 +118,7 @@ class Drive:
                 except LeaseLost:
                     raise
                 except Exception:
-                    log.exception("pass failed; trying again", extra={"run": self._uid})
+                    log.exception("run %s: a pass failed; trying again", self._uid)
                     wait_seconds = await self._after_failure()
                 with contextlib.suppress(asyncio.TimeoutError):
                     await asyncio.wait_for(self._wake.wait(), wait_seconds)
@@ -275,7 +275,7 @@ class Drive:
 
     def _unreachable(self, error: RuntimeUnavailable) -> float:
         """Take note that the runtime does not answer; return seconds until the next try."""
-        log.warning("runtime unreachable", extra={"run": self._uid, "why": str(error)})
+        log.warning("runtime of run %s unreachable: %s", self._uid, error)
         self._watcher.distrust()
         self._failures += 1
         return retry_delay(self._failures)
@@ -326,7 +326,7 @@ class Drive:
             try:
                 await self._runtime.remove(self._run)
             except (RuntimeUnavailable, StillAlive) as error:
-                log.warning("leftovers not removed", extra={"run": self._uid, "why": str(error)})
+                log.warning("leftovers of run %s not removed: %s", self._uid, error)
                 await asyncio.sleep(retry_delay(failures))
             else:
                 return

@@ -103,7 +103,7 @@ class Watcher:
             async for change in self._runtime.watch(self._run):
                 self._take(change)
         except RuntimeUnavailable as error:
-            log.warning("runtime unreachable", extra={"run": self._run.uid, "error": str(error)})
+            log.warning("runtime of run %s unreachable: %s", self._run.uid, error)
         except Exception:
             log.exception("watch broke; starting it again", extra={"run": self._run.uid})
 

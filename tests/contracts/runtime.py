@@ -246,9 +246,7 @@ class RuntimeContract:
             assert outcome.result == "refused"
             assert "lives" in outcome.message
 
-    async def test_the_next_attempt_takes_the_place_of_an_ended_one(
-        self, harness: Harness
-    ) -> None:
+    async def test_the_next_attempt_takes_the_place_of_an_ended_one(self, harness: Harness) -> None:
         async with watching(harness.runtime, harness.run) as seen:
             await harness.runtime.create([harness.spec("broken")])
             old = await seen.state("broken", 0, "failed")

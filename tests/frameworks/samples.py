@@ -58,7 +58,7 @@ def a_resolved_job(
 ) -> ResolvedJob:
     """Return the resolved job; fails on a job with mistakes."""
     made = resolve_job(a_job(framework, roles, **spec), runtime=runtime)
-    assert made.job is not None, list(map(str, made.problems))
+    assert not made.problems, list(map(str, made.problems))
     return made.job
 
 
@@ -102,9 +102,7 @@ def rendering_of(
     )
 
 
-def environment_of(
-    job: ResolvedJob, role: str, index: int = 0, **more: Any
-) -> dict[str, str]:
+def environment_of(job: ResolvedJob, role: str, index: int = 0, **more: Any) -> dict[str, str]:
     """Return what the framework sets: the environment without our own TRAINING_ names."""
     env = rendering_of(job, role, index, **more).environment()
     return {

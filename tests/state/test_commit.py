@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import event
 
-from airflow_training.control.model import Ledger, RoleEntry
+from airflow_training.control.model import InstanceEntry, JobEntry, Ledger, RoleEntry
 from airflow_training.errors import InputError, LeaseLost
 from airflow_training.state.store import Store
 from tests.state.samples import (
@@ -55,18 +55,20 @@ ledgers = st.builds(
         roles={each.role: each for each in roles},
         instances={(each.role, each.index): each for each in instances},
     ),
-    build(a_ledger().job.__class__),
+    build(JobEntry),
     st.lists(
-        build(RoleEntry).map(lambda e: dataclasses.replace(e, role="r" + str(len(e.role)))),
+        st.builds(dataclasses.replace, build(RoleEntry), role=st.sampled_from("abc")),
         max_size=3,
     ),
     st.lists(
         st.builds(
-            lambda entry, index: dataclasses.replace(
-                entry, role="worker", index=index, epoch=0, job_attempt=0, attempt=index
-            ),
-            build(worker().__class__),
-            st.integers(0, 4),
+            dataclasses.replace,
+            build(InstanceEntry),
+            role=st.just("worker"),
+            index=st.integers(0, 4),
+            epoch=st.integers(0, 2),
+            job_attempt=st.integers(0, 2),
+            attempt=st.integers(0, 2),
         ),
         max_size=5,
     ),
@@ -241,10 +243,10 @@ def test_progress_keeps_the_newest_line_and_the_series_of_metrics(store: Store):
     progress = store.progress(uid)
     assert progress["worker", 0]["step"] == 2
     assert progress["worker", 1] == {"step": 9, "metrics": {}}
-    loss = store.metrics(uid, name="loss")
-    assert [(each.step, each.at) for each in loss] == [(1, START + 1), (2, START + 2)]
-    assert loss[0].value == 0.5
-    assert math.isnan(loss[1].value)
+    first, second = store.metrics(uid, name="loss")
+    assert (first.step, first.at, first.value) == (1, START + 1, 0.5)
+    assert (second.step, second.at) == (2, START + 2)
+    assert math.isnan(second.value)
     assert len(store.metrics(uid)) == 4
 
 

@@ -10,8 +10,14 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from sqlalchemy import Table, create_engine, select
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    rule,
+    run_state_machine_as_test,
+)
+from sqlalchemy import create_engine, select
 
 from airflow_training.errors import InputError, LeaseLost
 from airflow_training.state.models import Base
@@ -26,7 +32,6 @@ def everything(url: str) -> dict[str, list[tuple[object, ...]]]:
         rows = {
             table.name: sorted(map(tuple, connection.execute(select(table))), key=repr)
             for table in Base.metadata.sorted_tables
-            if isinstance(table, Table)
         }
     engine.dispose()
     return rows
@@ -235,8 +240,6 @@ def test_two_owners_never_both_write(tmp_path: Path):
         database = f"sqlite:///{tmp_path}/store.db"
 
     upgrade(OnFile.database)
-    from hypothesis.stateful import run_state_machine_as_test
-
     run_state_machine_as_test(
         OnFile,
         settings=settings(

@@ -42,7 +42,7 @@ def test_runs_start_by_priority_then_first_come(
     store: Store, priorities: Mapping[str, int], order: Sequence[str]
 ):
     uids = queue_up(store, **priorities)
-    started = []
+    started: list[str] = []
     while len(started) < len(uids):
         allowed = [name for name in uids if name not in started and ask(store, uids[name])]
         assert len(allowed) == 1

@@ -8,13 +8,24 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from sqlalchemy import func, select
+from sqlalchemy import delete, func, select
 
 from airflow_training.errors import InputError
 from airflow_training.spec.resolved import ResolvedJob
 from airflow_training.state.models import Base, RunRow
 from airflow_training.state.store import RunRecord, Store
-from tests.state.samples import START, Clock, a_job, a_key, a_ledger, add_run, end_run, take, worker
+from tests.state.samples import (
+    START,
+    Clock,
+    a_job,
+    a_key,
+    a_ledger,
+    add_run,
+    an_event,
+    end_run,
+    take,
+    worker,
+)
 
 
 def create(store: Store, job: ResolvedJob, run_id: str = "first", **key: Any) -> RunRecord:
@@ -34,10 +45,6 @@ def test_a_new_run_is_recorded(store: Store):
     assert store.job(record.uid) == job
     assert store.ledger(record.uid) == a_ledger(worker(0))
     assert store.run("unknown") is None
-
-
-def same(job: ResolvedJob) -> ResolvedJob:
-    return job
 
 
 @pytest.mark.parametrize(
@@ -153,14 +160,14 @@ def rows(store: Store) -> dict[str, int]:
 
 
 def fill(store: Store, run_id: str) -> str:
-    """Make a run with at least one row in every table."""
+    """Make a run with rows in every table."""
     uid = add_run(store, run_id).uid
     store.add_request(uid, "pause")
     store.set_addresses(uid, {"worker": [{"host": "a"}]})
     store.save_progress(uid, {("worker", 0): {"step": 1, "metrics": {"loss": 1.0}}})
     old, lease = store.ledger(uid), take(store, uid)
     new = a_ledger(worker(0, state="running", started_at=START))
-    store.commit(uid, lease=lease, old=old, new=new, events=[an_event() for an_event in ()])
+    store.commit(uid, lease=lease, old=old, new=new, events=[an_event()])
     store.release(lease)
     return uid
 
@@ -168,6 +175,9 @@ def fill(store: Store, run_id: str) -> str:
 def test_prune_removes_old_finished_runs_and_all_that_belongs_to_them(store: Store, clock: Clock):
     nothing = rows(store)
     old, recent, running, held = (fill(store, name) for name in ("old", "recent", "on", "held"))
+    assert all(
+        count > nothing[table] for table, count in rows(store).items() if "meta" not in table
+    )
     for uid, at in ((old, START), (recent, START + 900), (held, START)):
         end_run(store, uid, at=at)
     clock.advance(1000)
@@ -178,7 +188,7 @@ def test_prune_removes_old_finished_runs_and_all_that_belongs_to_them(store: Sto
     assert store.prune(older_than_seconds=0) == 2
     assert [each.uid for each in store.runs()] == [running]
     with store._db.write() as connection:
-        connection.execute(RunRow.__table__.delete())  # type: ignore[attr-defined] # a Table has it
+        connection.execute(delete(RunRow))
     assert rows(store) == nothing
 
 

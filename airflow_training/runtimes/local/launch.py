@@ -76,7 +76,7 @@ class Launcher:
             if standing is None:
                 continue
             standing = settle(other, standing)
-            if attempt > wanted and standing.life is not Life.MISSING:
+            if attempt > wanted and (standing.recorded or standing.life is Life.STARTING):
                 return Outcome(ref=ref, result="refused", message="a newer attempt exists")
             if attempt == wanted:
                 exists = standing.life is not Life.MISSING
@@ -177,7 +177,7 @@ def _outcome(ref: InstanceRef, folder: AttemptFolder, line: Mapping[str, Any]) -
         case "started":
             return Outcome(ref=known, result="created")
         case "busy":  # an agent that an earlier creator had started was faster
-            alive = standing is not None and standing.life is not Life.MISSING
+            alive = standing is not None and standing.recorded
             result = "adopted" if alive else "refused"
             return Outcome(ref=known, result=result, message="" if alive else message)  # type: ignore[arg-type]  # both are results
         case "refused":

@@ -19,7 +19,8 @@ __all__ = ["Life", "Standing", "look_at"]
 
 
 class Life(Enum):
-    MISSING = "no agent has recorded itself"
+    MISSING = "no agent was started, or it left before it recorded itself"
+    STARTING = "an agent has the lock and will record itself in a moment"
     ALIVE = "its agent lives here"
     ENDED = "its agent wrote down how it ended"
     LOST = "its agent is dead and wrote nothing down"
@@ -44,6 +45,11 @@ class Standing:
     @property
     def deleted(self) -> bool:
         return bool(self.order)
+
+    @property
+    def recorded(self) -> bool:
+        """An agent wrote down that it is, or was, there."""
+        return self.life not in (Life.MISSING, Life.STARTING)
 
     @property
     def over(self) -> bool:
@@ -98,7 +104,10 @@ def look_at(folder: AttemptFolder) -> Standing | None:
         return content if content.get("uid") == uid else {}
 
     state = own(folder.state)
-    life = _life(folder, state) if state else Life.MISSING
+    if state:
+        life = _life(folder, state)
+    else:
+        life = Life.STARTING if _is_held(folder.lock) else Life.MISSING
     end = own(folder.exit)  # after looking for the process: it may just have ended
     if end:
         life = Life.ENDED

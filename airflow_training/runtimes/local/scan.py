@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Collection
 from dataclasses import dataclass
+from pathlib import Path
 
 from airflow_training.agent.files import AttemptFolder
 from airflow_training.control.model import InstanceKey, Observation, Progress
@@ -25,15 +25,23 @@ class Agent:
     instance: str
     pid: int
     start_time: int
+    progress: Path
 
 
 def current(run: RunFolder, role: str, index: int) -> tuple[AttemptFolder, Standing] | None:
     """Return the newest attempt of an instance that ever had an agent, settled; None: none had."""
     for _, folder in run.attempts(role, index):
         standing = look_at(folder)
-        if standing is not None and standing.life is not Life.MISSING:
+        if standing is not None and standing.recorded:
             return folder, settle(folder, standing)
     return None
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
 
 
 class Scanner:
@@ -63,12 +71,25 @@ class Scanner:
         changes: list[Changed | Gone] = []
         for key in sorted(keys):
             changes += self._compare(key, self._observe(key))
-        if self._ports:
-            listening = listening_ports()
-            for key in [k for k, port in self._ports.items() if port in listening]:
-                self._opened.add(self.seen[key].uid)
-                changes += self._compare(key, self._observe(key))
+        return changes + self.look_at_ports()
+
+    def look_at_ports(self) -> list[Changed | Gone]:
+        """Return what changed because an awaited port has opened."""
+        changes: list[Changed | Gone] = []
+        listening = listening_ports() if self._ports else frozenset()
+        for key in [k for k, port in self._ports.items() if port in listening]:
+            self._opened.add(self.seen[key].uid)
+            changes += self._compare(key, self._observe(key))
         return changes
+
+    def look_at_progress(self) -> list[Changed | Gone]:
+        """Return what changed because a progress file has grown: one `stat` per living agent."""
+        grown = [
+            agent.instance
+            for uid, agent in self.agents.items()
+            if _size(agent.progress) != self._progress.get(uid, (0, None))[0]
+        ]
+        return self.look(grown) if grown else []
 
     def _observe(self, key: InstanceKey) -> Observation | None:
         self._ports.pop(key, None)
@@ -97,16 +118,17 @@ class Scanner:
         if standing.life is Life.ALIVE and standing.pids_mean_here:
             agent = standing.agent
             self.agents[standing.uid] = Agent(
-                instance=folder.instance.name, pid=agent["pid"], start_time=agent["start_time"]
+                instance=folder.instance.name,
+                pid=agent["pid"],
+                start_time=agent["start_time"],
+                progress=folder.progress,
             )
         else:
             self.agents.pop(standing.uid, None)
 
     def _newest_progress(self, folder: AttemptFolder, uid: str) -> Progress | None:
         """Read the file only when it has grown."""
-        size = 0
-        with contextlib.suppress(OSError):
-            size = folder.progress.stat().st_size
+        size = _size(folder.progress)
         known = self._progress.get(uid)
         if known is None or known[0] != size:
             known = (size, newest_progress(folder.progress) if size else None)

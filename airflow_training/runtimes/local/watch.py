@@ -13,6 +13,7 @@ import os
 import secrets
 import socket
 from collections.abc import AsyncGenerator, Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 from airflow_training.agent.proc import open_pidfd
@@ -22,7 +23,9 @@ from airflow_training.runtimes.port import Changed, Gone, Snapshot
 
 __all__ = ["watch"]
 
-_LOOK_SECONDS = 1.0
+_LOOK_SECONDS = 5.0
+"""How often to look at everything: only a datagram that was lost needs it."""
+_PROGRESS_SECONDS = 1.0
 _PORT_SECONDS = (0.02, 1.0)
 """How long between two looks for ports that are to open: at first, and after a while."""
 
@@ -35,24 +38,44 @@ async def watch(run: RunFolder) -> AsyncGenerator[Snapshot | Changed | Gone, Non
             await asyncio.to_thread(scanner.look, None)
             deathbed.attend(scanner.agents)
             yield Snapshot(instances=tuple(scanner.seen.values()))
-            loop = asyncio.get_running_loop()
-            next_look = loop.time() + _LOOK_SECONDS
-            port_pause = _PORT_SECONDS[0]
+            rhythm = _Rhythm(asyncio.get_running_loop().time)
             while True:
-                pause = next_look - loop.time()
-                if scanner.awaited_ports:
-                    pause = min(pause, port_pause)
-                    port_pause = min(port_pause * 1.2, _PORT_SECONDS[1])
-                rung: set[str] | None = await doorbell.wait(max(0.0, pause))
-                if loop.time() >= next_look:
-                    rung = None
-                    next_look = loop.time() + _LOOK_SECONDS
-                if rung:
-                    port_pause = _PORT_SECONDS[0]
-                changes = await asyncio.to_thread(scanner.look, rung)
+                rung = await doorbell.wait(rhythm.pause(ports=scanner.awaited_ports))
+                look = partial(scanner.look, rung) if rung else rhythm.due(scanner)
+                changes = await asyncio.to_thread(look)
                 deathbed.attend(scanner.agents)
                 for change in changes:
                     yield change
+
+
+class _Rhythm:
+    """When to look without having been called, and at what."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._next_look = now() + _LOOK_SECONDS
+        self._next_progress = now() + _PROGRESS_SECONDS
+        self._port_pause = _PORT_SECONDS[0]
+
+    def pause(self, *, ports: bool) -> float:
+        """Return how long to sleep, looking often for ports that instances are about to open."""
+        wait = min(self._next_look, self._next_progress) - self._now()
+        if ports:
+            wait = min(wait, self._port_pause)
+            self._port_pause = min(self._port_pause * 1.2, _PORT_SECONDS[1])
+        else:
+            self._port_pause = _PORT_SECONDS[0]
+        return max(0.0, wait)
+
+    def due(self, scanner: Scanner) -> Callable[[], list[Changed | Gone]]:
+        """Return the look whose time it is."""
+        if self._now() >= self._next_look:
+            self._next_look = self._now() + _LOOK_SECONDS
+            return partial(scanner.look, None)
+        if self._now() >= self._next_progress:
+            self._next_progress = self._now() + _PROGRESS_SECONDS
+            return scanner.look_at_progress
+        return scanner.look_at_ports
 
 
 class _Doorbell:

@@ -86,7 +86,7 @@ def _check_list(value: Any, kind: str, loc: Loc, *, whole: bool) -> Iterator[Pro
         if item is None:
             yield _wrong_type(here, item, "an item")
             continue
-        if isinstance(item, Mapping) and set(item) == {"$patch"} and not whole:
+        if item == {"$patch": "replace"} and not whole:
             continue
         # a list without merge key is replaced as a whole, so its items are complete
         yield from _check(item, kind, here, whole=whole or key is None)

@@ -1,0 +1,27 @@
+"""The status document of a run, put together from the store. The same for every reader."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from airflow_training.control.rollup import rollup
+from airflow_training.state.store import Store
+
+__all__ = ["run_status"]
+
+
+def run_status(store: Store, uid: str) -> dict[str, Any]:
+    """Return what `status --output json` prints; raises InputError for an unknown run. Blocks."""
+    state = store.read([uid]).get(uid)
+    if state is None:
+        store.job(uid)  # raises with the runs that exist
+        raise KeyError(uid)
+    return rollup(
+        state.job,
+        state.ledger,
+        run_id=state.record.key.run_id,
+        progress=store.progress(uid),
+        usage=store.usage(uid),
+        output=store.output(uid),
+        now=store.now(),
+    )

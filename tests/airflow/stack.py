@@ -1,0 +1,234 @@
+"""A real Airflow for end-to-end tests: jobs whose life the test controls, and short ways to act.
+
+Every instance writes its pid when it starts and runs until the test lets it go, so that a test
+can say exactly which processes lived, and that no other ever did.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import httpx
+import yaml
+
+from airflow_training.cli.airflow_stack import AirflowStack
+
+T = TypeVar("T")
+
+SCRIPT = """\
+echo $$ >> {room}/{job}.$TRAINING_ROLE-$TRAINING_INDEX
+while [ ! -e {room}/{job}.end ]; do sleep 1; done
+read code < {room}/{job}.end
+exit $code
+"""
+ENDED = frozenset({"success", "failed"})
+
+
+def wait_for(what: str, probe: Callable[[], T | None], *, seconds: float = 60) -> T:
+    """Return the first true answer of `probe`; fails with `what` when none comes in time."""
+    deadline = time.monotonic() + seconds
+    while True:
+        found = probe()
+        if found:
+            return found
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {seconds:g} s: {what}")
+        time.sleep(0.3)
+
+
+@dataclass
+class Airflow:
+    """A running Airflow with a folder of jobs."""
+
+    stack: AirflowStack
+    room: Path
+    """Where instances leave their pids and tests leave the exit codes."""
+    client: httpx.Client = field(init=False)
+
+    def connect(self) -> None:
+        """Get a token; call again after the API server was restarted."""
+        self.client = self.stack.client()
+
+    # jobs ------------------------------------------------------------------------------------
+    def document(self, name: str, *roles: Mapping[str, Any], **spec: Any) -> dict[str, Any]:
+        """Return a job that runs until `end`; without `roles` it has one worker."""
+        script = SCRIPT.format(room=self.room, job=name)
+        return {
+            "apiVersion": "airflow-training/v1",
+            "kind": "TrainingJob",
+            "metadata": {"name": name},
+            "spec": {
+                "framework": "custom",
+                "runtime": {"name": "local"},
+                "command": ["sh", "-c", script],
+                "roles": [dict(role) for role in roles] or [{"name": "worker"}],
+                **spec,
+            },
+        }
+
+    def write(self, document: Mapping[str, Any], folder: str = "jobs") -> None:
+        """Put a job into the jobs folder."""
+        path = self.stack.home / folder / f"{document['metadata']['name']}.yaml"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(yaml.safe_dump(document))
+
+    def end(self, job: str, code: int = 0) -> None:
+        """Let every instance of a job end with this exit code."""
+        (self.room / f"{job}.tmp").write_text(f"{code}\n")
+        (self.room / f"{job}.tmp").rename(self.room / f"{job}.end")
+
+    def pids(self, job: str) -> dict[str, list[int]]:
+        """Return instance (`worker-0`) -> the pid of each start that ever was, oldest first."""
+        return {
+            path.suffix[1:]: [int(line) for line in path.read_text().split()]
+            for path in sorted(self.room.glob(f"{job}.*-*"))
+        }
+
+    def alive(self, job: str) -> list[int]:
+        """Return the pids of all processes that belong to a job now, agents included."""
+        return [pid for pid in _pids() if _environment(pid).get("TRAINING_JOB") == job]
+
+    def wait_started(self, job: str, *, count: int = 1) -> dict[str, list[int]]:
+        """Return the pids when `count` instances have started."""
+        return wait_for(
+            f"{count} instances of {job} started",
+            lambda: found if len(found := self.pids(job)) >= count else None,
+        )
+
+    def wait_nothing_alive(self, job: str) -> None:
+        """Return when no process of the job is left."""
+        wait_for(f"nothing of {job} is alive", lambda: not self.alive(job))
+
+    # runs ------------------------------------------------------------------------------------
+    def trigger(self, dag_id: str, **conf: Any) -> str:
+        """Start a DAG run; return its id."""
+        self.stack.wait_dag(self.client, dag_id)
+        body = {"logical_date": None, "conf": conf}
+        answer = self.client.post(f"/dags/{dag_id}/dagRuns", json=body)
+        assert answer.status_code == 200, answer.text
+        return str(answer.json()["dag_run_id"])
+
+    def run_state(self, dag_id: str, run_id: str) -> str:
+        return str(self.client.get(f"/dags/{dag_id}/dagRuns/{run_id}").json().get("state"))
+
+    def wait_run(self, dag_id: str, run_id: str, *, seconds: float = 90) -> str:
+        """Return the final state of a DAG run, when all its tasks have ended too."""
+
+        def ended() -> str | None:
+            state = self.run_state(dag_id, run_id)
+            open_tasks = [t for t, s in self.states(dag_id, run_id).items() if s not in _OVER]
+            return state if state in ENDED and not open_tasks else None
+
+        try:
+            return wait_for(f"{dag_id} ended", ended, seconds=seconds)
+        except AssertionError as error:
+            raise AssertionError(f"{error}: {self.states(dag_id, run_id)}") from None
+
+    def states(self, dag_id: str, run_id: str) -> dict[str, str | None]:
+        """Return task id (`id[2]` for map index 2) -> state."""
+        return {_name(each): each["state"] for each in self._instances(dag_id, run_id)}
+
+    def tries(self, dag_id: str, run_id: str) -> dict[str, int]:
+        """Return task id -> try number."""
+        return {_name(each): each["try_number"] for each in self._instances(dag_id, run_id)}
+
+    def _instances(self, dag_id: str, run_id: str) -> list[dict[str, Any]]:
+        answer = self.client.get(f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances")
+        found: list[dict[str, Any]] = answer.json().get("task_instances", [])
+        return found
+
+    def wait_task(self, dag_id: str, run_id: str, task_id: str, state: str) -> None:
+        """Return when a task has this state."""
+        wait_for(
+            f"{dag_id}.{task_id} is {state}",
+            lambda: self.states(dag_id, run_id).get(task_id) == state,
+        )
+
+    def log(self, dag_id: str, run_id: str, task_id: str, *, number: int = 1, index: int = -1) -> str:
+        """Return the messages of one try of a task."""
+        answer = self.client.get(
+            f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/logs/{number}",
+            params={"map_index": index},
+            headers={"accept": "application/json"},
+        )
+        lines = []
+        for line in answer.json().get("content", []):
+            lines.append(str(line.get("event", line)))
+            lines += [f"{e['exc_type']}: {e['exc_value']}" for e in line.get("error_detail") or ()]
+        return "\n".join(lines)
+
+    def xcom(self, dag_id: str, run_id: str, task_id: str, key: str = "return_value") -> Any:
+        path = f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/xcomEntries/{key}"
+        return self.client.get(path, params={"deserialize": True}).json()["value"]
+
+    # what users do -----------------------------------------------------------------------------
+    def mark_run(self, dag_id: str, run_id: str, state: str) -> None:
+        answer = self.client.patch(f"/dags/{dag_id}/dagRuns/{run_id}", json={"state": state})
+        assert answer.status_code == 200, answer.text
+
+    def mark_task(self, dag_id: str, run_id: str, task_id: str, state: str) -> None:
+        path = f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}"
+        answer = self.client.patch(path, json={"new_state": state})
+        assert answer.status_code == 200, answer.text
+
+    def clear(self, dag_id: str, run_id: str, *task_ids: str, downstream: bool = True) -> list[str]:
+        """Clear tasks as the UI does, by default with what follows them; return what was cleared."""
+        body = {
+            "dry_run": False,
+            "dag_run_id": run_id,
+            "task_ids": list(task_ids),
+            "only_failed": False,
+            "only_running": False,
+            "include_downstream": downstream,
+            "reset_dag_runs": True,
+        }
+        answer = self.client.post(f"/dags/{dag_id}/clearTaskInstances", json=body)
+        assert answer.status_code == 200, answer.text
+        return [each["task_id"] for each in answer.json()["task_instances"]]
+
+    def delete_run(self, dag_id: str, run_id: str) -> None:
+        answer = self.client.delete(f"/dags/{dag_id}/dagRuns/{run_id}")
+        assert answer.status_code == 204, answer.text
+
+    # components --------------------------------------------------------------------------------
+    def crash(self, *components: str, restart: bool = True) -> None:
+        """SIGKILL components, and start them again."""
+        self.stack.kill(*components)
+        if restart:
+            self.stack.start(*components)
+            if "api-server" in components:
+                wait_for("the API server answers", self._answers, seconds=90)
+                self.connect()
+
+    def _answers(self) -> bool:
+        try:
+            return httpx.get(f"{self.stack.url}/api/v2/version", timeout=2).status_code == 200
+        except httpx.HTTPError:
+            return False
+
+
+_OVER = ENDED | {"skipped", "upstream_failed", "removed"}
+
+
+def _name(instance: Mapping[str, Any]) -> str:
+    index = instance["map_index"]
+    return str(instance["task_id"]) if index < 0 else f"{instance['task_id']}[{index}]"
+
+
+def _pids() -> Iterable[int]:
+    return [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]
+
+
+def _environment(pid: int) -> dict[str, str]:
+    """Return the environment of a process that lives; empty for zombies and strangers."""
+    try:
+        raw = Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace")
+        os.kill(pid, 0)
+    except OSError:
+        return {}
+    return dict(item.split("=", 1) for item in raw.split("\0") if "=" in item)

@@ -1,0 +1,346 @@
+"""What a framework refuses, and what it fills in."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_training.frameworks.exit_codes import TABLES
+from tests.frameworks.samples import (
+    a_job,
+    a_resolved_job,
+    codes,
+    environment_of,
+    resolve_job,
+)
+
+MASTER_AND_WORKER = {"master": 1, "worker": 2}
+
+
+@pytest.mark.parametrize(
+    ("framework", "roles", "spec", "expected"),
+    [
+        pytest.param(
+            "pytorch", {"mastr": 1, "worker": 2}, {},
+            [("unknown_role", "spec.roles[0].name")],
+            id="a-role-the-framework-does-not-know",
+        ),
+        pytest.param(
+            "mpi", {"worker": 2}, {}, [("missing", "spec.roles")], id="a-required-role-is-absent"
+        ),
+        pytest.param(
+            "mpi", {"launcher": 0, "worker": 2}, {},
+            [("missing", "spec.roles[0].replicas")],
+            id="a-required-role-of-nobody",
+        ),
+        pytest.param(
+            "pytorch", {"master": 2}, {},
+            [("not_supported", "spec.roles[0].replicas")],
+            id="two-masters",
+        ),
+        pytest.param(
+            "jax", {"worker": {"replicas": 2, "minReplicas": 1, "maxReplicas": 4}}, {},
+            [
+                ("not_supported", "spec.roles[0].minReplicas"),
+                ("not_supported", "spec.roles[0].maxReplicas"),
+            ],
+            id="elastic-where-the-framework-is-not",
+        ),
+        pytest.param(
+            "pytorch", MASTER_AND_WORKER, {"parameters": {"nprocPerNod": 2}},
+            [("bad_parameter", "spec.parameters.nprocPerNod")],
+            id="unknown-parameter",
+        ),
+        pytest.param(
+            "pytorch", MASTER_AND_WORKER, {"parameters": {"nprocPerNode": "two"}},
+            [("bad_parameter", "spec.parameters.nprocPerNode")],
+            id="parameter-of-the-wrong-type",
+        ),
+        pytest.param(
+            "mpi", {"launcher": 1, "worker": 2},
+            {"parameters": {"implementation": "Open", "slotsPerWorker": 0}},
+            [
+                ("bad_parameter", "spec.parameters.implementation"),
+                ("bad_parameter", "spec.parameters.slotsPerWorker"),
+            ],
+            id="parameters-out-of-range",
+        ),
+        pytest.param(
+            "pytorch", MASTER_AND_WORKER, {"env": [{"name": "WORLD_SIZE", "value": "1"}]},
+            [("reserved_env", "spec.env[0].name")],
+            id="a-variable-the-framework-sets",
+        ),
+        pytest.param(
+            "custom", {"a": {"env": [{"name": "A"}, {"name": "TRAINING_RANK", "value": "0"}]}}, {},
+            [("reserved_env", "spec.roles[0].env[1].name")],
+            id="a-variable-of-every-instance",
+        ),
+        pytest.param(
+            "jax",
+            {
+                "worker": {
+                    "template": {
+                        "spec": {"containers": [{"name": "jax", "env": [{"name": "PROCESS_ID"}]}]}
+                    }
+                }
+            },
+            {},
+            [("reserved_env", "spec.roles[0].template.spec.containers[0].env[0].name")],
+            id="a-variable-inside-a-template",
+        ),
+        pytest.param(
+            "paddle", {"worker": 2}, {"env": [{"name": "PADDLE_TRAINER_ID", "value": "0"}]},
+            [("reserved_env", "spec.env[0].name")],
+            id="a-variable-the-launcher-sets",
+        ),
+        pytest.param(
+            "custom", {"w" * 60: 1}, {}, [("name_too_long", "spec.roles[0].name")], id="long-role"
+        ),
+        pytest.param(
+            # digits-00000-<role>-9 has 63 characters, -10 has 64
+            "custom", {"w" * 48: 11}, {}, [("name_too_long", "spec.roles[0].name")],
+            id="long-only-with-the-highest-index",
+        ),
+    ],
+)  # fmt: skip
+def test_refused_before_anything_starts(framework, roles, spec, expected):
+    made = resolve_job(a_job(framework, roles, **spec))
+    assert codes(made.problems) == expected
+
+
+def test_a_long_name_of_the_job_is_blamed_on_the_job():
+    job = a_job("custom", {"worker": 1})
+    job.metadata.name = "j" * 60
+    assert codes(resolve_job(job).problems) == [("name_too_long", "metadata.name")]
+
+
+def test_names_that_just_fit_are_taken():
+    assert not resolve_job(a_job("custom", {"w" * 48: 10})).problems
+
+
+def test_mistakes_say_what_would_be_right():
+    made = resolve_job(
+        a_job("pytorch", {"mastr": 1}, parameters={"rendezvousBackend": "c10", "nprocs": 1})
+    )
+    role, backend, unknown = made.problems
+    assert (role.allowed, role.hint) == (["master", "worker"], "did you mean 'master'?")
+    assert backend.allowed == ["c10d", "etcd", "etcd-v2"]
+    assert "nprocPerNode" in unknown.allowed
+
+
+def test_a_default_of_the_framework_may_be_overridden_by_the_user():
+    env = [{"name": "OMP_NUM_THREADS", "value": "1"}]
+    job = a_resolved_job("pytorch", {"master": 1}, parameters={"threadsPerInstance": 4}, env=env)
+    assert "OMP_NUM_THREADS" not in environment_of(job, "master")
+
+
+def test_a_variable_is_reserved_only_where_it_is_set():
+    # the rendezvous belongs to elastic jobs, TF_CONFIG to clusters
+    for framework, roles, name in (
+        ("pytorch", {"master": 1}, "PET_RDZV_ID"),
+        ("tensorflow", {"worker": 1}, "TF_CONFIG"),
+    ):
+        assert not resolve_job(a_job(framework, roles, env=[{"name": name}])).problems
+
+
+# --- policies and ranks -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("framework", "roles", "scope", "targets", "untracked", "output", "order"),
+    [
+        pytest.param(
+            "pytorch", {"worker": 2, "master": 1}, "Job", (), [], "master", ["master", "worker"],
+            id="pytorch",
+        ),
+        pytest.param(
+            "tensorflow", {"ps": 1, "worker": 2, "chief": 1}, "Instance", ("chief",), ["ps"],
+            "chief", ["chief", "worker", "ps"],
+            id="tensorflow-with-a-chief",
+        ),
+        pytest.param(
+            "tensorflow", {"evaluator": 1, "worker": 2}, "Instance", (), ["evaluator"],
+            "worker", ["worker", "evaluator"],
+            id="tensorflow-without",
+        ),
+        pytest.param(
+            "mpi", {"worker": 2, "launcher": 1}, "Job", ("launcher",), ["worker"],
+            "launcher", ["launcher", "worker"],
+            id="mpi",
+        ),
+        pytest.param("jax", {"worker": 2}, "Job", (), [], "worker", ["worker"], id="jax"),
+        pytest.param(
+            "xgboost", {"master": 1, "worker": 1}, "Job", (), [], "master", ["master", "worker"],
+            id="xgboost",
+        ),
+        pytest.param(
+            "paddle", {"worker": 1, "master": 1}, "Job", (), [], "worker", ["master", "worker"],
+            id="paddle",
+        ),
+        pytest.param(
+            "custom", {"b": 1, "a": 2}, "Instance", (), [], "b", ["b", "a"], id="custom"
+        ),
+    ],
+)  # fmt: skip
+def test_policies_of_each_framework(framework, roles, scope, targets, untracked, output, order):
+    job = a_resolved_job(framework, roles)
+    assert job.restart.scope == scope
+    assert job.success_policy.target_roles == targets
+    assert [role.name for role in job.roles if not role.tracked] == untracked
+    assert job.output_role == output
+    assert [role.name for role in job.roles] == order
+    assert {role.restart_policy for role in job.roles} == {"OnFailure"}
+
+
+def test_what_the_user_says_wins():
+    job = a_resolved_job(
+        "mpi",
+        {"launcher": 1, "worker": {"replicas": 2, "tracked": True, "restartPolicy": "Never"}},
+        successPolicy={"operator": "Any", "targetRoles": ["worker"]},
+        restart={"scope": "Instance", "exitCodes": "kubeflow"},
+        output={"uri": "s3://x", "role": "worker"},
+    )
+    worker = job.role("worker")
+    assert (worker.tracked, worker.restart_policy) == (True, "Never")
+    assert (job.success_policy.operator, job.success_policy.target_roles) == ("Any", ("worker",))
+    assert (job.restart.scope, job.restart.exit_codes.name) == ("Instance", "kubeflow")
+    assert job.output_role == "worker"
+
+
+@pytest.mark.parametrize(
+    ("framework", "roles", "role", "expected"),
+    [
+        pytest.param("pytorch", MASTER_AND_WORKER, "worker", ["master"], id="worker-on-master"),
+        pytest.param("pytorch", {"worker": 2}, "worker", [], id="no-master-to-wait-for"),
+        pytest.param(
+            "mpi", {"launcher": 1, "worker": 2}, "launcher", ["worker"], id="launcher-on-workers"
+        ),
+        pytest.param(
+            "pytorch", {"master": 1, "worker": {"dependsOn": []}}, "worker", [],
+            id="an-empty-list-takes-the-default-away",
+        ),
+        pytest.param(
+            "pytorch",
+            {"worker": 1, "master": {"dependsOn": [{"role": "worker"}]}},
+            "master",
+            ["worker"],
+            id="the-user-adds-one",
+        ),
+    ],
+)  # fmt: skip
+def test_default_dependencies(framework, roles, role, expected):
+    job = a_resolved_job(framework, roles)
+    assert [dependency.role for dependency in job.role(role).depends_on] == expected
+
+
+@pytest.mark.parametrize("name", sorted(TABLES))
+def test_no_exit_code_is_retryable_and_permanent(name):
+    table = TABLES[name]
+    assert not set(table.retryable) & set(table.permanent)
+    assert {137, 143} <= set(table.retryable)
+
+
+# --- templates and ports ------------------------------------------------------------------------
+
+
+def container_of(job, role):
+    made = job.role(role)
+    return next(c for c in made.template["spec"]["containers"] if c["name"] == made.container)
+
+
+def test_layers_of_a_template_from_the_weakest_to_the_strongest():
+    job = a_resolved_job(
+        "pytorch",
+        {
+            "master": {
+                "image": "role",
+                "env": [{"name": "B", "value": "role"}],
+                "template": {
+                    "spec": {
+                        "containers": [
+                            {"name": "pytorch", "env": [{"name": "C", "value": "template"}]},
+                            {"name": "sidecar", "image": "logs"},
+                        ]
+                    }
+                },
+            }
+        },
+        image="job",
+        env=[{"name": "A", "value": "job"}, {"name": "B", "value": "job"}],
+    )
+    container = container_of(job, "master")
+    assert container["image"] == "role"
+    assert container["command"] == ["python", "train.py"]
+    assert {e["name"]: e["value"] for e in container["env"]} == {
+        "A": "job",
+        "B": "role",
+        "C": "template",
+    }
+    assert len(job.role("master").template["spec"]["containers"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("runtime", "worker"),
+    [("kubernetes", ["/usr/sbin/sshd", "-De"]), ("local", ["sleep", "2147483647"])],
+)
+def test_the_command_of_an_mpi_job_is_the_launchers(runtime, worker):
+    job = a_resolved_job("mpi", {"launcher": 1, "worker": 2}, runtime=runtime)
+    assert container_of(job, "launcher")["command"] == ["python", "train.py"]
+    assert container_of(job, "worker")["command"] == worker
+
+
+def test_an_mpi_worker_may_have_a_command_of_its_own():
+    job = a_resolved_job("mpi", {"launcher": 1, "worker": {"command": ["serve"]}})
+    assert container_of(job, "worker")["command"] == ["serve"]
+
+
+@pytest.mark.parametrize(
+    ("framework", "ports", "expected"),
+    [
+        pytest.param("pytorch", [], {"pytorchjob-port": 23456}, id="the-frameworks"),
+        pytest.param(
+            "pytorch",
+            [{"name": "pytorchjob-port", "containerPort": 1234}],
+            {"pytorchjob-port": 1234},
+            id="the-users-number-wins",
+        ),
+        pytest.param(
+            "pytorch",
+            [{"name": "metrics", "containerPort": 9090}],
+            {"pytorchjob-port": 23456, "metrics": 9090},
+            id="more-come-after-it",
+        ),
+        pytest.param("custom", [], {"training-port": 29500}, id="custom"),
+        pytest.param(
+            "custom",
+            [{"name": "http", "containerPort": 80}],
+            {"http": 80},
+            id="custom-yields-to-the-users",
+        ),
+    ],
+)
+def test_ports(framework, ports, expected):
+    job = a_resolved_job(framework, {"worker": 1}, ports=ports)
+    assert dict(job.role("worker").ports) == expected
+    assert list(job.role("worker").ports) == list(expected)
+
+
+@pytest.mark.parametrize(
+    ("runtime", "spec", "fields"),
+    [
+        pytest.param(
+            "local", {"schedulingPolicy": {"gang": "volcano"}}, ["spec.schedulingPolicy.gang"],
+            id="gang",
+        ),
+        pytest.param(
+            "local",
+            {"env": [{"name": "KEY", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}]},
+            ["spec.roles[0].env"],
+            id="secret",
+        ),
+        pytest.param("kubernetes", {"schedulingPolicy": {"gang": "volcano"}}, [], id="in-a-cluster"),
+    ],
+)  # fmt: skip
+def test_what_the_local_runtime_cannot_do_is_a_warning(runtime, spec, fields):
+    made = resolve_job(a_job("custom", {"a": 1}, **spec), runtime=runtime)
+    assert [(w.code, w.field) for w in made.warnings] == [("not_supported", f) for f in fields]
+    assert not made.problems

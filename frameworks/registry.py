@@ -78,7 +78,7 @@ def find(name: str, *, settings: Settings | None = None) -> Loaded:
         if own.is_file():
             return _from_file(own, origin="folder", expected=name)
     if name in builtin_names():
-        return _from_file(_HERE / f"{name}.yaml", origin="built in", expected=name)
+        return _builtin(name)
     path = _package_path(name)
     if path is not None:
         return _from_file(path, origin="package", expected=name)
@@ -158,7 +158,7 @@ def parse_framework(text: str, *, path: str = "") -> tuple[Framework | None, Seq
     return check_document(text, path=path)
 
 
-def shape_of(text: str) -> Framework:
+def _shape_of(text: str) -> Framework:
     """Return a framework of which only the shape is checked, which is fast."""
     from airflow_training.spec.loading import load_documents
 
@@ -252,6 +252,19 @@ def _inside_reference(ref: str, problems: Sequence[Problem]) -> Sequence[Problem
     ]
 
 
+@lru_cache(maxsize=64)
+def _builtin(name: str) -> Loaded:
+    """Return a framework of this package; its file changes with the package only."""
+    text = _read(_HERE / f"{name}.yaml")
+    # the tests check these in full; here it would only slow down every DAG parse
+    return Loaded(
+        framework=_shape_of(text),
+        origin="built in",
+        location=str(_HERE / f"{name}.yaml"),
+        digest=_digest(text),
+    )
+
+
 def _from_file(path: Path, *, origin: Origin, expected: str) -> Loaded:
     """Return a framework file's content; read again only when the file changed."""
     try:
@@ -265,14 +278,9 @@ def _from_file(path: Path, *, origin: Origin, expected: str) -> Loaded:
 def _cached(path: Path, mtime_ns: int, size: int, origin: Origin, expected: str) -> Loaded:
     del mtime_ns, size  # part of the key: an edited file is read again
     text = _read(path)
-    if origin == "built in":
-        # the tests check these in full; here it would only slow down every DAG parse
-        framework = shape_of(text)
-        return Loaded(framework=framework, origin=origin, location=str(path), digest=_digest(text))
-    found, problems = parse_framework(text, path=str(path))
-    if found is None or problems:
+    framework, problems = parse_framework(text, path=str(path))
+    if framework is None or problems:
         raise InputError(problems=problems, path=str(path))
-    framework = found
     if framework.name != expected:
         problem = Problem(
             code="bad_name",

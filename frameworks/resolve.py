@@ -10,12 +10,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from airflow_training.errors import Problem
+from airflow_training.errors import InputError, Problem
 from airflow_training.frameworks.defaults import Default, list_defaults
 from airflow_training.frameworks.dependencies import dependencies_of, unknown_roles
 from airflow_training.frameworks.exit_codes import TABLES
+from airflow_training.frameworks.model import (
+    EnvDefinition,
+    FileDefinition,
+    FrameworkSpec,
+    RoleDefinition,
+)
 from airflow_training.frameworks.model import ExitCodes as FrameworkExitCodes
-from airflow_training.frameworks.model import FrameworkSpec, RoleDefinition
 from airflow_training.frameworks.naming import check_names
 from airflow_training.frameworks.parameters import fill_parameters
 from airflow_training.frameworks.pods import (
@@ -26,7 +31,7 @@ from airflow_training.frameworks.pods import (
     training_container,
 )
 from airflow_training.frameworks.registry import Loaded
-from airflow_training.frameworks.templates import holds
+from airflow_training.frameworks.templates import FrameworkTemplateError, holds
 from airflow_training.spec.models import TrainingJob
 from airflow_training.spec.policies import ExitCodes
 from airflow_training.spec.resolved import (
@@ -254,7 +259,7 @@ def _environment(
         for env in framework.env
         if (not env.roles or role in env.roles)
         and not (env.overridable and env.name in users)
-        and holds(env.when, facts)
+        and _holds(env, facts)
     }
 
 
@@ -262,7 +267,7 @@ def _reserved(role: str, framework: FrameworkSpec, facts: Mapping[str, Any]) -> 
     injected = {
         env.name
         for env in framework.env
-        if not env.overridable and (not env.roles or role in env.roles) and holds(env.when, facts)
+        if not env.overridable and (not env.roles or role in env.roles) and _holds(env, facts)
     }
     return injected | set(framework.reserved_env)
 
@@ -278,8 +283,21 @@ def _files(
             executable=file.executable,
         )
         for file in framework.files
-        if (not file.roles or role in file.roles) and holds(file.when, facts)
+        if (not file.roles or role in file.roles) and _holds(file, facts)
     )
+
+
+def _holds(entry: EnvDefinition | FileDefinition, facts: Mapping[str, Any]) -> bool:
+    try:
+        return holds(entry.when, facts)
+    except FrameworkTemplateError as error:
+        problem = Problem(
+            code="bad_reference",
+            field="spec.framework",
+            value=entry.when,
+            message=f"a condition of the framework cannot be answered: {error}",
+        )
+        raise InputError(problems=(problem,)) from error
 
 
 # --- the whole job ------------------------------------------------------------------------------

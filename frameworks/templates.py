@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
-from jinja2 import StrictUndefined, TemplateSyntaxError, meta, nodes
+from jinja2 import StrictUndefined, TemplateSyntaxError, nodes
 from jinja2.exceptions import SecurityError, TemplateError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
@@ -129,6 +129,13 @@ def _environment() -> _Environment:
     return environment
 
 
+def _loaded_names(tree: nodes.Template) -> set[str]:
+    """Return the names a template reads and does not make itself (in a loop)."""
+    used = list(tree.find_all(nodes.Name))
+    made = {name.name for name in used if name.ctx == "store"}
+    return {name.name for name in used if name.ctx == "load"} - made
+
+
 def _depth(node: nodes.Node) -> int:
     deepest = max((_depth(child) for child in node.iter_child_nodes()), default=0)
     return deepest + isinstance(node, nodes.For)
@@ -154,7 +161,7 @@ def check_template(source: str, *, names: frozenset[str] = RUN_NAMES) -> None:
         )
     if _depth(tree) > _MAX_LOOP_DEPTH:
         raise FrameworkTemplateError(f"loops may be nested {_MAX_LOOP_DEPTH} deep")
-    unknown = meta.find_undeclared_variables(tree) - names - {"loop"}
+    unknown = _loaded_names(tree) - names - {"loop"}
     if unknown:
         raise FrameworkTemplateError(
             f"nothing is called '{sorted(unknown)[0]}' here; there are: {', '.join(sorted(names))}"

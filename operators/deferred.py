@@ -1,44 +1,59 @@
-"""What all deferrable tasks of a group share: their trigger starts them, without a worker."""
+"""What all deferrable tasks of a group share: their trigger starts them, without a worker.
+
+Triggers are named, not imported: parsing a DAG must not pay for the store and the loop.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk.exceptions import AirflowFailException
-from airflow.triggers.base import BaseTrigger, StartTriggerArgs
+from airflow.triggers.base import StartTriggerArgs
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-__all__ = ["StartsInTriggerer"]
+__all__ = ["StartsInTriggerer", "task_name"]
+
+
+def task_name(group_id: str, name: str) -> str:
+    """Return the id of the group's task called `name`."""
+    return f"{group_id}.{name}" if group_id else name
 
 
 class StartsInTriggerer:
     """Mixin for operators whose work is a trigger; a worker is needed only to tell a failure.
 
-    Comes before the operator class; the operator calls `start_with` at the end of its `__init__`.
+    Comes before the operator class; the operator calls `start_in_triggerer` at the end of its
+    `__init__`.
     """
 
     start_from_trigger = True
     start_trigger_args: StartTriggerArgs | None = None
+    trigger_class: ClassVar[str]
+    """Module and name."""
     defer: Any
     """Of BaseOperator."""
 
-    def trigger(self) -> BaseTrigger:
-        """Return the trigger that does the work."""
+    def trigger_arguments(self) -> dict[str, Any]:
+        """Return what the trigger's constructor needs."""
         raise NotImplementedError
 
-    def start_with(self, trigger: BaseTrigger) -> None:
-        """Let the scheduler hand this trigger to a triggerer at once."""
-        classpath, arguments = trigger.serialize()
+    def start_in_triggerer(self) -> None:
+        """Let the scheduler hand the trigger to a triggerer at once."""
         self.start_trigger_args = StartTriggerArgs(
-            trigger_cls=classpath, trigger_kwargs=arguments, next_method="resume"
+            trigger_cls=self.trigger_class,
+            trigger_kwargs=self.trigger_arguments(),
+            next_method="resume",
         )
 
     def execute(self, context: Context) -> None:  # noqa: ARG002 - Airflow's own signature
         """Hand over to the trigger, where Airflow did not start it there (mapped tasks)."""
-        self.defer(trigger=self.trigger(), method_name="resume")
+        module, _, name = self.trigger_class.rpartition(".")
+        trigger = getattr(import_module(module), name)
+        self.defer(trigger=trigger(**self.trigger_arguments()), method_name="resume")
 
     def resume(self, context: Context, event: Mapping[str, Any]) -> None:  # noqa: ARG002
         """Fail without a retry: the job's own restart rules have had their say."""

@@ -33,8 +33,10 @@ class Result:
     state: str
     reason: str
     message: str
-    causes: tuple[str, ...] = ()
-    """Instances that failed, the first one first."""
+    root_cause: str = ""
+    """The failure that ended the job; empty where no instance is to blame."""
+    failed: tuple[str, ...] = ()
+    """Instances whose last attempt failed by itself, the first one first."""
     output: Mapping[str, Any] | None = None
     metrics: Mapping[str, float] = field(default_factory=dict)
     trained_seconds: float = 0.0
@@ -46,17 +48,11 @@ class Result:
 
     def story(self) -> str:
         """Return the outcome as text, root cause first."""
-        lines = []
-        if not self.succeeded:
-            root = (
-                self.causes[0]
-                if self.causes
-                else ": ".join(filter(None, [self.reason, self.message]))
-            )
-            lines.append(f"root cause: {root}")
         why = ": ".join(filter(None, [self.reason, self.message]))
-        lines.append(f"job {self.job} {self.state.lower()} ({why})")
-        lines += [f"also failed: {cause}" for cause in self.causes[1:]]
+        lines = [f"job {self.job} {self.state.lower()} ({why})"]
+        if not self.succeeded:
+            lines.insert(0, f"root cause: {self.root_cause or why}")
+            lines += [f"failed: {each}" for each in self.failed]
         if self.output:
             lines.append(f"output: {self.output.get('uri')} ({self.output.get('bytes')} bytes)")
         if self.metrics:
@@ -172,16 +168,18 @@ async def _ended(work: Any) -> None:
 def _result(store: Store, state: RunState) -> Result:
     uid, job = state.record.uid, state.ledger.job
     failed = sorted(
-        (each for each in state.ledger.instances.values() if each.state == "failed"),
+        (each for each in state.ledger.instances.values() if each.failure_class is not None),
         key=lambda each: (each.finished_at or 0.0, each.role, each.index),
     )
+    root = job.root_cause
     return Result(
         uid=uid,
         job=state.record.job,
         state=job.state,
         reason=job.reason,
         message=job.message,
-        causes=tuple(_cause(each) for each in failed),
+        root_cause=_told(root) if root else "",
+        failed=tuple(_cause(each) for each in failed),
         output=store.output(uid),
         metrics=_metrics(store, state),
         trained_seconds=sum(float(row.get("seconds") or 0.0) for row in store.usage(uid)),
@@ -189,16 +187,32 @@ def _result(store: Store, state: RunState) -> Result:
     )
 
 
+def _told(cause: Mapping[str, Any]) -> str:
+    """Return a cause object of the status document as one line."""
+    who = cause.get("role", "")
+    if cause.get("index") is not None:
+        who = f"{who}-{cause['index']}"
+    if cause.get("attempt"):
+        who = f"{who} (attempt {cause['attempt']})"
+    how = _ending(cause.get("reason"), cause.get("exit_code"), cause.get("signal"))
+    return ": ".join(filter(None, [who, how, cause.get("message")]))
+
+
 def _cause(entry: InstanceEntry) -> str:
+    how = _ending(entry.reason, entry.exit_code, entry.signal)
+    who = f"{entry.role}-{entry.index} (attempt {entry.attempt})"
+    return ": ".join(filter(None, [who, how, entry.message]))
+
+
+def _ending(reason: str | None, exit_code: int | None, signal: int | None) -> str:
     how = (
-        f"signal {entry.signal}"
-        if entry.signal is not None
-        else f"exit code {entry.exit_code}"
-        if entry.exit_code is not None
+        f"signal {signal}"
+        if signal is not None
+        else f"exit code {exit_code}"
+        if exit_code is not None
         else ""
     )
-    text = ", ".join(filter(None, [entry.reason, how, entry.message]))
-    return f"{entry.role}-{entry.index} (attempt {entry.attempt}): {text}"
+    return ", ".join(filter(None, [reason, how]))
 
 
 def _metrics(store: Store, state: RunState) -> Mapping[str, float]:

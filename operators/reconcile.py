@@ -8,7 +8,6 @@ from typing import Any
 from airflow.sdk import BaseOperator
 
 from airflow_training.operators.deferred import StartsInTriggerer
-from airflow_training.triggers.reconcile import ReconcileTrigger
 
 __all__ = ["ReconcileOperator"]
 
@@ -25,6 +24,7 @@ class ReconcileOperator(StartsInTriggerer, BaseOperator):
     """
 
     ui_color = "#d7ecd9"
+    trigger_class = "airflow_training.triggers.reconcile.ReconcileTrigger"
 
     def __init__(
         self,
@@ -38,10 +38,12 @@ class ReconcileOperator(StartsInTriggerer, BaseOperator):
         self.group_id = group_id
         self.watched = tuple(watched)
         self.mapped_roles = mapped_roles
-        self.start_with(self.trigger())
+        self.start_in_triggerer()
 
-    def trigger(self) -> ReconcileTrigger:
-        """Return the trigger that hosts the loop."""
-        return ReconcileTrigger(
-            group_id=self.group_id, watched=self.watched, mapped_roles=self.mapped_roles
-        )
+    def trigger_arguments(self) -> dict[str, Any]:
+        """Return what the trigger's constructor needs."""
+        return {
+            "group_id": self.group_id,
+            "watched": list(self.watched),
+            "mapped_roles": self.mapped_roles,
+        }

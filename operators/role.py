@@ -7,7 +7,6 @@ from typing import Any
 from airflow.sdk import BaseOperator
 
 from airflow_training.operators.deferred import StartsInTriggerer
-from airflow_training.triggers.role import RoleTrigger
 
 __all__ = ["MappedRoleOperator", "RoleOperator"]
 
@@ -16,16 +15,17 @@ class RoleOperator(StartsInTriggerer, BaseOperator):
     """Activates one role and follows it; fails only when the role and the job both failed."""
 
     ui_color = "#fff2cc"
+    trigger_class = "airflow_training.triggers.role.RoleTrigger"
 
     def __init__(self, *, role: str, group_id: str = "", **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.role = role
         self.group_id = group_id
-        self.start_with(self.trigger())
+        self.start_in_triggerer()
 
-    def trigger(self) -> RoleTrigger:
-        """Return the trigger that follows the role."""
-        return RoleTrigger(group_id=self.group_id, role=self.role)
+    def trigger_arguments(self) -> dict[str, Any]:
+        """Return what the trigger's constructor needs."""
+        return {"group_id": self.group_id, "role": self.role}
 
 
 class MappedRoleOperator(RoleOperator):
@@ -36,6 +36,6 @@ class MappedRoleOperator(RoleOperator):
 
     start_from_trigger = False
 
-    def trigger(self) -> RoleTrigger:
-        """Return the trigger that follows the role."""
-        return RoleTrigger(group_id=self.group_id, role=self.role, map_index=-1)
+    def trigger_arguments(self) -> dict[str, Any]:
+        """Return what the trigger's constructor needs."""
+        return {**super().trigger_arguments(), "map_index": -1}

@@ -7,7 +7,6 @@ from typing import Any
 from airflow.sdk import BaseSensorOperator
 
 from airflow_training.operators.deferred import StartsInTriggerer
-from airflow_training.triggers.dependency import DependencyTrigger
 
 __all__ = ["DependencySensor"]
 
@@ -16,14 +15,15 @@ class DependencySensor(StartsInTriggerer, BaseSensorOperator):
     """Ends when `role` no longer waits for `upstream`, by the job's own conditions."""
 
     ui_color = "#e6e0f8"
+    trigger_class = "airflow_training.triggers.dependency.DependencyTrigger"
 
     def __init__(self, *, role: str, upstream: str, group_id: str = "", **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.role = role
         self.upstream = upstream
         self.group_id = group_id
-        self.start_with(self.trigger())
+        self.start_in_triggerer()
 
-    def trigger(self) -> DependencyTrigger:
-        """Return the trigger that watches the dependency."""
-        return DependencyTrigger(group_id=self.group_id, role=self.role, upstream=self.upstream)
+    def trigger_arguments(self) -> dict[str, Any]:
+        """Return what the trigger's constructor needs."""
+        return {"group_id": self.group_id, "role": self.role, "upstream": self.upstream}

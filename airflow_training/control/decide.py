@@ -14,11 +14,15 @@ from airflow_training.control.draft import Draft
 from airflow_training.control.ending import delete_doomed, drain, finish
 from airflow_training.control.model import (
     TERMINAL_JOB_STATES,
+    Action,
+    Create,
     Decision,
+    Delete,
     InstanceEntry,
     JobEntry,
     Ledger,
     Observations,
+    Release,
     Request,
     RoleEntry,
 )
@@ -83,8 +87,8 @@ def decide(
     """Return what to persist, then do, then tell. `observations` None: no snapshot yet.
 
     `generation` is the caller's lease: objects of a newer one are never touched. Each object is
-    expected to be listed from its first sighting until it is gone; states may come late, twice or
-    out of order.
+    expected to be listed soon after it was created (`turnover.SETTLE_SECONDS`), and from then until
+    it is gone; what it does may be told late, twice or out of order.
     """
     draft = Draft(job, ledger, now=now, generation=generation)
     failures = [] if observations is None else take_in(draft, observations)
@@ -102,7 +106,7 @@ def decide(
     delete_doomed(draft)
     return Decision(
         new_ledger=draft.ledger(),
-        actions=tuple(draft.actions),
+        actions=_in_order(draft),
         events=tuple(draft.events),
         wake_at=draft.wake_at,
         done=draft.job.drained,
@@ -111,6 +115,20 @@ def decide(
 
 def _goes_on(draft: Draft) -> bool:
     return draft.job.state not in TERMINAL_JOB_STATES
+
+
+def _in_order(draft: Draft) -> tuple[Action, ...]:
+    """Return what is to be done: first what ends, then what was held, then what begins, by rank."""
+    if len(draft.actions) < 2:
+        return tuple(draft.actions)
+    order = {role.name: number for number, role in enumerate(draft.spec.roles)}
+
+    def place(action: Action) -> tuple[int, int, int, str]:
+        kind = (Delete, Release, Create).index(type(action))
+        uid = "" if isinstance(action, Create) else action.uid
+        return kind, order.get(action.role, len(order)), action.index, uid
+
+    return tuple(sorted(draft.actions, key=place))
 
 
 def _check_deadline(draft: Draft) -> None:

@@ -41,8 +41,8 @@ class Draft:
         """The object of the current attempt, where one was seen; filled in by `sightings`."""
         self.occupied: dict[InstanceKey, Observation] = {}
         """Objects of other attempts that still exist: nothing new may be created beside them."""
-        self.doomed: dict[str, tuple[Observation, str]] = {}
-        """Objects to delete, by uid, and why."""
+        self.doomed: dict[str, Observation] = {}
+        """Objects to delete, by uid."""
         self.gave_up: dict[str, tuple[str, str]] = {}
         """Role -> reason and words for its last instance that got no further try."""
         self._old = ledger
@@ -120,10 +120,17 @@ class Draft:
         self.put(changed)
         return changed
 
-    def doom(self, seen: Observation, reason: str) -> None:
+    def doom(self, seen: Observation) -> None:
         """Let an object be deleted, unless it was made by a holder that came after this one."""
         if seen.generation <= self.generation:
-            self.doomed.setdefault(seen.uid, (seen, reason))
+            self.doomed[seen.uid] = seen
+
+    def occupy(self, seen: Observation) -> None:
+        """Note that an object of another attempt still exists; of several, the one most alive."""
+        key = (seen.role, seen.index)
+        other = self.occupied.get(key)
+        if other is None or _life(seen) > _life(other):
+            self.occupied[key] = seen
 
     def tell(
         self,
@@ -167,3 +174,8 @@ class Draft:
         if self._job is old.job and self._roles is old.roles and self._instances is old.instances:
             return old
         return Ledger(job=self._job, roles=self._roles, instances=self._instances)
+
+
+def _life(seen: Observation) -> tuple[bool, int, int, int, str]:
+    alive = seen.state not in ("succeeded", "failed")
+    return alive, seen.epoch, seen.job_attempt, seen.attempt, seen.uid

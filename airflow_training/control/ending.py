@@ -7,7 +7,13 @@ from typing import Any, Literal
 
 from airflow_training.control import reasons
 from airflow_training.control.draft import Draft
-from airflow_training.control.model import Delete, Observations, RoleState
+from airflow_training.control.model import (
+    TERMINAL_JOB_STATES,
+    Delete,
+    Observation,
+    Observations,
+    RoleState,
+)
 from airflow_training.control.turnover import ENDED, close, settle
 
 __all__ = ["close_role", "delete_doomed", "drain", "finish"]
@@ -85,7 +91,7 @@ def drain(draft: Draft, observations: Observations | None) -> bool:
     for seen in observations.instances:
         if seen.state not in ENDED or remove_all:
             left += 1
-            draft.doom(seen, draft.job.reason)
+            draft.doom(seen)
     for entry in list(draft.instances.values()):
         if entry.final and entry.state == "terminating":
             settle(draft, entry)
@@ -117,7 +123,7 @@ def delete_doomed(draft: Draft) -> None:
     One that takes longer than its grace period is deleted again.
     """
     grace = draft.spec.grace_seconds
-    for seen, reason in draft.doomed.values():
+    for seen in draft.doomed.values():
         if seen.state == "terminating":
             overdue_at = seen.state_since + 2 * grace
             if draft.now < overdue_at:
@@ -129,6 +135,20 @@ def delete_doomed(draft: Draft) -> None:
                 index=seen.index,
                 uid=seen.uid,
                 grace_seconds=grace,
-                reason=reason,
+                reason=_why(draft, seen),
             )
         )
+
+
+def _why(draft: Draft, seen: Observation) -> str:
+    """Return the reason of a delete: the same however often it is ordered."""
+    entry = draft.instances.get((seen.role, seen.index))
+    if draft.job.state in TERMINAL_JOB_STATES:
+        return draft.job.reason
+    if entry is None:
+        return reasons.NOT_IN_LEDGER
+    if entry.retired:
+        return reasons.SCALED_DOWN
+    if entry.uid == seen.uid:
+        return entry.reason
+    return reasons.STALE_ATTEMPT

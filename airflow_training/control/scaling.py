@@ -5,7 +5,7 @@ from __future__ import annotations
 from airflow_training.control import reasons
 from airflow_training.control.draft import Draft
 from airflow_training.control.model import InstanceEntry
-from airflow_training.control.turnover import ENDED, next_attempt
+from airflow_training.control.turnover import next_attempt
 from airflow_training.control.victims import choose_victims
 from airflow_training.spec.resolved import ResolvedRole
 
@@ -57,7 +57,7 @@ def add_missing(draft: Draft, role: ResolvedRole) -> None:
             draft.put(new_entry(role.name, index, draft=draft))
             missing -= 1
         elif entry.retired:
-            next_attempt(draft, entry, reason=reasons.SCALED, retired=False, restarts=0)
+            _bring_back(draft, entry)
             missing -= 1
         index += 1
 
@@ -96,7 +96,16 @@ def _restart_with_dense_ranks(draft: Draft, role: ResolvedRole, replicas: int) -
 
 def _retire(draft: Draft, entry: InstanceEntry) -> None:
     """Take an instance out of its role; its attempt numbers are not used again."""
-    ended = entry.final and entry.state in ENDED
+    if entry.final and entry.state == "succeeded":
+        draft.change(entry, retired=True)
+        return
     next_attempt(draft, entry, reason=reasons.SCALED_DOWN, retired=True)
-    if not ended:
-        draft.tell(reasons.SCALED_DOWN, of=entry)
+    draft.tell(reasons.SCALED_DOWN, of=entry)
+
+
+def _bring_back(draft: Draft, entry: InstanceEntry) -> None:
+    """Let an index belong to its role again; one that had succeeded does not run twice."""
+    if entry.final and entry.state == "succeeded":
+        draft.change(entry, retired=False)
+    else:
+        next_attempt(draft, entry, reason=reasons.SCALED, retired=False, restarts=0)

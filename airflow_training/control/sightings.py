@@ -57,35 +57,29 @@ def _sort_out_unknown(draft: Draft) -> None:
         entry = draft.instances.get(key)
         if entry is not None and entry.uid == seen.uid:
             continue
-        reason = _why_not_ours(entry, seen)
         rival = draft.current.get(key)
-        if reason:
-            draft.doom(seen, reason)
-            draft.occupied[key] = seen
+        if entry is None or not _is_expected(entry, seen):
+            draft.doom(seen)
+            draft.occupy(seen)
         elif rival is None or (seen.generation, rival.uid) > (rival.generation, seen.uid):
             draft.current[key] = seen
             if rival is not None:
-                draft.doom(rival, reasons.STALE_GENERATION)
+                draft.doom(rival)
         else:
-            draft.doom(seen, reasons.STALE_GENERATION)
+            draft.doom(seen)
 
 
-def _why_not_ours(entry: InstanceEntry | None, seen: Observation) -> str:
-    """Return why an object is not the one the entry waits for; empty when it is."""
-    if entry is None:
-        return reasons.NOT_IN_LEDGER
-    if entry.retired:
-        return reasons.SCALED_DOWN
-    if (seen.epoch, seen.job_attempt, seen.attempt) != (
+def _is_expected(entry: InstanceEntry, seen: Observation) -> bool:
+    """Return whether an object is the one that an entry waits for."""
+    expected = not entry.uid and (entry.wanted or entry.deadline_at is not None)
+    same_attempt = (seen.epoch, seen.job_attempt, seen.attempt) == (
         entry.epoch,
         entry.job_attempt,
         entry.attempt,
-    ):
-        return reasons.STALE_ATTEMPT
-    if 0 < seen.generation < entry.generation:
-        return reasons.STALE_GENERATION
-    expected = not entry.uid and (entry.wanted or entry.deadline_at is not None)
-    return "" if expected else reasons.STALE_ATTEMPT
+    )
+    # 0: made without a lease; anything else below ours comes from a holder that lost it
+    same_holder = seen.generation == 0 or seen.generation >= entry.generation
+    return expected and same_attempt and same_holder and not entry.retired
 
 
 def _look(draft: Draft, entry: InstanceEntry, *, reachable: bool) -> Failure | None:
@@ -117,7 +111,7 @@ def _look_at_closed(draft: Draft, entry: InstanceEntry, seen: Observation) -> No
                 finished_at=seen.finished_at or draft.now,
             )
         return
-    draft.doom(seen, entry.reason)
+    draft.doom(seen)
     draft.change(entry, uid=seen.uid, deadline_at=None)
 
 

@@ -38,8 +38,8 @@ def next_attempt(
     seen = draft.objects.get(entry.uid) if entry.uid else None
     state: InstanceState = "pending"
     if seen is not None:
-        draft.doom(seen, reasons.STALE_ATTEMPT)
-        draft.occupied[entry.role, entry.index] = seen
+        draft.doom(seen)
+        draft.occupy(seen)
         if seen.state not in ENDED:
             state = "unknown" if seen.state == "unknown" else "terminating"
     draft.current.pop((entry.role, entry.index), None)
@@ -74,7 +74,7 @@ def close(draft: Draft, entry: InstanceEntry, *, reason: str) -> None:
     seen = draft.objects.get(entry.uid) if entry.uid else None
     facts: dict[str, Any] = {**AT_REST, "final": True, "reason": reason, "message": ""}
     if seen is not None and seen.state not in ENDED:
-        draft.doom(seen, reason)
+        draft.doom(seen)
         facts["state"] = "terminating"
     elif not entry.uid and (unseen_until := _may_appear_until(entry)) is not None:
         facts["state"] = "terminating"
@@ -94,7 +94,7 @@ def fail_for_good(draft: Draft, entry: InstanceEntry, **facts: Any) -> InstanceE
     """End an instance as failed: it does not run again in this epoch."""
     seen = draft.objects.get(entry.uid) if entry.uid else None
     if seen is not None and seen.state not in ENDED:
-        draft.doom(seen, facts.get("reason", ""))
+        draft.doom(seen)
     return draft.change(entry, **AT_REST, **facts, final=True, state="failed")
 
 

@@ -61,6 +61,7 @@ class Model(BaseModel):
         allow_inf_nan=False,
         extra="forbid",
         protected_namespaces=(),
+        ser_json_inf_nan="constants",
         strict=True,
         validate_assignment=True,
         validate_by_alias=True,
@@ -175,7 +176,7 @@ Threshold = Annotated[
 ]
 """How many instances: `All`, `Any`, a count, or a percentage such as `50%`."""
 
-UNION_TAGS = frozenset({"<text>", "<number>", "<list>", "<object>"})
+UNION_TAGS = frozenset({"<flag>", "<list>", "<number>", "<object>", "<text>"})
 """Tags of the unions made with `either`; never part of a field path that a person sees."""
 
 
@@ -193,7 +194,9 @@ def either(expected: str, *, kinds: Sequence[str]) -> Discriminator:
             found = "<object>"
         elif isinstance(value, list | tuple):
             found = "<list>"
-        elif isinstance(value, int | float) and not isinstance(value, bool):
+        elif isinstance(value, bool):
+            found = "<flag>"
+        elif isinstance(value, int | float):
             found = "<number>"
         else:
             return None

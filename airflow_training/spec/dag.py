@@ -100,7 +100,13 @@ class Param(Model):
     unique_items: bool | None = None
     properties: dict[str, Any] | None = None
     required: Many[str] | None = None
-    additional_properties: bool | dict[str, Any] | None = None
+    additional_properties: (
+        Annotated[
+            Annotated[bool, Tag("<flag>")] | Annotated[dict[str, Any], Tag("<object>")],
+            either("true, false or a schema", kinds=("<flag>", "<object>")),
+        ]
+        | None
+    ) = None
     section: str | None = None
     values_display: Annotated[dict[str, str] | None, Field(alias="values_display")] = None
 

@@ -11,14 +11,18 @@ from typing import Any, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 
 from airflow_training.errors import Problem
-from airflow_training.spec.base import UNION_TAGS
 from airflow_training.spec.checks import check
 from airflow_training.spec.models import TrainingJob
 from airflow_training.spec.paths import Loc, split_path
-from airflow_training.spec.problems import branches
+from airflow_training.spec.problems import branches, field_loc
 
 __all__ = ["further_problems"]
 
+_COUNTS = frozenset({"replicas", "minReplicas", "maxReplicas"})
+_ABOUT_COUNTS = frozenset(
+    {"conflict", "min_available_too_large", "out_of_range", "unsatisfiable_policy"}
+)
+"""Codes that would only follow from a count that could not be read."""
 _KEPT = frozenset({"bad_name", "name_too_long"})
 """A wrong name is still the name that other fields speak of."""
 
@@ -31,11 +35,17 @@ def further_problems(
         return []
     wrong: dict[Loc, str] = {}
     for details in error.errors(include_url=False, include_context=False, include_input=False):
-        loc = tuple(part for part in details["loc"] if part not in UNION_TAGS)
+        loc = field_loc(details["loc"], TrainingJob)
         wrong.setdefault(loc, details["type"])
     job = _build(TrainingJob, data, (), wrong)
     found = check(job, data=data, params=params)
-    return [problem for problem in found if not _is_covered(problem.field, wrong)]
+    miscounted = any(loc and loc[-1] in _COUNTS for loc in wrong)
+    return [
+        problem
+        for problem in found
+        if not _is_covered(problem.field, wrong)
+        and not (miscounted and problem.code in _ABOUT_COUNTS)
+    ]
 
 
 def _is_covered(path: str, wrong: Mapping[Loc, str]) -> bool:

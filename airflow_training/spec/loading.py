@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ _SUSPICIOUS_NESTING = 2_000
 _NULL, _BOOL = "tag:yaml.org,2002:null", "tag:yaml.org,2002:bool"
 _INT, _FLOAT = "tag:yaml.org,2002:int", "tag:yaml.org,2002:float"
 _STR, _MERGE = "tag:yaml.org,2002:str", "tag:yaml.org,2002:merge"
+_COLLECTIONS = frozenset({BaseResolver.DEFAULT_MAPPING_TAG, BaseResolver.DEFAULT_SEQUENCE_TAG})
 
 
 class _CoreSchema(BaseResolver):
@@ -215,7 +217,7 @@ def _load_yaml(text: str) -> Iterator[Loaded]:
     except RecursionError:
         yield _too_deep(text)
     except yaml.YAMLError as error:
-        yield Loaded(data=None, lines=Lines(text, index), problems=(_syntax(error),))
+        yield Loaded(data=None, lines=Lines(text, index), problems=(_syntax(error, text),))
 
 
 def _too_deep(text: str) -> Loaded:
@@ -223,11 +225,13 @@ def _too_deep(text: str) -> Loaded:
     return Loaded(data=None, lines=Lines(text, 0), problems=(deep,))
 
 
-def _syntax(error: yaml.YAMLError) -> Problem:
+def _syntax(error: yaml.YAMLError, text: str) -> Problem:
     if isinstance(error, yaml.MarkedYAMLError):
         mark = error.problem_mark or error.context_mark
         parts = [part for part in (error.context, error.problem) if part]
-        line = mark.line + 1 if mark is not None else None
+        # the end of a text counts as a line of its own, which nobody sees
+        last = len(text.splitlines())
+        line = min(mark.line + 1, last) if mark is not None else None
         return Problem(code="syntax", field="", message=", ".join(parts), line=line)
     message = str(getattr(error, "reason", "") or error)
     return Problem(code="syntax", field="", message=message)
@@ -274,6 +278,8 @@ def _construct(node: Node, loc: Loc, problems: list[Problem]) -> Any:
         return _scalar(node, loc, problems)
     if len(loc) > MAX_DEPTH:
         raise RecursionError
+    if node.tag not in _COLLECTIONS:
+        problems.append(_unknown_tag(node, loc, None))
     if isinstance(node, SequenceNode):
         return [_construct(item, (*loc, i), problems) for i, item in enumerate(node.value)]
     found: dict[Any, Any] = {}
@@ -320,16 +326,18 @@ def _scalar(node: ScalarNode, loc: Loc, problems: list[Problem]) -> Any:
         pass
     if tag == _MERGE:
         return text
-    problems.append(
-        Problem(
-            code="syntax",
-            field=format_path(loc),
-            message=f"the tag {tag!r} is not known, or not possible for {text!r}",
-            value=text,
-            line=node.start_mark.line + 1,
-        )
-    )
+    problems.append(_unknown_tag(node, loc, text))
     return text
+
+
+def _unknown_tag(node: Node, loc: Loc, value: str | None) -> Problem:
+    return Problem(
+        code="syntax",
+        field=format_path(loc),
+        message=f"the tag {node.tag!r} is not known, or not possible here",
+        value=value,
+        line=node.start_mark.line + 1,
+    )
 
 
 def _bad_key(node: Node, loc: Loc, message: str) -> Problem:
@@ -424,18 +432,21 @@ def _broken_json(text: str) -> Loaded:
 _BLOCK = re.compile(r"[^\x00-\x08\x0b-\x1f\x7f\x85\u2028\u2029\ufeff]*")
 
 
+@lru_cache(maxsize=1)
 def _dumper() -> type[yaml.SafeDumper]:
     """Return PyYAML's safe dumper with block style for text of several lines."""
+    base: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
-    class Dumper(yaml.SafeDumper):
+    class Dumper(base):  # type: ignore[misc] # libyaml's where it is there
         def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002 - PyYAML's signature
             return True
 
     def text(dumper: yaml.SafeDumper, value: str) -> ScalarNode:
         block = "\n" in value and _BLOCK.fullmatch(value)
         style = "|" if block else None
-        if style is None and _means_another(value):
-            style = "'"
+        if style is None:
+            # a line break of its own kind survives only as an escape
+            style = '"' if not _BLOCK.fullmatch(value) else "'" if _means_another(value) else None
         return dumper.represent_scalar(_STR, value, style=style)
 
     def number(dumper: yaml.SafeDumper, value: float) -> ScalarNode:
@@ -449,7 +460,8 @@ def _dumper() -> type[yaml.SafeDumper]:
 
     Dumper.add_representer(str, text)
     Dumper.add_representer(float, number)
-    return Dumper
+    found: type[yaml.SafeDumper] = Dumper
+    return found
 
 
 _RESOLVER: Any = _CoreSchema()

@@ -17,7 +17,7 @@ from airflow_training.errors import Problem
 from airflow_training.spec.base import UNION_TAGS
 from airflow_training.spec.paths import Loc, format_path
 
-__all__ = ["branches", "did_you_mean", "kind_of", "problems_of"]
+__all__ = ["branches", "did_you_mean", "field_loc", "kind_of", "problems_of"]
 
 _RANGE = {
     "greater_than": ("gt", "must be greater than {}"),
@@ -60,7 +60,8 @@ def did_you_mean(value: Any, allowed: Iterable[Any]) -> str:
     names = [name for name in allowed if isinstance(name, str)]
     folded = {name.lower().replace("_", "").replace("-", ""): name for name in names}
     wanted = value.lower().replace("_", "").replace("-", "")
-    near = difflib.get_close_matches(wanted, folded, n=1, cutoff=0.6)
+    # of two letters, one right is near enough
+    near = difflib.get_close_matches(wanted, folded, n=1, cutoff=0.5 if len(wanted) < 4 else 0.6)
     return f"did you mean '{folded[near[0]]}'?" if near else ""
 
 
@@ -85,7 +86,7 @@ def kind_of(value: Any) -> str:
 
 def _problem(details: ErrorDetails, model: type[BaseModel], prefix: Loc) -> Problem:
     kind, value = details["type"], details["input"]
-    loc: Loc = tuple(part for part in details["loc"] if part not in UNION_TAGS)
+    loc = field_loc(details["loc"], model)
     context = details.get("ctx", {})
     path = format_path((*prefix, *loc))
     if kind == "missing":
@@ -109,7 +110,12 @@ def _problem(details: ErrorDetails, model: type[BaseModel], prefix: Loc) -> Prob
         if kind == "wrong_type":
             return _wrong_type(value, details["msg"], path)
         return Problem(
-            code=kind, field=path, value=value, message=details["msg"], allowed=allowed, hint=hint
+            code=kind,
+            field=path,
+            value=_plain(value),
+            message=details["msg"],
+            allowed=allowed,
+            hint=hint,
         )
     return Problem(code="wrong_type", field=path, value=_plain(value), message=details["msg"])
 
@@ -170,6 +176,26 @@ def _plain(value: Any) -> Any:
     if isinstance(value, str):
         return value if len(value) <= 200 else value[:197] + "..."
     return None
+
+
+def field_loc(loc: Loc, model: type[BaseModel]) -> Loc:
+    """Return where the field stands, without the tags of the unions on the way."""
+    if UNION_TAGS.isdisjoint(loc):
+        return loc
+    kept: list[str | int] = []
+    after_tag = False
+    for part in loc:
+        # a user may have a key that is spelled like a tag
+        if part in UNION_TAGS and not after_tag and _is_tagged(_at(model, tuple(kept))):
+            after_tag = True
+        else:
+            kept.append(part)
+            after_tag = False
+    return tuple(kept)
+
+
+def _is_tagged(annotation: Any) -> bool:
+    return len([branch for branch in branches(annotation) if branch is not type(None)]) > 1
 
 
 # --- what the model says about a place ----------------------------------------------------------

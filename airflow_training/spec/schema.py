@@ -51,8 +51,6 @@ def json_schema() -> dict[str, Any]:
     schema = TrainingJob.model_json_schema(by_alias=True)
     _drop_titles(schema)
     definitions = schema["$defs"]
-    for model in _models_below(TrainingJob):
-        _describe(model, definitions.get(model.__name__, schema))
     for owner in ("TrainingJobSpec", "Role"):
         properties = definitions[owner]["properties"]
         for key, kind in SHORTHAND_KINDS.items():
@@ -65,6 +63,8 @@ def json_schema() -> dict[str, Any]:
         _needs("fromRun", {}),
         _needs("asset", {}),
     ]
+    for model in _models_below(TrainingJob):
+        _describe(model, definitions.get(model.__name__, schema))
     schema["required"] = ["apiVersion", "kind", "metadata", "spec"]
     schema["$schema"] = SCHEMA_ID
     schema["title"] = "TrainingJob"

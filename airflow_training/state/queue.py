@@ -1,8 +1,9 @@
 """Which run may start next: priority, then first come. Holds runs back, never starts anything.
 
 Strict order: a run starts only if everything that waits before it keeps its place. Those that run
-and those before it have a slot each of `max_running_jobs`, and on the same runtime the resources
-that they want. So a small late run cannot starve a large early one, and fills the gaps it leaves.
+and those before it have a slot each of `max_running_jobs`. Of what is free on the same runtime,
+those before it and those that have started but are not complete have what they want. So a small
+late run cannot starve a large early one, and fills the gaps that it leaves.
 A run counts as running from its start until the job is over and nothing of it is alive, also
 while nobody holds its lease. A run that nobody waits for (its holder died in the queue) keeps its
 number but holds nobody back.
@@ -25,10 +26,11 @@ PATIENCE_SECONDS = 10.0
 """Who has not asked to start for this long is not waiting any more."""
 
 _TERMINAL = RunRow.state.in_(sorted(TERMINAL_JOB_STATES))
-_TAKES_A_PLACE = and_(
-    QueueRow.started_at.is_not(None),
-    not_(and_(_TERMINAL, or_(RunRow.drained, RunRow.tombstone))),
-)
+# The row of a run that is over and drained is gone (`leave`).
+_TAKES_A_PLACE = and_(QueueRow.started_at.is_not(None), not_(and_(_TERMINAL, RunRow.tombstone)))
+_VISIBLE = frozenset({"Running", *TERMINAL_JOB_STATES})
+"""States in which a runtime sees all that a started run has of its machine; before that (and when
+it is paused or restarts) some of its processes do not exist now, but will."""
 
 
 def enqueue(connection: Connection, uid: str, *, priority: int, runtime: str, now: float) -> None:
@@ -99,27 +101,29 @@ def try_start(
             ),
         )
     ).all()
-    taken = [*_running(connection), *ahead]
-    if max_running_jobs and len(taken) >= max_running_jobs:
+    running = _running(connection)
+    if max_running_jobs and len(running) + len(ahead) >= max_running_jobs:
         return False
-    if not _fits([row[1] for row in taken if row[0] == runtime], wants=wants, free=free):
+    claims = [*ahead, *(row for row in running if row.state not in _VISIBLE)]
+    claimed = [row.wants for row in claims if row.runtime == runtime]
+    if not _fits(claimed, wants=wants, free=free):
         return False
     connection.execute(update(QueueRow).where(QueueRow.run == uid).values(started_at=now))
     return True
 
 
 def _fits(
-    taken: Sequence[str | None],
+    claimed: Sequence[str | None],
     *,
     wants: Mapping[str, float] | None,
     free: Mapping[str, float] | None,
 ) -> bool:
-    """Return whether the machine holds this run beside those that run and those ahead."""
+    """Return whether what is free holds this run beside what others have claimed of it."""
     if not wants or free is None:
         return True
-    if None in taken:  # enqueued a moment ago; what it wants is known when it first asks
+    if None in claimed:  # enqueued a moment ago; what it wants is known when it first asks
         return False
-    reserved = [json.loads(each or "{}") for each in taken]
+    reserved = [json.loads(each or "{}") for each in claimed]
     return all(
         amount + sum(each.get(name, 0.0) for each in reserved) <= free[name]
         for name, amount in wants.items()
@@ -128,9 +132,9 @@ def _fits(
 
 
 def _running(connection: Connection) -> Sequence[Any]:
-    """Return (runtime, wants) of every run that started and is not over."""
+    """Return (runtime, wants, state) of every run that started and is not over."""
     return connection.execute(
-        select(QueueRow.runtime, QueueRow.wants)
+        select(QueueRow.runtime, QueueRow.wants, RunRow.state)
         .join(RunRow, RunRow.uid == QueueRow.run)
         .where(_TAKES_A_PLACE)
     ).all()

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Row, delete, insert, select, update
+from sqlalchemy import Connection, Row, delete, insert, or_, select, update
 
 from airflow_training.control.model import TERMINAL_JOB_STATES, Ledger
 from airflow_training.errors import InputError, Problem
@@ -293,7 +293,8 @@ def newest(
 def prune(connection: Connection, *, before: float, now: float) -> int:
     """Delete some runs that ended before a time; return how many, 0 when none are left.
 
-    A run whose lease is held stays: its holder may still be cleaning up.
+    A run stays while its lease is held (its holder may be cleaning up), and while something of it
+    may be alive: neither drained nor removed.
     """
     held = select(LeaseRow.run).where(LeaseRow.owner != "", LeaseRow.expires_at > now)
     old = connection.execute(
@@ -301,6 +302,7 @@ def prune(connection: Connection, *, before: float, now: float) -> int:
         .where(
             RunRow.state.in_(sorted(TERMINAL_JOB_STATES)),
             RunRow.finished_at < before,
+            or_(RunRow.drained, RunRow.tombstone),
             RunRow.uid.not_in(held),
         )
         .order_by(RunRow.finished_at)

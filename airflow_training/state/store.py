@@ -334,9 +334,9 @@ class Store:
 
         True also when it has started before, or never had to queue; False for a tombstoned run.
         `wants`/`free`: resources of a local machine (cpu, memory) that hold the run back. `free`
-        is what jobs of the queue may have of it together: what those that run on the same
-        `runtime` want is subtracted here. What it does not name holds nothing back. That the job
-        is larger than the whole machine is checked by the caller. Ask again at least every few seconds: whoever is silent for
+        is what the runtime sees unused now; what runs that have just started on the same
+        `runtime` are about to take is subtracted here. What it does not name holds nothing back.
+        That the job is larger than the whole machine is checked by the caller. Ask again at least every few seconds: whoever is silent for
         `queue.PATIENCE_SECONDS` does not hold back the runs behind it.
         """
         with self._db.write() as connection:

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from sqlalchemy import Column, Connection, MetaData, String, Table, exc, select, text
 from sqlalchemy.engine import URL, Engine
 
-from airflow_training.errors import InputError, Problem
+from airflow_training.errors import InputError, Problem, RuntimeUnavailable
 from airflow_training.state.database import open_engine, parse_url, translated_errors
 
 __all__ = ["HEAD", "VERSION_TABLE", "check", "ensure_current", "upgrade"]
@@ -69,12 +71,7 @@ def ensure_current(engine: Engine) -> None:
 
 def _upgrade_alone(connection: Connection) -> None:
     if connection.dialect.name == "sqlite":
-        # Outside of a transaction: neither can be changed inside one. Migrations that rebuild a
-        # table would otherwise delete what refers to it.
-        driver = connection.connection.driver_connection
-        if driver is not None:
-            driver.execute("PRAGMA journal_mode=WAL")
-            driver.execute("PRAGMA foreign_keys=OFF")
+        _prepare_sqlite(connection)
         connection = connection.execution_options(training_write=True)
     with connection.begin():
         if connection.dialect.name == "postgresql":
@@ -83,6 +80,17 @@ def _upgrade_alone(connection: Connection) -> None:
         if found == HEAD:
             return  # another process was faster
         _run_migrations(connection, found)
+
+
+def _prepare_sqlite(connection: Connection) -> None:
+    """Set what cannot be set inside a transaction, on the driver's own connection."""
+    driver: Any = connection.connection.driver_connection
+    try:
+        driver.execute("PRAGMA journal_mode=WAL")  # waits until nobody reads
+        # A migration that rebuilds a table would otherwise delete what refers to it.
+        driver.execute("PRAGMA foreign_keys=OFF")
+    except sqlite3.OperationalError as error:
+        raise RuntimeUnavailable(f"the store {connection.engine.url}: {error}") from error
 
 
 def _run_migrations(connection: Connection, found: str | None) -> None:

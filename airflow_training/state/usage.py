@@ -15,10 +15,11 @@ from typing import Any
 from sqlalchemy import Connection, bindparam, select, update
 
 from airflow_training.control.model import InstanceEntry
+from airflow_training.spec.quantities import parse_quantity
 from airflow_training.state.database import upsert
 from airflow_training.state.models import UsageRow, table_of
 
-__all__ = ["close_all", "of_run", "quantity", "record", "totals"]
+__all__ = ["close_all", "of_run", "record", "totals"]
 
 Change = tuple[InstanceEntry | None, InstanceEntry | None]
 """The ledger's entry before and after; None: there was none, there is none."""
@@ -28,11 +29,6 @@ _CLOSE_ALL = (
     .where(UsageRow.run == bindparam("uid"), UsageRow.finished_at.is_(None))
     .values(finished_at=bindparam("now"))
 )
-_SUFFIXES = {
-    "n": 1e-9, "u": 1e-6, "m": 1e-3, "": 1.0,
-    "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18,
-    "Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40, "Pi": 2.0**50, "Ei": 2.0**60,
-}  # fmt: skip
 
 
 def record(
@@ -139,21 +135,8 @@ def totals(rows: Sequence[Mapping[str, Any]]) -> Mapping[str, float]:
         for name, amount in row["resources"].items():
             gpu = name.endswith("gpu") or "/mig-" in name
             if (key := "gpu_seconds" if gpu else names.get(name)) is not None:
-                sums[key] += quantity(amount) * row["seconds"]
+                sums[key] += parse_quantity(amount) * row["seconds"]
     return sums
-
-
-def quantity(text: str) -> float:
-    """Return a Kubernetes quantity (`500m`, `2Gi`, `1e3`) as a number; raises ValueError."""
-    text = str(text).strip()
-    try:
-        return float(text)
-    except ValueError:
-        digits = text.rstrip("numkKMGTPEi")
-        suffix = text[len(digits) :]
-        if suffix not in _SUFFIXES:
-            raise ValueError(f"{text!r} is no Kubernetes quantity") from None
-        return float(digits) * _SUFFIXES[suffix]
 
 
 def _iso(at: float) -> str:

@@ -13,13 +13,15 @@ from typing import Any, Literal
 from airflow_training.control.gang import StartupChoice, choose_startup, prove_startup
 from airflow_training.control.waves import cycle
 from airflow_training.errors import InputError, Problem
+from airflow_training.frameworks.pods import training_container
 from airflow_training.frameworks.registry import load_for
 from airflow_training.frameworks.resolve import Resolution, resolve
 from airflow_training.settings import Settings, load_settings
 from airflow_training.spec.models import TrainingJob
 from airflow_training.spec.params import check_params
 from airflow_training.spec.parsing import ParsedDocument, parse, with_lines
-from airflow_training.spec.resolved import ResolvedJob
+from airflow_training.spec.resolved import ResolvedJob, RunRef
+from airflow_training.supervise.rendering import expected_addresses, render_instance
 from airflow_training.supervise.trust import trust_problems
 
 __all__ = ["Checked", "check_file", "check_text"]
@@ -149,6 +151,9 @@ def _check(document: ParsedDocument, request: _Request) -> Checked:
     values, mistakes = _params(job, request)
     problems += mistakes
     runtime = request.runtime or job.spec.runtime.name or request.settings.default_runtime
+    if runtime not in _RUNTIMES:
+        problems.append(_no_runtime(runtime))
+        return _answer(document, problems, warnings)
     variables = {**request.variables, "params": values}
     try:
         resolution = _resolve(job, document, request, runtime=runtime, variables=variables)
@@ -166,6 +171,8 @@ def _check(document: ParsedDocument, request: _Request) -> Checked:
         job, resolved, source=request.source, user=request.user, settings=request.settings
     )
     (problems if request.starts else warnings).extend(_incomplete(resolved))
+    if request.starts and not problems:
+        problems += _unrenderable(resolved)
     answer = _answer(document, problems, warnings)
     if answer.problems:
         return answer
@@ -181,6 +188,19 @@ def _answer(
         warnings=with_lines(warnings, document.lines),
         resolved=None,
         job=document.job,
+    )
+
+
+_RUNTIMES = ("local", "kubernetes")
+
+
+def _no_runtime(name: str) -> Problem:
+    return Problem(
+        code="not_allowed",
+        field="spec.runtime.name",
+        value=name,
+        message=f"there is no runtime '{name}'",
+        allowed=_RUNTIMES,
     )
 
 
@@ -281,24 +301,38 @@ def _bounded(resolved: ResolvedJob, settings: Settings) -> ResolvedJob:
 
 
 def _incomplete(resolved: ResolvedJob) -> list[Problem]:
-    """Return `missing` for each role that this runtime could not start."""
-    from airflow_training.frameworks.pods import training_container
-
+    """Return `missing` where this runtime could not start a role."""
     key = "command" if resolved.runtime == "local" else "image"
-    reason = "the local runtime starts a command" if key == "command" else "a pod needs an image"
-    problems = []
+    bare = []
     for role in resolved.roles:
         container = training_container(role.template, None, name=role.container)
-        started = container.get(key) or (key == "command" and container.get("args"))
-        if role.replicas and not started:
-            problems.append(
-                Problem(
-                    code="missing",
-                    field=f"spec.{key}",
-                    message=f"the role '{role.name}' has no {key}: {reason}",
-                    hint=f"write it as spec.{key}, or in the role",
-                )
-            )
+        if role.replicas and not container.get(key):
+            bare.append(role.name)
+    if not bare:
+        return []
+    starts = "this machine starts a command" if key == "command" else "a pod needs an image"
+    return [
+        Problem(
+            code="missing",
+            field=f"spec.{key}",
+            message=f"no {key} for {', '.join(bare)}: {starts}",
+            hint=f"write spec.{key}, or {key} in the role",
+        )
+    ]
+
+
+def _unrenderable(resolved: ResolvedJob) -> list[Problem]:
+    """Return why an instance could not be rendered with the values of this run."""
+    run = RunRef(uid="", job=resolved.name, namespace=resolved.namespace, controller="")
+    addresses = expected_addresses(resolved, run.prefix)
+    problems: list[Problem] = []
+    for role in resolved.roles:
+        if not role.replicas:
+            continue
+        try:
+            render_instance(resolved, run, addresses, role=role.name, index=0)
+        except InputError as error:
+            problems += error.problems
     return problems
 
 

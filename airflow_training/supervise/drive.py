@@ -7,7 +7,6 @@ The only place where decisions become actions. Who may run it is `loop`'s busine
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import dataclasses
 import logging
 import time
@@ -18,6 +17,7 @@ from airflow_training.control.decide import decide
 from airflow_training.control.model import (
     TERMINAL_JOB_STATES,
     Decision,
+    Delete,
     Event,
     InstanceKey,
     JobState,
@@ -26,13 +26,14 @@ from airflow_training.control.model import (
     Request,
 )
 from airflow_training.errors import LeaseLost, RuntimeUnavailable, StillAlive
-from airflow_training.runtimes.port import Runtime
+from airflow_training.runtimes.port import Addresses, Runtime
 from airflow_training.spec.resolved import RunRef
 from airflow_training.state.store import Store
 from airflow_training.supervise.effects import Effects, never_created
 from airflow_training.supervise.hub import Hub
 from airflow_training.supervise.lease_keeper import LeaseKeeper
 from airflow_training.supervise.queueing import Turn, queued, role_resources
+from airflow_training.supervise.waiting import is_set_within
 from airflow_training.supervise.watcher import Watcher, retry_delay
 
 __all__ = ["Drive", "retrying"]
@@ -120,8 +121,7 @@ class Drive:
                 except Exception:
                     log.exception("run %s: a pass failed; trying again", self._uid)
                     wait_seconds = await self._after_failure()
-                with contextlib.suppress(asyncio.TimeoutError):
-                    await asyncio.wait_for(self._wake.wait(), wait_seconds)
+                await is_set_within(self._wake, wait_seconds)
             await self._clean_up()
         finally:
             for task in background:
@@ -178,8 +178,7 @@ class Drive:
                 raise
             except Exception:
                 log.warning("queue not readable; trying again", exc_info=True)
-            with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), turn.poll_seconds())
+            await is_set_within(self._wake, turn.poll_seconds())
             await retrying(self._read_requests)
         # from here on it can only end: nothing may start it, whoever holds the lease next
         await retrying(lambda: self._store.tombstone(self._uid, reason="Killed"))
@@ -192,12 +191,7 @@ class Drive:
         except RuntimeUnavailable as error:
             self._unreachable(error)
             return False
-        await self._keeper.confirm()
-        stored = {
-            role: [{"host": each.host, "ports": dict(each.ports)} for each in team]
-            for role, team in addresses.items()
-        }
-        await asyncio.to_thread(self._store.set_addresses, self._uid, stored)
+        await self._store_addresses(addresses)
         self._effects = Effects(
             runtime=self._runtime,
             run=self._run,
@@ -206,6 +200,14 @@ class Drive:
             keeper=self._keeper,
         )
         return True
+
+    async def _store_addresses(self, addresses: Addresses) -> None:
+        await self._keeper.confirm()
+        stored = {
+            role: [{"host": each.host, "ports": dict(each.ports)} for each in team]
+            for role, team in addresses.items()
+        }
+        await asyncio.to_thread(self._store.set_addresses, self._uid, stored)
 
     # one pass ----------------------------------------------------------------------------------
     async def _pass(self) -> tuple[Decision, float]:
@@ -232,7 +234,7 @@ class Drive:
         return decision, min(wait_seconds, retry_seconds)
 
     async def _commit(self, ledger: Ledger, events: Sequence[Event]) -> None:
-        if events or ledger != self.ledger:
+        if events or ledger is not self.ledger:
             await asyncio.to_thread(
                 self._store.commit,
                 self._uid,
@@ -249,17 +251,25 @@ class Drive:
         """Return seconds after which a refused action is to be tried again (infinite: none)."""
         if self._effects is None:
             return retry_delay(self._failures)
-        if not decision.actions:
+        actions = [
+            action
+            for action in decision.actions
+            if not (isinstance(action, Delete) and self._watcher.forget(action.uid))
+        ]
+        if not actions:
             return float("inf")
+        addresses = self._effects.addresses
         try:
             performed = await self._effects.perform(
-                decision.actions,
+                actions,
                 ledger=decision.new_ledger,
                 seen=self._watcher.instances,
                 now=self._now(),
             )
         except RuntimeUnavailable as error:
             return self._unreachable(error)
+        if self._effects.addresses is not addresses:  # a role was scaled beyond what was known
+            await self._store_addresses(self._effects.addresses)
         for outcome in performed.failed:
             self._watcher.imagine(never_created(outcome, now=self._now()))
         if not performed.refused:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections import defaultdict
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from airflow_training.control.model import (
     Action,
@@ -30,6 +30,9 @@ from airflow_training.supervise.rendering import render_instance
 __all__ = ["Effects", "Performed", "live_addresses", "never_created", "remaining_seconds"]
 
 
+_REPEAT_SECONDS = 2.0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Performed:
     """What came of one batch of actions."""
@@ -49,6 +52,7 @@ class Effects:
     job: ResolvedJob
     addresses: Addresses
     keeper: LeaseKeeper
+    _done_at: dict[Action, float] = field(default_factory=dict)
 
     async def perform(
         self,
@@ -58,7 +62,14 @@ class Effects:
         seen: Collection[Observation],
         now: float,
     ) -> Performed:
-        """Delete, create, release, in this order; raises LeaseLost and RuntimeUnavailable."""
+        """Delete, create, release, in this order; raises LeaseLost and RuntimeUnavailable.
+
+        A decision repeats its actions until it sees what came of them. All are idempotent, but
+        not free: one that was carried out a moment ago is left out.
+        """
+        since = now - _REPEAT_SECONDS
+        self._done_at = {each: at for each, at in self._done_at.items() if at > since}
+        actions = [action for action in actions if action not in self._done_at]
         deletes: defaultdict[float, list[InstanceRef]] = defaultdict(list)
         creates: list[Create] = []
         releases: defaultdict[str, list[InstanceRef]] = defaultdict(list)
@@ -85,6 +96,12 @@ class Effects:
                 kind="List" if kind == "List" else "Confirmation", addresses=live
             )
             await self.runtime.release(refs, answer)
+        unmade = {
+            (each.ref.role, each.ref.index) for each in outcomes if each.result in ("refused", "error")
+        }
+        for action in actions:
+            if not isinstance(action, Create) or (action.role, action.index) not in unmade:
+                self._done_at[action] = now
         return Performed(
             refused=[each for each in outcomes if each.result == "refused"],
             failed=[each for each in outcomes if each.result == "error"],

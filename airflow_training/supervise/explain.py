@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from airflow_training.control.policies import needed
 from airflow_training.control.waves import waves
 from airflow_training.errors import InputError, Problem
-from airflow_training.frameworks.naming import service_host, service_name
+from airflow_training.frameworks.naming import service_name
 from airflow_training.frameworks.ranks import number
-from airflow_training.runtimes.port import Address, Addresses
 from airflow_training.spec.resolved import ResolvedJob, RunRef
 from airflow_training.supervise.admission import Checked
-from airflow_training.supervise.rendering import render_instance
+from airflow_training.supervise.rendering import expected_addresses, render_instance
 
 __all__ = ["explain"]
 
@@ -82,7 +81,7 @@ def _success_policy(job: ResolvedJob) -> dict[str, Any]:
 
 
 def _instances(job: ResolvedJob, run: RunRef, *, prefix: str, run_id: str) -> list[dict[str, Any]]:
-    addresses = _addresses(job, prefix)
+    addresses = expected_addresses(job, prefix)
     shown = []
     for role in job.roles:
         for index in range(role.replicas):
@@ -108,35 +107,6 @@ def _instances(job: ResolvedJob, run: RunRef, *, prefix: str, run_id: str) -> li
     return shown
 
 
-def _addresses(job: ResolvedJob, prefix: str) -> Addresses:
-    """Return where each instance would be reached.
-
-    On this machine the real ports are taken only when a run is prepared: the numbers here stand
-    for them, one of its own for each instance, counted up from what the role declares.
-    """
-    known: dict[str, Sequence[Address]] = {}
-    before = 0
-    for role in job.roles:
-        if job.runtime == "local":
-            known[role.name] = [
-                Address(
-                    host="127.0.0.1",
-                    ports={name: port + before + i for name, port in role.ports.items()},
-                )
-                for i in range(role.replicas)
-            ]
-            before += role.replicas
-        else:
-            known[role.name] = [
-                Address(
-                    host=service_host(prefix, job.namespace, role.name, i),
-                    ports=dict(role.ports),
-                )
-                for i in range(role.replicas)
-            ]
-    return known
-
-
 def _services(job: ResolvedJob, prefix: str) -> list[dict[str, Any]]:
     if job.runtime == "local":
         return []
@@ -148,4 +118,4 @@ def _services(job: ResolvedJob, prefix: str) -> list[dict[str, Any]]:
 
 
 def _problem(problem: Problem) -> Mapping[str, Any]:
-    return dataclasses.asdict(problem)
+    return {**dataclasses.asdict(problem), "allowed": list(problem.allowed)}

@@ -23,6 +23,7 @@ from weakref import WeakKeyDictionary
 
 from airflow_training.state.store import Lease, RunState, Store, Version
 from airflow_training.supervise.lease_keeper import LeaseKeeper, steady_now
+from airflow_training.supervise.waiting import is_set_within
 
 __all__ = ["Hub", "Subscription", "get_hub"]
 
@@ -60,12 +61,16 @@ class Subscription:
         """Return the run's state when it differs from the last one returned; at once at first.
 
         None where the store has no such run (any more). Changes in between are merged: what
-        comes back is always the newest. May be cancelled at any time (`asyncio.wait_for`).
-        A lease that runs out counts as a change.
+        comes back is always the newest. A lease that runs out counts as a change. For a timeout
+        use `changed_within`: `asyncio.wait_for` swallows cancellations before Python 3.12.
         """
         await self._fresh.wait()
         self._fresh.clear()
         return self.state
+
+    async def changed_within(self, seconds: float) -> bool:
+        """Return whether `next` has something to give, waiting at most so long."""
+        return await is_set_within(self._fresh, seconds)
 
     async def __aiter__(self) -> AsyncIterator[RunState | None]:
         while True:
@@ -162,8 +167,7 @@ class Hub:
             wait = everything_at - steady_now()
             if wait > 0 and not self._poked:
                 self._wake.clear()
-                with contextlib.suppress(asyncio.TimeoutError):
-                    await asyncio.wait_for(self._wake.wait(), wait)
+                await is_set_within(self._wake, wait)
                 await asyncio.sleep(_COALESCE_SECONDS)
             if steady_now() >= everything_at:
                 uids = sorted({*self._subscriptions, *self._followers})

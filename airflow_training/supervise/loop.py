@@ -6,7 +6,6 @@ Takes and gives up the lease; what happens under it is in `drive`.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, TypeVar
@@ -31,6 +30,7 @@ from airflow_training.supervise.lease_keeper import (
     take_lease,
 )
 from airflow_training.supervise.owners import forget_owner
+from airflow_training.supervise.waiting import is_set_within
 
 __all__ = ["Supervisor"]
 
@@ -126,10 +126,7 @@ class Supervisor:
             )
             if lease is not None:
                 return LeaseKeeper(lease, seconds=self._lease_seconds, taken_at=asked_at)
-            with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(
-                    self._changed.wait(), min(hub.poll_seconds, self._lease_seconds / 5)
-                )
+            await is_set_within(self._changed, min(hub.poll_seconds, self._lease_seconds / 5))
 
     def _ended(self) -> JobState | None:
         """Return the terminal state of a run that is over and that nobody wants reopened."""

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from airflow_training.control.model import Event, Ledger
 from airflow_training.errors import InputError, Problem
 from airflow_training.runtimes.port import ClusterView, Runtime
+from airflow_training.spec.quantities import parse_quantity
 from airflow_training.spec.resolved import ResolvedJob, ResolvedRole
 from airflow_training.state.store import Store
-from airflow_training.state.usage import quantity
 
 __all__ = ["Turn", "check_fits", "queued", "role_resources", "wanted_resources"]
 
@@ -43,7 +43,7 @@ def wanted_resources(job: ResolvedJob) -> Mapping[str, float]:
     wants: dict[str, float] = {}
     for role in job.roles:
         for name, amount in _resources_of(role).items():
-            wants[name] = wants.get(name, 0.0) + quantity(amount) * role.replicas
+            wants[name] = wants.get(name, 0.0) + parse_quantity(amount) * role.replicas
     return wants
 
 

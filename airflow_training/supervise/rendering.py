@@ -9,13 +9,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from airflow_training.frameworks.naming import instance_name
+from airflow_training.frameworks.naming import instance_name, service_host
 from airflow_training.frameworks.pods import container_env, training_container
 from airflow_training.frameworks.render import InstancePlace, Rendering
-from airflow_training.runtimes.port import Addresses, InstanceRef, InstanceSpec
+from airflow_training.runtimes.port import Address, Addresses, InstanceRef, InstanceSpec
 from airflow_training.spec.resolved import ResolvedJob, RunRef
 
-__all__ = ["render_instance"]
+__all__ = ["expected_addresses", "render_instance"]
 
 
 def render_instance(
@@ -105,6 +105,34 @@ def render_instance(
         grace_seconds=_grace_seconds(job, made.template),
         output_uri=rendering.output_uri() if uploads else "",
     )
+
+
+def expected_addresses(job: ResolvedJob, prefix: str) -> Addresses:
+    """Return where each instance would be reached, without preparing anything.
+
+    On this machine the real ports are taken only when a run is prepared: the numbers here stand
+    for them, one of its own for each instance, counted up from what the role declares.
+    """
+    known: dict[str, Sequence[Address]] = {}
+    before = 0
+    for role in job.roles:
+        if job.runtime == "kubernetes":
+            known[role.name] = [
+                Address(
+                    host=service_host(prefix, job.namespace, role.name, i), ports=dict(role.ports)
+                )
+                for i in range(role.replicas)
+            ]
+            continue
+        known[role.name] = [
+            Address(
+                host="127.0.0.1",
+                ports={name: port + before + i for name, port in role.ports.items()},
+            )
+            for i in range(role.replicas)
+        ]
+        before += role.replicas
+    return known
 
 
 def _list(container: Mapping[str, Any], key: str) -> Sequence[str]:

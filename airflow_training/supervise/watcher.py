@@ -18,6 +18,7 @@ from airflow_training.control.model import InstanceKey, Observation, Observation
 from airflow_training.errors import RuntimeUnavailable
 from airflow_training.runtimes.port import Changed, Gone, Runtime, Snapshot
 from airflow_training.spec.resolved import RunRef
+from airflow_training.supervise.waiting import is_set_within
 
 __all__ = ["Watcher", "retry_delay"]
 
@@ -39,6 +40,7 @@ class Watcher:
         self._run = run
         self._on_change = on_change
         self._seen: dict[_ObjectKey, Observation] = {}
+        self._imagined: dict[str, _ObjectKey] = {}
         self._reachable = True
         self._failures = 0
         self._restart = asyncio.Event()
@@ -61,8 +63,7 @@ class Watcher:
 
     async def first_snapshot(self, *, timeout_seconds: float) -> None:
         """Return when there was a snapshot, or after the timeout."""
-        with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(self._snapshot.wait(), timeout_seconds)
+        await is_set_within(self._snapshot, timeout_seconds)
 
     def take_progress(self) -> Mapping[InstanceKey, Progress]:
         """Return the progress that came since the last call."""
@@ -77,8 +78,18 @@ class Watcher:
 
     def imagine(self, observation: Observation) -> None:
         """Add an object that never came to be (a create that was refused for good) as failed."""
+        self._imagined[observation.uid] = _key(observation)
         self._seen[_key(observation)] = observation
         self._on_change()
+
+    def forget(self, uid: str) -> bool:
+        """Drop an object that was only imagined; return whether it was."""
+        key = self._imagined.pop(uid, None)
+        if key is None:
+            return False
+        self._seen.pop(key, None)
+        self._on_change()
+        return True
 
     async def run(self) -> None:
         """Watch until cancelled."""
@@ -110,7 +121,9 @@ class Watcher:
     def _take(self, change: Snapshot | Changed | Gone) -> None:
         if isinstance(change, Snapshot):
             self._failures = 0
+            imagined = {key: self._seen[key] for key in self._imagined.values()}
             before, self._seen = self._seen, {_key(each): each for each in change.instances}
+            self._seen |= imagined
             for key, each in self._seen.items():
                 self._note_progress(before.get(key), each)
             self._reachable = True

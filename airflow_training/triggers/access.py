@@ -11,7 +11,7 @@ from airflow_training.state.store import Store, open_store
 from airflow_training.supervise.launch import controller_id
 from airflow_training.supervise.runtimes import open_runtime
 
-__all__ = ["open_store", "run_key", "runtime_of", "task_name"]
+__all__ = ["open_store", "run_key", "runtime_of"]
 
 
 def runtime_of(name: str) -> Runtime:
@@ -32,8 +32,3 @@ def run_key(store: Store, ti: Any, *, group_id: str, map_index: int | None = Non
         group_id=group_id,
         map_index=ti.map_index if map_index is None else map_index,
     )
-
-
-def task_name(group_id: str, name: str) -> str:
-    """Return the id of the group's task called `name`."""
-    return f"{group_id}.{name}" if group_id else name

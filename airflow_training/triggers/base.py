@@ -8,9 +8,10 @@ from typing import Any
 from airflow.triggers.base import BaseTrigger
 
 from airflow_training.control.model import RequestKind
+from airflow_training.operators.deferred import task_name
 from airflow_training.state.store import RunState, Store
 from airflow_training.supervise.hub import get_hub
-from airflow_training.triggers.access import open_store, run_key, task_name
+from airflow_training.triggers.access import open_store, run_key
 from airflow_training.triggers.airflow_state import OVER, DagRunGoneError, TaskStates, ask_states
 
 __all__ = ["NO_RUN", "GroupTrigger", "lease_is_stale"]

@@ -49,11 +49,9 @@ class FollowingTrigger(GroupTrigger):
     async def _states(self, store: Store, uid: str, sub: Any) -> AsyncIterator[Any]:
         state: RunState | None = None
         while True:
-            try:
-                state = await asyncio.wait_for(sub.next(), _ASK_SECONDS)
+            if await sub.changed_within(_ASK_SECONDS):
+                state = await sub.next()
                 yield state
-            except asyncio.TimeoutError:
-                pass
             if state is None or (is_over(state) and not self._may_host):
                 continue
             now = await self.clock(store)

@@ -9,9 +9,9 @@ from typing import Any
 from airflow.triggers.base import TaskSuccessEvent, TriggerEvent
 
 from airflow_training.control.model import TERMINAL_JOB_STATES, JobState
+from airflow_training.operators.deferred import task_name
 from airflow_training.state.store import RunState, Store
 from airflow_training.supervise.hub import get_hub
-from airflow_training.triggers.access import task_name
 from airflow_training.triggers.airflow_state import LOST, DagRunGoneError, TaskStates
 from airflow_training.triggers.base import NO_RUN, GroupTrigger
 from airflow_training.triggers.epochs import begin_try

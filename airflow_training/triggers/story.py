@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 
 from airflow_training.control.model import Event
 from airflow_training.state.store import Store, StoredEvent
+from airflow_training.triggers.epochs import STARTED
 
 __all__ = ["Story", "line_of"]
 
@@ -60,6 +61,9 @@ class Story:
 
     async def _tell_one(self, stored: StoredEvent) -> None:
         event = stored.event
+        if event.reason == STARTED:
+            self._seq = stored.seq
+            return
         self._tell(_LEVELS[event.level], line_of(event))
         if self._tail is not None and event.index is not None and event.level == "error":
             text = await self._tail(event)

@@ -21,7 +21,7 @@ from airflow_training.cli.airflow_stack import AirflowStack
 T = TypeVar("T")
 
 SCRIPT = """\
-echo $$ >> {room}/{job}.$TRAINING_ROLE-$TRAINING_INDEX
+echo $$$$ >> {room}/{job}.$TRAINING_ROLE-$TRAINING_INDEX
 while [ ! -e {room}/{job}.end ]; do sleep 1; done
 read code < {room}/{job}.end
 exit $code
@@ -109,8 +109,7 @@ class Airflow:
         """Start a DAG run; return its id."""
         self.stack.wait_dag(self.client, dag_id)
         body = {"logical_date": None, "conf": conf}
-        answer = self.client.post(f"/dags/{dag_id}/dagRuns", json=body)
-        assert answer.status_code == 200, answer.text
+        answer = self._send("POST", f"/dags/{dag_id}/dagRuns", body)
         return str(answer.json()["dag_run_id"])
 
     def run_state(self, dag_id: str, run_id: str) -> str:
@@ -149,7 +148,9 @@ class Airflow:
             lambda: self.states(dag_id, run_id).get(task_id) == state,
         )
 
-    def log(self, dag_id: str, run_id: str, task_id: str, *, number: int = 1, index: int = -1) -> str:
+    def log(
+        self, dag_id: str, run_id: str, task_id: str, *, number: int = 1, index: int = -1
+    ) -> str:
         """Return the messages of one try of a task."""
         answer = self.client.get(
             f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/logs/{number}",
@@ -168,13 +169,11 @@ class Airflow:
 
     # what users do -----------------------------------------------------------------------------
     def mark_run(self, dag_id: str, run_id: str, state: str) -> None:
-        answer = self.client.patch(f"/dags/{dag_id}/dagRuns/{run_id}", json={"state": state})
-        assert answer.status_code == 200, answer.text
+        self._send("PATCH", f"/dags/{dag_id}/dagRuns/{run_id}", {"state": state})
 
     def mark_task(self, dag_id: str, run_id: str, task_id: str, state: str) -> None:
         path = f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}"
-        answer = self.client.patch(path, json={"new_state": state})
-        assert answer.status_code == 200, answer.text
+        self._send("PATCH", path, {"new_state": state})
 
     def clear(self, dag_id: str, run_id: str, *task_ids: str, downstream: bool = True) -> list[str]:
         """Clear tasks as the UI does, by default with what follows them; return what was cleared."""
@@ -187,13 +186,28 @@ class Airflow:
             "include_downstream": downstream,
             "reset_dag_runs": True,
         }
-        answer = self.client.post(f"/dags/{dag_id}/clearTaskInstances", json=body)
-        assert answer.status_code == 200, answer.text
+        answer = self._send("POST", f"/dags/{dag_id}/clearTaskInstances", body)
         return [each["task_id"] for each in answer.json()["task_instances"]]
 
     def delete_run(self, dag_id: str, run_id: str) -> None:
-        answer = self.client.delete(f"/dags/{dag_id}/dagRuns/{run_id}")
-        assert answer.status_code == 204, answer.text
+        self._send("DELETE", f"/dags/{dag_id}/dagRuns/{run_id}")
+
+    def delete_dag(self, dag_id: str) -> None:
+        self._send("DELETE", f"/dags/{dag_id}")
+
+    def pause_dag(self, dag_id: str) -> None:
+        self._send("PATCH", f"/dags/{dag_id}", {"is_paused": True})
+
+    def _send(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
+        """Send a request; again while Airflow's SQLite is locked, which it answers with 500."""
+
+        def sent() -> httpx.Response | None:
+            answer = self.client.request(method, path, json=body)
+            return None if answer.status_code >= 500 else answer
+
+        answer = wait_for(f"{method} {path}", sent)
+        assert answer.status_code < 300, answer.text
+        return answer
 
     # components --------------------------------------------------------------------------------
     def crash(self, *components: str, restart: bool = True) -> None:

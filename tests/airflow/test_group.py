@@ -86,7 +86,9 @@ class _Instance:
     ],
 )
 def test_each_role_that_is_waited_for_has_one_sensor(depends_on, sensors):
-    worker = {"name": "worker"} if depends_on is None else {"name": "worker", "dependsOn": depends_on}
+    worker = (
+        {"name": "worker"} if depends_on is None else {"name": "worker", "dependsOn": depends_on}
+    )
     with DAG("x", schedule=None) as dag:
         training(job(roles=[{"name": "master"}, worker]), group_id="g")
     assert {t for t in dag.task_ids if ".await_" in t} == {f"g.{each}" for each in sensors}

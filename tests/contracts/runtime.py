@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import anyio
 import pytest
 
 from airflow_training.control.model import Observation
@@ -90,7 +91,7 @@ class Seen:
 
     async def until(self, holds: Callable[[dict[tuple[str, int], Observation]], bool]) -> None:
         """Wait until the picture is such; fails after a while."""
-        async with asyncio.timeout(PATIENCE_SECONDS) if hasattr(asyncio, "timeout") else _Within():
+        with anyio.fail_after(PATIENCE_SECONDS):
             while not (self.first and holds(self.now)):
                 self._news.clear()
                 await self._news.wait()
@@ -112,20 +113,6 @@ class Seen:
 
     async def gone(self, role: str, index: int) -> None:
         await self.until(lambda now: (role, index) not in now)
-
-
-class _Within:
-    """`asyncio.timeout` for Python 3.10."""
-
-    async def __aenter__(self) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._handle = asyncio.get_running_loop().call_later(PATIENCE_SECONDS, task.cancel)
-
-    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self._handle.cancel()
-        if kind is asyncio.CancelledError:
-            raise TimeoutError
 
 
 @contextlib.asynccontextmanager

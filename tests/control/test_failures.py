@@ -82,7 +82,11 @@ def failure(**facts):
             "retryable",
         ),
         ("default", {"reason": "ErrImagePull", "failure_class": "user"}, "permanent"),
-        ("default", {"reason": "OOMKilled", "exit_code": 1, "failure_class": "resource"}, "retryable"),
+        (
+            "default",
+            {"reason": "OOMKilled", "exit_code": 1, "failure_class": "resource"},
+            "retryable",
+        ),
     ],
 )
 def test_what_a_named_table_says(table, facts, expected):

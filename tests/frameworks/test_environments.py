@@ -89,10 +89,6 @@ OPEN_MPI_LOCAL_LAUNCHER = {
     "OMPI_MCA_mca_base_env_list": "TRAINING_OUTPUT_DIR;TRAINING_PROGRESS_FILE",
     "OMPI_MCA_plm_rsh_agent": "$(TRAINING_REMOTE_SHELL)",
     "PRTE_MCA_plm_ssh_agent": "$(TRAINING_REMOTE_SHELL)",
-    "OMPI_MCA_btl_tcp_if_include": "lo",
-    "OMPI_MCA_oob_tcp_if_include": "lo",
-    "PRTE_MCA_oob_tcp_if_include": "lo",
-    "PMIX_MCA_ptl_tcp_if_include": "lo",
 }
 
 

@@ -115,7 +115,7 @@ def test_sharded_files_are_disjoint_and_complete(framework, roles, expected):
         for role, index in expected
     }
     assert found == expected
-    assert sorted(sum(found.values(), [])) == FILES
+    assert sorted(file for part in found.values() for file in part) == FILES
 
 
 def test_without_sharding_everybody_sees_all_files():

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-from collections.abc import AsyncIterator
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
+from airflow_training.agent.files import AttemptFolder, read_json
+from airflow_training.agent.proc import start_time
 from airflow_training.runtimes.local import LocalRuntime
 from airflow_training.spec.resolved import RunRef
-from tests.contracts.runtime import JOB, Harness
+from tests.contracts.runtime import JOB, Harness, Kind
 
-COMMANDS = {
+COMMANDS: dict[Kind, tuple[str, ...]] = {
     "sleeper": ("sleep", "3600"),
     "quick": ("sh", "-c", "echo quick; exit 0"),
     "broken": ("sh", "-c", "echo this is broken; echo on stderr >&2; exit 3"),
@@ -28,3 +32,31 @@ async def local_harness(local_dir: Path) -> AsyncIterator[Harness]:
         yield Harness(runtime=runtime, run=run, commands=COMMANDS)
     finally:
         await runtime.remove(run)
+
+
+def attempt_folder(
+    local_dir: Path, harness: Harness, kind: Kind, attempt: int = 0
+) -> AttemptFolder:
+    return AttemptFolder(local_dir / harness.run.uid / f"{kind}-0" / f"attempt-0.0.{attempt}")
+
+
+def agent_pid(folder: AttemptFolder) -> int:
+    state = read_json(folder.state)
+    assert state is not None
+    return int(state["agent"]["pid"])
+
+
+def eventually(holds: Callable[[], object], *, seconds: float = 20.0) -> None:
+    """Return when it holds; fails when it does not in time."""
+    until = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < until, "it never came true"
+        time.sleep(0.01)
+
+
+def alive(pid: int) -> bool:
+    return start_time(pid) is not None
+
+
+def python_script(text: str) -> tuple[str, ...]:
+    return (sys.executable, "-c", text)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
+from pydantic import BaseModel
 
 from airflow_training import TrainingJob
 from airflow_training.errors import InputError
 from airflow_training.spec.loading import load_documents
 from airflow_training.spec.models import TrainingJobSpec
 from airflow_training.spec.parsing import parse
-from airflow_training.spec.roles import Role
+from airflow_training.spec.roles import Dependency, Role
 from tests.spec.documents import FULL_TEXT, MINIMAL, edited, found, parsed
 
 TEXT, NUMBER, LIST, MAP = "text", 3, ["x"], {"x": 1}
@@ -21,7 +24,8 @@ RULE = "spec.failurePolicy.rules.0"
 
 # path (0 and 1 are positions), good values, values of a wrong type, values out of range,
 # values that are not allowed; all on top of the documents below
-FIELDS: list[tuple[str, list, list, list, list]] = [
+Values = list[Any]
+FIELDS: list[tuple[str, Values, Values, Values, Values]] = [
     ("metadata.name", ["a", "a-1"], [NUMBER], [], []),
     ("metadata.namespace", ["team-a"], [NUMBER], [], []),
     ("metadata.labels", [{}, {"a.b/c": "d"}], [LIST, {"a": 1}], [], []),
@@ -51,7 +55,7 @@ FIELDS: list[tuple[str, list, list, list, list]] = [
     ("spec.roles", [[{"name": "a"}]], [MAP, [1]], [[]], []),
     (f"{WORKER}.name", ["worker"], [NUMBER], [], []),
     (f"{WORKER}.replicas", [0, 1, 10_000], [TEXT, 1.5, True, None], [-1], []),
-    (f"{WORKER}.minReplicas", [0, 3, None], [TEXT], [-1], []),
+    (f"{WORKER}.minReplicas", [0, 3], [TEXT], [-1], []),
     (f"{WORKER}.maxReplicas", [3, 9], [TEXT], [0], []),
     (f"{WORKER}.template", [{}, None, {"spec": {"hostNetwork": True}}], [LIST], [], []),
     (f"{WORKER}.image", ["busybox"], [NUMBER], [], []),
@@ -78,7 +82,13 @@ FIELDS: list[tuple[str, list, list, list, list]] = [
         ["Sometimes"],
     ),
     (f"{WORKER}.backoffLimit", [0, 9], [TEXT, 1.5], [-1], []),
-    (f"{WORKER}.minSucceeded", ["All", "Any", 1, 3, "1%", "100%"], [1.5, True, LIST], [0, "0%", "101%", "x%"], ["Most", "2"]),
+    (
+        f"{WORKER}.minSucceeded",
+        ["All", "Any", 1, 3, "1%", "100%"],
+        [1.5, True, LIST],
+        [0, "0%", "101%", "x%"],
+        ["Most", "2"],
+    ),
     (f"{WORKER}.minFailed", ["All", "Any", 1, 3, "50%"], [None, MAP], [0, -1, "1000%"], ["Some"]),
     (f"{WORKER}.tracked", [True, False, None], ["yes", 1], [], []),
     ("spec.successPolicy", [{}, None], [TEXT], [], []),
@@ -199,7 +209,13 @@ FIELDS: list[tuple[str, list, list, list, list]] = [
     ("spec.dag", [{}, None], [TEXT], [], []),
     (
         "spec.dag.schedule",
-        ["@weekly", "0 3 * * 1", "*/5 0 1,15 * MON-FRI", None, {"assets": ["a"], "operator": "any"}],
+        [
+            "@weekly",
+            "0 3 * * 1",
+            "*/5 0 1,15 * MON-FRI",
+            None,
+            {"assets": ["a"], "operator": "any"},
+        ],
         [NUMBER, LIST],
         [],
         ["@wekly", "every day", "* * *"],
@@ -213,7 +229,13 @@ FIELDS: list[tuple[str, list, list, list, list]] = [
         [],
         ["tomorrow", "2026-13-01", "01.02.2026"],
     ),
-    ("spec.dag.params", [{}, {"a": {}}, {"a": {"type": ["null", "integer"]}}], [LIST, {"a": 1}], [], []),
+    (
+        "spec.dag.params",
+        [{}, {"a": {}}, {"a": {"type": ["null", "integer"]}}],
+        [LIST, {"a": 1}],
+        [],
+        [],
+    ),
     ("spec.dag.params.lr.type", ["number", ["number", "null"]], [NUMBER], [], ["double"]),
     ("spec.dag.outlets", [["s3://a"]], [TEXT], [], []),
     ("spec.dag.tags", [["a"]], [TEXT], [], []),
@@ -228,14 +250,20 @@ SURROUNDINGS = {
     f"{WORKER}.minReplicas": (f"{WORKER}.maxReplicas", 9),
     f"{WORKER}.maxReplicas": (f"{WORKER}.minReplicas", 1),
     f"{WORKER}.dependsOn.0.": (f"{WORKER}.dependsOn", [{"role": "master"}]),
-    f"{RULE}.onClasses.": ("spec.failurePolicy", {"rules": [{"action": "Ignore", "onClasses": ["user"]}]}),
+    f"{RULE}.onClasses.": (
+        "spec.failurePolicy",
+        {"rules": [{"action": "Ignore", "onClasses": ["user"]}]},
+    ),
     f"{RULE}.onExitCodes.": (
         "spec.failurePolicy",
         {"rules": [{"action": "Ignore", "onExitCodes": {"values": [3]}}]},
     ),
     f"{RULE}.": ("spec.failurePolicy", {"rules": [{"action": "Ignore"}]}),
     "spec.restart.window.": ("spec.restart", {"window": {"seconds": 9, "maxRestarts": 1}}),
-    "spec.restart.exitCodes.": ("spec.restart", {"exitCodes": {"retryable": [3], "permanent": [4]}}),
+    "spec.restart.exitCodes.": (
+        "spec.restart",
+        {"exitCodes": {"retryable": [3], "permanent": [4]}},
+    ),
     "spec.schedulingPolicy.spread.": ("spec.schedulingPolicy", {"spread": {"topologyKey": "zone"}}),
     "spec.checkpoint.": ("spec.checkpoint", {"uri": "s3://a"}),
     "spec.output.": ("spec.output", {"uri": "s3://a"}),
@@ -246,7 +274,7 @@ SURROUNDINGS = {
 }
 
 
-def document_with(path: str, value: object) -> dict:
+def document_with(path: str, value: object) -> dict[str, Any]:
     base = MINIMAL
     for start, (where, what) in SURROUNDINGS.items():
         if path.startswith(start) and path != where:
@@ -255,7 +283,7 @@ def document_with(path: str, value: object) -> dict:
     return edited(path, value, base=base)
 
 
-def cases(column: int) -> list:
+def cases(column: int) -> list[Any]:
     return [
         pytest.param(row[0], value, id=f"{row[0]}={value}"[:70])
         for row in FIELDS
@@ -297,7 +325,7 @@ def expect(code: str, path: str, value: object) -> None:
 
 
 def test_the_table_above_names_every_field_of_the_document():
-    def paths(model, prefix):
+    def paths(model: type[BaseModel], prefix: str) -> Iterator[str]:
         for name, field in model.model_fields.items():
             yield f"{prefix}.{field.alias or name}"
 
@@ -309,7 +337,7 @@ def test_the_table_above_names_every_field_of_the_document():
     assert set(paths(Role, WORKER)) - tested - shorthand == set()
 
 
-DEFAULTS = {
+DEFAULTS: dict[str, Any] = {
     "metadata.namespace": "default",
     "metadata.labels": {},
     "metadata.annotations": {},
@@ -435,10 +463,10 @@ def test_python_and_yaml_make_the_same_job():
         metadata=Metadata(name="digits"),
         spec=TrainingJobSpec(
             framework="custom",
-            roles=(
+            roles=[
                 Role(name="master"),
-                Role(name="worker", depends_on=[{"role": "master", "timeoutSeconds": 60}]),
-            ),
+                Role(name="worker", depends_on=[Dependency(role="master", timeout_seconds=60)]),
+            ],
         ),
     )
     text = """

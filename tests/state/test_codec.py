@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from airflow_training.control.model import (
@@ -68,6 +68,7 @@ STORED = [InstanceEntry, RoleEntry, JobEntry, RestartRecord, Event, ResolvedRole
 
 @pytest.mark.parametrize("cls", STORED)
 @given(data=st.data())
+@settings(max_examples=40, deadline=None, suppress_health_check=[*HealthCheck])
 def test_every_stored_dataclass_comes_back_equal(cls: type, data: st.DataObject):
     value = data.draw(build(cls))
     assert from_json(cls, to_json(value)) == value
@@ -75,6 +76,7 @@ def test_every_stored_dataclass_comes_back_equal(cls: type, data: st.DataObject)
 
 
 @given(st.lists(build(InstanceEntry), max_size=5))
+@settings(max_examples=40, deadline=None, suppress_health_check=[*HealthCheck])
 def test_many_texts_are_read_like_each_alone(entries: list[InstanceEntry]):
     assert many_from_json(InstanceEntry, map(compact_json, entries)) == entries
 

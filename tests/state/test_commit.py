@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -275,3 +278,48 @@ def test_output_is_kept(store: Store):
 def test_a_run_that_does_not_exist_is_named(store: Store, write: Callable[[Store], object]):
     with pytest.raises(InputError, match="no run is called 'gone'"):
         write(store)
+
+
+COMMIT_FOR_EVER = """
+import dataclasses, sys
+from airflow_training.state.store import Store
+from tests.state.samples import an_event, take, worker
+store, uid = Store(sys.argv[1]), sys.argv[2]
+lease = take(store, uid)
+old = store.ledger(uid)
+for number in range(1, 100_000):
+    new = dataclasses.replace(
+        old, instances={("worker", 0): worker(0, restarts=number, started_at=1.0, attempt=number)}
+    )
+    store.commit(uid, lease=lease, old=old, new=new, events=[an_event(str(number))])
+    old = new
+    print(number, flush=True)
+"""
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("after", [1, 7, 40])
+def test_a_killed_holder_loses_no_commit_and_leaves_none_half_done(url: str, after: int):
+    store = Store(url)
+    uid = add_run(store, ledger=a_ledger(worker(0))).uid
+    process = subprocess.Popen(
+        [sys.executable, "-c", COMMIT_FOR_EVER, url, uid],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parents[2],
+    )
+    assert process.stdout is not None
+    while int(process.stdout.readline()) < after:
+        pass
+    process.kill()
+    told = [after, *map(int, process.stdout.read().split())][-1]
+    process.wait()
+    process.stdout.close()
+    stored = store.ledger(uid).instances["worker", 0].restarts
+    assert stored in {told, told + 1}  # it may have died between the commit and telling of it
+    assert [each.event.message for each in store.events(uid)] == [
+        str(number) for number in range(1, stored + 1)
+    ]
+    attempts = [(row["attempt"], row["finished_at"] is None) for row in store.usage(uid)]
+    assert sorted(attempts) == [(number, number == stored) for number in range(1, stored + 1)]
+    store.close()

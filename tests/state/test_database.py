@@ -46,13 +46,12 @@ def test_a_database_that_is_away_is_told_without_its_password():
 
 @pytest.mark.e2e
 def test_a_server_that_restarts_is_found_again(postgres: PostgresCluster):
-    url = postgres.migrated()
-    store = Store(url)
+    store = Store(postgres.shared)
     uid = add_run(store).uid
     postgres.restart()
     assert store.add_request(uid, "pause") == 1
     store.close()
-    postgres.drop(url)
+    postgres.clear()
 
 
 def test_the_clock_is_the_hosts_or_the_servers(url: str):
@@ -94,9 +93,17 @@ def in_child(check: object) -> bool:
     return os.waitpid(child, 0)[1] == 0
 
 
+def id_of_connection(store: Store) -> int:
+    with store._db.read() as connection:
+        return id(connection.connection.driver_connection)
+
+
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")  # that is what is tested
 def test_a_forked_child_opens_connections_of_its_own(store: Store):
     uid = add_run(store).uid
+    parents = id_of_connection(store)
+    assert in_child(lambda: id_of_connection(store) != parents)
+    assert id_of_connection(store) == parents
     with store._db.write() as connection:  # the parent is in the middle of a transaction
         connection.exec_driver_sql("SELECT 1")
         assert in_child(lambda: store.run(uid) is not None)

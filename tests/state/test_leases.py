@@ -243,7 +243,7 @@ def test_two_owners_never_both_write(tmp_path: Path):
     run_state_machine_as_test(
         OnFile,
         settings=settings(
-            max_examples=60,
+            max_examples=40,
             stateful_step_count=30,
             deadline=None,
             suppress_health_check=[*HealthCheck],

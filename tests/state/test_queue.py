@@ -6,7 +6,9 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 
 import pytest
+from sqlalchemy import select
 
+from airflow_training.state.models import QueueRow
 from airflow_training.state.queue import PATIENCE_SECONDS
 from airflow_training.state.store import Store
 from tests.state.samples import START, Clock, add_run, end_run
@@ -27,6 +29,10 @@ def ask(
 def queue_up(store: Store, **priorities: int) -> Mapping[str, str]:
     """Add runs in this order; return name -> uid."""
     return {name: add_run(store, name, priority=p).uid for name, p in priorities.items()}
+
+
+def set_state(store: Store, uid: str, state: str) -> None:
+    end_run(store, uid, state=state, at=START, drained=False)
 
 
 @pytest.mark.parametrize(
@@ -137,7 +143,7 @@ def test_a_reopened_run_queues_again_behind_the_others(store: Store):
     end_run(store, uids["a"], at=START)
     store.tombstone(uids["a"], reason="removed")
     store.requeue(uids["a"])
-    end_run(store, uids["a"], state="Queued", at=START, drained=False)  # the new epoch
+    set_state(store, uids["a"], "Queued")  # the new epoch
     record = store.run(uids["a"])
     assert record is not None
     assert record.queued
@@ -158,11 +164,11 @@ MACHINE = {"cpu": 8.0, "memory": 100.0}
 
 
 @pytest.mark.parametrize(
-    ("running", "ahead", "mine", "starts"),
+    ("starting", "ahead", "mine", "starts"),
     [
         pytest.param([], [], {"cpu": 8}, True, id="alone"),
-        pytest.param([{"cpu": 4}], [], {"cpu": 4}, True, id="beside-a-running-one"),
-        pytest.param([{"cpu": 5}], [], {"cpu": 4}, False, id="busy-machine"),
+        pytest.param([{"cpu": 4}], [], {"cpu": 4}, True, id="beside-another"),
+        pytest.param([{"cpu": 5}], [], {"cpu": 4}, False, id="too-little-left"),
         pytest.param([{"cpu": 1}], [], {"cpu": 1, "memory": 101}, False, id="each-resource"),
         pytest.param([{"cpu": 5}], [{"cpu": 8}], {"cpu": 1}, False, id="small-one-never-overtakes"),
         pytest.param([{"cpu": 7}], [{"cpu": 2}], {}, True, id="wants-nothing"),
@@ -170,21 +176,39 @@ MACHINE = {"cpu": 8.0, "memory": 100.0}
         pytest.param([{"memory": 60}], [{"memory": 50}], {"cpu": 1}, True, id="another-resource"),
     ],
 )
-def test_a_busy_machine_holds_back(
+def test_what_others_claim_of_the_machine_holds_back(
     store: Store,
-    running: Sequence[Mapping[str, float]],
+    starting: Sequence[Mapping[str, float]],
     ahead: Sequence[Mapping[str, float]],
     mine: Mapping[str, float],
     starts: bool,
 ):
-    for number, wants in enumerate(running):
-        uid = add_run(store, f"running-{number}").uid
+    for number, wants in enumerate(starting):
+        uid = add_run(store, f"starting-{number}").uid
         assert ask(store, uid, slots=0, wants=wants, free=MACHINE)
     for number, wants in enumerate(ahead):
         uid = add_run(store, f"ahead-{number}").uid
         assert not ask(store, uid, slots=0, wants=wants, free=MACHINE)
     uid = add_run(store, "mine").uid
     assert ask(store, uid, slots=0, wants=mine, free=MACHINE) is starts
+
+
+@pytest.mark.parametrize(
+    ("state", "counted"),
+    [
+        pytest.param("Queued", True, id="just-started"),
+        pytest.param("Starting", True, id="not-complete"),
+        pytest.param("Running", False, id="seen-by-the-runtime"),
+        pytest.param("Restarting", True, id="comes-back"),
+        pytest.param("Paused", True, id="will-be-resumed"),
+    ],
+)
+def test_what_the_runtime_sees_itself_is_not_counted_twice(store: Store, state: str, counted: bool):
+    uids = queue_up(store, a=0, b=0)
+    assert ask(store, uids["a"], slots=0, wants={"cpu": 4}, free=MACHINE)
+    set_state(store, uids["a"], state)
+    assert ask(store, uids["b"], slots=0, wants={"cpu": 5}, free=MACHINE) is not counted
+    assert not ask(store, add_run(store, "c").uid, slots=0, wants={"cpu": 5}, free={"cpu": 4.0})
 
 
 def test_a_run_ahead_that_has_not_said_what_it_wants_is_waited_for(store: Store):
@@ -221,3 +245,22 @@ def test_many_who_ask_at_once_never_share_a_place(open_another: Callable[[], Sto
         thread.join()
     assert set(started) <= set(uids[:3])  # never one that is behind, never more than three
     assert sum(ask(first, uid, slots=3) for uid in uids) == 3
+
+
+def test_many_who_come_at_once_get_a_number_each(open_another: Callable[[], Store]):
+    stores = [open_another() for _ in range(8)]
+    together = threading.Barrier(len(stores))
+
+    def come(number: int) -> None:
+        together.wait()
+        for turn in range(3):
+            add_run(stores[number], f"run-{number}-{turn}")
+
+    threads = [threading.Thread(target=come, args=(number,)) for number in range(len(stores))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    with stores[0]._db.read() as connection:
+        tickets = sorted(connection.execute(select(QueueRow.ticket)).scalars())
+    assert tickets == [*range(1, 25)]

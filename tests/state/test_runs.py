@@ -192,9 +192,18 @@ def test_prune_removes_old_finished_runs_and_all_that_belongs_to_them(store: Sto
     assert rows(store) == nothing
 
 
+def test_prune_keeps_what_may_still_be_alive(store: Store, clock: Clock):
+    uid = add_run(store).uid
+    end_run(store, uid, state="Failed", at=START, drained=False)
+    clock.advance(1000)
+    assert store.prune(older_than_seconds=0) == 0
+    store.tombstone(uid, reason="removed")
+    assert store.prune(older_than_seconds=0) == 1
+
+
 def test_prune_removes_more_runs_than_fit_in_one_transaction(store: Store, clock: Clock):
     for number in range(120):
-        ledger = a_ledger(state="Stopped", finished_at=START)
+        ledger = a_ledger(state="Stopped", finished_at=START, drained=True)
         add_run(store, f"run-{number}", ledger=ledger)
     clock.advance(10)
     assert store.prune(older_than_seconds=5) == 120

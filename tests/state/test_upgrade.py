@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
+import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -109,13 +112,43 @@ def test_the_head_is_the_newest_migration():
     assert scripts.get_current_head() == HEAD
 
 
-def test_a_store_of_a_newer_version_is_refused(url: str):
-    engine = create_engine(url)
+def test_a_store_of_a_newer_version_is_refused(empty_url: str):
+    upgrade(empty_url)
+    engine = create_engine(empty_url)
     with engine.begin() as connection:
         connection.execute(text(f"UPDATE {VERSION_TABLE} SET version_num = '9999'"))
     engine.dispose()
     with pytest.raises(InputError, match=r"revision 9999(.|\n)*upgrade airflow-training"):
-        Store(url)
+        Store(empty_url)
+
+
+def test_an_upgrade_waits_for_another_process(tmp_path: Path):
+    url = f"sqlite:///{tmp_path}/store.db"
+    with (tmp_path / "store.db.upgrade-lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        thread = threading.Thread(target=upgrade, args=(url,))
+        thread.start()
+        thread.join(0.3)
+        assert thread.is_alive()
+        assert check(url) == (None, HEAD)
+    thread.join(30)
+    assert check(url) == (HEAD, HEAD)
+
+
+def test_an_upgrade_waits_until_nobody_reads_the_file(tmp_path: Path):
+    url = f"sqlite:///{tmp_path}/store.db"
+    reader = sqlite3.connect(tmp_path / "store.db", isolation_level=None, check_same_thread=False)
+    reader.execute("CREATE TABLE other (id INTEGER)")
+    reader.execute("BEGIN")
+    reader.execute("SELECT * FROM other").fetchall()
+    thread = threading.Thread(target=upgrade, args=(url,))
+    thread.start()
+    thread.join(0.3)
+    assert thread.is_alive()
+    reader.execute("COMMIT")
+    thread.join(30)
+    reader.close()
+    assert check(url) == (HEAD, HEAD)
 
 
 def test_an_upgrade_that_was_killed_half_way_is_done_again(

@@ -117,8 +117,12 @@ class _Doorbell:
 
     async def wait(self, seconds: float) -> set[str]:
         """Return who rang; empty after `seconds` of silence."""
-        with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(self._event.wait(), seconds)
+        # not `wait_for`: before Python 3.12 it may swallow a cancellation
+        alarm = asyncio.get_running_loop().call_later(seconds, self._event.set)
+        try:
+            await self._event.wait()
+        finally:
+            alarm.cancel()
         self._event.clear()
         rung, self._rung = self._rung, set()
         return rung

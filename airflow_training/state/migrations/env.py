@@ -11,6 +11,5 @@ context.configure(
     target_metadata=Base.metadata,
     version_table=context.config.attributes["version_table"],
     render_as_batch=True,
-    transactional_ddl=True,
 )
 context.run_migrations()

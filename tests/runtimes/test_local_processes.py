@@ -1,0 +1,498 @@
+"""What only real processes can show: whole trees, killed agents, killed creators, forged records."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from airflow_training.agent.files import read_json, write_json
+from airflow_training.agent.proc import boot_id, descendants, start_time
+from airflow_training.control.model import Observation
+from airflow_training.errors import StillAlive
+from airflow_training.runtimes.local import LocalRuntime
+from airflow_training.runtimes.port import Cursor
+from tests.contracts.runtime import Harness, watching
+from tests.runtimes.local_runs import (
+    agent_pid,
+    alive,
+    attempt_folder,
+    eventually,
+    local_harness,
+    python_script,
+)
+
+pytestmark = pytest.mark.e2e
+
+# A command that leaves behind whatever a program can leave: a child in a session of its own, an
+# orphan of two forks, all of them deaf to TERM; it writes their pids to a file.
+HYDRA = """
+import os, signal, sys, time
+def linger(name):
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    with open(os.path.join(os.environ["TRAINING_INSTANCE_DIR"], name + ".tmp"), "w") as f:
+        f.write(str(os.getpid()))
+    os.rename(f.name, f.name[:-4])
+    time.sleep(3600)
+if os.fork() == 0:
+    os.setsid()
+    linger("own-session.pid")
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        os.setsid()
+        linger("orphan.pid")
+    os._exit(0)
+linger("main.pid")
+"""
+
+
+@pytest.fixture
+async def harness(tmp_path: Path) -> AsyncIterator[Harness]:
+    async with local_harness(tmp_path) as harness:
+        yield harness
+
+
+def pids_of(folder: Path) -> list[int]:
+    names = ("own-session.pid", "orphan.pid", "main.pid")
+    eventually(lambda: all((folder / name).exists() for name in names))
+    return [int((folder / name).read_text()) for name in names]
+
+
+def kill_and_wait(pid: int) -> None:
+    os.kill(pid, signal.SIGKILL)
+    eventually(lambda: not alive(pid))
+
+
+def start_sleeper() -> subprocess.Popen[bytes]:
+    return subprocess.Popen(["sleep", "3600"])
+
+
+def parent_and_session(pid: int) -> tuple[int, int]:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return int(fields[1]), int(fields[3])
+
+
+def states_of_children() -> str:
+    command = ["ps", "--ppid", str(os.getpid()), "-o", "stat="]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout
+
+
+def agents_of(folder: Path) -> set[int]:
+    """Return the living processes that were started for an attempt's folder."""
+    found = set()
+    for name in os.listdir("/proc"):  # noqa: PTH208  # thousands of entries: no Path objects
+        if name.isdigit() and str(folder) in command_line_of(int(name)) and alive(int(name)):
+            found.add(int(name))
+    return found
+
+
+def command_line_of(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    except OSError:
+        return ""
+
+
+def start_agent_by_hand(local_dir: Path, folder: Path) -> str:
+    """Return what an agent answers that nobody's lock has announced."""
+    program = next((local_dir / ".agent").glob("*.pyz"))
+    command = [sys.executable, "-I", "-S", str(program), "start", str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return str(json.loads(done.stdout)["result"])
+
+
+async def run_hydra(harness: Harness, tmp_path: Path) -> list[int]:
+    await harness.runtime.create([harness.spec("sleeper", command=python_script(HYDRA))])
+    return pids_of(attempt_folder(tmp_path, harness, "sleeper").path)
+
+
+async def test_delete_ends_the_whole_tree_also_what_hides(harness: Harness, tmp_path: Path) -> None:
+    pids = await run_hydra(harness, tmp_path)
+    async with watching(harness.runtime, harness.run) as seen:
+        await harness.runtime.delete([harness.ref("sleeper")], grace_seconds=0.2)
+        await seen.gone("sleeper", 0)
+        assert not any(alive(pid) for pid in pids)
+
+
+async def test_the_grace_is_kept_by_those_who_use_it(harness: Harness, tmp_path: Path) -> None:
+    polite = """
+import os, signal, sys, time
+def bye(*_):
+    time.sleep(0.3)
+    print("saved", flush=True)
+    sys.exit(0)
+signal.signal(signal.SIGTERM, bye)
+print("ready", flush=True)
+time.sleep(3600)
+"""
+    await harness.runtime.create([harness.spec("sleeper", command=python_script(polite))])
+    log = attempt_folder(tmp_path, harness, "sleeper").log
+    eventually(lambda: b"ready" in log.read_bytes())
+    async with watching(harness.runtime, harness.run) as seen:
+        await harness.runtime.delete([harness.ref("sleeper")], grace_seconds=20)
+        await seen.state("sleeper", 0, "terminating")
+        await seen.gone("sleeper", 0)
+    assert log.read_bytes() == b"ready\nsaved\n"
+
+
+async def test_what_a_command_leaves_running_ends_with_it(harness: Harness, tmp_path: Path) -> None:
+    leaves = HYDRA.replace(
+        'linger("main.pid")',
+        """
+while not os.path.exists(os.path.join(os.environ["TRAINING_INSTANCE_DIR"], "orphan.pid")):
+    time.sleep(0.01)
+""",
+    )
+    async with watching(harness.runtime, harness.run) as seen:
+        await harness.runtime.create([harness.spec("sleeper", command=python_script(leaves))])
+        await seen.state("sleeper", 0, "succeeded")
+        orphan = attempt_folder(tmp_path, harness, "sleeper").path / "orphan.pid"
+        assert not alive(int(orphan.read_text()))
+
+
+async def test_a_killed_agent_takes_everything_along_and_is_told_as_failed(
+    harness: Harness, tmp_path: Path
+) -> None:
+    pids = await run_hydra(harness, tmp_path)
+    async with watching(harness.runtime, harness.run) as seen:
+        os.kill(agent_pid(attempt_folder(tmp_path, harness, "sleeper")), signal.SIGKILL)
+        found = await seen.state("sleeper", 0, "failed")
+        assert found.reason == "AgentLost"
+        assert not any(alive(pid) for pid in pids)
+        again = await harness.runtime.create([harness.spec("sleeper", attempt=1)])
+        assert again[0].result == "created"
+
+
+async def test_a_killed_agent_is_not_doubled_when_nobody_watched(
+    harness: Harness, tmp_path: Path
+) -> None:
+    pids = await run_hydra(harness, tmp_path)
+    kill_and_wait(agent_pid(attempt_folder(tmp_path, harness, "sleeper")))
+    again = await harness.runtime.create([harness.spec("sleeper", attempt=1)])
+    assert again[0].result == "created"
+    assert not any(alive(pid) for pid in pids)
+
+
+async def test_a_stopped_agent_is_killed_in_the_end(
+    harness: Harness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("airflow_training.runtimes.local.settle._IMPATIENCE_SECONDS", 0.3)
+    pids = await run_hydra(harness, tmp_path)
+    os.kill(agent_pid(attempt_folder(tmp_path, harness, "sleeper")), signal.SIGSTOP)
+    async with watching(harness.runtime, harness.run) as seen:
+        await harness.runtime.delete([harness.ref("sleeper")], grace_seconds=0)
+        await seen.gone("sleeper", 0)
+        assert not any(alive(pid) for pid in pids)
+
+
+async def test_an_agent_that_gets_a_term_ends_its_tree_as_a_failure(
+    harness: Harness, tmp_path: Path
+) -> None:
+    pids = await run_hydra(harness, tmp_path)
+    async with watching(harness.runtime, harness.run) as seen:
+        os.kill(agent_pid(attempt_folder(tmp_path, harness, "sleeper")), signal.SIGTERM)
+        found = await seen.state("sleeper", 0, "failed")
+        assert found.reason == "Terminated"
+        assert not any(alive(pid) for pid in pids)
+
+
+async def test_signals_reach_the_command(harness: Harness, tmp_path: Path) -> None:
+    listener = """
+import signal, sys, time
+signal.signal(signal.SIGUSR1, lambda *_: sys.exit(7))
+print("ready", flush=True)
+time.sleep(3600)
+"""
+    async with watching(harness.runtime, harness.run) as seen:
+        await harness.runtime.create([harness.spec("sleeper", command=python_script(listener))])
+        folder = attempt_folder(tmp_path, harness, "sleeper")
+        eventually(lambda: b"ready" in folder.log.read_bytes())
+        os.kill(agent_pid(folder), signal.SIGUSR1)
+        await seen.state("sleeper", 0, "failed", exit_code=7)
+
+
+async def test_a_killed_command_is_told_with_its_signal(harness: Harness, tmp_path: Path) -> None:
+    async with watching(harness.runtime, harness.run) as seen:
+        await harness.runtime.create([harness.spec("sleeper")])
+        await seen.state("sleeper", 0, "running")
+        state = read_json(attempt_folder(tmp_path, harness, "sleeper").state)
+        assert state is not None
+        killed_at = time.monotonic()
+        os.kill(state["child"]["pid"], signal.SIGKILL)
+        found = await seen.state("sleeper", 0, "failed")
+        assert (found.signal, found.exit_code, found.reason) == (9, 137, "Error")
+        assert time.monotonic() - killed_at < 1.0  # ordinarily some milliseconds
+
+
+async def test_agents_belong_to_nobody_and_leave_no_zombies(
+    harness: Harness, tmp_path: Path
+) -> None:
+    await harness.runtime.create([harness.spec("sleeper")])
+    pid = agent_pid(attempt_folder(tmp_path, harness, "sleeper"))
+    parent, session = parent_and_session(pid)
+    assert parent != os.getpid()
+    assert session not in (os.getsid(0), 0)
+    assert pid not in descendants(os.getpid())
+    assert "Z" not in states_of_children()
+
+
+# other processes ---------------------------------------------------------------------------------
+CREATOR = """
+    import asyncio, sys, time
+    from pathlib import Path
+    from airflow_training.runtimes.local import LocalRuntime
+    from airflow_training.runtimes.port import InstanceRef, InstanceSpec
+    from airflow_training.spec.resolved import RunRef
+
+    local_dir, uid, start_at, deadline = sys.argv[1:]
+    run = RunRef(uid=uid, job="contract", namespace="default", controller="tests")
+    ref = InstanceRef(run=run, role="sleeper", index=0)
+    spec = InstanceSpec(
+        ref=ref, name="s", command=("sleep", "3600"), deadline_seconds=float(deadline) or None
+    )
+    runtime = LocalRuntime(local_dir=Path(local_dir))
+    time.sleep(max(0.0, float(start_at) - time.time()))
+    outcome = asyncio.run(runtime.create([spec]))[0]
+    print(outcome.result, outcome.ref.uid, outcome.message, flush=True)
+    time.sleep(3600)
+"""
+
+
+def start_creator(
+    tmp_path: Path, harness: Harness, *, start_at: float = 0.0, deadline: float = 0.0
+) -> subprocess.Popen[str]:
+    arguments = [str(tmp_path), harness.run.uid, str(start_at), str(deadline)]
+    return subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(CREATOR), *arguments],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def answer_of(creator: subprocess.Popen[str]) -> tuple[str, str]:
+    assert creator.stdout is not None
+    result, uid, *_ = creator.stdout.readline().split(" ")
+    return result, uid.strip()
+
+
+def end(creator: subprocess.Popen[str]) -> None:
+    creator.kill()
+    creator.wait()
+    assert creator.stdout is not None
+    creator.stdout.close()
+
+
+async def test_an_instance_outlives_its_killed_creator_and_is_adopted(
+    harness: Harness, tmp_path: Path
+) -> None:
+    creator = start_creator(tmp_path, harness)
+    result, uid = answer_of(creator)
+    end(creator)
+    assert result == "created"
+    adopted = (await harness.runtime.create([harness.spec("sleeper")]))[0]
+    assert (adopted.result, adopted.ref.uid) == ("adopted", uid)
+    async with watching(harness.runtime, harness.run) as seen:
+        await seen.state("sleeper", 0, "running", uid=uid)
+
+
+async def test_a_deadline_needs_no_controller(harness: Harness, tmp_path: Path) -> None:
+    creator = start_creator(tmp_path, harness, deadline=0.5)
+    answer_of(creator)
+    end(creator)
+    folder = attempt_folder(tmp_path, harness, "sleeper")
+    pid = agent_pid(folder)
+    eventually(folder.exit.exists)
+    assert (read_json(folder.exit) or {})["reason"] == "DeadlineExceeded"
+    eventually(lambda: not alive(pid))
+
+
+async def test_of_two_racing_creators_one_adopts(harness: Harness, tmp_path: Path) -> None:
+    start_at = time.time() + 2.5
+    creators = [start_creator(tmp_path, harness, start_at=start_at) for _ in range(2)]
+    try:
+        answers = [answer_of(creator) for creator in creators]
+    finally:
+        for creator in creators:
+            end(creator)
+    assert sorted(result for result, _ in answers) == ["adopted", "created"]
+    assert len({uid for _, uid in answers}) == 1
+    assert len(agents_of(attempt_folder(tmp_path, harness, "sleeper").path)) == 1
+
+
+async def test_creators_killed_at_any_moment_leave_one_instance(
+    harness: Harness, tmp_path: Path
+) -> None:
+    for delay in (0.0, 0.02, 0.05, 0.08, 0.12):
+        start_at = time.time() + 1.0
+        creator = start_creator(tmp_path, harness, start_at=start_at)
+        await asyncio.sleep(max(0.0, start_at + delay - time.time()))
+        end(creator)
+    async with watching(harness.runtime, harness.run) as seen:
+        outcome = (await harness.runtime.create([harness.spec("sleeper")]))[0]
+        assert outcome.result in ("created", "adopted")
+        await seen.state("sleeper", 0, "running", uid=outcome.ref.uid)
+    assert len(agents_of(attempt_folder(tmp_path, harness, "sleeper").path)) == 1
+
+
+# records that lie --------------------------------------------------------------------------------
+async def observe(harness: Harness) -> Observation:
+    async with watching(harness.runtime, harness.run) as seen:
+        return seen.now["sleeper", 0]
+
+
+async def test_a_reused_pid_is_never_mistaken(harness: Harness, tmp_path: Path) -> None:
+    """After the agent is gone its number belongs to an innocent process."""
+    await harness.runtime.create([harness.spec("sleeper")])
+    folder = attempt_folder(tmp_path, harness, "sleeper")
+    kill_and_wait(agent_pid(folder))
+    innocent = start_sleeper()
+    try:
+        state = read_json(folder.state)
+        assert state is not None
+        for who in ("agent", "child"):  # the number of the innocent, the start time of the dead
+            state[who]["pid"] = innocent.pid
+        write_json(folder.state, state)
+        await harness.runtime.delete([harness.ref("sleeper")], grace_seconds=0)
+        await harness.runtime.remove(harness.run)
+        assert innocent.poll() is None
+    finally:
+        innocent.kill()
+        innocent.wait()
+
+
+@pytest.mark.parametrize(
+    ("forged", "state", "reason"),
+    [
+        pytest.param({"boot_id": "another"}, "failed", "NodeLost", id="rebooted"),
+        pytest.param({"boot_id": "x", "host": "far"}, "unknown", "OtherHost", id="other-machine"),
+        pytest.param({"pid_ns": 1, "host": "far"}, "unknown", "OtherHost", id="other-container"),
+        pytest.param({"pid_ns": 1}, "failed", "AgentLost", id="same-container-restarted"),
+    ],
+)
+async def test_what_a_record_from_elsewhere_means(
+    harness: Harness, tmp_path: Path, forged: dict[str, object], state: str, reason: str
+) -> None:
+    await harness.runtime.create([harness.spec("sleeper")])
+    folder = attempt_folder(tmp_path, harness, "sleeper")
+    kill_and_wait(agent_pid(folder))
+    record = read_json(folder.state)
+    assert record is not None
+    write_json(folder.state, {**record, "agent": {**record["agent"], **forged}})
+    found = await observe(harness)
+    assert (found.state, found.reason) == (state, reason)
+    if state == "unknown":
+        assert "far" in found.message
+        refused = (await harness.runtime.create([harness.spec("sleeper", attempt=1)]))[0]
+        assert refused.result == "refused"
+        assert "far" in refused.message
+        with pytest.raises(StillAlive, match="far"):
+            await harness.runtime.remove(harness.run)
+        write_json(folder.state, record)
+
+
+async def test_the_lock_of_a_living_agent_in_another_container_counts(
+    harness: Harness, tmp_path: Path
+) -> None:
+    await harness.runtime.create([harness.spec("sleeper")])
+    folder = attempt_folder(tmp_path, harness, "sleeper")
+    record = read_json(folder.state)
+    assert record is not None
+    write_json(folder.state, {**record, "agent": {**record["agent"], "pid_ns": 1}})
+    found = await observe(harness)
+    assert found.state == "unknown"
+    assert record["agent"]["host"] in found.message
+    write_json(folder.state, record)
+
+
+def test_a_process_is_known_by_more_than_its_number() -> None:
+    assert start_time(os.getpid()) == start_time(os.getpid()) is not None
+    assert start_time(2**22 + 1) is None
+    assert len(boot_id()) == 36
+
+
+# agents by themselves ------------------------------------------------------------------------------
+async def test_an_agent_whose_folder_was_deleted_ends_itself(
+    harness: Harness, tmp_path: Path
+) -> None:
+    pids = await run_hydra(harness, tmp_path)
+    folder = attempt_folder(tmp_path, harness, "sleeper")
+    agent = agent_pid(folder)
+    folder.spec.unlink()
+    eventually(lambda: not alive(agent))
+    assert not any(alive(pid) for pid in pids)
+
+
+async def test_a_release_is_found_without_being_told(harness: Harness, tmp_path: Path) -> None:
+    made = await harness.runtime.create([harness.spec("quick", held=True)])
+    async with watching(harness.runtime, harness.run) as seen:
+        answer = {"uid": made[0].ref.uid, "kind": "Confirmation", "addresses": {}}
+        write_json(attempt_folder(tmp_path, harness, "quick").release, answer)
+        await seen.state("quick", 0, "succeeded")
+
+
+async def test_only_one_agent_can_live_per_instance(harness: Harness, tmp_path: Path) -> None:
+    """Whoever starts it, and whatever the creators' lock says."""
+    await harness.runtime.create([harness.spec("sleeper")])
+    folder = attempt_folder(tmp_path, harness, "sleeper")
+    assert start_agent_by_hand(tmp_path, folder.path) == "busy"
+
+
+@pytest.mark.parametrize("fence", ["tombstone", "fence"])
+async def test_an_agent_that_starts_late_sees_that_it_must_not(
+    harness: Harness, tmp_path: Path, fence: str
+) -> None:
+    """Its creator was stopped between the check and the start."""
+    async with watching(harness.runtime, harness.run) as seen:
+        await harness.runtime.create([harness.spec("quick")])
+        await seen.state("quick", 0, "succeeded")
+    folder = attempt_folder(tmp_path, harness, "quick")
+    folder.exit.unlink()
+    folder.state.unlink()
+    write_json(getattr(folder, fence), {"generation": 4})
+    assert start_agent_by_hand(tmp_path, folder.path) == "refused"
+    assert not folder.state.exists()
+
+
+async def test_a_create_that_broke_down_is_continued(tmp_path: Path) -> None:
+    async with local_harness(tmp_path) as harness:
+        broken = LocalRuntime(local_dir=tmp_path, python="/nonexistent/python")
+        failed = (await broken.create([harness.spec("quick")]))[0]
+        assert failed.result == "error"
+        assert "/nonexistent/python" in failed.message
+        async with watching(harness.runtime, harness.run) as seen:
+            assert seen.now == {}
+            made = (await harness.runtime.create([harness.spec("quick")]))[0]
+            assert made.result == "created"
+            assert made.ref.uid == failed.ref.uid
+            await seen.state("quick", 0, "succeeded")
+
+
+async def test_four_instances_start_quickly(harness: Harness) -> None:
+    specs = [harness.spec(kind, i) for kind in ("quick", "broken") for i in range(2)]
+    await harness.runtime.create([harness.spec("sleeper")])  # packs the agent
+    began = time.monotonic()
+    outcomes = await harness.runtime.create(specs)
+    assert [o.result for o in outcomes] == ["created"] * 4
+    assert time.monotonic() - began < 2.0  # 0.1 s on an idle machine; a bound for busy ones
+
+
+async def test_the_log_holds_exactly_what_the_command_wrote(harness: Harness) -> None:
+    text = "ä" * 1000
+    script = f"import sys; print({text!r}); sys.stderr.write('err\\n')"
+    async with watching(harness.runtime, harness.run) as seen:
+        await harness.runtime.create([harness.spec("quick", command=python_script(script))])
+        await seen.state("quick", 0, "succeeded")
+    chunk = await harness.runtime.read_log(harness.ref("quick"), Cursor(offset=1990), limit=100)
+    assert chunk.data == b"\xc3\xa4" * 5 + b"\nerr\n"
+    assert chunk.end

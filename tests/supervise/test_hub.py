@@ -1,0 +1,125 @@
+"""The shared reader: first state at once, then changes only, however many listen."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from airflow_training.runtimes.faults import Behaviour, Script
+from airflow_training.state.store import Store
+from airflow_training.supervise.hub import Hub, get_hub
+from tests.builders import job, role
+from tests.supervise.conftest import until
+
+SOON = 20.0
+
+
+class CountingStore(Store):
+    reads = 0
+    questions = 0
+
+    def versions(self, uids):
+        self.questions += 1
+        return super().versions(uids)
+
+    def read(self, uids):
+        self.reads += 1
+        return super().read(uids)
+
+
+@pytest.fixture
+def store(tmp_path):
+    opened = CountingStore(f"sqlite:///{tmp_path / 'hub.db'}")
+    yield opened
+    opened.close()
+
+
+async def test_the_first_state_comes_at_once_and_then_only_changes(stage):
+    uid = stage.launch(job(runtime="memory"))
+    hub = Hub(stage.store, poll_seconds=0.05)
+    async with hub.subscription(uid) as sub:
+        first = await asyncio.wait_for(sub.next(), SOON)
+        assert first.record.uid == uid and first.lease is None
+        assert not await sub.changed_within(0.3)
+        stage.store.acquire(uid, owner="a/b/1/1/c")
+        assert (await asyncio.wait_for(sub.next(), SOON)).lease.generation == 1
+        stage.store.add_request(uid, "pause")
+        await asyncio.wait_for(sub.next(), SOON)
+
+
+async def test_a_lease_that_runs_out_is_a_change(stage):
+    uid = stage.launch(job(runtime="memory"))
+    stage.store.acquire(uid, owner="a/b/1/1/c", seconds=0.4)
+    async with Hub(stage.store, poll_seconds=0.05).subscription(uid) as sub:
+        held = await asyncio.wait_for(sub.next(), SOON)
+        assert held.lease.expires_at > stage.store.now()
+        await asyncio.wait_for(sub.next(), SOON)
+        assert held.lease.expires_at <= stage.store.now()
+
+
+async def test_an_unknown_run_is_none(stage):
+    async with Hub(stage.store, poll_seconds=0.05).subscription("nobody") as sub:
+        assert await asyncio.wait_for(sub.next(), SOON) is None
+
+
+async def test_many_subscribers_of_many_runs_share_one_read(stage):
+    uids = [stage.launch(job(runtime="memory"), run_id=str(i)) for i in range(20)]
+    hub = Hub(stage.store, poll_seconds=0.2)
+    async def listen(uid):
+        async with hub.subscription(uid) as sub:
+            await sub.next()
+            ready.append(uid)
+            await stop.wait()
+    ready, stop = [], asyncio.Event()
+    tasks = [asyncio.ensure_future(listen(uid)) for uid in uids * 5]
+    await until(lambda: len(ready) == 100)
+    assert stage.store.reads <= 3
+    asked = stage.store.questions
+    await asyncio.sleep(1.0)
+    assert stage.store.questions - asked <= 7
+    assert stage.store.reads <= 3
+    stop.set()
+    await asyncio.gather(*tasks)
+
+
+async def test_a_poke_is_faster_than_the_poll(stage):
+    uid = stage.launch(job(runtime="memory"))
+    hub = Hub(stage.store, poll_seconds=60.0)
+    async with hub.subscription(uid) as sub:
+        await sub.next()
+        stage.store.add_request(uid, "pause")
+        hub.poke(uid)
+        await asyncio.wait_for(sub.next(), SOON)
+
+
+async def test_a_store_that_fails_for_a_while_is_read_again(stage, monkeypatch):
+    uid = stage.launch(job(runtime="memory"))
+    versions, failures = stage.store.versions, iter(range(3))
+
+    def broken(uids):
+        if next(failures, None) is not None:
+            raise OSError("away")
+        return versions(uids)
+
+    monkeypatch.setattr(stage.store, "versions", broken)
+    async with Hub(stage.store, poll_seconds=0.05).subscription(uid) as sub:
+        assert await asyncio.wait_for(sub.next(), SOON) is not None
+
+
+async def test_the_hub_is_shared_within_a_loop(stage):
+    assert get_hub(stage.store) is get_hub(stage.store)
+
+
+async def test_two_hundred_supervisors_in_one_process(stage):
+    """200 jobs of 5 instances start, run and end; nobody polls for any of them alone."""
+    stage.runtime.script = Script(default=Behaviour(run_seconds=None))
+    uids = [
+        stage.launch(job(role("worker", 5), runtime="memory"), run_id=str(i)) for i in range(200)
+    ]
+    tasks = [asyncio.ensure_future(stage.supervisor(uid).run()) for uid in uids]
+    await until(lambda: all(len(stage.live(uid)) == 5 for uid in uids), seconds=90)
+    for uid in uids:
+        for index in range(5):
+            stage.runtime.finish(uid, "worker", index)
+    assert set(await asyncio.wait_for(asyncio.gather(*tasks), 90)) == {"Succeeded"}

@@ -1,0 +1,270 @@
+"""The loop on the simulated runtime: it ends jobs, survives trouble, and never acts without a lease."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Sequence
+
+import pytest
+
+from airflow_training.errors import LeaseLost, RuntimeUnavailable
+from airflow_training.runtimes.faults import Behaviour, Fault, Script
+from airflow_training.runtimes.memory import MemoryRuntime
+from airflow_training.runtimes.port import InstanceSpec, Outcome
+from airflow_training.control.model import Progress
+from airflow_training.state.store import Store
+from tests.builders import job, role
+from tests.supervise.conftest import Stage, until
+
+FOREVER = Script(default=Behaviour(run_seconds=None))
+
+
+def quick(*faults: Fault, run_seconds: float | None = 0.05) -> Script:
+    return Script(default=Behaviour(run_seconds=run_seconds), faults=faults)
+
+
+@pytest.mark.parametrize(
+    ("script", "state", "restarts"),
+    [
+        pytest.param(quick(), "Succeeded", 0, id="all-succeed"),
+        pytest.param(
+            quick(Fault(kind="kill", role="worker", index=1, attempt=0, after=0.01, signal=9)),
+            "Succeeded",
+            1,
+            id="one-is-killed-and-replaced",
+        ),
+        pytest.param(Script(default=Behaviour(run_seconds=0.01, exit_code=3)), "Failed", 2, id="all-fail"),
+        pytest.param(quick(Fault(kind="unreachable", at=0.02, seconds=0.3)), "Succeeded", 0, id="unreachable"),
+    ],
+)  # fmt: skip
+async def test_a_job_ends_as_its_instances_do(stage, script, state, restarts):
+    stage.runtime.script = script
+    uid = stage.launch(job(role("worker", 2, backoff_limit=1), max_restarts=2, runtime="memory"))
+    assert await asyncio.wait_for(stage.supervisor(uid).run(), 30) == state
+    ledger = stage.store.ledger(uid)
+    assert ledger.job.state == state and ledger.job.drained
+    assert len(ledger.job.restarts) == restarts
+    assert not stage.live(uid)
+    assert stage.store.lease(uid) is None
+    told = [(each.reason, each.role, each.index) for each in stage.events]
+    stored = [(e.event.reason, e.event.role, e.event.index) for e in stage.store.events(uid)]
+    assert told == stored
+
+
+async def test_a_finished_run_is_not_driven_again(stage):
+    stage.runtime.script = quick()
+    uid = stage.launch(job(runtime="memory"))
+    await stage.supervisor(uid).run()
+    told = list(stage.events)
+    assert await stage.supervisor(uid).run() == "Succeeded"
+    assert stage.events == told
+
+
+async def test_roles_start_when_they_are_asked_for(stage):
+    stage.runtime.script = FOREVER
+    uid = stage.launch(job(role("a"), role("b"), runtime="memory"), activate=False)
+    async with stage.driving(uid):
+        stage.store.add_request(uid, "activate", role="b")
+        await until(lambda: stage.live(uid) == {("b", 0)})
+        stage.store.add_request(uid, "activate", role="a")
+        await until(lambda: stage.live(uid) == {("a", 0), ("b", 0)})
+
+
+async def test_requests_reach_a_running_job(stage):
+    stage.runtime.script = FOREVER
+    uid = stage.launch(job(role("worker", 2), runtime="memory"))
+    async with stage.driving(uid) as task:
+        await until(lambda: len(stage.live(uid)) == 2)
+        stage.store.add_request(uid, "pause")
+        await until(lambda: not stage.live(uid))
+        stage.store.add_request(uid, "resume")
+        await until(lambda: len(stage.live(uid)) == 2)
+        stage.store.add_request(uid, "stop", reason="enough")
+        assert await asyncio.wait_for(task, 20) == "Stopped"
+    assert not stage.live(uid)
+
+
+async def test_scaling_up_fixes_new_addresses(stage):
+    stage.runtime.script = FOREVER
+    uid = stage.launch(
+        job(role("worker", 1, min_replicas=1, ports={"p": 1}), elastic=True, runtime="memory")
+    )
+    async with stage.driving(uid):
+        await until(lambda: len(stage.live(uid)) == 1)
+        stage.store.add_request(uid, "scale", role="worker", replicas=3)
+        await until(lambda: len(stage.live(uid)) == 3)
+        await until(lambda: len(stage.store.read([uid])[uid].addresses["worker"]) == 3)
+
+
+async def test_progress_reaches_the_store(stage):
+    stage.runtime.script = FOREVER
+    uid = stage.launch(job(runtime="memory"))
+    async with stage.driving(uid):
+        await until(lambda: stage.live(uid))
+        before = len(stage.reasons(uid))
+        for step in range(1, 50):
+            stage.runtime.report(uid, "worker", 0, Progress(step=step, metrics={"loss": 0.5}))
+        await until(lambda: stage.store.progress(uid).get(("worker", 0), {}).get("step") == 49)
+        assert len(stage.reasons(uid)) <= before + 3
+
+
+async def test_an_unreachable_runtime_is_said_and_waited_for(stage):
+    stage.runtime.script = FOREVER
+    uid = stage.launch(job(runtime="memory"))
+    async with stage.driving(uid):
+        await until(lambda: stage.live(uid))
+        stage.runtime.be_unreachable(0.5)
+        await until(lambda: stage.store.ledger(uid).job.condition == "RuntimeUnknown")
+        assert stage.store.ledger(uid).job.state in {"Running", "Starting"}
+        await until(lambda: stage.store.ledger(uid).job.condition == "Running")
+    assert not stage.store.ledger(uid).job.restarts
+
+
+async def test_a_cancelled_loop_leaves_the_training_alone_and_the_next_adopts_it(stage):
+    stage.runtime.script = FOREVER
+    uid = stage.launch(job(role("worker", 2), runtime="memory"))
+    async with stage.driving(uid):
+        await until(lambda: stage.store.ledger(uid).job.state == "Running")
+    before = {each.uid for each in stage.runtime.live(uid).values()}
+    assert len(before) == 2
+    async with stage.driving(uid):
+        await until(lambda: (lease := stage.store.lease(uid)) and lease.generation == 2)
+        stage.runtime.finish(uid, "worker", 0)
+        await until(lambda: stage.store.ledger(uid).instances["worker", 0].final)
+        assert {each.uid for each in stage.runtime.live(uid).values()} < before
+    assert not stage.store.ledger(uid).job.restarts
+
+
+class FlakyStore(Store):
+    """A store whose commits sometimes happen without the caller hearing of it, sometimes not at all."""
+
+    trouble: Sequence[str] = ()
+
+    def commit(self, uid, **rest):
+        what, *left = self.trouble or ("fine",)
+        self.trouble = left
+        if what == "lost-request":
+            raise RuntimeUnavailable("the store is away")
+        super().commit(uid, **rest)
+        if what == "lost-answer":
+            raise RuntimeUnavailable("the store went away after the commit")
+
+
+@pytest.mark.parametrize("trouble", [["lost-request"], ["lost-answer"], ["fine", "lost-answer", "lost-request", "lost-answer"]])  # fmt: skip
+async def test_a_store_that_fails_neither_ends_nor_doubles_anything(tmp_path, trouble):
+    store = FlakyStore(f"sqlite:///{tmp_path / 'flaky.db'}")
+    stage = Stage(store=store, runtime=MemoryRuntime(script=quick()))
+    uid = stage.launch(job(role("worker", 3), runtime="memory"))
+    store.trouble = trouble
+    assert await asyncio.wait_for(stage.supervisor(uid).run(), 30) == "Succeeded"
+    assert all(each.attempt == 0 for each in store.ledger(uid).instances.values())
+    assert not store.ledger(uid).job.restarts
+    store.close()
+
+
+class BrokenRuntime(MemoryRuntime):
+    """A runtime that cannot create some instances at all."""
+
+    def _create(self, spec: InstanceSpec) -> Outcome:
+        if spec.ref.attempt == 0 and spec.ref.index == 1:
+            return Outcome(ref=spec.ref, result="error", message="no such image")
+        return super()._create(spec)
+
+
+async def test_what_cannot_be_created_is_a_failure_like_any_other(store):
+    stage = Stage(store=store, runtime=BrokenRuntime(script=quick()))
+    uid = stage.launch(job(role("worker", 2), runtime="memory"))
+    assert await asyncio.wait_for(stage.supervisor(uid).run(), 30) == "Succeeded"
+    ledger = store.ledger(uid)
+    assert ledger.instances["worker", 1].attempt == 1
+    assert [each.index for each in ledger.job.restarts] == [1]
+
+
+# two holders -------------------------------------------------------------------------------------
+async def test_only_one_of_many_holders_drives_a_run(stage):
+    stage.runtime.script = quick(run_seconds=0.3)
+    uid = stage.launch(job(role("worker", 2), runtime="memory"))
+    states = await asyncio.wait_for(
+        asyncio.gather(*(stage.supervisor(uid).run() for _ in range(4))), 30
+    )
+    assert set(states) == {"Succeeded"}
+    assert all(each.attempt == 0 for each in stage.store.ledger(uid).instances.values())
+    assert stage.reasons(uid).count("JobSucceeded") == 1
+
+
+class StalledRuntime:
+    """What a holder sees that is stopped by SIGSTOP in the middle of an effect, and woken later."""
+
+    def __init__(self, inner: MemoryRuntime) -> None:
+        self._inner = inner
+        self.stalled = asyncio.Event()
+        self.wake = asyncio.Event()
+        self.outcomes: list[Outcome] = []
+
+    def __getattr__(self, name: str):
+        return getattr(self._inner, name)
+
+    async def create(self, instances):
+        self.stalled.set()
+        # nothing interrupts a stopped process: no lease check, no cancellation
+        while not self.wake.is_set():
+            try:
+                await self.wake.wait()
+            except asyncio.CancelledError:
+                continue
+        self.outcomes += await self._inner.create(instances)
+        return self.outcomes
+
+
+async def test_a_holder_that_stalls_in_an_effect_is_fenced_in_store_and_runtime(stage):
+    """It wakes up after another has taken over: its create is refused, its commit raises."""
+    stage.runtime.script = FOREVER
+    uid = stage.launch(job(role("worker", 2), runtime="memory"))
+    slow = StalledRuntime(stage.runtime)
+    first = asyncio.ensure_future(
+        stage.supervisor(uid, runtime=slow, lease_seconds=0.3, owner="elsewhere/0/1/1/x").run()
+    )
+    await slow.stalled.wait()
+    stale = stage.store.lease(uid)
+    # as a stopped process it renews nothing either
+    stage.store.renew(stale, seconds=-1.0)
+    async with stage.driving(uid):
+        await until(lambda: len(stage.live(uid)) == 2)
+        before = {each.uid for each in stage.runtime.live(uid).values()}
+        slow.wake.set()
+        with pytest.raises(LeaseLost):
+            await asyncio.wait_for(first, 20)
+        assert [each.result for each in slow.outcomes] == ["refused", "refused"]
+        assert {each.uid for each in stage.runtime.live(uid).values()} == before
+        ledger = stage.store.ledger(uid)
+        with pytest.raises(LeaseLost):
+            stage.store.commit(uid, lease=stale, old=ledger, new=ledger, events=())
+
+
+async def test_a_holder_whose_lease_was_taken_acts_on_nothing_any_more(stage):
+    stage.runtime.script = FOREVER
+    uid = stage.launch(job(role("worker", 1), runtime="memory"))
+    async with stage.driving(uid, lease_seconds=0.6) as first:
+        await until(lambda: stage.store.ledger(uid).job.state == "Running")
+        mine = stage.store.lease(uid)
+        taken = stage.store.acquire(uid, owner="b/b/1/1/b", dead_owners=[mine.owner])
+        assert taken.generation == mine.generation + 1
+        stage.runtime.finish(uid, "worker", 0, exit_code=1)
+        with pytest.raises(LeaseLost):
+            await asyncio.wait_for(first, 10)
+    ledger = stage.store.ledger(uid)
+    assert ledger.job.state == "Running" and not ledger.job.restarts
+    assert not stage.live(uid)
+    assert stage.store.lease(uid) == dataclasses.replace(taken, expires_at=pytest.approx(taken.expires_at))
+
+
+async def test_a_lease_that_ran_out_but_that_nobody_took_is_taken_up_again(stage):
+    stage.runtime.script = FOREVER
+    uid = stage.launch(job(role("worker", 1), runtime="memory"))
+    async with stage.driving(uid, lease_seconds=0.6) as task:
+        await until(lambda: stage.store.ledger(uid).job.state == "Running")
+        lease = stage.store.lease(uid)
+        stage.store.renew(lease, seconds=-5.0)
+        stage.runtime.finish(uid, "worker", 0)
+        assert await asyncio.wait_for(task, 20) == "Succeeded"

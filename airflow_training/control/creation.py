@@ -31,8 +31,9 @@ def start_missing(draft: Draft, observations: Observations | None) -> None:
             add_missing(draft, role)
             remove_surplus(draft, role)
     waiting = [role for role in draft.spec.roles if _wants_something(draft, role.name)]
+    names_waiting = {role.name for role in waiting}
     for role in draft.spec.roles:
-        if role not in waiting and draft.roles[role.name].gated_since:
+        if role.name not in names_waiting and draft.roles[role.name].gated_since:
             draft.set_role(role.name, gated_since={})
     if not waiting:
         return
@@ -77,7 +78,7 @@ def _advance(draft: Draft, role: ResolvedRole, *, can_create: bool, blocked: str
     team = [entry for entry in draft.team(role.name) if not entry.final]
     absent = [entry for entry in team if not entry.wanted]
     unreleased = [entry for entry in team if entry.wanted and not entry.released]
-    free = [entry for entry in absent if not _held_back(draft, entry)]
+    free = {entry.index for entry in absent if not _held_back(draft, entry)}
     gate = gate_of(
         role,
         roles=draft.roles,
@@ -101,7 +102,7 @@ def _advance(draft: Draft, role: ResolvedRole, *, can_create: bool, blocked: str
     hold = draft.spec.scheduling.startup == "createAllHold"
     created = 0
     for entry in absent:
-        if may_create and entry in free and (gate.open or hold):
+        if may_create and entry.index in free and (gate.open or hold):
             created += 1
             _create(draft, _want(draft, entry, released=gate.open))
         else:

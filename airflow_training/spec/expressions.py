@@ -90,16 +90,13 @@ def _is_free_text(loc: Loc) -> bool:
 
 
 def _expressions(value: Any, loc: Loc) -> Iterator[tuple[Loc, str]]:
-    if isinstance(value, str):
-        if has_template(value):
-            yield loc, value
-    elif isinstance(value, Mapping):
-        for key, inner in value.items():
-            if not isinstance(inner, bool | int | float):
-                yield from _expressions(inner, (*loc, key))
-    elif isinstance(value, list | tuple):
-        for i, inner in enumerate(value):
-            yield from _expressions(inner, (*loc, i))
+    inside = value.items() if isinstance(value, dict) else enumerate(value)
+    for key, inner in inside:
+        if isinstance(inner, str):
+            if has_template(inner):
+                yield (*loc, key), inner
+        elif isinstance(inner, dict | list | tuple):
+            yield from _expressions(inner, (*loc, key))
 
 
 def _check_references(

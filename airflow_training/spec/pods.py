@@ -68,7 +68,7 @@ def _check_merged(spec: Mapping[str, Any], role: Mapping[str, Any], loc: Loc) ->
         (loc, "", shorthand_template(_STAND_IN, _written(role))),
         (("spec",), "", shorthand_template(_STAND_IN, _written(spec))),
     )
-    if not any(layer for _, _, layer in layers):
+    if not any(_has_user_lists(layer) for _, _, layer in layers):
         return
     merged = merge_templates(*(layer for _, _, layer in reversed(layers)))
     for problem in check_complete(merged, ()):
@@ -84,6 +84,12 @@ def _check_merged(spec: Mapping[str, Any], role: Mapping[str, Any], loc: Loc) ->
                     problem, field=format_path((*prefix, *((key,) if key else ()), *found))
                 )
                 break
+
+
+def _has_user_lists(layer: Mapping[str, Any]) -> bool:
+    pod = _mapping(layer.get("spec"))
+    containers = _mappings(pod.get("containers")) + _mappings(pod.get("initContainers"))
+    return any(not _USER_LISTS.isdisjoint(owner) for owner in (pod, *containers))
 
 
 def _locate(place: Loc, merged: Any, layer: Any) -> Loc | None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 from typing import Annotated, cast
 
 from sqlalchemy import BigInteger, Double, ForeignKey, Index, MetaData, String, Table, Text
-from sqlalchemy.dialects.mysql import LONGTEXT
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 __all__ = [
@@ -32,7 +31,8 @@ __all__ = [
     "table_of",
 ]
 
-Json = Annotated[str, mapped_column(Text().with_variant(LONGTEXT, "mysql"))]
+Json = Annotated[str, mapped_column(Text(2**32 - 1))]
+"""The length only says to MySQL that 64 KiB are not enough."""
 LongText = Annotated[str, mapped_column(Text)]
 Name = Annotated[str, mapped_column(String(63))]
 """A role: an RFC 1123 label."""

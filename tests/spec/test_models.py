@@ -500,8 +500,9 @@ def test_a_python_date_is_written_as_text():
 
 
 def test_a_python_mistake_names_field_value_and_hint():
+    mistaken: dict[str, Any] = {"name": "worker", "replicas": -1, "backof_limit": 3}
     with pytest.raises(InputError) as caught:
-        Role(name="worker", replicas=-1, restartPolicy="OnFailur", backof_limit=3)
+        Role(restartPolicy="OnFailur", **mistaken)
     codes = {problem.field: problem.code for problem in caught.value.problems}
     assert codes == {
         "replicas": "out_of_range",

@@ -315,6 +315,7 @@ def test_a_killed_holder_loses_no_commit_and_leaves_none_half_done(url: str, aft
     told = [after, *map(int, process.stdout.read().split())][-1]
     process.wait()
     process.stdout.close()
+    store.acquire(uid, owner="next", dead_owners=["me"])  # waits for what is on its way
     stored = store.ledger(uid).instances["worker", 0].restarts
     assert stored in {told, told + 1}  # it may have died between the commit and telling of it
     assert [each.event.message for each in store.events(uid)] == [

@@ -11,8 +11,16 @@ from pydantic import ValidationError
 
 from airflow_training.errors import Problem
 from airflow_training.frameworks.model import Framework, FrameworkSpec
-from airflow_training.frameworks.templates import check_expression, check_template, why_refused
+from airflow_training.frameworks.templates import (
+    as_template,
+    check_expression,
+    check_template,
+    parameters_read,
+    why_refused,
+)
 from airflow_training.spec.loading import Loaded, load_documents
+from airflow_training.spec.paths import Loc, format_path
+from airflow_training.spec.templates import check_template as check_user_template
 
 __all__ = ["check_document"]
 
@@ -113,7 +121,13 @@ def _templates(spec: FrameworkSpec) -> Iterator[Problem]:
     conditions += [(f"spec.files[{i}].when", file.when) for i, file in enumerate(spec.files)]
     for check, sources in ((check_template, texts), (check_expression, conditions)):
         for field, source in sources:
-            refused = why_refused(check, source) if source else ""
+            if not source:
+                continue
+            refused = why_refused(check, source)
+            if not refused:
+                template = source if check is check_template else as_template(source)
+                unknown = sorted(parameters_read(template) - set(spec.parameters))
+                refused = f"there is no parameter '{unknown[0]}'" if unknown else ""
             if refused:
                 yield Problem(code="bad_template", field=field, value=source, message=refused)
 
@@ -122,9 +136,27 @@ def _pods(spec: FrameworkSpec) -> Iterator[Problem]:
     from airflow_training.spec.podmodel.check import check_layer
 
     for i, role in enumerate(spec.roles):
-        yield from check_layer(role.template, ("spec", "roles", i, "template"))
+        layers: list[tuple[Loc, Mapping[str, Any]]] = [
+            (("spec", "roles", i, "template"), role.template)
+        ]
         for name, template in role.template_for.items():
-            yield from check_layer(template, ("spec", "roles", i, "templateFor", name))
+            layers.append((("spec", "roles", i, "templateFor", name), template))
+        for loc, layer in layers:
+            yield from check_layer(layer, loc)
+            for place, text in _texts(layer, loc):
+                # merged with the user's layers, so it speaks the user's language
+                yield from check_user_template(text, field=format_path(place))
+
+
+def _texts(value: Any, loc: Loc) -> Iterator[tuple[Loc, str]]:
+    if isinstance(value, str):
+        yield loc, value
+    elif isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _texts(inner, (*loc, str(key)))
+    elif isinstance(value, list):
+        for i, inner in enumerate(value):
+            yield from _texts(inner, (*loc, i))
 
 
 def _parameters(spec: FrameworkSpec) -> Iterator[Problem]:

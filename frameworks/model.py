@@ -71,6 +71,7 @@ class RoleDefinition(_Frozen):
     own_command: bool = False
     """The role serves others: a command written for the whole job does not reach it."""
     template: dict[str, Any] = Field(default_factory=dict)
+    """PodTemplateSpec below the user's. Its texts may hold what a job's may, and `$(NAME)`."""
     template_for: dict[Literal["local", "kubernetes"], dict[str, Any]] = Field(default_factory=dict)
     """Merged over `template` on that runtime."""
 

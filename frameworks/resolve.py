@@ -10,28 +10,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from airflow_training.errors import InputError, Problem
+from airflow_training.errors import Problem
 from airflow_training.frameworks.defaults import Default, list_defaults
-from airflow_training.frameworks.dependencies import dependencies_of, unknown_roles
+from airflow_training.frameworks.dependencies import dependencies_of
 from airflow_training.frameworks.exit_codes import TABLES
-from airflow_training.frameworks.model import (
-    EnvDefinition,
-    FileDefinition,
-    FrameworkSpec,
-    RoleDefinition,
-)
+from airflow_training.frameworks.judge import Facts, judge
 from airflow_training.frameworks.model import ExitCodes as FrameworkExitCodes
-from airflow_training.frameworks.naming import check_names
-from airflow_training.frameworks.parameters import fill_parameters
+from airflow_training.frameworks.model import (
+    FrameworkSpec,
+)
 from airflow_training.frameworks.pods import (
     container_env,
-    environment_problems,
     merge_role_template,
     ports_of,
     training_container,
 )
 from airflow_training.frameworks.registry import Loaded
-from airflow_training.frameworks.templates import FrameworkTemplateError, holds
 from airflow_training.spec.models import TrainingJob
 from airflow_training.spec.policies import ExitCodes
 from airflow_training.spec.resolved import (
@@ -45,7 +39,6 @@ from airflow_training.spec.resolved import (
     Scheduling,
     SuccessPolicy,
 )
-from airflow_training.spec.roles import Role
 
 __all__ = ["Resolution", "resolve"]
 
@@ -81,39 +74,14 @@ def resolve(
     """
     spec = job.spec
     framework = loaded.framework.spec
-    problems = unknown_roles(job, loaded) + _required_roles(job, loaded) + _sizes(job, loaded)
-    problems += check_names(
-        job.metadata.name,
-        [(role.name, max(role.replicas, role.max_replicas or 0)) for role in spec.roles],
-    )
-    parameters, mistakes = fill_parameters(
-        framework.parameters, spec.parameters, framework=loaded.framework.name
-    )
-    problems += mistakes
-    definitions = _definitions(spec.roles, framework)
-    ordered = sorted(spec.roles, key=lambda role: _rank_order(role.name, framework, spec.roles))
-    chief = _chief(ordered, definitions)
-    elastic = framework.elastic is not None and any(
-        role.min_replicas is not None or role.max_replicas is not None for role in spec.roles
-    )
-    known = {
-        "chief": chief,
-        "elastic": elastic,
-        "parameters": parameters,
-        "replicas": {role.name: 0 for role in framework.roles}
-        | {role.name: role.replicas for role in spec.roles},
-        "roles": [role.name for role in ordered if role.replicas],
-        "runtime": runtime,
-        "total_replicas": sum(role.replicas for role in spec.roles),
-    }
+    facts, problems = judge(job, loaded, runtime=runtime)
     roles = []
     offset = 0
     present = {role.name for role in spec.roles}
-    for role in ordered:
-        definition = definitions[role.name]
+    for role in facts.ordered:
+        definition = facts.definitions[role.name]
         template = merge_role_template(spec, role, definition, framework, runtime=runtime)
         ports = ports_of(template, framework, definition)
-        facts = {**known, "role": role.name}
         resolved = ResolvedRole(
             name=role.name,
             replicas=role.replicas,
@@ -130,23 +98,20 @@ def resolve(
             container=framework.container,
             ports=ports,
             template=template,
-            env=_environment(role.name, framework, facts, template),
-            files=_files(role.name, framework, facts),
+            env=_environment(role.name, facts, template),
+            files=_files(role.name, facts),
             rank_offset=offset if definition.ranked else None,
-            chief=role.name == chief,
+            chief=role.name == facts.chief,
         )
         roles.append(resolved)
         if definition.ranked:
             offset += role.replicas
-        problems += environment_problems(spec, role, _reserved(role.name, framework, facts))
     answer = _assemble(
         job,
         loaded,
+        facts=facts,
         roles=tuple(roles),
-        parameters=parameters,
         runtime=runtime,
-        elastic=elastic,
-        chief=chief,
         variables=variables or {},
         base_dir=base_dir,
         document=document,
@@ -155,126 +120,27 @@ def resolve(
         answer = _run_hook(framework.hook, answer)
     return Resolution(
         job=answer,
-        problems=_once(problems),
+        problems=problems,
         warnings=_warnings(job, answer),
         defaults=list_defaults(job, answer, framework=framework),
     )
 
 
-# --- roles --------------------------------------------------------------------------------------
-
-
-def _required_roles(job: TrainingJob, loaded: Loaded) -> list[Problem]:
-    present = {role.name: i for i, role in enumerate(job.spec.roles)}
-    problems = []
-    for definition in loaded.framework.spec.roles:
-        if not definition.required:
-            continue
-        name = definition.name
-        if name not in present:
-            field, message = "spec.roles", f"needs a role '{name}'"
-        elif not job.spec.roles[present[name]].replicas:
-            field, message = f"spec.roles[{present[name]}].replicas", f"needs a '{name}'"
-        else:
-            continue
-        problems.append(
-            Problem(
-                code="missing",
-                field=field,
-                message=f"the framework {loaded.framework.name} {message}",
-                allowed=[role.name for role in loaded.framework.spec.roles],
-                hint=definition.description,
-            )
-        )
-    return problems
-
-
-def _sizes(job: TrainingJob, loaded: Loaded) -> list[Problem]:
-    """Return `not_supported` for numbers of instances that the framework cannot have."""
-    framework = loaded.framework.spec
-    name = loaded.framework.name
-    problems = []
-    for i, role in enumerate(job.spec.roles):
-        definition = framework.role(role.name)
-        most = definition.max_replicas if definition else None
-        for key, value in (("replicas", role.replicas), ("maxReplicas", role.max_replicas or 0)):
-            if most is not None and value > most:
-                problems.append(
-                    Problem(
-                        code="not_supported",
-                        field=f"spec.roles[{i}].{key}",
-                        value=value,
-                        message=f"the framework {name} takes at most {most} '{role.name}'",
-                    )
-                )
-        elastic_roles = framework.elastic.roles if framework.elastic else []
-        for key, bound in (("minReplicas", role.min_replicas), ("maxReplicas", role.max_replicas)):
-            if bound is None or role.name in elastic_roles:
-                continue
-            able = ", ".join(elastic_roles)
-            problems.append(
-                Problem(
-                    code="not_supported",
-                    field=f"spec.roles[{i}].{key}",
-                    value=bound,
-                    message=f"the role '{role.name}' of the framework {name} is not elastic",
-                    hint=f"elastic is: {able}" if able else "leave it out and use replicas",
-                )
-            )
-    return problems
-
-
-def _definitions(roles: Sequence[Role], framework: FrameworkSpec) -> dict[str, RoleDefinition]:
-    return {
-        role.name: framework.role(role.name) or RoleDefinition(name=role.name) for role in roles
-    }
-
-
-def _rank_order(name: str, framework: FrameworkSpec, roles: Sequence[Role]) -> int:
-    """Return the place of a role: the framework's order, then the document's."""
-    known = [role.name for role in framework.roles]
-    if name in known:
-        return known.index(name)
-    return len(known) + [role.name for role in roles].index(name)
-
-
-def _chief(ordered: Sequence[Role], definitions: Mapping[str, RoleDefinition]) -> str:
-    alive = [role for role in ordered if role.replicas] or list(ordered)
-    for role in alive:
-        if definitions[role.name].chief:
-            return role.name
-    return next((role.name for role in alive if definitions[role.name].ranked), alive[0].name)
-
-
 # --- environment and files ----------------------------------------------------------------------
 
 
-def _environment(
-    role: str, framework: FrameworkSpec, facts: Mapping[str, Any], template: Mapping[str, Any]
-) -> dict[str, str]:
+def _environment(role: str, facts: Facts, template: Mapping[str, Any]) -> dict[str, str]:
     """Return name -> template of what the framework sets in this role."""
-    users = {entry.get("name") for entry in container_env(training_container(template, framework))}
+    container = training_container(template, facts.framework)
+    users = {entry.get("name") for entry in container_env(container)}
     return {
         env.name: env.value
-        for env in framework.env
-        if (not env.roles or role in env.roles)
-        and not (env.overridable and env.name in users)
-        and _holds(env, facts)
+        for env in facts.framework.env
+        if facts.applies(env, role) and not (env.overridable and env.name in users)
     }
 
 
-def _reserved(role: str, framework: FrameworkSpec, facts: Mapping[str, Any]) -> set[str]:
-    injected = {
-        env.name
-        for env in framework.env
-        if not env.overridable and (not env.roles or role in env.roles) and _holds(env, facts)
-    }
-    return injected | set(framework.reserved_env)
-
-
-def _files(
-    role: str, framework: FrameworkSpec, facts: Mapping[str, Any]
-) -> tuple[FileTemplate, ...]:
+def _files(role: str, facts: Facts) -> tuple[FileTemplate, ...]:
     return tuple(
         FileTemplate(
             path=file.path,
@@ -282,22 +148,9 @@ def _files(
             reads_addresses=file.live,
             executable=file.executable,
         )
-        for file in framework.files
-        if (not file.roles or role in file.roles) and _holds(file, facts)
+        for file in facts.framework.files
+        if facts.applies(file, role)
     )
-
-
-def _holds(entry: EnvDefinition | FileDefinition, facts: Mapping[str, Any]) -> bool:
-    try:
-        return holds(entry.when, facts)
-    except FrameworkTemplateError as error:
-        problem = Problem(
-            code="bad_reference",
-            field="spec.framework",
-            value=entry.when,
-            message=f"a condition of the framework cannot be answered: {error}",
-        )
-        raise InputError(problems=(problem,)) from error
 
 
 # --- the whole job ------------------------------------------------------------------------------
@@ -307,11 +160,9 @@ def _assemble(
     job: TrainingJob,
     loaded: Loaded,
     *,
+    facts: Facts,
     roles: tuple[ResolvedRole, ...],
-    parameters: Mapping[str, Any],
     runtime: str,
-    elastic: bool,
-    chief: str,
     variables: Mapping[str, Any],
     base_dir: str,
     document: Mapping[str, Any] | None,
@@ -321,20 +172,20 @@ def _assemble(
     spread = scheduling.spread
     output_role = framework.output_role
     if output_role not in {role.name for role in roles if role.replicas}:
-        output_role = chief
+        output_role = facts.chief
     return ResolvedJob(
         name=job.metadata.name,
         namespace=job.metadata.namespace,
         labels=dict(job.metadata.labels),
         annotations=dict(job.metadata.annotations),
         framework=loaded.framework.name,
-        parameters=parameters,
+        parameters=facts.parameters,
         runtime=runtime,
         connection=spec.runtime.connection or "",
         roles=roles,
         success_policy=_success_policy(job, framework),
         failure_policy=_failure_policy(job, framework),
-        restart=_restart(job, framework, elastic=elastic),
+        restart=_restart(job, framework, elastic=facts.elastic),
         scheduling=Scheduling(
             gang=scheduling.gang,
             min_available=scheduling.min_available,
@@ -350,11 +201,11 @@ def _assemble(
         clean_pod_policy=spec.clean_pod_policy,
         reconcile_seconds=spec.reconcile_seconds,
         suspend=spec.suspend,
-        elastic=elastic,
+        elastic=facts.elastic,
         data=spec.data.model_dump(by_alias=True) if spec.data else None,
         checkpoint=_checkpoint(job),
         output_uri=spec.output.uri if spec.output else "",
-        output_role=(spec.output.role if spec.output else None) or output_role or chief,
+        output_role=(spec.output.role if spec.output else None) or output_role or facts.chief,
         variables=dict(variables),
         base_dir=base_dir,
         document=dict(document) if document is not None else job.to_dict(),
@@ -489,11 +340,3 @@ def _warnings(job: TrainingJob, resolved: ResolvedJob) -> list[Problem]:
                 )
             )
     return warnings
-
-
-def _once(problems: Sequence[Problem]) -> list[Problem]:
-    """Return the problems without repeats (a variable of the whole job, found for each role)."""
-    seen: dict[tuple[str, str, str], Problem] = {}
-    for problem in problems:
-        seen.setdefault((problem.code, problem.field, problem.message), problem)
-    return list(seen.values())

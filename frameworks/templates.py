@@ -19,9 +19,11 @@ __all__ = [
     "RUN_NAMES",
     "STATIC_NAMES",
     "FrameworkTemplateError",
+    "as_template",
     "check_expression",
     "check_template",
     "holds",
+    "parameters_read",
     "render",
     "why_refused",
 ]
@@ -170,7 +172,22 @@ def check_template(source: str, *, names: frozenset[str] = RUN_NAMES) -> None:
 
 def check_expression(source: str) -> None:
     """Raise FrameworkTemplateError unless `source` is a `when` condition."""
-    check_template("{{ (" + source + ") }}", names=STATIC_NAMES)
+    check_template(as_template(source), names=STATIC_NAMES)
+
+
+def as_template(condition: str) -> str:
+    """Return the template that a condition stands for."""
+    return "{{ (" + condition + ") }}"
+
+
+def parameters_read(source: str) -> set[str]:
+    """Return the names that a valid template reads from `parameters`."""
+    tree = _environment().parse(source)
+    return {
+        node.attr
+        for node in tree.find_all(nodes.Getattr)
+        if isinstance(node.node, nodes.Name) and node.node.name == "parameters"
+    }
 
 
 def why_refused(check: Callable[[str], None], source: str) -> str:

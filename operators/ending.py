@@ -36,7 +36,7 @@ class Result:
     root_cause: str = ""
     """The failure that ended the job; empty where no instance is to blame."""
     failed: tuple[str, ...] = ()
-    """Instances whose last attempt failed by itself, the first one first."""
+    """Other instances that failed by themselves, the first one first."""
     output: Mapping[str, Any] | None = None
     metrics: Mapping[str, float] = field(default_factory=dict)
     trained_seconds: float = 0.0
@@ -52,7 +52,7 @@ class Result:
         lines = [f"job {self.job} {self.state.lower()} ({why})"]
         if not self.succeeded:
             lines.insert(0, f"root cause: {self.root_cause or why}")
-            lines += [f"failed: {each}" for each in self.failed]
+            lines += [f"also failed: {each}" for each in self.failed]
         if self.output:
             lines.append(f"output: {self.output.get('uri')} ({self.output.get('bytes')} bytes)")
         if self.metrics:
@@ -171,7 +171,10 @@ def _result(store: Store, state: RunState) -> Result:
         (each for each in state.ledger.instances.values() if each.failure_class is not None),
         key=lambda each: (each.finished_at or 0.0, each.role, each.index),
     )
-    root = job.root_cause
+    root = job.root_cause or {}
+    others = [
+        each for each in failed if (each.role, each.index) != (root.get("role"), root.get("index"))
+    ]
     return Result(
         uid=uid,
         job=state.record.job,
@@ -179,7 +182,7 @@ def _result(store: Store, state: RunState) -> Result:
         reason=job.reason,
         message=job.message,
         root_cause=_told(root) if root else "",
-        failed=tuple(_cause(each) for each in failed),
+        failed=tuple(_cause(each) for each in others),
         output=store.output(uid),
         metrics=_metrics(store, state),
         trained_seconds=sum(float(row.get("seconds") or 0.0) for row in store.usage(uid)),
@@ -195,13 +198,18 @@ def _told(cause: Mapping[str, Any]) -> str:
     if cause.get("attempt"):
         who = f"{who} (attempt {cause['attempt']})"
     how = _ending(cause.get("reason"), cause.get("exit_code"), cause.get("signal"))
-    return ": ".join(filter(None, [who, how, cause.get("message")]))
+    return _sentence(who, how, cause.get("message"))
 
 
 def _cause(entry: InstanceEntry) -> str:
     how = _ending(entry.reason, entry.exit_code, entry.signal)
     who = f"{entry.role}-{entry.index} (attempt {entry.attempt})"
-    return ": ".join(filter(None, [who, how, entry.message]))
+    return _sentence(who, how, entry.message)
+
+
+def _sentence(who: str, how: str, message: str | None) -> str:
+    """Return `who: how: message`, without saying twice what `how` says already."""
+    return ": ".join(filter(None, [who, how, message if message and message not in how else ""]))
 
 
 def _ending(reason: str | None, exit_code: int | None, signal: int | None) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from airflow_training.control import reasons
 from airflow_training.control.dependencies import DependencyState, answer_of
 from airflow_training.control.draft import Draft
@@ -30,19 +32,23 @@ def start_missing(draft: Draft, observations: Observations | None) -> None:
         if draft.roles[role.name].state not in _TERMINAL_ROLE:
             add_missing(draft, role)
             remove_surplus(draft, role)
-    waiting = [role for role in draft.spec.roles if _wants_something(draft, role.name)]
-    names_waiting = {role.name for role in waiting}
+    names_waiting = {each.name for each in draft.spec.roles if _wants_something(draft, each.name)}
     for role in draft.spec.roles:
         if role.name not in names_waiting and draft.roles[role.name].gated_since:
             draft.set_role(role.name, gated_since={})
-    if not waiting:
+    if not names_waiting:
         return
     can_create = observations is not None and observations.reachable and draft.job.paused_at is None
     blocked = _blocked_until(draft)
-    names = [name for wave in waves(draft.spec) for name in wave]
+    gangs = draft.spec.scheduling.gang != "none" and draft.spec.scheduling.startup == "perWave"
     lost = False
-    for role in sorted(waiting, key=lambda each: names.index(each.name)):
-        lost = _advance(draft, role, can_create=can_create, blocked=blocked) or lost
+    # upstream first: a role that is lost takes those that wait for it along in the same pass
+    for wave in waves(draft.spec):
+        members = [draft.spec.role(name) for name in wave]
+        for role in members:
+            if role.name in names_waiting:
+                together = members if gangs else []
+                lost |= _advance(draft, role, wave=together, can_create=can_create, blocked=blocked)
     if lost:
         apply_policies(draft)
     elif can_create:
@@ -73,7 +79,14 @@ def _blocked_until(draft: Draft) -> str:
     return ""
 
 
-def _advance(draft: Draft, role: ResolvedRole, *, can_create: bool, blocked: str) -> bool:
+def _advance(
+    draft: Draft,
+    role: ResolvedRole,
+    *,
+    wave: Sequence[ResolvedRole],
+    can_create: bool,
+    blocked: str,
+) -> bool:
     """Move the waiting instances of one role on; return whether some of them are lost for good."""
     team = [entry for entry in draft.team(role.name) if not entry.final]
     absent = [entry for entry in team if not entry.wanted]
@@ -88,6 +101,7 @@ def _advance(draft: Draft, role: ResolvedRole, *, can_create: bool, blocked: str
         or not (free or unreleased)
         or _gang_waits(draft),
         now=draft.now,
+        wave=wave,
     )
     if absent or unreleased:
         problem = gate.failed or gate.timed_out
@@ -212,6 +226,9 @@ def _show_waiting(draft: Draft, entry: InstanceEntry, gate: Gate, *, blocked: st
         message = gate.waiting[0].message
         draft.change(entry, state="pending", reason=reasons.WAITING_FOR_DEPENDENCY, message=message)
         draft.set_role(entry.role, reason=reasons.WAITING_FOR_DEPENDENCY, message=message)
+    elif gate.wave_waits:
+        draft.change(entry, state="pending", reason=reasons.WAITING_FOR_WAVE, message="")
+        draft.set_role(entry.role, reason=reasons.WAITING_FOR_WAVE, message="")
     elif not gate.activated:
         draft.change(entry, state="pending", reason=reasons.WAITING_FOR_ACTIVATION, message="")
         draft.set_role(entry.role, reason=reasons.WAITING_FOR_ACTIVATION, message="")

@@ -99,6 +99,7 @@ def decide(
         _check_deadline(draft)
     if _goes_on(draft):
         start_missing(draft, observations)
+        draft.wake(_deadline_at(draft))
     if not _goes_on(draft):
         draft.actions.clear()
         drain(draft, observations)
@@ -131,16 +132,19 @@ def _in_order(draft: Draft) -> tuple[Action, ...]:
     return tuple(sorted(draft.actions, key=place))
 
 
-def _check_deadline(draft: Draft) -> None:
-    """End a job that has run for too long; paused time does not count."""
+def _deadline_at(draft: Draft) -> float | None:
+    """Return when the job has run for too long; paused time does not count."""
     job, limit = draft.job, draft.spec.active_deadline_seconds
     if limit is None or job.started_at is None or job.paused_at is not None:
+        return None
+    return job.started_at + limit + job.paused_seconds
+
+
+def _check_deadline(draft: Draft) -> None:
+    ends_at = _deadline_at(draft)
+    if ends_at is None or draft.now < ends_at:
         return
-    ends_at = job.started_at + limit + job.paused_seconds
-    if draft.now < ends_at:
-        draft.wake(ends_at)
-        return
-    message = f"still running after activeDeadlineSeconds {limit:g}"
+    message = f"still running after activeDeadlineSeconds {draft.spec.active_deadline_seconds:g}"
     finish(
         draft,
         "Failed",

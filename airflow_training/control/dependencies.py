@@ -70,9 +70,8 @@ def dependency_state(
             status="timed_out" if late else "failed",
             message=entry.message,
         )
-    if entry.state == "Succeeded" or any(
-        head.final or (head.wanted and head.released) for head, _ in counts.get(role, ())
-    ):
+    begun = entry.state in ("Starting", "Running", "Restarting", "Succeeded")
+    if begun or any(head.was_running for head, _ in counts.get(role, ())):
         return DependencyState(
             dependency=dependency, status="met", message=f"role {role} has been let through"
         )

@@ -21,6 +21,7 @@ __all__ = [
     "SIGNAL_CLASSES",
     "Failure",
     "classify",
+    "ended_by_term",
     "exit_code_says",
     "matching_rule",
     "rule_matches",
@@ -132,6 +133,11 @@ def classify(
     if exit_code is not None and 0 < exit_code <= 128:
         return "user"
     return "unknown"
+
+
+def ended_by_term(*, signal: int | None, exit_code: int | None) -> bool:
+    """Return whether something was told to end, so that it hardly was the first to fail."""
+    return signal == 15 or exit_code == 143
 
 
 def exit_code_says(table: ExitCodeTable, failure: Failure) -> Literal["retryable", "permanent"]:

@@ -14,7 +14,7 @@ from airflow_training.control.dependencies import (
 from airflow_training.control.model import RoleEntry
 from airflow_training.spec.resolved import ResolvedRole
 
-__all__ = ["Gate", "gate_of"]
+__all__ = ["Gate", "gate_of", "wave_waits"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,12 +26,38 @@ class Gate:
     activated: bool
     gated_since: Mapping[str, float]
     """As the role must remember it."""
+    wave_waits: bool = False
     timed_out: DependencyState | None = None
     wake_at: float | None = None
 
     @property
     def open(self) -> bool:
-        return self.activated and not self.waiting and self.failed is None
+        return self.activated and not self.waiting and self.failed is None and not self.wave_waits
+
+
+def wave_waits(
+    role: ResolvedRole,
+    *,
+    wave: Sequence[ResolvedRole],
+    roles: Mapping[str, RoleEntry],
+    counts: Census,
+) -> bool:
+    """Return whether a role must wait for others of its wave, which start as one gang with it.
+
+    Created earlier, it would only stand in the gang's queue and count as not schedulable.
+    """
+    if roles[role.name].state != "Waiting":
+        return False
+    mates = [m for m in wave if m.name != role.name and roles[m.name].state == "Waiting"]
+    return any(
+        not roles[mate.name].activated
+        or any(
+            judge_dependency(each, waiting=mate.name, roles=roles, counts=counts).status
+            == "waiting"
+            for each in mate.depends_on
+        )
+        for mate in mates
+    )
 
 
 def gate_of(
@@ -41,11 +67,12 @@ def gate_of(
     counts: Census,
     held_otherwise: bool,
     now: float,
+    wave: Sequence[ResolvedRole] = (),
 ) -> Gate:
     """Return the gate of a role.
 
     `held_otherwise`: something that is no dependency holds it too (backoff, an unadmitted gang),
-    so no clock runs. Activation is no such thing: in a DAG it comes only after the dependencies.
+    so no clock runs. `wave`: roles that start as one gang with it, if any. Activation is no such thing: in a DAG it comes only after the dependencies.
     """
     entry = roles[role.name]
     judged = [
@@ -54,8 +81,15 @@ def gate_of(
     ]
     failed = next((each for each in judged if each.status == "failed"), None)
     waiting = [each for each in judged if each.status == "waiting"]
+    mates_wait = wave_waits(role, wave=wave, roles=roles, counts=counts)
     if len(waiting) != 1 or held_otherwise or failed is not None:
-        return Gate(waiting=waiting, failed=failed, activated=entry.activated, gated_since={})
+        return Gate(
+            waiting=waiting,
+            failed=failed,
+            activated=entry.activated,
+            gated_since={},
+            wave_waits=mates_wait,
+        )
     (only,) = waiting
     key = dependency_key(only.dependency)
     since = entry.gated_since.get(key, now)
@@ -65,6 +99,7 @@ def gate_of(
         failed=None,
         activated=entry.activated,
         gated_since={key: since},
+        wave_waits=mates_wait,
         timed_out=only if now >= until else None,
         wake_at=until,
     )

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass
 
 from airflow_training.control import reasons
 from airflow_training.control.draft import Draft
 from airflow_training.control.ending import close_role, finish
 from airflow_training.control.failures import Failure
-from airflow_training.control.model import TERMINAL_JOB_STATES, InstanceEntry
+from airflow_training.control.model import TERMINAL_JOB_STATES, InstanceEntry, RestartRecord
 from airflow_training.control.policies import job_verdict, role_verdict
 from airflow_training.control.restarts import (
+    Budget,
     CompleteJob,
     FailJob,
     GiveUp,
     Restart,
-    backoff_seconds,
     judge,
     record_of,
 )
@@ -25,6 +25,13 @@ from airflow_training.control.turnover import fail_for_good, next_attempt
 
 __all__ = ["apply_policies", "reckon"]
 
+_WHOLE_JOB = frozenset({"Job", "FreshJob"})
+_RESTARTED = {
+    "Instance": reasons.INSTANCE_RESTARTED,
+    "Role": reasons.ROLE_RESTARTED,
+    "Job": reasons.JOB_RESTARTED,
+    "FreshJob": reasons.FRESH_JOB,
+}
 _SPECIFIC = frozenset({reasons.BACKOFF_LIMIT_EXCEEDED, reasons.EXIT_CODE_PERMANENT})
 
 
@@ -34,14 +41,33 @@ def reckon(draft: Draft, failures: Sequence[Failure]) -> None:
     A failure is charged only if something is restarted for it: not in a job that has just ended,
     and not when the same restart already replaces its attempt.
     """
-    planned = _judge_all(draft, [each for each in failures if _is_current(draft, each)])
+    current = [each for each in failures if _is_current(draft, each)]
+    if not current:
+        apply_policies(draft)
+        return
+    planned = _judge_all(draft, current)
     if draft.job.state not in TERMINAL_JOB_STATES:
         apply_policies(draft)
-    for failure, restart in planned:
-        if draft.job.state in TERMINAL_JOB_STATES:
-            _record_end(draft, failure)
-        elif not draft.instances[failure.role, failure.index].final:
-            _restart(draft, failure, restart)
+    over = draft.job.state in TERMINAL_JOB_STATES
+    needed = []
+    for each in planned:
+        # a role that has just ended restarts nothing either
+        if over or _entry(draft, each.failure).final:
+            _record_end(draft, each.failure)
+        else:
+            needed.append(each)
+    if needed:
+        _restart(draft, needed)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """A restart that happens unless the job or the role ends at the same moment."""
+
+    failure: Failure
+    restart: Restart
+    delay_seconds: float
+    record: RestartRecord
 
 
 def apply_policies(draft: Draft) -> None:
@@ -85,28 +111,38 @@ def _is_current(draft: Draft, failure: Failure) -> bool:
     return entry.attempt == failure.attempt and entry.wanted and not entry.final
 
 
-def _judge_all(draft: Draft, failures: Sequence[Failure]) -> list[tuple[Failure, Restart]]:
-    planned: list[tuple[Failure, Restart]] = []
+def _entry(draft: Draft, failure: Failure) -> InstanceEntry:
+    return draft.instances[failure.role, failure.index]
+
+
+def _judge_all(draft: Draft, failures: Sequence[Failure]) -> list[Planned]:
+    """Return the restarts that failures lead to, in the order in which they happened."""
+    budget = Budget(draft.job)
+    planned: list[Planned] = []
+    replaced: set[str] = set()
+    """Roles all of whose attempts are being replaced already."""
     for number, failure in enumerate(failures):
-        entry = draft.instances[failure.role, failure.index]
-        if any(_covers(restart, cause, failure) for cause, restart in planned):
+        entry = _entry(draft, failure)
+        if failure.role in replaced:
             draft.tell(
                 reasons.FAILURE_IS_CONSEQUENCE,
                 f"{failure.describe()}; already being replaced, not counted",
                 of=entry,
             )
             continue
-        records = tuple(
-            record_of(cause, restart, epoch=draft.job.epoch, now=draft.now)
-            for cause, restart in planned
-        )
-        charged = (
-            replace(draft.job, restarts=draft.job.restarts + records) if records else draft.job
-        )
-        verdict = judge(draft.spec, entry=entry, job=charged, failure=failure, now=draft.now)
+        verdict = judge(draft.spec, entry=entry, budget=budget, failure=failure, now=draft.now)
         match verdict:
             case Restart():
-                planned.append((failure, verdict))
+                record = record_of(failure, verdict, epoch=draft.job.epoch, now=draft.now)
+                delay = budget.backoff_seconds(draft.spec.restart, failure, verdict)
+                budget.charge(record)
+                planned.append(
+                    Planned(failure=failure, restart=verdict, delay_seconds=delay, record=record)
+                )
+                if verdict.scope in _WHOLE_JOB:
+                    replaced.update(draft.roles)
+                elif verdict.scope == "Role":
+                    replaced.add(failure.role)
             case GiveUp():
                 _give_up(draft, entry, failure, verdict)
             case FailJob() | CompleteJob():
@@ -115,13 +151,6 @@ def _judge_all(draft: Draft, failures: Sequence[Failure]) -> list[tuple[Failure,
                 _end_job(draft, failure, verdict)
                 break
     return planned
-
-
-def _covers(restart: Restart, cause: Failure, failure: Failure) -> bool:
-    """Return whether a planned restart replaces the attempt that failed too."""
-    if restart.scope in ("Job", "FreshJob"):
-        return True
-    return restart.scope == "Role" and cause.role == failure.role
 
 
 def _give_up(draft: Draft, entry: InstanceEntry, failure: Failure, verdict: GiveUp) -> None:
@@ -188,33 +217,64 @@ def _end_job(draft: Draft, failure: Failure, verdict: FailJob | CompleteJob) -> 
         )
 
 
-def _restart(draft: Draft, failure: Failure, restart: Restart) -> None:
-    """Charge the failure and move everything in its scope to the next attempt."""
-    entry = draft.instances[failure.role, failure.index]
-    delay = backoff_seconds(draft.spec.restart, draft.job, failure, restart)
-    fresh = restart.scope == "FreshJob"
-    whole_job = fresh or restart.scope == "Job"
-    record = record_of(failure, restart, epoch=draft.job.epoch, now=draft.now)
-    draft.set_job(restarts=(*draft.job.restarts, record))
-    if whole_job:
-        draft.set_job(
-            state="Restarting",
-            reason=reasons.FRESH_JOB if fresh else reasons.RESTARTING,
-            message=f"{failure.role}-{failure.index}: {failure.describe()}",
-            job_attempt=draft.job.job_attempt + 1,
-            fresh_jobs=draft.job.fresh_jobs + fresh,
-            restart_at=draft.now + delay,
+def _restart(draft: Draft, planned: Sequence[Planned]) -> None:
+    """Charge the failures and move everything in their scopes to the next attempt."""
+    draft.set_job(restarts=(*draft.job.restarts, *(each.record for each in planned)))
+    for each in planned:
+        failure, restart = each.failure, each.restart
+        entry = _entry(draft, failure)
+        fresh, whole_job = restart.scope == "FreshJob", restart.scope in _WHOLE_JOB
+        _tell_restart(draft, each, entry)
+        if whole_job:
+            draft.set_job(
+                state="Restarting",
+                reason=reasons.FRESH_JOB if fresh else reasons.RESTARTING,
+                message=f"{failure.role}-{failure.index}: {failure.describe()}",
+                job_attempt=draft.job.job_attempt + 1,
+                fresh_jobs=draft.job.fresh_jobs + fresh,
+                restart_at=draft.now + each.delay_seconds,
+            )
+        replace_at = None if whole_job else draft.now + each.delay_seconds
+        counted = restart.counted and not fresh
+        next_attempt(
+            draft,
+            entry,
+            reason=reasons.BACKOFF,
+            message=f"attempt {entry.attempt}: {failure.describe()}",
+            replace_at=replace_at,
+            restarts=0 if fresh else entry.restarts + counted,
         )
-    text = f"{failure.describe()}, next attempt in {delay:g} s"
+        for other in _others_in_scope(draft, each):
+            next_attempt(
+                draft,
+                other,
+                reason=reasons.RESTARTING,
+                message=f"restarted with {failure.role}-{failure.index}",
+                replace_at=replace_at,
+                restarts=0 if fresh else other.restarts,
+            )
+        _show_restarting(draft, failure, restart)
+
+
+def _others_in_scope(draft: Draft, planned: Planned) -> list[InstanceEntry]:
+    failure, scope = planned.failure, planned.restart.scope
+    if scope == "Instance":
+        return []
+    return [
+        entry
+        for key, entry in draft.instances.items()
+        if key != (failure.role, failure.index)
+        and not entry.retired
+        and (scope in _WHOLE_JOB or entry.role == failure.role)
+        and not _stays(draft, entry, fresh=scope == "FreshJob")
+    ]
+
+
+def _tell_restart(draft: Draft, planned: Planned, entry: InstanceEntry) -> None:
+    failure, restart = planned.failure, planned.restart
     draft.tell(
-        reasons.FRESH_JOB
-        if fresh
-        else {
-            "Instance": reasons.INSTANCE_RESTARTED,
-            "Role": reasons.ROLE_RESTARTED,
-            "Job": reasons.JOB_RESTARTED,
-        }[restart.scope],
-        text,
+        _RESTARTED[restart.scope],
+        f"{failure.describe()}, next attempt in {planned.delay_seconds:g} s",
         of=entry,
         rule=restart.rule,
         level="warning",
@@ -224,24 +284,6 @@ def _restart(draft: Draft, failure: Failure, restart: Restart) -> None:
         exit_code=failure.exit_code,
         signal=failure.signal,
     )
-    message = f"attempt {entry.attempt}: {failure.describe()}"
-    for each in list(draft.instances.values()):
-        mine = each is entry
-        in_scope = mine or whole_job or (restart.scope == "Role" and each.role == failure.role)
-        if not in_scope or each.retired or _stays(draft, each, fresh=fresh):
-            continue
-        changes = {"restarts": 0} if fresh else {}
-        if mine and restart.counted and not fresh:
-            changes["restarts"] = each.restarts + 1
-        next_attempt(
-            draft,
-            each,
-            reason=reasons.BACKOFF if mine else reasons.RESTARTING,
-            message=message if mine else f"restarted with {failure.role}-{failure.index}",
-            replace_at=None if whole_job else draft.now + delay,
-            **changes,
-        )
-    _show_restarting(draft, failure, restart)
 
 
 def _stays(draft: Draft, entry: InstanceEntry, *, fresh: bool) -> bool:
@@ -256,7 +298,7 @@ def _stays(draft: Draft, entry: InstanceEntry, *, fresh: bool) -> bool:
 
 
 def _show_restarting(draft: Draft, failure: Failure, restart: Restart) -> None:
-    names = list(draft.roles) if restart.scope in ("Job", "FreshJob") else [failure.role]
+    names = list(draft.roles) if restart.scope in _WHOLE_JOB else [failure.role]
     for name in names:
         if draft.roles[name].state in ("Starting", "Running", "Restarting"):
             draft.set_role(

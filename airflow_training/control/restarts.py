@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import Literal
 
@@ -16,13 +17,12 @@ from airflow_training.spec.resolved import (
 )
 
 __all__ = [
+    "Budget",
     "CompleteJob",
     "FailJob",
     "GiveUp",
     "Restart",
     "Verdict",
-    "backoff_seconds",
-    "counted_restarts",
     "judge",
     "record_of",
 ]
@@ -61,8 +61,55 @@ class CompleteJob:
 Verdict = GiveUp | Restart | FailJob | CompleteJob
 
 
+class Budget:
+    """What has been spent so far: read once per decision, then kept up to date by `charge`."""
+
+    def __init__(self, job: JobEntry) -> None:
+        self.fresh_jobs = job.fresh_jobs
+        self._counted_at: list[float] = []
+        """Of this epoch, since the last fresh job: what the ceilings are about."""
+        self._of_instance: Counter[tuple[str, int]] = Counter()
+        self._of_groups = 0
+        for record in job.restarts:
+            if record.epoch == job.epoch:
+                self.charge(record)
+
+    def charge(self, record: RestartRecord) -> None:
+        """Count one more restart."""
+        if record.scope == "Instance":
+            self._of_instance[record.role, record.index] += 1
+        else:
+            self._of_groups += 1
+        if record.scope == "FreshJob":
+            self._counted_at.clear()
+        elif record.counted:
+            self._counted_at.append(record.at)
+
+    def exceeded(self, rules: RestartRules, *, now: float) -> str:
+        """Return which ceiling leaves no room for one more restart; empty when none."""
+        if len(self._counted_at) >= rules.max_restarts:
+            return f"maxRestarts {rules.max_restarts}"
+        if rules.window_seconds is not None and rules.window_max_restarts is not None:
+            recent = sum(at > now - rules.window_seconds for at in self._counted_at)
+            if recent >= rules.window_max_restarts:
+                return f"window ({rules.window_max_restarts} in {rules.window_seconds:g} s)"
+        return ""
+
+    def backoff_seconds(self, rules: RestartRules, failure: Failure, restart: Restart) -> float:
+        """Return how long to wait: exponential in the restarts of the same thing so far."""
+        before = self._of_groups
+        if restart.scope == "Instance":
+            before = self._of_instance[failure.role, failure.index]
+        delay = rules.backoff_initial_seconds
+        for _ in range(before):
+            if delay >= rules.backoff_max_seconds or rules.backoff_factor == 1:
+                break
+            delay *= rules.backoff_factor
+        return min(delay, rules.backoff_max_seconds)
+
+
 def judge(
-    spec: ResolvedJob, *, entry: InstanceEntry, job: JobEntry, failure: Failure, now: float
+    spec: ResolvedJob, *, entry: InstanceEntry, budget: Budget, failure: Failure, now: float
 ) -> Verdict:
     """Return what one failure leads to: the first matching rule, else the role's restart policy."""
     role = spec.role(failure.role)
@@ -71,7 +118,7 @@ def judge(
         return Restart(scope="Instance", counted=False, rule="restartPolicy: Always")
     rule = matching_rule(spec.failure_policy.rules, failure)
     if rule is not None:
-        return _by_rule(spec, rule, entry=entry, job=job, failure=failure, now=now)
+        return _by_rule(spec, rule, entry=entry, budget=budget, failure=failure, now=now)
     policy = f"restartPolicy: {role.restart_policy}"
     if role.restart_policy == "Never":
         return GiveUp(reason=reasons.INSTANCE_FAILED, message=failure.describe(), rule=policy)
@@ -85,7 +132,7 @@ def judge(
             rule=policy,
         )
     return _within_limits(
-        spec, spec.restart.scope, policy, entry=entry, job=job, failure=failure, now=now
+        spec, spec.restart.scope, policy, entry=entry, budget=budget, failure=failure, now=now
     )
 
 
@@ -94,7 +141,7 @@ def _by_rule(
     rule: FailureRule,
     *,
     entry: InstanceEntry,
-    job: JobEntry,
+    budget: Budget,
     failure: Failure,
     now: float,
 ) -> Verdict:
@@ -114,7 +161,9 @@ def _by_rule(
         "RestartRole": "Role",
         "RestartInstance": "Instance",
     }[rule.action]  # type: ignore[assignment]  # the values are scopes
-    return _within_limits(spec, scope, rule.name, entry=entry, job=job, failure=failure, now=now)
+    return _within_limits(
+        spec, scope, rule.name, entry=entry, budget=budget, failure=failure, now=now
+    )
 
 
 def _within_limits(
@@ -123,7 +172,7 @@ def _within_limits(
     rule: str,
     *,
     entry: InstanceEntry,
-    job: JobEntry,
+    budget: Budget,
     failure: Failure,
     now: float,
 ) -> Verdict:
@@ -136,64 +185,16 @@ def _within_limits(
             message=f"{failure.describe()} after {entry.restarts} restarts (backoffLimit {limit})",
             rule="backoffLimit",
         )
-    exceeded = _exceeded(spec.restart, job, now=now)
+    exceeded = budget.exceeded(spec.restart, now=now)
     if not exceeded:
         return Restart(scope=scope, counted=True, rule=rule)
-    if spec.restart.then == "FreshJob" and job.fresh_jobs < spec.restart.max_fresh_jobs:
+    if spec.restart.then == "FreshJob" and budget.fresh_jobs < spec.restart.max_fresh_jobs:
         return Restart(scope="FreshJob", counted=True, rule=exceeded)
     return FailJob(
         reason=reasons.MAX_RESTARTS_EXCEEDED,
         message=f"{exceeded} is used up; {failure.role}-{failure.index}: {failure.describe()}",
         rule=exceeded.split(" ")[0],
     )
-
-
-def _exceeded(rules: RestartRules, job: JobEntry, *, now: float) -> str:
-    """Return which ceiling leaves no room for one more restart; empty when none."""
-    counted = counted_restarts(job)
-    if len(counted) >= rules.max_restarts:
-        return f"maxRestarts {rules.max_restarts}"
-    if rules.window_seconds is not None and rules.window_max_restarts is not None:
-        recent = [record for record in counted if record.at > now - rules.window_seconds]
-        if len(recent) >= rules.window_max_restarts:
-            return f"window ({rules.window_max_restarts} in {rules.window_seconds:g} s)"
-    return ""
-
-
-def counted_restarts(job: JobEntry) -> list[RestartRecord]:
-    """Return the restarts that the ceilings count: of this epoch, since the last fresh job."""
-    counted: list[RestartRecord] = []
-    for record in job.restarts:
-        if record.epoch != job.epoch:
-            continue
-        if record.scope == "FreshJob":
-            counted = []
-        elif record.counted:
-            counted.append(record)
-    return counted
-
-
-def backoff_seconds(
-    rules: RestartRules, job: JobEntry, failure: Failure, restart: Restart
-) -> float:
-    """Return how long to wait: exponential in the restarts of the same thing so far."""
-    if restart.scope == "Instance":
-        before = sum(
-            record.epoch == job.epoch
-            and (record.scope, record.role, record.index)
-            == ("Instance", failure.role, failure.index)
-            for record in job.restarts
-        )
-    else:
-        before = sum(
-            record.epoch == job.epoch and record.scope != "Instance" for record in job.restarts
-        )
-    delay = rules.backoff_initial_seconds
-    for _ in range(before):
-        if delay >= rules.backoff_max_seconds or rules.backoff_factor == 1:
-            break
-        delay *= rules.backoff_factor
-    return min(delay, rules.backoff_max_seconds)
 
 
 def record_of(failure: Failure, restart: Restart, *, epoch: int, now: float) -> RestartRecord:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from airflow_training.control import reasons
-from airflow_training.control.failures import Failure
+from airflow_training.control.failures import Failure, ended_by_term
 from airflow_training.control.model import InstanceEntry, InstanceKey, RoleEntry
 from airflow_training.spec.resolved import ResolvedJob
 
@@ -149,7 +149,7 @@ def cause_of_role(
             and entry.state == "failed"
         ]
         if failed:
-            first = min(failed, key=lambda e: (e.finished_at or e.last_transition_at, e.index))
+            first = min(failed, key=_when)
             return cause(
                 reason=first.reason,
                 message=first.message,
@@ -162,6 +162,12 @@ def cause_of_role(
             )
     entry = roles[name]
     return cause(reason=entry.reason, message=entry.message, at=entry.last_transition_at, role=name)
+
+
+def _when(entry: InstanceEntry) -> tuple[float, bool, int]:
+    """Order failures in time; of two at the same moment, one ended by TERM is the consequence."""
+    pulled_down = ended_by_term(signal=entry.signal, exit_code=entry.exit_code)
+    return entry.finished_at or entry.last_transition_at, pulled_down, entry.index
 
 
 def _explaining_roles(spec: ResolvedJob, roles: Mapping[str, RoleEntry], name: str) -> list[str]:

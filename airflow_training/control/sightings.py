@@ -10,7 +10,12 @@ from typing import Any
 
 from airflow_training.control import reasons
 from airflow_training.control.draft import Draft
-from airflow_training.control.failures import REASON_CLASSES, Failure, classify
+from airflow_training.control.failures import (
+    REASON_CLASSES,
+    Failure,
+    classify,
+    ended_by_term,
+)
 from airflow_training.control.model import InstanceEntry, Observation, Observations
 from airflow_training.control.turnover import AT_REST, ENDED
 
@@ -45,8 +50,13 @@ def take_in(draft: Draft, observations: Observations) -> list[Failure]:
     order = {role.name: number for number, role in enumerate(draft.spec.roles)}
     return sorted(
         failures,
-        # ended by TERM at the same moment: more likely pulled down than the first to go
-        key=lambda f: (f.at, f.signal == 15 or f.exit_code == 143, order[f.role], f.index),
+        # at the same moment: what was told to end is more likely a consequence than the first
+        key=lambda f: (
+            f.at,
+            ended_by_term(signal=f.signal, exit_code=f.exit_code),
+            order[f.role],
+            f.index,
+        ),
     )
 
 

@@ -22,14 +22,12 @@ def choose_victims(
     by highest index. What has succeeded goes after all that; index 0 of the chief's role (rank 0)
     goes last of all.
 
-    `seen` tells which are scheduled; without it every wanted instance counts as scheduled.
+    `seen` tells which of the pending ones are scheduled.
     """
 
     def scheduled(entry: InstanceEntry) -> bool:
-        if not entry.wanted or seen is None:
-            return entry.wanted
-        observation = seen.get((entry.role, entry.index))
-        return observation is not None and observation.scheduled
+        observation = (seen or {}).get((entry.role, entry.index))
+        return entry.wanted and observation is not None and observation.scheduled
 
     def order(entry: InstanceEntry) -> tuple[bool, int, float, int]:
         keep = chief and entry.index == 0
@@ -44,8 +42,6 @@ def _rank(entry: InstanceEntry, *, scheduled: bool) -> int:
         return 0
     if entry.state == "succeeded":
         return 5
-    if not scheduled:
-        return 1
     if entry.state == "pending":
-        return 2
+        return 2 if scheduled else 1
     return 4 if entry.ready else 3

@@ -75,7 +75,7 @@ class InstanceSpec:
     resources: Mapping[str, str] = field(default_factory=dict)
     """Limits where given, else requests, of the training container: Kubernetes quantities."""
     pod: Mapping[str, Any] = field(default_factory=dict)
-    """The whole rendered PodTemplateSpec (Kubernetes only)."""
+    """The PodTemplateSpec: whole and rendered on Kubernetes, elsewhere as it was merged."""
     held: bool = False
     deadline_seconds: float | None = None
     """The instance ends itself after this, even if nobody is left to tell it."""

@@ -5,7 +5,7 @@ So `unknown_role` is reported beside `unknown_key`, and a person mends a file on
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
@@ -16,7 +16,7 @@ from airflow_training.spec.models import TrainingJob
 from airflow_training.spec.paths import Loc, split_path
 from airflow_training.spec.problems import branches, field_loc
 
-__all__ = ["further_problems"]
+__all__ = ["further_problems", "look_further"]
 
 _COUNTS = frozenset({"replicas", "minReplicas", "maxReplicas"})
 _ABOUT_COUNTS = frozenset(
@@ -31,6 +31,16 @@ def further_problems(
     data: Any, error: ValidationError, *, params: Collection[str] | None
 ) -> list[Problem]:
     """Return what the cross-field checks find in a document that already failed its own fields."""
+    return look_further(data, error, lambda job: check(job, data=data, params=params))
+
+
+def look_further(
+    data: Any, error: ValidationError, look: Callable[[TrainingJob], Sequence[Problem]]
+) -> list[Problem]:
+    """Return what `look` finds in a document that failed its own fields, without what only follows.
+
+    `look` gets a job whose wrong fields have their defaults.
+    """
     if not isinstance(data, Mapping) or not isinstance(data.get("spec"), Mapping):
         return []
     wrong: dict[Loc, str] = {}
@@ -38,11 +48,10 @@ def further_problems(
         loc = field_loc(details["loc"], TrainingJob)
         wrong.setdefault(loc, details["type"])
     job = _build(TrainingJob, data, (), wrong)
-    found = check(job, data=data, params=params)
     miscounted = any(loc and loc[-1] in _COUNTS for loc in wrong)
     return [
         problem
-        for problem in found
+        for problem in look(job)
         if not _is_covered(problem.field, wrong)
         and not (miscounted and problem.code in _ABOUT_COUNTS)
     ]

@@ -9,7 +9,7 @@ from typing import Any
 from airflow_training.errors import Problem
 from airflow_training.spec.merge import MERGE_KEYS, merge_templates, shorthand_template
 from airflow_training.spec.paths import Loc, format_path, split_path
-from airflow_training.spec.podmodel.check import SHORTHAND_KINDS, check_complete, check_layer
+from airflow_training.spec.podmodel.check import SHORTHAND_KINDS, check_complete, inspect_layer
 
 __all__ = ["check_pods", "pod_warnings"]
 
@@ -21,13 +21,16 @@ _USER_LISTS = frozenset({"env", "envFrom", "ports", "volumeMounts", "volumes"})
 def check_pods(document: Mapping[str, Any]) -> list[Problem]:
     """Return the mistakes of every pod template and shorthand key of a document."""
     spec = _mapping(document.get("spec"))
-    problems = list(_check_shorthand(spec, ("spec",)))
+    problems, leaves_out = _check_shorthand(spec, ("spec",))
     for i, role in enumerate(_mappings(spec.get("roles"))):
         loc: Loc = ("spec", "roles", i)
-        problems += _check_shorthand(role, loc)
-        if role.get("template") is not None:
-            problems += check_layer(role["template"], (*loc, "template"))
-    if problems:
+        for found, open_ends in (
+            _check_shorthand(role, loc),
+            inspect_layer(role.get("template"), (*loc, "template")),
+        ):
+            problems += found
+            leaves_out |= open_ends
+    if problems or not leaves_out:
         return problems
     for i, role in enumerate(_mappings(spec.get("roles"))):
         problems += _check_merged(spec, role, ("spec", "roles", i))
@@ -48,10 +51,15 @@ def pod_warnings(document: Mapping[str, Any]) -> Iterator[Problem]:
             )
 
 
-def _check_shorthand(owner: Mapping[str, Any], loc: Loc) -> Iterator[Problem]:
+def _check_shorthand(owner: Mapping[str, Any], loc: Loc) -> tuple[list[Problem], bool]:
+    problems: list[Problem] = []
+    leaves_out = False
     for key, kind in SHORTHAND_KINDS.items():
         if owner.get(key) is not None:
-            yield from check_layer(owner[key], (*loc, key), kind=kind)
+            found, open_ends = inspect_layer(owner[key], (*loc, key), kind=kind)
+            problems += found
+            leaves_out |= open_ends
+    return problems, leaves_out
 
 
 # --- what only shows when the layers lie over each other --------------------------------------
@@ -68,8 +76,6 @@ def _check_merged(spec: Mapping[str, Any], role: Mapping[str, Any], loc: Loc) ->
         (loc, "", shorthand_template(_STAND_IN, _written(role))),
         (("spec",), "", shorthand_template(_STAND_IN, _written(spec))),
     )
-    if not any(_has_user_lists(layer) for _, _, layer in layers):
-        return
     merged = merge_templates(*(layer for _, _, layer in reversed(layers)))
     for problem in check_complete(merged, ()):
         place = split_path(problem.field) or ()
@@ -84,12 +90,6 @@ def _check_merged(spec: Mapping[str, Any], role: Mapping[str, Any], loc: Loc) ->
                     problem, field=format_path((*prefix, *((key,) if key else ()), *found))
                 )
                 break
-
-
-def _has_user_lists(layer: Mapping[str, Any]) -> bool:
-    pod = _mapping(layer.get("spec"))
-    containers = _mappings(pod.get("containers")) + _mappings(pod.get("initContainers"))
-    return any(not _USER_LISTS.isdisjoint(owner) for owner in (pod, *containers))
 
 
 def _locate(place: Loc, merged: Any, layer: Any) -> Loc | None:

@@ -31,8 +31,8 @@ __all__ = [
     "table_of",
 ]
 
-Json = Annotated[str, mapped_column(Text(2**32 - 1))]
-"""The length only says to MySQL that 64 KiB are not enough."""
+Json = Annotated[str, mapped_column(Text().with_variant(Text(2**32 - 1), "mysql", "mariadb"))]
+"""MySQL's text ends at 64 KiB unless it is told otherwise."""
 LongText = Annotated[str, mapped_column(Text)]
 Name = Annotated[str, mapped_column(String(63))]
 """A role: an RFC 1123 label."""

@@ -13,8 +13,9 @@ from typing import Any, Literal
 from airflow_training.control.gang import StartupChoice, choose_startup, prove_startup
 from airflow_training.control.waves import cycle
 from airflow_training.errors import InputError, Problem
+from airflow_training.frameworks.judge import judge
 from airflow_training.frameworks.pods import training_container
-from airflow_training.frameworks.registry import load_for
+from airflow_training.frameworks.registry import Loaded, load_for
 from airflow_training.frameworks.resolve import Resolution, resolve
 from airflow_training.settings import Settings, load_settings
 from airflow_training.spec.models import TrainingJob
@@ -147,10 +148,11 @@ def _check(document: ParsedDocument, request: _Request) -> Checked:
     warnings = list(document.warnings)
     job = document.job
     if job is None:
+        problems += _in_the_draft(document, request)
         return _answer(document, problems, warnings)
     values, mistakes = _params(job, request)
     problems += mistakes
-    runtime = request.runtime or job.spec.runtime.name or request.settings.default_runtime
+    runtime = _runtime(job, request)
     if runtime not in _RUNTIMES:
         problems.append(_no_runtime(runtime))
         return _answer(document, problems, warnings)
@@ -191,6 +193,38 @@ def _answer(
     )
 
 
+def _in_the_draft(document: ParsedDocument, request: _Request) -> list[Problem]:
+    """Return what the framework refuses in a document whose fields could not all be read.
+
+    So a person who mistyped a key learns of a reserved variable in the same answer.
+    """
+    from pydantic import ValidationError
+
+    from airflow_training.spec.draft import look_further
+
+    def look(job: TrainingJob) -> list[Problem]:
+        try:
+            return judge(job, _load(job, request), runtime=_runtime(job, request))[1]
+        except InputError as error:
+            return _of_the_job(error, job)
+
+    try:
+        TrainingJob.__pydantic_validator__.validate_python(
+            document.raw, by_alias=True, by_name=False
+        )
+    except ValidationError as error:
+        return look_further(document.raw, error, look)
+    return []
+
+
+def _runtime(job: TrainingJob, request: _Request) -> str:
+    return request.runtime or job.spec.runtime.name or request.settings.default_runtime
+
+
+def _load(job: TrainingJob, request: _Request) -> Loaded:
+    return load_for(job, base_dir=request.base_dir, fetch=request.fetch, settings=request.settings)
+
+
 _RUNTIMES = ("local", "kubernetes")
 
 
@@ -227,12 +261,9 @@ def _resolve(
     variables: Mapping[str, Any],
 ) -> Resolution:
     """Return what the job's framework makes of it; raises InputError for the framework's own faults."""
-    loaded = load_for(
-        job, base_dir=request.base_dir, fetch=request.fetch, settings=request.settings
-    )
     return resolve(
         job,
-        loaded,
+        _load(job, request),
         runtime=runtime,
         variables=variables,
         base_dir=request.base_dir,

@@ -97,7 +97,7 @@ def render_instance(
         },
         pod=_pod(made.template, made.container, command, args, env, users, own.ports)
         if job.runtime == "kubernetes"
-        else {},
+        else made.template,  # of which the local runtime reads the readiness probe
         held=held,
         deadline_seconds=(
             job.active_deadline_seconds if deadline_seconds is None else deadline_seconds

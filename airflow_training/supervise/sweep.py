@@ -15,6 +15,7 @@ from airflow_training.settings import Settings
 from airflow_training.state.store import RunRecord, RunState, Store
 from airflow_training.supervise.cleanup import clean_up
 from airflow_training.supervise.launch import controller_id
+from airflow_training.supervise.lease_keeper import LEASE_SECONDS
 from airflow_training.supervise.owners import provably_dead
 from airflow_training.supervise.runtimes import make_runtime
 
@@ -72,7 +73,7 @@ def _why(state: RunState | None, *, now: float, idle_seconds: float) -> str:
     lease = state.lease
     if lease is not None and lease.expires_at > now and not provably_dead(lease.owner):
         return ""
-    last_driven = lease.expires_at if lease is not None else 0.0
+    last_driven = lease.expires_at - LEASE_SECONDS if lease is not None else 0.0
     idle = now - max(last_driven, job.last_transition_at, state.record.submitted_at)
     return f"nobody has driven it for {idle:.0f} s" if idle > idle_seconds else ""
 

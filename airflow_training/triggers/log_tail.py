@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from airflow_training.control.model import Event, Ledger
+from airflow_training.control.model import Ledger
 from airflow_training.errors import TrainingError
 from airflow_training.runtimes.port import Cursor, InstanceRef
 from airflow_training.spec.resolved import RunRef
@@ -22,15 +22,16 @@ _MOST_CHUNKS = 256
 """16 MiB: a longer log is shown from the link, not searched for its end here."""
 
 
-async def tail_of(store: Store, uid: str, event: Event, *, lines: int = _LINES) -> str:
-    """Return the last lines of the attempt that `event` is about; empty where there are none."""
-    if event.index is None:
-        return ""
+async def tail_of(
+    store: Store, uid: str, *, role: str, index: int, attempt: int, lines: int = _LINES
+) -> str:
+    """Return the last lines of one attempt of an instance; empty where there are none."""
     try:
-        return await _tail(store, uid, event, lines)
-    except (TrainingError, OSError, LookupError, NotImplementedError) as error:
-        log.info("no log of %s-%s: %s", event.role, event.index, error)
+        written = await _end_of_log(store, uid, role, index, attempt)
+    except (TrainingError, OSError, LookupError) as error:
+        log.info("no log of %s-%s: %s", role, index, error)
         return ""
+    return "\n".join(written.decode(errors="replace").splitlines()[-lines:])
 
 
 def instance_ref(record: RunRecord, ledger: Ledger, role: str, index: int) -> InstanceRef:
@@ -50,18 +51,18 @@ def instance_ref(record: RunRecord, ledger: Ledger, role: str, index: int) -> In
     )
 
 
-async def _tail(store: Store, uid: str, event: Event, lines: int) -> str:
+async def _end_of_log(store: Store, uid: str, role: str, index: int, attempt: int) -> bytes:
     record = await asyncio.to_thread(store.run, uid)
-    if record is None or event.index is None:
-        return ""
-    runtime = runtime_of(record.runtime)
+    if record is None:
+        return b""
     ledger = await asyncio.to_thread(store.ledger, uid)
-    instance = instance_ref(record, ledger, event.role, event.index)
+    runtime = runtime_of(record.runtime)
+    instance = instance_ref(record, ledger, role, index)
     cursor, kept = Cursor(), b""
     for _ in range(_MOST_CHUNKS):
-        chunk = await runtime.read_log(instance, cursor, limit=_CHUNK, attempt=event.attempt)
+        chunk = await runtime.read_log(instance, cursor, limit=_CHUNK, attempt=attempt)
         kept = (kept + chunk.data)[-_CHUNK:]
         if chunk.end or not chunk.data:
             break
         cursor = chunk.next
-    return "\n".join(kept.decode(errors="replace").splitlines()[-lines:])
+    return kept

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
 from airflow.triggers.base import BaseTaskEndEvent, TaskFailedEvent, TaskSuccessEvent, TriggerEvent
 
-from airflow_training.control.model import Event
 from airflow_training.state.store import RunState, Store
 from airflow_training.triggers.base import NO_RUN
 from airflow_training.triggers.epochs import begin_try
 from airflow_training.triggers.following import FollowingTrigger, is_over
 from airflow_training.triggers.log_tail import tail_of
-from airflow_training.triggers.story import Story
+from airflow_training.triggers.story import Story, Tail
 
 __all__ = ["RoleTrigger", "verdict"]
 
@@ -25,12 +24,14 @@ def verdict(state: RunState, role: str) -> BaseTaskEndEvent | None:
     It fails only when the role failed and so did the job: a role that was ended because the job
     succeeded, or whose failure the job survived, is successful.
     """
-    entry = state.ledger.roles[role]
+    entry, job = state.ledger.roles[role], state.ledger.job
     if entry.state == "Succeeded":
         return TaskSuccessEvent()
     if not is_over(state):
         return None
-    if entry.state == "Failed" and state.ledger.job.state != "Succeeded":
+    # the job may fail over one instance before its role counts as failed (maxRestarts)
+    to_blame = entry.state == "Failed" or (job.root_cause or {}).get("role") == role
+    if to_blame and job.state != "Succeeded":
         return TaskFailedEvent()
     return TaskSuccessEvent()
 
@@ -64,7 +65,7 @@ class RoleTrigger(FollowingTrigger):
                     continue  # cleared: what is over is the epoch before
                 end = verdict(state, self.role)
                 if end is not None:
-                    self._tell_end(state)
+                    await self._tell_end(story, state)
                     yield end
                     return
 
@@ -77,14 +78,17 @@ class RoleTrigger(FollowingTrigger):
             await self.request(store, uid, "activate", role=self.role)
         return state.ledger.job.epoch + 1 if reopened else 0
 
-    def _tail(self, store: Store, uid: str) -> Callable[[Event], Awaitable[str]]:
-        async def tail(event: Event) -> str:
-            return await tail_of(store, uid, event)
+    def _tail(self, store: Store, uid: str) -> Tail:
+        async def tail(role: str, index: int, attempt: int) -> str:
+            return await tail_of(store, uid, role=role, index=index, attempt=attempt)
 
         return tail
 
-    def _tell_end(self, state: RunState) -> None:
+    async def _tell_end(self, story: Story, state: RunState) -> None:
         role = state.ledger.roles[self.role]
+        cause = state.ledger.job.root_cause or {}
+        if cause.get("role") == self.role and cause.get("index") is not None:
+            await story.tell_tail(self.role, cause["index"], cause.get("attempt") or 0)
         self.log.info(
             "role %s: %s (%s %s); job %s: %s",
             self.role,

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
+from airflow_training.control import reasons
 from airflow_training.control.model import Event
 from airflow_training.state.store import Store, StoredEvent
 from airflow_training.triggers.epochs import STARTED
@@ -15,8 +16,17 @@ __all__ = ["Story", "line_of"]
 _LEVELS = {"info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 _PAGE = 500
 
-Tail = Callable[[Event], Awaitable[str]]
-"""Returns the last lines an instance wrote; empty where there are none."""
+_FAILURES = frozenset(
+    {
+        reasons.INSTANCE_FAILED,
+        reasons.INSTANCE_RESTARTED,
+        reasons.ROLE_RESTARTED,
+        reasons.JOB_RESTARTED,
+    }
+)
+
+Tail = Callable[[str, int, int], Awaitable[str]]
+"""Returns the last lines of (role, index, attempt); empty where there are none."""
 
 
 def line_of(event: Event) -> str:
@@ -40,13 +50,14 @@ class Story:
         role: str | None = None,
         tail: Tail | None = None,
     ) -> None:
-        """`tell(level, text)`; `tail` is asked once for each instance that failed."""
+        """`tell(level, text)`; `tail` is asked once for each attempt that failed."""
         self._store = store
         self._uid = uid
         self._tell = tell
         self._role = role
         self._tail = tail
         self._seq = 0
+        self._told_tails: set[tuple[str, int, int]] = set()
 
     async def catch_up(self) -> None:
         """Tell what happened since the last call."""
@@ -61,12 +72,17 @@ class Story:
 
     async def _tell_one(self, stored: StoredEvent) -> None:
         event = stored.event
-        if event.reason == STARTED:
-            self._seq = stored.seq
-            return
-        self._tell(_LEVELS[event.level], line_of(event))
-        if self._tail is not None and event.index is not None and event.level == "error":
-            text = await self._tail(event)
-            if text:
-                self._tell(logging.ERROR, f"last lines of {event.role}-{event.index}:\n{text}")
+        if event.reason != STARTED:
+            self._tell(_LEVELS[event.level], line_of(event))
+        if event.reason in _FAILURES and event.index is not None:
+            await self.tell_tail(event.role, event.index, event.attempt or 0)
         self._seq = stored.seq
+
+    async def tell_tail(self, role: str, index: int, attempt: int) -> None:
+        """Tell the last lines of one attempt, once."""
+        if self._tail is None or (role, index, attempt) in self._told_tails:
+            return
+        self._told_tails.add((role, index, attempt))
+        text = await self._tail(role, index, attempt)
+        if text:
+            self._tell(logging.ERROR, f"last lines of {role}-{index} (attempt {attempt}):\n{text}")

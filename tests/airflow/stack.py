@@ -6,7 +6,9 @@ can say exactly which processes lived, and that no other ever did.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -17,6 +19,9 @@ import httpx
 import yaml
 
 from airflow_training.cli.airflow_stack import AirflowStack
+from airflow_training.control.model import Ledger
+from airflow_training.spec.resolved import RunKey
+from airflow_training.state.store import Store
 
 T = TypeVar("T")
 
@@ -49,10 +54,13 @@ class Airflow:
     room: Path
     """Where instances leave their pids and tests leave the exit codes."""
     client: httpx.Client = field(init=False)
+    store: Store = field(init=False)
 
     def connect(self) -> None:
         """Get a token; call again after the API server was restarted."""
         self.client = self.stack.client()
+        self.client.timeout = httpx.Timeout(60)
+        self.store = Store(f"sqlite:///{self.stack.home / 'airflow_training.db'}")
 
     # jobs ------------------------------------------------------------------------------------
     def document(self, name: str, *roles: Mapping[str, Any], **spec: Any) -> dict[str, Any]:
@@ -91,7 +99,27 @@ class Airflow:
 
     def alive(self, job: str) -> list[int]:
         """Return the pids of all processes that belong to a job now, agents included."""
-        return [pid for pid in _pids() if _environment(pid).get("TRAINING_JOB") == job]
+        home = str(self.stack.home)
+        return [
+            pid
+            for pid in _pids()
+            if (found := _environment(pid)).get("TRAINING_JOB") == job
+            and any(home in value for value in found.values())
+        ]
+
+    def kill_leftovers(self) -> list[int]:
+        """SIGKILL every instance of this home, whatever job it is of; return their pids."""
+        home = str(self.stack.home)
+        found = [
+            pid
+            for pid in _pids()
+            if "TRAINING_JOB" in (environment := _environment(pid))
+            and any(home in value for value in environment.values())
+        ]
+        for pid in found:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        return found
 
     def wait_started(self, job: str, *, count: int = 1) -> dict[str, list[int]]:
         """Return the pids when `count` instances have started."""
@@ -166,6 +194,17 @@ class Airflow:
     def xcom(self, dag_id: str, run_id: str, task_id: str, key: str = "return_value") -> Any:
         path = f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/xcomEntries/{key}"
         return self.client.get(path, params={"deserialize": True}).json()["value"]
+
+    def uid(self, dag_id: str, run_id: str, *, group_id: str = "", map_index: int = -1) -> str:
+        """Return the uid of a run, computed as the tasks do."""
+        source = self.store.deployment_id()
+        return RunKey(
+            source=source, dag_id=dag_id, run_id=run_id, group_id=group_id, map_index=map_index
+        ).uid
+
+    def ledger(self, dag_id: str, run_id: str, **key: Any) -> Ledger:
+        """Return what the store knows about a run."""
+        return self.store.ledger(self.uid(dag_id, run_id, **key))
 
     # what users do -----------------------------------------------------------------------------
     def mark_run(self, dag_id: str, run_id: str, state: str) -> None:

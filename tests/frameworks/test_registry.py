@@ -214,6 +214,16 @@ def test_a_bad_reference(tmp_path, change, more, expected):
             id="condition",
         ),
         pytest.param(
+            "addresses('server') | join(',')", "parameters.dept", ("bad_template", "spec.env[0].value"),
+            id="parameter-that-is-not-declared",
+        ),
+        pytest.param(
+            "ranked: false",
+            "template: {spec: {containers: [{name: main, command: ['{{ parameters.depth }}']}]}}",
+            ("bad_template", "spec.roles[0].template.spec.containers[0].command[0]"),
+            id="template-in-a-pod-template",
+        ),
+        pytest.param(
             "default: 3", "default: three", ("bad_parameter", "spec.parameters.depth.default"),
             id="default-that-does-not-fit",
         ),

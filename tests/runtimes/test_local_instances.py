@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -35,7 +36,7 @@ async def harness(tmp_path: Path) -> AsyncIterator[Harness]:
         yield harness
 
 
-async def run_quick(harness: Harness, local_dir: Path, **changes: object) -> AttemptFolder:
+async def run_quick(harness: Harness, local_dir: Path, **changes: Any) -> AttemptFolder:
     """Run an instance to its success and return its folder."""
     async with watching(harness.runtime, harness.run) as seen:
         outcome = (await harness.runtime.create([harness.spec("quick", **changes)]))[0]
@@ -47,7 +48,7 @@ async def run_quick(harness: Harness, local_dir: Path, **changes: object) -> Att
     return attempt_folder(local_dir, harness, "quick")
 
 
-async def environment_of(harness: Harness, local_dir: Path, **changes: object) -> dict[str, str]:
+async def environment_of(harness: Harness, local_dir: Path, **changes: Any) -> dict[str, str]:
     folder = await run_quick(harness, local_dir, command=TELL_ENVIRONMENT, **changes)
     found: dict[str, str] = json.loads(folder.log.read_text())
     return found
@@ -200,7 +201,7 @@ async def test_the_working_directory(tmp_path: Path, working_dir: str, expected:
     ],
 )
 async def test_what_cannot_be_started_says_so(
-    harness: Harness, tmp_path: Path, changes: dict[str, object], exit_code: int, message: str
+    harness: Harness, tmp_path: Path, changes: dict[str, Any], exit_code: int, message: str
 ) -> None:
     async with watching(harness.runtime, harness.run) as seen:
         await harness.runtime.create([harness.spec("quick", **changes)])
@@ -414,7 +415,7 @@ async def test_the_remote_shell_names_the_hosts_there_are(
 
 async def test_a_remote_command_ends_with_its_caller(harness: Harness, tmp_path: Path) -> None:
     host = f"{harness.run.prefix}-sleeper-0"
-    call = f"exec $TRAINING_REMOTE_SHELL {host} 'echo $$; exec sleep 3600'"
+    call = f"exec $TRAINING_REMOTE_SHELL {host} 'echo $$$$; exec sleep 3600'"
     await harness.runtime.create([harness.spec("sleeper")])
     async with watching(harness.runtime, harness.run) as seen:
         made = await harness.runtime.create([harness.spec("quick", command=("sh", "-c", call))])

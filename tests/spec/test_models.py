@@ -500,9 +500,9 @@ def test_a_python_date_is_written_as_text():
 
 
 def test_a_python_mistake_names_field_value_and_hint():
-    mistaken: dict[str, Any] = {"name": "worker", "replicas": -1, "backof_limit": 3}
+    mistaken: dict[str, Any] = {"restartPolicy": "OnFailur", "backof_limit": 3}
     with pytest.raises(InputError) as caught:
-        Role(restartPolicy="OnFailur", **mistaken)
+        Role(name="worker", replicas=-1, **mistaken)
     codes = {problem.field: problem.code for problem in caught.value.problems}
     assert codes == {
         "replicas": "out_of_range",

@@ -47,7 +47,8 @@ class PostgresCluster:
         upgrade(self.shared)
 
     def stop(self) -> None:
-        self._run("pg_ctl", "-D", str(self.folder / "data"), "-m", "immediate", "stop")
+        if (self.folder / "data" / "postmaster.pid").exists():
+            self._run("pg_ctl", "-D", str(self.folder / "data"), "-m", "immediate", "stop")
         shutil.rmtree(self.folder)
 
     def restart(self) -> None:
@@ -111,9 +112,11 @@ def postgres() -> Iterator[PostgresCluster]:
     if programs is None or not drivers:
         pytest.skip("no PostgreSQL server or driver is installed")
     cluster = PostgresCluster(programs, drivers[0])
-    cluster.start()
-    yield cluster
-    cluster.stop()
+    try:
+        cluster.start()
+        yield cluster
+    finally:
+        cluster.stop()
 
 
 @pytest.fixture(scope="session")

@@ -185,6 +185,40 @@ def test_a_read_sees_every_commit_of_others(store: Store, open_another: Callable
         assert lease.generation == restarts + 1
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(lambda store, uid: commit(store, uid, a_ledger(worker(0))), id="ledger"),
+        pytest.param(lambda store, uid: store.add_events(uid, [an_event()]), id="event"),
+        pytest.param(lambda store, uid: store.add_request(uid, "pause"), id="request"),
+        pytest.param(lambda store, uid: store.set_addresses(uid, {"a": []}), id="addresses"),
+        pytest.param(lambda store, uid: store.tombstone(uid, reason="x"), id="tombstone"),
+        pytest.param(take, id="lease"),
+        pytest.param(
+            lambda store, uid: store.try_start(uid, max_running_jobs=0, runtime="local"), id="start"
+        ),
+    ],
+)
+def test_every_change_gives_a_run_another_version(
+    store: Store, change: Callable[[Store, str], object]
+):
+    uids = [add_run(store, name).uid for name in ("changed", "left-alone")]
+    before = store.versions(uids)
+    assert store.versions(uids) == before
+    change(store, uids[0])
+    after = store.versions([*uids, "unknown"])
+    assert [after[uid] == before[uid] for uid in uids] == [False, True]
+    assert "unknown" not in after
+
+
+def test_a_lease_that_runs_out_gives_a_run_another_version(store: Store, clock: Clock):
+    uid = add_run(store).uid
+    take(store, uid)
+    before = store.versions([uid])
+    clock.advance(20)
+    assert store.versions([uid]) != before
+
+
 def test_reading_many_runs_takes_a_constant_number_of_queries(
     store: Store, open_another: Callable[[], Store]
 ):

@@ -82,6 +82,36 @@ def test_mistakes_of_all_rooms_come_together():
     }
 
 
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        pytest.param(
+            {"env": [{"name": "RANK", "value": "1"}]},
+            {"unknown_key", "reserved_env"},
+            id="reserved",
+        ),
+        pytest.param({"parameters": {"nprocs": 1}}, {"unknown_key", "bad_parameter"}, id="parameter"),
+        pytest.param({"framework": "pytorhc"}, {"unknown_key", "unknown_framework"}, id="framework"),
+        pytest.param({"framework": 7}, {"unknown_key", "wrong_type"}, id="no-framework-at-all"),
+        pytest.param({"roles": []}, {"unknown_key", "out_of_range"}, id="no-roles"),
+        pytest.param({"roles": [3]}, {"unknown_key", "wrong_type"}, id="no-role"),
+        pytest.param(
+            {"framework": "custom", "roles": [{"name": "A b"}]}, {"unknown_key", "bad_name"},
+            id="bad-name",
+        ),
+    ],
+)  # fmt: skip
+def test_a_mistyped_key_hides_nothing_that_the_framework_refuses(spec, expected):
+    document = a_document("pytorch", {"master": 1}, imge="typo")
+    document["spec"] |= spec
+    assert codes_of(check(yaml.safe_dump(document))) == expected
+
+
+@pytest.mark.parametrize("text", ["", "- 1", "spec: 3", "a: [", "{}", "null", "spec: {roles: {}}"])
+def test_nonsense_is_answered_not_raised(text):
+    assert check(text).problems
+
+
 def test_a_cycle_that_the_frameworks_default_closes_tells_the_way_out():
     text = text_of(roles={"master": {"dependsOn": [{"role": "worker"}]}, "worker": 2})
     checked = check(text)

@@ -105,6 +105,14 @@ def test_deadline_and_grace():
     assert render(job, "worker", deadline_seconds=7).deadline_seconds == 7
 
 
+def test_a_readiness_probe_reaches_the_local_runtime():
+    probe = {"tcpSocket": {"port": "pytorchjob-port"}}
+    template = {"spec": {"containers": [{"name": "pytorch", "readinessProbe": probe}]}}
+    job = resolved(roles={"master": {"template": template}})
+    (container,) = render(job, "master").pod["spec"]["containers"]
+    assert container["readinessProbe"] == probe
+
+
 def test_sizes_of_now_count_after_scaling():
     job = resolved(roles={"master": 1, "worker": 3})
     assert render(job, replicas={"worker": 1}).env["WORLD_SIZE"] == "2"

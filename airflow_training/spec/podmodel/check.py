@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from airflow_training.spec.paths import Loc, format_path
 from airflow_training.spec.problems import did_you_mean, kind_of
 from airflow_training.spec.quantities import quantity_error
 
-__all__ = ["SHORTHAND_KINDS", "check_complete", "check_layer", "table"]
+__all__ = ["SHORTHAND_KINDS", "check_complete", "check_layer", "inspect_layer", "table"]
 
 ROOT = "V1PodTemplateSpec"
 SHORTHAND_KINDS: Mapping[str, str] = {
@@ -49,93 +49,115 @@ def check_layer(value: Any, loc: Loc, *, kind: str = ROOT) -> list[Problem]:
 
     Null (which deletes) and `$patch` are allowed; items of merged lists need their merge key.
     """
-    return list(_check(value, kind, loc, whole=False))
+    return inspect_layer(value, loc, kind=kind)[0]
+
+
+def inspect_layer(value: Any, loc: Loc, *, kind: str = ROOT) -> tuple[list[Problem], bool]:
+    """As `check_layer`; also return whether the layer leaves out something that is required."""
+    walk = _Walk()
+    walk.check(value, kind, loc, whole=False)
+    return walk.problems, walk.leaves_out
 
 
 def check_complete(template: Any, loc: Loc) -> list[Problem]:
     """Return the mistakes of a merged template: nothing that Kubernetes requires may be missing."""
-    return list(_check(template, ROOT, loc, whole=True))
+    walk = _Walk()
+    walk.check(template, ROOT, loc, whole=True)
+    return walk.problems
 
 
-def _check(value: Any, kind: str, loc: Loc, *, whole: bool) -> Iterator[Problem]:
-    shape, _, item_kind = kind.rpartition(":")
-    if value is None:
-        return  # not given, or given to delete; what is required is asked for below
-    if shape == "list":
-        yield from _check_list(value, item_kind, loc, whole=whole)
-    elif shape == "map":
-        yield from _check_map(value, item_kind, loc, whole=whole)
-    elif kind in table():
-        yield from _check_model(value, kind, loc, whole=whole)
-    elif kind == "quantity":
-        message = quantity_error(value)
-        if message:
-            yield _problem("bad_quantity", loc, value, message)
-    elif not _fits(value, kind):
-        yield _wrong_type(loc, value, _SPOKEN[kind])
+class _Walk:
+    """One pass over a value. `whole`: no other layer adds to what stands here."""
 
+    def __init__(self) -> None:
+        self.problems: list[Problem] = []
+        self.leaves_out = False
+        self._models = table()
 
-def _check_list(value: Any, kind: str, loc: Loc, *, whole: bool) -> Iterator[Problem]:
-    if not isinstance(value, list | tuple):
-        yield _wrong_type(loc, value, "a list")
-        return
-    key = MERGE_KEYS.get(str(loc[-1])) if kind in table() else None
-    seen: set[Any] = set()
-    for i, item in enumerate(value):
-        here = (*loc, i)
-        if item is None:
-            yield _wrong_type(here, item, "an item")
-            continue
-        if item == {"$patch": "replace"} and not whole:
-            continue
-        # a list without merge key is replaced as a whole, so its items are complete
-        yield from _check(item, kind, here, whole=whole or key is None)
-        if key is None or not isinstance(item, Mapping):
-            continue
-        name = item.get(key)
-        if name is None and not whole:
-            yield _missing((*here, key))
-        elif key == "name" and isinstance(name, str):
-            if name in seen:
-                message = f"another item of {format_path(loc[-1:])} has this name already"
-                yield _problem("duplicate", (*here, key), name, message)
-            seen.add(name)
+    def check(self, value: Any, kind: str, loc: Loc, *, whole: bool) -> None:
+        if value is None:
+            return  # not given, or given to delete; what is required is asked for elsewhere
+        if kind in self._models:
+            self._check_model(value, kind, loc, whole=whole)
+            return
+        shape, _, inner = kind.rpartition(":")
+        if shape == "list":
+            self._check_list(value, inner, loc, whole=whole)
+        elif shape == "map":
+            self._check_map(value, inner, loc, whole=whole)
+        elif kind == "quantity":
+            message = quantity_error(value)
+            if message:
+                self.problems.append(_problem("bad_quantity", loc, value, message))
+        elif not _fits(value, kind):
+            self.problems.append(_wrong_type(loc, value, _SPOKEN[kind]))
 
+    def _check_list(self, value: Any, kind: str, loc: Loc, *, whole: bool) -> None:
+        if not isinstance(value, list | tuple):
+            self.problems.append(_wrong_type(loc, value, "a list"))
+            return
+        key = MERGE_KEYS.get(str(loc[-1])) if kind in self._models else None
+        seen: set[str] = set()
+        for i, item in enumerate(value):
+            here = (*loc, i)
+            if item is None:
+                self.problems.append(_wrong_type(here, item, "an item"))
+                continue
+            if item == {"$patch": "replace"} and not whole:
+                continue
+            # a list without merge key is replaced as a whole, so its items are complete
+            self.check(item, kind, here, whole=whole or key is None)
+            if key is None or not isinstance(item, Mapping):
+                continue
+            name = item.get(key)
+            if name is None and not whole:
+                self.problems.append(_missing((*here, key)))
+            elif key == "name" and isinstance(name, str):
+                if name in seen:
+                    message = f"another item of {format_path(loc[-1:])} has this name already"
+                    self.problems.append(_problem("duplicate", (*here, key), name, message))
+                seen.add(name)
 
-def _check_map(value: Any, kind: str, loc: Loc, *, whole: bool) -> Iterator[Problem]:
-    if not isinstance(value, Mapping):
-        yield _wrong_type(loc, value, "a mapping")
-        return
-    for key, inner in value.items():
-        if key not in _DIRECTIVES or whole:
-            yield from _check(inner, kind, (*loc, key), whole=whole)
+    def _check_map(self, value: Any, kind: str, loc: Loc, *, whole: bool) -> None:
+        if not isinstance(value, Mapping):
+            self.problems.append(_wrong_type(loc, value, "a mapping"))
+            return
+        for key, inner in value.items():
+            if key not in _DIRECTIVES or whole:
+                self.check(inner, kind, (*loc, key), whole=whole)
 
-
-def _check_model(value: Any, kind: str, loc: Loc, *, whole: bool) -> Iterator[Problem]:
-    if not isinstance(value, Mapping):
-        yield _wrong_type(loc, value, "a mapping")
-        return
-    fields: Mapping[str, str] = table()[kind]["fields"]
-    for key, inner in value.items():
-        here = (*loc, key)
-        if key in fields:
-            yield from _check(inner, fields[key], here, whole=whole)
-        elif key == "$patch" and not whole:
-            if inner not in ("replace", "delete"):
-                yield _problem("bad_pod_template", here, inner, "must be replace or delete")
-        elif key not in _DIRECTIVES or whole:
-            yield Problem(
-                code="bad_pod_template",
-                field=format_path(here),
-                value=key,
-                message=f"'{key}' is no key of a {kind.removeprefix('V1')}",
-                allowed=sorted(fields),
-                hint=did_you_mean(key, fields),
-            )
-    if whole:
-        for key in table()[kind]["required"]:
+    def _check_model(self, value: Any, kind: str, loc: Loc, *, whole: bool) -> None:
+        if not isinstance(value, Mapping):
+            self.problems.append(_wrong_type(loc, value, "a mapping"))
+            return
+        fields: Mapping[str, str] = self._models[kind]["fields"]
+        for key, inner in value.items():
+            here = (*loc, key)
+            if key in fields:
+                self.check(inner, fields[key], here, whole=whole)
+            elif key == "$patch" and not whole:
+                if inner not in ("replace", "delete"):
+                    self.problems.append(
+                        _problem("bad_pod_template", here, inner, "must be replace or delete")
+                    )
+            elif key not in _DIRECTIVES or whole:
+                self.problems.append(_unknown_key(here, key, kind, fields))
+        for key in self._models[kind]["required"]:
             if value.get(key) is None:
-                yield _missing((*loc, key))
+                self.leaves_out = True
+                if whole:
+                    self.problems.append(_missing((*loc, key)))
+
+
+def _unknown_key(loc: Loc, key: str, kind: str, fields: Mapping[str, str]) -> Problem:
+    return Problem(
+        code="bad_pod_template",
+        field=format_path(loc),
+        value=key,
+        message=f"'{key}' is no key of a {kind.removeprefix('V1')}",
+        allowed=sorted(fields),
+        hint=did_you_mean(key, fields),
+    )
 
 
 def _fits(value: Any, kind: str) -> bool:

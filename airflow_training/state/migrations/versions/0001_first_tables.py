@@ -10,7 +10,7 @@ down_revision = None
 branch_labels = None
 depends_on = None
 
-JSON = sa.Text(2**32 - 1)
+JSON = sa.Text().with_variant(sa.Text(2**32 - 1), "mysql", "mariadb")
 
 
 def _run() -> sa.Column[str]:

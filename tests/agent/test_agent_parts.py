@@ -1,0 +1,250 @@
+"""The pieces of the agent that stand by themselves."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from airflow_training.agent import proc
+from airflow_training.agent.files import read_json, write_json
+from airflow_training.agent.limits import MemoryLimit, read_counter
+from airflow_training.agent.notify import notify
+from airflow_training.agent.package import agent_program, remote_shell_script
+from airflow_training.agent.progress import report
+from airflow_training.agent.remote_shell import parse
+from airflow_training.agent.upload import describe, local_target
+
+
+# processes ---------------------------------------------------------------------------------------
+def test_only_the_very_process_is_killed() -> None:
+    innocent = subprocess.Popen(["sleep", "600"])
+    try:
+        start = proc.start_time(innocent.pid)
+        assert start is not None
+        assert not proc.kill_exactly(innocent.pid, start + 1, signal.SIGKILL)
+        assert not proc.kill_exactly(innocent.pid, None, signal.SIGKILL)
+        assert innocent.poll() is None
+        assert proc.kill_exactly(innocent.pid, start, signal.SIGKILL)
+        assert innocent.wait() == -signal.SIGKILL
+        assert not proc.kill_exactly(innocent.pid, start, signal.SIGKILL)
+    finally:
+        innocent.kill()
+        innocent.wait()
+
+
+def test_a_zombie_is_not_alive() -> None:
+    child = subprocess.Popen(["true"])
+    until = time.monotonic() + 20
+    while proc.start_time(child.pid) is not None:
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    assert child.pid not in proc.descendants(os.getpid())
+    child.wait()
+
+
+def test_marked_processes_are_found() -> None:
+    child = subprocess.Popen(["sleep", "600"], env={**os.environ, "MARK": "a-b"})
+    try:
+        until = time.monotonic() + 20
+        while child.pid not in proc.marked(["MARK=a-b"]):
+            assert time.monotonic() < until
+        assert proc.marked(["MARK=a-b"]) == {child.pid: proc.start_time(child.pid)}
+        assert proc.marked(["MARK=a"]) == {}
+        assert child.pid in proc.descendants(os.getpid())
+    finally:
+        child.kill()
+        child.wait()
+
+
+def test_a_command_name_with_brackets_is_read_right(tmp_path: Path) -> None:
+    odd = tmp_path / "a) R (b"
+    odd.symlink_to("/bin/sleep")
+    child = subprocess.Popen([str(odd), "600"])
+    try:
+        assert proc.start_time(child.pid) is not None
+        assert child.pid in proc.descendants(os.getpid())
+    finally:
+        child.kill()
+        child.wait()
+
+
+# files -------------------------------------------------------------------------------------------
+def test_a_json_file_is_never_seen_half(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "a.json"
+    write_json(path, {"a": 1}, durable=True)
+    write_json(path, {"a": 2})
+    assert read_json(path) == {"a": 2}
+    assert [p.name for p in path.parent.iterdir()] == ["a.json"]
+    assert path.stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize("content", ["", "{", "[1]", "\xff"])
+def test_what_is_no_object_is_nothing(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "a.json"
+    path.write_bytes(content.encode("latin-1"))
+    assert read_json(path) is None
+    assert read_json(tmp_path / "none") is None
+
+
+# notify ------------------------------------------------------------------------------------------
+def test_everybody_is_told_and_dead_sockets_are_removed(tmp_path: Path) -> None:
+    living, dead = (socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) for _ in range(2))
+    living.bind(str(tmp_path / "living"))
+    dead.bind(str(tmp_path / "dead"))
+    dead.close()
+    with living:
+        notify(tmp_path, "worker-0")
+        assert living.recv(100) == b"worker-0"
+    assert not (tmp_path / "dead").exists()
+    notify(tmp_path / "nobody", "x")
+
+
+# progress ------------------------------------------------------------------------------------------
+def test_progress_is_one_line_per_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "progress"
+    monkeypatch.setenv("TRAINING_PROGRESS_FILE", str(path))
+    report(step=1)
+    report(step=2, epoch=1.5, metrics={"loss": 1})
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [set(line) - {"time"} for line in lines] == [{"step"}, {"step", "epoch", "metrics"}]
+    assert lines[1]["metrics"] == {"loss": 1.0}
+
+
+def test_progress_outside_a_job_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TRAINING_PROGRESS_FILE", raising=False)
+    report(step=1)
+
+
+def test_the_progress_helper_is_light() -> None:
+    script = "import sys, airflow_training.agent.progress; print('airflow' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "False"
+
+
+# the remote shell ------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["host", "a", "b c"], ("host", "a b c")),
+        (["-x", "host", "cmd"], ("host", "cmd")),
+        (["-o", "A=b", "-p", "22", "host", "cmd"], ("host", "cmd")),
+        (["-oA=b", "-p22", "host", "cmd"], ("host", "cmd")),
+        (["-xqp", "22", "host", "cmd"], ("host", "cmd")),
+        (["-l", "me", "you@host", "cmd", "-n"], ("host", "cmd -n")),
+        (["--", "host", "cmd"], ("host", "cmd")),
+    ],
+)
+def test_the_command_line_of_ssh(arguments: list[str], expected: tuple[str, str]) -> None:
+    assert parse(arguments) == expected
+
+
+@pytest.mark.parametrize("arguments", [[], ["host"], ["-p", "22", "host"]])
+def test_a_remote_shell_needs_host_and_command(arguments: list[str]) -> None:
+    with pytest.raises(ValueError, match="usage"):
+        parse(arguments)
+
+
+# output --------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("uri", "expected"),
+    [
+        ("/a/b", Path("/a/b")),
+        ("file:///a/b%20c", Path("/a/b c")),
+        ("s3://a/b", None),
+    ],
+)
+def test_which_addresses_are_folders(uri: str, expected: Path | None) -> None:
+    assert local_target(uri) == expected
+
+
+def test_a_digest_depends_on_names_and_content_only(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name / "sub").mkdir(parents=True)
+        (tmp_path / name / "sub" / "f").write_text("x")
+    same = describe(tmp_path / "one")["digest"]
+    assert describe(tmp_path / "two")["digest"] == same
+    (tmp_path / "two" / "sub" / "f").rename(tmp_path / "two" / "f")
+    assert describe(tmp_path / "two")["digest"] != same
+    assert describe(tmp_path / "one") == {"bytes": 1, "digest": same, "files": 1}
+
+
+# limits ----------------------------------------------------------------------------------------------
+def fake_cgroup(folder: Path, *, controllers: str) -> Path:
+    folder.mkdir(parents=True)
+    (folder / "cgroup.controllers").write_text(controllers)
+    (folder / "cgroup.subtree_control").write_text("")
+    return folder
+
+
+def test_a_cgroup_is_made_where_memory_can_be_limited(tmp_path: Path) -> None:
+    parent = fake_cgroup(tmp_path / "cg", controllers="cpu memory")
+    limit = MemoryLimit(1 << 20, name="x", parent=parent)
+    assert limit.folder == parent / "training-x"
+    assert not limit.warning
+    assert (parent / "cgroup.subtree_control").read_text() == "+memory"
+    assert (limit.folder / "memory.max").read_text() == str(1 << 20)
+    (limit.folder / "memory.events").write_text("low 0\noom_kill 0\n")
+    assert not limit.oom_killed
+    (limit.folder / "memory.events").write_text("low 0\noom_kill 1\n")
+    assert limit.oom_killed
+
+
+@pytest.mark.parametrize("controllers", [None, "cpu"])
+def test_without_a_cgroup_there_is_a_warning(tmp_path: Path, controllers: str | None) -> None:
+    parent = None
+    if controllers is not None:
+        fake_cgroup(tmp_path / "top", controllers=controllers)
+        parent = fake_cgroup(tmp_path / "top" / "cg", controllers=controllers)
+    limit = MemoryLimit(1 << 20, name="x", parent=parent)
+    assert limit.folder is None
+    assert "RLIMIT_DATA" in limit.warning
+
+
+def test_no_limit_needs_no_warning() -> None:
+    assert not MemoryLimit(None, name="x", parent=None).warning
+
+
+def test_counters(tmp_path: Path) -> None:
+    path = tmp_path / "memory.events"
+    path.write_text("oom 2\noom_kill 1\n")
+    assert read_counter(path, "oom_kill") == 1
+    assert read_counter(path, "other") == 0
+    assert read_counter(tmp_path / "none", "oom") == 0
+
+
+# the package -----------------------------------------------------------------------------------------
+def test_the_program_is_packed_once_and_named_by_its_content(tmp_path: Path) -> None:
+    first = agent_program(tmp_path)
+    made = first.stat().st_mtime_ns
+    assert agent_program(tmp_path) == first
+    assert first.stat().st_mtime_ns == made
+    assert [p.name for p in tmp_path.iterdir()] == [first.name]
+
+
+def test_the_program_needs_nothing_but_the_standard_library(tmp_path: Path) -> None:
+    program = agent_program(tmp_path)
+    command = [sys.executable, "-I", "-S", "-X", "importtime", str(program)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 2
+    assert "usage: agent" in done.stderr
+    imported = {line.split("|")[-1].strip() for line in done.stderr.splitlines()}
+    heavy = {"asyncio", "typing", "subprocess", "threading", "logging", "inspect", "http.client"}
+    assert not imported & heavy
+    assert "airflow_training.agent.instance" in imported
+
+
+def test_the_remote_shell_is_executable(tmp_path: Path) -> None:
+    script = remote_shell_script(tmp_path, python=sys.executable)
+    done = subprocess.run([str(script)], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "HOST COMMAND" in done.stderr

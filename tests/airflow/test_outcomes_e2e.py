@@ -1,0 +1,304 @@
+"""The outcome table: what a user does to a run or a task, and what becomes of the training.
+
+Every row is a job of its own. All of them run at once: first they are started, then the users act,
+then each test looks at what became of one of them. `docs/outcomes.md` is the same table in words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.airflow.stack import Airflow, wait_for
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(420)]
+
+DOCS = Path(__file__).parents[2] / "docs" / "outcomes.md"
+WAITS = (
+    {"name": "worker"},
+    {"name": "late", "dependsOn": [{"role": "worker", "status": "Complete"}]},
+)
+
+Act = Callable[[Airflow, str, str], object]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One user action and its effect."""
+
+    name: str
+    title: str
+    """As the docs write it."""
+    act: Act
+    goes_on: bool = False
+    """The training is not stopped: the test lets it end."""
+    run: str | None = "failed"
+    """Final state of the DAG run; None: there is none any more."""
+    job: str = "Stopped"
+    tasks: Mapping[str, str] = field(default_factory=dict)
+    starts: int = 1
+    """How often the first worker was started."""
+    roles: tuple[Mapping[str, Any], ...] = ()
+
+
+def mark(task_id: str, state: str) -> Act:
+    return lambda airflow, dag, run: airflow.mark_task(dag, run, task_id, state)
+
+
+def clear(task_id: str) -> Act:
+    return lambda airflow, dag, run: airflow.clear(dag, run, task_id)
+
+
+def delete_run_and_be_refused(airflow: Airflow, dag: str, run: str) -> None:
+    answer = airflow.client.delete(f"/dags/{dag}/dagRuns/{run}")
+    assert answer.status_code == 409, answer.text
+
+
+def delete_dag(airflow: Airflow, dag: str, run: str) -> None:
+    (airflow.stack.home / "jobs" / f"{dag}.yaml").unlink()
+    airflow.delete_dag(dag)
+
+
+ROWS = [
+    Row(
+        name="run-failed",
+        title="DAG run marked failed",
+        act=lambda airflow, dag, run: airflow.mark_run(dag, run, "failed"),
+        tasks={"reconcile": "failed", "worker.run": "failed", "cleanup": "success"},
+    ),
+    Row(
+        name="run-success",
+        title="DAG run marked successful",
+        act=lambda airflow, dag, run: airflow.mark_run(dag, run, "success"),
+        tasks={"reconcile": "success", "rollup": "failed", "cleanup": "success"},
+    ),
+    Row(
+        name="reconcile-failed",
+        title="`reconcile` marked failed",
+        act=mark("reconcile", "failed"),
+        tasks={"reconcile": "failed", "worker.run": "success", "cleanup": "success"},
+    ),
+    Row(
+        name="reconcile-success",
+        title="`reconcile` marked successful",
+        act=mark("reconcile", "success"),
+        tasks={"reconcile": "success", "rollup": "failed", "cleanup": "success"},
+    ),
+    Row(
+        name="role-failed",
+        title="`<role>.run` marked failed",
+        act=mark("worker.run", "failed"),
+        tasks={"worker.run": "failed", "reconcile": "failed", "cleanup": "success"},
+    ),
+    Row(
+        name="role-success",
+        title="`<role>.run` marked successful",
+        act=mark("worker.run", "success"),
+        goes_on=True,
+        run="success",
+        job="Succeeded",
+        tasks={"worker.run": "success", "reconcile": "success"},
+    ),
+    Row(
+        name="sensor-failed",
+        title="`<role>.await_<dependency>` marked failed",
+        act=mark("late.await_worker", "failed"),
+        roles=WAITS,
+        tasks={"late.run": "upstream_failed", "reconcile": "failed", "cleanup": "success"},
+    ),
+    Row(
+        name="sensor-success",
+        title="`<role>.await_<dependency>` marked successful",
+        act=mark("late.await_worker", "success"),
+        roles=WAITS,
+        goes_on=True,
+        run="success",
+        job="Succeeded",
+        tasks={"late.run": "success"},
+    ),
+    Row(
+        name="plan-failed",
+        title="`plan` marked failed, after it has run",
+        act=mark("plan", "failed"),
+        goes_on=True,
+        run="success",
+        job="Succeeded",
+        tasks={"plan": "failed", "reconcile": "success"},
+    ),
+    Row(
+        name="reconcile-cleared",
+        title="`reconcile` cleared while it runs",
+        act=clear("reconcile"),
+        goes_on=True,
+        run="success",
+        job="Succeeded",
+        tasks={"reconcile": "success"},
+    ),
+    Row(
+        name="role-cleared",
+        title="`<role>.run` cleared while it runs",
+        act=clear("worker.run"),
+        goes_on=True,
+        run="success",
+        job="Succeeded",
+        tasks={"worker.run": "success"},
+    ),
+    Row(
+        name="plan-cleared",
+        title="`plan` cleared while the job runs",
+        act=clear("plan"),
+        goes_on=True,
+        run="success",
+        job="Succeeded",
+        starts=2,
+        tasks={"plan": "success", "reconcile": "success"},
+    ),
+    Row(
+        name="dag-paused",
+        title="DAG paused",
+        act=lambda airflow, dag, run: airflow.pause_dag(dag),
+        goes_on=True,
+        run="success",
+        job="Succeeded",
+    ),
+    Row(
+        name="run-deleted",
+        title="DAG run deleted while it runs",
+        act=delete_run_and_be_refused,
+        goes_on=True,
+        run="success",
+        job="Succeeded",
+    ),
+    Row(name="dag-deleted", title="DAG deleted", act=delete_dag, run=None),
+]
+
+TIMED = '''
+"""A DAG with limits of its own around a job (airflow dag)."""
+from datetime import timedelta
+from airflow.sdk import DAG
+from airflow_training import training
+
+with DAG("run-timeout", schedule=None, dagrun_timeout=timedelta(seconds=15)):
+    training("../jobs-of-python/run-timeout.yaml", group_id="g")
+with DAG("task-timeout", schedule=None):
+    group = training("../jobs-of-python/task-timeout.yaml", group_id="g")
+    group.children["g.reconcile"].execution_timeout = timedelta(seconds=15)
+'''
+
+
+@pytest.fixture(scope="module")
+def runs(airflow: Airflow) -> dict[str, str]:
+    """Start every row, let the users act; return DAG id -> run id."""
+    for row in ROWS:
+        airflow.write(airflow.document(row.name, *row.roles))
+    for name in ("run-timeout", "task-timeout"):
+        airflow.write(airflow.document(name), folder="jobs-of-python")
+    (airflow.stack.home / "dags" / "timed.py").write_text(TIMED)
+    runs = {row.name: airflow.trigger(row.name) for row in ROWS}
+    runs |= {name: airflow.trigger(name) for name in ("run-timeout", "task-timeout")}
+    for row in ROWS:
+        airflow.wait_started(row.name)
+        airflow.wait_task(row.name, runs[row.name], "reconcile", "deferred")
+    for row in ROWS:
+        row.act(airflow, row.name, runs[row.name])
+    return runs
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_what_becomes_of_the_training(airflow: Airflow, runs: dict[str, str], row: Row):
+    run_id = runs[row.name]
+    if row.goes_on:
+        wait_for(f"{row.name} has a new task", lambda: _settled(airflow, row, run_id), seconds=90)
+        airflow.end(row.name)
+    if row.run is None:
+        airflow.wait_nothing_alive(row.name)
+        wait_for("the job stopped", lambda: airflow.ledger(row.name, run_id).job.drained)
+    else:
+        assert airflow.wait_run(row.name, run_id) == row.run
+        states = airflow.states(row.name, run_id)
+        assert {name: states[name] for name in row.tasks} == dict(row.tasks)
+    assert airflow.alive(row.name) == []
+    assert airflow.ledger(row.name, run_id).job.state == row.job
+    assert len(airflow.pids(row.name)["worker-0"]) == row.starts
+
+
+def _settled(airflow: Airflow, row: Row, run_id: str) -> bool:
+    """Return whether what the user did has had its effect: the new try or new process is there."""
+    if row.act is None or "cleared" not in row.name:
+        return True
+    tries = airflow.tries(row.name, run_id)
+    states = airflow.states(row.name, run_id)
+    task = {"reconcile": "reconcile", "role": "worker.run", "plan": "reconcile"}[
+        row.name.partition("-")[0]
+    ]
+    started = len(airflow.pids(row.name).get("worker-0", []))
+    return tries[task] > 1 and states[task] == "deferred" and started >= row.starts
+
+
+def test_a_dag_run_timeout_leaves_nothing_alive(airflow: Airflow, runs: dict[str, str]):
+    """The teardowns are skipped too, so the loop itself must bring the run to zero."""
+    run_id = runs["run-timeout"]
+    assert airflow.wait_run("run-timeout", run_id) == "failed"
+    assert airflow.states("run-timeout", run_id)["g.cleanup"] == "skipped"
+    airflow.wait_nothing_alive("run-timeout")
+    wait_for(
+        "the job stopped",
+        lambda: airflow.ledger("run-timeout", run_id, group_id="g").job.state == "Stopped",
+    )
+
+
+def test_a_task_timeout_of_reconcile_fails_the_run_and_leaves_nothing_alive(
+    airflow: Airflow, runs: dict[str, str]
+):
+    run_id = runs["task-timeout"]
+    assert airflow.wait_run("task-timeout", run_id) == "failed"
+    assert airflow.states("task-timeout", run_id)["g.reconcile"] == "failed"
+    assert airflow.alive("task-timeout") == []
+
+
+AGAIN = """\
+echo $$$$ >> {room}/{job}.$TRAINING_ROLE-$TRAINING_INDEX
+[ $TRAINING_ROLE = good ] && exit 0
+[ -e {room}/{job}.repaired ] || exit 3
+"""
+
+
+@pytest.mark.parametrize("task_id", ["reconcile", "bad.run"])
+def test_clearing_after_the_end_goes_on_with_what_has_not_finished(airflow: Airflow, task_id: str):
+    """A new epoch: the finished role does not run again. `rollup` and `cleanup` follow it."""
+    job = f"again-{task_id.partition('.')[0]}"
+    document = airflow.document(
+        job,
+        {"name": "good"},
+        {"name": "bad", "restartPolicy": "Never"},
+        command=["sh", "-c", AGAIN.format(room=airflow.room, job=job)],
+    )
+    airflow.write(document)
+    run_id = airflow.trigger(job)
+    assert airflow.wait_run(job, run_id) == "failed"
+    assert airflow.states(job, run_id)["bad.run"] == "failed"
+    (airflow.room / f"{job}.repaired").touch()
+    airflow.clear(job, run_id, task_id)
+    airflow.wait_run(job, run_id)
+    states = airflow.states(job, run_id)
+    assert states[task_id] == "success"
+    assert states["rollup"] == "success"
+    pids = airflow.pids(job)
+    assert (len(pids["good-0"]), len(pids["bad-0"])) == (1, 2)
+    ledger = airflow.ledger(job, run_id)
+    assert (ledger.job.state, ledger.job.epoch) == ("Succeeded", 1)
+    # what is over stays over: telling the end once more starts nothing
+    airflow.clear(job, run_id, "rollup")
+    airflow.wait_run(job, run_id)
+    assert airflow.states(job, run_id)["rollup"] == "success"
+    assert airflow.pids(job) == pids
+
+
+def test_the_docs_have_a_row_for_each_test():
+    text = DOCS.read_text()
+    missing = [row.title for row in ROWS if row.title not in text]
+    assert missing == []

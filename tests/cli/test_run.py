@@ -1,0 +1,261 @@
+"""`run` as real processes on the local runtime: outcomes, exit codes, signals, resuming."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import COMMAND, alive, job_file
+
+pytestmark = pytest.mark.e2e
+
+STATUS_KEYS = [
+    "run_id", "job", "state", "condition", "reason", "message", "job_attempt", "epoch",
+    "fresh_jobs", "observed_at", "submitted_at", "started_at", "running_at", "finished_at",
+    "last_transition_at", "trained_seconds", "roles", "instances", "restarts", "root_cause",
+    "output", "checkpoint", "plan", "usage",
+]  # fmt: skip
+ROLE_KEYS = {
+    "state", "reason", "message", "last_transition_at", "desired", "pending", "running",
+    "succeeded", "failed", "terminating", "unknown", "restarts",
+}  # fmt: skip
+INSTANCE_KEYS = {
+    "role", "index", "attempt", "state", "reason", "message", "exit_code", "signal", "address",
+    "node", "last_transition_at", "progress", "eta_seconds", "data_files",
+}  # fmt: skip
+USAGE_KEYS = {
+    "role", "index", "attempt", "started_at", "finished_at", "resources", "seconds",
+}  # fmt: skip
+EVENT_KEYS = {
+    "at", "level", "reason", "message", "role", "index", "attempt", "rule", "data",
+}  # fmt: skip
+
+
+def test_a_job_that_succeeds(command, home, tmp_path):
+    """Exit 0; one JSON document as spec.md has it; event lines on stderr; the story in the store."""
+    script = (
+        'echo "hello from $TRAINING_ROLE";'
+        'echo "{\\"step\\": 7, \\"total_steps\\": 9, \\"metrics\\": {\\"loss\\": 0.5}}"'
+        ' >> "$TRAINING_PROGRESS_FILE"; echo model > "$TRAINING_OUTPUT_DIR/model"'
+    )
+    path = job_file(
+        Path("job.yaml"), ("master", 1), ("worker", 2), command=["sh", "-c", script],
+        output={"uri": f"file://{tmp_path}/models/{{{{ run_id }}}}"},
+    )  # fmt: skip
+    done = command("run", str(path), "--run-id", "one", "-o", "json", "--log-format", "json")
+    assert done.code == 0, done.stderr
+    status = done.json
+    assert list(status) == STATUS_KEYS
+    assert (status["state"], status["condition"]) == ("Succeeded", "Finished")
+    assert set(status["roles"]) == {"master", "worker"}
+    assert all(set(each) == ROLE_KEYS for each in status["roles"].values())
+    assert [(each["role"], each["index"]) for each in status["instances"]] == [
+        ("master", 0), ("worker", 0), ("worker", 1),
+    ]  # fmt: skip
+    assert all(set(each) == INSTANCE_KEYS for each in status["instances"])
+    assert all(each["state"] == "succeeded" and each["exit_code"] == 0 for each in status["instances"])
+    assert status["instances"][0]["progress"]["step"] == 7
+    assert set(status["output"]) == {"uri", "bytes", "digest"}
+    assert Path(status["output"]["uri"].removeprefix("file://"), "model").read_text() == "model\n"
+    assert all(set(each) >= USAGE_KEYS for each in status["usage"]) and len(status["usage"]) == 3
+    lines = [json.loads(line) for line in done.stderr.splitlines() if line.startswith("{")]
+    assert all(set(line) == EVENT_KEYS for line in lines)
+    assert [line["reason"] for line in lines][-2:] == ["JobSucceeded", "JobDrained"]
+
+    told = command("events", "one", "-o", "json").json["events"]
+    assert [each["reason"] for each in told] == [line["reason"] for line in lines]
+    shown = command("status", "one", "-o", "json").json
+    assert {**shown, "observed_at": 0} == {**status, "observed_at": 0}
+    log = command("logs", "show", "one", "--role", "worker", "--index", "1")
+    assert log.stdout == "hello from worker\n"
+    listed = command("list", "-o", "json").json["runs"]
+    assert [(each["run_id"], each["state"], each["source"]) for each in listed] == [
+        ("one", "Succeeded", "cli")
+    ]
+    exported = command("export", "one", "-o", "json").json
+    assert exported == json.loads(path.read_text())
+
+    again = command("run", str(path), "--run-id", "one", "-o", "json")
+    assert again.code == 0 and again.json["finished_at"] == status["finished_at"]
+    other = job_file(Path("other.yaml"), name="other")
+    refused = command("run", str(other), "--run-id", "one", "-o", "json")
+    assert refused.code == 2 and refused.stdout == ""
+    copy = command("run", "--from-run", "one", "--set", "spec.roles.worker.replicas=1", "-o", "json")
+    assert copy.code == 0 and copy.json["roles"]["worker"]["desired"] == 1
+
+
+def test_a_job_that_fails(command, home):
+    path = job_file(
+        Path("job.yaml"), command=["sh", "-c", "echo boom; exit 3"],
+        restart={"backoff": {"initialSeconds": 0.05}, "maxRestarts": 1},
+    )  # fmt: skip
+    done = command("run", str(path), "--run-id", "bad", "-o", "json")
+    assert done.code == 1
+    assert done.json["state"] == "Failed" and sum(done.json["restarts"].values()) == 1
+    assert done.json["root_cause"]
+    assert "next: airflow-training logs show bad --role worker --index 0" in done.stderr
+    assert command("logs", "show", "bad", "--role", "worker", "--attempt", "0").stdout == "boom\n"
+    ended = command("kill", "bad")
+    assert ended.code == 2 and "has ended" in ended.stderr
+
+
+def start(*words: str) -> subprocess.Popen[str]:
+    return subprocess.Popen([*COMMAND, "run", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)  # fmt: skip
+
+
+def wait_for(path: Path, process: subprocess.Popen[str], text: str = "") -> None:
+    """Return when a job has written a file; fail at once when its host is gone."""
+    deadline = time.monotonic() + 60
+    while not (path.exists() and text in path.read_text()):
+        assert time.monotonic() < deadline, path
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_stops_the_job_cleanly(home, number):
+    path = job_file(
+        Path("job.yaml"), ("worker", 2), command=["sh", "-c", "touch up; sleep 300"],
+        env=[{"name": "MARKER", "value": f"signal-{home}"}],
+    )  # fmt: skip
+    process = start(str(path), "-o", "json")
+    wait_for(Path("up"), process)
+    process.send_signal(number)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 1 and "Traceback" not in err
+    assert json.loads(out)["state"] == "Stopped"
+    assert not alive(f"signal-{home}")
+
+
+def test_a_killed_host_is_continued_and_the_instances_never_notice(home, command):
+    script = "echo $$ >> pids; while [ ! -e go ]; do sleep 0.05; done"
+    path = job_file(Path("job.yaml"), ("worker", 2), command=["sh", "-c", script])
+    words = [str(path), "--run-id", "same", "-o", "json"]
+    first = start(*words)
+    wait_for(Path("pids"), first)
+    deadline = time.monotonic() + 60
+    while len(Path("pids").read_text().split()) < 2:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    first.kill()
+    first.communicate()
+    pids = Path("pids").read_text()
+    second = start(*words)
+    time.sleep(1.0)
+    Path("go").touch()
+    out, _ = second.communicate(timeout=60)
+    assert second.returncode == 0
+    assert Path("pids").read_text() == pids
+    assert all(each["attempt"] == 0 for each in json.loads(out)["instances"])
+
+
+def test_steering_a_run_from_another_terminal(home, command):
+    """pause, resume, scale and kill reach the process that drives the run."""
+    script = 'echo "$TRAINING_INDEX" >> started; sleep 300'
+    path = job_file(
+        Path("job.yaml"), ("worker", 1), command=["sh", "-c", script],
+        env=[{"name": "MARKER", "value": f"steer-{home}"}],
+    )  # fmt: skip
+    process = start(str(path), "--run-id", "s", "-o", "json")
+    wait_for(Path("started"), process)
+    assert command("pause", "s", "-o", "json").json["request"] == "pause"
+    deadline = time.monotonic() + 60
+    while alive(f"steer-{home}"):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    assert command("status", "s", "-o", "json").json["state"] == "Paused"
+    Path("started").unlink()
+    command("resume", "s")
+    wait_for(Path("started"), process)
+    Path("started").unlink()
+    command("scale", "s", "--role", "worker", "--replicas", "2")
+    wait_for(Path("started"), process, "1")
+    killed = command("kill", "s", "--reason", "enough", "-o", "json")
+    assert killed.code == 0 and killed.json["state"] == "Stopped"
+    assert not alive(f"steer-{home}")
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 1 and json.loads(out)["message"] == "enough"
+
+
+def test_killing_a_run_whose_host_is_dead(home, command):
+    path = job_file(
+        Path("job.yaml"), command=["sh", "-c", "touch up; sleep 300"],
+        env=[{"name": "MARKER", "value": f"orphan-{home}"}],
+    )  # fmt: skip
+    process = start(str(path), "--run-id", "o")
+    wait_for(Path("up"), process)
+    process.kill()
+    process.communicate()
+    assert alive(f"orphan-{home}")
+    assert command("kill", "o", "-o", "json").json["state"] == "Stopped"
+    assert not alive(f"orphan-{home}")
+
+
+def test_sweep_ends_what_nobody_drives(home, command):
+    path = job_file(
+        Path("job.yaml"), command=["sh", "-c", "touch up; sleep 300"],
+        env=[{"name": "MARKER", "value": f"swept-{home}"}],
+    )  # fmt: skip
+    process = start(str(path), "--run-id", "o")
+    wait_for(Path("up"), process)
+    process.kill()
+    process.communicate()
+    assert command("sweep", "-o", "json").json == {"swept": []}, "it may still be continued"
+    found = command("sweep", "--idle", "0", "--dry-run", "-o", "json").json["swept"]
+    assert [each["run_id"] for each in found] == ["o"] and alive(f"swept-{home}")
+    assert [each["done"] for each in command("sweep", "--idle", "0", "-o", "json").json["swept"]] == [True]
+    assert not alive(f"swept-{home}")
+    assert command("sweep", "--idle", "0", "-o", "json").json == {"swept": []}
+
+
+def test_init_writes_a_job_that_runs_as_it_is(home, command):
+    assert command("init").code == 0
+    done = command("run", "job.yaml", "--param", "steps=3", "-o", "json")
+    assert done.code == 0, done.stderr
+    assert [each["progress"]["step"] for each in done.json["instances"]] == [3, 3, 3]
+
+
+def test_a_second_job_waits_for_its_turn(home, command, monkeypatch):
+    monkeypatch.setenv("AIRFLOW__TRAINING__MAX_RUNNING_JOBS", "1")
+    first = job_file(Path("a.yaml"), command=["sh", "-c", "touch up; while [ ! -e go ]; do sleep 0.05; done"])
+    second = job_file(Path("b.yaml"), command=["true"], name="second")
+    holder = start(str(first), "--run-id", "a", "-o", "json")
+    wait_for(Path("up"), holder)
+    waiter = start(str(second), "--run-id", "b", "-o", "json")
+    killed = start(str(second), "--run-id", "c", "-o", "json")
+    deadline = time.monotonic() + 60
+    for run in ("b", "c"):
+        while command("status", run, "-o", "json").json.get("state") != "Queued":
+            assert time.monotonic() < deadline
+    assert command("kill", "c", "-o", "json").json["state"] == "Stopped"
+    out, _ = killed.communicate(timeout=60)
+    assert killed.returncode == 1 and json.loads(out)["usage"] == []
+    Path("go").touch()
+    for process in (holder, waiter):
+        out, err = process.communicate(timeout=60)
+        assert process.returncode == 0, err
+    assert json.loads(out)["started_at"]
+
+
+def test_a_job_larger_than_this_machine_is_refused(home, command):
+    path = job_file(Path("job.yaml"), resources={"limits": {"cpu": "4000"}})
+    done = command("run", str(path))
+    assert done.code == 2 and "4000" in done.stderr and done.stdout == ""
+    assert command("list", "-o", "json").json == {"runs": []}
+
+
+def test_a_simulated_run(home, command):
+    Path("faults.yaml").write_text(
+        "{roles: {'*': {runSeconds: 0.5}}, faults: [{kill: worker, index: 1, after: 0.1, attempt: 0}]}"
+    )
+    path = job_file(
+        Path("job.yaml"), ("worker", 3), command=["no-such-command"],
+        restart={"backoff": {"initialSeconds": 0.1}},
+    )  # fmt: skip
+    done = command("run", str(path), "--simulate", "faults.yaml", "-o", "json")
+    assert done.code == 0 and done.json["roles"]["worker"]["restarts"] == 1

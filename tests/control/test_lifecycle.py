@@ -1,0 +1,389 @@
+"""Requests, pauses, deadlines, epochs, generations, and the way a job ends."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_training.control import reasons
+from airflow_training.control.conditions import condition_of, reported_state
+from airflow_training.control.decide import decide, new_ledger
+from airflow_training.control.model import Create, Delete, JobEntry, Request
+from airflow_training.control.turnover import SETTLE_SECONDS
+from tests.builders import Bench, job, role, seen, snapshot
+
+
+def test_an_undisturbed_job_goes_through_its_states():
+    bench = Bench(job(role("master"), role("worker", 2, "master")))
+    story = []
+    for _ in range(6):
+        bench.step()
+        story.append((bench.state, bench.ledger.job.condition))
+        bench.run_pending()
+    bench.end("master")
+    for index in range(2):
+        bench.end("worker", index)
+    bench.step()
+    story.append((bench.state, bench.ledger.job.condition))
+    assert list(dict.fromkeys(story)) == [
+        ("Starting", "Submitting"),
+        ("Running", "Running"),
+        ("Succeeded", "Finished"),
+    ]
+    assert bench.last.done
+    entry = bench.ledger.job
+    assert entry.started_at is not None
+    assert entry.running_at is not None
+    assert entry.finished_at == bench.now
+
+
+def test_every_request_is_acted_on_once():
+    bench = Bench(job())
+    bench.request("pause").request("resume").request("pause").step()
+    assert bench.state == "Paused"
+    assert bench.ledger.job.seen_request == 3
+    bench.step()
+    assert len(bench.said(reasons.PAUSED)) == 2
+
+
+def test_pause_stops_the_instances_and_resume_is_no_restart():
+    bench = Bench(job(role(replicas=2), active_deadline_seconds=100, max_restarts=0)).settle()
+    started = bench.ledger.job.started_at
+    bench.step(seconds=50)
+    bench.request("pause").step()
+    assert sorted(bench.actions(Delete)) == [("worker", 0), ("worker", 1)]
+    assert bench.of().state == "terminating"
+    bench.step(seconds=1000)
+    assert (bench.state, bench.ledger.job.condition) == ("Paused", "Paused")
+    assert bench.of().state == "pending"
+    assert bench.objects == {}
+    bench.request("resume").settle()
+    assert bench.state == "Running"
+    assert bench.charged() == {}
+    assert bench.of().attempt == 1  # another object, so another number, and nobody pays for it
+    assert bench.of().restarts == 0
+    assert bench.ledger.job.started_at == started
+    bench.step(seconds=40)
+    assert bench.state == "Running"
+    bench.step(seconds=20)
+    assert (bench.state, bench.ledger.job.reason) == ("Failed", reasons.DEADLINE_EXCEEDED)
+
+
+def test_a_script_that_ends_well_because_of_a_pause_has_not_finished():
+    bench = Bench(job()).settle()
+    bench.request("pause").decide()
+    bench.end("worker").settle(starting=False)
+    assert bench.state == "Paused"
+    assert not bench.of().final
+
+
+def test_a_suspended_job_starts_paused():
+    bench = Bench(job(suspend=True))
+    bench.step(seconds=500)
+    assert (bench.state, bench.last.actions) == ("Paused", ())
+    bench.request("resume").settle()
+    assert bench.state == "Running"
+    assert bench.ledger.job.paused_seconds == 0.0
+
+
+def test_what_was_activated_while_paused_starts_on_resume():
+    bench = Bench(job(suspend=True), activate_all=False)
+    bench.request("activate", "worker").step()
+    assert bench.last.actions == ()
+    bench.request("resume").settle()
+    assert bench.state == "Running"
+
+
+def test_a_job_that_is_stopped_before_it_started_is_over_at_once():
+    bench = Bench(job()).request("stop")
+    assert bench.decide(blind=True).done
+    assert (bench.state, bench.ledger.job.condition) == ("Stopped", "Stopped")
+    assert bench.of().reason == reasons.NOT_NEEDED
+
+
+def test_stop_ends_everything_and_is_over_when_nothing_is_alive():
+    bench = Bench(job(role(replicas=2))).settle()
+    bench.request("stop").decide()
+    assert bench.state == "Stopped"
+    assert bench.ledger.job.condition == "StopRequested"
+    assert reported_state(bench.ledger.job) == "Running"
+    assert not bench.last.done
+    assert bench.ledger.job.finished_at is None
+    for index in range(2):
+        bench.set("worker", index, state="terminating", state_since=bench.now)
+    bench.decide()
+    assert not bench.last.done
+    bench.lose("worker", 0).end("worker", 1, 143, signal=15).decide()
+    assert bench.last.done
+    assert reported_state(bench.ledger.job) == "Stopped"
+    assert (bench.of("worker", 1).state, bench.of("worker", 1).reason) == ("failed", "Stopped")
+    assert bench.charged() == {}
+
+
+def test_an_instance_that_was_ordered_but_never_seen_is_waited_for():
+    """The create may have been carried out a moment before the job was stopped."""
+    bench = Bench(job())
+    bench.decide()
+    bench.request("stop").decide()
+    assert not bench.last.done
+    assert bench.last.wake_at == bench.now + SETTLE_SECONDS
+    late = seen("worker", 0, "running", generation=1)
+    bench.objects[late.uid] = late
+    bench.decide()
+    assert bench.actions(Delete) == [("worker", 0)]
+    assert not bench.last.done
+    bench.act()
+    assert bench.decide().done
+
+
+def test_nothing_that_was_never_seen_holds_the_end_for_ever():
+    bench = Bench(job())
+    bench.decide()
+    bench.request("stop").decide()
+    assert bench.decide(seconds=SETTLE_SECONDS).done
+
+
+def test_a_delete_that_takes_too_long_is_ordered_again():
+    bench = Bench(job(grace_seconds=30)).settle()
+    bench.request("stop").decide()
+    bench.set("worker", 0, state="terminating", state_since=bench.now)
+    assert bench.decide(seconds=10).actions == ()
+    assert bench.last.wake_at is not None
+    bench.decide(seconds=60)
+    assert bench.actions(Delete) == [("worker", 0)]
+
+
+@pytest.mark.parametrize(
+    ("policy", "removed"), [("Running", False), ("None", False), ("All", True)]
+)
+def test_clean_pod_policy_speaks_of_ended_objects_only(policy, removed):
+    spec = job(role("master"), role("ps", tracked=False), clean_pod_policy=policy)
+    bench = Bench(spec).settle()
+    bench.end("master").settle(starting=False)
+    assert bench.last.done
+    left = [o.role for o in bench.objects.values()]
+    assert left == ([] if removed else ["master"])
+
+
+def test_an_unreachable_node_is_named_and_nothing_is_claimed():
+    bench = Bench(job()).settle()
+    bench.set("worker", 0, state="unknown", node="n7")
+    bench.request("stop").decide(seconds=1)
+    bench.decide(seconds=10_000)
+    assert not bench.last.done
+    assert "n7" in bench.ledger.job.message
+    bench.lose("worker", 0)
+    assert bench.decide().done
+
+
+def test_while_the_runtime_does_not_answer_a_job_is_not_over():
+    bench = Bench(job()).settle()
+    bench.request("stop")
+    bench.objects.clear()
+    bench.reachable = False
+    assert not bench.decide().done
+    bench.reachable = True
+    assert bench.decide().done
+
+
+def test_terminal_states_never_change_within_an_epoch():
+    bench = Bench(job()).settle()
+    bench.end("worker").step()
+    done = bench.ledger
+    for kind in ("stop", "pause", "resume", "scale", "activate"):
+        bench.request(kind, "worker", 3).step()
+    assert bench.ledger.job.state == done.job.state
+    assert bench.ledger.roles == done.roles
+    assert bench.ledger.instances == done.instances
+
+
+def test_a_deadline_counts_from_the_launch():
+    bench = Bench(job(active_deadline_seconds=60))
+    bench.decide(blind=True)
+    bench.step(seconds=1000)
+    assert bench.last.wake_at == bench.now + 60
+    bench.run_pending()
+    bench.step(seconds=60)
+    assert (bench.state, bench.ledger.job.reason) == ("Failed", reasons.DEADLINE_EXCEEDED)
+    assert bench.ledger.job.root_cause is not None
+    assert bench.ledger.job.root_cause["id"] == "time-limit"
+
+
+def test_an_instance_that_finds_no_place_ends_the_job():
+    bench = Bench(job(role(replicas=2), schedule_timeout_seconds=600))
+    bench.step()
+    bench.set("worker", 1, scheduled=False, message="0/3 nodes fit")
+    bench.run_pending()
+    bench.step()
+    assert bench.last.wake_at == bench.now + 600
+    bench.step(seconds=600)
+    assert (bench.state, bench.ledger.job.reason) == ("Failed", reasons.SCHEDULE_TIMEOUT)
+    assert "0/3 nodes fit" in bench.ledger.job.message
+
+
+def test_a_held_instance_that_has_its_place_is_scheduled():
+    spec = job(role("a"), role("b", 1, "a"), startup="createAllHold", schedule_timeout_seconds=5)
+    bench = Bench(spec, activate_all=False)
+    bench.step()
+    bench.step(seconds=100)
+    assert bench.state == "Starting"
+
+
+def test_a_reopened_job_keeps_what_succeeded_and_tries_the_rest_again():
+    bench = Bench(job(role(replicas=3, backoff_limit=0), max_restarts=0)).settle()
+    bench.end("worker", 0).step()
+    bench.end("worker", 1, 1).settle()
+    assert bench.state == "Failed"
+    assert bench.last.done
+    bench.request("reopen").settle()
+    assert (bench.state, bench.ledger.job.epoch) == ("Running", 1)
+    assert bench.ledger.job.root_cause is None
+    assert bench.of("worker", 0).attempt == 0
+    assert [bench.of("worker", i).state for i in range(3)] == ["succeeded", "running", "running"]
+    assert [bench.of("worker", i).epoch for i in (1, 2)] == [1, 1]
+    bench.end("worker", 1).end("worker", 2).settle(starting=False)
+    assert bench.state == "Succeeded"
+
+
+def test_a_new_epoch_has_its_whole_budget():
+    bench = Bench(job(role(backoff_limit=1), max_restarts=1)).settle()
+    for _ in range(2):
+        bench.end("worker", 0, 1).settle()
+    assert bench.state == "Failed"
+    bench.request("reopen").settle()
+    bench.end("worker", 0, 1).settle()
+    assert bench.state == "Running"
+    assert [r.epoch for r in bench.ledger.job.restarts] == [0, 1]
+    bench.end("worker", 0, 1).settle()
+    assert bench.state == "Failed"
+
+
+def test_a_reopened_success_is_a_success_again():
+    bench = Bench(job(role("master"), role("ps", tracked=False))).settle()
+    bench.end("master").settle(starting=False)
+    bench.request("reopen").settle(starting=False)
+    assert (bench.state, bench.ledger.job.epoch) == ("Succeeded", 1)
+    assert bench.last.done
+
+
+def test_reopening_a_running_job_replaces_its_instances_at_nobodys_cost():
+    bench = Bench(job(max_restarts=0)).settle()
+    bench.request("reopen").settle()
+    assert (bench.state, bench.charged(), bench.of().epoch) == ("Running", {}, 1)
+
+
+@pytest.mark.parametrize(
+    ("facts", "deleted"),
+    [
+        pytest.param({}, False, id="its-own"),
+        pytest.param({"epoch": 1}, True, id="another-epoch"),
+        pytest.param({"job_attempt": 1}, True, id="another-job-attempt"),
+        pytest.param({"attempt": 1}, True, id="another-attempt"),
+        pytest.param({"generation": 2}, True, id="a-holder-that-lost-the-lease"),
+        pytest.param({"generation": 9}, False, id="a-holder-that-came-later"),
+        pytest.param({"generation": 9, "attempt": 7}, False, id="the-work-of-a-later-holder"),
+        pytest.param({"index": 5}, True, id="no-such-instance"),
+    ],
+)
+def test_what_is_not_ours_is_deleted_and_what_is_newer_is_left_alone(facts, deleted):
+    spec = job()
+    bench = Bench(spec, generation=4)
+    bench.decide()
+    stranger = seen(**({"state": "running", "generation": 4, "uid": "x"} | facts))
+    decision = decide(spec, bench.ledger, [], snapshot(stranger), bench.now, generation=4)
+    deletes = [a.uid for a in decision.actions if isinstance(a, Delete)]
+    assert deletes == (["x"] if deleted else [])
+
+
+def test_a_new_holder_adopts_what_lives():
+    bench = Bench(job(role(replicas=2), role("other"))).settle()
+    before = bench.ledger
+    bench.generation = 2
+    bench.step()
+    assert bench.ledger is before
+    assert bench.last.actions == ()
+
+
+def test_nothing_new_is_created_beside_an_old_object_even_an_ended_one():
+    bench = Bench(job()).settle()
+    bench.end("worker", 0, 1)
+    for _ in range(3):
+        bench.decide()
+        assert bench.actions(Create) == []
+        assert bench.actions(Delete) == [("worker", 0)]
+
+
+def test_old_news_of_the_same_object_are_not_believed():
+    bench = Bench(job(role(replicas=2))).settle()
+    bench.set("worker", 0, state="pending", address_live=False).step()
+    assert bench.of().state == "running"
+    bench.end("worker", 0).step()
+    bench.set("worker", 0, state="running").step()
+    assert bench.of().state == "succeeded"
+    assert bench.charged() == {}
+
+
+def test_a_job_whose_document_was_replaced_forgets_what_it_had():
+    spec = job()
+    bench = Bench(spec).settle()
+    bench.request("activate").step()
+    bench.ledger = new_ledger(spec, now=bench.now, activate_all=True, replaces=bench.ledger)
+    bench.step()
+    assert bench.actions(Delete) == [("worker", 0)]
+    bench.settle()
+    assert (bench.state, bench.of().epoch, bench.of().attempt) == ("Running", 1, 0)
+
+
+def test_a_role_that_is_unknown_is_refused_with_a_word():
+    bench = Bench(job()).request("activate", "nobody")
+    bench.step()
+    assert "nobody" in bench.said(reasons.REQUEST_REFUSED)[0].message
+
+
+def test_a_failure_while_nobody_watched_is_charged_once_by_the_next_holder():
+    bench = Bench(job()).settle()
+    bench.end("worker", 0, 1).decide()
+    bench.generation = 2
+    bench.settle()
+    assert bench.charged() == {"user": 1}
+    assert bench.of().attempt == 1
+
+
+def test_requests_are_taken_in_the_order_of_their_ids():
+    spec = job(role())
+    ledger = new_ledger(spec, now=0.0, activate_all=True)
+    requests = [Request(id=2, kind="reopen"), Request(id=1, kind="stop")]
+    decision = decide(spec, ledger, requests, snapshot(), 1.0)
+    assert (decision.new_ledger.job.state, decision.new_ledger.job.epoch) == ("Starting", 1)
+
+
+@pytest.mark.parametrize(
+    ("state", "facts", "expected"),
+    [
+        ("Pending", {}, "Received"),
+        ("Queued", {}, "Queued"),
+        ("Starting", {"all_seen": False}, "Submitting"),
+        ("Starting", {}, "Submitted"),
+        ("Restarting", {"all_seen": False}, "Submitting"),
+        ("Running", {}, "Running"),
+        ("Running", {"reachable": False}, "RuntimeUnknown"),
+        ("Paused", {}, "Paused"),
+        ("Stopped", {"drained": False}, "StopRequested"),
+        ("Stopped", {}, "Stopped"),
+        ("Failed", {}, "Failed"),
+        ("Failed", {"any_created": False}, "SubmitFailed"),
+        ("Failed", {"reachable": False}, "Failed"),
+        ("Succeeded", {}, "Finished"),
+    ],
+)
+def test_the_condition_beside_each_state(state, facts, expected):
+    given = {"reachable": True, "all_seen": True, "any_created": True} | facts
+    entry = JobEntry(state=state, drained=given.pop("drained", True))
+    assert condition_of(entry, **given) == expected
+
+
+def test_a_job_of_which_nothing_could_be_created_has_failed_to_be_submitted():
+    bench = Bench(job(schedule_timeout_seconds=10))
+    bench.decide()
+    bench.decide(seconds=10)
+    bench.decide(seconds=10)
+    assert (bench.state, bench.ledger.job.condition) == ("Failed", "SubmitFailed")

@@ -1,0 +1,131 @@
+"""The document that `status` prints: exactly these keys, and only what is true."""
+
+from __future__ import annotations
+
+import json
+
+from airflow_training.control.rollup import rollup
+from tests.builders import Bench, job, role
+
+TOP = [
+    "run_id", "job", "state", "condition", "reason", "message", "job_attempt", "epoch", "fresh_jobs",
+    "observed_at", "submitted_at", "started_at", "running_at", "finished_at", "last_transition_at",
+    "trained_seconds", "roles", "instances", "restarts", "root_cause", "output", "checkpoint",
+    "plan", "usage",
+]  # fmt: skip
+ROLE = [
+    "state", "reason", "message", "last_transition_at", "desired", "pending", "running",
+    "succeeded", "failed", "terminating", "unknown", "restarts",
+]  # fmt: skip
+INSTANCE = [
+    "role", "index", "attempt", "state", "reason", "message", "exit_code", "signal", "address",
+    "node", "last_transition_at", "progress", "eta_seconds", "data_files",
+]  # fmt: skip
+
+
+def status(bench, **given):
+    facts = {"run_id": "r1", "progress": {}, "usage": [], "output": None, "now": bench.now}
+    document = rollup(bench.job, bench.ledger, **(facts | given))
+    return json.loads(json.dumps(document))
+
+
+def test_the_keys_are_those_of_the_reference():
+    document = status(Bench(job(role("master"), role("worker", 2))).settle())
+    assert list(document) == TOP
+    assert list(document["roles"]["worker"]) == ROLE
+    assert list(document["instances"][0]) == INSTANCE
+    assert list(document["restarts"]) == [
+        "user", "infrastructure", "preemption", "resource", "unknown",
+    ]  # fmt: skip
+    assert [(i["role"], i["index"]) for i in document["instances"]] == [
+        ("master", 0),
+        ("worker", 0),
+        ("worker", 1),
+    ]
+
+
+def test_counters_restarts_and_times():
+    bench = Bench(job(role("worker", 3))).settle()
+    bench.now += 10
+    bench.end("worker", 0).end("worker", 1, 1).settle()
+    document = status(bench)
+    worker = document["roles"]["worker"]
+    assert (worker["desired"], worker["succeeded"], worker["running"]) == (3, 1, 2)
+    assert worker["restarts"] == document["restarts"]["user"] == 1
+    assert document["trained_seconds"] == 10
+    assert document["submitted_at"] == "1970-01-01T00:16:40.000Z"
+    assert document["finished_at"] is None
+
+
+def test_progress_and_what_is_left():
+    bench = Bench(job()).settle()
+    bench.now += 100
+    said = {"step": 25, "total_steps": 100, "epoch": 1, "samples": 800, "time": bench.now}
+    document = status(bench, progress={("worker", 0): {**said, "metrics": {"loss": 1.0}}})
+    (instance,) = document["instances"]
+    assert instance["progress"] == {"step": 25, "total_steps": 100, "epoch": 1, "samples": 800}
+    assert instance["eta_seconds"] == 300
+    assert status(bench)["instances"][0]["eta_seconds"] is None
+    bench.end("worker").step()
+    assert status(bench)["instances"][0]["eta_seconds"] == 0
+
+
+def test_a_job_is_reported_over_only_when_nothing_is_alive():
+    bench = Bench(job(role("master"), role("ps", tracked=False))).settle()
+    bench.end("master").decide()
+    document = status(bench)
+    assert (document["state"], document["condition"]) == ("Running", "StopRequested")
+    assert document["finished_at"] is None
+    bench.act()
+    bench.decide()
+    document = status(bench)
+    assert (document["state"], document["condition"]) == ("Succeeded", "Finished")
+    assert document["finished_at"] is not None
+
+
+def test_the_root_cause_is_the_earliest_failure():
+    spec = job(role("worker", 3, restart_policy="Never"))
+    bench = Bench(spec).settle()
+    bench.end("worker", 0, 143, finished_at=bench.now - 1, reason="Error")
+    bench.end("worker", 2, 1, finished_at=bench.now - 2, message="ValueError: no data")
+    bench.settle(starting=False)
+    assert status(bench)["root_cause"] == {
+        "id": "python-exception",
+        "role": "worker",
+        "index": 2,
+        "attempt": 0,
+        "reason": "Error",
+        "message": "ValueError: no data",
+        "at": "1970-01-01T00:16:38.000Z",
+        "exit_code": 1,
+        "signal": None,
+        "retry": "no",
+    }
+
+
+def test_one_killed_at_the_same_moment_is_not_the_cause():
+    bench = Bench(job(role("worker", 2, restart_policy="Never"))).settle()
+    bench.end("worker", 0, 143, signal=15).end("worker", 1, 1).settle(starting=False)
+    cause = status(bench)["root_cause"]
+    assert cause["index"] == 1
+
+
+def test_a_job_that_succeeded_has_no_root_cause_and_passes_side_data_on():
+    bench = Bench(job()).settle()
+    bench.end("worker", 0, 1).settle()
+    bench.end("worker").settle(starting=False)
+    output, usage = {"uri": "s3://m"}, [{"role": "worker", "seconds": 4.1}]
+    document = status(bench, output=output, usage=usage)
+    assert document["root_cause"] is None
+    assert (document["output"], document["usage"]) == (output, usage)
+
+
+def test_a_pause_is_no_training():
+    bench = Bench(job()).settle()
+    bench.step(seconds=10)
+    bench.request("pause").step()
+    bench.step(seconds=100)
+    assert status(bench)["trained_seconds"] == 10
+    bench.request("resume").settle()
+    bench.step(seconds=5)
+    assert status(bench)["trained_seconds"] == 15

@@ -1,0 +1,67 @@
+"""Progress files as scripts really write them: half lines, garbage, odd types."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from airflow_training.control.model import Progress
+from airflow_training.runtimes.local.environment import expand, inherited
+from airflow_training.runtimes.local.observe import newest_progress
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        pytest.param('{"step": 1}\n{"step": 2}\n', Progress(step=2), id="the-last-line"),
+        pytest.param('{"step": 1}\n{"step": 2', Progress(step=1), id="half-written"),
+        pytest.param('{"step": 1}\nnot json\n', Progress(step=1), id="garbage"),
+        pytest.param('{"step": 1}\n[1]\n', Progress(step=1), id="no-mapping"),
+        pytest.param('{"step": true, "epoch": 0.5}\n', Progress(epoch=0.5), id="no-number"),
+        pytest.param(
+            '{"step": 3.0, "metrics": {"loss": 1, "name": "x"}}\n',
+            Progress(step=3, metrics={"loss": 1.0}),
+            id="metrics-are-numbers",
+        ),
+        pytest.param('{"metrics": 3}\n', Progress(), id="metrics-are-a-mapping"),
+        pytest.param("", None, id="empty"),
+    ],
+)
+def test_the_newest_whole_line_that_makes_sense(
+    tmp_path: Path, content: str, expected: Progress | None
+) -> None:
+    path = tmp_path / "progress.jsonl"
+    path.write_text(content)
+    assert newest_progress(path) == expected
+
+
+def test_a_large_file_is_read_from_its_end(tmp_path: Path) -> None:
+    path = tmp_path / "progress.jsonl"
+    path.write_text("".join(f'{{"step": {i}}}\n' for i in range(20000)))
+    assert newest_progress(path) == Progress(step=19999)
+
+
+def test_no_file_is_no_progress(tmp_path: Path) -> None:
+    assert newest_progress(tmp_path / "none") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("$(A)", "1"),
+        ("x$(A)y$(B)", "x1y2"),
+        ("$$(A)", "$(A)"),
+        ("$$$(A)", "$1"),
+        ("$(C)", "$(C)"),
+        ("$A ${A} $", "$A ${A} $"),
+        ("$(A", "$(A"),
+    ],
+)
+def test_references_expand_as_in_kubernetes(text: str, expected: str) -> None:
+    assert expand(text, {"A": "1", "B": "2"}) == expected
+
+
+def test_what_is_inherited() -> None:
+    source = {"PATH": "p", "LC_ALL": "C", "SECRET": "s", "MY_VAR": "m", "AIRFLOW_HOME": "h"}
+    assert inherited(source, ["MY_*", "*HOME"]) == {"PATH": "p", "LC_ALL": "C", "MY_VAR": "m"}

@@ -1,4 +1,4 @@
-"""`airflow-training demo`: a real training job as a DAG in a real Airflow, from nothing to the result."""
+"""The bundled example as a DAG in a real Airflow: start, trigger over REST, follow, read the result."""
 
 from __future__ import annotations
 

@@ -153,6 +153,11 @@ class AirflowStack:
             + "\n".join(str(e.get("stack_trace", e)) for e in errors)
         )
 
+    def wait(self) -> None:
+        """Return when a component ends; it should not, so this waits for an interrupt."""
+        while all(process.poll() is None for process in self.processes.values()):
+            time.sleep(0.5)
+
     def kill(self, *components: str) -> None:
         """SIGKILL whole components, as a crash would."""
         for name in components:

@@ -122,8 +122,8 @@ def delete_doomed(draft: Draft) -> None:
 
     One that takes longer than its grace period is deleted again.
     """
-    grace = draft.spec.grace_seconds
     for seen in draft.doomed.values():
+        grace = draft.spec.grace_of(seen.role)
         if seen.state == "terminating":
             overdue_at = seen.state_since + 2 * grace
             if draft.now < overdue_at:

@@ -26,6 +26,9 @@ from airflow_training.errors import InputError, Problem
 __all__ = ["Behaviour", "Fault", "Script", "load_script", "parse_script"]
 
 
+_LOST_SECONDS = 10.0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Behaviour:
     """What an instance does when nothing goes wrong."""
@@ -63,7 +66,7 @@ class Fault:
     message: str = ""
     disrupted: bool = False
     """The platform did it: charged to preemption."""
-    seconds: float = 0.0
+    seconds: float = _LOST_SECONDS
     """How long the runtime or the instance cannot be reached."""
 
     def matches(self, *, role: str, index: int, attempt: int) -> bool:
@@ -170,7 +173,7 @@ def _fault(reader: _Reader, value: Any, field_: str) -> Fault | None:
         reason=reader.text(keys, "reason", field_),
         message=reader.text(keys, "message", field_),
         disrupted=reader.truth(keys, "disrupted", field_),
-        seconds=reader.seconds(keys, seconds_key, field_, 10.0),
+        seconds=reader.seconds(keys, seconds_key, field_, _LOST_SECONDS),
     )
 
 
@@ -198,7 +201,9 @@ class _Reader:
         return value
 
     def seconds(self, keys: Mapping[str, Any], key: str, field_: str, default: float) -> float:
-        fits = lambda v: isinstance(v, int | float) and v >= 0  # noqa: E731  # one line, one use
+        def fits(value: Any) -> bool:
+            return isinstance(value, int | float) and value >= 0
+
         return float(self._number(keys, key, field_, default, fits, "seconds"))
 
     def whole(

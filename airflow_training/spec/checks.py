@@ -270,6 +270,8 @@ def _not_available(spec: TrainingJobSpec) -> Iterator[Problem]:
         yield _later(("schedulingPolicy", "gang"), f"gang {policy.gang}", "no gang is made")
     if policy.spread is not None:
         yield _later(("schedulingPolicy", "spread"), "spread", "it has no effect")
+    if policy.queue is not None:
+        yield _later(("schedulingPolicy", "queue"), "queue", "it has no effect")
     if policy.priority_class_name is not None:
         loc: Loc = ("schedulingPolicy", "priorityClassName")
         yield _later(loc, "priorityClassName", "it has no effect")

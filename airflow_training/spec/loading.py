@@ -20,6 +20,16 @@ from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from yaml.resolver import BaseResolver
 
 from airflow_training.errors import InputError, Problem
+from airflow_training.spec.core_schema import (
+    BOOL,
+    FLOAT,
+    INT,
+    MERGE,
+    NULL,
+    STR,
+    CoreSchema,
+    NodeReader,
+)
 from airflow_training.spec.paths import Loc, format_path, split_path
 
 __all__ = ["Lines", "Loaded", "dump_yaml", "load_documents", "read_file"]
@@ -32,62 +42,7 @@ MAX_DEPTH = 100
 _SUSPICIOUS_NESTING = 2_000
 """More brackets and dashes than this are counted before libyaml recurses into them."""
 
-_NULL, _BOOL = "tag:yaml.org,2002:null", "tag:yaml.org,2002:bool"
-_INT, _FLOAT = "tag:yaml.org,2002:int", "tag:yaml.org,2002:float"
-_STR, _MERGE = "tag:yaml.org,2002:str", "tag:yaml.org,2002:merge"
 _COLLECTIONS = frozenset({BaseResolver.DEFAULT_MAPPING_TAG, BaseResolver.DEFAULT_SEQUENCE_TAG})
-
-
-class _CoreSchema(BaseResolver):
-    """What plain scalars mean in YAML 1.2."""
-
-    def resolve(self, kind: type[Node], value: str, implicit: tuple[bool, bool]) -> str:
-        """Return the tag; the base class's general way takes three times as long."""
-        if kind is not ScalarNode:
-            found = self.DEFAULT_SEQUENCE_TAG if kind is SequenceNode else self.DEFAULT_MAPPING_TAG
-            return str(found)
-        if implicit[0]:
-            for tag, pattern in self.yaml_implicit_resolvers.get(value[:1], ()):
-                if pattern.match(value):
-                    return str(tag)
-        return _STR
-
-
-for _tag, _pattern, _first in (
-    (_NULL, r"~|null|Null|NULL|", ["~", "n", "N", ""]),
-    (_BOOL, r"true|True|TRUE|false|False|FALSE", list("tTfF")),
-    (_INT, r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+", list("-+0123456789")),
-    (
-        _FLOAT,
-        r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?"
-        r"|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)",
-        list("-+.0123456789"),
-    ),
-    (_MERGE, r"<<", ["<"]),
-):
-    _CoreSchema.add_implicit_resolver(_tag, re.compile(rf"^(?:{_pattern})$"), _first)
-
-try:
-    from yaml._yaml import CParser
-
-    class _Reader(CParser, _CoreSchema):
-        def __init__(self, text: str) -> None:
-            CParser.__init__(self, text)
-            _CoreSchema.__init__(self)
-
-except ImportError:  # PyYAML without libyaml: slower, same answers
-    from yaml.composer import Composer
-    from yaml.parser import Parser
-    from yaml.reader import Reader
-    from yaml.scanner import Scanner
-
-    class _Reader(Reader, Scanner, Parser, Composer, _CoreSchema):  # type: ignore[no-redef] # the same class without libyaml
-        def __init__(self, text: str) -> None:
-            Reader.__init__(self, text)
-            Scanner.__init__(self)
-            Parser.__init__(self)
-            Composer.__init__(self)
-            _CoreSchema.__init__(self)
 
 
 @dataclass(slots=True)
@@ -179,7 +134,7 @@ def _unreadable(path: str | Path, message: str) -> InputError:
 
 def _nodes(text: str) -> Iterator[Node]:
     _refuse_deep_nesting(text)
-    reader = _Reader(text)
+    reader = NodeReader(text)
     try:
         while reader.check_node():
             node = reader.get_node()
@@ -196,7 +151,7 @@ def _refuse_deep_nesting(text: str) -> None:
     if sum(text.count(mark) for mark in ("[", "{", "- ", "-\t", "? ")) < _SUSPICIOUS_NESTING:
         return
     depth = 0
-    reader: Any = _Reader(text)
+    reader: Any = NodeReader(text)
     while reader.check_event():
         event = reader.get_event()
         if isinstance(event, yaml.CollectionStartEvent):
@@ -208,7 +163,7 @@ def _refuse_deep_nesting(text: str) -> None:
 
 
 def _is_empty(node: Node) -> bool:
-    return isinstance(node, ScalarNode) and node.tag == _NULL
+    return isinstance(node, ScalarNode) and node.tag == NULL
 
 
 def _load_yaml(text: str) -> Iterator[Loaded]:
@@ -296,7 +251,7 @@ def _construct(node: Node, loc: Loc, problems: list[Problem]) -> Any:
     found: dict[Any, Any] = {}
     inherited: dict[Any, Any] = {}
     for key_node, value_node in node.value:
-        if key_node.tag == _MERGE:
+        if key_node.tag == MERGE:
             for base in value_node.value if isinstance(value_node, SequenceNode) else [value_node]:
                 data = _construct(base, loc, problems)
                 if isinstance(data, dict):
@@ -320,22 +275,22 @@ def _construct(node: Node, loc: Loc, problems: list[Problem]) -> Any:
 
 def _scalar(node: ScalarNode, loc: Loc, problems: list[Problem]) -> Any:
     tag, text = node.tag, node.value
-    if tag == _STR:
+    if tag == STR:
         return text
-    if tag == _NULL:
+    if tag == NULL:
         return None
     try:
-        if tag == _BOOL:
+        if tag == BOOL:
             return {"true": True, "false": False}[text.lower()]
-        if tag == _INT:
+        if tag == INT:
             sign, digits = (-1, text[1:]) if text.startswith("-") else (1, text.removeprefix("+"))
             base = {"0o": 8, "0x": 16}.get(digits[:2], 10)
             return sign * int(digits[2:] if base != 10 else digits, base)
-        if tag == _FLOAT:
+        if tag == FLOAT:
             return float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
     except (KeyError, ValueError):
         pass
-    if tag == _MERGE:
+    if tag == MERGE:
         return text
     problems.append(_unknown_tag(node, loc, text))
     return text
@@ -458,7 +413,7 @@ def _dumper() -> type[yaml.SafeDumper]:
         if style is None:
             # a line break of its own kind survives only as an escape
             style = '"' if not _BLOCK.fullmatch(value) else "'" if _means_another(value) else None
-        return dumper.represent_scalar(_STR, value, style=style)
+        return dumper.represent_scalar(STR, value, style=style)
 
     def number(dumper: yaml.SafeDumper, value: float) -> ScalarNode:
         if math.isfinite(value):
@@ -466,7 +421,7 @@ def _dumper() -> type[yaml.SafeDumper]:
             shown = repr(value)
             if "e" in shown and "." not in shown:
                 shown = shown.replace("e", ".0e")
-            return dumper.represent_scalar(_FLOAT, shown)
+            return dumper.represent_scalar(FLOAT, shown)
         return dumper.represent_float(value)
 
     Dumper.add_representer(str, text)
@@ -475,9 +430,9 @@ def _dumper() -> type[yaml.SafeDumper]:
     return found
 
 
-_RESOLVER: Any = _CoreSchema()
+_RESOLVER: Any = CoreSchema()
 
 
 def _means_another(value: str) -> bool:
     """Return whether plain text would be read as a number, a bool or nothing by our reader."""
-    return bool(_RESOLVER.resolve(ScalarNode, value, (True, False)) != _STR)
+    return bool(_RESOLVER.resolve(ScalarNode, value, (True, False)) != STR)

@@ -221,6 +221,12 @@ class ResolvedJob:
                 return role
         raise KeyError(name)
 
+    def grace_of(self, role: str) -> float:
+        """Return how many seconds an instance has to end: what its pod says, else the job's."""
+        pod = next((each.template.get("spec") for each in self.roles if each.name == role), None)
+        own = (pod or {}).get("terminationGracePeriodSeconds")
+        return self.grace_seconds if own is None else float(own)
+
     @property
     def instances(self) -> int:
         """Return how many instances all roles want together."""

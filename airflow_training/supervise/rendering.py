@@ -102,7 +102,7 @@ def render_instance(
         deadline_seconds=(
             job.active_deadline_seconds if deadline_seconds is None else deadline_seconds
         ),
-        grace_seconds=_grace_seconds(job, made.template),
+        grace_seconds=job.grace_of(role),
         output_uri=rendering.output_uri() if uploads else "",
     )
 
@@ -144,11 +144,6 @@ def _working_dir(job: ResolvedJob, container: Mapping[str, Any]) -> str:
     if job.runtime != "local" or not job.base_dir:
         return wanted
     return str(Path(job.base_dir) / wanted)
-
-
-def _grace_seconds(job: ResolvedJob, template: Mapping[str, Any]) -> float:
-    own = (template.get("spec") or {}).get("terminationGracePeriodSeconds")
-    return job.grace_seconds if own is None else float(own)
 
 
 def _pod(

@@ -561,6 +561,7 @@ NOT_AVAILABLE = [
     ("spec.schedulingPolicy", {"gang": "coscheduling"}, "spec.schedulingPolicy.gang"),
     ("spec.schedulingPolicy", {"gang": "kueue"}, "spec.schedulingPolicy.gang"),
     ("spec.schedulingPolicy", {"spread": {"topologyKey": "a"}}, "spec.schedulingPolicy.spread"),
+    ("spec.schedulingPolicy", {"queue": "research"}, "spec.schedulingPolicy.queue"),
     (
         "spec.schedulingPolicy",
         {"priorityClassName": "high"},

@@ -140,16 +140,13 @@ class PortBook:
 def _void(holder: str, port: int) -> bool:
     """Return whether the run folder `holder` does not use the port (any more)."""
     folder = Path(holder)
-    if (folder / "tombstone.json").exists():
+    if not folder.exists() or (folder / "tombstone.json").exists():
         return True
-    if not folder.exists():
-        return True
-    book = read_json(folder / "ports.json")
-    if book is None:
-        # reserved a moment ago, not yet written down; or its creator died in between
-        return not (folder / "prepare.lock").exists() or not _is_locked(folder / "prepare.lock")
-    taken = {p for role in book["roles"].values() for ports in role for p in ports.values()}
-    return port not in taken and not _is_locked(folder / "prepare.lock")
+    # Before looking into its book: while the lock is held the book may not be written yet.
+    if _is_locked(folder / "prepare.lock"):
+        return False
+    roles = (read_json(folder / "ports.json") or {}).get("roles", {})
+    return port not in {p for known in roles.values() for ports in known for p in ports.values()}
 
 
 def _is_locked(path: Path) -> bool:

@@ -1,0 +1,283 @@
+"""The documentation against the code: examples work, links lead somewhere, nothing is left out."""
+
+from __future__ import annotations
+
+import ast
+import configparser
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+import click
+import pytest
+import typer
+import yaml
+
+from airflow_training.cli.main import app
+from airflow_training.control.conditions import condition_of
+from airflow_training.control.model import TERMINAL_JOB_STATES, JobEntry, JobState
+from airflow_training.frameworks.registry import builtin_names, find, parse_framework
+from airflow_training.runtimes.faults import parse_script
+from airflow_training.settings import OPTIONS
+from airflow_training.spec.models import TrainingJob, TrainingJobSpec
+from airflow_training.spec.problems import branches
+from airflow_training.supervise.admission import check_text
+from airflow_training.supervise.explain import explain
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = sorted([*ROOT.glob("docs/**/*.md"), *ROOT.glob("*.md")])
+_BLOCK = re.compile(r"^```(?P<info>[^\n]*)\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE)
+_LINK = re.compile(r"\]\((?P<target>[^)\s]+)\)")
+
+
+@dataclass(frozen=True)
+class Block:
+    page: Path
+    line: int
+    info: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.page.relative_to(ROOT)}:{self.line}"
+
+
+def blocks(info: str) -> list[Block]:
+    """Return every fenced block of this kind, of all pages."""
+    return list(_blocks(info))
+
+
+def _blocks(info: str) -> Iterator[Block]:
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        for match in _BLOCK.finditer(text):
+            if match["info"].strip() == info:
+                yield Block(page, text.count("\n", 0, match.start()) + 1, info, match["text"])
+
+
+def page(name: str) -> str:
+    return (ROOT / "docs" / name).read_text(encoding="utf-8")
+
+
+@pytest.fixture(autouse=True)
+def _home(airflow_home: Path) -> None:
+    """Settings come from an Airflow home that has the frameworks that the pages define."""
+    folder = airflow_home / "frameworks"
+    folder.mkdir(parents=True)
+    for block in blocks("yaml"):
+        document = yaml.safe_load(block.text)
+        if isinstance(document, dict) and document.get("kind") == "Framework":
+            (folder / f"{document['metadata']['name']}.yaml").write_text(block.text)
+
+
+# examples -----------------------------------------------------------------------------------------
+
+
+def _whole(fragment: dict[str, Any]) -> str:
+    """Return a job around some keys of `spec`."""
+    spec = {"framework": "custom", "command": ["true"], "roles": [{"name": "worker"}], **fragment}
+    head = {"apiVersion": "airflow-training/v1", "kind": "TrainingJob", "metadata": {"name": "x"}}
+    return yaml.safe_dump({**head, "spec": spec}, sort_keys=False)
+
+
+_SPEC_KEYS = {field.alias or name for name, field in TrainingJobSpec.model_fields.items()}
+
+
+@pytest.mark.parametrize("block", blocks("yaml"), ids=str)
+def test_a_yaml_example_is_valid(block: Block) -> None:
+    document = yaml.safe_load(block.text)
+    if document.get("kind") == "Framework":
+        framework, problems = parse_framework(block.text)
+        assert framework is not None
+        assert not problems
+    elif "faults" in document:
+        assert parse_script(document).faults
+    else:
+        if "kind" not in document:
+            assert set(document) <= _SPEC_KEYS, "neither a job, keys of spec, nor a fault script"
+        text = block.text if "kind" in document else _whole(document)
+        for checked in check_text(text, path=str(block), base_dir=str(ROOT)):
+            assert not checked.problems
+            assert checked.resolved is not None
+
+
+@pytest.mark.parametrize("block", blocks("yaml invalid"), ids=str)
+def test_a_yaml_example_of_a_mistake_has_one(block: Block) -> None:
+    (checked,) = check_text(block.text, path=str(block))
+    assert checked.problems
+
+
+@pytest.mark.parametrize("block", blocks("python"), ids=str)
+def test_a_python_example_can_be_read(block: Block) -> None:
+    tree = ast.parse(block.text)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("airflow_training"):
+            path = ROOT / f"{(node.module or '').replace('.', '/')}.py"
+            assert path.is_file() or (path.with_suffix("") / "__init__.py").is_file()
+
+
+@pytest.mark.parametrize("block", blocks("ini"), ids=str)
+def test_an_example_of_the_configuration_names_options_that_exist(block: Block) -> None:
+    parser = configparser.RawConfigParser()
+    parser.read_string(block.text)
+    if parser.has_section("training"):
+        assert set(parser["training"]) <= set(OPTIONS)
+
+
+def _root() -> click.Group:
+    command = typer.main.get_command(app)
+    assert isinstance(command, click.Group)
+    return command
+
+
+def _commands_typed() -> Iterator[tuple[str, list[str]]]:
+    for info in ("sh", "text"):
+        for block in blocks(info):
+            for line in block.text.replace("\\\n", " ").splitlines():
+                command = line.removeprefix("$ ").strip()
+                if command.startswith("airflow-training ") and (info == "sh" or line[:2] == "$ "):
+                    words = shlex.split(command, comments=True)
+                    yield f"{block}: {command}", [w for w in words[1:] if w not in ("|", ">")]
+
+
+@pytest.mark.parametrize(
+    "words", [pytest.param(words, id=name) for name, words in _commands_typed()]
+)
+def test_a_command_of_an_example_exists_with_its_options(words: list[str]) -> None:
+    command: click.Command = _root()
+    while isinstance(command, click.Group) and words and not words[0].startswith("-"):
+        assert words[0] in command.commands
+        command, words = command.commands[words[0]], words[1:]
+    known = {opt for param in command.params for opt in (*param.opts, *param.secondary_opts)}
+    known |= {"--help", "--install-completion", "--show-completion"}
+    for word in words:
+        if re.match(r"--?[a-z]", word):
+            assert word.partition("=")[0] in known
+
+
+# links --------------------------------------------------------------------------------------------
+
+
+def _anchors(text: str) -> set[str]:
+    titles = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_relative_link_leads_somewhere(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    prose = _BLOCK.sub("", text)
+    for target in _LINK.findall(prose):
+        if re.match(r"[a-z]+:", target):
+            continue
+        name, _, anchor = target.partition("#")
+        there = (path.parent / name).resolve() if name else path
+        assert there.exists(), target
+        if anchor and there.suffix == ".md":
+            assert anchor in _anchors(there.read_text(encoding="utf-8")), target
+
+
+# nothing is left out ------------------------------------------------------------------------------
+
+
+def _verbs(group: click.Group, before: str = "") -> Iterator[str]:
+    for name, command in group.commands.items():
+        if isinstance(command, click.Group):
+            yield from _verbs(command, f"{before}{name} ")
+        else:
+            yield f"{before}{name}"
+
+
+@pytest.mark.parametrize("verb", sorted(_verbs(_root())))
+def test_every_command_is_on_its_page(verb: str) -> None:
+    assert f"airflow-training {verb}" in page("cli.md")
+
+
+@pytest.mark.parametrize(("name", "option"), sorted(OPTIONS.items()), ids=lambda each: str(each))
+def test_every_option_is_on_its_page_with_its_default(name: str, option: Any) -> None:
+    (row,) = [line for line in page("airflow.md").splitlines() if line.startswith(f"| `{name}` |")]
+    default = row.split("|")[2].strip().strip("`")
+    assert default == (option.default or "empty")
+
+
+@pytest.mark.parametrize("name", sorted(builtin_names()))
+def test_every_framework_is_on_its_page_with_what_it_sets(name: str) -> None:
+    text = page("frameworks.md")
+    spec = find(name).framework.spec
+    assert f"### {name}" in text
+    section = text.partition(f"### {name}\n")[2].partition("\n### ")[0].partition("\n## ")[0]
+    everywhere = text.partition("## Built in")[2].partition("### ")[0]
+    wanted = [env.name for env in spec.env] + list(spec.parameters)
+    wanted += [role.name for role in spec.roles] + [port.name for port in spec.ports]
+    assert [each for each in wanted if f"`{each}" not in section + everywhere] == []
+
+
+def _fields(model: Any, seen: set[Any]) -> Iterator[str]:
+    for name, field in model.model_fields.items():
+        yield field.alias or name
+        for kind in _models(field.annotation):
+            if kind not in seen:
+                seen.add(kind)
+                yield from _fields(kind, seen)
+
+
+def _models(annotation: Any) -> Iterator[Any]:
+    for branch in branches(annotation):
+        if hasattr(branch, "model_fields"):
+            yield branch
+        for inner in get_args(branch):
+            yield from _models(inner)
+
+
+@pytest.mark.parametrize("field", sorted(set(_fields(TrainingJob, set()))))
+def test_every_field_is_on_the_page_of_the_document(field: str) -> None:
+    assert re.search(rf"\b{re.escape(field)}\b", page("job.md"))
+
+
+def _codes() -> set[str]:
+    rooms = [ROOT / "airflow_training" / room for room in ("spec", "frameworks", "supervise")]
+    files = [path for room in rooms for path in room.resolve().glob("*.py")]
+    return {
+        code
+        for path in files
+        for code in re.findall(r'code="([a-z_]+)"', path.read_text(encoding="utf-8"))
+    }
+
+
+@pytest.mark.parametrize("code", sorted(_codes()))
+def test_every_error_code_is_on_the_page_of_the_document(code: str) -> None:
+    assert f"`{code}`" in page("job.md")
+
+
+def test_every_variable_that_an_instance_gets_is_on_the_page_of_the_document() -> None:
+    text = _whole(
+        {
+            "data": {"uri": "a", "files": ["b"], "initialModel": "c"},
+            "checkpoint": {"uri": "d"},
+            "output": {"uri": "e"},
+        }
+    )
+    (checked,) = check_text(text, runtime="local")
+    names = {name for name in explain(checked)["instances"][0]["env"] if name != "PYTHONUNBUFFERED"}
+    assert len(names) > 12
+    assert [name for name in names if f"`{name}`" not in page("job.md")] == []
+
+
+def test_every_state_and_condition_is_on_the_page_of_the_store() -> None:
+    states = get_args(JobState)
+    conditions = {
+        condition_of(
+            JobEntry(state=state, drained=drained),
+            reachable=reachable,
+            all_seen=seen,
+            any_created=seen,
+        )
+        for state in states
+        for drained in ((False, True) if state in TERMINAL_JOB_STATES else (False,))
+        for reachable in (False, True)
+        for seen in (False, True)
+    }
+    assert len(conditions) == 12
+    assert [each for each in (*states, *conditions) if f"`{each}`" not in page("store.md")] == []

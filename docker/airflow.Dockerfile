@@ -10,7 +10,7 @@ COPY --chown=airflow:root operators /opt/airflow-training/operators
 COPY --chown=airflow:root sensors /opt/airflow-training/sensors
 COPY --chown=airflow:root frameworks /opt/airflow-training/frameworks
 COPY --chown=airflow:root dags /opt/airflow-training/dags
-RUN pip install --no-cache-dir "/opt/airflow-training" "psycopg[binary]" "apache-airflow==${AIRFLOW_VERSION}"
+RUN pip install --no-cache-dir "/opt/airflow-training[postgres]" "apache-airflow==${AIRFLOW_VERSION}"
 
 # The loader turns every job file under /opt/airflow/jobs into a DAG.
 COPY --chown=airflow:root dags /opt/airflow/dags

@@ -208,6 +208,11 @@ class Bench:
                     started_at=self.now,
                 )
 
+    def later(self, seconds: float) -> Bench:
+        """Let time pass."""
+        self.now += seconds
+        return self
+
     def set(self, name: str, index: int, **changes: Any) -> Bench:
         """Change what the runtime shows of an instance's newest object."""
         uid = self.uid(name, index)

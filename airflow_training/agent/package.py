@@ -10,6 +10,7 @@ import py_compile
 import sys
 import tempfile
 import zipfile
+from functools import lru_cache
 from pathlib import Path
 
 __all__ = ["agent_program", "remote_shell_script"]
@@ -17,23 +18,29 @@ __all__ = ["agent_program", "remote_shell_script"]
 _NOT_PACKED = frozenset({"package.py"})
 
 
-def _sources() -> list[tuple[str, bytes]]:
+@lru_cache(maxsize=1)
+def _sources() -> tuple[str, list[tuple[str, bytes]]]:
+    """Return the digest of all modules for this interpreter, and the modules; read once."""
     folder = importlib.resources.files("airflow_training.agent")
-    return sorted(
+    sources = sorted(
         (each.name, each.read_bytes())
         for each in folder.iterdir()
         if each.name.endswith(".py") and each.name not in _NOT_PACKED
     )
+    digest = hashlib.sha256(_interpreter().encode())
+    for name, content in sources:
+        digest.update(f"{name}\0{len(content)}\0".encode() + content)
+    return digest.hexdigest()[:16], sources
+
+
+def _interpreter() -> str:
+    return sys.implementation.cache_tag or "python"
 
 
 def agent_program(cache: Path) -> Path:
     """Return the packed agent in `cache`, making it where it is missing; its name is its content."""
-    sources = _sources()
-    tag = sys.implementation.cache_tag or "python"
-    digest = hashlib.sha256(tag.encode())
-    for name, content in sources:
-        digest.update(f"{name}\0{len(content)}\0".encode() + content)
-    program = cache / f"agent-{tag}-{digest.hexdigest()[:16]}.pyz"
+    digest, sources = _sources()
+    program = cache / f"agent-{_interpreter()}-{digest}.pyz"
     if not program.exists():
         _write(program, _pack(sources), mode=0o644)
     return program

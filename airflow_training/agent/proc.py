@@ -17,6 +17,7 @@ __all__ = [
     "boot_id",
     "descendants",
     "die_with_parent",
+    "has_children",
     "here",
     "kill_exactly",
     "marked",
@@ -83,6 +84,15 @@ def _all() -> dict[int, tuple[str, int, int, int]]:
             if stat is not None:
                 found[int(name)] = stat
     return found
+
+
+def has_children() -> bool:
+    """Return whether this process has any child, zombies included: without one nobody descends."""
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
 
 
 def descendants(root: int) -> dict[int, int]:

@@ -68,8 +68,8 @@ def _ref(store: Store, uid: str, *, role: str, index: int, attempt: int | None) 
         )
     entry = ledger.instances.get((role, index))
     if entry is None:
-        known = sorted(i for name, i in ledger.instances if name == role)
-        raise fail("--index", f"role {role!r} has no instance {index}", value=index, allowed=known)
+        there = sorted(i for name, i in ledger.instances if name == role)
+        raise fail("--index", f"role {role!r} has no instance {index}", value=index, allowed=there)
     numbers = (entry.epoch, entry.job_attempt, entry.attempt)
     if attempt is not None:
         known = {

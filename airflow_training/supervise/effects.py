@@ -97,7 +97,9 @@ class Effects:
             )
             await self.runtime.release(refs, answer)
         unmade = {
-            (each.ref.role, each.ref.index) for each in outcomes if each.result in ("refused", "error")
+            (each.ref.role, each.ref.index)
+            for each in outcomes
+            if each.result in ("refused", "error")
         }
         for action in actions:
             if not isinstance(action, Create) or (action.role, action.index) not in unmade:

@@ -92,7 +92,9 @@ def job_file(
         "spec": {
             "framework": "custom",
             "command": list(command),
-            "roles": [{"name": each, "replicas": count} for each, count in roles or [("worker", 1)]],
+            "roles": [
+                {"name": each, "replicas": count} for each, count in roles or [("worker", 1)]
+            ],
             **spec,
         },
     }

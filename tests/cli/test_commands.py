@@ -29,7 +29,9 @@ EXPLAIN_KEYS = [
 )
 def test_a_slip_of_the_fingers_says_what_was_meant(typed, words, hint):
     done = typed(*words)
-    assert done.code == 2 and hint in done.stderr and done.stdout == ""
+    assert done.code == 2
+    assert hint in done.stderr
+    assert done.stdout == ""
 
 
 @pytest.mark.parametrize(
@@ -58,19 +60,22 @@ def test_bad_input_is_exit_2_without_a_traceback(typed, words, told):
     job_file(Path("job.yaml"), ("a", 1), ("b", 1), image="i:1")
     done = typed(*words)
     assert done.code == 2, done.stderr
-    assert told in done.stderr and done.stdout == ""
+    assert told in done.stderr
+    assert done.stdout == ""
 
 
 def test_a_setting_of_the_wrong_type_is_named(typed, monkeypatch):
     monkeypatch.setenv("AIRFLOW__TRAINING__MAX_RUNNING_JOBS", "many")
     done = typed("list")
-    assert done.code == 2 and "max_running_jobs" in done.stderr
+    assert done.code == 2
+    assert "max_running_jobs" in done.stderr
 
 
 def test_a_server_that_does_not_answer_is_exit_1(typed):
     job_file(Path("job.yaml"))
     done = typed("submit", "job.yaml", "--server", "http://127.0.0.1:9")
-    assert done.code == 1 and "does not answer" in done.stderr
+    assert done.code == 1
+    assert "does not answer" in done.stderr
 
 
 # validate, explain, schema -----------------------------------------------------------------------
@@ -85,12 +90,16 @@ def test_validate_reports_every_mistake_of_every_file(typed):
     assert {each["code"] for each in second["errors"]} == {"unknown_key", "out_of_range"}
     assert all(list(each) == PROBLEM_KEYS for each in second["errors"])
     told = typed("validate", str(good), str(bad))
-    assert told.code == 2 and "good.yaml: valid" in told.stdout and "framwork" in told.stdout
+    assert told.code == 2
+    assert "good.yaml: valid" in told.stdout
+    assert "framwork" in told.stdout
     assert typed("validate", str(good)).code == 0
 
 
 def test_explain_says_what_would_be_created(typed):
-    path = job_file(Path("job.yaml"), ("master", 1), ("worker", 2), framework="pytorch", image="i:1")
+    path = job_file(
+        Path("job.yaml"), ("master", 1), ("worker", 2), framework="pytorch", image="i:1"
+    )
     answer = typed("explain", str(path), "-o", "json").json
     assert list(answer) == EXPLAIN_KEYS
     assert answer["waves"] == [["master"], ["worker"]]
@@ -102,12 +111,15 @@ def test_explain_says_what_would_be_created(typed):
     assert local["instances"][0]["hostname"] == "127.0.0.1"
     assert local["instances"][0]["name"] != "digits-master-0"
     table = typed("explain", str(path))
-    assert table.code == 0 and "digits-worker-1" in table.stdout and "RANK=2" in table.stdout
+    assert table.code == 0
+    assert "digits-worker-1" in table.stdout
+    assert "RANK=2" in table.stdout
 
 
 def test_schema_is_a_json_schema(typed):
     schema = typed("schema").json
-    assert "$schema" in schema and "properties" in schema
+    assert "$schema" in schema
+    assert "properties" in schema
 
 
 # templates ---------------------------------------------------------------------------------------
@@ -119,13 +131,15 @@ def test_templates_are_found_by_name(typed, home):
     assert typed("init", "--from", "weekly").code == 0
     assert json.loads(Path("job.yaml").read_text())["metadata"]["name"] == "weekly"
     again = typed("init", "--from", "weekly")
-    assert again.code == 2 and "--force" in again.stderr
+    assert again.code == 2
+    assert "--force" in again.stderr
 
 
 # db, frameworks, list ----------------------------------------------------------------------------
 def test_the_store_is_made_checked_and_pruned(typed):
     before = typed("db", "check", "-o", "json")
-    assert before.code == 1 and before.json["current"] is False
+    assert before.code == 1
+    assert before.json["current"] is False
     assert typed("db", "upgrade", "-o", "json").json["current"] is True
     assert typed("db", "check").code == 0
     assert typed("db", "prune", "--older-than", "1d", "-o", "json").json == {"deleted": 0}
@@ -140,12 +154,14 @@ def test_frameworks_are_listed_shown_and_checked(typed):
     assert typed("frameworks", "check", "mine.yaml").code == 0
     Path("mine.yaml").write_text(shown.stdout.replace("description", "descripton", 1))
     broken = typed("frameworks", "check", "mine.yaml", "-o", "json")
-    assert broken.code == 2 and broken.json["errors"][0]["code"] == "unknown_key"
+    assert broken.code == 2
+    assert broken.json["errors"][0]["code"] == "unknown_key"
 
 
 def test_an_empty_store_lists_nothing_and_says_how_to_begin(typed):
     done = typed("list")
-    assert done.code == 0 and "next: airflow-training init" in done.stderr
+    assert done.code == 0
+    assert "next: airflow-training init" in done.stderr
     assert typed("list", "-o", "json").json == {"runs": []}
 
 

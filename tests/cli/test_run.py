@@ -58,11 +58,14 @@ def test_a_job_that_succeeds(command, home, tmp_path):
         ("master", 0), ("worker", 0), ("worker", 1),
     ]  # fmt: skip
     assert all(set(each) == INSTANCE_KEYS for each in status["instances"])
-    assert all(each["state"] == "succeeded" and each["exit_code"] == 0 for each in status["instances"])
+    assert all(
+        each["state"] == "succeeded" and each["exit_code"] == 0 for each in status["instances"]
+    )
     assert status["instances"][0]["progress"]["step"] == 7
     assert set(status["output"]) == {"uri", "bytes", "digest"}
     assert Path(status["output"]["uri"].removeprefix("file://"), "model").read_text() == "model\n"
-    assert all(set(each) >= USAGE_KEYS for each in status["usage"]) and len(status["usage"]) == 3
+    assert all(set(each) >= USAGE_KEYS for each in status["usage"])
+    assert len(status["usage"]) == 3
     lines = [json.loads(line) for line in done.stderr.splitlines() if line.startswith("{")]
     assert all(set(line) == EVENT_KEYS for line in lines)
     assert [line["reason"] for line in lines][-2:] == ["JobSucceeded", "JobDrained"]
@@ -81,12 +84,17 @@ def test_a_job_that_succeeds(command, home, tmp_path):
     assert exported == json.loads(path.read_text())
 
     again = command("run", str(path), "--run-id", "one", "-o", "json")
-    assert again.code == 0 and again.json["finished_at"] == status["finished_at"]
+    assert again.code == 0
+    assert again.json["finished_at"] == status["finished_at"]
     other = job_file(Path("other.yaml"), name="other")
     refused = command("run", str(other), "--run-id", "one", "-o", "json")
-    assert refused.code == 2 and refused.stdout == ""
-    copy = command("run", "--from-run", "one", "--set", "spec.roles.worker.replicas=1", "-o", "json")
-    assert copy.code == 0 and copy.json["roles"]["worker"]["desired"] == 1
+    assert refused.code == 2
+    assert refused.stdout == ""
+    copy = command(
+        "run", "--from-run", "one", "--set", "spec.roles.worker.replicas=1", "-o", "json"
+    )
+    assert copy.code == 0
+    assert copy.json["roles"]["worker"]["desired"] == 1
 
 
 def test_a_job_that_fails(command, home):
@@ -96,12 +104,14 @@ def test_a_job_that_fails(command, home):
     )  # fmt: skip
     done = command("run", str(path), "--run-id", "bad", "-o", "json")
     assert done.code == 1
-    assert done.json["state"] == "Failed" and sum(done.json["restarts"].values()) == 1
+    assert done.json["state"] == "Failed"
+    assert sum(done.json["restarts"].values()) == 1
     assert done.json["root_cause"]
     assert "next: airflow-training logs show bad --role worker --index 0" in done.stderr
     assert command("logs", "show", "bad", "--role", "worker", "--attempt", "0").stdout == "boom\n"
     ended = command("kill", "bad")
-    assert ended.code == 2 and "has ended" in ended.stderr
+    assert ended.code == 2
+    assert "has ended" in ended.stderr
 
 
 def start(*words: str) -> subprocess.Popen[str]:
@@ -127,7 +137,8 @@ def test_a_signal_stops_the_job_cleanly(home, number):
     wait_for(Path("up"), process)
     process.send_signal(number)
     out, err = process.communicate(timeout=60)
-    assert process.returncode == 1 and "Traceback" not in err
+    assert process.returncode == 1
+    assert "Traceback" not in err
     assert json.loads(out)["state"] == "Stopped"
     assert not alive(f"signal-{home}")
 
@@ -176,10 +187,12 @@ def test_steering_a_run_from_another_terminal(home, command):
     command("scale", "s", "--role", "worker", "--replicas", "2")
     wait_for(Path("started"), process, "1")
     killed = command("kill", "s", "--reason", "enough", "-o", "json")
-    assert killed.code == 0 and killed.json["state"] == "Stopped"
+    assert killed.code == 0
+    assert killed.json["state"] == "Stopped"
     assert not alive(f"steer-{home}")
     out, _ = process.communicate(timeout=60)
-    assert process.returncode == 1 and json.loads(out)["message"] == "enough"
+    assert process.returncode == 1
+    assert json.loads(out)["message"] == "enough"
 
 
 def test_killing_a_run_whose_host_is_dead(home, command):
@@ -207,8 +220,11 @@ def test_sweep_ends_what_nobody_drives(home, command):
     process.communicate()
     assert command("sweep", "-o", "json").json == {"swept": []}, "it may still be continued"
     found = command("sweep", "--idle", "0", "--dry-run", "-o", "json").json["swept"]
-    assert [each["run_id"] for each in found] == ["o"] and alive(f"swept-{home}")
-    assert [each["done"] for each in command("sweep", "--idle", "0", "-o", "json").json["swept"]] == [True]
+    assert [each["run_id"] for each in found] == ["o"]
+    assert alive(f"swept-{home}")
+    assert [
+        each["done"] for each in command("sweep", "--idle", "0", "-o", "json").json["swept"]
+    ] == [True]
     assert not alive(f"swept-{home}")
     assert command("sweep", "--idle", "0", "-o", "json").json == {"swept": []}
 
@@ -222,7 +238,9 @@ def test_init_writes_a_job_that_runs_as_it_is(home, command):
 
 def test_a_second_job_waits_for_its_turn(home, command, monkeypatch):
     monkeypatch.setenv("AIRFLOW__TRAINING__MAX_RUNNING_JOBS", "1")
-    first = job_file(Path("a.yaml"), command=["sh", "-c", "touch up; while [ ! -e go ]; do sleep 0.05; done"])
+    first = job_file(
+        Path("a.yaml"), command=["sh", "-c", "touch up; while [ ! -e go ]; do sleep 0.05; done"]
+    )
     second = job_file(Path("b.yaml"), command=["true"], name="second")
     holder = start(str(first), "--run-id", "a", "-o", "json")
     wait_for(Path("up"), holder)
@@ -234,7 +252,8 @@ def test_a_second_job_waits_for_its_turn(home, command, monkeypatch):
             assert time.monotonic() < deadline
     assert command("kill", "c", "-o", "json").json["state"] == "Stopped"
     out, _ = killed.communicate(timeout=60)
-    assert killed.returncode == 1 and json.loads(out)["usage"] == []
+    assert killed.returncode == 1
+    assert json.loads(out)["usage"] == []
     Path("go").touch()
     for process in (holder, waiter):
         out, err = process.communicate(timeout=60)
@@ -245,7 +264,9 @@ def test_a_second_job_waits_for_its_turn(home, command, monkeypatch):
 def test_a_job_larger_than_this_machine_is_refused(home, command):
     path = job_file(Path("job.yaml"), resources={"limits": {"cpu": "4000"}})
     done = command("run", str(path))
-    assert done.code == 2 and "4000" in done.stderr and done.stdout == ""
+    assert done.code == 2
+    assert "4000" in done.stderr
+    assert done.stdout == ""
     assert command("list", "-o", "json").json == {"runs": []}
 
 
@@ -258,4 +279,5 @@ def test_a_simulated_run(home, command):
         restart={"backoff": {"initialSeconds": 0.1}},
     )  # fmt: skip
     done = command("run", str(path), "--simulate", "faults.yaml", "-o", "json")
-    assert done.code == 0 and done.json["roles"]["worker"]["restarts"] == 1
+    assert done.code == 0
+    assert done.json["roles"]["worker"]["restarts"] == 1

@@ -257,7 +257,7 @@ def test_the_root_cause_is_the_failure_behind_the_failed_dependency():
         pytest.param(lambda b: b, "waiting", id="waiting"),
         pytest.param(lambda b: b.set("a", 0, ready=True), "met", id="met"),
         pytest.param(lambda b: b.end("a", 0, 1), "failed", id="failed"),
-        pytest.param(lambda b: setattr(b, "now", b.now + 700) or b, "timed_out", id="timed-out"),
+        pytest.param(lambda b: b.later(700), "timed_out", id="timed-out"),
         pytest.param(lambda b: b.request("stop"), "failed", id="the-job-was-stopped"),
     ],
 )

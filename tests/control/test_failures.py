@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from airflow_training.control.failures import (
@@ -55,8 +57,8 @@ def test_the_class_of_a_failure(facts, expected):
     assert classify(**given) == expected
 
 
-def failure(**facts):
-    return Failure(**({"role": "worker", "index": 0, "attempt": 0, "at": 1.0} | facts))
+def failure(**facts: Any) -> Failure:
+    return Failure(role="worker", index=0, attempt=0, at=1.0, **facts)
 
 
 @pytest.mark.parametrize(

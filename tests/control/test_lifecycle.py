@@ -102,18 +102,17 @@ def test_a_job_that_is_stopped_before_it_started_is_over_at_once():
 
 def test_stop_ends_everything_and_is_over_when_nothing_is_alive():
     bench = Bench(job(role(replicas=2))).settle()
-    bench.request("stop").decide()
+    decision = bench.request("stop").decide()
     assert bench.state == "Stopped"
     assert bench.ledger.job.condition == "StopRequested"
     assert reported_state(bench.ledger.job) == "Running"
-    assert not bench.last.done
+    assert not decision.done
     assert bench.ledger.job.finished_at is None
     for index in range(2):
         bench.set("worker", index, state="terminating", state_since=bench.now)
-    bench.decide()
-    assert not bench.last.done
-    bench.lose("worker", 0).end("worker", 1, 143, signal=15).decide()
-    assert bench.last.done
+    assert not bench.decide().done
+    bench.lose("worker", 0).end("worker", 1, 143, signal=15)
+    assert bench.decide().done
     assert reported_state(bench.ledger.job) == "Stopped"
     assert (bench.of("worker", 1).state, bench.of("worker", 1).reason) == ("failed", "Stopped")
     assert bench.charged() == {}
@@ -150,6 +149,13 @@ def test_a_delete_that_takes_too_long_is_ordered_again():
     assert bench.last.wake_at is not None
     bench.decide(seconds=60)
     assert bench.actions(Delete) == [("worker", 0)]
+
+
+def test_a_pod_says_itself_how_long_its_end_may_take():
+    template = {"spec": {"terminationGracePeriodSeconds": 7}}
+    bench = Bench(job(role(template=template), grace_seconds=30)).settle()
+    bench.request("stop").decide()
+    assert [action.grace_seconds for action in bench.last.actions] == [7.0]
 
 
 @pytest.mark.parametrize(

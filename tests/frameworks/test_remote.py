@@ -154,7 +154,8 @@ def test_an_address_outside_the_prefixes_is_not_asked(server, path):
 )
 def test_another_host_or_scheme_is_not_asked(server, ref):
     ref = ref.format(port=server.url.rpartition(":")[2])
-    assert refused(ref, digest=digest_of(MINE)) == [REF]
+    with pytest.raises(InputError, match="no allowed prefix"):
+        load(ref, digest=digest_of(MINE))
     assert server.asked == []
 
 
@@ -168,8 +169,10 @@ def test_a_redirect_below_the_prefix_is_followed(server):
     assert load(f"{server.url}/team/latest.yaml", digest=digest_of(MINE)).framework.name == "mine"
 
 
-def test_a_redirect_to_another_host_is_refused(server):
+def test_a_redirect_to_another_host_is_refused_even_if_both_are_allowed(server, monkeypatch):
     with Server() as other:
+        both = f"{server.url}/team,{other.url}/team"
+        monkeypatch.setenv("AIRFLOW__TRAINING__REMOTE_FRAMEWORK_PREFIXES", both)
         other.pages["/team/mine.yaml"] = MINE
         server.pages["/team/away.yaml"] = f"{other.url}/team/mine.yaml"
         assert refused(f"{server.url}/team/away.yaml", digest=digest_of(MINE)) == [REF]

@@ -36,9 +36,7 @@ class Stage:
 
     def record(self, job: ResolvedJob, *, run_id: str, activate: bool = True) -> RunRecord:
         key = RunKey(source="cli", run_id=run_id)
-        return launch(
-            job, key=key, store=self.store, controller="here", activate_all=activate
-        )
+        return launch(job, key=key, store=self.store, controller="here", activate_all=activate)
 
     def supervisor(self, uid: str, **options: Any) -> Supervisor:
         return Supervisor(

@@ -40,7 +40,8 @@ async def test_the_first_state_comes_at_once_and_then_only_changes(stage):
     hub = Hub(stage.store, poll_seconds=0.05)
     async with hub.subscription(uid) as sub:
         first = await asyncio.wait_for(sub.next(), SOON)
-        assert first.record.uid == uid and first.lease is None
+        assert first.record.uid == uid
+        assert first.lease is None
         assert not await sub.changed_within(0.3)
         stage.store.acquire(uid, owner="a/b/1/1/c")
         assert (await asyncio.wait_for(sub.next(), SOON)).lease.generation == 1
@@ -66,12 +67,15 @@ async def test_an_unknown_run_is_none(stage):
 async def test_many_subscribers_of_many_runs_share_one_read(stage):
     uids = [stage.launch(job(runtime="memory"), run_id=str(i)) for i in range(20)]
     hub = Hub(stage.store, poll_seconds=0.2)
+
     async def listen(uid):
         async with hub.subscription(uid) as sub:
             await sub.next()
             ready.append(uid)
             await stop.wait()
-    ready, stop = [], asyncio.Event()
+
+    ready: list[str] = []
+    stop = asyncio.Event()
     tasks = [asyncio.ensure_future(listen(uid)) for uid in uids * 5]
     await until(lambda: len(ready) == 100)
     assert stage.store.reads <= 3

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 
 import pytest
 
+from airflow_training.control.model import Progress
 from airflow_training.errors import LeaseLost, RuntimeUnavailable
 from airflow_training.runtimes.faults import Behaviour, Fault, Script
 from airflow_training.runtimes.memory import MemoryRuntime
 from airflow_training.runtimes.port import InstanceSpec, Outcome
-from airflow_training.control.model import Progress
 from airflow_training.state.store import Store
 from tests.builders import job, role
 from tests.supervise.conftest import Stage, until
@@ -43,7 +43,8 @@ async def test_a_job_ends_as_its_instances_do(stage, script, state, restarts):
     uid = stage.launch(job(role("worker", 2, backoff_limit=1), max_restarts=2, runtime="memory"))
     assert await asyncio.wait_for(stage.supervisor(uid).run(), 30) == state
     ledger = stage.store.ledger(uid)
-    assert ledger.job.state == state and ledger.job.drained
+    assert ledger.job.state == state
+    assert ledger.job.drained
     assert len(ledger.job.restarts) == restarts
     assert not stage.live(uid)
     assert stage.store.lease(uid) is None
@@ -211,7 +212,7 @@ class StalledRuntime:
         while not self.wake.is_set():
             try:
                 await self.wake.wait()
-            except asyncio.CancelledError:
+            except asyncio.CancelledError:  # noqa: PERF203 - that is what it is to be stopped
                 continue
         self.outcomes += await self._inner.create(instances)
         return self.outcomes
@@ -254,9 +255,12 @@ async def test_a_holder_whose_lease_was_taken_acts_on_nothing_any_more(stage):
         with pytest.raises(LeaseLost):
             await asyncio.wait_for(first, 10)
     ledger = stage.store.ledger(uid)
-    assert ledger.job.state == "Running" and not ledger.job.restarts
+    assert ledger.job.state == "Running"
+    assert not ledger.job.restarts
     assert not stage.live(uid)
-    assert stage.store.lease(uid) == dataclasses.replace(taken, expires_at=pytest.approx(taken.expires_at))
+    assert stage.store.lease(uid) == dataclasses.replace(
+        taken, expires_at=pytest.approx(taken.expires_at)
+    )
 
 
 async def test_a_lease_that_ran_out_but_that_nobody_took_is_taken_up_again(stage):

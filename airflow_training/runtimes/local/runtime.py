@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Collection, Sequence
 from pathlib import Path
 
 from airflow_training.agent.files import read_json, write_json
+from airflow_training.agent.proc import marked
 from airflow_training.errors import InputError, LeaseLost, Problem, StillAlive
 from airflow_training.runtimes.local.launch import Launcher
 from airflow_training.runtimes.local.life import Life, Standing, look_at
@@ -18,7 +19,7 @@ from airflow_training.runtimes.local.node import this_node
 from airflow_training.runtimes.local.paths import RunFolder, attempt_of, locked
 from airflow_training.runtimes.local.ports import PortBook
 from airflow_training.runtimes.local.scan import current
-from airflow_training.runtimes.local.settle import kill_leftovers, order_delete, poke, settle
+from airflow_training.runtimes.local.settle import order_delete, poke, settle
 from airflow_training.runtimes.local.sweep import Orphan, find_orphans
 from airflow_training.runtimes.local.watch import watch
 from airflow_training.runtimes.port import (
@@ -241,9 +242,6 @@ class LocalRuntime:
                 raise StillAlive(f"run {run.uid}: {'; '.join(map(_describe, living))}")
             time.sleep(pause)
             pause = min(pause * 1.5, 0.25)
-        left = kill_leftovers(standings)
-        if left:
-            raise StillAlive(f"run {run.uid}: processes {left} of this host do not die")
         roles = (read_json(folder.ports) or {}).get("roles", {})
         taken = [port for known in roles.values() for ports in known for port in ports.values()]
         self._ports.release(folder.path, taken)
@@ -280,4 +278,7 @@ class LocalRuntime:
 
 def _describe(standing: Standing) -> str:
     spec = standing.spec
+    if standing.life is Life.LOST:
+        left = sorted(marked([f"TRAINING_INSTANCE_UID={standing.uid}"]))
+        return f"{spec['role']} {spec['index']} left processes {left} on {standing.place}"
     return f"{spec['role']} {spec['index']} lives on {standing.place}"

@@ -19,7 +19,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 install: $(INSTALLED) ## make .venv with everything the project needs
 
 demo: $(INSTALLED) ## start Airflow and train a real job, end to end (KEEP=1 leaves Airflow running)
-	$(BIN)/airflow-training demo $(if $(KEEP),--keep)
+	$(BIN)/airflow-training demo --airflow $(if $(KEEP),--keep)
 
 test: lint types ## lint, types and all tests, also those with real processes and a real Airflow
 	$(BIN)/python -m pytest -n 2 --dist loadgroup

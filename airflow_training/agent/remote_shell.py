@@ -3,6 +3,12 @@
 HOST is an instance's name. The caller's streams are handed to that instance's agent, which runs
 `/bin/sh -c COMMAND` below itself with the instance's environment and folder. Exit codes are ssh's:
 the command's, or 255 when the instance cannot be reached.
+
+For Open MPI on one machine (tried with 4.1) the launcher needs `OMPI_MCA_plm_rsh_agent` set to
+this program, `OMPI_MCA_btl_tcp_if_include` and `OMPI_MCA_oob_tcp_if_include` set to `lo`. Host
+names need not resolve: what is not the local name is reached by the remote shell. Each worker
+needs `OMPI_MCA_btl_vader_backing_directory` (`btl_sm` in 5) set to a folder of its own: two
+workers that share one host name would else share the files of their shared memory and crash.
 """
 
 from __future__ import annotations

@@ -124,6 +124,7 @@ def explain(
         fetch=fetch,
     )
     chosen = only_job(checked, name=job, path=str(file))
+    print_warnings(chosen.warnings, path=str(file))
     answer = explain_job(chosen, run_uid=uid, run_id=run_id)
     if output is Output.json:
         print_json(answer)

@@ -1,4 +1,4 @@
-"""`airflow-training demo`: a real training job as a DAG in a real Airflow, in one command."""
+"""`airflow-training demo`: the bundled digits example, here or as a DAG in an Airflow of its own."""
 
 from __future__ import annotations
 
@@ -13,18 +13,24 @@ from airflow_training.cli.output import Output, OutputOption, fail, next_step, n
 
 __all__ = ["demo"]
 
+_EXAMPLE = Path(__file__).resolve().parent.parent / "examples" / "digits" / "digits.yaml"
+
 
 def demo(
+    airflow: Annotated[
+        bool, typer.Option("--airflow", help="As a DAG, in an Airflow that is started for it.")
+    ] = False,
     folder: Annotated[
-        Path, typer.Option(help="Home of the Airflow that is started; the model goes there too.")
+        Path, typer.Option(help="Where the model goes; with --airflow also Airflow's home.")
     ] = Path(".demo"),
     keep: Annotated[
-        bool, typer.Option("--keep", help="Leave Airflow running afterwards, until Ctrl-C.")
+        bool, typer.Option("--keep", help="With --airflow: leave it running, until Ctrl-C.")
     ] = False,
     output: OutputOption = Output.table,
 ) -> None:
-    """Train a real PyTorch job on 3 ranks as a DAG, in an Airflow that is started for it."""
-    missing = [name for name in ("airflow", "torch", "sklearn") if find_spec(name) is None]
+    """Train a real PyTorch job on 3 ranks: the digits images that scikit-learn ships."""
+    needed = ("airflow", "torch", "sklearn") if airflow else ("torch", "sklearn")
+    missing = [name for name in needed if find_spec(name) is None]
     if missing:
         raise fail(
             "demo",
@@ -32,13 +38,31 @@ def demo(
             code="missing",
             hint="pip install 'airflow-training[examples]'",
         )
+    if airflow:
+        _in_airflow(folder.resolve(), keep=keep, output=output)
+    else:
+        _here(folder.resolve(), output=output)
+
+
+def _here(folder: Path, *, output: Output) -> None:
+    from airflow_training.cli.running import run
+
+    run(
+        file=_EXAMPLE,
+        overrides=[f"spec.output={{uri: 'file://{folder}/models/digits/{{{{ run_id }}}}'}}"],
+        runtime="local",
+        output=output,
+    )
+
+
+def _in_airflow(folder: Path, *, keep: bool, output: Output) -> None:
     from rich.console import Console
 
     from airflow_training.cli.airflow_demo import run_demo
     from airflow_training.cli.airflow_stack import AirflowStack
 
     console = Console(stderr=True)
-    with AirflowStack(home=folder.resolve()) as stack:
+    with AirflowStack(home=folder) as stack:
         result = run_demo(stack, console)
         if output is Output.json:
             print_json({"accuracy": result.accuracy, "model": str(result.model)})
@@ -51,4 +75,6 @@ def demo(
             with contextlib.suppress(KeyboardInterrupt):
                 stack.wait()
         else:
-            next_step("airflow-training demo --keep  (leaves Airflow running, to look at the run)")
+            next_step(
+                "airflow-training demo --airflow --keep  (leaves Airflow running, to look at the run)"
+            )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from airflow_training.cli.output import fail, print_warnings
+from airflow_training.cli.output import fail
 from airflow_training.errors import InputError
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def parse_params(pairs: Sequence[str] | None) -> Mapping[str, Any]:
 
 
 def only_job(checked: Sequence[Checked], *, name: str, path: str) -> Checked:
-    """Return the one job to work on, printing its warnings; raises InputError with all mistakes."""
+    """Return the one job to work on; raises InputError with all mistakes."""
     problems = [problem for each in checked for problem in each.problems]
     if name:
         named = [each for each in checked if each.resolved and each.resolved.name == name]
@@ -64,5 +64,4 @@ def only_job(checked: Sequence[Checked], *, name: str, path: str) -> Checked:
         raise fail("--job", f"{path} holds no job called {name!r}", value=name, allowed=names)
     if len(names) != 1:
         raise fail("--job", f"{path} holds {len(names)} jobs: choose one", allowed=names)
-    print_warnings(checked[0].warnings, path=path)
     return checked[0]

@@ -11,6 +11,7 @@ import typer
 from airflow_training.cli import (
     authoring,
     databases,
+    demo,
     frameworks,
     inspecting,
     logs,
@@ -49,7 +50,7 @@ _COMMANDS: Mapping[str, Callable[..., None]] = {
     "kill": steering.kill,
     "export": inspecting.export,
     "sweep": steering.sweep,
-    "demo": running.demo,
+    "demo": demo.demo,
 }
 for name, command in _COMMANDS.items():
     app.command(name)(command)

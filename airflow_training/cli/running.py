@@ -1,4 +1,4 @@
-"""`run` and `demo`: hosts the loop in this process, shows it, and turns signals into a clean stop."""
+"""`run`: hosts the loop in this process, shows it, and turns signals into a clean stop."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import asyncio
 import dataclasses
 import secrets
 import signal
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from enum import Enum
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from airflow_training.cli.beside import beside
 from airflow_training.cli.context import open_store, settings
 from airflow_training.cli.documents import JobOption, ParamOption, SetOption, only_job, parse_params
 from airflow_training.cli.output import (
@@ -25,9 +25,9 @@ from airflow_training.cli.output import (
     log_to_stderr,
     next_step,
     note,
-    print_json,
+    print_warnings,
 )
-from airflow_training.errors import JobFailed, LeaseLost
+from airflow_training.errors import JobFailed, LeaseLost, Problem
 from airflow_training.spec.resolved import RunKey
 
 if TYPE_CHECKING:
@@ -36,10 +36,9 @@ if TYPE_CHECKING:
     from airflow_training.spec.resolved import ResolvedJob
     from airflow_training.state.store import RunRecord, Store
 
-__all__ = ["demo", "execute", "run"]
+__all__ = ["execute", "run"]
 
 _POLL_SECONDS = 1.0
-_EXAMPLE = Path(__file__).resolve().parent.parent / "examples" / "digits" / "digits.yaml"
 
 
 class LogFormat(str, Enum):
@@ -78,27 +77,21 @@ def run(
 
     Ctrl-C stops the job cleanly. A run that was killed goes on with the same --run-id.
     """
-    from airflow_training.supervise.admission import check_text
-
-    source = _source(file, template, from_run)
-    if single:
-        source = source.alone()
-    run_id = run_id or _new_run_id(source.name)
+    wanted = _Wanted(file=file, template=template, from_run=from_run, job=job)
+    run_id = run_id or _new_run_id(wanted.name)
     key = RunKey(source="cli", run_id=run_id)
-    checked = check_text(
-        source.text,
-        path=source.path,
-        base_dir=source.base_dir,
-        params={**source.params, **parse_params(params)},
-        overrides=overrides or (),
-        variables=_variables(run_id),
-        runtime="local" if single else runtime or None,
-        fetch=True,
-        run_uid=key.uid,
+    resolved_job = beside(
+        lambda: wanted.resolve(
+            params=params,
+            overrides=overrides or (),
+            key=key,
+            runtime=runtime or None,
+            single=single,
+        )
     )
-    resolved = only_job(checked, name=job, path=source.path).resolved
-    if resolved is None:
-        raise fail("FILE", "holds no job that can run", value=source.path)
+    _import_what_drives()
+    resolved, warnings = resolved_job()
+    print_warnings(warnings)
     if simulate is not None:
         resolved = dataclasses.replace(resolved, runtime="memory")
     state = execute(
@@ -192,55 +185,96 @@ async def _host(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class _Wanted:
+    """The job that was named, in exactly one of three ways."""
+
+    file: Path | None
+    template: str
+    from_run: str
+    job: str
+
+    def __post_init__(self) -> None:
+        given = [str(each) for each in (self.file, self.template, self.from_run) if each]
+        if len(given) != 1:
+            raise fail(
+                "FILE",
+                "name only one of these" if given else "name one job to run",
+                code="conflict" if given else "missing",
+                value=given or None,
+                allowed=["FILE", "--template NAME", "--from-run RUN"],
+            )
+
+    @property
+    def name(self) -> str:
+        """Return what a new run is called after."""
+        return self.job or self.template or self.from_run or (self.file or Path()).stem
+
+    def resolve(
+        self,
+        *,
+        params: Sequence[str] | None,
+        overrides: Sequence[str],
+        key: RunKey,
+        runtime: str | None,
+        single: bool,
+    ) -> tuple[ResolvedJob, Sequence[Problem]]:
+        """Return the job after all checks, and its warnings; raises InputError."""
+        from airflow_training.supervise.admission import check_text
+        from airflow_training.supervise.single import single_text
+
+        source = self._read()
+        text = source.text
+        if single:
+            text = single_text(text, path=source.path, base_dir=source.base_dir)
+        checked = check_text(
+            text,
+            path=source.path,
+            base_dir=source.base_dir,
+            params={**source.params, **parse_params(params)},
+            overrides=overrides,
+            variables=_variables(key.run_id),
+            runtime="local" if single else runtime,
+            fetch=True,
+            run_uid=key.uid,
+        )
+        chosen = only_job(checked, name=self.job, path=source.path)
+        if chosen.resolved is None:
+            raise fail("FILE", "holds no job that can run", value=source.path)
+        return chosen.resolved, chosen.warnings
+
+    def _read(self) -> _Source:
+        from airflow_training.spec.loading import dump_yaml, read_file
+        from airflow_training.supervise.job_templates import find_template
+
+        if self.from_run:
+            store = open_store()
+            record = store.find_run(self.from_run)
+            old = store.job(record.uid)
+            return _Source(
+                text=dump_yaml(dict(old.document)),
+                path=f"run {record.key.run_id}",
+                base_dir=old.base_dir,
+                params=old.variables.get("params") or {},
+            )
+        path = self.file or find_template(self.template, folder=settings().templates_folder)
+        return _Source(text=read_file(path), path=str(path), base_dir=str(path.resolve().parent))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Source:
-    """Where the document came from."""
+    """A document, and what belongs to where it came from."""
 
     text: str
     path: str
     base_dir: str
-    name: str
     params: Mapping[str, Any] = field(default_factory=dict)
 
-    def alone(self) -> _Source:
-        """Return the job as one local instance; raises InputError where that makes no sense."""
-        from airflow_training.supervise.single import single_text
 
-        text = single_text(self.text, path=self.path, base_dir=self.base_dir)
-        return dataclasses.replace(self, text=text)
-
-
-def _source(file: Path | None, template: str, from_run: str) -> _Source:
-    """Return the document that was named, in exactly one of three ways."""
-    from airflow_training.spec.loading import dump_yaml, read_file
-    from airflow_training.supervise.job_templates import find_template
-
-    named = [name for name in (file and str(file), template, from_run) if name]
-    if len(named) != 1:
-        raise fail(
-            "FILE",
-            "name one job to run" if not named else "name only one of these",
-            code="missing" if not named else "conflict",
-            value=named or None,
-            allowed=["FILE", "--template NAME", "--from-run RUN"],
-        )
-    if from_run:
-        store = open_store()
-        record = store.find_run(from_run)
-        old = store.job(record.uid)
-        return _Source(
-            text=dump_yaml(dict(old.document)),
-            path=f"run {record.key.run_id}",
-            base_dir=old.base_dir,
-            name=old.name,
-            params=old.variables.get("params") or {},
-        )
-    path = file or find_template(template, folder=settings().templates_folder)
-    return _Source(
-        text=read_file(path),
-        path=str(path),
-        base_dir=str(path.resolve().parent),
-        name=path.stem,
-    )
+def _import_what_drives() -> None:
+    """Import, while a child checks the document, what is needed when it is done."""
+    import airflow_training.runtimes.local
+    import airflow_training.supervise.launch
+    import airflow_training.supervise.loop  # noqa: F401
 
 
 def _new_run_id(name: str) -> str:
@@ -273,46 +307,3 @@ def _say_next(document: Mapping[str, Any]) -> None:
         )
     else:
         next_step(f"airflow-training events {run_id}")
-
-
-def demo(
-    airflow: Annotated[
-        bool, typer.Option(help="As a DAG, in a real Airflow that is started for it.")
-    ] = False,
-    folder: Annotated[Path, typer.Option(help="Where the trained model goes.")] = Path("demo"),
-    output: OutputOption = Output.table,
-) -> None:
-    """Train the bundled digits example: a real distributed PyTorch job, in about a minute."""
-    missing = [name for name in ("torch", "sklearn") if find_spec(name) is None]
-    if missing:
-        raise fail(
-            "demo",
-            f"needs {' and '.join(missing)}, not installed here",
-            code="missing",
-            hint="pip install 'airflow-training[examples]'",
-        )
-    folder = folder.resolve()
-    if airflow:
-        _demo_in_airflow(folder, output=output)
-        return
-    run(
-        file=_EXAMPLE,
-        run_id=_new_run_id(_EXAMPLE.stem),
-        overrides=[f"spec.output={{uri: 'file://{folder}/{{{{ run_id }}}}'}}"],
-        runtime="local",
-        output=output,
-    )
-
-
-def _demo_in_airflow(folder: Path, *, output: Output) -> None:
-    from rich.console import Console
-
-    from airflow_training.cli.airflow_demo import run_demo
-    from airflow_training.cli.airflow_stack import AirflowStack
-
-    with AirflowStack(home=folder / "airflow") as stack:
-        result = run_demo(stack, Console(stderr=True))
-    if output is Output.json:
-        print_json({"accuracy": result.accuracy, "model": str(result.model)})
-    else:
-        print(f"accuracy {result.accuracy:.1%}, model: {result.model}")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -32,90 +31,19 @@ from airflow_training.runtimes.port import (
     ReleaseAnswer,
     Snapshot,
 )
+from airflow_training.runtimes.simulated import (
+    ENDED,
+    Attempt,
+    Change,
+    SimulatedInstance,
+    SimulatedRun,
+    attempt_of,
+)
 from airflow_training.spec.resolved import ResolvedJob, RunRef
 
 __all__ = ["MemoryRuntime"]
 
-Attempt = tuple[int, int, int]
-"""(epoch, job attempt, attempt): a later one is greater."""
 _FIRST_PORT = 20000
-_ENDED = frozenset({"succeeded", "failed"})
-
-
-def _attempt(ref: InstanceRef) -> Attempt:
-    return (ref.epoch, ref.job_attempt, ref.attempt)
-
-
-class _Instance:
-    """One instance object and its simulated life."""
-
-    __slots__ = (
-        "address", "disrupted", "exit_code", "finished_at", "key", "message", "progress", "ready", "reason",
-        "signal", "since", "spec", "started_at", "state", "state_before_loss", "uid",
-    )  # fmt: skip
-
-    def __init__(self, spec: InstanceSpec, *, uid: str, address: str, now: float) -> None:
-        self.spec = spec
-        self.key: InstanceKey = (spec.ref.role, spec.ref.index)
-        self.uid = uid
-        self.address = address
-        self.state = "pending"
-        self.state_before_loss = ""
-        self.reason = "WaitingForDependency" if spec.held else ""
-        self.message = ""
-        self.exit_code: int | None = None
-        self.signal: int | None = None
-        self.disrupted = False
-        self.ready = False
-        self.progress: Progress | None = None
-        self.since = now
-        self.started_at: float | None = None
-        self.finished_at: float | None = None
-
-    @property
-    def attempt(self) -> Attempt:
-        return _attempt(self.spec.ref)
-
-    @property
-    def held(self) -> bool:
-        return self.state == "pending" and self.reason == "WaitingForDependency"
-
-    def observe(self) -> Observation:
-        ref = self.spec.ref
-        return Observation(
-            role=ref.role, index=ref.index, uid=self.uid, epoch=ref.epoch,
-            job_attempt=ref.job_attempt, attempt=ref.attempt, generation=ref.run.generation,
-            state=self.state,  # type: ignore[arg-type]  # only InstanceState values are assigned
-            reason=self.reason, message=self.message, exit_code=self.exit_code,
-            signal=self.signal, disrupted=self.disrupted,
-            held=self.held, address_live=self.state == "running", port_open=self.ready,
-            ready=self.ready, node="memory", address=self.address, state_since=self.since,
-            started_at=self.started_at, finished_at=self.finished_at, progress=self.progress,
-        )  # fmt: skip
-
-
-_Change = Changed | Gone | RuntimeUnavailable
-
-
-@dataclass(slots=True)
-class _Run:
-    prepared_at: float | None = None
-    addresses: dict[str, list[Address]] = field(default_factory=dict)
-    instances: dict[InstanceKey, _Instance] = field(default_factory=dict)
-    logs: dict[tuple[str, int, Attempt], bytes] = field(default_factory=dict)
-    watchers: set[asyncio.Queue[_Change]] = field(default_factory=set)
-    generation: int = 0
-    removed_generation: int = -1
-    next_uid: int = 0
-
-    def refuse_or_own(self, generation: int) -> str:
-        """Return why this generation may not create here, or take note that it owns the run."""
-        if generation <= self.removed_generation:
-            return "the run was removed"
-        if generation < self.generation:
-            return f"generation {self.generation} owns the run"
-        self.generation = generation
-        return ""
 
 
 class MemoryRuntime:
@@ -134,7 +62,7 @@ class MemoryRuntime:
         self.script = script or Script()
         self.clock: Clock = clock or WallClock()
         self._nodes = tuple(nodes)
-        self._runs: dict[str, _Run] = {}
+        self._runs: dict[str, SimulatedRun] = {}
         self._unreachable_until = float("-inf")
         self._next_port = _FIRST_PORT
 
@@ -147,7 +75,7 @@ class MemoryRuntime:
     async def prepare(self, run: RunRef, job: ResolvedJob) -> Addresses:
         """Fix addresses and start the clock of the fault script; raises LeaseLost."""
         self._check_reachable()
-        state = self._runs.setdefault(run.uid, _Run())
+        state = self._runs.setdefault(run.uid, SimulatedRun())
         refusal = state.refuse_or_own(run.generation)
         if refusal:
             raise LeaseLost(f"run {run.uid}: {refusal}")
@@ -194,8 +122,8 @@ class MemoryRuntime:
     async def watch(self, run: RunRef) -> AsyncIterator[Snapshot | Changed | Gone]:
         """Yield a snapshot, then changes; raises RuntimeUnavailable."""
         self._check_reachable()
-        state = self._runs.setdefault(run.uid, _Run())
-        queue: asyncio.Queue[_Change] = asyncio.Queue()
+        state = self._runs.setdefault(run.uid, SimulatedRun())
+        queue: asyncio.Queue[Change] = asyncio.Queue()
         state.watchers.add(queue)
         try:
             yield Snapshot(instances=tuple(each.observe() for each in state.instances.values()))
@@ -215,12 +143,12 @@ class MemoryRuntime:
         if attempt is None:
             attempt = instance.attempt
         key: Attempt = (instance.epoch, instance.job_attempt, attempt)
-        state = self._runs.get(instance.run.uid, _Run())
+        state = self._runs.get(instance.run.uid, SimulatedRun())
         whole = state.logs.get((instance.role, instance.index, key), b"")
         data = whole[cursor.offset : cursor.offset + limit]
         position = cursor.offset + len(data)
         current = state.instances.get((instance.role, instance.index))
-        writing = current is not None and current.attempt == key and current.state not in _ENDED
+        writing = current is not None and current.attempt == key and current.state not in ENDED
         return LogChunk(
             data=data, next=Cursor(offset=position), end=not writing and position >= len(whole)
         )
@@ -228,7 +156,7 @@ class MemoryRuntime:
     async def remove(self, run: RunRef) -> None:
         """Forget every instance at once and refuse later creates of this generation."""
         self._check_reachable()
-        state = self._runs.setdefault(run.uid, _Run())
+        state = self._runs.setdefault(run.uid, SimulatedRun())
         state.generation = max(state.generation, run.generation)
         state.removed_generation = state.generation
         for found in list(state.instances.values()):
@@ -242,8 +170,8 @@ class MemoryRuntime:
     # what tests and simulations may do -----------------------------------------------------------
     def live(self, run_uid: str) -> Mapping[InstanceKey, Observation]:
         """Return the instances that hold resources now (not ended)."""
-        state = self._runs.get(run_uid, _Run())
-        return {k: i.observe() for k, i in state.instances.items() if i.state not in _ENDED}
+        state = self._runs.get(run_uid, SimulatedRun())
+        return {k: i.observe() for k, i in state.instances.items() if i.state not in ENDED}
 
     def spec(self, run_uid: str, role: str, index: int) -> InstanceSpec:
         """Return what the current object was made from; raises KeyError."""
@@ -292,33 +220,35 @@ class MemoryRuntime:
         self._next_port += 1
         return self._next_port
 
-    def _find(self, ref: InstanceRef) -> _Instance | None:
+    def _find(self, ref: InstanceRef) -> SimulatedInstance | None:
         """Return the object `ref` means: the same uid, or without one the same attempt."""
         state = self._runs.get(ref.run.uid)
         found = state.instances.get((ref.role, ref.index)) if state else None
         if found is None:
             return None
-        same = found.uid == ref.uid if ref.uid else found.attempt == _attempt(ref)
+        same = found.uid == ref.uid if ref.uid else found.attempt == attempt_of(ref)
         return found if same else None
 
     def _create(self, spec: InstanceSpec) -> Outcome:
         ref = spec.ref
-        state = self._runs.setdefault(ref.run.uid, _Run())
+        state = self._runs.setdefault(ref.run.uid, SimulatedRun())
         refusal = state.refuse_or_own(ref.run.generation)
         if refusal:
             return Outcome(ref=ref, result="refused", message=refusal)
         old = state.instances.get((ref.role, ref.index))
         if old is not None:
-            if old.attempt == _attempt(ref) and old.state != "terminating":
+            if old.attempt == attempt_of(ref) and old.state != "terminating":
                 return Outcome(ref=_with_uid(ref, old.uid), result="adopted")
-            if old.attempt > _attempt(ref):
+            if old.attempt > attempt_of(ref):
                 return Outcome(ref=ref, result="refused", message="a newer attempt exists")
-            if old.state not in _ENDED:
+            if old.state not in ENDED:
                 return Outcome(ref=ref, result="refused", message="another attempt still lives")
             self._forget(ref.run.uid, old)
         state.next_uid += 1
         uid = f"{ref.run.uid}-{ref.role}-{ref.index}-{state.next_uid}"
-        made = _Instance(spec, uid=uid, address=self._address(state, ref), now=self.clock.now())
+        made = SimulatedInstance(
+            spec, uid=uid, address=self._address(state, ref), now=self.clock.now()
+        )
         state.instances[made.key] = made
         self._log(ref.run.uid, made, "created")
         self._emit(ref.run.uid, Changed(instance=made.observe()))
@@ -335,18 +265,22 @@ class MemoryRuntime:
         return Outcome(ref=_with_uid(ref, uid), result="created")
 
     @staticmethod
-    def _address(state: _Run, ref: InstanceRef) -> str:
+    def _address(state: SimulatedRun, ref: InstanceRef) -> str:
         known = state.addresses.get(ref.role, [])
         return str(known[ref.index]) if ref.index < len(known) else "127.0.0.1"
 
     def _later(
-        self, seconds: float, run_uid: str, instance: _Instance, act: Callable[[_Instance], None]
+        self,
+        seconds: float,
+        run_uid: str,
+        instance: SimulatedInstance,
+        act: Callable[[SimulatedInstance], None],
     ) -> None:
         """Do something to this very object later, unless it has ended or gone by then."""
 
         def due() -> None:
             if self._runs[run_uid].instances.get(instance.key) is instance and (
-                instance.state not in _ENDED
+                instance.state not in ENDED
             ):
                 act(instance)
 
@@ -355,11 +289,11 @@ class MemoryRuntime:
         else:
             self.clock.call_at(self.clock.now() + seconds, due)
 
-    def _start(self, run_uid: str, instance: _Instance) -> None:
+    def _start(self, run_uid: str, instance: SimulatedInstance) -> None:
         behaviour = self.script.behaviour(instance.key[0])
         self._later(behaviour.start_seconds, run_uid, instance, lambda i: self._running(run_uid, i))
 
-    def _running(self, run_uid: str, instance: _Instance) -> None:
+    def _running(self, run_uid: str, instance: SimulatedInstance) -> None:
         if instance.state != "pending":
             return
         behaviour: Behaviour = self.script.behaviour(instance.key[0])
@@ -385,12 +319,12 @@ class MemoryRuntime:
                 ),
             )  # fmt: skip
 
-    def _ready(self, run_uid: str, instance: _Instance) -> None:
+    def _ready(self, run_uid: str, instance: SimulatedInstance) -> None:
         if instance.state == "running":
             instance.ready = True
             self._emit(run_uid, Changed(instance=instance.observe()))
 
-    def _schedule_faults(self, run_uid: str, state: _Run) -> None:
+    def _schedule_faults(self, run_uid: str, state: SimulatedRun) -> None:
         for fault in self.script.faults:
             if fault.at is not None:
                 assert state.prepared_at is not None  # noqa: S101  # set just before
@@ -408,12 +342,12 @@ class MemoryRuntime:
             if fault.matches(role=role, index=index, attempt=attempt):
                 self._strike(run_uid, instance, fault=fault)
 
-    def _strike(self, run_uid: str, instance: _Instance, *, fault: Fault) -> None:
+    def _strike(self, run_uid: str, instance: SimulatedInstance, *, fault: Fault) -> None:
         if fault.kind == "delete":
             self._forget(run_uid, instance)
         elif fault.kind == "lose":
             self._lose(run_uid, instance, seconds=fault.seconds)
-        elif instance.state not in _ENDED:
+        elif instance.state not in ENDED:
             signal = fault.signal
             if signal is None and fault.exit_code is None:
                 signal = 9  # what a kill without further words is
@@ -423,21 +357,23 @@ class MemoryRuntime:
                 message=fault.message,
             )  # fmt: skip
 
-    def _lose(self, run_uid: str, instance: _Instance, *, seconds: float) -> None:
-        if instance.state in (*_ENDED, "unknown"):
+    def _lose(self, run_uid: str, instance: SimulatedInstance, *, seconds: float) -> None:
+        if instance.state in (*ENDED, "unknown"):
             return
         before, reason = instance.state, instance.reason
         self._set(run_uid, instance, state="unknown", reason="NodeLost")
 
-        def found_again(same: _Instance) -> None:
+        def found_again(same: SimulatedInstance) -> None:
             if same.state == "unknown":
                 self._set(run_uid, same, state=before, reason=reason)
 
         self._later(seconds, run_uid, instance, found_again)
 
-    def _terminate(self, run_uid: str, instance: _Instance, *, grace_seconds: float) -> None:
+    def _terminate(
+        self, run_uid: str, instance: SimulatedInstance, *, grace_seconds: float
+    ) -> None:
         stop = min(self.script.behaviour(instance.key[0]).stop_seconds, grace_seconds)
-        if stop <= 0 or instance.state in _ENDED:
+        if stop <= 0 or instance.state in ENDED:
             self._forget(run_uid, instance)
             return
         instance.ready = False
@@ -447,14 +383,14 @@ class MemoryRuntime:
     def _end(
         self,
         run_uid: str,
-        instance: _Instance,
+        instance: SimulatedInstance,
         *,
         exit_code: int | None,
         signal: int | None = None,
         reason: str = "",
         message: str = "",
     ) -> None:
-        if instance.state in _ENDED:
+        if instance.state in ENDED:
             return
         if instance.state == "terminating":  # being deleted: its end is the object's end
             self._forget(run_uid, instance)
@@ -470,21 +406,21 @@ class MemoryRuntime:
             reason=reason or ("Completed" if good else "Error"),
         )  # fmt: skip
 
-    def _set(self, run_uid: str, instance: _Instance, *, state: str, reason: str) -> None:
+    def _set(self, run_uid: str, instance: SimulatedInstance, *, state: str, reason: str) -> None:
         if instance.state != state:
             instance.since = self.clock.now()
         instance.state, instance.reason = state, reason
         self._log(run_uid, instance, state)
         self._emit(run_uid, Changed(instance=instance.observe()))
 
-    def _forget(self, run_uid: str, instance: _Instance) -> None:
+    def _forget(self, run_uid: str, instance: SimulatedInstance) -> None:
         state = self._runs[run_uid]
         if state.instances.get(instance.key) is instance:
             del state.instances[instance.key]
             role, index = instance.key
             self._emit(run_uid, Gone(role=role, index=index, uid=instance.uid))
 
-    def _log(self, run_uid: str, instance: _Instance, text: str) -> None:
+    def _log(self, run_uid: str, instance: SimulatedInstance, text: str) -> None:
         logs = self._runs[run_uid].logs
         key = (*instance.key, instance.attempt)
         line = f"{self.clock.now():.3f} simulated {instance.spec.name} {text}\n"

@@ -147,6 +147,7 @@ class NodeView:
     free_cpus: float | None = None
     """None: not known, take `cpus`."""
     free_memory_bytes: int | None = None
+    free_gpus: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

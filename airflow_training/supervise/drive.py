@@ -173,7 +173,9 @@ class Drive:
                 if await turn.has_come():
                     return
                 if self.ledger.job.state != "Queued":
-                    await self._commit(*queued(self.ledger, now=self._now()))
+                    ledger, events = queued(self.ledger, now=self._now())
+                    await self._commit(ledger, events)
+                    self._tell(events)
             except LeaseLost:
                 raise
             except Exception:

@@ -56,6 +56,17 @@ def _offered(view: ClusterView) -> Mapping[str, float]:
     }
 
 
+def _free(view: ClusterView) -> Mapping[str, float]:
+    """Return what no living instance has asked for; all of it where a node does not say."""
+    free = {"cpu": 0.0, "memory": 0.0, "nvidia.com/gpu": 0.0}
+    for node in view.nodes:
+        free["cpu"] += node.cpus if node.free_cpus is None else node.free_cpus
+        memory = node.free_memory_bytes
+        free["memory"] += node.memory_bytes if memory is None else memory
+        free["nvidia.com/gpu"] += node.gpus if node.free_gpus is None else node.free_gpus
+    return free
+
+
 def check_fits(job: ResolvedJob, view: ClusterView) -> None:
     """Raise InputError (`not_supported`) for a job that is larger than the whole machine."""
     offered = _offered(view)
@@ -108,7 +119,7 @@ class Turn:
         free = wants = None
         if self.runtime.name in _SHARED_MACHINES:
             wants = wanted_resources(self.job)
-            free = _offered(await self.runtime.cluster_view()) if wants else None
+            free = _free(await self.runtime.cluster_view()) if wants else None
         return await asyncio.to_thread(
             self.store.try_start,
             self.uid,

@@ -147,6 +147,7 @@ class Airflow:
         """Return the final state of a DAG run, when all its tasks have ended too."""
 
         def ended() -> str | None:
+            assert not self.dead(), f"{self.dead()} ended"
             state = self.run_state(dag_id, run_id)
             open_tasks = [t for t, s in self.states(dag_id, run_id).items() if s not in _OVER]
             return state if state in ENDED and not open_tasks else None
@@ -257,6 +258,10 @@ class Airflow:
             if "api-server" in components:
                 wait_for("the API server answers", self._answers, seconds=90)
                 self.connect()
+
+    def dead(self) -> list[str]:
+        """Return the components that ended by themselves."""
+        return [name for name, each in self.stack.processes.items() if each.poll() is not None]
 
     def _answers(self) -> bool:
         try:

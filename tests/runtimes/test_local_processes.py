@@ -185,10 +185,23 @@ async def test_a_killed_agent_is_not_doubled_when_nobody_watched(
     assert not any(alive(pid) for pid in pids)
 
 
+async def test_a_command_does_not_outlive_its_agent_even_without_a_controller(
+    harness: Harness, tmp_path: Path
+) -> None:
+    await harness.runtime.create([harness.spec("sleeper")])
+    folder = attempt_folder(tmp_path, harness, "sleeper")
+    eventually(lambda: (read_json(folder.state) or {})["phase"] == "running")
+    state = read_json(folder.state)
+    assert state is not None
+    kill_and_wait(state["agent"]["pid"])
+    eventually(lambda: not alive(state["child"]["pid"]))
+
+
 async def test_a_stopped_agent_is_killed_in_the_end(
     harness: Harness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("airflow_training.runtimes.local.settle._IMPATIENCE_SECONDS", 0.3)
+    monkeypatch.setattr("airflow_training.runtimes.local.watch._LOOK_SECONDS", 0.3)
     pids = await run_hydra(harness, tmp_path)
     os.kill(agent_pid(attempt_folder(tmp_path, harness, "sleeper")), signal.SIGSTOP)
     async with watching(harness.runtime, harness.run) as seen:

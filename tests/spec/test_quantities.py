@@ -41,6 +41,7 @@ def test_a_quantity_has_a_value(text, value):
     [
         ("1GB", "'GB' may mean G or Gi"),
         ("1gi", "'gi' may mean Gi"),
+        ("1g", "'g' may mean G or Gi"),
         ("", "no quantity"),
         ("one", "no quantity"),
         ("1 Gi", "no quantity"),

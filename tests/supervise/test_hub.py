@@ -127,3 +127,14 @@ async def test_two_hundred_supervisors_in_one_process(stage):
         for index in range(5):
             stage.runtime.finish(uid, "worker", index)
     assert set(await asyncio.wait_for(asyncio.gather(*tasks), 90)) == {"Succeeded"}
+
+
+async def test_leases_are_renewed_together_and_a_lost_one_is_told(stage):
+    uids = [stage.launch(job(runtime="memory"), run_id=str(i)) for i in range(5)]
+    held = [stage.store.acquire(uid, owner="a/b/1/1/c", seconds=5.0) for uid in uids]
+    taken = stage.store.acquire(uids[2], owner="d/e/1/1/f", dead_owners=["a/b/1/1/c"])
+    renewed = stage.store.renew_all(held, seconds=60.0)
+    assert [each is None for each in renewed] == [False, False, True, False, False]
+    for uid, lease in zip(uids, renewed, strict=True):
+        assert stage.store.lease(uid) == (lease or taken)
+    assert stage.store.renew_all([]) == []

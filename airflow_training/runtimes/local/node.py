@@ -19,15 +19,18 @@ __all__ = ["this_node"]
 _NVIDIA_SECONDS = 10.0
 
 
-def this_node(*, asked_cpus: float = 0.0, asked_memory_bytes: int = 0) -> NodeView:
+def this_node(
+    *, asked_cpus: float = 0.0, asked_memory_bytes: int = 0, asked_gpus: int = 0
+) -> NodeView:
     """Return this machine; `asked_…`: what living instances were promised."""
-    cpus, memory = _cpus(), _memory_bytes()
+    cpus, memory, gpus = _cpus(), _memory_bytes(), _gpus()
     available = _meminfo("MemAvailable") or memory
     return NodeView(
         name=socket.gethostname(),
         cpus=cpus,
         memory_bytes=memory,
-        gpus=_gpus(),
+        gpus=gpus,
+        free_gpus=max(0, gpus - asked_gpus),
         free_cpus=max(0.0, cpus - asked_cpus),
         free_memory_bytes=max(0, min(memory - asked_memory_bytes, available)),
     )

@@ -261,7 +261,7 @@ class LocalRuntime:
         return found
 
     def _cluster_view(self) -> ClusterView:
-        cpus, memory = 0.0, 0.0
+        cpus, memory, gpus = 0.0, 0.0, 0.0
         for path in self._dir.iterdir() if self._dir.is_dir() else ():
             if not (path / "run.json").exists() or (path / "tombstone.json").exists():
                 continue
@@ -272,7 +272,8 @@ class LocalRuntime:
                     asked = found[1].spec["resources"]
                     cpus += parse_quantity(asked.get("cpu", 0))
                     memory += parse_quantity(asked.get("memory", 0))
-        node = this_node(asked_cpus=cpus, asked_memory_bytes=int(memory))
+                    gpus += parse_quantity(asked.get("nvidia.com/gpu", 0))
+        node = this_node(asked_cpus=cpus, asked_memory_bytes=int(memory), asked_gpus=int(gpus))
         return ClusterView(nodes=(node,))
 
 

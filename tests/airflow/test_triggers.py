@@ -1,0 +1,464 @@
+"""Triggers against a real store, the memory runtime and an Airflow that only tells task states."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk import DAG
+from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.execution_time import task_runner
+from airflow.sdk.execution_time.comms import GetTaskStates, TaskStatesResult
+from airflow.triggers.base import TaskFailedEvent, TaskSuccessEvent, TriggerEvent
+
+from airflow_training.control.decide import new_ledger
+from airflow_training.control.model import JobEntry, Ledger, RoleEntry
+from airflow_training.operators.reconcile import ReconcileOperator
+from airflow_training.runtimes.faults import Behaviour, Script
+from airflow_training.runtimes.memory import MemoryRuntime
+from airflow_training.spec.resolved import ResolvedJob
+from airflow_training.state.store import RunState, Store, open_store
+from airflow_training.triggers import hosting, log_tail, reconcile
+from airflow_training.triggers.access import run_key
+from airflow_training.triggers.base import NO_RUN, GroupTrigger
+from airflow_training.triggers.dependency import DependencyTrigger
+from airflow_training.triggers.epochs import begin_try
+from airflow_training.triggers.reconcile import ReconcileTrigger
+from airflow_training.triggers.role import RoleTrigger, verdict
+from tests.builders import after, job, role
+
+
+@dataclass
+class TaskInstance:
+    """What a trigger reads of its task instance."""
+
+    task_id: str
+    try_number: int = 1
+    map_index: int = -1
+    dag_id: str = "dag"
+    run_id: str = "manual"
+
+
+@dataclass
+class Airflow:
+    """Answers only which state a task has. None: the run was deleted."""
+
+    states: dict[str, str | None] | None = field(default_factory=dict)
+
+    async def asend(self, message: GetTaskStates) -> TaskStatesResult:
+        if self.states is None:
+            return TaskStatesResult(task_states={})
+        listed = {name: self.states.get(name, "deferred") for name in message.task_ids or ()}
+        return TaskStatesResult(task_states={message.run_ids[0]: listed})  # type: ignore[index]
+
+
+@dataclass
+class Scene:
+    """A queued run, the Airflow around it and the runtime below it."""
+
+    store: Store
+    runtime: MemoryRuntime
+    airflow: Airflow
+    uid: str = ""
+
+    def launch(self, job: ResolvedJob) -> None:
+        key = run_key(self.store, TaskInstance("plan"), group_id="")
+        self.uid = key.uid
+        ledger = new_ledger(job, now=self.store.now(), activate_all=False)
+        self.store.create_run(key, job, ledger, controller="test", queue=True)
+
+    def behave(self, **behaviours: Any) -> None:
+        """Set how the instances of every role behave."""
+        self.runtime.script = Script(behaviours={"*": Behaviour(**behaviours)})
+
+    @property
+    def ledger(self) -> Ledger:
+        return self.store.ledger(self.uid)
+
+    def kinds(self) -> list[str]:
+        return [request.kind for request in self.store.requests(self.uid)]
+
+    async def until(self, what: str, probe: Any) -> None:
+        for _ in range(400):
+            if probe():
+                return
+            await asyncio.sleep(0.05)
+        raise AssertionError(f"not in time: {what}")
+
+
+@pytest.fixture
+def scene(airflow_home: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
+    runtime = MemoryRuntime()
+    for module in (hosting, log_tail):
+        monkeypatch.setattr(module, "runtime_of", lambda name: runtime)
+    monkeypatch.setattr(reconcile, "_WATCH_SECONDS", 0.1)
+    airflow = Airflow()
+    monkeypatch.setattr(task_runner, "SUPERVISOR_COMMS", airflow, raising=False)
+    return Scene(store=open_store(), runtime=runtime, airflow=airflow)
+
+
+def started(trigger: GroupTrigger, task_id: str, **task_instance: Any) -> GroupTrigger:
+    """Return the trigger as a triggerer has it: rebuilt from its arguments, with its task."""
+    classpath, arguments = trigger.serialize()
+    assert classpath.endswith(type(trigger).__name__)
+    again = type(trigger)(**arguments)
+    again.task_instance = TaskInstance(task_id, **task_instance)  # type: ignore[assignment]
+    return again
+
+
+async def outcome(trigger: GroupTrigger) -> TriggerEvent:
+    """Return the only event of a trigger."""
+    try:
+        found = [event async for event in trigger.run()]
+    finally:
+        await trigger.cleanup()
+    assert len(found) == 1
+    return found[0]
+
+
+class Running:
+    """A trigger that runs, until it is cancelled as a triggerer does it."""
+
+    def __init__(self, trigger: GroupTrigger) -> None:
+        self.trigger = trigger
+        self.task = asyncio.create_task(outcome_without_cleanup(trigger))
+
+    async def cancel(self, *, by_user: bool) -> None:
+        self.task.cancel()
+        await asyncio.gather(self.task, return_exceptions=True)
+        if by_user:
+            await self.trigger.on_kill()
+        await self.trigger.cleanup()
+
+
+async def outcome_without_cleanup(trigger: GroupTrigger) -> list[TriggerEvent]:
+    return [event async for event in trigger.run()]
+
+
+@pytest.fixture
+async def role_task(scene: Scene) -> AsyncIterator[Any]:
+    """Give a function that starts the role's trigger beside `reconcile`."""
+    running: list[Running] = []
+
+    def start(name: str = "worker", **task_instance: Any) -> Running:
+        running.append(Running(started(RoleTrigger(role=name), f"{name}.run", **task_instance)))
+        return running[-1]
+
+    yield start
+    for each in running:
+        await each.cancel(by_user=False)
+
+
+# reconcile ---------------------------------------------------------------------------------------
+async def test_reconcile_succeeds_with_the_job(scene: Scene, role_task: Any):
+    scene.behave(run_seconds=0.1)
+    scene.launch(job(runtime="memory"))
+    role_task()
+    event = await outcome(started(ReconcileTrigger(), "reconcile"))
+    assert isinstance(event, TaskSuccessEvent)
+    assert event.xcoms == {"return_value": {"run": scene.uid, "state": "Succeeded"}}
+
+
+async def test_reconcile_fails_with_the_job_and_never_retries(scene: Scene, role_task: Any):
+    scene.behave(run_seconds=0.1, exit_code=3)
+    scene.launch(job(role(restart_policy="Never"), runtime="memory"))
+    role_task()
+    event = await outcome(started(ReconcileTrigger(), "reconcile"))
+    assert "failed" in event.payload["message"]
+    with DAG("x", schedule=None):
+        operator = ReconcileOperator(task_id="reconcile")
+    with pytest.raises(AirflowFailException, match="exit code 3"):
+        operator.resume({}, event.payload)
+
+
+@pytest.mark.parametrize(
+    "trigger",
+    [ReconcileTrigger(), RoleTrigger(role="worker"), DependencyTrigger(role="b", upstream="a")],
+    ids=lambda each: type(each).__name__,
+)
+async def test_without_a_run_every_trigger_says_so_and_fails(
+    scene: Scene, trigger: GroupTrigger, caplog: pytest.LogCaptureFixture
+):
+    event = await outcome(started(trigger, "any"))
+    if isinstance(trigger, ReconcileTrigger):
+        assert event.payload == {"message": NO_RUN}
+    else:
+        assert isinstance(event, TaskFailedEvent)
+
+
+@pytest.mark.parametrize(
+    ("state", "stopped"),
+    [
+        pytest.param("failed", True, id="marked-failed"),
+        pytest.param("success", True, id="marked-successful"),
+        pytest.param("skipped", True, id="dag-run-timeout"),
+        pytest.param("removed", True, id="removed"),
+        pytest.param("deferred", False, id="a-stalled-triggerer-lost-it"),
+        pytest.param("scheduled", False, id="cleared"),
+        pytest.param(None, False, id="cleared-and-not-scheduled-yet"),
+        pytest.param("up_for_retry", False, id="waits-for-its-retry"),
+    ],
+)
+async def test_a_killed_reconcile_stops_the_job_only_when_the_task_is_over(
+    scene: Scene, role_task: Any, state: str | None, stopped: bool
+):
+    scene.behave(run_seconds=None)
+    scene.launch(job(runtime="memory"))
+    role_task()
+    running = Running(started(ReconcileTrigger(), "reconcile"))
+    await scene.until("the job runs", lambda: scene.ledger.job.state == "Running")
+    scene.airflow.states = {"reconcile": state}
+    await running.cancel(by_user=True)
+    if stopped:
+        # nobody else is there any more: the loop itself goes on until nothing is alive
+        await scene.until("the job drained", lambda: scene.ledger.job.drained)
+        assert (scene.ledger.job.state, scene.runtime.live(scene.uid)) == ("Stopped", {})
+    else:
+        assert "stop" not in scene.kinds()
+        assert len(scene.runtime.live(scene.uid)) == 1
+
+
+async def test_a_deleted_run_is_stopped(scene: Scene, role_task: Any):
+    scene.behave(run_seconds=None)
+    scene.launch(job(runtime="memory"))
+    role_task()
+    running = Running(started(ReconcileTrigger(), "reconcile"))
+    await scene.until("the job runs", lambda: scene.ledger.job.state == "Running")
+    scene.airflow.states = None
+    await running.cancel(by_user=True)
+    await scene.until("the job drained", lambda: scene.ledger.job.drained)
+    assert scene.ledger.job.state == "Stopped"
+
+
+async def test_another_triggerer_adopts_what_is_alive(scene: Scene, role_task: Any):
+    scene.behave(run_seconds=None)
+    scene.launch(job(runtime="memory"))
+    role_task()
+    first = Running(started(ReconcileTrigger(), "reconcile"))
+    await scene.until("the job runs", lambda: scene.ledger.job.state == "Running")
+    before = {key: each.uid for key, each in scene.runtime.live(scene.uid).items()}
+    await first.cancel(by_user=False)
+    second = Running(started(ReconcileTrigger(), "reconcile"))
+    await scene.until("adopted", lambda: scene.store.lease(scene.uid).generation == 2)
+    assert {key: each.uid for key, each in scene.runtime.live(scene.uid).items()} == before
+    await second.cancel(by_user=False)
+
+
+async def test_two_copies_of_reconcile_never_act_twice(scene: Scene, role_task: Any):
+    """A stalled triggerer wakes up beside its successor: the lease decides."""
+    scene.behave(run_seconds=1.0)
+    scene.launch(job(role(replicas=3), runtime="memory"))
+    role_task()
+    copies = [Running(started(ReconcileTrigger(), "reconcile")) for _ in range(2)]
+    await asyncio.wait([each.task for each in copies])
+    events = [each.task.result()[0] for each in copies]
+    assert all(isinstance(event, TaskSuccessEvent) for event in events)
+    starts = [e.event for e in scene.store.events(scene.uid) if e.event.reason == "InstanceRunning"]
+    assert len(starts) == 3
+    for each in copies:
+        await each.cancel(by_user=False)
+
+
+@pytest.mark.parametrize(
+    ("states", "kind"),
+    [
+        pytest.param({"worker.run": "failed"}, "stop", id="a-role-task-failed"),
+        pytest.param({"worker.run": "upstream_failed"}, "stop", id="its-sensor-failed"),
+        pytest.param({"worker.run": "skipped"}, "stop", id="skipped"),
+        pytest.param({"worker.run": "success"}, "activate", id="marked-before-it-could-ask"),
+    ],
+)
+async def test_reconcile_looks_after_tasks_that_cannot_speak_for_themselves(
+    scene: Scene, states: Mapping[str, str | None], kind: str
+):
+    scene.behave(run_seconds=None)
+    scene.launch(job(runtime="memory"))
+    scene.airflow.states = dict(states)
+    running = Running(started(ReconcileTrigger(watched=["worker.run"]), "reconcile"))
+    await scene.until(f"a request to {kind}", lambda: kind in scene.kinds())
+    await running.cancel(by_user=False)
+
+
+async def test_reconcile_waits_for_roles_that_are_still_to_come(scene: Scene):
+    scene.launch(job(runtime="memory"))
+    running = Running(started(ReconcileTrigger(watched=["worker.run"]), "reconcile"))
+    await scene.until("it drives", lambda: scene.store.lease(scene.uid) is not None)
+    scene.airflow.states = {"worker.run": None}
+    await asyncio.wait({running.task}, timeout=0.5)
+    assert scene.kinds() == []
+    await running.cancel(by_user=False)
+
+
+# roles and sensors ---------------------------------------------------------------------------------
+def state_of(role_state: Any, job_state: Any, *, root: str = "") -> RunState:
+    """Return a run in these states; a terminal job is drained."""
+    spec = job()
+    over = job_state in ("Succeeded", "Failed", "Stopped")
+    cause = {"role": root} if root else None
+    return RunState(
+        record=None,  # type: ignore[arg-type]  # the verdict does not look at it
+        job=spec,
+        ledger=Ledger(
+            job=JobEntry(state=job_state, drained=over, root_cause=cause),
+            roles={"worker": RoleEntry(role="worker", state=role_state)},
+        ),
+        lease=None,
+        last_seq=0,
+    )
+
+
+@pytest.mark.parametrize(
+    ("role_state", "job_state", "root", "expected"),
+    [
+        pytest.param("Running", "Running", "", None, id="runs"),
+        pytest.param("Succeeded", "Running", "", TaskSuccessEvent, id="ended-before-the-job"),
+        pytest.param("Failed", "Running", "", None, id="failed-but-the-job-lives"),
+        pytest.param("Failed", "Failed", "", TaskFailedEvent, id="failed-with-the-job"),
+        pytest.param("Failed", "Succeeded", "", TaskSuccessEvent, id="untracked"),
+        pytest.param("Stopped", "Succeeded", "", TaskSuccessEvent, id="parameter-server"),
+        pytest.param("Stopped", "Failed", "", TaskSuccessEvent, id="another-role-failed"),
+        pytest.param("Stopped", "Failed", "worker", TaskFailedEvent, id="it-is-the-root-cause"),
+        pytest.param("Stopped", "Stopped", "", TaskSuccessEvent, id="killed"),
+    ],
+)
+def test_a_role_task_fails_only_with_its_role_and_the_job(role_state, job_state, root, expected):
+    found = verdict(state_of(role_state, job_state, root=root), "worker")
+    assert found is None if expected is None else type(found) is expected
+
+
+async def test_a_role_task_asks_once_and_tells_the_story(
+    scene: Scene, role_task: Any, caplog: pytest.LogCaptureFixture
+):
+    caplog.set_level("INFO")
+    scene.behave(run_seconds=0.1)
+    scene.launch(job(runtime="memory"))
+    running = role_task()
+    again = role_task()
+    reconciling = Running(started(ReconcileTrigger(), "reconcile"))
+    await asyncio.wait({running.task, again.task}, timeout=20)
+    assert isinstance(running.task.result()[0], TaskSuccessEvent)
+    assert "worker-0: InstanceSucceeded" in caplog.text
+    await reconciling.cancel(by_user=False)
+
+
+async def test_a_failed_role_shows_the_last_lines_of_its_instance(
+    scene: Scene, role_task: Any, caplog: pytest.LogCaptureFixture
+):
+    scene.behave(run_seconds=0.1, exit_code=3)
+    scene.launch(job(role(restart_policy="Never"), runtime="memory"))
+    running = role_task()
+    await outcome(started(ReconcileTrigger(), "reconcile"))
+    await asyncio.wait({running.task}, timeout=20)
+    assert isinstance(running.task.result()[0], TaskFailedEvent)
+    assert "last lines of worker-0 (attempt 0)" in caplog.text
+
+
+async def test_a_sensor_ends_when_what_its_role_waits_for_is_there(scene: Scene, role_task: Any):
+    scene.behave(run_seconds=0.5)
+    scene.launch(
+        job(role("master"), role("worker", 2, after("master", "Running")), runtime="memory")
+    )
+    role_task("master")
+    sensor = started(DependencyTrigger(role="worker", upstream="master"), "worker.await_master")
+    reconciling = Running(started(ReconcileTrigger(), "reconcile"))
+    assert isinstance(await outcome(sensor), TaskSuccessEvent)
+    assert scene.ledger.instances["master", 0].was_running
+    await reconciling.cancel(by_user=False)
+
+
+async def test_a_sensor_fails_when_the_job_does_without_its_dependency(
+    scene: Scene, role_task: Any
+):
+    scene.behave(run_seconds=0.1, exit_code=3)
+    scene.launch(
+        job(
+            role("master", restart_policy="Never"),
+            role("worker", 2, after("master", "Complete")),
+            runtime="memory",
+        )
+    )
+    role_task("master")
+    sensor = started(DependencyTrigger(role="worker", upstream="master"), "worker.await_master")
+    reconciling = Running(started(ReconcileTrigger(), "reconcile"))
+    assert isinstance(await outcome(sensor), TaskFailedEvent)
+    await reconciling.cancel(by_user=False)
+
+
+@pytest.mark.parametrize(
+    ("trigger", "task_id"),
+    [
+        (RoleTrigger(role="worker"), "worker.run"),
+        (DependencyTrigger(role="worker", upstream="master"), "worker.await_master"),
+    ],
+    ids=["role", "sensor"],
+)
+async def test_who_only_follows_ends_when_nobody_drives_the_run_any_more(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, trigger: GroupTrigger, task_id: str
+):
+    monkeypatch.setattr("airflow_training.triggers.following._ASK_SECONDS", 0.1)
+    scene.launch(job(role("master"), role("worker", 1, "master"), runtime="memory"))
+    scene.airflow.states = {"reconcile": "failed"}
+    assert isinstance(await outcome(started(trigger, task_id)), TaskFailedEvent)
+
+
+@pytest.mark.parametrize(
+    ("state", "stops"),
+    [("failed", True), ("skipped", True), ("success", False), ("deferred", False)],
+)
+async def test_a_role_that_is_taken_out_of_the_run_stops_the_job(
+    scene: Scene, role_task: Any, state: str, stops: bool
+):
+    scene.launch(job(runtime="memory"))
+    running = role_task()
+    await scene.until("it asked", lambda: scene.kinds() == ["activate"])
+    scene.airflow.states = {"worker.run": state}
+    await running.cancel(by_user=True)
+    assert ("stop" in scene.kinds()) is stops
+
+
+# epochs ------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("tries", "ended", "reopens"),
+    [
+        pytest.param([1], False, False, id="first-try"),
+        pytest.param([1], True, False, id="first-try-of-a-run-that-ended-in-the-queue"),
+        pytest.param([1, 1], True, False, id="the-triggerer-died-before-the-end-was-told"),
+        pytest.param([1, 2], True, True, id="cleared-after-the-end"),
+        pytest.param([1, 2], False, False, id="cleared-while-it-ran"),
+        pytest.param([1, 2, 2], True, True, id="and-the-triggerer-died-then"),
+    ],
+)
+def test_only_a_new_try_of_a_task_that_had_its_end_reopens_the_run(
+    scene: Scene, tries: list[int], ended: bool, reopens: bool
+):
+    scene.launch(job(runtime="memory"))
+    state = scene.store.read([scene.uid])[scene.uid]
+    if ended:
+        over = Ledger(job=JobEntry(state="Failed", drained=True), roles=state.ledger.roles)
+        state = RunState(record=state.record, job=state.job, ledger=over, lease=None, last_seq=0)
+    answers = [
+        begin_try(scene.store, state, TaskInstance("reconcile", try_number=each)) for each in tries
+    ]
+    assert answers[-1] is reopens
+    assert scene.kinds() == (["reopen"] if reopens else [])
+
+
+async def test_clearing_a_role_alone_lends_the_run_a_loop(
+    scene: Scene, role_task: Any, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("airflow_training.triggers.following._ASK_SECONDS", 0.1)
+    scene.behave(run_seconds=0.1, exit_code=3)
+    scene.launch(job(role(restart_policy="Never"), runtime="memory"))
+    first = role_task()
+    await outcome(started(ReconcileTrigger(), "reconcile"))
+    await asyncio.wait({first.task}, timeout=20)
+    scene.airflow.states = {"reconcile": "failed"}
+    scene.behave(run_seconds=0.1)
+    second = role_task(try_number=2)
+    await asyncio.wait({second.task}, timeout=20)
+    assert isinstance(second.task.result()[0], TaskSuccessEvent)
+    assert scene.ledger.job.epoch == 1

@@ -60,7 +60,8 @@ OPTIONS: Mapping[str, Option] = {
         description="Folder of named job templates. Empty: $AIRFLOW_HOME/job_templates.",
     ),
     "frameworks_folder": Option(
-        default="", description="Folder of your own framework files. Empty: $AIRFLOW_HOME/frameworks."
+        default="",
+        description="Folder of your own framework files. Empty: $AIRFLOW_HOME/frameworks.",
     ),
     "remote_framework_prefixes": Option(
         default="",
@@ -131,7 +132,9 @@ def load_settings() -> Settings:
     cfg = home / "airflow.cfg"
     section = _section(cfg, cfg.stat().st_mtime) if cfg.is_file() else {}
     raw = {
-        name: os.environ.get(f"AIRFLOW__TRAINING__{name.upper()}", section.get(name, option.default))
+        name: os.environ.get(
+            f"AIRFLOW__TRAINING__{name.upper()}", section.get(name, option.default)
+        )
         for name, option in OPTIONS.items()
     }
     folders = {

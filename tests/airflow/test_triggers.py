@@ -73,7 +73,7 @@ class Scene:
 
     def behave(self, **behaviours: Any) -> None:
         """Set how the instances of every role behave."""
-        self.runtime.script = Script(behaviours={"*": Behaviour(**behaviours)})
+        self.runtime.script = Script(roles={"*": Behaviour(**behaviours)})
 
     @property
     def ledger(self) -> Ledger:

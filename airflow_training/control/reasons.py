@@ -48,7 +48,6 @@ MAX_RESTARTS_EXCEEDED = "MaxRestartsExceeded"
 FAILED_BY_RULE = "FailedByRule"
 COMPLETED_BY_RULE = "CompletedByRule"
 FRESH_JOB = "FreshJob"
-RUNTIME_UNREACHABLE = "RuntimeUnreachable"
 
 # events only
 INSTANCES_CREATED = "InstancesCreated"

@@ -15,6 +15,7 @@ from airflow_training.control.model import (
     Ledger,
     RoleEntry,
 )
+from airflow_training.frameworks.ranks import data_files
 from airflow_training.spec.resolved import FailureClass, ResolvedJob
 
 __all__ = ["rollup", "timestamp", "trained_seconds"]
@@ -43,6 +44,7 @@ def rollup(
         (each for each in ledger.instances.values() if not each.retired),
         key=lambda each: (order.get(each.role, len(order)), each.index),
     )
+    replicas = {name: role.replicas for name, role in ledger.roles.items()}
     restarts = Counter(record.role for record in entry.restarts)
     return {
         "run_id": run_id,
@@ -66,7 +68,13 @@ def rollup(
             for name, role in ledger.roles.items()
         },
         "instances": [
-            _instance(each, progress.get((each.role, each.index)), now=now) for each in members
+            _instance(
+                each,
+                progress.get((each.role, each.index)),
+                files=data_files(job, each.role, each.index, replicas=replicas),
+                now=now,
+            )
+            for each in members
         ],
         "restarts": {each: charged[each] for each in get_args(FailureClass)},
         "root_cause": _cause(entry.root_cause),
@@ -110,7 +118,11 @@ def _role(role: RoleEntry, members: Sequence[InstanceEntry], *, restarts: int) -
 
 
 def _instance(
-    entry: InstanceEntry, progress: Mapping[str, Any] | None, *, now: float
+    entry: InstanceEntry,
+    progress: Mapping[str, Any] | None,
+    *,
+    files: Sequence[str],
+    now: float,
 ) -> dict[str, Any]:
     return {
         "role": entry.role,
@@ -126,7 +138,7 @@ def _instance(
         "last_transition_at": timestamp(entry.last_transition_at),
         "progress": None if progress is None else {key: progress.get(key) for key in _PROGRESS},
         "eta_seconds": _eta_seconds(entry, progress, now=now),
-        "data_files": [],
+        "data_files": list(files),
     }
 
 

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import Connection, bindparam, insert, or_, select, update
+from sqlalchemy import Connection, bindparam, insert, or_, select, tuple_, update
 
 from airflow_training.errors import LeaseLost
 from airflow_training.state.models import LeaseRow
 from airflow_training.state.records import Lease
 
-__all__ = ["acquire", "add", "fence", "find", "give_up", "lost", "renew"]
+__all__ = ["acquire", "add", "fence", "find", "give_up", "lost", "renew_all"]
 
+_AT_ONCE = 200
+"""Leases per statement: databases bound the number of parameters."""
 _FENCE = (
     update(LeaseRow)
     .where(LeaseRow.run == bindparam("uid"), LeaseRow.generation == bindparam("mine"))
@@ -68,23 +70,34 @@ def acquire(
     return find(connection, uid) if taken.rowcount == 1 else None
 
 
-def renew(connection: Connection, lease: Lease, *, seconds: float, now: float) -> Lease | None:
-    """Move the end, None when it is lost; one that is over but that nobody took is still ours."""
+def renew_all(
+    connection: Connection, held: Sequence[Lease], *, seconds: float, now: float
+) -> Sequence[Lease | None]:
+    """Move the end of many leases with few statements; None in the place of each that is lost.
+
+    One that is over but that nobody took is still ours.
+    """
     expires_at = now + seconds
-    kept = connection.execute(
-        update(LeaseRow)
-        .where(
-            LeaseRow.run == lease.run,
-            LeaseRow.owner == lease.owner,
-            LeaseRow.generation == lease.generation,
+    kept: set[tuple[str, str, int]] = set()
+    for start in range(0, len(held), _AT_ONCE):
+        mine = tuple_(LeaseRow.run, LeaseRow.owner, LeaseRow.generation).in_(
+            [_identity(lease) for lease in held[start : start + _AT_ONCE]]
         )
-        .values(expires_at=expires_at)
-    )
-    if kept.rowcount != 1:
-        return None
-    return Lease(
-        run=lease.run, owner=lease.owner, generation=lease.generation, expires_at=expires_at
-    )
+        connection.execute(update(LeaseRow).where(mine).values(expires_at=expires_at))
+        found = connection.execute(
+            select(LeaseRow.run, LeaseRow.owner, LeaseRow.generation).where(mine)
+        )
+        kept.update((row[0], row[1], row[2]) for row in found)
+    return [
+        Lease(run=lease.run, owner=lease.owner, generation=lease.generation, expires_at=expires_at)
+        if _identity(lease) in kept
+        else None
+        for lease in held
+    ]
+
+
+def _identity(lease: Lease) -> tuple[str, str, int]:
+    return lease.run, lease.owner, lease.generation
 
 
 def give_up(connection: Connection, lease: Lease) -> None:

@@ -308,7 +308,7 @@ class Store:
         """Extend many leases in one transaction; None in the place of each that was lost."""
         with self._db.write() as connection:
             now = self._db.now(connection)
-            return [leases.renew(connection, each, seconds=seconds, now=now) for each in held]
+            return leases.renew_all(connection, held, seconds=seconds, now=now)
 
     def release(self, lease: Lease) -> None:
         """Give the lease up at once; silent when it is not ours any more."""

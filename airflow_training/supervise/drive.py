@@ -33,6 +33,7 @@ from airflow_training.supervise.effects import Effects, never_created
 from airflow_training.supervise.hub import Hub
 from airflow_training.supervise.lease_keeper import LeaseKeeper
 from airflow_training.supervise.queueing import Turn, queued, role_resources
+from airflow_training.supervise.short_lives import with_short_lives
 from airflow_training.supervise.waiting import is_set_within
 from airflow_training.supervise.watcher import Watcher, retry_delay
 
@@ -241,7 +242,7 @@ class Drive:
                 self._store.commit,
                 self._uid,
                 lease=self._keeper.lease,
-                old=self.ledger,
+                old=with_short_lives(self.ledger, ledger, self._watcher.instances),
                 new=ledger,
                 events=events,
                 resources=self._resources,

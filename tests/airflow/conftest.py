@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-import shutil
+import json
 import sqlite3
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from airflow_training.cli.airflow_stack import AirflowStack
 from tests.airflow.stack import Airflow
 
-LOADER = Path(__file__).parents[2] / "dags" / "loader.py"
+GENERIC = '''"""The DAG that runs any job (airflow)."""
+from airflow_training.compiler.generic import generic_dag
+dag = generic_dag()
+'''
+BUNDLES = [
+    {"name": name, "classpath": classpath, "kwargs": {"refresh_interval": 2}}
+    for name, classpath in (
+        ("dags-folder", "airflow.dag_processing.bundles.local.LocalDagBundle"),
+        ("jobs", "airflow_training.compiler.bundle.JobBundle"),
+    )
+]
 
 
 @pytest.fixture(scope="session")
@@ -24,14 +33,15 @@ def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Airflow]:
         home=home,
         environment={
             "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": database,
-            # with everybody an admin, the log server alone would tell who asks
-            "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "3",
+            # each job file is a DAG file of its own: a new one is parsed at once and alone
+            "AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST": json.dumps(BUNDLES),
+            "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "900",
         },
     )
     running = Airflow(stack=stack, room=home / "room")
     running.room.mkdir()
     (home / "jobs").mkdir()
-    shutil.copy(LOADER, home / "dags" / "loader.py")
+    (home / "dags" / "generic.py").write_text(GENERIC)
     try:
         stack.migrate()
         # readers and the writer no longer wait for each other on a slow machine

@@ -59,7 +59,7 @@ class Airflow:
     def connect(self) -> None:
         """Get a token; call again after the API server was restarted."""
         self.client = self.stack.client()
-        self.client.timeout = httpx.Timeout(60)
+        self.client.timeout = httpx.Timeout(100)
         self.store = Store(f"sqlite:///{self.stack.home / 'airflow_training.db'}")
 
     # jobs ------------------------------------------------------------------------------------

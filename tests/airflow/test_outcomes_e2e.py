@@ -264,7 +264,11 @@ def test_clearing_after_the_end_goes_on_with_what_has_not_finished(airflow: Airf
     document = airflow.document(
         job,
         {"name": "good"},
-        {"name": "bad", "restartPolicy": "Never"},
+        {
+            "name": "bad",
+            "restartPolicy": "Never",
+            "dependsOn": [{"role": "good", "status": "Complete"}],
+        },
         command=["sh", "-c", AGAIN.format(room=airflow.room, job=job)],
     )
     airflow.write(document)

@@ -16,7 +16,7 @@ from airflow.sdk.execution_time.comms import GetTaskStates, TaskStatesResult
 from airflow.triggers.base import TaskFailedEvent, TaskSuccessEvent, TriggerEvent
 
 from airflow_training.control.decide import new_ledger
-from airflow_training.control.model import JobEntry, Ledger, RoleEntry
+from airflow_training.control.model import Event, JobEntry, Ledger, RoleEntry
 from airflow_training.operators.reconcile import ReconcileOperator
 from airflow_training.runtimes.faults import Behaviour, Script
 from airflow_training.runtimes.memory import MemoryRuntime
@@ -29,6 +29,7 @@ from airflow_training.triggers.dependency import DependencyTrigger
 from airflow_training.triggers.epochs import begin_try
 from airflow_training.triggers.reconcile import ReconcileTrigger
 from airflow_training.triggers.role import RoleTrigger, verdict
+from airflow_training.triggers.story import Story, line_of
 from tests.builders import after, job, role
 
 
@@ -73,7 +74,7 @@ class Scene:
 
     def behave(self, **behaviours: Any) -> None:
         """Set how the instances of every role behave."""
-        self.runtime.script = Script(roles={"*": Behaviour(**behaviours)})
+        self.runtime.script = Script(default=Behaviour(**behaviours))
 
     @property
     def ledger(self) -> Ledger:
@@ -171,7 +172,7 @@ async def test_reconcile_fails_with_the_job_and_never_retries(scene: Scene, role
     assert "failed" in event.payload["message"]
     with DAG("x", schedule=None):
         operator = ReconcileOperator(task_id="reconcile")
-    with pytest.raises(AirflowFailException, match="exit code 3"):
+    with pytest.raises(AirflowFailException, match="InstanceFailed"):
         operator.resume({}, event.payload)
 
 
@@ -180,9 +181,7 @@ async def test_reconcile_fails_with_the_job_and_never_retries(scene: Scene, role
     [ReconcileTrigger(), RoleTrigger(role="worker"), DependencyTrigger(role="b", upstream="a")],
     ids=lambda each: type(each).__name__,
 )
-async def test_without_a_run_every_trigger_says_so_and_fails(
-    scene: Scene, trigger: GroupTrigger, caplog: pytest.LogCaptureFixture
-):
+async def test_without_a_run_every_trigger_says_so_and_fails(scene: Scene, trigger: GroupTrigger):
     event = await outcome(started(trigger, "any"))
     if isinstance(trigger, ReconcileTrigger):
         assert event.payload == {"message": NO_RUN}
@@ -330,10 +329,7 @@ def test_a_role_task_fails_only_with_its_role_and_the_job(role_state, job_state,
     assert found is None if expected is None else type(found) is expected
 
 
-async def test_a_role_task_asks_once_and_tells_the_story(
-    scene: Scene, role_task: Any, caplog: pytest.LogCaptureFixture
-):
-    caplog.set_level("INFO")
+async def test_two_tries_of_a_role_task_ask_once(scene: Scene, role_task: Any):
     scene.behave(run_seconds=0.1)
     scene.launch(job(runtime="memory"))
     running = role_task()
@@ -341,12 +337,13 @@ async def test_a_role_task_asks_once_and_tells_the_story(
     reconciling = Running(started(ReconcileTrigger(), "reconcile"))
     await asyncio.wait({running.task, again.task}, timeout=20)
     assert isinstance(running.task.result()[0], TaskSuccessEvent)
-    assert "worker-0: InstanceSucceeded" in caplog.text
+    activated = [e for e in scene.store.events(scene.uid) if e.event.reason == "RoleActivated"]
+    assert len(activated) == 1
     await reconciling.cancel(by_user=False)
 
 
 async def test_a_failed_role_shows_the_last_lines_of_its_instance(
-    scene: Scene, role_task: Any, caplog: pytest.LogCaptureFixture
+    scene: Scene, role_task: Any, capsys: pytest.CaptureFixture[str]
 ):
     scene.behave(run_seconds=0.1, exit_code=3)
     scene.launch(job(role(restart_policy="Never"), runtime="memory"))
@@ -354,7 +351,7 @@ async def test_a_failed_role_shows_the_last_lines_of_its_instance(
     await outcome(started(ReconcileTrigger(), "reconcile"))
     await asyncio.wait({running.task}, timeout=20)
     assert isinstance(running.task.result()[0], TaskFailedEvent)
-    assert "last lines of worker-0 (attempt 0)" in caplog.text
+    assert "last lines of worker-0 (attempt 0)" in capsys.readouterr().out
 
 
 async def test_a_sensor_ends_when_what_its_role_waits_for_is_there(scene: Scene, role_task: Any):
@@ -462,3 +459,50 @@ async def test_clearing_a_role_alone_lends_the_run_a_loop(
     await asyncio.wait({second.task}, timeout=20)
     assert isinstance(second.task.result()[0], TaskSuccessEvent)
     assert scene.ledger.job.epoch == 1
+
+
+# the story ---------------------------------------------------------------------------------------
+async def test_each_event_is_told_once_and_in_order(scene: Scene):
+    scene.launch(job(runtime="memory"))
+    told: list[str] = []
+    story = Story(scene.store, scene.uid, tell=lambda level, text: told.append(text))
+    scene.store.add_events(scene.uid, [Event(at=1, reason="One"), Event(at=2, reason="Two")])
+    await story.catch_up()
+    scene.store.add_events(scene.uid, [Event(at=3, reason="Three")])
+    await story.catch_up()
+    assert told[-3:] == ["One", "Two", "Three"]
+    assert len(told) == len(set(told))
+
+
+async def test_a_role_hears_only_of_itself(scene: Scene):
+    scene.launch(job(role("a"), role("b"), runtime="memory"))
+    told: list[str] = []
+    story = Story(scene.store, scene.uid, tell=lambda level, text: told.append(text), role="b")
+    scene.store.add_events(
+        scene.uid, [Event(at=1, reason="One", role="a"), Event(at=2, reason="Two", role="b")]
+    )
+    await story.catch_up()
+    assert told == ["b: Two"]
+
+
+@pytest.mark.parametrize(
+    ("event", "line"),
+    [
+        (Event(at=0, reason="JobStarted", message="launch begins"), "JobStarted: launch begins"),
+        (Event(at=0, reason="Running", role="worker"), "worker: Running"),
+        (
+            Event(
+                at=0,
+                reason="InstanceRestarted",
+                message="exit code 3",
+                role="worker",
+                index=1,
+                attempt=2,
+                rule="my-rule",
+            ),
+            "worker-1 (attempt 2): InstanceRestarted: exit code 3 [rule my-rule]",
+        ),
+    ],
+)
+def test_a_line_says_who_what_and_why(event: Event, line: str):
+    assert line_of(event) == line

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -114,8 +116,23 @@ def test_a_job_that_fails(command, home):
     assert "has ended" in ended.stderr
 
 
-def start(*words: str) -> subprocess.Popen[str]:
-    return subprocess.Popen([*COMMAND, "run", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)  # fmt: skip
+@pytest.fixture
+def start(home: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Return a function that starts `run`; whatever is left of it is stopped after the test."""
+    started: list[subprocess.Popen[str]] = []
+
+    def run(*words: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [*COMMAND, "run", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        started.append(process)
+        return process
+
+    yield run
+    for process in started:
+        if process.poll() is None:
+            process.terminate()
+        process.communicate(timeout=60)
 
 
 def wait_for(path: Path, process: subprocess.Popen[str], text: str = "") -> None:
@@ -128,7 +145,7 @@ def wait_for(path: Path, process: subprocess.Popen[str], text: str = "") -> None
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_stops_the_job_cleanly(home, number):
+def test_a_signal_stops_the_job_cleanly(start, home, number):
     path = job_file(
         Path("job.yaml"), ("worker", 2), command=["sh", "-c", "touch up; sleep 300"],
         env=[{"name": "MARKER", "value": f"signal-{home}"}],
@@ -143,7 +160,7 @@ def test_a_signal_stops_the_job_cleanly(home, number):
     assert not alive(f"signal-{home}")
 
 
-def test_a_killed_host_is_continued_and_the_instances_never_notice(home, command):
+def test_a_killed_host_is_continued_and_the_instances_never_notice(start, home, command):
     script = "echo $$ >> pids; while [ ! -e go ]; do sleep 0.05; done"
     path = job_file(Path("job.yaml"), ("worker", 2), command=["sh", "-c", script])
     words = [str(path), "--run-id", "same", "-o", "json"]
@@ -154,7 +171,7 @@ def test_a_killed_host_is_continued_and_the_instances_never_notice(home, command
         assert time.monotonic() < deadline
         time.sleep(0.02)
     first.kill()
-    first.communicate()
+    first.wait()
     pids = Path("pids").read_text()
     second = start(*words)
     time.sleep(1.0)
@@ -165,7 +182,7 @@ def test_a_killed_host_is_continued_and_the_instances_never_notice(home, command
     assert all(each["attempt"] == 0 for each in json.loads(out)["instances"])
 
 
-def test_steering_a_run_from_another_terminal(home, command):
+def test_steering_a_run_from_another_terminal(start, home, command):
     """pause, resume, scale and kill reach the process that drives the run."""
     script = 'echo "$TRAINING_INDEX" >> started; sleep 300'
     path = job_file(
@@ -195,7 +212,7 @@ def test_steering_a_run_from_another_terminal(home, command):
     assert json.loads(out)["message"] == "enough"
 
 
-def test_killing_a_run_whose_host_is_dead(home, command):
+def test_killing_a_run_whose_host_is_dead(start, home, command):
     path = job_file(
         Path("job.yaml"), command=["sh", "-c", "touch up; sleep 300"],
         env=[{"name": "MARKER", "value": f"orphan-{home}"}],
@@ -203,13 +220,13 @@ def test_killing_a_run_whose_host_is_dead(home, command):
     process = start(str(path), "--run-id", "o")
     wait_for(Path("up"), process)
     process.kill()
-    process.communicate()
+    process.wait()
     assert alive(f"orphan-{home}")
     assert command("kill", "o", "-o", "json").json["state"] == "Stopped"
     assert not alive(f"orphan-{home}")
 
 
-def test_sweep_ends_what_nobody_drives(home, command):
+def test_sweep_ends_what_nobody_drives(start, home, command):
     path = job_file(
         Path("job.yaml"), command=["sh", "-c", "touch up; sleep 300"],
         env=[{"name": "MARKER", "value": f"swept-{home}"}],
@@ -217,7 +234,7 @@ def test_sweep_ends_what_nobody_drives(home, command):
     process = start(str(path), "--run-id", "o")
     wait_for(Path("up"), process)
     process.kill()
-    process.communicate()
+    process.wait()
     assert command("sweep", "-o", "json").json == {"swept": []}, "it may still be continued"
     found = command("sweep", "--idle", "0", "--dry-run", "-o", "json").json["swept"]
     assert [each["run_id"] for each in found] == ["o"]
@@ -236,7 +253,7 @@ def test_init_writes_a_job_that_runs_as_it_is(home, command):
     assert [each["progress"]["step"] for each in done.json["instances"]] == [3, 3, 3]
 
 
-def test_a_second_job_waits_for_its_turn(home, command, monkeypatch):
+def test_a_second_job_waits_for_its_turn(start, home, command, monkeypatch):
     monkeypatch.setenv("AIRFLOW__TRAINING__MAX_RUNNING_JOBS", "1")
     first = job_file(
         Path("a.yaml"), command=["sh", "-c", "touch up; while [ ! -e go ]; do sleep 0.05; done"]
@@ -248,7 +265,7 @@ def test_a_second_job_waits_for_its_turn(home, command, monkeypatch):
     killed = start(str(second), "--run-id", "c", "-o", "json")
     deadline = time.monotonic() + 60
     for run in ("b", "c"):
-        while command("status", run, "-o", "json").json.get("state") != "Queued":
+        while '"Queued"' not in command("status", run, "-o", "json").stdout:
             assert time.monotonic() < deadline
     assert command("kill", "c", "-o", "json").json["state"] == "Stopped"
     out, _ = killed.communicate(timeout=60)
@@ -281,3 +298,33 @@ def test_a_simulated_run(home, command):
     done = command("run", str(path), "--simulate", "faults.yaml", "-o", "json")
     assert done.code == 0
     assert done.json["roles"]["worker"]["restarts"] == 1
+
+
+def test_a_busy_machine_queues(start, home, command):
+    """Two jobs that each ask for most of the processors run one after the other."""
+    cores = str(max(1, (len(os.sched_getaffinity(0)) + 1) // 2 + 1))
+    limits = {"limits": {"cpu": cores}}
+    if int(cores) > len(os.sched_getaffinity(0)):
+        pytest.skip("one processor only")
+    script = (
+        'echo "start $TRAINING_RUN_ID" >> order; sleep 1; echo "stop $TRAINING_RUN_ID" >> order'
+    )
+    path = job_file(Path("job.yaml"), command=["sh", "-c", script], resources=limits)
+    both = [start(str(path), "--run-id", name, "-o", "json") for name in ("a", "b")]
+    for process in both:
+        _, err = process.communicate(timeout=90)
+        assert process.returncode == 0, err
+    order = [line.split() for line in Path("order").read_text().splitlines()]
+    assert [what for what, _ in order] == ["start", "stop", "start", "stop"]
+
+
+def test_one_local_instance_where_the_framework_allows_it(home, command):
+    script = 'echo "rank $RANK of $WORLD_SIZE"'
+    path = job_file(
+        Path("job.yaml"), ("master", 1), ("worker", 3), command=["sh", "-c", script],
+        framework="pytorch", image="i:1",
+    )  # fmt: skip
+    done = command("run", str(path), "--single", "--run-id", "alone", "-o", "json")
+    assert done.code == 0
+    assert [each["role"] for each in done.json["instances"]] == ["master"]
+    assert command("logs", "show", "alone", "--role", "master").stdout == "rank 0 of 1\n"

@@ -393,3 +393,27 @@ def test_a_job_of_which_nothing_could_be_created_has_failed_to_be_submitted():
     bench.decide(seconds=10)
     bench.decide(seconds=10)
     assert (bench.state, bench.ledger.job.condition) == ("Failed", "SubmitFailed")
+
+
+def test_an_old_object_that_shows_up_late_is_deleted_before_its_successor_is_ordered_again():
+    bench = Bench(job()).settle()
+    old = bench.objects[bench.uid("worker")]
+    bench.end("worker", 0, 1).step()
+    bench.decide()
+    assert bench.actions(Create) == [("worker", 0)]
+    bench.objects[old.uid] = old
+    bench.decide()
+    assert (bench.actions(Create), bench.actions(Delete)) == ([], [("worker", 0)])
+    bench.act()
+    bench.decide()
+    assert bench.actions(Create) == [("worker", 0)]
+    assert bench.charged() == {"user": 1}
+
+
+def test_what_was_ordered_before_a_pause_is_waited_for_when_the_job_ends():
+    bench = Bench(job())
+    bench.decide()
+    bench.request("pause").decide()
+    bench.request("stop").decide()
+    assert not bench.last.done
+    assert bench.decide(seconds=SETTLE_SECONDS).done

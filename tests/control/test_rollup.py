@@ -129,3 +129,9 @@ def test_a_pause_is_no_training():
     bench.request("resume").settle()
     bench.step(seconds=5)
     assert status(bench)["trained_seconds"] == 15
+
+
+def test_each_instance_names_its_part_of_the_data():
+    data = {"files": ["a", "b", "c"], "shard": "byInstance"}
+    bench = Bench(job(role("worker", 2, chief=True), data=data)).settle()
+    assert [i["data_files"] for i in status(bench)["instances"]] == [["a", "c"], ["b"]]

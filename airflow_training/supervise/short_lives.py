@@ -1,0 +1,41 @@
+"""Attempts that started and ended between two decisions: their times, for the usage of the run. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection
+
+from airflow_training.control.model import InstanceEntry, Ledger, Observation
+
+__all__ = ["with_short_lives"]
+
+
+def with_short_lives(old: Ledger, new: Ledger, seen: Collection[Observation]) -> Ledger:
+    """Return `old` with the times of attempts that `new` has already replaced.
+
+    A decision that sees an attempt for the first time when it is over goes straight on to the next
+    one, so no ledger ever holds when it ran. What it used counts all the same.
+    """
+    replaced = {
+        key: entry
+        for key, entry in old.instances.items()
+        if entry.started_at is None
+        and (after := new.instances.get(key)) is not None
+        and after is not entry
+        and _attempt(after) != _attempt(entry)
+    }
+    if not replaced:
+        return old
+    known = {(each.role, each.index, *_attempt(each)): each for each in seen}
+    filled = dict(old.instances)
+    for key, entry in replaced.items():
+        life = known.get((*key, *_attempt(entry)))
+        if life is not None and life.started_at is not None:
+            filled[key] = dataclasses.replace(
+                entry, started_at=life.started_at, finished_at=life.finished_at
+            )
+    return dataclasses.replace(old, instances=filled)
+
+
+def _attempt(each: InstanceEntry | Observation) -> tuple[int, int, int]:
+    return each.epoch, each.job_attempt, each.attempt

@@ -1,0 +1,217 @@
+"""`plan`, `rollup` and `cleanup` on a worker: a real store, no scheduler."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from airflow.sdk import DAG
+from airflow.sdk.exceptions import AirflowFailException
+
+from airflow_training.compiler.dag import job_to_dag
+from airflow_training.compiler.form import form_params, job_of_form
+from airflow_training.errors import InputError
+from airflow_training.operators.admit import template_variables
+from airflow_training.operators.ending import Result
+from airflow_training.operators.plan import PlanFormOperator
+from airflow_training.operators.rollup import RollupOperator
+from airflow_training.state.store import Store, open_store
+from tests.airflow.jobs import shell
+from tests.airflow.test_triggers import TaskInstance
+
+
+class PlanTask(TaskInstance):
+    """A task instance that keeps what it pushes."""
+
+    pushed: dict[str, Any]
+
+    def xcom_push(self, *, key: str, value: Any) -> None:
+        self.pushed = {**getattr(self, "pushed", {}), key: value}
+
+
+def context(*, params: Mapping[str, Any] | None = None, **task_instance: Any) -> dict[str, Any]:
+    ti = PlanTask("plan", **task_instance)
+    return {"ti": ti, "run_id": ti.run_id, "params": dict(params or {}), "outlet_events": {}}
+
+
+@pytest.fixture
+def store(airflow_home: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+    monkeypatch.setenv("AIRFLOW__TRAINING__ALLOW_LOCAL", "True")
+    return open_store()
+
+
+def test_plan_puts_a_run_into_the_queue_and_returns_a_small_reference(store: Store):
+    plan = job_to_dag(shell("hello", "true")).get_task("plan")
+    reference = plan.execute(context())
+    assert reference == {"run": reference["run"], "job": "hello", "roles": ["worker"]}
+    assert len(json.dumps(reference)) < 1024
+    record = store.run(reference["run"])
+    assert record is not None
+    assert (record.queued, record.key.dag_id, record.key.run_id) == (True, "dag", "manual")
+
+
+def test_the_parameters_of_the_dag_run_reach_the_command(store: Store):
+    document = shell("hello", "echo {{ params.lr }}", dag={"params": {"lr": {"type": "number"}}})
+    reference = job_to_dag(document).get_task("plan").execute(context(params={"lr": 0.7}))
+    assert store.job(reference["run"]).variables["params"] == {"lr": 0.7}
+
+
+def test_a_mistake_that_only_plan_sees_is_told_as_the_command_line_tells_it(store: Store):
+    plan = job_to_dag(
+        shell("hello", "true", env=[{"name": "TRAINING_RANK", "value": "1"}])
+    ).get_task("plan")
+    with pytest.raises(AirflowFailException, match=r"(?s)the job was refused.*TRAINING_RANK"):
+        plan.execute(context())
+    assert store.runs() == []
+
+
+def test_the_local_runtime_is_off_unless_an_administrator_allows_it(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.delenv("AIRFLOW__TRAINING__ALLOW_LOCAL")
+    with pytest.raises(AirflowFailException, match="local runtime is off inside Airflow"):
+        job_to_dag(shell("hello", "true")).get_task("plan").execute(context())
+
+
+def test_a_later_try_of_plan_begins_again_with_a_new_document(store: Store, tmp_path: Path):
+    path = tmp_path / "hello.yaml"
+    path.write_text(yaml.safe_dump(shell("hello", "echo one")))
+    plan = job_to_dag(path).get_task("plan")
+    uid = plan.execute(context())["run"]
+    path.write_text(yaml.safe_dump(shell("hello", "echo two")))
+    assert plan.execute(context(try_number=2))["run"] == uid
+    assert "echo two" in str(store.job(uid).document)
+    assert store.ledger(uid).job.state not in ("Stopped", "Failed")
+
+
+def test_a_second_worker_with_the_same_try_finds_the_run_that_is_there(store: Store):
+    plan = job_to_dag(shell("hello", "true")).get_task("plan")
+    assert plan.execute(context()) == plan.execute(context())
+    assert len(store.runs()) == 1
+
+
+def test_templates_see_the_dag_run_and_nothing_of_airflow():
+    found = template_variables({"run_id": "r", "conn": "secret", "var": "secret"})
+    assert found == {
+        "run_id": "r",
+        "logical_date": None,
+        "data_interval_start": None,
+        "data_interval_end": None,
+        "triggering_assets": [],
+    }
+
+
+# the form ------------------------------------------------------------------------------------------
+@pytest.fixture
+def folders(airflow_home: Path) -> Path:
+    for folder, name in (("jobs", "mine"), ("job_templates", "common")):
+        (airflow_home / folder).mkdir()
+        (airflow_home / folder / f"{name}.yaml").write_text(yaml.safe_dump(shell(name, "true")))
+    (airflow_home / "secret.yaml").write_text("password: hunter2")
+    return airflow_home
+
+
+def test_the_form_offers_templates_and_job_files(folders: Path):
+    params = form_params()
+    assert params["template"].schema["enum"] == [None, "common"]
+    assert params["path"].schema["enum"] == [None, "mine.yaml"]
+    assert params["job"].schema["format"] == "multiline"
+
+
+@pytest.mark.parametrize(
+    ("form", "name"),
+    [
+        ({"job": yaml.safe_dump(shell("typed", "true"))}, "typed"),
+        ({"template": "common"}, "common"),
+        ({"path": "mine.yaml"}, "mine"),
+    ],
+)
+def test_a_form_names_one_job(folders: Path, form: dict[str, str], name: str):
+    assert job_of_form(form).read().metadata.name == name
+
+
+@pytest.mark.parametrize(
+    ("form", "message"),
+    [
+        pytest.param({}, "exactly one of job, template and path", id="nothing"),
+        pytest.param({"job": "x", "path": "mine.yaml"}, "not job and path", id="two"),
+        pytest.param({"path": "../secret.yaml"}, "is not in", id="outside"),
+        pytest.param({"path": "/etc/passwd"}, "is not in", id="absolute"),
+        pytest.param({"template": "../secret"}, "no job template is called", id="no-template"),
+    ],
+)
+def test_a_form_names_no_other_file_of_the_server(folders: Path, form: dict, message: str):
+    with pytest.raises(InputError, match=message):
+        job_of_form(form)
+
+
+def test_the_plan_of_the_generic_dag_returns_the_roles(store: Store):
+    document = shell("hello", "true", roles=[{"name": "a"}, {"name": "b"}])
+    with DAG("training_job", schedule=None):
+        plan = PlanFormOperator(task_id="plan")
+    given = context(params={"job": yaml.safe_dump(document), "parameters": {}})
+    assert plan.execute(given) == ["a", "b"]
+    assert given["ti"].pushed["reference"]["job"] == "hello"
+
+
+@pytest.mark.parametrize(
+    ("template", "what"),
+    [
+        ({"spec": {"hostNetwork": True}}, "hostNetwork"),
+        ({"spec": {"volumes": [{"name": "v", "hostPath": {"path": "/"}}]}}, "hostPath"),
+    ],
+)
+def test_a_job_from_the_form_asks_for_no_rights_over_a_node(
+    store: Store, template: dict[str, Any], what: str
+):
+    document = shell("hello", "true", template=template)
+    document["spec"]["roles"] = [{"name": "worker", "template": document["spec"].pop("template")}]
+    with DAG("training_job", schedule=None):
+        plan = PlanFormOperator(task_id="plan")
+    with pytest.raises(AirflowFailException, match=what):
+        plan.execute(context(params={"job": yaml.safe_dump(document)}))
+
+
+# the end -------------------------------------------------------------------------------------------
+def test_rollup_without_a_run_says_that_plan_made_none(store: Store):
+    with DAG("x", schedule=None):
+        rollup = RollupOperator(task_id="rollup")
+    with pytest.raises(AirflowFailException, match="`plan` did not create it"):
+        rollup.execute(context())
+
+
+def test_rollup_and_cleanup_stop_a_run_that_nobody_drives(store: Store):
+    dag = job_to_dag(shell("hello", "sleep 60"))
+    uid = dag.get_task("plan").execute(context())["run"]
+    with pytest.raises(AirflowFailException, match="Killed"):
+        dag.get_task("rollup").execute(context())
+    dag.get_task("cleanup").execute(context())
+    ledger = store.ledger(uid)
+    assert (ledger.job.state, ledger.job.drained) == ("Stopped", True)
+
+
+def result(**fields: Any) -> Result:
+    return Result(
+        **{"uid": "u", "job": "j", "state": "Failed", "reason": "R", "message": "m", **fields}
+    )
+
+
+@pytest.mark.parametrize(
+    ("fields", "first"),
+    [
+        ({"root_cause": "worker-0: OOMKilled"}, "root cause: worker-0: OOMKilled"),
+        ({}, "root cause: R: m"),
+        ({"state": "Succeeded"}, "job j succeeded (R: m)"),
+    ],
+)
+def test_the_root_cause_comes_first(fields: dict[str, Any], first: str):
+    assert result(**fields).story().splitlines()[0] == first
+
+
+def test_what_goes_through_xcom_stays_small_whatever_a_script_measures():
+    many = result(metrics={f"metric-{number}": 0.1 * number for number in range(500)})
+    assert len(json.dumps(many.reference())) < 1024

@@ -1,0 +1,108 @@
+"""Airflow's processes are killed while jobs run: the training processes never notice."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from airflow_training.cli.airflow_stack import free_ports
+from airflow_training.supervise.owners import Owner
+from tests.airflow.stack import Airflow, wait_for
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(420)]
+
+
+def holder(airflow: Airflow, uid: str) -> int | None:
+    """Return the pid of the process that drives a run; None while nobody does."""
+    lease = airflow.store.lease(uid)
+    if lease is None or lease.expires_at < airflow.store.now():
+        return None
+    owner = Owner.parse(lease.owner)
+    return owner.pid if owner is not None else None
+
+
+@pytest.mark.parametrize(
+    "components",
+    [("triggerer",), ("scheduler",), ("api-server",), ("triggerer", "scheduler", "api-server")],
+    ids=["triggerer", "scheduler", "api-server", "all"],
+)
+def test_killing_airflow_costs_the_training_nothing(airflow: Airflow, components: tuple[str, ...]):
+    """SIGKILL in the middle, and start again: the same processes, and the run ends right."""
+    job = f"survives-{components[0] if len(components) == 1 else 'all'}"
+    airflow.write(airflow.document(job, {"name": "worker", "replicas": 2}))
+    run_id = airflow.trigger(job)
+    before = airflow.wait_started(job, count=2)
+    airflow.wait_task(job, run_id, "reconcile", "deferred")
+    uid = airflow.uid(job, run_id)
+    driver = wait_for("somebody drives the run", lambda: holder(airflow, uid))
+    airflow.crash(*components)
+    if "triggerer" in components:
+        wait_for(
+            "another process drives the run",
+            lambda: holder(airflow, uid) not in (None, driver),
+            seconds=90,
+        )
+    assert airflow.pids(job) == before
+    assert all(pid in airflow.alive(job) for (pid,) in before.values())
+    airflow.end(job)
+    assert airflow.wait_run(job, run_id, seconds=120) == "success"
+    assert airflow.pids(job) == before
+    ledger = airflow.ledger(job, run_id)
+    assert (ledger.job.state, ledger.job.restarts) == ("Succeeded", ())
+
+
+@pytest.fixture
+def second_triggerer(airflow: Airflow) -> Iterator[subprocess.Popen[bytes]]:
+    """Give another triggerer of the same Airflow."""
+    port = str(free_ports(1)[0])
+    with (airflow.stack.home / "triggerer-2.log").open("ab") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "airflow", "triggerer"],
+            env={**airflow.stack.env, "AIRFLOW__LOGGING__TRIGGER_LOG_SERVER_PORT": port},
+            cwd=airflow.stack.home,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    try:
+        yield process
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def test_a_triggerer_that_stalls_and_wakes_up_stops_nothing(
+    airflow: Airflow, second_triggerer: subprocess.Popen[bytes]
+):
+    """Its triggers are then cancelled like those of a user's action, while the task is deferred."""
+    job = "stalled"
+    airflow.write(airflow.document(job))
+    run_id = airflow.trigger(job)
+    before = airflow.wait_started(job)
+    airflow.wait_task(job, run_id, "reconcile", "deferred")
+    uid = airflow.uid(job, run_id)
+    driver = wait_for("somebody drives the run", lambda: holder(airflow, uid))
+    stalled = os.getpgid(driver)
+    os.killpg(stalled, signal.SIGSTOP)
+    try:
+        wait_for(
+            "the other triggerer drives the run",
+            lambda: holder(airflow, uid) not in (None, driver),
+            seconds=90,
+        )
+    finally:
+        os.killpg(stalled, signal.SIGCONT)
+    wait_for(
+        "the one that woke up let go",
+        lambda: "has a future elsewhere" in airflow.log(job, run_id, "reconcile"),
+    )
+    assert airflow.pids(job) == before
+    assert not [r for r in airflow.store.requests(uid) if r.kind == "stop"]
+    airflow.end(job)
+    assert airflow.wait_run(job, run_id) == "success"
+    assert airflow.pids(job) == before

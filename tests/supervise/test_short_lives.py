@@ -1,0 +1,40 @@
+"""What an attempt used counts, also when it was over before anybody looked."""
+
+from __future__ import annotations
+
+import asyncio
+
+from airflow_training.control.model import Ledger
+from airflow_training.runtimes.faults import Behaviour, Script
+from airflow_training.supervise.short_lives import with_short_lives
+from tests.builders import entry, job, role, seen
+
+
+def test_only_attempts_that_were_replaced_get_their_times():
+    old = Ledger(instances={("worker", i): entry("worker", i) for i in range(3)})
+    new = Ledger(
+        instances={
+            ("worker", 0): entry("worker", 0, attempt=1),
+            ("worker", 1): entry("worker", 1, state="running", started_at=5.0),
+            ("worker", 2): entry("worker", 2, attempt=1),
+        }
+    )
+    observed = [seen("worker", i, "failed", started_at=3.0, finished_at=4.0) for i in range(2)]
+    filled = with_short_lives(old, new, observed).instances
+    assert (filled["worker", 0].started_at, filled["worker", 0].finished_at) == (3.0, 4.0)
+    assert filled["worker", 1] is old.instances["worker", 1]
+    assert filled["worker", 2].started_at is None
+    assert with_short_lives(old, old, observed) is old
+
+
+async def test_every_attempt_has_its_usage(stage):
+    stage.runtime.script = Script(default=Behaviour(run_seconds=0.0, exit_code=1))
+    uid = stage.launch(job(role("worker", 2, backoff_limit=2), max_restarts=9, runtime="memory"))
+    assert await asyncio.wait_for(stage.supervisor(uid).run(), 30) == "Failed"
+    attempts = {
+        (key[1], attempt)
+        for key, each in stage.store.ledger(uid).instances.items()
+        for attempt in range(each.attempt + 1)
+    }
+    used = [(row["index"], row["attempt"]) for row in stage.store.usage(uid)]
+    assert sorted(used) == sorted(attempts)

@@ -112,7 +112,7 @@ def main() -> None:
         for _ in range(3):
             start = time.perf_counter()
             subprocess.run(
-                [sys.executable, "-m", "airflow_training.cli.main", "run", "digits.yaml"],
+                [sys.executable, "-m", "airflow_training.cli", "run", "digits.yaml"],
                 cwd=DIGITS,
                 env={**os.environ, "AIRFLOW_HOME": folder},
                 check=True,

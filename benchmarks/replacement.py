@@ -62,7 +62,7 @@ def main() -> None:
         job = job.replace("  roles:", f"  env: [{{name: MARKS, value: {path}}}]\n  roles:")
         (home / "job.yaml").write_text(job)
         run = subprocess.Popen(
-            [sys.executable, "-m", "airflow_training.cli.main", "run", str(home / "job.yaml")],
+            [sys.executable, "-m", "airflow_training.cli", "run", str(home / "job.yaml")],
             env={**os.environ, "AIRFLOW_HOME": str(home)},
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

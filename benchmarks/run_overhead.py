@@ -60,7 +60,7 @@ def main() -> None:
                 each.wait()
 
         def ours() -> None:
-            quiet(sys.executable, "-m", "airflow_training.cli.main", "run", "job.yaml")
+            quiet(sys.executable, "-m", "airflow_training.cli", "run", "job.yaml")
 
         def torchrun() -> None:
             quiet(

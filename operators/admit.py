@@ -61,6 +61,7 @@ def admit(
         variables=template_variables(context),
         uid=key.uid,
         origin=origin,
+        user=getattr(context.get("dag_run"), "triggering_user_name", None) or "",
     )
     resolved = _resolved(checked)
     if ti.try_number > 1 and store.run(key.uid) is not None:
@@ -88,6 +89,7 @@ def _check(
     variables: Mapping[str, Any],
     uid: str,
     origin: Origin,
+    user: str,
 ) -> Checked:
     """Return the one document that `source` means, after all checks."""
     job = source.read()
@@ -100,6 +102,7 @@ def _check(
         variables=variables,
         run_uid=uid,
         source=origin,
+        user=user,
     )
     if len(documents) == 1:
         return documents[0]

@@ -15,6 +15,13 @@ __all__ = ["AirflowApi"]
 
 _TOKEN_VARIABLES = ("AIRFLOW_TOKEN", "AIRFLOW_API_TOKEN", "AIRFLOW_CLI_TOKEN")
 _TIMEOUT_SECONDS = 30.0
+_HINTS = {
+    401: ("--username", "log in: --username and --password, or AIRFLOW_TOKEN"),
+    403: ("--username", "this user may not do that; ask an administrator"),
+    404: ("--server", "is that the address, the DAG and the run? does it have this plugin?"),
+    409: ("--run-id", "it is taken: give another"),
+}
+"""HTTP status -> which option to change, and how."""
 
 
 class AirflowApi:
@@ -71,17 +78,9 @@ class AirflowApi:
             if not page["task_instances"] or len(found) >= page["total_entries"]:
                 return found
 
-    def xcom(self, dag_id: str, run_id: str, task_id: str, key: str) -> Any:
-        """Return a task's XCom value, None where it has none."""
-        where = f"/api/v2/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/xcomEntries/{key}"
-        try:
-            return self._call("GET", where, params={"deserialize": "true"}).get("value")
-        except InputError:
-            return None
-
-    def training_status(self, run: str) -> Mapping[str, Any]:
+    def training_status(self, dag_id: str, run: str) -> Mapping[str, Any]:
         """Return what `status --output json` prints, from the server's plugin."""
-        return self._call("GET", f"/training/runs/{run}/status")
+        return self._call("GET", "/training/status", params={"dag_id": dag_id, "run": run})
 
     def _token(self, username: str, password: str) -> str:
         if username:
@@ -105,18 +104,12 @@ class AirflowApi:
             raise RuntimeUnavailable(
                 f"{self.server} answered {answer.status_code} to {method} {path}: {_why(answer)}"
             )
-        hints = {
-            401: "log in: --username and --password, or AIRFLOW_TOKEN",
-            403: "this user may not do that; ask an administrator",
-            404: "is the address right, and does that Airflow have the airflow-training plugin?",
-            409: "the run id is taken: give another --run-id",
-        }
+        field, hint = _HINTS.get(answer.status_code, ("--server", ""))
         problem = Problem(
             code="not_allowed",
-            field="--server",
-            value=self.server,
-            message=f"{method} {path} was refused ({answer.status_code}): {_why(answer)}",
-            hint=hints.get(answer.status_code, ""),
+            field=field,
+            message=f"{self.server} refused {method} {path} ({answer.status_code}): {_why(answer)}",
+            hint=hint,
         )
         raise InputError(problems=[problem])
 

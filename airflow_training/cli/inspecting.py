@@ -92,6 +92,7 @@ def status(
     server: Annotated[
         str, typer.Option(help="Ask the plugin of this Airflow instead of the local store.")
     ] = "",
+    dag: Annotated[str, typer.Option(help="For --server: the DAG of the run.")] = "training_job",
     username: Annotated[str, typer.Option(help="For --server.")] = "",
     password: Annotated[str, typer.Option(envvar="AIRFLOW_PASSWORD", help="For --server.")] = "",
     output: OutputOption = Output.table,
@@ -101,7 +102,7 @@ def status(
         from airflow_training.cli.airflow_api import AirflowApi
 
         with AirflowApi(server, username=username, password=password) as api:
-            document = api.training_status(run)
+            document = api.training_status(dag, run)
     else:
         store = open_store()
         document = status_document(store, store.find_run(run).uid)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from airflow_training.cli.documents import JobOption, ParamOption, SetOption, parse_params
+from airflow_training.cli.inspecting import print_status
 from airflow_training.cli.output import (
     Output,
     OutputOption,
@@ -76,21 +77,15 @@ def submit(
     if output is Output.json:
         print_json(outcome)
     else:
-        print_table(
-            ["dag run", "state", "job", "output"],
-            [
-                [
-                    started,
-                    outcome["state"],
-                    outcome.get("job", ""),
-                    (outcome.get("result") or {}).get("output") or "",
-                ]
-            ],
-        )
+        print_table(["dag run", "state"], [[started, outcome["state"]]])
+        if outcome.get("status"):
+            print()
+            print_status(outcome["status"], output=output)
     if follow and outcome["state"] != "success":
         next_step(f"open {server.rstrip('/')}/dags/{dag}/runs/{started}")
         raise typer.Exit(1)
-    next_step(f"airflow-training status {started} --server {server}")
+    where = f"--server {server.rstrip('/')} --dag {dag}"
+    next_step(f"airflow-training status {started} {where}")
 
 
 def _document(file: Path | None, *, from_run: str, overrides: list[str], name: str) -> str:
@@ -134,14 +129,19 @@ def _follow(api: AirflowApi, dag: str, run_id: str) -> Mapping[str, Any]:
         if run["state"] in _ENDED:
             break
         time.sleep(_POLL_SECONDS)
-    result = api.xcom(dag, run_id, "rollup", "return_value")
-    reference = api.xcom(dag, run_id, "plan", "reference") or {}
     return {
         "dag_id": dag,
         "dag_run_id": run_id,
         "state": run["state"],
-        "job": reference.get("job"),
-        "run": reference.get("run"),
-        "result": result,
         "tasks": known,
+        "status": _status(api, dag, run_id),
     }
+
+
+def _status(api: AirflowApi, dag: str, run_id: str) -> Mapping[str, Any] | None:
+    """Return the job's own status; None for a run that `plan` has refused."""
+    try:
+        return api.training_status(dag, run_id)
+    except InputError as error:
+        note(str(error))
+        return None

@@ -82,6 +82,7 @@ def gate_of(
     failed = next((each for each in judged if each.status == "failed"), None)
     waiting = [each for each in judged if each.status == "waiting"]
     mates_wait = wave_waits(role, wave=wave, roles=roles, counts=counts)
+    look_at = min((now + each.dependency.poll_seconds for each in waiting), default=None)
     if len(waiting) != 1 or held_otherwise or failed is not None:
         return Gate(
             waiting=waiting,
@@ -89,6 +90,7 @@ def gate_of(
             activated=entry.activated,
             gated_since={},
             wave_waits=mates_wait,
+            wake_at=look_at,
         )
     (only,) = waiting
     key = dependency_key(only.dependency)
@@ -101,5 +103,5 @@ def gate_of(
         gated_since={key: since},
         wave_waits=mates_wait,
         timed_out=only if now >= until else None,
-        wake_at=until,
+        wake_at=min(until, now + only.dependency.poll_seconds),
     )

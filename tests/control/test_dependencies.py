@@ -173,15 +173,22 @@ def test_a_timeout_fails_the_waiting_role_at_once():
     bench = Bench(job(role("a"), role("b", 1, after("a", "Ready", timeout_seconds=100))))
     bench.step()
     bench.set("a", 0, state="running", ready=False).step()
-    assert bench.last.wake_at == bench.now + 100
-    bench.step(seconds=99)
+    bench.step(seconds=99.5)
+    assert bench.last.wake_at == bench.now + 0.5, "the time-out comes before the next poll"
     assert bench.state != "Failed"
-    bench.step(seconds=1)
+    bench.step(seconds=0.5)
     assert (bench.state, bench.ledger.job.reason) == ("Failed", reasons.DEPENDENCY_TIMEOUT)
     assert bench.states() == {"a": "Stopped", "b": "Failed"}
     assert bench.actions(Delete) == [("a", 0)]
     assert bench.ledger.job.root_cause is not None
     assert bench.ledger.job.root_cause["id"] == "rendezvous-timeout"
+
+
+def test_an_unmet_dependency_is_looked_at_again_every_poll_seconds():
+    bench = Bench(job(role("a"), role("b", 1, after("a", "Ready", poll_seconds=3))))
+    bench.step()
+    bench.set("a", 0, state="running", ready=False).step()
+    assert bench.last.wake_at == bench.now + 3
 
 
 def test_the_clock_runs_only_while_nothing_but_this_dependency_holds_the_role():

@@ -161,6 +161,7 @@ async def test_a_store_that_fails_neither_ends_nor_doubles_anything(tmp_path, tr
     assert await asyncio.wait_for(stage.supervisor(uid).run(), 30) == "Succeeded"
     assert all(each.attempt == 0 for each in store.ledger(uid).instances.values())
     assert not store.ledger(uid).job.restarts
+    assert [stage.reasons(uid).count(each) for each in ("JobStarted", "InstancesCreated")] == [1, 1]
     store.close()
 
 

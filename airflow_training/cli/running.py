@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
+import gc
 import secrets
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from enum import Enum
@@ -89,7 +91,8 @@ def run(
             single=single,
         )
     )
-    _import_what_drives()
+    with _no_collection():
+        _import_what_drives()
     resolved, warnings = resolved_job()
     print_warnings(warnings)
     if simulate is not None:
@@ -268,6 +271,17 @@ class _Source:
     path: str
     base_dir: str
     params: Mapping[str, Any] = field(default_factory=dict)
+
+
+@contextlib.contextmanager
+def _no_collection() -> Iterator[None]:
+    """Keep the collector from looking again and again at what imports make: all of it stays."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def _import_what_drives() -> None:

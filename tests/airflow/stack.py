@@ -235,8 +235,8 @@ class Airflow:
     def delete_dag(self, dag_id: str) -> None:
         self._send("DELETE", f"/dags/{dag_id}")
 
-    def pause_dag(self, dag_id: str) -> None:
-        self._send("PATCH", f"/dags/{dag_id}", {"is_paused": True})
+    def pause_dag(self, dag_id: str, *, paused: bool = True) -> None:
+        self._send("PATCH", f"/dags/{dag_id}", {"is_paused": paused})
 
     def _send(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
         """Send a request; again while Airflow's SQLite is locked, which it answers with 500."""

@@ -43,6 +43,8 @@ class Row:
     starts: int = 1
     """How often the first worker was started."""
     roles: tuple[Mapping[str, Any], ...] = ()
+    then: Act | None = None
+    """What the user does once the job has ended."""
 
 
 def mark(task_id: str, state: str) -> Act:
@@ -156,6 +158,7 @@ ROWS = [
         name="dag-paused",
         title="DAG paused",
         act=lambda airflow, dag, run: airflow.pause_dag(dag),
+        then=lambda airflow, dag, run: airflow.pause_dag(dag, paused=False),
         goes_on=True,
         run="success",
         job="Succeeded",
@@ -176,7 +179,7 @@ from datetime import timedelta
 from airflow.sdk import DAG
 from airflow_training import training
 
-with DAG("run-timeout", schedule=None, dagrun_timeout=timedelta(seconds=15)):
+with DAG("run-timeout", schedule=None, dagrun_timeout=timedelta(seconds=60)):
     training("../jobs-of-python/run-timeout.yaml", group_id="g")
 with DAG("task-timeout", schedule=None):
     group = training("../jobs-of-python/task-timeout.yaml", group_id="g")
@@ -208,6 +211,9 @@ def test_what_becomes_of_the_training(airflow: Airflow, runs: dict[str, str], ro
     if row.goes_on:
         wait_for(f"{row.name} has a new task", lambda: _settled(airflow, row, run_id), seconds=90)
         airflow.end(row.name)
+    if row.then is not None:
+        wait_for("the job ended", lambda: airflow.ledger(row.name, run_id).job.drained)
+        row.then(airflow, row.name, run_id)
     assert airflow.wait_run(row.name, run_id) == row.run
     states = airflow.states(row.name, run_id)
     assert {name: states[name] for name in row.tasks} == dict(row.tasks)
@@ -232,6 +238,7 @@ def _settled(airflow: Airflow, row: Row, run_id: str) -> bool:
 def test_a_dag_run_timeout_leaves_nothing_alive(airflow: Airflow, runs: dict[str, str]):
     """The teardowns are skipped too, so the loop itself must bring the run to zero."""
     run_id = runs["run-timeout"]
+    airflow.wait_started("run-timeout")
     assert airflow.wait_run("run-timeout", run_id) == "failed"
     assert airflow.states("run-timeout", run_id)["g.cleanup"] == "skipped"
     airflow.wait_nothing_alive("run-timeout")
@@ -245,6 +252,7 @@ def test_a_task_timeout_of_reconcile_fails_the_run_and_leaves_nothing_alive(
     airflow: Airflow, runs: dict[str, str]
 ):
     run_id = runs["task-timeout"]
+    airflow.wait_started("task-timeout")
     assert airflow.wait_run("task-timeout", run_id) == "failed"
     assert airflow.states("task-timeout", run_id)["g.reconcile"] == "failed"
     assert airflow.alive("task-timeout") == []

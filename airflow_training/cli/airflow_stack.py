@@ -7,6 +7,7 @@ on loopback ports that were free, with its own home. Airflow itself is never imp
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import signal
 import socket
@@ -24,6 +25,7 @@ from airflow_training.errors import TrainingError
 
 COMPONENTS = ("api-server", "scheduler", "dag-processor", "triggerer")
 STOP_SECONDS = 12.0
+_PR_SET_PDEATHSIG = 1
 
 
 def free_ports(count: int) -> list[int]:
@@ -33,6 +35,11 @@ def free_ports(count: int) -> list[int]:
         for each in sockets:
             each.bind(("127.0.0.1", 0))
         return [each.getsockname()[1] for each in sockets]
+
+
+def _end_with_parent() -> None:
+    """Let the kernel end this process when the one that started it dies, even by SIGKILL."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 class StackError(TrainingError):
@@ -102,6 +109,7 @@ class AirflowStack:
                     stdout=log,
                     stderr=subprocess.STDOUT,
                     start_new_session=True,
+                    preexec_fn=_end_with_parent,  # noqa: PLW1509 - one call, no locks
                 )
 
     def wait_healthy(

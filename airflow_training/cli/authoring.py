@@ -12,6 +12,7 @@ import typer
 
 from airflow_training.cli.documents import (
     JobOption,
+    OutputOption,
     ParamOption,
     SetOption,
     only_job,
@@ -19,7 +20,6 @@ from airflow_training.cli.documents import (
 )
 from airflow_training.cli.output import (
     Output,
-    OutputOption,
     fail,
     next_step,
     print_json,

@@ -1,7 +1,7 @@
 """Doing one thing in a child while this process does another: for a `run` that starts quickly.
 
-Checking a document needs other libraries than driving it. Importing both is most of the time that
-`run` takes before the first instance starts, and two processors can do it at once.
+Understanding a command line and a document needs other libraries than driving a job. Importing
+both is most of the time before the first instance starts, and two processors can do it at once.
 """
 
 from __future__ import annotations
@@ -9,8 +9,10 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
+import sys
 import threading
 from collections.abc import Callable
+from enum import Enum
 from typing import Any, TypeVar
 
 from airflow_training.errors import InputError
@@ -21,10 +23,10 @@ T = TypeVar("T")
 
 
 def beside(work: Callable[[], T]) -> Callable[[], T]:
-    """Start `work` in a child; return what waits for its result and raises its InputError.
+    """Start `work` in a child; return what waits for its result.
 
-    The result must be picklable. Where a child is not possible, or comes to harm, the work is
-    done in this process when the result is asked for.
+    The result must be picklable; InputError and SystemExit come back as themselves. Where a child
+    is not possible, or comes to harm, the work is done in this process when it is asked for.
     """
     if threading.active_count() > 1 or (os.cpu_count() or 1) < 2:
         return work  # a fork of threads may hang, and one processor gains nothing
@@ -33,8 +35,11 @@ def beside(work: Callable[[], T]) -> Callable[[], T]:
     if child == 0:
         with contextlib.suppress(BaseException):
             os.close(reader)
+            answer = pickle.dumps(_outcome(work))
+            sys.stdout.flush()
+            sys.stderr.flush()
             with os.fdopen(writer, "wb") as pipe:
-                pickle.dump(_answer(work), pipe)
+                pipe.write(answer)
         os._exit(0)
     os.close(writer)
 
@@ -43,21 +48,31 @@ def beside(work: Callable[[], T]) -> Callable[[], T]:
             data = pipe.read()
         os.waitpid(child, 0)
         try:
-            refused, answer = pickle.loads(data)  # noqa: S301 - our own child's
+            outcome, value = pickle.loads(data)  # noqa: S301 - our own child's
         except (pickle.UnpicklingError, EOFError):
             return work()
-        if refused:
-            problems, path = answer
+        if outcome is _Outcome.REFUSED:
+            problems, path = value
             raise InputError(problems=problems, path=path)
-        found: T = answer
-        return found
+        if outcome is _Outcome.EXIT:
+            raise SystemExit(value)
+        done: T = value
+        return done
 
     return result
 
 
-def _answer(work: Callable[[], Any]) -> tuple[bool, Any]:
-    """Return (refused, result or the parts of the InputError, which itself cannot be pickled)."""
+class _Outcome(Enum):
+    DONE = "done"
+    REFUSED = "refused"
+    EXIT = "exit"
+
+
+def _outcome(work: Callable[[], Any]) -> tuple[_Outcome, Any]:
+    """Return what came of the work, in a form that can be pickled."""
     try:
-        return False, work()
+        return _Outcome.DONE, work()
     except InputError as error:
-        return True, (tuple(error.problems), error.path)
+        return _Outcome.REFUSED, (tuple(error.problems), error.path)
+    except SystemExit as end:
+        return _Outcome.EXIT, end.code

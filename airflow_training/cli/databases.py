@@ -7,14 +7,8 @@ from typing import Annotated
 import typer
 
 from airflow_training.cli.context import open_store, settings
-from airflow_training.cli.output import (
-    Output,
-    OutputOption,
-    fail,
-    next_step,
-    print_json,
-    print_table,
-)
+from airflow_training.cli.documents import OutputOption
+from airflow_training.cli.output import Output, fail, next_step, print_json, print_table
 
 __all__ = ["app"]
 

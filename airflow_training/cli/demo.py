@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from airflow_training.cli.output import Output, OutputOption, fail, next_step, note, print_json
+from airflow_training.cli.documents import OutputOption
+from airflow_training.cli.output import Output, fail, next_step, note, print_json
 
 __all__ = ["demo"]
 
@@ -45,14 +47,16 @@ def demo(
 
 
 def _here(folder: Path, *, output: Output) -> None:
-    from airflow_training.cli.running import run
+    from airflow_training.cli.context import settings
+    from airflow_training.cli.hosting import host
+    from airflow_training.cli.running import Wanted
 
-    run(
-        file=_EXAMPLE,
-        overrides=[f"spec.output={{uri: 'file://{folder}/models/digits/{{{{ run_id }}}}'}}"],
-        runtime="local",
-        output=output,
+    model = f"{{uri: 'file://{folder}/models/digits/{{{{ run_id }}}}'}}"
+    start = Wanted(file=_EXAMPLE).start(
+        overrides=[f"spec.output={model}"], runtime="local", output=output
     )
+    if host(start, settings=settings()) != "Succeeded":
+        raise typer.Exit(1)
 
 
 def _in_airflow(folder: Path, *, keep: bool, output: Output) -> None:
@@ -61,6 +65,8 @@ def _in_airflow(folder: Path, *, keep: bool, output: Output) -> None:
     from airflow_training.cli.airflow_demo import run_demo
     from airflow_training.cli.airflow_stack import AirflowStack
 
+    # a TERM ends the demo as Ctrl-C does: Airflow must not outlive it
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     console = Console(stderr=True)
     with AirflowStack(home=folder) as stack:
         result = run_demo(stack, console)

@@ -1,4 +1,4 @@
-"""Options that change a document (`--param`, `--set`) and picking the one job to work on."""
+"""Options that many commands share, and picking the one job to work on."""
 
 from __future__ import annotations
 
@@ -7,14 +7,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from airflow_training.cli.output import fail
+from airflow_training.cli.output import Output, fail
 from airflow_training.errors import InputError
 
 if TYPE_CHECKING:
     from airflow_training.supervise.admission import Checked
 
-__all__ = ["JobOption", "ParamOption", "SetOption", "only_job", "parse_params"]
+__all__ = ["JobOption", "OutputOption", "ParamOption", "SetOption", "only_job", "parse_params"]
 
+OutputOption = Annotated[
+    Output, typer.Option("--output", "-o", help="How to print the result on stdout.")
+]
 ParamOption = Annotated[
     list[str] | None,
     typer.Option(

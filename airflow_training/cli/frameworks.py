@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
+from airflow_training.cli.documents import OutputOption
 from airflow_training.cli.output import (
     Output,
-    OutputOption,
     next_step,
     note,
     print_json,

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
 from airflow_training.cli.context import RunArgument, open_store
+from airflow_training.cli.documents import OutputOption
 from airflow_training.cli.output import (
     Output,
-    OutputOption,
     event_json,
     event_line,
     fail,
@@ -20,12 +20,13 @@ from airflow_training.cli.output import (
     print_table,
     time_text,
 )
+from airflow_training.cli.statuses import print_status
 from airflow_training.control.model import JobState
 
 if TYPE_CHECKING:
-    from airflow_training.state.store import Store, StoredEvent
+    from airflow_training.state.store import StoredEvent
 
-__all__ = ["events", "export", "list_runs", "print_status", "status", "status_document"]
+__all__ = ["events", "export", "list_runs", "status"]
 
 
 class ExportFormat(str, Enum):
@@ -104,98 +105,15 @@ def status(
         with AirflowApi(server, username=username, password=password) as api:
             document = api.training_status(dag, run)
     else:
+        from airflow_training.supervise.status import run_status
+
         store = open_store()
-        document = status_document(store, store.find_run(run).uid)
+        document = run_status(store, store.find_run(run).uid)
     print_status(document, output=output)
     if document["state"] in {"Succeeded", "Failed", "Stopped"}:
         next_step(f"airflow-training events {document['run_id']}")
     else:
         next_step(f"airflow-training kill {document['run_id']}")
-
-
-def status_document(store: Store, uid: str) -> Mapping[str, Any]:
-    """Return what `status --output json` prints of a run."""
-    from airflow_training.supervise.status import run_status
-
-    return run_status(store, uid)
-
-
-def print_status(document: Mapping[str, Any], *, output: Output) -> None:
-    """Print a status document on stdout."""
-    if output is Output.json:
-        print_json(document)
-        return
-    print(f"{document['job']}  {document['run_id']}")
-    print(
-        f"{document['state']} ({document['condition']})  {document['reason']}: {document['message']}"
-    )
-    print()
-    print_table(
-        [
-            "role",
-            "state",
-            "desired",
-            "pending",
-            "running",
-            "succeeded",
-            "failed",
-            "restarts",
-            "why",
-        ],
-        [
-            [
-                name,
-                role["state"],
-                role["desired"],
-                role["pending"],
-                role["running"],
-                role["succeeded"],
-                role["failed"],
-                role["restarts"],
-                role["message"] or role["reason"],
-            ]
-            for name, role in document["roles"].items()
-        ],
-    )
-    if document["instances"]:
-        print()
-        print_table(
-            ["instance", "attempt", "state", "exit", "address", "progress", "why"],
-            [_instance_row(each) for each in document["instances"]],
-        )
-    if document["root_cause"]:
-        print(f"\nroot cause: {document['root_cause'].get('message', document['root_cause'])}")
-    if document["output"]:
-        print(f"\noutput: {document['output']['uri']}")
-
-
-def _instance_row(each: Mapping[str, Any]) -> Sequence[Any]:
-    ended = each["exit_code"] if each["signal"] is None else f"signal {each['signal']}"
-    why = each["message"] or each["reason"]
-    return [
-        f"{each['role']}-{each['index']}",
-        each["attempt"],
-        each["state"],
-        ended,
-        each["address"],
-        progress_text(each["progress"]),
-        why,
-    ]
-
-
-def progress_text(progress: Mapping[str, Any] | None) -> str:
-    """Return `step 30/900, loss 0.31` for a progress document."""
-    if not progress:
-        return ""
-    parts = []
-    if progress.get("step") is not None:
-        total = progress.get("total_steps")
-        parts.append(f"step {progress['step']}" + (f"/{total}" if total else ""))
-    elif progress.get("epoch") is not None:
-        parts.append(f"epoch {progress['epoch']:g}")
-    metrics = progress.get("metrics") or {}
-    parts += [f"{name} {value:.4g}" for name, value in list(metrics.items())[:3]]
-    return ", ".join(parts)
 
 
 def events(

@@ -116,7 +116,7 @@ def _table(ledger: Ledger, progress: Mapping[InstanceKey, Progress], *, now: flo
 
 
 def _progress(progress: Progress | None) -> str:
-    from airflow_training.cli.inspecting import progress_text
+    from airflow_training.cli.statuses import progress_text
 
     if progress is None:
         return ""

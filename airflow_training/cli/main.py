@@ -4,65 +4,98 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from airflow_training.cli import (
-    authoring,
-    databases,
-    demo,
-    frameworks,
-    inspecting,
-    logs,
-    remote,
-    running,
-    steering,
-)
 from airflow_training.cli.output import note
 from airflow_training.errors import InputError, JobFailed, TrainingError
+from airflow_training.settings import load_settings
 
-__all__ = ["app", "main"]
+if TYPE_CHECKING:
+    import typer
+
+    from airflow_training.cli.hosting import Start
+
+__all__ = ["build", "main"]
+
+PROGRAM = "airflow-training"
 
 EXIT_FAILED = 1
 EXIT_BAD_INPUT = 2
 
-app = typer.Typer(
-    name="airflow-training",
-    help="Run distributed training jobs, here or through Apache Airflow.",
-    no_args_is_help=True,
-    rich_markup_mode=None,  # plain help starts faster and reads well in a pipe
-    pretty_exceptions_enable=False,
-)
-_COMMANDS: Mapping[str, Callable[..., None]] = {
-    "init": authoring.init,
-    "validate": authoring.validate,
-    "explain": authoring.explain,
-    "schema": authoring.schema,
-    "run": running.run,
-    "submit": remote.submit,
-    "list": inspecting.list_runs,
-    "status": inspecting.status,
-    "events": inspecting.events,
-    "scale": steering.scale,
-    "pause": steering.pause,
-    "resume": steering.resume,
-    "kill": steering.kill,
-    "export": inspecting.export,
-    "sweep": steering.sweep,
-    "demo": demo.demo,
+_COMMANDS = {
+    "init": "authoring:init",
+    "validate": "authoring:validate",
+    "explain": "authoring:explain",
+    "schema": "authoring:schema",
+    "run": "running:run",
+    "submit": "remote:submit",
+    "list": "inspecting:list_runs",
+    "status": "inspecting:status",
+    "events": "inspecting:events",
+    "scale": "steering:scale",
+    "pause": "steering:pause",
+    "resume": "steering:resume",
+    "kill": "steering:kill",
+    "export": "inspecting:export",
+    "sweep": "steering:sweep",
+    "demo": "demo:demo",
 }
-for name, command in _COMMANDS.items():
-    app.command(name)(command)
-app.add_typer(logs.app)
-app.add_typer(frameworks.app)
-app.add_typer(databases.app)
+_GROUPS = {"logs": "logs:app", "frameworks": "frameworks:app", "db": "databases:app"}
+
+
+def build(words: Sequence[str] = ()) -> typer.Typer:
+    """Return the program; where `words` begin with a command, with nothing but that one in it.
+
+    Help, completion and misspelt words need all commands; anything else starts faster without.
+    """
+    import typer
+
+    app = typer.Typer(
+        name=PROGRAM,
+        no_args_is_help=True,
+        rich_markup_mode=None,  # plain help starts faster and reads well in a pipe
+        pretty_exceptions_enable=False,
+    )
+    app.callback()(_about)
+    typed = words[0] if words else ""
+    for name in _chosen(_COMMANDS, typed):
+        app.command(name)(_load(_COMMANDS[name]))
+    for name in _chosen(_GROUPS, typed):
+        app.add_typer(_load(_GROUPS[name]))
+    return app
+
+
+def __getattr__(name: str) -> Any:
+    """Return the whole program as `app`, for tools that read it; a run never needs all of it."""
+    if name == "app":
+        return build()
+    raise AttributeError(name)
+
+
+def _about() -> None:
+    """Run distributed training jobs, here or through Apache Airflow."""
+
+
+def _chosen(names: Iterable[str], typed: str) -> Iterable[str]:
+    if typed not in {*_COMMANDS, *_GROUPS}:
+        return names
+    return [name for name in names if name == typed]
+
+
+def _load(where: str) -> Any:
+    module, _, name = where.partition(":")
+    return getattr(import_module(f"airflow_training.cli.{module}"), name)
 
 
 def main() -> None:
     """Run one command; exit 0 for success, 1 for a job or check that failed, 2 for bad input."""
     try:
-        app(prog_name="airflow-training")
+        if sys.argv[1:2] == ["run"]:
+            _run(sys.argv[1:])
+        else:
+            build(sys.argv[1:])(prog_name=PROGRAM)
     except InputError as error:
         for problem in error.problems:
             where = f"{error.path}: " if error.path else ""
@@ -74,7 +107,32 @@ def main() -> None:
     except TrainingError as error:
         note(f"error: {error}")
         sys.exit(EXIT_FAILED)
+    except KeyboardInterrupt:
+        note("interrupted")
+        sys.exit(EXIT_FAILED)
     except BrokenPipeError:
         # whoever read our output has gone: say nothing more, also not while shutting down
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(EXIT_FAILED)
+
+
+def _run(words: Sequence[str]) -> None:
+    """Understand the words in a child, while this process imports what will host the job."""
+    from airflow_training.cli.beside import beside
+    from airflow_training.cli.hosting import host, import_what_hosts
+
+    understood = beside(lambda: _understand(words))
+    import_what_hosts()
+    start = understood()
+    if host(start, settings=load_settings()) != "Succeeded":
+        sys.exit(EXIT_FAILED)
+
+
+def _understand(words: Sequence[str]) -> Start:
+    started: list[Start] = []
+    try:
+        build(words)(list(words), prog_name=PROGRAM, obj=started)
+    except SystemExit:
+        if not started:  # help, or a slip of the fingers
+            raise
+    return started[0]

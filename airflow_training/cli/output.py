@@ -9,16 +9,13 @@ import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from enum import Enum
-from typing import Annotated, Any, Literal
-
-import typer
+from typing import Any, Literal
 
 from airflow_training.control.model import Event
 from airflow_training.errors import InputError, Problem
 
 __all__ = [
     "Output",
-    "OutputOption",
     "event_json",
     "event_line",
     "fail",
@@ -41,11 +38,6 @@ class Output(str, Enum):
 
     table = "table"
     json = "json"
-
-
-OutputOption = Annotated[
-    Output, typer.Option("--output", "-o", help="How to print the result on stdout.")
-]
 
 
 def note(text: str) -> None:

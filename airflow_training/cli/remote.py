@@ -9,11 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from airflow_training.cli.documents import JobOption, ParamOption, SetOption, parse_params
-from airflow_training.cli.inspecting import print_status
+from airflow_training.cli.documents import (
+    JobOption,
+    OutputOption,
+    ParamOption,
+    SetOption,
+    parse_params,
+)
 from airflow_training.cli.output import (
     Output,
-    OutputOption,
     fail,
     next_step,
     note,
@@ -21,6 +25,7 @@ from airflow_training.cli.output import (
     print_table,
     print_warnings,
 )
+from airflow_training.cli.statuses import print_status
 from airflow_training.errors import InputError
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from airflow_training.cli.context import RunArgument, open_store, settings
+from airflow_training.cli.documents import OutputOption
 from airflow_training.cli.output import (
     Output,
-    OutputOption,
     event_line,
     fail,
     next_step,

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from airflow_training.cli.airflow_stack import AirflowStack
-from tests.airflow.stack import Airflow
+from tests.airflow.stack import PASSWORD, Airflow
 
 GENERIC = '''"""The DAG that runs any job (airflow)."""
 from airflow_training.compiler.generic import generic_dag
@@ -34,11 +34,16 @@ def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Airflow]:
             # each job file is a DAG file of its own: a new one is parsed at once and alone
             "AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST": json.dumps(BUNDLES),
             "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "900",
+            # users with passwords, so that the tests see what a stranger sees
+            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "False",
+            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": "admin:admin",
+            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(home / "passwords.json"),
         },
     )
     running = Airflow(stack=stack, room=home / "room")
     running.room.mkdir()
     (home / "jobs").mkdir()
+    (home / "passwords.json").write_text(json.dumps({"admin": PASSWORD}))
     (home / "dags" / "generic.py").write_text(GENERIC)
     try:
         stack.migrate()

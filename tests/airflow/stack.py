@@ -31,6 +31,7 @@ while [ ! -e {room}/{job}.end ]; do sleep 1; done
 read code < {room}/{job}.end
 exit $code
 """
+PASSWORD = "only-in-tests"
 ENDED = frozenset({"success", "failed"})
 
 
@@ -58,8 +59,13 @@ class Airflow:
 
     def connect(self) -> None:
         """Get a token; call again after the API server was restarted."""
-        self.client = self.stack.client()
-        self.client.timeout = httpx.Timeout(100)
+        who = {"username": "admin", "password": PASSWORD}
+        token = httpx.post(f"{self.stack.url}/auth/token", json=who, timeout=60)
+        self.client = httpx.Client(
+            base_url=f"{self.stack.url}/api/v2",
+            headers={"Authorization": f"Bearer {token.raise_for_status().json()['access_token']}"},
+            timeout=100,
+        )
         self.store = Store(f"sqlite:///{self.stack.home / 'airflow_training.db'}")
 
     # jobs ------------------------------------------------------------------------------------

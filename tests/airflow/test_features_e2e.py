@@ -89,7 +89,7 @@ def test_the_model_is_an_asset_with_its_uri_metrics_and_run(pipeline: Airflow):
     assert pipeline.wait_run("pipeline", run_id) == "success"
     uid = pipeline.uid("pipeline", run_id, group_id="train")
 
-    def follower() -> str | None:
+    def follower() -> dict[str, Any] | None:
         answer = pipeline.client.get("/dags/follower/dagRuns", params={"order_by": "-run_after"})
         runs = [each["dag_run_id"] for each in answer.json().get("dag_runs", [])]
         extras = [pipeline.xcom("follower", each, "use") for each in runs if _ended(pipeline, each)]

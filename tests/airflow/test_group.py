@@ -104,7 +104,7 @@ def test_two_groups_in_a_dag_and_groups_in_groups_have_names_of_their_own():
         outer()
         training(PYTORCH, group_id="b")
     assert dag.get_task("outer.a.reconcile").group_id == "outer.a"
-    assert dag.get_task("b.reconcile").start_trigger_args.trigger_kwargs["watched"] == [
+    assert dag.get_task("b.reconcile").trigger_arguments()["watched"] == [
         "b.master.run",
         "b.worker.await_master",
         "b.worker.run",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from airflow.sdk.definitions._internal import dag_parsing_context
+from airflow.sdk import DAG, get_parsing_context
 
 from airflow_training.compiler.bundle import JobBundle
 from airflow_training.compiler.loader import load_file, load_folder
@@ -79,18 +79,21 @@ def test_while_a_task_runs_only_its_own_file_is_parsed(
     write(tmp_path, "wanted").rename(tmp_path / name)
     write(tmp_path, "another")
     (tmp_path / "torn.yaml").write_text("spec: [")
-    parsed = []
-    real = load_file
-    monkeypatch.setattr(
-        "airflow_training.compiler.loader.load_file", lambda path: parsed.append(path) or real(path)
-    )
+    parsed: list[Path] = []
+
+    def load(path: Path) -> dict[str, DAG]:
+        parsed.append(path)
+        return load_file(path)
+
+    monkeypatch.setattr("airflow_training.compiler.loader.load_file", load)
     only("wanted")
     assert sorted(load_folder(tmp_path)) == ["wanted"]
     assert [path.name for path in parsed] == [name]
 
 
-def test_the_airflow_of_today_tells_the_parsing_context_through_this_variable():
-    assert dag_parsing_context._AIRFLOW_PARSING_CONTEXT_DAG_ID == "_AIRFLOW_PARSING_CONTEXT_DAG_ID"
+def test_airflow_tells_the_parsing_context_through_the_variable_used_here(only):
+    only("wanted")
+    assert get_parsing_context().dag_id == "wanted"
 
 
 # the bundle ----------------------------------------------------------------------------------------

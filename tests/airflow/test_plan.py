@@ -33,7 +33,8 @@ class PlanTask(TaskInstance):
         self.pushed = {**getattr(self, "pushed", {}), key: value}
 
 
-def context(*, params: Mapping[str, Any] | None = None, **task_instance: Any) -> dict[str, Any]:
+def context(*, params: Mapping[str, Any] | None = None, **task_instance: Any) -> Any:
+    """Return what Airflow's context holds of use here."""
     ti = PlanTask("plan", **task_instance)
     return {"ti": ti, "run_id": ti.run_id, "params": dict(params or {}), "outlet_events": {}}
 
@@ -144,7 +145,9 @@ def test_a_form_names_one_job(folders: Path, form: dict[str, str], name: str):
         pytest.param({"template": "../secret"}, "no job template is called", id="no-template"),
     ],
 )
-def test_a_form_names_no_other_file_of_the_server(folders: Path, form: dict, message: str):
+def test_a_form_names_no_other_file_of_the_server(
+    folders: Path, form: dict[str, str], message: str
+):
     with pytest.raises(InputError, match=message):
         job_of_form(form)
 

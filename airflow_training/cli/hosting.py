@@ -1,0 +1,149 @@
+"""Hosts the loop in this process: shows the run, turns signals into a clean stop. Parses nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import signal
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from airflow_training.cli.output import Output, log_to_stderr, next_step, note, print_warnings
+from airflow_training.cli.statuses import print_status
+from airflow_training.errors import JobFailed, LeaseLost, Problem
+from airflow_training.spec.resolved import ResolvedJob, RunKey
+
+if TYPE_CHECKING:
+    from airflow_training.cli.live import Story
+    from airflow_training.runtimes.port import Runtime
+    from airflow_training.settings import Settings
+    from airflow_training.state.store import RunRecord, Store
+
+__all__ = ["Start", "host", "import_what_hosts"]
+
+_POLL_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """What the command line asked for, after all checks."""
+
+    job: ResolvedJob
+    warnings: tuple[Problem, ...]
+    key: RunKey
+    simulate: Path | None
+    as_json: bool
+    """Of the event lines."""
+    output: Output
+
+
+def import_what_hosts() -> None:
+    """Import what `host` needs, in one go: the collector need not look at it, all of it stays."""
+    gc.disable()
+    import airflow_training.runtimes.local
+    import airflow_training.supervise.launch
+    import airflow_training.supervise.loop
+    import airflow_training.supervise.status  # noqa: F401
+
+    gc.freeze()
+    gc.enable()
+
+
+def host(start: Start, *, settings: Settings) -> str:
+    """Run a job to its end in this process, print its status, return its state."""
+    from airflow_training.cli.live import story
+    from airflow_training.state.store import open_store
+    from airflow_training.supervise.launch import controller_id, launch
+    from airflow_training.supervise.runtimes import make_runtime
+    from airflow_training.supervise.status import run_status
+
+    print_warnings(start.warnings)
+    runtime = make_runtime(start.job.runtime, settings, simulate=start.simulate)
+    store = open_store()
+    record = launch(
+        start.job,
+        key=start.key,
+        store=store,
+        controller=controller_id(store, settings),
+        activate_all=True,
+    )
+    log_to_stderr(as_json=start.as_json)
+    if not start.as_json:
+        note(f"run {record.key.run_id} of job {record.job} on {record.runtime}")
+    view = story(as_json=start.as_json)
+    asyncio.run(_host(store, runtime, record, view, max_running_jobs=settings.max_running_jobs))
+    document = run_status(store, record.uid)
+    print_status(document, output=start.output)
+    _say_next(document)
+    return str(document["state"])
+
+
+async def _host(
+    store: Store, runtime: Runtime, record: RunRecord, view: Story, *, max_running_jobs: int
+) -> None:
+    """Drive the run until it ends; the first signal asks it to stop, and is heard only once."""
+    from airflow_training.supervise.drive import retrying
+    from airflow_training.supervise.hub import get_hub
+    from airflow_training.supervise.loop import Supervisor
+    from airflow_training.supervise.owners import new_owner
+
+    get_hub(store, poll_seconds=_POLL_SECONDS)
+    supervisor = Supervisor(
+        store=store,
+        runtime=runtime,
+        run_uid=record.uid,
+        owner=new_owner(),
+        on_event=view.tell,
+        max_running_jobs=max_running_jobs,
+    )
+    loop = asyncio.get_running_loop()
+    driving = asyncio.ensure_future(supervisor.run())
+    stopping: list[asyncio.Future[None]] = []
+
+    def stop(name: str) -> None:
+        if supervisor.ledger is None:
+            driving.cancel()  # another process drives the run, and goes on
+        elif not stopping:
+            note(f"{name}: stopping the job; nothing of it will be alive when this ends")
+            stopping.append(asyncio.ensure_future(ask(name)))
+
+    async def ask(name: str) -> None:
+        await retrying(lambda: store.add_request(record.uid, "stop", reason="Interrupted", by=name))
+        supervisor.poke()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop, number.name)
+    try:
+        async with view.beside(supervisor):
+            await driving
+    except asyncio.CancelledError:
+        raise JobFailed(
+            f"run {record.key.run_id} is driven by another process, which goes on;"
+            f" to stop it: airflow-training kill {record.key.run_id}"
+        ) from None
+    except LeaseLost:
+        raise JobFailed(
+            f"another process has taken over run {record.key.run_id};"
+            f" see airflow-training status {record.key.run_id}"
+        ) from None
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)
+
+
+def _say_next(document: Mapping[str, Any]) -> None:
+    run_id = document["run_id"]
+    failed = next((each for each in document["instances"] if each["state"] == "failed"), None)
+    if failed is not None:
+        next_step(
+            f"airflow-training logs show {run_id} --role {failed['role']} --index {failed['index']}"
+        )
+    elif document["state"] == "Succeeded" and document["instances"]:
+        first = document["instances"][0]
+        next_step(
+            f"airflow-training logs show {run_id} --role {first['role']} --index {first['index']}"
+        )
+    else:
+        next_step(f"airflow-training events {run_id}")

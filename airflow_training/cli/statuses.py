@@ -1,0 +1,88 @@
+"""A status document as a person reads it. The same for `run`, `status` and `submit`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from airflow_training.cli.output import Output, print_json, print_table
+
+__all__ = ["print_status", "progress_text"]
+
+
+def print_status(document: Mapping[str, Any], *, output: Output) -> None:
+    """Print a status document on stdout."""
+    if output is Output.json:
+        print_json(document)
+        return
+    print(f"{document['job']}  {document['run_id']}")
+    print(
+        f"{document['state']} ({document['condition']})  {document['reason']}: {document['message']}"
+    )
+    print()
+    print_table(
+        [
+            "role",
+            "state",
+            "desired",
+            "pending",
+            "running",
+            "succeeded",
+            "failed",
+            "restarts",
+            "why",
+        ],
+        [
+            [
+                name,
+                role["state"],
+                role["desired"],
+                role["pending"],
+                role["running"],
+                role["succeeded"],
+                role["failed"],
+                role["restarts"],
+                role["message"] or role["reason"],
+            ]
+            for name, role in document["roles"].items()
+        ],
+    )
+    if document["instances"]:
+        print()
+        print_table(
+            ["instance", "attempt", "state", "exit", "address", "progress", "why"],
+            [_instance_row(each) for each in document["instances"]],
+        )
+    if document["root_cause"]:
+        print(f"\nroot cause: {document['root_cause'].get('message', document['root_cause'])}")
+    if document["output"]:
+        print(f"\noutput: {document['output']['uri']}")
+
+
+def _instance_row(each: Mapping[str, Any]) -> Sequence[Any]:
+    ended = each["exit_code"] if each["signal"] is None else f"signal {each['signal']}"
+    why = each["message"] or each["reason"]
+    return [
+        f"{each['role']}-{each['index']}",
+        each["attempt"],
+        each["state"],
+        ended,
+        each["address"],
+        progress_text(each["progress"]),
+        why,
+    ]
+
+
+def progress_text(progress: Mapping[str, Any] | None) -> str:
+    """Return `step 30/900, loss 0.31` for a progress document."""
+    if not progress:
+        return ""
+    parts = []
+    if progress.get("step") is not None:
+        total = progress.get("total_steps")
+        parts.append(f"step {progress['step']}" + (f"/{total}" if total else ""))
+    elif progress.get("epoch") is not None:
+        parts.append(f"epoch {progress['epoch']:g}")
+    metrics = progress.get("metrics") or {}
+    parts += [f"{name} {value:.4g}" for name, value in list(metrics.items())[:3]]
+    return ", ".join(parts)

@@ -1,0 +1,83 @@
+"""What Airflow finds of the package: provider, plugin, pages and the example DAGs."""
+
+from __future__ import annotations
+
+import runpy
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import pytest
+from airflow.providers_manager import ProvidersManager
+from airflow.sdk import DAG
+from airflow.sdk.configuration import conf
+
+import airflow_training
+from airflow_training.plugin import InstanceLogsLink, TrainingPlugin
+from airflow_training.settings import OPTIONS
+from tests.airflow.shapes import round_trip
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = sorted((ROOT / "dags" / "examples").glob("*.py"))
+
+
+def test_airflow_shows_every_option_with_its_default():
+    assert {name: conf.get("training", name) for name in OPTIONS} == {
+        name: option.default for name, option in OPTIONS.items()
+    }
+
+
+def test_the_address_of_the_store_is_kept_secret():
+    info = airflow_training.get_provider_info()
+    options = info["config"]["training"]["options"]
+    assert [name for name, each in options.items() if each["sensitive"]] == ["sql_alchemy_conn"]
+    assert "airflow-training" in ProvidersManager().providers
+
+
+def test_the_plugin_loads_without_its_pages():
+    code = (
+        "import sys, airflow_training.plugin;"
+        "print([m for m in sys.modules if m.startswith('airflow_training.web')"
+        " or m.startswith('airflow_training.state')])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip().splitlines()[-1] == "[]"
+
+
+def test_every_page_asks_airflow_whether_the_user_may_read_it():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of libraries that Airflow imports
+        from airflow_training.web.logs import app
+    for route in app.routes:
+        asked = [each.call.__qualname__ for each in route.dependant.dependencies]  # type: ignore[attr-defined]
+        assert any(name.startswith("requires_access_dag") for name in asked), route.path  # type: ignore[attr-defined]
+
+
+def test_the_link_of_a_task_follows_from_its_task_instance():
+    class Key:
+        dag_id, run_id, task_id, map_index = "d", "manual__2026+00:00", "worker.run", -1
+
+    link = TrainingPlugin.operator_extra_links[0]
+    assert isinstance(link, InstanceLogsLink)
+    assert link.get_link(None, ti_key=Key()) == (
+        "/training/logs?dag_id=d&run_id=manual__2026%2B00%3A00&task_id=worker.run&map_index=-1"
+    )
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_is_a_dag_that_a_person_reads_in_a_minute(path: Path):
+    [dag] = [each for each in runpy.run_path(str(path)).values() if isinstance(each, DAG)]
+    assert len(round_trip(dag).task_ids) >= 7
+    assert len(path.read_text().splitlines()) < 40
+
+
+def test_the_loader_file_holds_the_jobs_of_the_folder_and_the_generic_dag(airflow_home: Path):
+    (airflow_home / "jobs").mkdir()
+    job = (ROOT / "dags" / "examples" / "digits" / "digits.yaml").read_text()
+    (airflow_home / "jobs" / "digits.yaml").write_text(job)
+    found = runpy.run_path(str(ROOT / "dags" / "loader.py"))
+    assert {name for name, each in found.items() if isinstance(each, DAG)} == {
+        "digits",
+        "training_job",
+    }

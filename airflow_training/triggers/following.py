@@ -22,6 +22,8 @@ __all__ = ["FollowingTrigger", "is_over"]
 
 _ASK_SECONDS = 5.0
 """How often Airflow is asked about `reconcile` while nobody holds the lease."""
+_ASKED_TWICE = 2
+"""A loop that is just bringing the run to zero gets the time to renew its lease."""
 
 
 def is_over(state: RunState) -> bool:
@@ -48,14 +50,18 @@ class FollowingTrigger(GroupTrigger):
 
     async def _states(self, store: Store, uid: str, sub: Any) -> AsyncIterator[Any]:
         state: RunState | None = None
+        alone = 0
         while True:
             if await sub.changed_within(_ASK_SECONDS):
-                state = await sub.next()
+                state, alone = await sub.next(), 0
                 yield state
+                continue  # somebody is at work
             if state is None or (is_over(state) and not self._may_host):
                 continue
             now = await self.clock(store)
-            if lease_is_stale(state, now=now) and (why := await self._abandoned()):
+            why = await self._abandoned() if lease_is_stale(state, now=now) else None
+            alone = alone + 1 if why else 0
+            if why and alone >= _ASKED_TWICE:
                 if not self._may_host:
                     yield why
                 elif self._host is None:

@@ -13,6 +13,21 @@ os.environ["AIRFLOW_HOME"] = tempfile.mkdtemp(prefix="airflow-training-tests-")
 os.environ.setdefault("AIRFLOW__CORE__LOAD_EXAMPLES", "False")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give all tests of a real Airflow to one worker, first: two Airflows starve each other."""
+
+    def needs_airflow(item: pytest.Item) -> bool:
+        path = item.path.as_posix()
+        return item.get_closest_marker("e2e") is not None and (
+            "/tests/airflow/" in path or path.endswith("/tests/cli/test_submit.py")
+        )
+
+    for item in items:
+        if needs_airflow(item):
+            item.add_marker(pytest.mark.xdist_group("airflow"))
+    items.sort(key=lambda item: not needs_airflow(item))
+
+
 @pytest.fixture
 def anyio_backend() -> str:
     return "asyncio"

@@ -22,6 +22,7 @@ BUNDLES = [
         ("jobs", "airflow_training.compiler.bundle.JobBundle"),
     )
 ]
+XCOM_BACKEND = "airflow.providers.common.io.xcom.backend.XComObjectStorageBackend"
 
 
 @pytest.fixture(scope="session")
@@ -34,6 +35,10 @@ def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Airflow]:
             # each job file is a DAG file of its own: a new one is parsed at once and alone
             "AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST": json.dumps(BUNDLES),
             "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "900",
+            # what is larger than a reference goes to files, as one would have it in production
+            "AIRFLOW__CORE__XCOM_BACKEND": XCOM_BACKEND,
+            "AIRFLOW__COMMON_IO__XCOM_OBJECTSTORAGE_PATH": f"file://{home}/xcom",
+            "AIRFLOW__COMMON_IO__XCOM_OBJECTSTORAGE_THRESHOLD": "1000",
             # users with passwords, so that the tests see what a stranger sees
             "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "False",
             "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": "admin:admin",
@@ -43,6 +48,7 @@ def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Airflow]:
     running = Airflow(stack=stack, room=home / "room")
     running.room.mkdir()
     (home / "jobs").mkdir()
+    (home / "xcom").mkdir()
     (home / "passwords.json").write_text(json.dumps({"admin": PASSWORD}))
     (home / "dags" / "generic.py").write_text(GENERIC)
     try:
@@ -55,5 +61,6 @@ def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Airflow]:
         running.connect()
         yield running
     finally:
+        running.disconnect()
         stack.stop()
         running.kill_leftovers()

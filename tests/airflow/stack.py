@@ -56,9 +56,15 @@ class Airflow:
     """Where instances leave their pids and tests leave the exit codes."""
     client: httpx.Client = field(init=False)
     store: Store = field(init=False)
+    _open: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+
+    def disconnect(self) -> None:
+        """Close the client and the store."""
+        self._open.close()
 
     def connect(self) -> None:
         """Get a token; call again after the API server was restarted."""
+        self.disconnect()
         who = {"username": "admin", "password": PASSWORD}
         token = httpx.post(f"{self.stack.url}/auth/token", json=who, timeout=60)
         self.client = httpx.Client(
@@ -66,7 +72,9 @@ class Airflow:
             headers={"Authorization": f"Bearer {token.raise_for_status().json()['access_token']}"},
             timeout=100,
         )
+        self._open.callback(self.client.close)
         self.store = Store(f"sqlite:///{self.stack.home / 'airflow_training.db'}")
+        self._open.callback(self.store.close)
 
     # jobs ------------------------------------------------------------------------------------
     def document(self, name: str, *roles: Mapping[str, Any], **spec: Any) -> dict[str, Any]:
@@ -141,6 +149,7 @@ class Airflow:
     # runs ------------------------------------------------------------------------------------
     def trigger(self, dag_id: str, **conf: Any) -> str:
         """Start a DAG run; return its id."""
+        self.revive()
         self.stack.wait_dag(self.client, dag_id)
         body = {"logical_date": None, "conf": conf}
         answer = self._send("POST", f"/dags/{dag_id}/dagRuns", body)
@@ -264,6 +273,11 @@ class Airflow:
             if "api-server" in components:
                 wait_for("the API server answers", self._answers, seconds=90)
                 self.connect()
+
+    def revive(self) -> None:
+        """Start what ended by itself, as an init system would."""
+        for component in self.dead():
+            self.stack.start(component)
 
     def dead(self) -> list[str]:
         """Return the components that ended by themselves."""

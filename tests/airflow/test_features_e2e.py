@@ -26,7 +26,7 @@ from airflow_training import training
 with DAG("pipeline", schedule=None):
     @task
     def best() -> dict:
-        return {"lr": 0.25}
+        return {"lr": 0.25, "note": "x" * 5000}
     @task
     def deploy(result: dict) -> str:
         return f"deployed {result['output']} {result['metrics']['accuracy']}"
@@ -55,7 +55,10 @@ def trains(airflow: Airflow) -> dict[str, Any]:
         env=[{"name": "LR", "value": "{{ params.lr }}"}],
         output={"uri": f"file://{airflow.stack.home}/models/{{{{ run_id }}}}-{{{{ params.lr }}}}"},
         dag={
-            "params": {"lr": {"type": "number", "default": 0.1, "minimum": 0}},
+            "params": {
+                "lr": {"type": "number", "default": 0.1, "minimum": 0},
+                "note": {"type": "string", "default": ""},
+            },
             "outlets": ["x-test://model"],
         },
     )
@@ -77,8 +80,14 @@ def test_a_job_between_two_tasks_takes_xcom_parameters_and_hands_on_its_model(pi
     model = result["output"].removeprefix("file://")
     assert "0.25" in model
     assert pipeline.xcom("pipeline", run_id, "deploy") == f"deployed {result['output']} 0.97"
-    ledger = pipeline.ledger("pipeline", run_id, group_id="train")
-    assert ledger.job.state == "Succeeded"
+    uid = pipeline.uid("pipeline", run_id, group_id="train")
+    assert pipeline.store.ledger(uid).job.state == "Succeeded"
+    assert pipeline.store.job(uid).variables["params"]["note"] == "x" * 5000
+    # the large parameter went through object storage; ours are references and stay small
+    stored = [
+        path.parent.name for path in (pipeline.stack.home / "xcom").rglob("*") if path.is_file()
+    ]
+    assert set(stored) == {"best"}
     for task_id, key in (("train.plan", "return_value"), ("train.rollup", "return_value")):
         size = len(json.dumps(pipeline.xcom("pipeline", run_id, task_id, key)))
         assert size < 1024

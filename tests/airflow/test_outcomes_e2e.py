@@ -308,13 +308,9 @@ def test_deleting_a_dag_leaves_nothing_alive(airflow: Airflow):
     airflow.wait_task("dag-deleted", run_id, "reconcile", "deferred")
     (airflow.stack.home / "jobs" / "dag-deleted.yaml").unlink()
     airflow.delete_dag("dag-deleted")
-    try:
-        airflow.wait_nothing_alive("dag-deleted")
-        wait_for("the job ended", lambda: airflow.ledger("dag-deleted", run_id).job.drained)
-        assert airflow.ledger("dag-deleted", run_id).job.state == "Stopped"
-    finally:
-        for component in airflow.dead():
-            airflow.stack.start(component)
+    airflow.wait_nothing_alive("dag-deleted")
+    wait_for("the job ended", lambda: airflow.ledger("dag-deleted", run_id).job.drained)
+    assert airflow.ledger("dag-deleted", run_id).job.state == "Stopped"
 
 
 def test_the_docs_have_a_row_for_each_test():

@@ -64,3 +64,4 @@ def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Airflow]:
         running.disconnect()
         stack.stop()
         running.kill_leftovers()
+        running.close()

@@ -54,8 +54,17 @@ class Airflow:
     stack: AirflowStack
     room: Path
     """Where instances leave their pids and tests leave the exit codes."""
-    client: httpx.Client = field(init=False)
+    client: httpx.Client = field(init=False, default_factory=httpx.Client)
     store: Store = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.store = Store(f"sqlite:///{self.stack.home / 'airflow_training.db'}")
+
+    def close(self) -> None:
+        """Close what is open; Airflow itself is stopped by its stack."""
+        self.client.close()
+        self.store.close()
+
     _open: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
 
     def disconnect(self) -> None:
@@ -64,6 +73,7 @@ class Airflow:
 
     def connect(self) -> None:
         """Get a token; call again after the API server was restarted."""
+        self.client.close()
         self.disconnect()
         who = {"username": "admin", "password": PASSWORD}
         token = httpx.post(f"{self.stack.url}/auth/token", json=who, timeout=60)
@@ -73,7 +83,6 @@ class Airflow:
             timeout=100,
         )
         self._open.callback(self.client.close)
-        self.store = Store(f"sqlite:///{self.stack.home / 'airflow_training.db'}")
         self._open.callback(self.store.close)
 
     # jobs ------------------------------------------------------------------------------------
@@ -137,10 +146,13 @@ class Airflow:
 
     def wait_started(self, job: str, *, count: int = 1) -> dict[str, list[int]]:
         """Return the pids when `count` instances have started."""
-        return wait_for(
-            f"{count} instances of {job} started",
-            lambda: found if len(found := self.pids(job)) >= count else None,
-        )
+
+        def started() -> dict[str, list[int]] | None:
+            self.revive()
+            found = self.pids(job)
+            return found if len(found) >= count else None
+
+        return wait_for(f"{count} instances of {job} started", started, seconds=90)
 
     def wait_nothing_alive(self, job: str) -> None:
         """Return when no process of the job is left."""

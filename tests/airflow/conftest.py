@@ -61,7 +61,6 @@ def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Airflow]:
         running.connect()
         yield running
     finally:
-        running.disconnect()
         stack.stop()
         running.kill_leftovers()
         running.close()

@@ -65,16 +65,9 @@ class Airflow:
         self.client.close()
         self.store.close()
 
-    _open: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
-
-    def disconnect(self) -> None:
-        """Close the client and the store."""
-        self._open.close()
-
     def connect(self) -> None:
         """Get a token; call again after the API server was restarted."""
         self.client.close()
-        self.disconnect()
         who = {"username": "admin", "password": PASSWORD}
         token = httpx.post(f"{self.stack.url}/auth/token", json=who, timeout=60)
         self.client = httpx.Client(
@@ -82,8 +75,6 @@ class Airflow:
             headers={"Authorization": f"Bearer {token.raise_for_status().json()['access_token']}"},
             timeout=100,
         )
-        self._open.callback(self.client.close)
-        self._open.callback(self.store.close)
 
     # jobs ------------------------------------------------------------------------------------
     def document(self, name: str, *roles: Mapping[str, Any], **spec: Any) -> dict[str, Any]:

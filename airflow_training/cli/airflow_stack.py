@@ -11,6 +11,7 @@ import ctypes
 import os
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import time
@@ -96,6 +97,10 @@ class AirflowStack:
         )
         if done.returncode:
             raise StackError("airflow db migrate failed:\n" + done.stderr.decode()[-2000:])
+        # readers and the writer no longer wait for each other; the time to wait for a lock stays
+        # short, as Airflow's API server waits for it on its event loop
+        with contextlib.closing(sqlite3.connect(self.home / "airflow.db")) as database:
+            database.execute("pragma journal_mode=wal")
 
     def start(self, *components: str) -> None:
         """Start these components (all by default), each in its own process group."""

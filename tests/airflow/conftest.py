@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Iterator
 
 import pytest
@@ -53,9 +52,6 @@ def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Airflow]:
     (home / "dags" / "generic.py").write_text(GENERIC)
     try:
         stack.migrate()
-        # readers and the writer no longer wait for each other; the time to wait for a lock stays
-        # short, as Airflow's API server waits for it on its event loop
-        sqlite3.connect(home / "airflow.db").execute("pragma journal_mode=wal")
         stack.start()
         stack.wait_healthy()
         running.connect()

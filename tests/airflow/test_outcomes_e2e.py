@@ -209,7 +209,7 @@ def runs(airflow: Airflow) -> dict[str, str]:
 def test_what_becomes_of_the_training(airflow: Airflow, runs: dict[str, str], row: Row):
     run_id = runs[row.name]
     if row.goes_on:
-        wait_for(f"{row.name} has a new task", lambda: _settled(airflow, row, run_id), seconds=90)
+        wait_for(f"{row.name} has a new task", lambda: _settled(airflow, row, run_id), seconds=300)
         airflow.end(row.name)
     if row.then is not None:
         wait_for("the job ended", lambda: airflow.ledger(row.name, run_id).job.drained)

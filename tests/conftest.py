@@ -13,20 +13,15 @@ os.environ["AIRFLOW_HOME"] = tempfile.mkdtemp(prefix="airflow-training-tests-")
 os.environ.setdefault("AIRFLOW__CORE__LOAD_EXAMPLES", "False")
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
+@pytest.hookimpl(tryfirst=True)  # before pytest looks at -m
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give all tests of a real Airflow to one worker, first: two Airflows starve each other."""
-
-    def needs_airflow(item: pytest.Item) -> bool:
-        path = item.path.as_posix()
-        return item.get_closest_marker("e2e") is not None and (
-            "/tests/airflow/" in path or path.endswith("/tests/cli/test_submit.py")
-        )
-
+    """Mark what needs a running Airflow: it runs in one process, as two Airflows starve each other."""
     for item in items:
-        if needs_airflow(item):
-            item.add_marker(pytest.mark.xdist_group("airflow"))
-    items.sort(key=lambda item: not needs_airflow(item))
+        path = item.path.as_posix()
+        if item.get_closest_marker("e2e") is not None and (
+            "/tests/airflow/" in path or path.endswith("/tests/cli/test_submit.py")
+        ):
+            item.add_marker(pytest.mark.airflow)
 
 
 @pytest.fixture

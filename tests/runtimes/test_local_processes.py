@@ -90,12 +90,22 @@ def states_of_children() -> str:
 
 
 def agents_of(folder: Path) -> set[int]:
-    """Return the living processes that were started for an attempt's folder."""
+    """Return the living processes that were started for an attempt's folder.
+
+    A child that an agent has forked and that has not become its command yet looks like its agent.
+    """
     found = set()
     for name in os.listdir("/proc"):  # noqa: PTH208  # thousands of entries: no Path objects
         if name.isdigit() and str(folder) in command_line_of(int(name)) and alive(int(name)):
             found.add(int(name))
-    return found
+    return {pid for pid in found if parent_of(pid) not in found}
+
+
+def parent_of(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return 0
 
 
 def command_line_of(pid: int) -> str:

@@ -7,6 +7,7 @@ both is most of the time before the first instance starts, and two processors ca
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import pickle
 import sys
@@ -35,6 +36,7 @@ def beside(work: Callable[[], T]) -> Callable[[], T]:
     if child == 0:
         with contextlib.suppress(BaseException):
             os.close(reader)
+            gc.disable()  # too short a life to be worth it
             answer = pickle.dumps(_outcome(work))
             sys.stdout.flush()
             sys.stderr.flush()

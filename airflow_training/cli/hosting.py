@@ -6,37 +6,22 @@ import asyncio
 import gc
 import signal
 from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from airflow_training.cli.output import Output, log_to_stderr, next_step, note, print_warnings
+from airflow_training.cli.output import log_to_stderr, next_step, note, print_warnings
 from airflow_training.cli.statuses import print_status
-from airflow_training.errors import JobFailed, LeaseLost, Problem
-from airflow_training.spec.resolved import ResolvedJob, RunKey
+from airflow_training.errors import JobFailed, LeaseLost
 
 if TYPE_CHECKING:
     from airflow_training.cli.live import Story
+    from airflow_training.cli.start import Start
     from airflow_training.runtimes.port import Runtime
     from airflow_training.settings import Settings
     from airflow_training.state.store import RunRecord, Store
 
-__all__ = ["Start", "host", "import_what_hosts"]
+__all__ = ["host", "import_what_hosts"]
 
 _POLL_SECONDS = 1.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Start:
-    """What the command line asked for, after all checks."""
-
-    job: ResolvedJob
-    warnings: tuple[Problem, ...]
-    key: RunKey
-    simulate: Path | None
-    as_json: bool
-    """Of the event lines."""
-    output: Output
 
 
 def import_what_hosts() -> None:

@@ -15,7 +15,7 @@ from airflow_training.settings import load_settings
 if TYPE_CHECKING:
     import typer
 
-    from airflow_training.cli.hosting import Start
+    from airflow_training.cli.start import Start
 
 __all__ = ["build", "main"]
 
@@ -119,9 +119,10 @@ def main() -> None:
 def _run(words: Sequence[str]) -> None:
     """Understand the words in a child, while this process imports what will host the job."""
     from airflow_training.cli.beside import beside
-    from airflow_training.cli.hosting import host, import_what_hosts
 
     understood = beside(lambda: _understand(words))
+    from airflow_training.cli.hosting import host, import_what_hosts  # the child needs none of it
+
     import_what_hosts()
     start = understood()
     if host(start, settings=load_settings()) != "Succeeded":

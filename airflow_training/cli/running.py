@@ -22,8 +22,8 @@ from airflow_training.cli.documents import (
     only_job,
     parse_params,
 )
-from airflow_training.cli.hosting import Start
 from airflow_training.cli.output import Output, fail
+from airflow_training.cli.start import Start
 from airflow_training.spec.resolved import RunKey
 
 __all__ = ["Wanted", "run"]

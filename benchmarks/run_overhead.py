@@ -40,6 +40,8 @@ def main() -> None:
         (home / "nothing.py").write_text("pass\n")
         (home / "job.yaml").write_text(JOB)
         env = {**os.environ, "AIRFLOW_HOME": folder}
+        # an installed package has its byte code; a checkout must be let write it
+        env.pop("PYTHONDONTWRITEBYTECODE", None)
 
         def quiet(*command: str) -> None:
             subprocess.run(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import signal
 from collections.abc import Mapping
@@ -46,20 +47,20 @@ def host(start: Start, *, settings: Settings) -> str:
 
     print_warnings(start.warnings)
     runtime = make_runtime(start.job.runtime, settings, simulate=start.simulate)
-    store = open_store()
-    record = launch(
-        start.job,
-        key=start.key,
-        store=store,
-        controller=controller_id(store, settings),
-        activate_all=True,
-    )
-    log_to_stderr(as_json=start.as_json)
-    if not start.as_json:
-        note(f"run {record.key.run_id} of job {record.job} on {record.runtime}")
-    view = story(as_json=start.as_json)
-    asyncio.run(_host(store, runtime, record, view, max_running_jobs=settings.max_running_jobs))
-    document = run_status(store, record.uid)
+    with contextlib.closing(open_store()) as store:
+        record = launch(
+            start.job,
+            key=start.key,
+            store=store,
+            controller=controller_id(store, settings),
+            activate_all=True,
+        )
+        log_to_stderr(as_json=start.as_json)
+        if not start.as_json:
+            note(f"run {record.key.run_id} of job {record.job} on {record.runtime}")
+        view = story(as_json=start.as_json)
+        asyncio.run(_host(store, runtime, record, view, max_running_jobs=settings.max_running_jobs))
+        document = run_status(store, record.uid)
     print_status(document, output=start.output)
     _say_next(document)
     return str(document["state"])

@@ -73,6 +73,11 @@ class AttemptFolder:
         return self.instance / "lock"
 
     @property
+    def create_lock(self) -> Path:
+        """Taken in turn by those who create an attempt of this instance."""
+        return self.instance / "create.lock"
+
+    @property
     def run(self) -> Path:
         return self.instance.parent
 

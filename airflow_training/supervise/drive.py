@@ -46,6 +46,8 @@ _PROGRESS_SECONDS = 1.0
 _SNAPSHOT_SECONDS = 1.0
 _SHORTEST_WAIT_SECONDS = 0.005
 _REMOVE_TRIES = 8
+_PATIENT_REFUSALS = 4
+"""After so many it is told: most refusals are over at once, a wait for a GPU is not."""
 
 
 async def retrying(call: Callable[[], T]) -> T:
@@ -279,6 +281,12 @@ class Drive:
             self._failures = 0
             return float("inf")
         self._failures += 1
+        if self._failures == _PATIENT_REFUSALS:
+            for outcome in performed.refused:
+                name = f"{outcome.ref.role}-{outcome.ref.index}"
+                log.warning(
+                    "run %s: %s cannot be created yet: %s", self._uid, name, outcome.message
+                )
         return retry_delay(min(self._failures, 4))
 
     def _tell(self, events: Sequence[Event]) -> None:

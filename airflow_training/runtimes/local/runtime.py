@@ -13,6 +13,7 @@ from pathlib import Path
 from airflow_training.agent.files import read_json, write_json
 from airflow_training.agent.proc import marked
 from airflow_training.errors import InputError, LeaseLost, Problem, StillAlive
+from airflow_training.runtimes.local.gpus import GpuBook
 from airflow_training.runtimes.local.launch import Launcher
 from airflow_training.runtimes.local.life import Life, Standing, look_at
 from airflow_training.runtimes.local.node import this_node
@@ -261,7 +262,7 @@ class LocalRuntime:
         return found
 
     def _cluster_view(self) -> ClusterView:
-        cpus, memory, gpus = 0.0, 0.0, 0.0
+        cpus, memory = 0.0, 0.0
         for path in self._dir.iterdir() if self._dir.is_dir() else ():
             if not (path / "run.json").exists() or (path / "tombstone.json").exists():
                 continue
@@ -272,8 +273,8 @@ class LocalRuntime:
                     asked = found[1].spec["resources"]
                     cpus += parse_quantity(asked.get("cpu", 0))
                     memory += parse_quantity(asked.get("memory", 0))
-                    gpus += parse_quantity(asked.get("nvidia.com/gpu", 0))
-        node = this_node(asked_cpus=cpus, asked_memory_bytes=int(memory), asked_gpus=int(gpus))
+        free_gpus = GpuBook(self._dir).free()
+        node = this_node(asked_cpus=cpus, asked_memory_bytes=int(memory), free_gpus=free_gpus)
         return ClusterView(nodes=(node,))
 
 

@@ -327,5 +327,16 @@ def _warnings(resolved: ResolvedJob, *, container: str) -> list[Problem]:
                 " or nothing of it",
             )
         )
+    if resolved.ttl_seconds_after_finished is not None and not resolved.output_uri:
+        warnings.append(
+            Problem(
+                code="conflict",
+                field="spec.ttlSecondsAfterFinished",
+                value=resolved.ttl_seconds_after_finished,
+                message="so long after the end the run's folder is deleted, with everything that"
+                " was written to TRAINING_OUTPUT_DIR",
+                hint="output.uri brings it to another place",
+            )
+        )
     warnings += ignored_locally(resolved.document, container=container)
     return warnings

@@ -30,6 +30,7 @@ from airflow_training.runtimes.port import Addresses, Runtime
 from airflow_training.spec.resolved import RunRef
 from airflow_training.state.store import Store
 from airflow_training.supervise.effects import Effects, never_created
+from airflow_training.supervise.expiry import expire_due
 from airflow_training.supervise.hub import Hub
 from airflow_training.supervise.lease_keeper import LeaseKeeper
 from airflow_training.supervise.queueing import Turn, queued, role_resources
@@ -126,6 +127,7 @@ class Drive:
                     wait_seconds = await self._after_failure()
                 await is_set_within(self._wake, wait_seconds)
             await self._clean_up()
+            await expire_due(store=self._store, runtime=self._runtime, besides=self._uid)
         finally:
             for task in background:
                 task.cancel()

@@ -28,12 +28,16 @@ def write_text(path: Path, content: str, *, mode: int = 0o600, durable: bool = F
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.urandom(6).hex()}.tmp")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(content)
-        file.flush()
-        if durable:
-            os.fsync(file.fileno())
-    temporary.replace(path)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(content)
+            file.flush()
+            if durable:
+                os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:  # a full disk: whoever tries again shall not fill it further
+        temporary.unlink(missing_ok=True)
+        raise
 
 
 def write_json(path: Path, value: Mapping[str, Any], *, durable: bool = False) -> None:

@@ -13,7 +13,7 @@ import socket
 from collections.abc import Iterable
 from pathlib import Path
 
-from airflow_training.agent.files import read_json
+from airflow_training.agent.files import read_json, write_text
 from airflow_training.errors import RuntimeUnavailable
 from airflow_training.runtimes.local.paths import is_locked, locked
 
@@ -125,9 +125,7 @@ class PortBook:
         with self._held(port):
             if self._holder(port) != instead_of:
                 return False  # somebody was faster
-            temporary = self._folder / f".{port}.{os.urandom(6).hex()}.tmp"
-            temporary.write_text(str(owner))
-            temporary.replace(self._file(port))
+            write_text(self._file(port), str(owner))
         return True
 
 

@@ -7,6 +7,7 @@ import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,7 +25,7 @@ def folder_of(command: Command, home: Path, run_id: str) -> Path:
     return home / "training" / str(uid)
 
 
-def run(command: Command, home: Path, run_id: str, **spec: object) -> Path:
+def run(command: Command, home: Path, run_id: str, **spec: Any) -> Path:
     """Run a job to its end; return its folder."""
     path = job_file(Path(f"{run_id}.yaml"), command=TRAIN, **spec)
     done = command("run", str(path), "--run-id", run_id)

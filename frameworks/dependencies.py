@@ -43,26 +43,9 @@ def dependencies_of(
 ) -> tuple[Dependency, ...]:
     """Return what a role waits for: what the user wrote (an empty list too), else the default."""
     if "depends_on" in role.model_fields_set or definition is None:
-        return tuple(
-            Dependency(
-                role=each.role,
-                status=each.status,
-                require=each.require,
-                listener=each.listener,
-                answer=each.answer,
-                timeout_seconds=each.timeout_seconds,
-                poll_seconds=each.poll_seconds,
-            )
-            for each in role.depends_on
-        )
+        return tuple(Dependency(**each.model_dump()) for each in role.depends_on)
     return tuple(
-        Dependency(
-            role=each.role,
-            status=each.status,
-            require=each.require,
-            listener=each.listener,
-            answer=each.answer,
-        )
+        Dependency(**each.model_dump())
         for each in definition.depends_on
         if each.role in present and each.role != role.name
     )

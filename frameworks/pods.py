@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_training.errors import Problem
 from airflow_training.spec.merge import merge_templates, shorthand_template
+from airflow_training.spec.shapes import mapping, mappings
 
 if TYPE_CHECKING:  # who only starts instances of a resolved job needs none of the models
     from airflow_training.frameworks.model import FrameworkSpec, RoleDefinition
@@ -57,7 +58,7 @@ def training_container(
 ) -> Mapping[str, Any]:
     """Return the container that trains; empty where the template has none of that name."""
     wanted = framework.container if framework is not None else name
-    for container in _mappings(_mapping(template.get("spec")).get("containers")):
+    for container in mappings(mapping(template.get("spec")).get("containers")):
         if container.get("name") == wanted:
             return container
     return {}
@@ -65,7 +66,7 @@ def training_container(
 
 def container_env(container: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
     """Return the `env` entries of a container."""
-    return [entry for entry in _mappings(container.get("env")) if "name" in entry]
+    return [entry for entry in mappings(container.get("env")) if "name" in entry]
 
 
 def ports_of(
@@ -73,7 +74,7 @@ def ports_of(
 ) -> dict[str, int]:
     """Return port name -> number: the framework's first, with the user's numbers, then theirs."""
     own: dict[str, int] = {}
-    for i, port in enumerate(_mappings(training_container(template, framework).get("ports"))):
+    for i, port in enumerate(mappings(training_container(template, framework).get("ports"))):
         number = port.get("containerPort")
         if isinstance(number, int):
             own[str(port.get("name") or f"port-{i}")] = number
@@ -108,13 +109,13 @@ def environment_problems(
 
 
 def _users_env(spec: TrainingJobSpec, role: Role, where: str) -> Iterator[tuple[str, str]]:
-    for i, entry in enumerate(_mappings(spec.env)):
+    for i, entry in enumerate(mappings(spec.env)):
         yield f"spec.env[{i}].name", str(entry.get("name", ""))
-    for i, entry in enumerate(_mappings(role.env)):
+    for i, entry in enumerate(mappings(role.env)):
         yield f"{where}.env[{i}].name", str(entry.get("name", ""))
-    containers = _mapping(_mapping(role.template).get("spec")).get("containers")
-    for c, container in enumerate(_mappings(containers)):
-        for i, entry in enumerate(_mappings(container.get("env"))):
+    containers = mapping(mapping(role.template).get("spec")).get("containers")
+    for c, container in enumerate(mappings(containers)):
+        for i, entry in enumerate(mappings(container.get("env"))):
             field = f"{where}.template.spec.containers[{c}].env[{i}].name"
             yield field, str(entry.get("name", ""))
 
@@ -129,12 +130,3 @@ def _written(shorthand: Shorthand) -> dict[str, Any]:
         for name in SHORTHAND
         if name in shorthand.model_fields_set
     }
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
-
-
-def _mappings(value: Any) -> Sequence[Mapping[str, Any]]:
-    """Return the items of a list, each as a mapping: what is malformed was reported elsewhere."""
-    return [_mapping(item) for item in value] if isinstance(value, list | tuple) else ()

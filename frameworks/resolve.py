@@ -14,6 +14,7 @@ from airflow_training.errors import Problem
 from airflow_training.frameworks.defaults import Default, list_defaults
 from airflow_training.frameworks.dependencies import dependencies_of
 from airflow_training.frameworks.exit_codes import TABLES
+from airflow_training.frameworks.ignored import ignored_locally
 from airflow_training.frameworks.judge import Facts, judge
 from airflow_training.frameworks.model import ExitCodes as FrameworkExitCodes
 from airflow_training.frameworks.model import (
@@ -121,7 +122,7 @@ def resolve(
     return Resolution(
         job=answer,
         problems=problems,
-        warnings=_warnings(job, answer),
+        warnings=_warnings(answer, container=framework.container),
         defaults=list_defaults(job, answer, framework=framework),
     )
 
@@ -312,7 +313,7 @@ def _run_hook(hook: str, job: ResolvedJob) -> ResolvedJob:
 # --- warnings -----------------------------------------------------------------------------------
 
 
-def _warnings(job: TrainingJob, resolved: ResolvedJob) -> list[Problem]:
+def _warnings(resolved: ResolvedJob, *, container: str) -> list[Problem]:
     if resolved.runtime != "local":
         return []
     warnings = []
@@ -326,17 +327,16 @@ def _warnings(job: TrainingJob, resolved: ResolvedJob) -> list[Problem]:
                 " or nothing of it",
             )
         )
-    positions = {role.name: i for i, role in enumerate(job.spec.roles)}
-    for role in resolved.roles:
-        container = training_container(role.template, None, name=role.container)
-        secret = [entry["name"] for entry in container_env(container) if "valueFrom" in entry]
-        if secret or container.get("envFrom"):
-            warnings.append(
-                Problem(
-                    code="not_supported",
-                    field=f"spec.roles[{positions[role.name]}].env",
-                    value=", ".join(secret) or "envFrom",
-                    message="the local runtime sets only variables that have a value",
-                )
+    if resolved.ttl_seconds_after_finished is not None and not resolved.output_uri:
+        warnings.append(
+            Problem(
+                code="conflict",
+                field="spec.ttlSecondsAfterFinished",
+                value=resolved.ttl_seconds_after_finished,
+                message="so long after the end the run's folder is deleted, with everything that"
+                " was written to TRAINING_OUTPUT_DIR",
+                hint="output.uri brings it to another place",
             )
+        )
+    warnings += ignored_locally(resolved.document, container=container)
     return warnings

@@ -28,12 +28,16 @@ def write_text(path: Path, content: str, *, mode: int = 0o600, durable: bool = F
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.urandom(6).hex()}.tmp")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(content)
-        file.flush()
-        if durable:
-            os.fsync(file.fileno())
-    temporary.replace(path)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(content)
+            file.flush()
+            if durable:
+                os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:  # a full disk: whoever tries again shall not fill it further
+        temporary.unlink(missing_ok=True)
+        raise
 
 
 def write_json(path: Path, value: Mapping[str, Any], *, durable: bool = False) -> None:
@@ -71,6 +75,11 @@ class AttemptFolder:
     def lock(self) -> Path:
         """Held by the one living agent of (run, role, index) for its whole life."""
         return self.instance / "lock"
+
+    @property
+    def create_lock(self) -> Path:
+        """Taken in turn by those who create an attempt of this instance."""
+        return self.instance / "create.lock"
 
     @property
     def run(self) -> Path:

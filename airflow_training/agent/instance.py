@@ -28,6 +28,8 @@ __all__ = ["Agent"]
 
 _LOOK_SECONDS = 5.0
 _HELD_LOOK_SECONDS = 1.0
+_WRITE_AGAIN_SECONDS = 1.0
+"""When to try again what a full disk did not take."""
 _FORWARDED = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 _NOT_FOUND, _NOT_EXECUTABLE = 127, 126
 
@@ -54,6 +56,7 @@ class Agent:
         self._message = ""
         self._start_error: tuple[int, str] | None = None
         self._finished = False
+        self._end: dict[str, Any] | None = None
         self._timers: dict[str, tuple[float, Callable[[], None]]] = {}
         self._limit = limits.MemoryLimit(
             spec.get("memory_bytes"), name=spec["uid"], parent=limits.own_cgroup()
@@ -73,7 +76,7 @@ class Agent:
     # the loop ------------------------------------------------------------------------------------
     def run(self, *, recorded: Callable[[], None]) -> None:
         """Live through the attempt; `recorded` is called once the agent can be found."""
-        self._record()
+        self._write_state()  # an agent that cannot be found must not go on
         recorded()
         deadline = self._spec.get("deadline_seconds")
         if deadline is not None:
@@ -117,6 +120,12 @@ class Agent:
     def _record(self, phase: str | None = None) -> None:
         if phase is not None and phase != self._phase:
             self._phase, self._since = phase, time.time()
+        try:
+            self._write_state()
+        except OSError:  # no reason to end a training
+            self._in(_WRITE_AGAIN_SECONDS, "record", self._record)
+
+    def _write_state(self) -> None:
         write_json(
             self._folder.state,
             {
@@ -139,7 +148,8 @@ class Agent:
 
     def _say(self, text: str) -> None:
         """Leave a line for people in the instance's own log."""
-        os.write(self._log, f"airflow-training: {text}\n".encode())
+        with contextlib.suppress(OSError):  # a full disk
+            os.write(self._log, f"airflow-training: {text}\n".encode())
 
     # orders --------------------------------------------------------------------------------------
     def _look(self) -> None:
@@ -171,7 +181,8 @@ class Agent:
         if number == signal.SIGTERM:
             grace = float(self._spec["grace_seconds"])
             self._stop("Terminated", "the agent was asked to end (SIGTERM)", grace_seconds=grace)
-        elif number in _FORWARDED and self._child is not None:
+        # once it was waited for, its number may be another's
+        elif number in _FORWARDED and self._child is not None and self._status is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._child, number)
 
@@ -384,21 +395,21 @@ class Agent:
     # the record ----------------------------------------------------------------------------------
     def _finish(self) -> None:
         """Write down how it ended. Nothing of the attempt lives any more."""
-        self._finished = True
-        if not self._folder.spec.exists():
-            return  # somebody deleted the folder: do not bring it back
-        result = self._result()
-        write_json(
-            self._folder.exit,
-            {
+        if self._end is None:  # orders that come while the disk is full change nothing any more
+            self._end = {
                 "uid": self._spec["uid"],
                 "started_at": self._started_at,
                 "finished_at": time.time(),
-                **result,
-            },
-            durable=True,
-        )
-        self._notify()
+                **self._result(),
+            }
+        if self._folder.spec.exists():  # a folder that somebody deleted is not brought back
+            try:
+                write_json(self._folder.exit, self._end, durable=True)
+            except OSError:  # to die without a record would be told as a failure
+                self._in(_WRITE_AGAIN_SECONDS, "finish", self._finish)
+                return
+            self._notify()
+        self._finished = True
 
     def _result(self) -> dict[str, Any]:
         """Return exit code, signal, reason, message and output, as the record has them."""

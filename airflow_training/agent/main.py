@@ -50,7 +50,8 @@ def _start(folders: list[str]) -> int:
             os.setsid()
             # a second fork: the agent's parent is init from the start, nobody has to wait for it
             if os.fork() == 0:
-                os.close(read)
+                for other in (read, *answers):
+                    os.close(other)
                 _detached(folder, write)
             os._exit(0)
         os.close(write)

@@ -16,6 +16,7 @@ from airflow_training.cli.output import (
     event_line,
     fail,
     next_step,
+    note,
     print_json,
     print_table,
     time_text,
@@ -99,6 +100,7 @@ def status(
     output: OutputOption = Output.table,
 ) -> None:
     """Show the state of a run, its roles and its instances."""
+    gone = ""
     if server:
         from airflow_training.cli.airflow_api import AirflowApi
 
@@ -108,8 +110,12 @@ def status(
         from airflow_training.supervise.status import run_status
 
         store = open_store()
-        document = run_status(store, store.find_run(run).uid)
+        record = store.find_run(run)
+        document = run_status(store, record.uid)
+        gone = record.tombstone_reason
     print_status(document, output=output)
+    if gone:
+        note(gone)
     if document["state"] in {"Succeeded", "Failed", "Stopped"}:
         next_step(f"airflow-training events {document['run_id']}")
     else:

@@ -49,12 +49,13 @@ def show(
     record = store.find_run(run)
     ref = _ref(store, record.uid, role=role, index=index, attempt=attempt)
     runtime = make_runtime(record.runtime, settings())
-    asyncio.run(_copy(store, runtime, ref, follow=follow))
+    printed = asyncio.run(_copy(store, runtime, ref, follow=follow))
+    if not printed and record.tombstone_reason:
+        raise fail("RUN", f"there is no log of it any more: {record.tombstone_reason}", value=run)
 
 
 def _ref(store: Store, uid: str, *, role: str, index: int, attempt: int | None) -> InstanceRef:
     from airflow_training.runtimes.port import InstanceRef
-    from airflow_training.spec.resolved import RunRef
 
     record = store.run(uid)
     ledger = store.ledger(uid)
@@ -85,9 +86,8 @@ def _ref(store: Store, uid: str, *, role: str, index: int, attempt: int | None) 
                 allowed=sorted(known),
             )
         numbers = known[attempt]
-    run = RunRef(uid=uid, job=record.job, namespace=record.namespace, controller=record.controller)
     return InstanceRef(
-        run=run,
+        run=record.ref(),
         role=role,
         index=index,
         epoch=numbers[0],
@@ -96,7 +96,8 @@ def _ref(store: Store, uid: str, *, role: str, index: int, attempt: int | None) 
     )
 
 
-async def _copy(store: Store, runtime: Runtime, ref: InstanceRef, *, follow: bool) -> None:
+async def _copy(store: Store, runtime: Runtime, ref: InstanceRef, *, follow: bool) -> int:
+    """Return how many bytes there were."""
     from airflow_training.runtimes.port import Cursor
 
     cursor = Cursor()
@@ -108,7 +109,7 @@ async def _copy(store: Store, runtime: Runtime, ref: InstanceRef, *, follow: boo
             sys.stdout.buffer.flush()
             continue
         if chunk.end or not follow or await asyncio.to_thread(_over, store, ref.run.uid):
-            return
+            return cursor.offset
         await asyncio.sleep(_FOLLOW_SECONDS)
 
 

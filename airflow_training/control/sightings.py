@@ -171,10 +171,8 @@ def _succeeded(
 ) -> Failure | None:
     if draft.spec.role(entry.role).restart_policy == "Always":
         draft.change(entry, **facts)
-        return Failure(
-            role=entry.role,
-            index=entry.index,
-            attempt=entry.attempt,
+        return _failure(
+            entry,
             at=facts["finished_at"],
             reason=reasons.COMPLETED,
             message=seen.message,
@@ -209,10 +207,8 @@ def _failed(
         # somebody else deleted it; how it took the signal says nothing about the script
         failure_class = "infrastructure"
     draft.change(entry, **facts)
-    return Failure(
-        role=entry.role,
-        index=entry.index,
-        attempt=entry.attempt,
+    return _failure(
+        entry,
         at=facts["finished_at"],
         reason=seen.reason,
         message=seen.message,
@@ -246,10 +242,8 @@ def _unknown(
     if draft.now < until:
         draft.wake(until)
         return None
-    return Failure(
-        role=entry.role,
-        index=entry.index,
-        attempt=entry.attempt,
+    return _failure(
+        entry,
         at=draft.now,
         reason=reasons.UNKNOWN_TOO_LONG,
         message=f"unknown for {draft.spec.unknown_seconds:g} s on node {node or '(unknown)'}",
@@ -259,13 +253,15 @@ def _unknown(
 
 
 def _vanished(draft: Draft, entry: InstanceEntry) -> Failure:
-    return Failure(
-        role=entry.role,
-        index=entry.index,
-        attempt=entry.attempt,
+    return _failure(
+        entry,
         at=draft.now,
         reason=reasons.VANISHED,
         message="its object disappeared without a trace (deleted by somebody else?)",
         failure_class="infrastructure",
         node=entry.node,
     )
+
+
+def _failure(entry: InstanceEntry, **facts: Any) -> Failure:
+    return Failure(role=entry.role, index=entry.index, attempt=entry.attempt, **facts)

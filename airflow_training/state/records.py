@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from airflow_training.control.model import Event, Ledger
-from airflow_training.spec.resolved import ResolvedJob, RunKey
+from airflow_training.spec.resolved import ResolvedJob, RunKey, RunRef
 
 __all__ = ["Lease", "MetricPoint", "RunRecord", "RunState", "StoredEvent", "Version"]
 
@@ -31,6 +31,16 @@ class RunRecord:
     """Killed before it started, or removed: it must never start."""
     document_digest: str
     tombstone_reason: str = ""
+
+    def ref(self, *, generation: int = 0) -> RunRef:
+        """Return the run as a runtime knows it, under a generation of its lease."""
+        return RunRef(
+            uid=self.uid,
+            job=self.job,
+            namespace=self.namespace,
+            controller=self.controller,
+            generation=generation,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,11 +12,10 @@ from collections.abc import Callable
 from airflow_training.control.model import TERMINAL_JOB_STATES, Event, JobState
 from airflow_training.errors import LeaseLost, StillAlive
 from airflow_training.runtimes.port import Runtime
-from airflow_training.spec.resolved import RunRef
 from airflow_training.state.store import Store
-from airflow_training.supervise.lease_keeper import take_lease
+from airflow_training.supervise.lease_keeper import holding
 from airflow_training.supervise.loop import Supervisor
-from airflow_training.supervise.owners import Owner, forget_owner, new_owner
+from airflow_training.supervise.owners import Owner, new_owner
 
 __all__ = ["clean_up", "see_through", "stop_run"]
 
@@ -113,26 +112,5 @@ async def clean_up(
             timeout_seconds=timeout_seconds,
             on_event=on_event,
         )
-    owner = new_owner()
-    try:
-        lease = None
-        for _ in range(max(1, int(timeout_seconds / _POLL_SECONDS))):
-            lease = await asyncio.to_thread(take_lease, store, run_uid, owner=owner)
-            if lease is not None:
-                break
-            await asyncio.sleep(_POLL_SECONDS)
-        if lease is None:
-            raise StillAlive(f"run {run_uid}: another holder keeps its lease")
-        run = RunRef(
-            uid=run_uid,
-            job=record.job,
-            namespace=record.namespace,
-            controller=record.controller,
-            generation=lease.generation,
-        )
-        try:
-            await runtime.remove(run)
-        finally:
-            await asyncio.to_thread(store.release, lease)
-    finally:
-        forget_owner(owner)
+    async with holding(record, store=store, timeout_seconds=timeout_seconds) as run:
+        await runtime.remove(run)

@@ -30,6 +30,7 @@ from airflow_training.runtimes.port import Addresses, Runtime
 from airflow_training.spec.resolved import RunRef
 from airflow_training.state.store import Store
 from airflow_training.supervise.effects import Effects, never_created
+from airflow_training.supervise.expiry import expire_due
 from airflow_training.supervise.hub import Hub
 from airflow_training.supervise.lease_keeper import LeaseKeeper
 from airflow_training.supervise.queueing import Turn, queued, role_resources
@@ -46,6 +47,8 @@ _PROGRESS_SECONDS = 1.0
 _SNAPSHOT_SECONDS = 1.0
 _SHORTEST_WAIT_SECONDS = 0.005
 _REMOVE_TRIES = 8
+_PATIENT_REFUSALS = 4
+"""After so many it is told: most refusals are over at once, a wait for a GPU is not."""
 
 
 async def retrying(call: Callable[[], T]) -> T:
@@ -124,6 +127,7 @@ class Drive:
                     wait_seconds = await self._after_failure()
                 await is_set_within(self._wake, wait_seconds)
             await self._clean_up()
+            await expire_due(store=self._store, runtime=self._runtime, besides=self._uid)
         finally:
             for task in background:
                 task.cancel()
@@ -279,6 +283,12 @@ class Drive:
             self._failures = 0
             return float("inf")
         self._failures += 1
+        if self._failures == _PATIENT_REFUSALS:
+            for outcome in performed.refused:
+                name = f"{outcome.ref.role}-{outcome.ref.index}"
+                log.warning(
+                    "run %s: %s cannot be created yet: %s", self._uid, name, outcome.message
+                )
         return retry_delay(min(self._failures, 4))
 
     def _tell(self, events: Sequence[Event]) -> None:

@@ -7,15 +7,19 @@ they happen.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
+from collections.abc import AsyncIterator
 
-from airflow_training.errors import LeaseLost
-from airflow_training.state.store import Lease, Store
-from airflow_training.supervise.owners import provably_dead
+from airflow_training.errors import LeaseLost, StillAlive
+from airflow_training.spec.resolved import RunRef
+from airflow_training.state.store import Lease, RunRecord, Store
+from airflow_training.supervise.owners import forget_owner, new_owner, provably_dead
 
-__all__ = ["LEASE_SECONDS", "LeaseKeeper", "steady_now", "take_lease"]
+__all__ = ["LEASE_SECONDS", "LeaseKeeper", "holding", "steady_now", "take_lease"]
 
 LEASE_SECONDS = 15.0
+_POLL_SECONDS = 0.5
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
@@ -31,6 +35,32 @@ def take_lease(
     held = store.lease(uid)
     dead = [held.owner] if held is not None and provably_dead(held.owner) else []
     return store.acquire(uid, owner=owner, seconds=seconds, dead_owners=dead)
+
+
+@contextlib.asynccontextmanager
+async def holding(
+    record: RunRecord, *, store: Store, timeout_seconds: float = 0.0
+) -> AsyncIterator[RunRef]:
+    """Hold a run's lease for a short while, unrenewed; yield the run under it.
+
+    Raises StillAlive where another holder keeps it for longer than `timeout_seconds`.
+    """
+    owner = new_owner()
+    try:
+        lease = await asyncio.to_thread(take_lease, store, record.uid, owner=owner)
+        for _ in range(int(timeout_seconds / _POLL_SECONDS)):
+            if lease is not None:
+                break
+            await asyncio.sleep(_POLL_SECONDS)
+            lease = await asyncio.to_thread(take_lease, store, record.uid, owner=owner)
+        if lease is None:
+            raise StillAlive(f"run {record.uid}: another holder keeps its lease")
+        try:
+            yield record.ref(generation=lease.generation)
+        finally:
+            await asyncio.to_thread(store.release, lease)
+    finally:
+        forget_owner(owner)
 
 
 class LeaseKeeper:

@@ -14,6 +14,7 @@ from airflow_training.errors import RuntimeUnavailable, StillAlive
 from airflow_training.settings import Settings
 from airflow_training.state.store import RunRecord, RunState, Store
 from airflow_training.supervise.cleanup import clean_up
+from airflow_training.supervise.expiry import EXPIRED, expire, is_expired
 from airflow_training.supervise.launch import controller_id
 from airflow_training.supervise.lease_keeper import LEASE_SECONDS
 from airflow_training.supervise.owners import provably_dead
@@ -23,7 +24,6 @@ __all__ = ["Swept", "sweep"]
 
 _ALL = 1_000_000
 _STOP_SECONDS = 120.0
-_EXPIRED = "ttlSecondsAfterFinished is over"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,10 +66,8 @@ def _why(state: RunState | None, *, now: float, idle_seconds: float) -> str:
         return ""
     job = state.ledger.job
     if job.state in TERMINAL_JOB_STATES and job.drained:
-        kept = state.job.ttl_seconds_after_finished
-        over = job.finished_at is not None and kept is not None and now > job.finished_at + kept
         # a tombstone marks the ones that were removed already
-        return _EXPIRED if over and not state.record.tombstone else ""
+        return EXPIRED if is_expired(state, now=now) and not state.record.tombstone else ""
     lease = state.lease
     if lease is not None and lease.expires_at > now and not provably_dead(lease.owner):
         return ""
@@ -83,18 +81,20 @@ async def _end(
 ) -> Swept:
     problem = ""
     if not dry_run:
+        runtime = make_runtime(record.runtime, settings)
         try:
-            await clean_up(
-                record.uid,
-                store=store,
-                runtime=make_runtime(record.runtime, settings),
-                reason=f"Swept: {why}",
-                by="sweep",
-                timeout_seconds=_STOP_SECONDS,
-            )
-            if why == _EXPIRED:
-                await asyncio.to_thread(store.tombstone, record.uid, reason=why)
-        except (StillAlive, RuntimeUnavailable) as error:
+            if why == EXPIRED:
+                await expire(record, store=store, runtime=runtime)
+            else:
+                await clean_up(
+                    record.uid,
+                    store=store,
+                    runtime=runtime,
+                    reason=f"Swept: {why}",
+                    by="sweep",
+                    timeout_seconds=_STOP_SECONDS,
+                )
+        except (StillAlive, RuntimeUnavailable, OSError) as error:
             problem = str(error)
     return Swept(
         uid=record.uid,

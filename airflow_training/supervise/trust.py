@@ -5,7 +5,7 @@ Reads the resolved job, so that it does not matter in which layer something was 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from importlib import import_module
 from typing import Any, Literal
@@ -14,6 +14,7 @@ from airflow_training.errors import InputError, Problem
 from airflow_training.settings import Settings
 from airflow_training.spec.models import TrainingJob
 from airflow_training.spec.resolved import ResolvedJob
+from airflow_training.spec.shapes import mapping, mappings
 
 __all__ = ["trust_problems"]
 
@@ -46,7 +47,7 @@ def _allow_lists(
         field = "spec.runtime.connection"
         asked.append((field, "connection", resolved.connection, settings.allowed_connections))
     for role in resolved.roles:
-        pod = _mapping(role.template.get("spec"))
+        pod = mapping(role.template.get("spec"))
         for key in ("serviceAccountName", "serviceAccount"):
             if pod.get(key):
                 field = f"spec.roles[{positions[role.name]}].template.spec.{key}"
@@ -66,17 +67,17 @@ def _allow_lists(
 def _node_rights(resolved: ResolvedJob, positions: Mapping[str, int]) -> Iterator[Problem]:
     """Yield what reaches past the pod to its node: too much for text that anybody may type."""
     for role in resolved.roles:
-        pod = _mapping(role.template.get("spec"))
+        pod = mapping(role.template.get("spec"))
         where = f"spec.roles[{positions[role.name]}].template.spec"
         for key in _NODE_RIGHTS:
             if pod.get(key):
                 yield _too_much(f"{where}.{key}", key)
-        for i, volume in enumerate(_mappings(pod.get("volumes"))):
+        for i, volume in enumerate(mappings(pod.get("volumes"))):
             if "hostPath" in volume:
                 yield _too_much(f"{where}.volumes[{i}].hostPath", "hostPath")
         for kind in ("containers", "initContainers"):
-            for i, container in enumerate(_mappings(pod.get(kind))):
-                if _mapping(container.get("securityContext")).get("privileged"):
+            for i, container in enumerate(mappings(pod.get(kind))):
+                if mapping(container.get("securityContext")).get("privileged"):
                     field = f"{where}.{kind}[{i}].securityContext.privileged"
                     yield _too_much(field, "privileged")
 
@@ -116,11 +117,3 @@ def _load(reference: str) -> Callable[[ResolvedJob, str], Any]:
 
 def _refused(message: str) -> Problem:
     return Problem(code="not_allowed", field="spec", message=message)
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
-
-
-def _mappings(value: Any) -> Sequence[Mapping[str, Any]]:
-    return [_mapping(item) for item in value] if isinstance(value, list | tuple) else ()

@@ -8,7 +8,6 @@ import logging
 from airflow_training.control.model import Ledger
 from airflow_training.errors import TrainingError
 from airflow_training.runtimes.port import Cursor, InstanceRef
-from airflow_training.spec.resolved import RunRef
 from airflow_training.state.store import RunRecord, Store
 from airflow_training.triggers.access import runtime_of
 
@@ -37,11 +36,8 @@ async def tail_of(
 def instance_ref(record: RunRecord, ledger: Ledger, role: str, index: int) -> InstanceRef:
     """Return the newest attempt of an instance as the runtime names it; raises KeyError."""
     entry = ledger.instances[role, index]
-    run = RunRef(
-        uid=record.uid, job=record.job, namespace=record.namespace, controller=record.controller
-    )
     return InstanceRef(
-        run=run,
+        run=record.ref(),
         role=role,
         index=index,
         epoch=entry.epoch,

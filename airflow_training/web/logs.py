@@ -112,13 +112,15 @@ async def log(
     except TrainingError as error:
         raise HTTPException(409, str(error)) from error
     return StreamingResponse(
-        _bytes(runtime, reference, attempt), media_type="text/plain; charset=utf-8"
+        _bytes(runtime, reference, attempt, gone=state.record.tombstone_reason),
+        media_type="text/plain; charset=utf-8",
     )
 
 
 async def _bytes(
-    runtime: Runtime, reference: InstanceRef, attempt: int | None
+    runtime: Runtime, reference: InstanceRef, attempt: int | None, *, gone: str
 ) -> AsyncIterator[bytes]:
+    """Yield the log; `gone`: why there may be none any more."""
     cursor = Cursor()
     while True:
         try:
@@ -128,5 +130,7 @@ async def _bytes(
             return
         yield chunk.data
         if chunk.end or not chunk.data:
+            if gone and not chunk.next.offset:
+                yield f"[there is no log of it any more: {gone}]\n".encode()
             return
         cursor = chunk.next

@@ -334,7 +334,7 @@ def test_ports(framework, ports, expected):
         pytest.param(
             "local",
             {"env": [{"name": "KEY", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}]},
-            ["spec.roles[0].env"],
+            ["spec.env[0].valueFrom"],
             id="secret",
         ),
         pytest.param("kubernetes", {"schedulingPolicy": {"gang": "volcano"}}, [], id="in-a-cluster"),

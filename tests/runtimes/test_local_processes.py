@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_training.agent.files import read_json, write_json
+from airflow_training.agent.files import AttemptFolder, read_json, write_json
 from airflow_training.agent.proc import boot_id, descendants, start_time
 from airflow_training.control.model import Observation
 from airflow_training.errors import StillAlive
@@ -519,3 +519,77 @@ async def test_the_log_holds_exactly_what_the_command_wrote(harness: Harness) ->
     chunk = await harness.runtime.read_log(harness.ref("quick"), Cursor(offset=1990), limit=100)
     assert chunk.data == b"\xc3\xa4" * 5 + b"\nerr\n"
     assert chunk.end
+
+
+# what a full disk, a clock and a busy machine do ---------------------------------------------------
+async def test_an_end_that_cannot_be_written_now_is_written_later(
+    harness: Harness, tmp_path: Path
+) -> None:
+    """As on a full disk: a training that succeeded must not be told as a lost agent."""
+    go = tmp_path / "go"
+    command = ("sh", "-c", f"while [ ! -e {go} ]; do sleep 0.01; done")
+    await harness.runtime.create([harness.spec("quick", command=command)])
+    folder = attempt_folder(tmp_path, harness, "quick")
+    pid = agent_pid(folder)
+    folder.exit.mkdir()  # nothing can be put in its place
+    go.touch()
+    eventually(lambda: not descendants(pid))
+    await asyncio.sleep(0.3)
+    assert alive(pid)
+    assert [each.name for each in folder.control.iterdir() if each.suffix == ".tmp"] == []
+    folder.exit.rmdir()
+    eventually(lambda: not alive(pid))
+    assert (read_json(folder.exit) or {})["reason"] == "Completed"
+
+
+async def test_a_record_that_cannot_be_written_does_not_end_the_training(
+    harness: Harness, tmp_path: Path
+) -> None:
+    go, output = tmp_path / "go", tmp_path / "models"
+    command = ("sh", "-c", f"while [ ! -e {go} ]; do sleep 0.01; done")
+    await harness.runtime.create([harness.spec("quick", command=command, output_uri=str(output))])
+    folder = attempt_folder(tmp_path, harness, "quick")
+    pid = agent_pid(folder)
+    eventually(lambda: (read_json(folder.state) or {}).get("phase") == "running")
+    folder.state.rename(folder.control / "state.before")
+    folder.state.mkdir()
+    go.touch()  # from here on it wants to record that it uploads
+    eventually(lambda: not alive(pid))
+    assert (read_json(folder.exit) or {})["reason"] == "Completed"
+    folder.state.rmdir()
+    (folder.control / "state.before").rename(folder.state)
+
+
+async def test_a_clock_that_jumps_shortens_no_grace(
+    harness: Harness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ready = tmp_path / "ready"
+    command = (
+        "sh",
+        "-c",
+        f"trap 'sleep 1; exit 0' TERM; touch {ready}; while :; do sleep 0.05; done",
+    )
+    await harness.runtime.create([harness.spec("sleeper", command=command)])
+    folder = attempt_folder(tmp_path, harness, "sleeper")
+    eventually(ready.exists)
+    await harness.runtime.delete([harness.ref("sleeper")], grace_seconds=20)
+    real = time.time
+    monkeypatch.setattr(time, "time", lambda: real() + 3600)
+    async with watching(harness.runtime, harness.run) as seen:
+        await seen.gone("sleeper", 0)
+    assert (read_json(folder.exit) or {})["exit_code"] == 0
+
+
+def open_descriptors(pid: int) -> int:
+    return len(list(Path(f"/proc/{pid}/fd").iterdir()))
+
+
+async def test_an_agent_keeps_no_descriptors_of_those_started_before_it(
+    harness: Harness, tmp_path: Path
+) -> None:
+    await harness.runtime.create([harness.spec("sleeper", i) for i in range(4)])
+    counts = []
+    for i in range(4):
+        folder = AttemptFolder(tmp_path / harness.run.uid / f"sleeper-{i}" / "attempt-0.0.0")
+        counts.append(open_descriptors(agent_pid(folder)))
+    assert len(set(counts)) == 1, counts

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
+from airflow_training.errors import StillAlive
 from airflow_training.runtimes.local import LocalRuntime
-from tests.contracts.runtime import Harness, watching
+from airflow_training.spec.resolved import RunRef
+from tests.contracts.runtime import JOB, Harness, watching
 from tests.runtimes.local_runs import agent_pid, alive, attempt_folder, local_harness
 
 pytestmark = pytest.mark.e2e
@@ -62,3 +65,71 @@ async def test_living_instances_are_taken_off_what_is_free(harness: Harness) -> 
     assert after.cpus == before.cpus
     assert before.free_cpus is not None
     assert after.free_cpus == before.free_cpus - 0.5
+
+
+# folders whose time is over ------------------------------------------------------------------------
+async def removed(harness: Harness) -> RunRef:
+    await harness.runtime.remove(harness.run)
+    return harness.run
+
+
+async def test_the_folder_of_a_removed_run_goes(harness: Harness, tmp_path: Path) -> None:
+    run = await removed(harness)
+    await local(harness).set_aside(run)
+    assert not (tmp_path / run.uid).exists()
+    await local(harness).delete_aside(run.uid)
+    assert list((tmp_path / ".deleting").iterdir()) == []
+
+
+async def test_what_a_killed_process_did_not_delete_goes_with_the_next(
+    harness: Harness, tmp_path: Path
+) -> None:
+    await local(harness).set_aside(await removed(harness))
+    await local(harness).delete_aside("another")
+    assert list((tmp_path / ".deleting").iterdir()) == []
+
+
+async def test_what_cannot_be_deleted_is_told(
+    harness: Harness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = await removed(harness)
+    await local(harness).set_aside(run)
+    with monkeypatch.context() as patch:
+        patch.setattr("shutil.rmtree", lambda *_, **__: None)
+        with pytest.raises(OSError, match=run.uid):
+            await local(harness).delete_aside(run.uid)
+    await local(harness).delete_aside(run.uid)
+
+
+@pytest.mark.parametrize("why", ["not-removed", "opened-again", "another-deployment's"])
+async def test_no_other_folder_goes(harness: Harness, tmp_path: Path, why: str) -> None:
+    run = harness.run
+    if why != "not-removed":
+        await removed(harness)
+    if why == "opened-again":
+        await harness.runtime.prepare(harness.later(1), JOB)
+    elif why == "another-deployment's":
+        run = dataclasses.replace(run, controller="somebody-else")
+    with pytest.raises(StillAlive):
+        await local(harness).set_aside(run)
+    assert (tmp_path / run.uid / "run.json").exists()
+    await harness.runtime.remove(harness.later(1))
+
+
+async def test_only_runs_with_a_time_to_live_are_ever_looked_at(tmp_path: Path) -> None:
+    runtime = LocalRuntime(local_dir=tmp_path)
+
+    async def prepare(uid: str, seconds: float | None) -> None:
+        run = RunRef(uid=uid, job="j", namespace="default", controller="tests")
+        await runtime.prepare(
+            run, dataclasses.replace(JOB, roles=(), ttl_seconds_after_finished=seconds)
+        )
+
+    await prepare("for-ever", None)
+    assert not (tmp_path / ".expiring").exists()
+    await prepare("long", 3600)
+    await prepare("short", 0)
+    assert await runtime.due_runs() == ["short"]
+    await runtime.look_again("short", seconds=60)
+    await runtime.look_again("long", seconds=-60)
+    assert await runtime.due_runs() == ["long"]

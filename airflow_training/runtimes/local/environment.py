@@ -14,7 +14,7 @@ from airflow_training.agent.files import AttemptFolder
 from airflow_training.runtimes.port import InstanceSpec
 from airflow_training.spec.quantities import parse_quantity
 
-__all__ = ["command_line", "environment", "expand", "inherited", "memory_bytes"]
+__all__ = ["command_line", "environment", "expand", "gpu_count", "inherited", "memory_bytes"]
 
 ALWAYS_INHERITED = (
     "PATH", "HOME", "LANG", "LC_*", "TZ", "TMPDIR", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "CUDA_*",
@@ -61,10 +61,12 @@ def environment(
     uid: str,
     remote_shell: Path,
     inherit: Sequence[str],
+    gpus: Sequence[str] = (),
 ) -> dict[str, str]:
     """Return the whole environment of the command.
 
     Later ones win: inherited names, ours, the instance's own, and again the ones only we know.
+    `gpus`: the devices that are this instance's alone; without any it sees what its creator sees.
     """
     base = inherited(os.environ, inherit)
     base["PATH"] = _path_with_our_python(base.get("PATH", ""))
@@ -72,6 +74,10 @@ def environment(
     threads = spec.resources.get("cpu")
     if threads is not None:
         base["OMP_NUM_THREADS"] = str(max(1, int(parse_quantity(threads))))
+    if gpus:
+        base["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
+        # so that numbers mean what nvidia-smi lists, not the fastest first
+        base.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
     fixed = {
         "TRAINING_OUTPUT_DIR": str(folder.output),
         "TRAINING_PROGRESS_FILE": str(folder.progress),
@@ -101,3 +107,8 @@ def memory_bytes(spec: InstanceSpec) -> int | None:
     """Return the memory limit, or None."""
     limit = spec.resources.get("memory")
     return None if limit is None else int(parse_quantity(limit))
+
+
+def gpu_count(spec: InstanceSpec) -> int:
+    """Return how many GPUs the instance asks for."""
+    return int(parse_quantity(spec.resources.get("nvidia.com/gpu", 0)))

@@ -17,7 +17,13 @@ from typing import Any
 
 from airflow_training.agent.files import AttemptFolder, read_json, write_json, write_text
 from airflow_training.agent.package import agent_program, remote_shell_script
-from airflow_training.runtimes.local.environment import command_line, environment, memory_bytes
+from airflow_training.runtimes.local.environment import (
+    command_line,
+    environment,
+    gpu_count,
+    memory_bytes,
+)
+from airflow_training.runtimes.local.gpus import GpuBook
 from airflow_training.runtimes.local.life import Life, Standing, look_at
 from airflow_training.runtimes.local.paths import RunFolder, attempt_of, locked
 from airflow_training.runtimes.local.settle import settle
@@ -26,6 +32,7 @@ from airflow_training.runtimes.port import InstanceRef, InstanceSpec, Outcome
 __all__ = ["Launcher"]
 
 _START_SECONDS = 60.0
+_WAITS_FOR_GPUS = "it waits for GPUs: not so many are free on this machine"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +42,10 @@ class Launcher:
     local_dir: Path
     inherit: Sequence[str]
     python: str
+
+    @property
+    def _gpus(self) -> GpuBook:
+        return GpuBook(self.local_dir)
 
     @property
     def cache(self) -> Path:
@@ -51,22 +62,22 @@ class Launcher:
                 ref = specs[place].ref
                 run = RunFolder(self.local_dir, ref.run.uid)
                 run.make()
-                locks.enter_context(locked(run.create_lock(ref.role, ref.index)))
-                answer = self._plan(run, specs[place])
-                if isinstance(answer, Outcome):
+                attempt = run.attempt(ref.role, ref.index, attempt_of(ref))
+                locks.enter_context(locked(attempt.create_lock))
+                answer = self._plan(run, attempt, specs[place])
+                if answer is not None:
                     outcomes[place] = answer
                 else:
-                    starting[str(answer.path)] = place
+                    starting[str(attempt.path)] = place
             for folder, line in self._start(list(starting)).items():
                 place = starting[folder]
                 outcomes[place] = _outcome(specs[place].ref, AttemptFolder(Path(folder)), line)
         return [outcomes[place] for place in range(len(specs))]
 
-    def _plan(self, run: RunFolder, spec: InstanceSpec) -> Outcome | AttemptFolder:
-        """Return the outcome, or the folder in which an agent has to be started."""
+    def _plan(self, run: RunFolder, folder: AttemptFolder, spec: InstanceSpec) -> Outcome | None:
+        """Return the outcome, or None when all is written down and an agent has to be started."""
         ref = spec.ref
         wanted = attempt_of(ref)
-        folder = run.attempt(ref.role, ref.index, wanted)
         refusal = run.refuse_or_own(ref.run.generation)
         if refusal:
             return Outcome(ref=ref, result="refused", message=refusal)
@@ -86,14 +97,25 @@ class Launcher:
                 uid = "" if standing.deleted else standing.uid
             if not standing.over:
                 return Outcome(ref=ref, result="refused", message=_still_lives(standing))
+        uid = uid or uuid.uuid4().hex
+        gpus = self._gpus.claim(folder, uid=uid, count=gpu_count(spec))
+        if gpus is None:
+            return Outcome(ref=ref, result="refused", message=_WAITS_FOR_GPUS)
         try:
-            self._write(run, folder, spec, uid=uid or uuid.uuid4().hex)
+            self._write(run, folder, spec, uid=uid, gpus=gpus)
         except (ValueError, OSError) as error:
+            self._gpus.release(gpus, uid=uid)
             return Outcome(ref=ref, result="error", message=str(error))
-        return folder
+        return None
 
     def _write(
-        self, run: RunFolder, folder: AttemptFolder, spec: InstanceSpec, *, uid: str
+        self,
+        run: RunFolder,
+        folder: AttemptFolder,
+        spec: InstanceSpec,
+        *,
+        uid: str,
+        gpus: Sequence[str],
     ) -> None:
         """Write down what the agent shall do; raises ValueError for what cannot be done here."""
         ref = spec.ref
@@ -107,7 +129,9 @@ class Launcher:
         folder.output.mkdir(exist_ok=True)
         folder.log.touch(mode=0o600)
         shell = remote_shell_script(self.cache, python=self.python)
-        env = environment(spec, folder, uid=uid, remote_shell=shell, inherit=self.inherit)
+        env = environment(
+            spec, folder, uid=uid, remote_shell=shell, inherit=self.inherit, gpus=gpus
+        )
         base = str((read_json(run.about) or {}).get("base_dir") or folder.path)
         document = {
             "uid": uid,
@@ -130,6 +154,7 @@ class Launcher:
             "ports": dict(spec.ports),
             "resources": dict(spec.resources),
             "memory_bytes": memory_bytes(spec),
+            "gpus": list(gpus),
             "held": spec.held,
             "deadline_seconds": spec.deadline_seconds,
             "grace_seconds": spec.grace_seconds,

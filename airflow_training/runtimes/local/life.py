@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,6 +12,7 @@ from typing import Any
 
 from airflow_training.agent import proc
 from airflow_training.agent.files import AttemptFolder, read_json
+from airflow_training.runtimes.local.paths import is_locked
 
 __all__ = ["Life", "Standing", "look_at"]
 
@@ -107,7 +106,7 @@ def look_at(folder: AttemptFolder) -> Standing | None:
     if state:
         life = _life(folder, state)
     else:
-        life = Life.STARTING if _is_held(folder.lock) else Life.MISSING
+        life = Life.STARTING if is_locked(folder.lock) else Life.MISSING
     end = own(folder.exit)  # after looking for the process: it may just have ended
     if end:
         life = Life.ENDED
@@ -124,20 +123,6 @@ def _life(folder: AttemptFolder, state: Mapping[str, Any]) -> Life:
         return Life.ALIVE if alive else Life.LOST
     # Another container on the same kernel. Its pids mean nothing here, but its lock does; and a
     # container that came back under its name has lost all its processes.
-    if agent["host"] == here.host and not _is_held(folder.lock):
+    if agent["host"] == here.host and not is_locked(folder.lock):
         return Life.LOST
     return Life.ELSEWHERE
-
-
-def _is_held(lock: Path) -> bool:
-    try:
-        descriptor = os.open(lock, os.O_RDWR)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False

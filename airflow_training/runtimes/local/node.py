@@ -4,33 +4,35 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import shutil
 import socket
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 
 from airflow_training.agent.limits import own_cgroup
 from airflow_training.runtimes.port import NodeView
 
-__all__ = ["this_node"]
+__all__ = ["this_node", "visible_gpus"]
 
 _NVIDIA_SECONDS = 10.0
+_GPU = re.compile(r"^GPU (\d+):.*\(UUID: ([^)]*)\)", re.MULTILINE)
 
 
 def this_node(
-    *, asked_cpus: float = 0.0, asked_memory_bytes: int = 0, asked_gpus: int = 0
+    *, asked_cpus: float = 0.0, asked_memory_bytes: int = 0, free_gpus: int | None = None
 ) -> NodeView:
     """Return this machine; `asked_…`: what living instances were promised."""
-    cpus, memory, gpus = _cpus(), _memory_bytes(), _gpus()
+    cpus, memory, gpus = _cpus(), _memory_bytes(), len(visible_gpus())
     available = _meminfo("MemAvailable") or memory
     return NodeView(
         name=socket.gethostname(),
         cpus=cpus,
         memory_bytes=memory,
         gpus=gpus,
-        free_gpus=max(0, gpus - asked_gpus),
+        free_gpus=gpus if free_gpus is None else free_gpus,
         free_cpus=max(0.0, cpus - asked_cpus),
         free_memory_bytes=max(0, min(memory - asked_memory_bytes, available)),
     )
@@ -82,12 +84,37 @@ def _memory_bytes() -> int:
     return 0 if total == math.inf else int(total)
 
 
+def visible_gpus() -> tuple[str, ...]:
+    """Return the NVIDIA GPUs we may use, as `CUDA_VISIBLE_DEVICES` names them.
+
+    Ours bounds them, read as CUDA does: what follows a name that means no device counts no more.
+    """
+    gpus = _gpus()
+    bound = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if bound is None or not gpus:
+        return tuple(gpus)
+    found: list[str] = []
+    for name in map(str.strip, bound.split(",")):
+        # a part of a GPU is listed nowhere: whoever names it knows
+        device = name if name in gpus or name.startswith("MIG-") else _by_uuid(name, gpus)
+        if device is None or device in found:
+            break
+        found.append(device)
+    return tuple(found)
+
+
+def _by_uuid(name: str, gpus: Mapping[str, str]) -> str | None:
+    """Return the number of the one GPU whose UUID begins with `name`."""
+    same = [number for number, uuid in gpus.items() if name and uuid.startswith(name)]
+    return same[0] if len(same) == 1 else None
+
+
 @lru_cache(maxsize=1)
-def _gpus() -> int:
-    """Return how many NVIDIA GPUs there are; asked once, they do not come and go."""
+def _gpus() -> Mapping[str, str]:
+    """Return number -> UUID of the NVIDIA GPUs; asked once, they do not come and go."""
     tool = shutil.which("nvidia-smi")
     if tool is None:
-        return 0
+        return {}
     try:
         listed = subprocess.run(
             [tool, "--list-gpus"],
@@ -97,5 +124,5 @@ def _gpus() -> int:
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired):
-        return 0
-    return sum(line.startswith("GPU ") for line in listed.stdout.splitlines())
+        return {}
+    return dict(_GPU.findall(listed.stdout))

@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeGuard
 
 from airflow_training.control.model import Observation, Progress
 from airflow_training.runtimes.local.life import Life, Standing
@@ -14,6 +14,8 @@ from airflow_training.runtimes.local.life import Life, Standing
 __all__ = ["newest_progress", "observe"]
 
 _TAIL_BYTES = 1 << 16
+_TOO_LARGE = 1 << 63
+"""No database has a place for it; an infinite or undefined number is none below it either."""
 _State = Literal["pending", "running", "succeeded", "failed", "terminating", "unknown"]
 
 
@@ -97,15 +99,14 @@ def newest_progress(path: Path) -> Progress | None:
 def _progress(line: bytes) -> Progress | None:
     try:
         values = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     if not isinstance(values, dict):
         return None
 
     def number(name: str) -> float | None:
         value = values.get(name)
-        usable = isinstance(value, int | float) and not isinstance(value, bool)
-        return value if usable else None
+        return value if _is_number(value) and abs(value) < _TOO_LARGE else None
 
     def whole(name: str) -> int | None:
         value = number(name)
@@ -121,6 +122,10 @@ def _progress(line: bytes) -> Progress | None:
         metrics={
             str(name): float(value)
             for name, value in (metrics.items() if isinstance(metrics, dict) else ())
-            if isinstance(value, int | float) and not isinstance(value, bool)
+            if _is_number(value) and (isinstance(value, float) or abs(value) < _TOO_LARGE)
         },
     )
+
+
+def _is_number(value: Any) -> TypeGuard[int | float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)

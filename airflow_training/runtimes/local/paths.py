@@ -15,7 +15,7 @@ from pathlib import Path
 from airflow_training.agent.files import AttemptFolder, read_json, write_json
 from airflow_training.runtimes.port import InstanceRef
 
-__all__ = ["Attempt", "RunFolder", "attempt_of", "instance_of", "locked"]
+__all__ = ["Attempt", "RunFolder", "attempt_of", "instance_of", "is_locked", "locked"]
 
 Attempt = tuple[int, int, int]
 """(epoch, job attempt, attempt): a later one is greater."""
@@ -44,6 +44,21 @@ def locked(path: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+def is_locked(path: Path) -> bool:
+    """Return whether anybody, this process included, holds the lock on a file."""
+    try:
+        descriptor = os.open(path, os.O_RDWR)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
 
 
 class RunFolder:
@@ -96,10 +111,6 @@ class RunFolder:
 
     def instance(self, role: str, index: int) -> Path:
         return self.path / f"{role}-{index}"
-
-    def create_lock(self, role: str, index: int) -> Path:
-        """Return the lock that creators of this instance take in turn (the agent's is `lock`)."""
-        return self.instance(role, index) / "create.lock"
 
     def attempt(self, role: str, index: int, attempt: Attempt) -> AttemptFolder:
         name = "attempt-" + ".".join(str(part) for part in attempt)

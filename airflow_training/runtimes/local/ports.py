@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
 import socket
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
-from airflow_training.agent.files import read_json
+from airflow_training.agent.files import read_json, write_text
 from airflow_training.errors import RuntimeUnavailable
+from airflow_training.runtimes.local.paths import is_locked, locked
 
 __all__ = ["PortBook", "listening_ports"]
 
@@ -117,23 +117,15 @@ class PortBook:
         except OSError:
             return None
 
-    @contextlib.contextmanager
-    def _held(self, port: int) -> Iterator[None]:
+    def _held(self, port: int) -> contextlib.AbstractContextManager[None]:
         """Exclude others who change the same reservation: one lock per ten ports is enough."""
-        lock = os.open(self._folder / f"lock-{port % 10}", os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(lock)
+        return locked(self._folder / f"lock-{port % 10}")
 
     def _claim(self, owner: Path, port: int, *, instead_of: str | None) -> bool:
         with self._held(port):
             if self._holder(port) != instead_of:
                 return False  # somebody was faster
-            temporary = self._folder / f".{port}.{os.urandom(6).hex()}.tmp"
-            temporary.write_text(str(owner))
-            temporary.replace(self._file(port))
+            write_text(self._file(port), str(owner))
         return True
 
 
@@ -143,21 +135,7 @@ def _void(holder: str, port: int) -> bool:
     if not folder.exists() or (folder / "tombstone.json").exists():
         return True
     # Before looking into its book: while the lock is held the book may not be written yet.
-    if _is_locked(folder / "prepare.lock"):
+    if is_locked(folder / "prepare.lock"):
         return False
     roles = (read_json(folder / "ports.json") or {}).get("roles", {})
     return port not in {p for known in roles.values() for ports in known for p in ports.values()}
-
-
-def _is_locked(path: Path) -> bool:
-    try:
-        descriptor = os.open(path, os.O_RDWR)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False

@@ -13,6 +13,8 @@ from pathlib import Path
 from airflow_training.agent.files import read_json, write_json
 from airflow_training.agent.proc import marked
 from airflow_training.errors import InputError, LeaseLost, Problem, StillAlive
+from airflow_training.runtimes.local import expiry
+from airflow_training.runtimes.local.gpus import GpuBook
 from airflow_training.runtimes.local.launch import Launcher
 from airflow_training.runtimes.local.life import Life, Standing, look_at
 from airflow_training.runtimes.local.node import this_node
@@ -130,6 +132,22 @@ class LocalRuntime:
             find_orphans, self._dir, controller=controller, known_uids=known_uids
         )
 
+    async def due_runs(self) -> list[str]:
+        """Return uids of runs here that may have outlived their `ttlSecondsAfterFinished`."""
+        return await asyncio.to_thread(expiry.due, self._dir, now=time.time())
+
+    async def look_again(self, uid: str, *, seconds: float) -> None:
+        """Leave a run out of `due_runs` for so long."""
+        await asyncio.to_thread(expiry.look_again, self._dir, uid, at=time.time() + seconds)
+
+    async def set_aside(self, run: RunRef) -> None:
+        """Take a removed run's folder away; raises StillAlive for one that is not ours or lives."""
+        await asyncio.to_thread(expiry.set_aside, self._dir, run)
+
+    async def delete_aside(self, uid: str) -> None:
+        """Delete what was set aside; raises OSError where something of `uid` stays."""
+        await asyncio.to_thread(expiry.delete_aside, self._dir, uid)
+
     # inside, in threads --------------------------------------------------------------------------
     def _folder(self, run: RunRef) -> RunFolder:
         return RunFolder(self._dir, run.uid)
@@ -148,6 +166,9 @@ class LocalRuntime:
         }
         with locked(folder.prepare_lock):
             write_json(folder.about, about)
+            if job.ttl_seconds_after_finished is not None:
+                at = time.time() + job.ttl_seconds_after_finished
+                expiry.look_again(self._dir, run.uid, at=at)
             roles = self._reserve(folder, job)
         return {
             role: tuple(Address(host=_LOOPBACK, ports=ports) for ports in known)
@@ -261,7 +282,7 @@ class LocalRuntime:
         return found
 
     def _cluster_view(self) -> ClusterView:
-        cpus, memory, gpus = 0.0, 0.0, 0.0
+        cpus, memory = 0.0, 0.0
         for path in self._dir.iterdir() if self._dir.is_dir() else ():
             if not (path / "run.json").exists() or (path / "tombstone.json").exists():
                 continue
@@ -272,8 +293,8 @@ class LocalRuntime:
                     asked = found[1].spec["resources"]
                     cpus += parse_quantity(asked.get("cpu", 0))
                     memory += parse_quantity(asked.get("memory", 0))
-                    gpus += parse_quantity(asked.get("nvidia.com/gpu", 0))
-        node = this_node(asked_cpus=cpus, asked_memory_bytes=int(memory), asked_gpus=int(gpus))
+        free_gpus = GpuBook(self._dir).free()
+        node = this_node(asked_cpus=cpus, asked_memory_bytes=int(memory), free_gpus=free_gpus)
         return ClusterView(nodes=(node,))
 
 

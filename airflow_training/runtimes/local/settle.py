@@ -21,6 +21,11 @@ _IMPATIENCE_SECONDS = 10.0
 """How long after the grace an agent may still need before it is killed itself."""
 
 
+def _steady_now() -> float:
+    """Return seconds since boot: the same clock for every process here, and it never jumps."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
 def poke(folder: AttemptFolder) -> None:
     """Make the agent look at its folder now; it does so by itself every few seconds."""
     with contextlib.suppress(OSError), connect(folder.socket) as connection:
@@ -31,7 +36,7 @@ def order_delete(folder: AttemptFolder, uid: str, *, grace_seconds: float) -> No
     """Order the end of the object `uid`; a shorter grace than before replaces a longer one."""
     old = read_json(folder.delete) or {}
     if old.get("uid") != uid or grace_seconds < old["grace_seconds"]:
-        order = {"uid": uid, "grace_seconds": grace_seconds, "ordered_at": time.time()}
+        order = {"uid": uid, "grace_seconds": grace_seconds, "ordered_at": _steady_now()}
         write_json(folder.delete, order)
     poke(folder)
     notify(folder.watchers, folder.instance.name)  # an ended object is gone by the order alone
@@ -67,7 +72,7 @@ def settle(folder: AttemptFolder, standing: Standing) -> Standing:
     """Return how the attempt stands after everything was done that this host can do."""
     if standing.life is Life.ALIVE and standing.deleted:
         patience = float(standing.order["grace_seconds"]) + _IMPATIENCE_SECONDS
-        if time.time() > float(standing.order["ordered_at"]) + patience:
+        if _steady_now() > float(standing.order["ordered_at"]) + patience:
             agent = standing.agent  # stuck, or stopped by somebody
             proc.kill_exactly(agent["pid"], agent["start_time"], signal.SIGKILL)
         return standing

@@ -14,7 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-__all__ = ["OPTIONS", "Option", "Settings", "airflow_home", "load_settings"]
+__all__ = ["OPTIONS", "Option", "Settings", "airflow_home", "frameworks_folder", "load_settings"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +118,15 @@ class Settings:
     job_policy: str
 
 
+_FOLDERS: Mapping[str, str] = {
+    "local_dir": "training",
+    "jobs_folder": "jobs",
+    "templates_folder": "job_templates",
+    "frameworks_folder": "frameworks",
+}
+"""Where each folder is in `$AIRFLOW_HOME` by default."""
+
+
 @lru_cache(maxsize=8)
 def _section(path: Path, mtime: float) -> Mapping[str, str]:
     del mtime  # part of the cache key: an edited file is read again
@@ -129,25 +138,13 @@ def _section(path: Path, mtime: float) -> Mapping[str, str]:
 def load_settings() -> Settings:
     """Return the settings of now; raises ValueError for a value of the wrong type."""
     home = airflow_home()
-    cfg = home / "airflow.cfg"
-    section = _section(cfg, cfg.stat().st_mtime) if cfg.is_file() else {}
-    raw = {
-        name: os.environ.get(
-            f"AIRFLOW__TRAINING__{name.upper()}", section.get(name, option.default)
-        )
-        for name, option in OPTIONS.items()
-    }
-    folders = {
-        "local_dir": home / "training",
-        "jobs_folder": home / "jobs",
-        "templates_folder": home / "job_templates",
-        "frameworks_folder": home / "frameworks",
-    }
+    section = _configured(home)
+    raw = {name: _text(name, section) for name in OPTIONS}
     values: dict[str, Any] = {}
     for each in fields(Settings):
         text = raw[each.name].strip()
-        if each.name in folders:
-            values[each.name] = Path(text).expanduser() if text else folders[each.name]
+        if each.name in _FOLDERS:
+            values[each.name] = _folder(each.name, text, home)
         elif each.type == "bool":
             values[each.name] = text.lower() in {"1", "true", "t", "yes", "on"}
         elif each.type == "int":
@@ -162,3 +159,23 @@ def load_settings() -> Settings:
     if not values["sql_alchemy_conn"]:
         values["sql_alchemy_conn"] = f"sqlite:///{home / 'airflow_training.db'}"
     return Settings(**values)
+
+
+def frameworks_folder() -> Path:
+    """Return that setting alone: parsing a DAG needs no other, and reading all takes longer."""
+    home = airflow_home()
+    return _folder("frameworks_folder", _text("frameworks_folder", _configured(home)).strip(), home)
+
+
+def _configured(home: Path) -> Mapping[str, str]:
+    cfg = home / "airflow.cfg"
+    return _section(cfg, cfg.stat().st_mtime) if cfg.is_file() else {}
+
+
+def _text(name: str, section: Mapping[str, str]) -> str:
+    variable = f"AIRFLOW__TRAINING__{name.upper()}"
+    return os.environ.get(variable, section.get(name, OPTIONS[name].default))
+
+
+def _folder(name: str, text: str, home: Path) -> Path:
+    return Path(text).expanduser() if text else home / _FOLDERS[name]

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from airflow_training.errors import InputError, Problem
 from airflow_training.frameworks.model import Framework
-from airflow_training.settings import Settings, load_settings
+from airflow_training.settings import Settings, frameworks_folder, load_settings
 from airflow_training.spec.models import TrainingJob
 
 __all__ = [
@@ -72,7 +72,7 @@ def find(name: str, *, settings: Settings | None = None) -> Loaded:
 
     The user's folder goes before what is built in, and that before other packages.
     """
-    folder = (settings or load_settings()).frameworks_folder
+    folder = frameworks_folder() if settings is None else settings.frameworks_folder
     for suffix in (".yaml", ".yml"):
         own = folder / f"{name}{suffix}"
         if own.is_file():

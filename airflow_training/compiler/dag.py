@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import DAG, Asset, AssetAll, AssetAny, Param
+from airflow.sdk.definitions.param import ParamsDict
 
 from airflow_training.compiler.group import add_tasks, document_outlets
 from airflow_training.compiler.shape import shape_of
@@ -42,7 +43,6 @@ def source_to_dag(source: JobSource, job: TrainingJob) -> DAG:
         dag_id=job.metadata.name,
         schedule=_schedule(settings),
         start_date=_start(settings),
-        params={name: _param(param) for name, param in settings.params.items()},
         tags=["training", *settings.tags],
         max_active_runs=settings.max_active_runs,
         catchup=settings.catchup,
@@ -56,6 +56,9 @@ def source_to_dag(source: JobSource, job: TrainingJob) -> DAG:
             plan=plan,
             outlets=document_outlets(job),
         )
+    # Last: Airflow copies parameters that it knows earlier into every task, twice or more often,
+    # and stores each copy. Tasks see the DAG's parameters all the same.
+    dag.params = ParamsDict({name: _param(each) for name, each in settings.params.items()})
     return dag
 
 

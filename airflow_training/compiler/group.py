@@ -51,6 +51,7 @@ def add_tasks(
 ) -> RollupOperator:
     """Add everything that follows `plan` to the current task group; return `rollup`."""
     watched: list[str] = []
+    starts: list[Any] = []
     ends: list[RoleOperator] = []
     for role in roles:
         folder = f"{role.name}_role" if role.name in TASK_NAMES else role.name
@@ -67,9 +68,8 @@ def add_tasks(
             ]
             run = RoleOperator(task_id="run", role=role.name, group_id=group_id, **_OWN_PACE)
             if sensors:
-                plan >> sensors >> run
-            else:
-                plan >> run
+                sensors >> run
+            starts += sensors or [run]
         watched += [task.task_id for task in (*sensors, run)]
         ends.append(run)
     reconcile = ReconcileOperator(
@@ -79,7 +79,7 @@ def add_tasks(
         weight_rule="absolute",
         priority_weight=RECONCILE_WEIGHT,
     )
-    plan >> reconcile
+    plan >> [reconcile, *starts]
     return add_end([reconcile, *ends], group_id=group_id, outlets=outlets)
 
 
@@ -89,8 +89,7 @@ def add_end(
     """Add `rollup` and `cleanup` behind these tasks; return `rollup`."""
     rollup = RollupOperator(task_id="rollup", group_id=group_id, outlets=list(outlets))
     cleanup = CleanupOperator(task_id="cleanup", group_id=group_id)
-    for task in tasks:
-        task >> rollup
+    rollup << list(tasks)
     # Teardowns run whatever happened before, also when the run was marked failed. None of the
     # tasks is a setup: the teardowns of a setup that failed would be skipped.
     rollup.as_teardown(on_failure_fail_dagrun=True)

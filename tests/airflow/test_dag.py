@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from airflow.sdk import AssetAll, AssetAny
+from airflow.sdk.definitions.param import process_params
 from airflow.serialization.serialized_objects import DagSerialization
 
 from airflow_training import job_to_dag
@@ -57,6 +58,14 @@ def test_parameters_are_checked_by_their_types_and_ranges():
     assert param.resolve(0.5) == 0.5
     with pytest.raises(ValueError, match="-1 is less than the minimum of 0"):
         param.resolve(-1)
+
+
+def test_a_task_sees_the_parameters_but_keeps_no_copy_of_them():
+    dag = job_to_dag(PYTORCH)
+    plan = dag.get_task("plan")
+    seen = process_params(dag, plan, {"lr": 0.5}, suppress_exception=False)
+    assert seen["lr"] == 0.5
+    assert not any(task.params for task in dag.tasks)
 
 
 def test_a_document_is_no_part_of_the_serialized_dag_and_no_template_of_airflow():

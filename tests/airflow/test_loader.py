@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import runpy
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -96,6 +99,13 @@ def test_airflow_tells_the_parsing_context_through_the_variable_used_here(only):
     assert get_parsing_context().dag_id == "wanted"
 
 
+@pytest.mark.parametrize(("wanted", "built"), [("another", False), ("training_job", True)])
+def test_the_generic_dag_is_built_only_for_its_own_tasks(only, wanted: str, built: bool):
+    only(wanted)
+    loader = Path(__file__).parents[2] / "dags" / "loader.py"
+    assert ("training_job" in runpy.run_path(str(loader))) is built
+
+
 # the bundle ----------------------------------------------------------------------------------------
 @pytest.fixture
 def bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> JobBundle:
@@ -138,3 +148,29 @@ def test_a_stub_passes_the_safe_mode_of_airflow(bundle: JobBundle, tmp_path: Pat
     text = stub.read_text().lower()
     assert "dag" in text
     assert "airflow" in text
+
+
+_NEWLY_IMPORTED = """
+import runpy, sys
+from pathlib import Path
+from airflow_training.compiler.bundle import JobBundle
+
+bundle = JobBundle(name="jobs", jobs=sys.argv[1], refresh_interval=5)
+bundle.initialize()
+before = set(sys.modules)
+(stub,) = bundle.path.glob("*.py")
+assert "one" in runpy.run_path(str(stub))
+print([name for name in set(sys.modules) - before if name.startswith("airflow_training")])
+"""
+
+
+def test_a_stub_imports_nothing_of_ours_that_the_dag_processor_has_not(tmp_path: Path):
+    write(tmp_path / "jobs", "one")
+    done = subprocess.run(
+        [sys.executable, "-c", _NEWLY_IMPORTED, str(tmp_path / "jobs")],
+        env={**os.environ, "AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_STORAGE_PATH": str(tmp_path / "b")},
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.splitlines()[-1] == "[]"

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import runpy
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -148,29 +145,3 @@ def test_a_stub_passes_the_safe_mode_of_airflow(bundle: JobBundle, tmp_path: Pat
     text = stub.read_text().lower()
     assert "dag" in text
     assert "airflow" in text
-
-
-_NEWLY_IMPORTED = """
-import runpy, sys
-from pathlib import Path
-from airflow_training.compiler.bundle import JobBundle
-
-bundle = JobBundle(name="jobs", jobs=sys.argv[1], refresh_interval=5)
-bundle.initialize()
-before = set(sys.modules)
-(stub,) = bundle.path.glob("*.py")
-assert "one" in runpy.run_path(str(stub))
-print([name for name in set(sys.modules) - before if name.startswith("airflow_training")])
-"""
-
-
-def test_a_stub_imports_nothing_of_ours_that_the_dag_processor_has_not(tmp_path: Path):
-    write(tmp_path / "jobs", "one")
-    done = subprocess.run(
-        [sys.executable, "-c", _NEWLY_IMPORTED, str(tmp_path / "jobs")],
-        env={**os.environ, "AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_STORAGE_PATH": str(tmp_path / "b")},
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    assert done.stdout.splitlines()[-1] == "[]"

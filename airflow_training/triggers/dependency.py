@@ -12,7 +12,7 @@ from airflow_training.state.store import RunState
 from airflow_training.triggers.base import NO_RUN
 from airflow_training.triggers.following import FollowingTrigger, is_over
 
-__all__ = ["DependencyTrigger", "dependencies_between", "verdict"]
+__all__ = ["DependencyTrigger", "dependencies_between", "verdict", "waits_for_nothing"]
 
 
 def dependencies_between(
@@ -24,6 +24,14 @@ def dependencies_between(
         for dependency in state.job.role(role).depends_on
         if dependency.role == upstream
     ]
+
+
+def waits_for_nothing(state: RunState, role: str, *, now: float) -> bool:
+    """Return whether everything that `role` depends on is there, in a run that goes on."""
+    return not is_over(state) and all(
+        dependency_state(state.job, state.ledger, role, dependency, now=now).status == "met"
+        for dependency in state.job.role(role).depends_on
+    )
 
 
 def verdict(state: RunState, found: list[DependencyState]) -> BaseTaskEndEvent | None:
@@ -40,7 +48,11 @@ def verdict(state: RunState, found: list[DependencyState]) -> BaseTaskEndEvent |
 
 
 class DependencyTrigger(FollowingTrigger):
-    """Ends when everything that `role` wants of `upstream` is there."""
+    """Ends when everything that `role` wants of `upstream` is there.
+
+    The last sensor of a role asks for it in the name of its `run`, which only then gets its own
+    trigger: Airflow takes two to three seconds for that.
+    """
 
     def __init__(self, *, role: str, upstream: str, group_id: str = "") -> None:
         super().__init__(group_id=group_id)
@@ -69,5 +81,16 @@ class DependencyTrigger(FollowingTrigger):
                     self.log.info("%s waits for %s: %s", self.role, self.upstream, news)
                 end = verdict(state, found)
                 if end is not None:
+                    if waits_for_nothing(state, self.role, now=now) and self._run_is_next():
+                        await self.request(store, uid, "activate", role=self.role)
                     yield end
                     return
+
+    def _run_is_next(self) -> bool:
+        """Return whether only sensors are in front of the role's `run`: no task of the user's."""
+        task = getattr(self.ti, "task", None)  # absent where Airflow does not give the DAG
+        if task is None or task.dag is None:
+            return False
+        folder = task.task_id.rpartition(".")[0]
+        before = task.dag.get_task(f"{folder}.run").upstream_task_ids
+        return all(task_id.startswith(f"{folder}.await_") for task_id in before)

@@ -9,14 +9,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowFailException
 from airflow.sdk.execution_time import task_runner
 from airflow.sdk.execution_time.comms import GetTaskStates, TaskStatesResult
+from airflow.serialization.serialized_objects import DagSerialization
 from airflow.triggers.base import TaskFailedEvent, TaskSuccessEvent, TriggerEvent
 
+from airflow_training.compiler.group import add_tasks
+from airflow_training.compiler.shape import RoleShape
 from airflow_training.control.decide import new_ledger
 from airflow_training.control.model import Event, JobEntry, Ledger, RoleEntry
+from airflow_training.operators.plan import PlanOperator
 from airflow_training.operators.reconcile import ReconcileOperator
 from airflow_training.runtimes.faults import Behaviour, Script
 from airflow_training.runtimes.memory import MemoryRuntime
@@ -42,6 +47,7 @@ class TaskInstance:
     map_index: int = -1
     dag_id: str = "dag"
     run_id: str = "manual"
+    task: Any = None
 
 
 @dataclass
@@ -364,6 +370,47 @@ async def test_a_sensor_ends_when_what_its_role_waits_for_is_there(scene: Scene,
     reconciling = Running(started(ReconcileTrigger(), "reconcile"))
     assert isinstance(await outcome(sensor), TaskSuccessEvent)
     assert scene.ledger.instances["master", 0].was_running
+    await reconciling.cancel(by_user=False)
+
+
+def sensor_of(dag: DAG, task_id: str) -> GroupTrigger:
+    """Return a sensor's trigger as a triggerer has it: with its task of the serialized DAG."""
+    stored = DagSerialization.from_dict(DagSerialization.to_dict(dag)).get_task(task_id)
+    arguments = dag.get_task(task_id).trigger_arguments()
+    return started(DependencyTrigger(**arguments), task_id, task=stored)
+
+
+@pytest.mark.parametrize(
+    ("in_front_of_run", "asked"),
+    [
+        pytest.param("", ["activate"], id="nothing-else"),
+        pytest.param("download", [], id="a-task-of-the-user"),
+    ],
+)
+async def test_the_last_sensor_asks_for_its_role_unless_another_task_is_before_it(
+    scene: Scene, role_task: Any, in_front_of_run: str, asked: list[str]
+):
+    waits = [after("master", "Running"), after("data", "Complete")]
+    roles = [role("master"), role("data"), role("worker", 2, *waits)]
+    scene.runtime.script = Script(
+        default=Behaviour(run_seconds=60), roles={"data": Behaviour(run_seconds=0.3)}
+    )
+    scene.launch(job(*roles, runtime="memory"))
+    with DAG("dag", schedule=None) as dag:
+        plan = PlanOperator(task_id="plan")
+        shapes = [RoleShape(name=each.name, waits_for=()) for each in roles[:2]]
+        shapes.append(RoleShape(name="worker", waits_for=("master", "data")))
+        add_tasks(shapes, group_id="", plan=plan)
+        if in_front_of_run:
+            EmptyOperator(task_id=in_front_of_run) >> dag.get_task("worker.run")
+    role_task("master")
+    role_task("data")
+    reconciling = Running(started(ReconcileTrigger(), "reconcile"))
+    await outcome(sensor_of(dag, "worker.await_master"))
+    assert not scene.ledger.roles["worker"].activated
+    await outcome(sensor_of(dag, "worker.await_data"))
+    by_sensor = [each.kind for each in scene.store.requests(scene.uid) if "await" in each.by]
+    assert by_sensor == asked
     await reconciling.cancel(by_user=False)
 
 

@@ -68,8 +68,13 @@ def seconds(text: str) -> float:
     return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
 
 
-def run_dag(client: httpx.Client, dag_id: str) -> dict[str, Any]:
-    """Trigger a DAG and return its run once it has ended well."""
+def run_dag(client: httpx.Client, dag_id: str, *, phase: float = 0.0) -> dict[str, Any]:
+    """Trigger a DAG and return its run once it has ended well.
+
+    `phase`: seconds to wait first. The triggerer works once a second, and a run that ends with it
+    would let the next one begin at the same point of that second each time.
+    """
+    time.sleep(phase)
     answer = client.post(f"/dags/{dag_id}/dagRuns", json={"logical_date": None, "conf": {}})
     run_id = answer.raise_for_status().json()["dag_run_id"]
     while True:
@@ -83,8 +88,28 @@ def run_dag(client: httpx.Client, dag_id: str) -> dict[str, Any]:
 
 def first_instance_seconds(store: Store, run: dict[str, Any]) -> float:
     """Return seconds from the start of the DAG run to the first instance running."""
+    return min(_first_of_each_role(store, run).values()) - seconds(run["start_date"])
+
+
+def last_instance_seconds(store: Store, run: dict[str, Any]) -> float:
+    """Return seconds from the end of the last instance to the end of the DAG run."""
     usage = store.usage(store.find_run(run["dag_run_id"]).uid)
-    return min(_at(row["started_at"]) for row in usage) - seconds(run["start_date"])
+    return seconds(run["end_date"]) - max(_at(row["finished_at"]) for row in usage)
+
+
+def dependent_role_seconds(store: Store, run: dict[str, Any]) -> float:
+    """Return seconds from the start of `master` to that of `worker`, which waits for it."""
+    started = _first_of_each_role(store, run)
+    return started["worker"] - started["master"]
+
+
+def _first_of_each_role(store: Store, run: dict[str, Any]) -> dict[str, float]:
+    usage = store.usage(store.find_run(run["dag_run_id"]).uid)
+    started: dict[str, float] = {}
+    for row in usage:
+        at = _at(row["started_at"])
+        started[row["role"]] = min(at, started.get(row["role"], at))
+    return started
 
 
 def _at(value: Any) -> float:
@@ -123,17 +148,21 @@ def main() -> None:
                 for dag_id in (*PEERS, "quick", "digits"):
                     stack.wait_dag(client, dag_id)
                     run_dag(client, dag_id)  # warm
-                plain, trigger, task_then_trigger, ours = [], [], [], []
-                for _ in range(ROUNDS):
+                plain, trigger, task_then_trigger, ours, ends = [], [], [], [], []
+                for number in range(ROUNDS):
+                    phase = number / ROUNDS
                     plain.append(second_task_seconds(client, run_dag(client, "plain")))
-                    trigger.append(trigger_seconds(client, run_dag(client, "trigger")))
-                    task_then_trigger.append(
-                        trigger_seconds(client, run_dag(client, "task_then_trigger"))
-                    )
-                    ours.append(first_instance_seconds(store, run_dag(client, "quick")))
-                whole = []
+                    run = run_dag(client, "trigger", phase=phase)
+                    trigger.append(trigger_seconds(client, run))
+                    run = run_dag(client, "task_then_trigger", phase=phase)
+                    task_then_trigger.append(trigger_seconds(client, run))
+                    run = run_dag(client, "quick", phase=phase)
+                    ours.append(first_instance_seconds(store, run))
+                    ends.append(last_instance_seconds(store, run))
+                whole, behind = [], []
                 for _ in range(3):
                     run = run_dag(client, "digits")
+                    behind.append(dependent_role_seconds(store, run))
                     whole.append(seconds(run["end_date"]) - seconds(run["start_date"]))
                 store.close()
         alone = []
@@ -153,6 +182,8 @@ def main() -> None:
     figure("empty trigger alone, start to its first statement", median(trigger), "s")
     figure("empty trigger behind a trivial task", median(task_then_trigger), "s")
     figure("ratio to that one", median(ours) / median(task_then_trigger), "x")
+    figure("training DAG, end of the last instance to its own end", median(ends), "s")
+    figure("a role behind a sensor, after its dependency", median(behind), "s")
     figure("digits job as a DAG, whole run", median(whole), "s")
     figure("digits job with `airflow-training run`", median(alone), "s")
     figure("what Airflow adds to it", median(whole) - median(alone), "s")

@@ -11,9 +11,9 @@ from urllib.parse import urlencode
 from airflow.plugins_manager import AirflowPlugin
 from airflow.sdk import BaseOperatorLink
 
-from airflow_training import preload
 from airflow_training.operators.reconcile import ReconcileOperator
 from airflow_training.operators.role import MappedRoleOperator, RoleOperator
+from airflow_training.preload import preload
 
 __all__ = ["InstanceLogsLink", "TrainingPlugin"]
 
@@ -49,9 +49,13 @@ async def pages(scope: Any, receive: Any, send: Any) -> None:
 
 
 class TrainingPlugin(AirflowPlugin):
-    """Registers the link, the pages and the listener that imports early."""
+    """Registers the link and the pages; imports early where that helps."""
 
     name = "airflow_training"
-    listeners = [preload]  # noqa: RUF012 - Airflow's shape
     operator_extra_links = [InstanceLogsLink()]  # noqa: RUF012 - Airflow's shape
     fastapi_apps = [{"app": pages, "url_prefix": PREFIX, "name": "Training"}]  # noqa: RUF012
+
+    @classmethod
+    def on_load(cls, *_args: Any, **_kwargs: Any) -> None:
+        """Import what the processes that this one forks will need."""
+        preload()

@@ -4,16 +4,19 @@ A LocalExecutor's workers are forks of the scheduler, each task is a fork of its
 runner is one of the triggerer, and each parsed file one of the DAG processor. Without this every
 task start imports the models of a job, the store and the loop again: 0.4 s of CPU. An executor that
 starts tasks from elsewhere gains nothing.
+
+It begins when Airflow loads its plugins. A listener for starting components would be the plainer
+hook, but where any listener exists, Airflow refuses DAGs that use `end_from_trigger`.
 """
 
 from __future__ import annotations
 
 import importlib
-from typing import Any
+import sys
+from collections.abc import Sequence
+from pathlib import Path
 
-from airflow.listeners import hookimpl
-
-__all__ = ["on_starting"]
+__all__ = ["is_forking", "preload"]
 
 _MODULES = (
     # parsing
@@ -34,13 +37,19 @@ _MODULES = (
 )
 """Those that others import only when they need them; all the rest comes with them."""
 
+_FORKING = frozenset({"scheduler", "triggerer", "dag-processor"})
 
-@hookimpl
-def on_starting(component: Any) -> None:
-    """Import, in a component of Airflow; in the process of a task it would be too late."""
-    from airflow.sdk.execution_time.task_runner import TaskRunnerMarker
 
-    if isinstance(component, TaskRunnerMarker):
-        return
-    for module in _MODULES:
-        importlib.import_module(module)
+def is_forking(command: Sequence[str]) -> bool:
+    """Return whether this is a component of Airflow that forks what runs tasks or parses files.
+
+    `command`: as in `sys.argv`: Airflow's own program or module, then the name of the component.
+    """
+    return "airflow" in Path(command[0]).parts and len(command) > 1 and command[1] in _FORKING
+
+
+def preload() -> None:
+    """Import it all where processes are forked; anywhere else nobody would profit."""
+    if is_forking(sys.argv):
+        for module in _MODULES:
+            importlib.import_module(module)

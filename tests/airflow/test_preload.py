@@ -9,26 +9,29 @@ from pathlib import Path
 import pytest
 import yaml
 
+from airflow_training.preload import is_forking
 from tests.airflow.jobs import shell
 
-_HOME = """
+_START = """
 import os, sys
-os.environ["AIRFLOW_HOME"] = sys.argv[1]
+home, path = sys.argv[1:3]
+os.environ["AIRFLOW_HOME"] = home
 os.environ["AIRFLOW__TRAINING__ALLOW_LOCAL"] = "True"
+sys.argv = sys.argv[3:]
+
+from airflow.jobs.job import Job
+Job()  # what the scheduler, the triggerer and the DAG processor make when they start
+before = set(sys.modules)
 """
 
 _ALL_TASKS = """
 import contextlib, importlib
 from types import SimpleNamespace
-from airflow.jobs.job import Job
 from airflow.sdk.exceptions import AirflowFailException
-
-Job()  # what the scheduler, the triggerer and the DAG processor make when they start
-before = set(sys.modules)
 
 from airflow_training.compiler.loader import load_file
 
-dag = load_file(sys.argv[2])["hello"]
+dag = load_file(path)["hello"]
 ti = SimpleNamespace(task_id="t", dag_id="hello", run_id="r", map_index=-1, try_number=1)
 context = {"ti": ti, "run_id": "r", "params": {}, "outlet_events": {}}
 dag.get_task("plan").execute(context)
@@ -41,31 +44,45 @@ for task in dag.tasks:
 print(sorted(name for name in set(sys.modules) - before if name.startswith("airflow_training")))
 """
 
-_ONE_TASK = """
-from airflow.sdk.execution_time.task_runner import TaskRunnerMarker
-from airflow.sdk.listener import get_listener_manager
+_NOTHING = """
+from airflow.listeners.listener import get_listener_manager
 
-get_listener_manager().hook.on_starting(component=TaskRunnerMarker())
-assert "airflow_training.preload" in sys.modules
-print(sorted(name for name in sys.modules if name.startswith("airflow_training.state")))
+assert "airflow_training.plugin" in before
+assert not get_listener_manager().has_listeners  # they would forbid `end_from_trigger` to everybody
+print(sorted(name for name in before if name.startswith("airflow_training.state")))
 """
 
 
 @pytest.mark.parametrize(
-    "script",
+    ("command", "script"),
     [
-        pytest.param(_ALL_TASKS, id="a-component-has-what-all-tasks-need"),
-        pytest.param(_ONE_TASK, id="a-task-imports-only-what-it-needs-itself"),
+        pytest.param(["bin/airflow", "scheduler"], _ALL_TASKS, id="tasks-find-it-all-there"),
+        pytest.param(["bin/airflow", "api-server"], _NOTHING, id="other-components-pay-nothing"),
     ],
 )
-def test_nothing_is_imported_that_need_not_be(script: str, tmp_path: Path):
+def test_nothing_is_imported_that_need_not_be(command: list[str], script: str, tmp_path: Path):
     path = tmp_path / "hello.yaml"
     path.write_text(yaml.safe_dump(shell("hello", "sleep 60")))
     done = subprocess.run(
-        [sys.executable, "-c", _HOME + script, str(tmp_path), str(path)],
+        [sys.executable, "-c", _START + script, str(tmp_path), str(path), *command],
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        (["/opt/airflow/bin/airflow", "scheduler"], True),
+        (["/venv/bin/airflow", "triggerer", "--capacity", "100"], True),
+        (["/venv/lib/python3.11/site-packages/airflow/__main__.py", "dag-processor"], True),
+        (["/venv/bin/airflow", "api-server"], False),
+        (["/venv/bin/airflow"], False),
+        (["/venv/bin/pytest", "scheduler"], False),
+    ],
+)
+def test_only_components_that_fork_import_early(command: list[str], expected: bool):
+    assert is_forking(command) is expected

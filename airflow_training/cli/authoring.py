@@ -17,6 +17,7 @@ from airflow_training.cli.documents import (
     SetOption,
     only_job,
     parse_params,
+    run_variables,
 )
 from airflow_training.cli.output import (
     Output,
@@ -120,6 +121,7 @@ def explain(
         file,
         params=parse_params(params),
         overrides=overrides or (),
+        variables=run_variables(run_id),
         runtime=runtime,
         fetch=fetch,
     )

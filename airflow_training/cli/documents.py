@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,7 +14,15 @@ from airflow_training.errors import InputError
 if TYPE_CHECKING:
     from airflow_training.supervise.admission import Checked
 
-__all__ = ["JobOption", "OutputOption", "ParamOption", "SetOption", "only_job", "parse_params"]
+__all__ = [
+    "JobOption",
+    "OutputOption",
+    "ParamOption",
+    "SetOption",
+    "only_job",
+    "parse_params",
+    "run_variables",
+]
 
 OutputOption = Annotated[
     Output, typer.Option("--output", "-o", help="How to print the result on stdout.")
@@ -68,3 +77,15 @@ def only_job(checked: Sequence[Checked], *, name: str, path: str) -> Checked:
     if len(names) != 1:
         raise fail("--job", f"{path} holds {len(names)} jobs: choose one", allowed=names)
     return checked[0]
+
+
+def run_variables(run_id: str) -> Mapping[str, Any]:
+    """Return what template expressions see of a run that starts now; its dates are that moment."""
+    now = datetime.now(tz=timezone.utc).isoformat(timespec="seconds")
+    return {
+        "run_id": run_id,
+        "logical_date": now,
+        "data_interval_start": now,
+        "data_interval_end": now,
+        "triggering_assets": [],
+    }

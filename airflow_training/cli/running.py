@@ -21,6 +21,7 @@ from airflow_training.cli.documents import (
     SetOption,
     only_job,
     parse_params,
+    run_variables,
 )
 from airflow_training.cli.hosting import Start
 from airflow_training.cli.output import Output, fail
@@ -132,7 +133,7 @@ class Wanted:
             base_dir=source.base_dir,
             params={**source.params, **parse_params(params)},
             overrides=overrides,
-            variables=_variables(key.run_id),
+            variables=run_variables(key.run_id),
             runtime="local" if single else runtime or None,
             fetch=True,
             run_uid=key.uid,
@@ -181,14 +182,3 @@ class _Source:
 def _new_run_id(name: str) -> str:
     now = datetime.now(tz=timezone.utc)
     return f"{name}-{now:%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
-
-
-def _variables(run_id: str) -> Mapping[str, Any]:
-    now = datetime.now(tz=timezone.utc).isoformat(timespec="seconds")
-    return {
-        "run_id": run_id,
-        "logical_date": now,
-        "data_interval_start": now,
-        "data_interval_end": now,
-        "triggering_assets": [],
-    }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
@@ -114,6 +115,18 @@ def test_explain_says_what_would_be_created(typed):
     assert table.code == 0
     assert "digits-worker-1" in table.stdout
     assert "RANK=2" in table.stdout
+
+
+def test_explain_shows_the_dates_that_a_run_would_see(typed):
+    words = ["{{ logical_date.strftime('%Y') }}", "{{ data_interval_end.year }}"]
+    path = job_file(Path("job.yaml"), command=["echo", *words])
+    (instance,) = typed("explain", str(path), "-o", "json").json["instances"]
+    year = str(datetime.now(tz=timezone.utc).year)
+    assert instance["command"] == ["echo", year, year]
+    path = job_file(path, command=["echo", "{{ logical_date.yaer }}"])
+    refused = typed("validate", str(path))
+    assert refused.code == 2
+    assert "did you mean 'year'?" in refused.stdout
 
 
 def test_schema_is_a_json_schema(typed):

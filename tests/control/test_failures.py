@@ -86,7 +86,11 @@ def failure(**facts: Any) -> Failure:
         ("kubedl", {"exit_code": 139, "failure_class": "user"}, "permanent"),
         ("kubedl", {"exit_code": 129, "failure_class": "infrastructure"}, "permanent"),
         ("kubedl", {"exit_code": 255, "failure_class": "unknown"}, "permanent"),
-        ("kubedl", {"reason": "OOMKilled", "exit_code": 1, "failure_class": "resource"}, "retryable"),
+        (
+            "kubedl",
+            {"reason": "OOMKilled", "exit_code": 1, "failure_class": "resource"},
+            "retryable",
+        ),
         ("kubedl", {"exit_code": 143, "failure_class": "infrastructure"}, "retryable"),
         # the platform's fault comes before the exit code it left behind
         ("default", {"exit_code": 1, "failure_class": "preemption"}, "retryable"),

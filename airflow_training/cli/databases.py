@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated
 
 import typer
@@ -9,6 +10,7 @@ import typer
 from airflow_training.cli.context import open_store, settings
 from airflow_training.cli.documents import OutputOption
 from airflow_training.cli.output import Output, fail, next_step, print_json, print_table
+from airflow_training.spec.words import counted
 
 __all__ = ["app"]
 
@@ -36,7 +38,10 @@ def check(output: OutputOption = Output.table) -> None:
     current, newest = store.check(settings().sql_alchemy_conn)
     _tell(current, newest, output=output)
     if current != newest:
-        next_step("airflow-training db upgrade")
+        if _is_newer(current, newest):
+            next_step("pip install --upgrade airflow-training")
+        else:
+            next_step("airflow-training db upgrade")
         raise typer.Exit(1)
 
 
@@ -52,7 +57,7 @@ def prune(
     if output is Output.json:
         print_json({"deleted": deleted})
     else:
-        print(f"deleted {deleted} run{'' if deleted == 1 else 's'}")
+        print(f"deleted {counted(deleted, 'run')}")
 
 
 def _tell(current: str | None, newest: str, *, output: Output) -> None:
@@ -60,7 +65,13 @@ def _tell(current: str | None, newest: str, *, output: Output) -> None:
         print_json({"revision": current, "newest": newest, "current": current == newest})
     else:
         state = "current" if current == newest else "to be upgraded"
+        if _is_newer(current, newest):
+            state = "newer than this version knows"
         print_table(["revision", "newest", "state"], [[current or "empty", newest, state]])
+
+
+def _is_newer(current: str | None, newest: str) -> bool:
+    return current is not None and current > newest  # revisions are numbers with leading zeros
 
 
 def _seconds(text: str) -> float:
@@ -69,6 +80,6 @@ def _seconds(text: str) -> float:
         seconds = float(number) * _SECONDS[unit]
     except (ValueError, KeyError):
         seconds = -1.0
-    if seconds < 0:
+    if not (0 <= seconds < math.inf):
         raise fail("--older-than", f"{text!r} is no age", value=text, hint="for example 12h or 30d")
     return seconds

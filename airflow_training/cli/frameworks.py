@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from airflow_training.cli.context import settings
 from airflow_training.cli.documents import OutputOption
 from airflow_training.cli.output import (
     Output,
@@ -30,7 +31,7 @@ def list_all(output: OutputOption = Output.table) -> None:
     """List built-in frameworks, those in your folder and those of other packages."""
     from airflow_training.frameworks.registry import list_frameworks
 
-    listed = list_frameworks()
+    listed = list_frameworks(settings=settings())
     if output is Output.json:
         rows = [
             {
@@ -66,7 +67,7 @@ def show(
     """Show what a framework adds to a job: roles, environment, files, parameters, policies."""
     from airflow_training.frameworks.registry import find
 
-    loaded = find(name)
+    loaded = find(name, settings=settings())
     framework = loaded.framework
     if output is Output.json:
         document = framework.model_dump(mode="json", by_alias=True, exclude_unset=True)

@@ -75,8 +75,9 @@ def host(start: Start, *, settings: Settings) -> str:
     view = story(as_json=start.as_json)
     asyncio.run(_host(store, runtime, record, view, max_running_jobs=settings.max_running_jobs))
     document = run_status(store, record.uid)
-    print_status(document, output=start.output)
-    _say_next(document)
+    metrics = store.newest_metrics(record.uid) if start.output is Output.table else {}
+    print_status(document, output=start.output, metrics=metrics)
+    next_step(f"airflow-training {_next(document, simulated=record.runtime == 'memory')}")
     return str(document["state"])
 
 
@@ -133,17 +134,17 @@ async def _host(
             loop.remove_signal_handler(number)
 
 
-def _say_next(document: Mapping[str, Any]) -> None:
+def _next(document: Mapping[str, Any], *, simulated: bool) -> str:
+    """Return the command that tells more about how a run ended."""
     run_id = document["run_id"]
-    failed = next((each for each in document["instances"] if each["state"] == "failed"), None)
-    if failed is not None:
-        next_step(
-            f"airflow-training logs show {run_id} --role {failed['role']} --index {failed['index']}"
-        )
-    elif document["state"] == "Succeeded" and document["instances"]:
-        first = document["instances"][0]
-        next_step(
-            f"airflow-training logs show {run_id} --role {first['role']} --index {first['index']}"
-        )
-    else:
-        next_step(f"airflow-training events {run_id}")
+    if document["state"] == "Stopped" or simulated or not document["instances"]:
+        return f"events {run_id}"
+    # the root cause may be a role that could not start: then no single log tells it
+    cause = document["root_cause"] or document["instances"][0]
+    if cause["role"] is None or cause["index"] is None:
+        return f"events {run_id}"
+    words = f"logs show {run_id} --role {cause['role']} --index {cause['index']}"
+    newest = {(each["role"], each["index"]): each["attempt"] for each in document["instances"]}
+    if cause["attempt"] not in (None, newest.get((cause["role"], cause["index"]))):
+        words += f" --attempt {cause['attempt']}"
+    return words

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
-from airflow_training.cli.context import RunArgument, open_store
+from airflow_training.cli.context import RunArgument, check_role, open_store
 from airflow_training.cli.documents import OutputOption
 from airflow_training.cli.output import (
     Output,
@@ -99,6 +99,7 @@ def status(
     output: OutputOption = Output.table,
 ) -> None:
     """Show the state of a run, its roles and its instances."""
+    metrics: Mapping[tuple[str, int], Mapping[str, float]] = {}
     if server:
         from airflow_training.cli.airflow_api import AirflowApi
 
@@ -108,12 +109,12 @@ def status(
         from airflow_training.supervise.status import run_status
 
         store = open_store()
-        document = run_status(store, store.find_run(run).uid)
-    print_status(document, output=output)
-    if document["state"] in {"Succeeded", "Failed", "Stopped"}:
-        next_step(f"airflow-training events {document['run_id']}")
-    else:
-        next_step(f"airflow-training kill {document['run_id']}")
+        uid = store.find_run(run).uid
+        document = run_status(store, uid)
+        metrics = store.newest_metrics(uid) if output is Output.table else {}
+    print_status(document, output=output, metrics=metrics)
+    verb = "resume" if document["state"] == "Paused" else "events"
+    next_step(f"airflow-training {verb} {document['run_id']}")
 
 
 def events(
@@ -125,6 +126,8 @@ def events(
     """Show the story of a run: every start, end, restart and decision, with the rule that fired."""
     store = open_store()
     record = store.find_run(run)
+    if role:
+        check_role(role, store.ledger(record.uid).roles)
     found: list[StoredEvent] = []
     while page := store.events(record.uid, after=after, role=role or None, limit=1000):
         found += page

@@ -57,8 +57,9 @@ def build(words: Sequence[str] = ()) -> typer.Typer:
         no_args_is_help=True,
         rich_markup_mode=None,  # plain help starts faster and reads well in a pipe
         pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
     )
-    app.callback()(_about)
+    app.callback()(_load("about:about"))
     typed = words[0] if words else ""
     for name in _chosen(_COMMANDS, typed):
         app.command(name)(_load(_COMMANDS[name]))
@@ -72,10 +73,6 @@ def __getattr__(name: str) -> Any:
     if name == "app":
         return build()
     raise AttributeError(name)
-
-
-def _about() -> None:
-    """Run distributed training jobs, here or through Apache Airflow."""
 
 
 def _chosen(names: Iterable[str], typed: str) -> Iterable[str]:
@@ -114,6 +111,10 @@ def main() -> None:
         # whoever read our output has gone: say nothing more, also not while shutting down
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(EXIT_FAILED)
+    except OSError as error:
+        # a full disk, a folder that may not be written: the machine's fault, which its message says
+        note(f"error: {error.filename or 'this machine'}: {error.strerror or error}")
+        sys.exit(EXIT_FAILED)
 
 
 def _run(words: Sequence[str]) -> None:
@@ -121,9 +122,13 @@ def _run(words: Sequence[str]) -> None:
     from airflow_training.cli.beside import beside
     from airflow_training.cli.hosting import host, import_what_hosts
 
-    understood = beside(lambda: _understand(words))
-    import_what_hosts()
-    start = understood()
+    try:
+        understood = beside(lambda: _understand(words))
+        import_what_hosts()
+        start = understood()
+    except KeyboardInterrupt:
+        note("interrupted; nothing was started")
+        sys.exit(EXIT_BAD_INPUT)
     if host(start, settings=load_settings()) != "Succeeded":
         sys.exit(EXIT_FAILED)
 

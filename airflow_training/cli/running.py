@@ -19,6 +19,7 @@ from airflow_training.cli.documents import (
     OutputOption,
     ParamOption,
     SetOption,
+    check_param_names,
     only_job,
     parse_params,
     run_variables,
@@ -125,23 +126,30 @@ class Wanted:
         key = RunKey(source="cli", run_id=run_id or _new_run_id(self.name))
         source = self._read()
         text = source.text
+        given = parse_params(params)
         if single:
             text = single_text(text, path=source.path, base_dir=source.base_dir)
         checked = check_text(
             text,
             path=source.path,
             base_dir=source.base_dir,
-            params={**source.params, **parse_params(params)},
+            params={**source.params, **given},
             overrides=overrides,
             variables=run_variables(key.run_id),
             runtime="local" if single else runtime or None,
             fetch=True,
             run_uid=key.uid,
         )
+        check_param_names(checked, given)
         chosen = only_job(checked, name=self.job, path=source.path)
         job = chosen.resolved
         if job is None:
             raise fail("FILE", "holds no job that can run", value=source.path)
+        if simulate is not None:
+            from airflow_training.runtimes.faults import check_roles, load_script
+
+            names = [role.name for role in job.roles]
+            check_roles(load_script(simulate), names, path=str(simulate))
         return Start(
             job=job if simulate is None else dataclasses.replace(job, runtime="memory"),
             warnings=tuple(chosen.warnings),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from airflow_training.cli.context import RunArgument, open_store, settings
+from airflow_training.cli.context import RunArgument, check_role, open_store, settings
 from airflow_training.cli.documents import OutputOption
 from airflow_training.cli.output import (
     Output,
@@ -33,17 +33,13 @@ __all__ = ["kill", "pause", "resume", "scale", "sweep"]
 def scale(
     run: RunArgument,
     role: Annotated[str, typer.Option(help="Name of the role.")],
-    replicas: Annotated[int, typer.Option(min=0, help="How many instances it shall have.")],
+    replicas: Annotated[int, typer.Option(min=1, help="How many instances it shall have.")],
     output: OutputOption = Output.table,
 ) -> None:
     """Change the number of instances of a role while the job runs."""
     store, record = _living(run)
     job = store.job(record.uid)
-    names = [each.name for each in job.roles]
-    if role not in names:
-        raise fail(
-            "--role", f"no role is called {role!r}", code="unknown_role", value=role, allowed=names
-        )
+    check_role(role, [each.name for each in job.roles])
     found = job.role(role)
     low, high = found.min_replicas, found.max_replicas
     if (low is not None and replicas < low) or (high is not None and replicas > high):

@@ -15,6 +15,7 @@ from airflow_training.spec.params import check_value
 from airflow_training.spec.paths import Loc, format_path
 from airflow_training.spec.policies import ExitCodes
 from airflow_training.spec.problems import did_you_mean
+from airflow_training.spec.words import counted
 
 __all__ = ["check", "warnings_of"]
 
@@ -209,7 +210,7 @@ def _gang(spec: TrainingJobSpec) -> Iterator[Problem]:
     wanted = spec.scheduling_policy.min_available
     total = sum(role.replicas for role in spec.roles)
     if wanted is not None and wanted > total:
-        message = f"the job has only {total} instances"
+        message = f"the job has only {counted(total, 'instance')}"
         loc: Loc = ("schedulingPolicy", "minAvailable")
         yield _problem("min_available_too_large", loc, wanted, message)
 

@@ -78,7 +78,10 @@ def validate(
     ] = False,
     output: OutputOption = Output.table,
 ) -> None:
-    """Check job files and report every mistake; exit 0 when all are valid, 2 otherwise."""
+    """Check job files and report every mistake.
+
+    Exit 0 when all are valid, 2 otherwise.
+    """
     from airflow_training.supervise.admission import check_file
 
     given = parse_params(params)
@@ -120,7 +123,10 @@ def explain(
     fetch: Annotated[bool, typer.Option(help="Fetch the framework from its address, too.")] = False,
     output: OutputOption = Output.table,
 ) -> None:
-    """Show what a job would create: waves, gang, instances with environment, names, defaults."""
+    """Show what a job would create.
+
+    Waves, gang, instances with their environment, names, defaults.
+    """
     from airflow_training.supervise.admission import check_file
     from airflow_training.supervise.explain import explain as explain_job
 

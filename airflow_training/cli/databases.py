@@ -22,7 +22,10 @@ _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 
 @app.command()
 def upgrade(output: OutputOption = Output.table) -> None:
-    """Bring the store to the newest schema (every command does it on first use, too)."""
+    """Bring the store to the newest schema.
+
+    Every command does it on first use, too.
+    """
     from airflow_training.state import store
 
     url = settings().sql_alchemy_conn
@@ -32,7 +35,10 @@ def upgrade(output: OutputOption = Output.table) -> None:
 
 @app.command()
 def check(output: OutputOption = Output.table) -> None:
-    """Tell the schema's revision; exit 0 when it is the newest, 1 otherwise."""
+    """Tell the schema's revision.
+
+    Exit 0 when it is the newest, 1 otherwise.
+    """
     from airflow_training.state import store
 
     current, newest = store.check(settings().sql_alchemy_conn)
@@ -52,7 +58,10 @@ def prune(
     ],
     output: OutputOption = Output.table,
 ) -> None:
-    """Delete finished runs, with their events, metrics and usage. Files of runs stay."""
+    """Delete finished runs from the store.
+
+    With their events, metrics and usage. Files of runs stay.
+    """
     deleted = open_store().prune(older_than_seconds=_seconds(older_than))
     if output is Output.json:
         print_json({"deleted": deleted})

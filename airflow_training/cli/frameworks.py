@@ -28,7 +28,10 @@ app = typer.Typer(
 
 @app.command("list")
 def list_all(output: OutputOption = Output.table) -> None:
-    """List built-in frameworks, those in your folder and those of other packages."""
+    """List the frameworks that jobs can name.
+
+    Built-in ones, those in your folder and those of other packages.
+    """
     from airflow_training.frameworks.registry import list_frameworks
 
     listed = list_frameworks(settings=settings())
@@ -64,7 +67,10 @@ def show(
     name: Annotated[str, typer.Argument(metavar="NAME", help="As `frameworks list` prints it.")],
     output: OutputOption = Output.table,
 ) -> None:
-    """Show what a framework adds to a job: roles, environment, files, parameters, policies."""
+    """Show what a framework adds to a job.
+
+    Roles, environment, files, parameters, policies.
+    """
     from airflow_training.frameworks.registry import find
 
     loaded = find(name, settings=settings())
@@ -82,7 +88,10 @@ def check(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A framework document.")],
     output: OutputOption = Output.table,
 ) -> None:
-    """Check a framework file of your own; exit 0 when jobs can use it, 2 otherwise."""
+    """Check a framework file of your own.
+
+    Exit 0 when jobs can use it, 2 otherwise.
+    """
     from airflow_training.frameworks.registry import check_file
 
     problems = check_file(file)

@@ -43,7 +43,7 @@ def list_runs(
     ] = None,
     output: OutputOption = Output.table,
 ) -> None:
-    """List runs, newest first: from the command line and from Airflow."""
+    """List runs of any source, newest first."""
     chosen = [_job_state(each) for each in state or ()]
     records = open_store().runs(limit=limit, states=chosen)
     if output is Output.json:
@@ -123,7 +123,10 @@ def events(
     after: Annotated[int, typer.Option(min=0, help="Only events after this number.")] = 0,
     output: OutputOption = Output.table,
 ) -> None:
-    """Show the story of a run: every start, end, restart and decision, with the rule that fired."""
+    """Show the story of a run.
+
+    Every start, end, restart and decision; in JSON with the rule that fired.
+    """
     store = open_store()
     record = store.find_run(run)
     if role:

@@ -58,7 +58,10 @@ def submit(
     follow: Annotated[bool, typer.Option(help="Stay until the job has ended.")] = True,
     output: OutputOption = Output.table,
 ) -> None:
-    """Run a job on a remote Airflow; exit 0 when it succeeded, 1 when not, 2 if it never started."""
+    """Run a job on a remote Airflow.
+
+    Exit 0 when it succeeded, 1 when not, 2 if it never started.
+    """
     from airflow_training.cli.airflow_api import AirflowApi
 
     conf: dict[str, Any] = {"parameters": dict(parse_params(params))}

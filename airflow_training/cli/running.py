@@ -64,8 +64,9 @@ def run(
     ),
     output: OutputOption = Output.table,
 ) -> None:
-    """Run a job here, without Airflow; exit 0 when it succeeded, 1 when not, 2 if it never started.
+    """Run a job here, without Airflow.
 
+    Exit 0 when it succeeded, 1 when not, 2 if it never started.
     Ctrl-C stops the job cleanly. A run that was killed goes on with the same --run-id.
     """
     wanted = Wanted(file=file, template=template, from_run=from_run, job=job)

@@ -36,7 +36,7 @@ def scale(
     replicas: Annotated[int, typer.Option(min=1, help="How many instances it shall have.")],
     output: OutputOption = Output.table,
 ) -> None:
-    """Change the number of instances of a role while the job runs."""
+    """Change the size of a role while the job runs."""
     store, record = _living(run)
     job = store.job(record.uid)
     check_role(role, [each.name for each in job.roles])
@@ -54,14 +54,14 @@ def scale(
 
 
 def pause(run: RunArgument, output: OutputOption = Output.table) -> None:
-    """Stop the instances of a run and keep the run; `resume` goes on."""
+    """End the instances, keep the run; see `resume`."""
     store, record = _living(run)
     number = store.add_request(record.uid, "pause", by=_user())
     _asked(store, record, "pause", number, output=output, then="resume")
 
 
 def resume(run: RunArgument, output: OutputOption = Output.table) -> None:
-    """Let a paused run go on; this is no restart."""
+    """Let a paused run go on."""
     store, record = _living(run)
     number = store.add_request(record.uid, "resume", by=_user())
     _asked(store, record, "resume", number, output=output)
@@ -75,7 +75,10 @@ def kill(
     ] = 120.0,
     output: OutputOption = Output.table,
 ) -> None:
-    """Stop a run for good; when this returns, nothing of it is alive."""
+    """Stop a run for good.
+
+    When this returns, nothing of it is alive.
+    """
     import asyncio
 
     from airflow_training.supervise.cleanup import see_through
@@ -105,7 +108,10 @@ def sweep(
     dry_run: Annotated[bool, typer.Option(help="Only say what would be done.")] = False,
     output: OutputOption = Output.table,
 ) -> None:
-    """End what no task and no command can end any more: abandoned runs, leftovers, lost processes."""
+    """End what nothing else ends any more.
+
+    Abandoned runs, leftovers of ended ones, lost processes.
+    """
     import asyncio
 
     from airflow_training.supervise.sweep import sweep as sweep_all

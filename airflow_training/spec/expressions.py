@@ -127,7 +127,7 @@ def _check_references(
     for reference in references(text):
         if isinstance(reference, Call):
             yield from _check_address(reference, loc, text, spec)
-        elif reference.name == "params" and params is not None:
+        elif isinstance(reference, Name) and reference.name == "params" and params is not None:
             yield from _check_param(reference, loc, text, {*declared, *params})
 
 

@@ -276,7 +276,8 @@ def _date_problems(part: Name | Call | Method, *, field: str, text: str) -> list
     if isinstance(part, Name) and part.path:
         key = part.path[0]
         if key in dates.METHODS:
-            message, hint = f"'{key}' is a method: call it", f"{part.name}.{dates.METHODS[key][0]}"
+            shown = dates.METHODS[str(key)][0]
+            message, hint = f"'{key}' is a method: call it", f"{part.name}.{shown}"
         elif len(part.path) > 1 or key not in dates.PARTS:
             wrong = str(part.path[-1] if key in dates.PARTS else key)
             message, hint = f"a date has no '{wrong}' here", _near(wrong, dates.PARTS)

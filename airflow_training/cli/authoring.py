@@ -66,7 +66,7 @@ def init(
     for source, target in zip(sources, targets, strict=True):
         shutil.copyfile(source, target)
         print(f"wrote {target}")
-    next_step(f"airflow-training run {targets[0]}")
+    next_step("run", targets[0])
 
 
 def validate(
@@ -110,7 +110,7 @@ def validate(
         print_json({"files": answers})
     if not all(answer["valid"] for answer in answers):
         raise typer.Exit(2)
-    next_step(f"airflow-training run {files[0]}")
+    next_step("run", files[0])
 
 
 def explain(
@@ -148,7 +148,7 @@ def explain(
         print_json(answer)
         return
     _print_explained(answer)
-    next_step(f"airflow-training run {file}")
+    next_step("run", file)
 
 
 def schema() -> None:

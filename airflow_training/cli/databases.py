@@ -9,7 +9,7 @@ import typer
 
 from airflow_training.cli.context import open_store, settings
 from airflow_training.cli.documents import OutputOption
-from airflow_training.cli.output import Output, fail, next_step, print_json, print_table
+from airflow_training.cli.output import Output, fail, next_step, note, print_json, print_table
 from airflow_training.spec.words import counted
 
 __all__ = ["app"]
@@ -45,9 +45,9 @@ def check(output: OutputOption = Output.table) -> None:
     _tell(current, newest, output=output)
     if current != newest:
         if _is_newer(current, newest):
-            next_step("pip install --upgrade airflow-training")
+            note("next: pip install --upgrade airflow-training")
         else:
-            next_step("airflow-training db upgrade")
+            next_step("db", "upgrade")
         raise typer.Exit(1)
 
 

@@ -84,6 +84,5 @@ def _in_airflow(folder: Path, *, keep: bool, output: Output) -> None:
             with contextlib.suppress(KeyboardInterrupt):
                 stack.wait()
         else:
-            next_step(
-                "airflow-training demo --airflow --keep  (leaves Airflow running, to look at the run)"
-            )
+            note("to look at the run in an Airflow that keeps running:")
+            next_step("demo", "--airflow", "--keep")

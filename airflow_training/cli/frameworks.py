@@ -59,7 +59,7 @@ def list_all(output: OutputOption = Output.table) -> None:
             for each in listed
         ],
     )
-    next_step("airflow-training frameworks show pytorch")
+    next_step("frameworks", "show", "pytorch")
 
 
 @app.command()
@@ -103,6 +103,6 @@ def check(
             print(f"error: {file}: {problem}")
         if not problems:
             print(f"{file}: valid")
-            next_step(f"use it: framework: {{name: ..., ref: {file}}}")
+            note(f"in a job: framework: {{name: ..., ref: {file}}}")
     if problems:
         raise typer.Exit(2)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import signal
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -59,7 +59,12 @@ def host(start: Start, *, settings: Settings) -> str:
     from airflow_training.supervise.runtimes import make_runtime
     from airflow_training.supervise.status import run_status
 
-    print_warnings(start.warnings)
+    view = story(as_json=start.as_json)
+    if start.as_json:
+        for warning in start.warnings:
+            view.say(str(warning), level="warning")
+    else:
+        print_warnings(start.warnings)
     runtime = make_runtime(start.job.runtime, settings, simulate=start.simulate)
     store = open_store()
     record = launch(
@@ -72,12 +77,12 @@ def host(start: Start, *, settings: Settings) -> str:
     log_to_stderr(as_json=start.as_json)
     if not start.as_json:
         note(f"run {record.key.run_id} of job {record.job} on {record.runtime}")
-    view = story(as_json=start.as_json)
     asyncio.run(_host(store, runtime, record, view, max_running_jobs=settings.max_running_jobs))
     document = run_status(store, record.uid)
     metrics = store.newest_metrics(record.uid) if start.output is Output.table else {}
     print_status(document, output=start.output, metrics=metrics)
-    next_step(f"airflow-training {_next(document, simulated=record.runtime == 'memory')}")
+    if not start.as_json:
+        next_step(*_next(document, simulated=record.runtime == "memory"))
     return str(document["state"])
 
 
@@ -107,7 +112,7 @@ async def _host(
         if supervisor.ledger is None:
             driving.cancel()  # another process drives the run, and goes on
         elif not stopping:
-            note(f"{name}: stopping the job; nothing of it will be alive when this ends")
+            view.say(f"{name}: stopping the job; nothing of it will be alive when this ends")
             stopping.append(asyncio.ensure_future(ask(name)))
 
     async def ask(name: str) -> None:
@@ -134,17 +139,18 @@ async def _host(
             loop.remove_signal_handler(number)
 
 
-def _next(document: Mapping[str, Any], *, simulated: bool) -> str:
+def _next(document: Mapping[str, Any], *, simulated: bool) -> Sequence[str]:
     """Return the command that tells more about how a run ended."""
     run_id = document["run_id"]
+    events = ["events", run_id]
     if document["state"] == "Stopped" or simulated or not document["instances"]:
-        return f"events {run_id}"
+        return events
     # the root cause may be a role that could not start: then no single log tells it
     cause = document["root_cause"] or document["instances"][0]
     if cause["role"] is None or cause["index"] is None:
-        return f"events {run_id}"
-    words = f"logs show {run_id} --role {cause['role']} --index {cause['index']}"
+        return events
+    words = ["logs", "show", run_id, "--role", cause["role"], "--index", str(cause["index"])]
     newest = {(each["role"], each["index"]): each["attempt"] for each in document["instances"]}
     if cause["attempt"] not in (None, newest.get((cause["role"], cause["index"]))):
-        words += f" --attempt {cause['attempt']}"
+        words += ["--attempt", str(cause["attempt"])]
     return words

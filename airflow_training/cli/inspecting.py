@@ -24,7 +24,7 @@ from airflow_training.cli.statuses import print_status
 from airflow_training.control.model import JobState
 
 if TYPE_CHECKING:
-    from airflow_training.state.store import StoredEvent
+    from airflow_training.state.store import RunRecord, StoredEvent
 
 __all__ = ["events", "export", "list_runs", "status"]
 
@@ -83,9 +83,9 @@ def list_runs(
         ],
     )
     if records:
-        next_step(f"airflow-training status {records[0].key.run_id}")
+        next_step("status", _shortest(records))
     else:
-        next_step("airflow-training init")
+        next_step("init")
 
 
 def status(
@@ -114,7 +114,7 @@ def status(
         metrics = store.newest_metrics(uid) if output is Output.table else {}
     print_status(document, output=output, metrics=metrics)
     verb = "resume" if document["state"] == "Paused" else "events"
-    next_step(f"airflow-training {verb} {document['run_id']}")
+    next_step(verb, document["run_id"])
 
 
 def events(
@@ -141,7 +141,7 @@ def events(
         return
     for each in found:
         print(f"{each.seq:>5}  {event_line(each.event, as_json=False)}")
-    next_step(f"airflow-training status {record.key.run_id}")
+    next_step("status", record.key.run_id)
 
 
 def export(
@@ -160,7 +160,14 @@ def export(
         from airflow_training.spec.loading import dump_yaml
 
         print(dump_yaml(document), end="")
-    next_step(f"airflow-training run --from-run {record.key.run_id}")
+    next_step("run", "--from-run", record.key.run_id)
+
+
+def _shortest(records: Sequence[RunRecord]) -> str:
+    """Return a name of the first run that means no other one of these."""
+    first = records[0]
+    same = sum(each.key.run_id == first.key.run_id for each in records)
+    return first.key.run_id if same == 1 else first.uid
 
 
 def _job_state(text: str) -> str:

@@ -9,7 +9,7 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
-from airflow_training.cli.output import event_line, note
+from airflow_training.cli.output import EventLevel, event_line, note
 from airflow_training.control.model import Event, InstanceKey, Ledger, Progress
 
 if TYPE_CHECKING:
@@ -40,6 +40,14 @@ class Story:
     def tell(self, event: Event) -> None:
         """Print one event."""
         note(event_line(event, as_json=self._as_json))
+
+    def say(self, message: str, *, level: EventLevel = "info") -> None:
+        """Print what is no event of the run, in the form of the other lines."""
+        if not self._as_json:
+            note(message)
+            return
+        event = Event(at=time.time(), reason="Note", message=message, level=level)
+        note(event_line(event, as_json=True))
 
     @contextlib.asynccontextmanager
     async def beside(self, watched: Watched) -> AsyncIterator[None]:

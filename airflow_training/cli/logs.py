@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from airflow_training.cli.context import RunArgument, check_role, open_store, settings
-from airflow_training.cli.output import fail, note
+from airflow_training.cli.output import command_line, fail, note
 from airflow_training.control.model import TERMINAL_JOB_STATES
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def show(
             "RUN",
             "a simulated run prints nothing",
             value=run,
-            hint=f"airflow-training events {record.key.run_id}",
+            hint=command_line("events", record.key.run_id),
         )
     instance = _Instance(store=store, uid=record.uid, role=role, index=index)
     runtime = make_runtime(record.runtime, settings())

@@ -90,10 +90,9 @@ def submit(
             print()
             print_status(outcome["status"], output=output)
     if follow and outcome["state"] != "success":
-        next_step(f"open {server.rstrip('/')}/dags/{dag}/runs/{started}")
+        note(f"next: open {server.rstrip('/')}/dags/{dag}/runs/{started}")
         raise typer.Exit(1)
-    where = f"--server {server.rstrip('/')} --dag {dag}"
-    next_step(f"airflow-training status {started} {where}")
+    next_step("status", started, "--server", server.rstrip("/"), "--dag", dag)
 
 
 def _document(file: Path | None, *, from_run: str, overrides: list[str], name: str) -> str:

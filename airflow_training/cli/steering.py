@@ -14,6 +14,7 @@ from airflow_training.cli.context import RunArgument, check_role, open_store, se
 from airflow_training.cli.documents import OutputOption
 from airflow_training.cli.output import (
     Output,
+    command_line,
     event_line,
     fail,
     next_step,
@@ -152,7 +153,7 @@ def _living(text: str) -> tuple[Store, RunRecord]:
             "RUN",
             f"run {record.key.run_id} has ended: {record.state}",
             value=text,
-            hint=f"run it again: airflow-training run --from-run {record.key.run_id}",
+            hint=f"run it again: {command_line('run', '--from-run', record.key.run_id)}",
         )
     return store, record
 
@@ -165,7 +166,7 @@ def _asked(
         print_json({"run_id": record.key.run_id, "request": kind, "id": number, "state": now.state})
     else:
         print(f"{kind} of {record.key.run_id} is recorded as request {number}; it is {now.state}")
-    next_step(f"airflow-training {then} {record.key.run_id}")
+    next_step(then, record.key.run_id)
 
 
 def _user() -> str:

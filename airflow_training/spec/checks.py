@@ -168,7 +168,7 @@ def _thresholds(spec: TrainingJobSpec) -> Iterator[Problem]:
         )
         for key, threshold, verb in pairs:
             if isinstance(threshold, int) and threshold > role.replicas:
-                message = f"{threshold} of {role.replicas} instances can never {verb}"
+                message = f"{threshold} of {counted(role.replicas, 'instance')} can never {verb}"
                 yield _problem("unsatisfiable_policy", ("roles", i, key), threshold, message)
         if role.replicas == 0 and role.min_succeeded == "Any":
             message = "a role of 0 replicas has none that could succeed"

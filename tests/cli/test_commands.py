@@ -193,6 +193,20 @@ def test_validate_reports_every_mistake_of_every_file(typed):
     assert "one.yaml: 1 mistake\n" in typed("validate", str(one)).stdout
 
 
+def test_two_jobs_of_one_name_are_refused(typed):
+    one = job_file(Path("one.yaml")).read_text()
+    other = job_file(Path("other.yaml"), name="other").read_text()
+    Path("jobs.yaml").write_text(f"{one}\n---\n{other}\n---\n{one}\n")
+    (answer,) = typed("validate", "jobs.yaml", "-o", "json").json["files"]
+    assert [(each["code"], each["field"], each["line"]) for each in answer["errors"]] == [
+        ("duplicate", "metadata.name", 5)
+    ]
+
+
+def test_the_next_command_can_be_pasted(typed):
+    assert typed("init", "my job").stderr == "next: airflow-training run 'my job/job.yaml'\n"
+
+
 def test_explain_says_what_would_be_created(typed):
     path = job_file(
         Path("job.yaml"), ("master", 1), ("worker", 2), framework="pytorch", image="i:1"

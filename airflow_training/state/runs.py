@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -235,6 +234,8 @@ def _describe(row: Row[Any]) -> str:
 
 def unknown_run(connection: Connection, text: str) -> InputError:
     """Return the error for a run that is not there; lists the newest ones."""
+    import difflib  # only needed here
+
     rows = connection.execute(
         select(RunRow.run_id).order_by(RunRow.submitted_at.desc(), RunRow.uid).limit(100)
     )

@@ -189,6 +189,8 @@ def test_validate_reports_every_mistake_of_every_file(typed):
     assert "framwork" in told.stdout
     assert "bad.yaml: 2 mistakes" in told.stdout
     assert typed("validate", str(good)).code == 0
+    words = typed("validate", str(good), "--set", "spec.command=python train.py")
+    assert 'hint: write it as a list: ["python", "train.py"]' in words.stdout
     one = job_file(Path("one.yaml"), framwork="x")
     assert "one.yaml: 1 mistake\n" in typed("validate", str(one)).stdout
 

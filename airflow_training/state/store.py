@@ -264,6 +264,11 @@ class Store:
         with self._db.read() as connection:
             return progress_lines.series(connection, uid, name=name)
 
+    def newest_metrics(self, uid: str) -> Mapping[tuple[str, int], Mapping[str, float]]:
+        """Return the newest value of every metric per (role, index)."""
+        with self._db.read() as connection:
+            return progress_lines.newest_metrics(connection, uid)
+
     def usage(self, uid: str) -> Sequence[Mapping[str, Any]]:
         """Return usage rows as `status` prints them."""
         with self._db.read() as connection:

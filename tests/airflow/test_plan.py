@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pendulum
 import pytest
 import yaml
 from airflow.sdk import DAG
@@ -19,6 +20,7 @@ from airflow_training.operators.admit import template_variables
 from airflow_training.operators.ending import Result
 from airflow_training.operators.plan import PlanFormOperator
 from airflow_training.operators.rollup import RollupOperator
+from airflow_training.spec.templates import render
 from airflow_training.state.store import Store, open_store
 from tests.airflow.jobs import shell
 from tests.airflow.test_triggers import TaskInstance
@@ -104,6 +106,13 @@ def test_templates_see_the_dag_run_and_nothing_of_airflow():
         "data_interval_end": None,
         "triggering_assets": [],
     }
+
+
+def test_the_dates_of_a_dag_run_can_be_asked_for_their_parts():
+    at = pendulum.datetime(2026, 1, 2, 3, tz="UTC")
+    seen = template_variables({"run_id": "r", "logical_date": at, "data_interval_start": at})
+    text = "{{ logical_date.year }} {{ data_interval_start.strftime('%Y%m%d') }} {{ logical_date }}"
+    assert render(text, seen) == f"2026 20260102 {at.isoformat()}"
 
 
 # the form ------------------------------------------------------------------------------------------

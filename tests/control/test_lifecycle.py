@@ -309,6 +309,19 @@ def test_a_new_holder_adopts_what_lives():
     assert bench.last.actions == ()
 
 
+def test_what_was_made_before_its_holder_died_is_adopted_by_the_next():
+    """The holder was killed between its create and its next look."""
+    bench = Bench(job(role(replicas=2)))
+    bench.step()
+    assert all(not bench.of("worker", index).uid for index in range(2))
+    bench.generation = 2
+    made = set(bench.objects)
+    bench.settle()
+    assert set(bench.objects) == made
+    assert (bench.state, bench.charged()) == ("Running", {})
+    assert [bench.of("worker", index).attempt for index in range(2)] == [0, 0]
+
+
 def test_nothing_new_is_created_beside_an_old_object_even_an_ended_one():
     bench = Bench(job()).settle()
     bench.end("worker", 0, 1)

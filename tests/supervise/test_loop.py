@@ -8,11 +8,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from airflow_training.control.model import Progress
+from airflow_training.control.model import InstanceEntry, Progress
 from airflow_training.errors import LeaseLost, RuntimeUnavailable
 from airflow_training.runtimes.faults import Behaviour, Fault, Script
 from airflow_training.runtimes.memory import MemoryRuntime
-from airflow_training.runtimes.port import InstanceSpec, Outcome
+from airflow_training.runtimes.port import InstanceRef, InstanceSpec, Outcome
 from airflow_training.state.store import Store
 from tests.builders import job, role
 from tests.supervise.conftest import Stage, until
@@ -163,6 +163,58 @@ async def test_a_store_that_fails_neither_ends_nor_doubles_anything(tmp_path, tr
     assert not store.ledger(uid).job.restarts
     assert [stage.reasons(uid).count(each) for each in ("JobStarted", "InstancesCreated")] == [1, 1]
     store.close()
+
+
+class Witness(MemoryRuntime):
+    """Looks into the store at the moment of every effect."""
+
+    store: Store
+
+    def __init__(self, **options) -> None:
+        super().__init__(**options)
+        self.effects: list[str] = []
+        self.unannounced: list[str] = []
+
+    def _see(self, kind: str, ref: InstanceRef) -> InstanceEntry:
+        self.effects.append(f"{kind} {ref.role}-{ref.index}")
+        return self.store.ledger(ref.run.uid).instances[ref.role, ref.index]
+
+    async def create(self, instances):
+        for ref in (each.ref for each in instances):
+            known = self._see("create", ref)
+            wanted = (known.epoch, known.job_attempt, known.attempt)
+            if not known.wanted or wanted != (ref.epoch, ref.job_attempt, ref.attempt):
+                self.unannounced.append(self.effects[-1])
+        return await super().create(instances)
+
+    async def release(self, instances, answer):
+        for ref in instances:
+            if not self._see("release", ref).released:
+                self.unannounced.append(self.effects[-1])
+        await super().release(instances, answer)
+
+    async def delete(self, instances, *, grace_seconds):
+        for ref in instances:
+            known = self._see("delete", ref)
+            if known.uid == ref.uid and not known.final:
+                self.unannounced.append(self.effects[-1])
+        await super().delete(instances, grace_seconds=grace_seconds)
+
+
+async def test_the_store_knows_of_every_effect_before_it_happens(store):
+    """So whoever is killed in between is continued by a holder that expects what it may find."""
+    fault = Fault(kind="kill", role="worker", index=0, attempt=0, after=0.01, signal=9)
+    runtime = Witness(script=quick(fault))
+    runtime.store = store
+    stage = Stage(store=store, runtime=runtime)
+    held = job(
+        role("master"), role("worker", 2, "master"),
+        scope="Job", startup="createAllHold", runtime="memory",
+    )  # fmt: skip
+    uid = stage.launch(held)
+    assert await asyncio.wait_for(stage.supervisor(uid).run(), 30) == "Succeeded"
+    assert {"create master-0", "release worker-1", "delete worker-0"} <= set(runtime.effects)
+    assert runtime.unannounced == []
 
 
 class BrokenRuntime(MemoryRuntime):

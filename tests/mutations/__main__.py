@@ -23,8 +23,15 @@ from tests.mutations.table import MUTATIONS, Mutation
 ROOT = Path(__file__).resolve().parents[2]
 ASSERTION_FAILED = 1
 """pytest's exit code when tests ran and some failed; collection errors have others."""
-CRASHES = ("AttributeError", "ImportError", "IndentationError", "ModuleNotFoundError", "NameError")
-CRASHES += ("SyntaxError", "TypeError", "UnboundLocalError")
+CRASHES = (
+    "AttributeError",
+    "ImportError",
+    "ModuleNotFoundError",
+    "NameError",
+    "SyntaxError",
+    "TypeError",
+    "UnboundLocalError",
+)
 """A program that does not work at all proves nothing about its test."""
 
 
@@ -61,6 +68,7 @@ class Copy:
             **os.environ,
             "PYTHONPATH": str(self.tree),  # goes before the installed package, in children too
             "PYTHONDONTWRITEBYTECODE": "1",
+            "TMPDIR": str(folder),
         }
         # Checked by content: a cache that goes by time and size misses a change within a second.
         self._python("-m", "compileall", "-q", "--invalidation-mode", "checked-hash", self.tree)

@@ -119,6 +119,14 @@ MUTATIONS = (
         new="            pass\n",
         test="tests/supervise/test_cleanup.py::test_cleanup_ends_what_lives_although_the_run_is_over",
     ),
+    Mutation(
+        guarantee=2,
+        why="The task `cleanup` believes that there is nothing to clean.",
+        file="operators/ending.py",
+        old='    if record is None:\n        log("nothing to clean',
+        new='    if record is not None:\n        log("nothing to clean',
+        test="tests/airflow/test_plan.py::test_cleanup_alone_ends_a_run_whose_rollup_never_came",
+    ),
     # 3. intent is persisted before action -------------------------------------------------------------
     Mutation(
         guarantee=3,
@@ -164,14 +172,6 @@ MUTATIONS = (
         test=f"{KEEPER}::test_a_lost_lease_acts_on_nothing",
     ),
     # 4. a replica that has succeeded never runs again ---------------------------------------------------
-    Mutation(
-        guarantee=4,
-        why="A success is not written down as final, so a lost object looks like a failure.",
-        file=f"{CONTROL}/sightings.py",
-        old="        exit_code=0 if seen.exit_code is None else seen.exit_code,\n        final=True,\n",
-        new="        exit_code=0 if seen.exit_code is None else seen.exit_code,\n",
-        test=f"{RESTARTS}::test_what_succeeded_never_runs_again_even_if_its_object_is_deleted",
-    ),
     Mutation(
         guarantee=4,
         why="A restart of the whole job takes along what has finished.",

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from airflow_training.agent.files import read_json, write_json
-from airflow_training.agent.proc import boot_id, descendants, start_time
+from airflow_training.agent.proc import boot_id, descendants, marked, start_time
 from airflow_training.control.model import Observation
 from airflow_training.errors import StillAlive
 from airflow_training.runtimes.local import LocalRuntime
@@ -402,7 +402,10 @@ async def test_creators_killed_at_any_moment_leave_one_instance(
         outcome = (await harness.runtime.create([harness.spec("sleeper")]))[0]
         assert outcome.result in ("created", "adopted")
         await seen.state("sleeper", 0, "running", uid=outcome.ref.uid)
-    assert len(agents_of(attempt_folder(tmp_path, harness, "sleeper").path)) == 1
+    folder = attempt_folder(tmp_path, harness, "sleeper").path
+    assert len(marked([f"TRAINING_INSTANCE_DIR={folder}"])) == 1
+    # an agent that somebody started before he was killed may still wait a moment for the lock
+    eventually(lambda: len(agents_of(folder)) == 1)
 
 
 # records that lie --------------------------------------------------------------------------------

@@ -203,16 +203,19 @@ class Witness(MemoryRuntime):
 
 async def test_the_store_knows_of_every_effect_before_it_happens(store):
     """So whoever is killed in between is continued by a holder that expects what it may find."""
-    fault = Fault(kind="kill", role="worker", index=0, attempt=0, after=0.01, signal=9)
-    runtime = Witness(script=quick(fault))
+    killed = Fault(kind="kill", role="worker", index=0, attempt=0, after=0.01, signal=9)
+    runtime = Witness(script=dataclasses.replace(FOREVER, faults=(killed,)))
     runtime.store = store
     stage = Stage(store=store, runtime=runtime)
-    held = job(
-        role("master"), role("worker", 2, "master"),
-        scope="Job", startup="createAllHold", runtime="memory",
-    )  # fmt: skip
-    uid = stage.launch(held)
-    assert await asyncio.wait_for(stage.supervisor(uid).run(), 30) == "Succeeded"
+    roles = (role("master"), role("worker", 2, "master"))
+    uid = stage.launch(job(*roles, scope="Job", startup="createAllHold", runtime="memory"))
+
+    def runs_again() -> bool:
+        entries = store.ledger(uid).instances.values()
+        return all((each.state, each.job_attempt) == ("running", 1) for each in entries)
+
+    async with stage.driving(uid):
+        await until(runs_again)
     assert {"create master-0", "release worker-1", "delete worker-0"} <= set(runtime.effects)
     assert runtime.unannounced == []
 

@@ -111,10 +111,12 @@ def test_stop_ends_everything_and_is_over_when_nothing_is_alive():
     for index in range(2):
         bench.set("worker", index, state="terminating", state_since=bench.now)
     assert not bench.decide().done
+    assert {bench.of("worker", index).state for index in range(2)} == {"terminating"}
     bench.lose("worker", 0).end("worker", 1, 143, signal=15)
     assert bench.decide().done
     assert reported_state(bench.ledger.job) == "Stopped"
     assert (bench.of("worker", 1).state, bench.of("worker", 1).reason) == ("failed", "Stopped")
+    assert (bench.of("worker", 1).exit_code, bench.of("worker", 1).signal) == (143, 15)
     assert bench.charged() == {}
 
 

@@ -32,6 +32,23 @@ async def test_cleanup_ends_a_run_that_nobody_drives_any_more(stage):
     assert (stage.store.ledger(uid).job.state, stage.store.lease(uid)) == ("Stopped", None)
 
 
+async def test_cleanup_sees_an_end_through_that_was_begun(stage):
+    """The holder died between the decision that the job is over and the last instance's end."""
+    slow = Behaviour(run_seconds=None, stop_seconds=3600)
+    stage.runtime.script = Script(default=slow)
+    uid = stage.launch(job(runtime="memory", grace_seconds=3600))
+    async with stage.driving(uid):
+        await until(lambda: stage.live(uid))
+        stage.store.add_request(uid, "stop")
+        await until(lambda: stage.store.ledger(uid).job.state == "Stopped")
+    assert not stage.store.ledger(uid).job.drained
+    cleaning = asyncio.ensure_future(clean(stage, uid))
+    await until(lambda: stage.store.lease(uid))
+    stage.runtime.vanish(uid, "worker", 0)
+    await cleaning
+    assert stage.store.ledger(uid).job.drained
+
+
 async def test_cleanup_ends_what_lives_although_the_run_is_over(stage):
     """Somebody's create was on its way while the run ended; nobody watches it any more."""
     uid = stage.launch(job(runtime="memory"))

@@ -8,12 +8,13 @@ from collections.abc import Sequence
 
 import pytest
 
-from airflow_training.control.model import InstanceEntry, Progress
+from airflow_training.control.model import InstanceEntry, JobEntry, Ledger, Progress
 from airflow_training.errors import LeaseLost, RuntimeUnavailable
 from airflow_training.runtimes.faults import Behaviour, Fault, Script
 from airflow_training.runtimes.memory import MemoryRuntime
 from airflow_training.runtimes.port import InstanceRef, InstanceSpec, Outcome
 from airflow_training.state.store import Store
+from airflow_training.supervise.effects import remaining_seconds
 from tests.builders import job, role
 from tests.supervise.conftest import Stage, until
 
@@ -220,6 +221,31 @@ async def test_the_store_knows_of_every_effect_before_it_happens(store):
     assert runtime.unannounced == []
 
 
+async def test_every_instance_carries_a_deadline_of_its_own(stage):
+    """It ends itself though nobody is left to tell it, a grace after the loop would have."""
+    stage.runtime.script = FOREVER
+    uid = stage.launch(job(runtime="memory", active_deadline_seconds=1000, grace_seconds=30))
+    async with stage.driving(uid):
+        await until(lambda: stage.live(uid))
+    assert 1000 < stage.runtime.spec(uid, "worker", 0).deadline_seconds <= 1030
+
+
+@pytest.mark.parametrize(
+    ("deadline", "started_at", "paused", "expected"),
+    [
+        pytest.param(None, 40.0, 0.0, None, id="none"),
+        pytest.param(100, None, 0.0, 105.0, id="the-first-instance"),
+        pytest.param(100, 40.0, 0.0, 45.0, id="a-later-attempt-has-less"),
+        pytest.param(100, 40.0, 20.0, 65.0, id="paused-time-does-not-count"),
+        pytest.param(100, -900.0, 0.0, 6.0, id="never-nothing"),
+    ],
+)
+def test_what_is_left_of_the_deadline(deadline, started_at, paused, expected):
+    spec = job(active_deadline_seconds=deadline, grace_seconds=5)
+    entry = JobEntry(started_at=started_at, paused_seconds=paused)
+    assert remaining_seconds(spec, Ledger(job=entry), now=100.0) == expected
+
+
 class BrokenRuntime(MemoryRuntime):
     """A runtime that cannot create some instances at all."""
 
@@ -284,8 +310,8 @@ async def test_a_holder_that_stalls_in_an_effect_is_fenced_in_store_and_runtime(
     )
     await slow.stalled.wait()
     stale = stage.store.lease(uid)
-    # as a stopped process it renews nothing either
-    stage.store.renew(stale, seconds=-1.0)
+    # renewing goes on in this process, as it would not in a stopped one: no wait for the lease's end
+    stage.store.release(stage.store.acquire(uid, owner="next", dead_owners=[stale.owner]))
     async with stage.driving(uid):
         await until(lambda: len(stage.live(uid)) == 2)
         before = {each.uid for each in stage.runtime.live(uid).values()}

@@ -14,6 +14,7 @@ from tests.mutations.table import MUTATIONS, Mutation
 
 ROOT = Path(__file__).resolve().parents[2]
 GUARANTEES = range(1, 9)
+PAGE = (ROOT / "docs" / "guarantees.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda each: each.why)
@@ -39,9 +40,14 @@ def test_every_guarantee_is_broken_in_at_least_three_places():
 
 @pytest.mark.parametrize("guarantee", GUARANTEES)
 def test_the_page_names_the_tests_of_each_guarantee(guarantee: int):
-    page = (ROOT / "docs" / "guarantees.md").read_text(encoding="utf-8")
-    section = re.split(r"^## (?=\d)", page, flags=re.MULTILINE)[guarantee]
+    section = re.split(r"^## (?=\d)", PAGE, flags=re.MULTILINE)[guarantee]
     assert section.startswith(f"{guarantee}. ")
     tests = {each.test for each in MUTATIONS if each.guarantee == guarantee}
     names = {test.rpartition("::")[2].partition("[")[0] for test in tests}
     assert {name for name in names if f"`{name}`" not in section} == set()
+
+
+def test_every_test_on_the_page_exists():
+    code = "".join(path.read_text(encoding="utf-8") for path in ROOT.glob("tests/**/*.py"))
+    assert [name for name in re.findall(r"`(test_\w+)`", PAGE) if f"def {name}(" not in code] == []
+    assert all((ROOT / name).is_file() for name in re.findall(r"`(tests/\S+\.py)`", PAGE))

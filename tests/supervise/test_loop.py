@@ -12,7 +12,7 @@ from airflow_training.control.model import InstanceEntry, JobEntry, Ledger, Prog
 from airflow_training.errors import LeaseLost, RuntimeUnavailable
 from airflow_training.runtimes.faults import Behaviour, Fault, Script
 from airflow_training.runtimes.memory import MemoryRuntime
-from airflow_training.runtimes.port import InstanceRef, InstanceSpec, Outcome
+from airflow_training.runtimes.port import Changed, InstanceRef, InstanceSpec, Outcome
 from airflow_training.state.store import Store
 from airflow_training.supervise.effects import remaining_seconds
 from tests.builders import job, role
@@ -244,6 +244,37 @@ def test_what_is_left_of_the_deadline(deadline, started_at, paused, expected):
     spec = job(active_deadline_seconds=deadline, grace_seconds=5)
     entry = JobEntry(started_at=started_at, paused_seconds=paused)
     assert remaining_seconds(spec, Ledger(job=entry), now=100.0) == expected
+
+
+class Uploading(MemoryRuntime):
+    """Tells with each success where the output was uploaded to."""
+
+    async def watch(self, run):
+        async for change in super().watch(run):
+            if isinstance(change, Changed) and change.instance.state == "succeeded":
+                uploaded = {"uri": "s3://models/x", "bytes": 1, "digest": "sha256:0"}
+                change = Changed(instance=dataclasses.replace(change.instance, output=uploaded))
+            yield change
+
+
+class OutputFirst(Store):
+    """Notes whether the output was there when the end was stored."""
+
+    had_output: bool | None = None
+
+    def commit(self, uid, **rest):
+        if self.had_output is None and rest["new"].instances["worker", 0].final:
+            self.had_output = self.output(uid) is not None
+        super().commit(uid, **rest)
+
+
+async def test_the_output_is_recorded_before_the_end_that_nobody_looks_behind(tmp_path):
+    store = OutputFirst(f"sqlite:///{tmp_path / 'output.db'}")
+    stage = Stage(store=store, runtime=Uploading(script=quick()))
+    uid = stage.launch(job(runtime="memory", output_role="worker"))
+    assert await asyncio.wait_for(stage.supervisor(uid).run(), 30) == "Succeeded"
+    assert store.had_output
+    store.close()
 
 
 class BrokenRuntime(MemoryRuntime):

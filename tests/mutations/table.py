@@ -83,8 +83,8 @@ MUTATIONS = (
         guarantee=2,
         why="The job is over while its instances are still ending.",
         file=f"{CONTROL}/ending.py",
-        old="        if seen.state not in ENDED or remove_all:\n",
-        new='        if seen.state not in (*ENDED, "terminating") or remove_all:\n',
+        old="    if not left and observations.reachable:\n",
+        new="    if observations.reachable:\n",
         test=f"{LIFECYCLE}::test_stop_ends_everything_and_is_over_when_nothing_is_alive",
     ),
     Mutation(

@@ -206,6 +206,15 @@ def test_rollup_and_cleanup_stop_a_run_that_nobody_drives(store: Store):
     assert (ledger.job.state, ledger.job.drained) == ("Stopped", True)
 
 
+def test_cleanup_alone_ends_a_run_whose_rollup_never_came(store: Store):
+    dag = job_to_dag(shell("hello", "sleep 60"))
+    uid = dag.get_task("plan").execute(context())["run"]
+    dag.get_task("cleanup").execute(context())
+    ledger = store.ledger(uid)
+    assert (ledger.job.state, ledger.job.drained) == ("Stopped", True)
+    assert store.lease(uid) is None
+
+
 def result(**fields: Any) -> Result:
     return Result(
         **{"uid": "u", "job": "j", "state": "Failed", "reason": "R", "message": "m", **fields}

@@ -84,6 +84,48 @@ def test_bad_input_is_exit_2_without_a_traceback(typed, words, told):
     assert done.stdout == ""
 
 
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        pytest.param({"comand": ["true"]}, "unknown_key", id="unknown-key"),
+        pytest.param({"env": [{"name": "RANK", "value": "0"}]}, "reserved_env", id="reserved"),
+        pytest.param(
+            {"roles": [{"name": "master"}, {"name": "worker", "dependsOn": [{"role": "mastr"}]}]},
+            "unknown_role",
+            id="unknown-role",
+        ),
+        pytest.param(
+            {
+                "roles": [
+                    {"name": "master", "dependsOn": [{"role": "worker"}]},
+                    {"name": "worker", "dependsOn": [{"role": "master"}]},
+                ]
+            },
+            "cycle",
+            id="cycle",
+        ),
+        pytest.param(
+            {"schedulingPolicy": {"gang": "volcano", "startup": "ordered"}},
+            "gang_order_deadlock",
+            id="gang-deadlock",
+        ),
+    ],
+)
+def test_a_refused_job_leaves_no_trace(typed, home, changes, code):
+    """Exit 2, the mistake by its name, no run in the store, and nothing was started."""
+    path = job_file(
+        Path("job.yaml"), ("master", 1), ("worker", 2), framework="pytorch",
+        command=["touch", str(home / "it-ran")], **changes,
+    )  # fmt: skip
+    found = typed("validate", str(path), "-o", "json").json["files"][0]["errors"]
+    assert [each["code"] for each in found] == [code]
+    done = typed("run", str(path))
+    assert (done.code, done.stdout) == (2, "")
+    assert found[0]["message"] in done.stderr
+    assert typed("list", "-o", "json").json == {"runs": []}
+    assert not (home / "it-ran").exists()
+
+
 def test_a_setting_of_the_wrong_type_is_named(typed, monkeypatch):
     monkeypatch.setenv("AIRFLOW__TRAINING__MAX_RUNNING_JOBS", "many")
     done = typed("list")

@@ -284,6 +284,8 @@ def test_sweep_ends_what_nobody_drives(start, home, command):
     )  # fmt: skip
     process = start(str(path), "--run-id", "o")
     wait_for(Path("up"), process)
+    driven = command("sweep", "--idle", "0", "-o", "json")
+    assert driven.json == {"swept": []}, "somebody drives it"
     process.kill()
     process.wait()
     assert command("sweep", "-o", "json").json == {"swept": []}, "it may still be continued"

@@ -115,8 +115,8 @@ MUTATIONS = (
         guarantee=2,
         why="Cleanup believes the ledger instead of looking.",
         file=f"{SUPERVISE}/cleanup.py",
-        old="            await runtime.remove(run)\n",
-        new="            pass\n",
+        old="        await runtime.remove(run)\n",
+        new="        pass\n",
         test="tests/supervise/test_cleanup.py::test_cleanup_ends_what_lives_although_the_run_is_over",
     ),
     Mutation(

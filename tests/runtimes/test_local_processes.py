@@ -651,8 +651,7 @@ async def test_an_agent_keeps_no_descriptors_of_those_started_before_it(
     harness: Harness, tmp_path: Path
 ) -> None:
     await harness.runtime.create([harness.spec("sleeper", i) for i in range(4)])
-    counts = []
-    for i in range(4):
-        folder = AttemptFolder(tmp_path / harness.run.uid / f"sleeper-{i}" / "attempt-0.0.0")
-        counts.append(open_descriptors(agent_pid(folder)))
-    assert len(set(counts)) == 1, counts
+    run = tmp_path / harness.run.uid
+    pids = [agent_pid(AttemptFolder(run / f"sleeper-{i}" / "attempt-0.0.0")) for i in range(4)]
+    # one that is just reading a file has one more for a moment; a leak stays
+    eventually(lambda: len({open_descriptors(pid) for pid in pids}) == 1)

@@ -9,7 +9,9 @@ from typing import Any, Literal
 
 from airflow_training.compiler.source import JobSource
 from airflow_training.control.decide import new_ledger
+from airflow_training.control.pools import refuse_small_pools
 from airflow_training.errors import InputError
+from airflow_training.operators.waiting import waiting_tasks
 from airflow_training.settings import load_settings
 from airflow_training.spec.resolved import ResolvedJob, RunKey
 from airflow_training.state.store import Store
@@ -42,6 +44,7 @@ def admit(
     *,
     params: Mapping[str, Any],
     context: Mapping[str, Any],
+    dag: Any,
     group_id: str,
     origin: Origin = "file",
 ) -> Admitted:
@@ -64,6 +67,8 @@ def admit(
         user=getattr(context.get("dag_run"), "triggering_user_name", None) or "",
     )
     resolved = _resolved(checked)
+    roles = [role.name for role in resolved.roles]
+    refuse_small_pools(waiting_tasks(dag, group_id=group_id, roles=roles), store.pools(key.source))
     if ti.try_number > 1 and store.run(key.uid) is not None:
         _start_over(store, key, resolved)
     else:
@@ -77,7 +82,7 @@ def admit(
     return Admitted(
         uid=key.uid,
         job=resolved.name,
-        roles=[role.name for role in resolved.roles],
+        roles=roles,
         warnings=[str(problem) for problem in checked.warnings],
     )
 

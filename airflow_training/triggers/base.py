@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from airflow.triggers.base import BaseTrigger
+from airflow.triggers.base import BaseTrigger, TaskSuccessEvent, TriggerEvent
 
 from airflow_training.control.model import RequestKind
 from airflow_training.operators.deferred import task_name
@@ -30,11 +30,17 @@ class GroupTrigger(BaseTrigger):
     Nothing but the group's name travels with it: the run follows from the task instance.
     """
 
-    def __init__(self, *, group_id: str = "", map_index: int | None = None) -> None:
-        """`map_index`: of the group, where the task's own index counts something else."""
+    def __init__(
+        self, *, group_id: str = "", map_index: int | None = None, success_on_worker: bool = False
+    ) -> None:
+        """`map_index`: of the group, where the task's own index counts something else.
+
+        `success_on_worker`: end the task on a worker, where its success callbacks run.
+        """
         super().__init__()  # type: ignore[no-untyped-call]  # Airflow's own is not typed
         self.group_id = group_id
         self.map_index = map_index
+        self.success_on_worker = success_on_worker
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return class path and arguments; rebuilt from this in every triggerer."""
@@ -46,6 +52,8 @@ class GroupTrigger(BaseTrigger):
         arguments: dict[str, Any] = {"group_id": self.group_id}
         if self.map_index is not None:
             arguments["map_index"] = self.map_index
+        if self.success_on_worker:
+            arguments["success_on_worker"] = True
         return arguments
 
     @property
@@ -63,6 +71,16 @@ class GroupTrigger(BaseTrigger):
     @property
     def reconcile_id(self) -> str:
         return task_name(self.group_id, "reconcile")
+
+    def success(self, value: Any = None) -> TriggerEvent:
+        """Return the event that ends the task successfully, with its XCom."""
+        if self.success_on_worker:
+            return _for_worker({"value": value})
+        return TaskSuccessEvent(xcoms=None if value is None else {"return_value": value})
+
+    def failure(self, message: str) -> TriggerEvent:
+        """Return the event with which a worker fails the task and says why."""
+        return _for_worker({"message": message})
 
     async def open(self) -> tuple[Store, str]:
         """Return the store and the uid of the run."""
@@ -103,3 +121,7 @@ class GroupTrigger(BaseTrigger):
             return "deleted"
         state = states.at(ti.task_id, ti.map_index)
         return state if state in OVER else None
+
+
+def _for_worker(payload: dict[str, Any]) -> TriggerEvent:
+    return TriggerEvent(payload)  # type: ignore[no-untyped-call]  # Airflow's own

@@ -34,8 +34,8 @@ def is_over(state: RunState) -> bool:
 class FollowingTrigger(GroupTrigger):
     """A trigger that waits for something in the run that `reconcile` drives."""
 
-    def __init__(self, *, group_id: str = "", map_index: int | None = None) -> None:
-        super().__init__(group_id=group_id, map_index=map_index)
+    def __init__(self, **group: Any) -> None:
+        super().__init__(**group)
         self._host: Host | None = None
         self._may_host = False
 

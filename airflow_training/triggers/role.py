@@ -39,8 +39,8 @@ def verdict(state: RunState, role: str) -> BaseTaskEndEvent | None:
 class RoleTrigger(FollowingTrigger):
     """Asks once for the role's activation, then only watches."""
 
-    def __init__(self, *, role: str, group_id: str = "", map_index: int | None = None) -> None:
-        super().__init__(group_id=group_id, map_index=map_index)
+    def __init__(self, *, role: str, **group: Any) -> None:
+        super().__init__(**group)
         self.role = role
 
     def arguments(self) -> dict[str, Any]:
@@ -66,7 +66,7 @@ class RoleTrigger(FollowingTrigger):
                 end = verdict(state, self.role)
                 if end is not None:
                     await self._tell_end(story, state)
-                    yield end
+                    yield self.success() if isinstance(end, TaskSuccessEvent) else end
                     return
 
     async def _begin(self, store: Store, state: RunState) -> int:

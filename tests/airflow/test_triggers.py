@@ -164,6 +164,25 @@ async def test_reconcile_succeeds_with_the_job(scene: Scene, role_task: Any):
     assert event.xcoms == {"return_value": {"run": scene.uid, "state": "Succeeded"}}
 
 
+@pytest.mark.parametrize("told", [False, True], ids=["nobody-to-tell", "success-callback"])
+async def test_a_success_that_a_callback_waits_for_ends_on_a_worker(
+    scene: Scene, role_task: Any, told: bool
+):
+    """Of a task that its trigger ends, Airflow runs no success callback."""
+    callbacks = {"on_success_callback": print} if told else {}
+    with DAG("x", schedule=None):
+        operator = ReconcileOperator(task_id="reconcile", **callbacks)
+    scene.behave(run_seconds=0.1)
+    scene.launch(job(runtime="memory"))
+    role_task()
+    assert operator.start_trigger_args is not None
+    arguments = operator.start_trigger_args.trigger_kwargs or {}
+    event = await outcome(started(ReconcileTrigger(**arguments), "reconcile"))
+    assert isinstance(event, TaskSuccessEvent) is not told
+    if told:
+        assert operator.resume({}, event.payload) == {"run": scene.uid, "state": "Succeeded"}
+
+
 async def test_reconcile_fails_with_the_job_and_never_retries(scene: Scene, role_task: Any):
     scene.behave(run_seconds=0.1, exit_code=3)
     scene.launch(job(role(restart_policy="Never"), runtime="memory"))
@@ -233,6 +252,12 @@ async def test_a_deleted_run_is_stopped(scene: Scene, role_task: Any):
     assert scene.ledger.job.state == "Stopped"
 
 
+def generation(scene: Scene) -> int:
+    """Return the lease's; 0 while nobody holds it: between two holders there is a moment."""
+    lease = scene.store.lease(scene.uid)
+    return 0 if lease is None else lease.generation
+
+
 async def test_another_triggerer_adopts_what_is_alive(scene: Scene, role_task: Any):
     scene.behave(run_seconds=None)
     scene.launch(job(runtime="memory"))
@@ -242,7 +267,7 @@ async def test_another_triggerer_adopts_what_is_alive(scene: Scene, role_task: A
     before = {key: each.uid for key, each in scene.runtime.live(scene.uid).items()}
     await first.cancel(by_user=False)
     second = Running(started(ReconcileTrigger(), "reconcile"))
-    await scene.until("adopted", lambda: scene.store.lease(scene.uid).generation == 2)
+    await scene.until("adopted", lambda: generation(scene) == 2)
     assert {key: each.uid for key, each in scene.runtime.live(scene.uid).items()} == before
     await second.cancel(by_user=False)
 

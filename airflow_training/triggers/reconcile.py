@@ -53,6 +53,10 @@ class ReconcileTrigger(GroupTrigger):
         if state is None:
             yield self.failure(NO_RUN)
             return
+        over = await self.taken_away()
+        if over is not None:
+            yield await self._end_unbegun(store, uid, f"{self.ti.task_id} is {over}")
+            return
         await asyncio.to_thread(begin_try, store, state, self.ti)
         self._host = Host(store, uid)
         watch = asyncio.create_task(self._watch_group(store, uid))
@@ -65,6 +69,17 @@ class ReconcileTrigger(GroupTrigger):
             yield self.success({"run": uid, "state": job_state})
         else:
             yield await self._told_failure(store, uid, job_state)
+
+    async def _end_unbegun(self, store: Store, uid: str, why: str) -> TriggerEvent:
+        """Bring the run to its end without starting anything.
+
+        No triggerer took the task up in time: a DAG-run timeout ends tasks and leaves their
+        triggers, and nobody else would end a run that waits in the queue.
+        """
+        self.log.warning("not taken up any more: %s", why)
+        await self.request(store, uid, "stop", reason=why)
+        Host(store, uid).keep()
+        return self.failure(why)
 
     async def _told_failure(self, store: Store, uid: str, job_state: JobState) -> TriggerEvent:
         ledger = await asyncio.to_thread(store.ledger, uid)

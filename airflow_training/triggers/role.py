@@ -59,6 +59,9 @@ class RoleTrigger(FollowingTrigger):
                     yield TaskFailedEvent()
                     return
                 if epoch is None:
+                    if await self.taken_away() is not None:
+                        yield TaskFailedEvent()  # Airflow has ended the task; nobody hears this
+                        return
                     epoch = await self._begin(store, state)
                 await story.catch_up()
                 if state.ledger.job.epoch < epoch:

@@ -240,6 +240,37 @@ async def test_a_killed_reconcile_stops_the_job_only_when_the_task_is_over(
         assert len(scene.runtime.live(scene.uid)) == 1
 
 
+@pytest.mark.parametrize("state", ["skipped", "failed", "success"])
+async def test_a_task_that_was_over_before_a_triggerer_took_it_up_starts_nothing(
+    scene: Scene, role_task: Any, state: str
+):
+    """Airflow leaves the trigger of a task that timed out while no triggerer was there."""
+    scene.launch(job(runtime="memory"))
+    scene.airflow.states = {"reconcile": state}
+    role_task()
+    event = await outcome(started(ReconcileTrigger(), "reconcile"))
+    assert event.payload == {"message": f"reconcile is {state}"}
+    await scene.until("the run ended", lambda: scene.ledger.job.drained)
+    record = scene.store.run(scene.uid)
+    assert record is not None
+    assert (record.state, record.queued) == ("Stopped", False)
+    assert scene.ledger.job.started_at is None
+
+
+async def test_a_task_that_was_over_before_it_began_reopens_nothing(scene: Scene, role_task: Any):
+    scene.behave(run_seconds=0.1)
+    scene.launch(job(runtime="memory"))
+    first = role_task()
+    await outcome(started(ReconcileTrigger(), "reconcile"))
+    await asyncio.wait({first.task}, timeout=20)
+    scene.airflow.states = {"reconcile": "failed", "worker.run": "failed"}
+    await outcome(started(ReconcileTrigger(), "reconcile", try_number=2))
+    await asyncio.wait({role_task(try_number=2).task}, timeout=20)
+    await asyncio.wait({asyncio.create_task(asyncio.sleep(0.5))})
+    assert "reopen" not in scene.kinds()
+    assert (scene.ledger.job.state, scene.ledger.job.epoch) == ("Succeeded", 0)
+
+
 async def test_a_deleted_run_is_stopped(scene: Scene, role_task: Any):
     scene.behave(run_seconds=None)
     scene.launch(job(runtime="memory"))

@@ -6,7 +6,6 @@ cleared with it, lends the run a loop.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -70,7 +69,7 @@ class FollowingTrigger(GroupTrigger):
 
     async def clock(self, store: Store) -> float:
         """Return the store's time."""
-        return await asyncio.to_thread(store.now)
+        return await get_hub(store).now()
 
     async def _abandoned(self) -> str | None:
         """Return why nobody will drive the run any more, None while somebody may."""

@@ -421,7 +421,7 @@ from datetime import timedelta
 from airflow.sdk import DAG
 from airflow_training import training
 
-with DAG("early-timeout", schedule=None, dagrun_timeout=timedelta(seconds=25)):
+with DAG("early-timeout", schedule=None, dagrun_timeout=timedelta(seconds=45)):
     training("../jobs-of-python/early-timeout.yaml", group_id="g")
 '''
 

@@ -20,10 +20,11 @@ def waiting_tasks(dag: DAG, *, group_id: str, roles: Sequence[str]) -> list[Wait
 
     `roles`: the job's, for a group with one task that is mapped over them.
     """
-    reconcile = dag.get_task(task_name(group_id, "reconcile"))
+    # Airflow's own types know neither our attributes nor which of its two kinds a task is
+    reconcile: Any = dag.get_task(task_name(group_id, "reconcile"))
     found = [_waiting(reconcile)]
     for task_id in reconcile.watched:
-        task = dag.get_task(task_id)
+        task: Any = dag.get_task(task_id)
         found.append(_waiting(task, role=task.role, sensor=isinstance(task, DependencySensor)))
     if reconcile.mapped_roles:
         mapped = dag.get_task(reconcile.mapped_roles)

@@ -16,6 +16,8 @@ from airflow_training.triggers.airflow_state import OVER, DagRunGoneError, TaskS
 
 __all__ = ["NO_RUN", "GroupTrigger", "lease_is_stale"]
 
+_FRESH_SECONDS = 15.0
+"""A first try that begins so soon after `plan` was not forgotten: Airflow need not be asked."""
 NO_RUN = "the run is not in the store: `plan` did not create it, or it was pruned"
 
 
@@ -102,6 +104,17 @@ class GroupTrigger(BaseTrigger):
         by = f"{self.ti.task_id} try {self.ti.try_number}"
         await asyncio.to_thread(store.add_request, uid, kind, role=role, reason=reason, by=by)
         get_hub(store).poke(uid)
+
+    async def over_before_it_began(self, state: RunState) -> str | None:
+        """Return the state in which Airflow ended this task before a triggerer took it up.
+
+        Airflow's triggerer stands still for seconds when it is first asked anything, so a task
+        whose turn has just come is not asked about.
+        """
+        age = await get_hub(open_store()).now() - state.record.submitted_at
+        if self.ti.try_number == 1 and age < _FRESH_SECONDS:
+            return None
+        return await self.taken_away()
 
     async def taken_away(self) -> str | None:
         """Return the state in which this task is over for Airflow, None while it has a future.

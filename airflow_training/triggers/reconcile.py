@@ -53,7 +53,7 @@ class ReconcileTrigger(GroupTrigger):
         if state is None:
             yield self.failure(NO_RUN)
             return
-        over = await self.taken_away()
+        over = await self.over_before_it_began(state)
         if over is not None:
             yield await self._end_unbegun(store, uid, f"{self.ti.task_id} is {over}")
             return

@@ -59,7 +59,7 @@ class RoleTrigger(FollowingTrigger):
                     yield TaskFailedEvent()
                     return
                 if epoch is None:
-                    if await self.taken_away() is not None:
+                    if await self.over_before_it_began(state) is not None:
                         yield TaskFailedEvent()  # Airflow has ended the task; nobody hears this
                         return
                     epoch = await self._begin(store, state)

@@ -22,7 +22,7 @@ from airflow_training.runtimes.faults import Behaviour, Script
 from airflow_training.runtimes.memory import MemoryRuntime
 from airflow_training.spec.resolved import ResolvedJob
 from airflow_training.state.store import RunState, Store, open_store
-from airflow_training.triggers import hosting, log_tail, reconcile
+from airflow_training.triggers import base, hosting, log_tail, reconcile
 from airflow_training.triggers.access import run_key
 from airflow_training.triggers.base import NO_RUN, GroupTrigger
 from airflow_training.triggers.dependency import DependencyTrigger
@@ -169,7 +169,7 @@ async def test_a_success_that_a_callback_waits_for_ends_on_a_worker(
     scene: Scene, role_task: Any, told: bool
 ):
     """Of a task that its trigger ends, Airflow runs no success callback."""
-    callbacks = {"on_success_callback": print} if told else {}
+    callbacks: dict[str, Any] = {"on_success_callback": print} if told else {}
     with DAG("x", schedule=None):
         operator = ReconcileOperator(task_id="reconcile", **callbacks)
     scene.behave(run_seconds=0.1)
@@ -242,9 +242,10 @@ async def test_a_killed_reconcile_stops_the_job_only_when_the_task_is_over(
 
 @pytest.mark.parametrize("state", ["skipped", "failed", "success"])
 async def test_a_task_that_was_over_before_a_triggerer_took_it_up_starts_nothing(
-    scene: Scene, role_task: Any, state: str
+    scene: Scene, role_task: Any, state: str, monkeypatch: pytest.MonkeyPatch
 ):
     """Airflow leaves the trigger of a task that timed out while no triggerer was there."""
+    monkeypatch.setattr(base, "_FRESH_SECONDS", 0.0)
     scene.launch(job(runtime="memory"))
     scene.airflow.states = {"reconcile": state}
     role_task()

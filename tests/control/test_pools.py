@@ -50,7 +50,9 @@ def sensor(role: str, upstream: str, pool: str = "p") -> WaitingTask:
         ),
     ],
 )
-def test_the_slots_that_a_group_holds_at_the_same_time(tasks: list[WaitingTask], needed: dict):
+def test_the_slots_that_a_group_holds_at_the_same_time(
+    tasks: list[WaitingTask], needed: Mapping[str, int]
+):
     assert needed_slots(tasks) == needed
 
 

@@ -51,7 +51,8 @@ def on_dag_run_running(dag_run: Any) -> None:
 
 def _has_training(dag_run: Any) -> bool:
     tasks = dag_run.dag.tasks if dag_run.dag is not None else ()
-    return any(task._task_module.startswith("airflow_training.") for task in tasks)
+    # asked softly: an error here would keep the listeners of other plugins from being called
+    return any(getattr(task, "_task_module", "").startswith("airflow_training.") for task in tasks)
 
 
 def _pools(dag_run: Any) -> Mapping[str, int] | None:

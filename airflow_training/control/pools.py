@@ -36,9 +36,9 @@ def needed_slots(tasks: Sequence[WaitingTask]) -> Mapping[str, int]:
     - `plan`, `rollup` and `cleanup` need a slot only before or after all of these. So does
       `reconcile` when it fails on a worker: its own slot is free by then.
 
-    With one slot less a task that starts on a worker would wait for a slot of tasks that wait
-    for it, for ever. Airflow defers tasks that start in the triggerer without asking the pool:
-    these would overdraw it, and nothing else of the pool could start, not even the group's end.
+    With one slot less, tasks that start on a worker (roles of the generic DAG) wait for a slot of
+    tasks that wait for them, for ever. Tasks that start in the triggerer are deferred without
+    asking the pool: they overdraw it, and nothing else of the pool starts until they end.
 
     Each index of a mapped group is a group of its own: none waits for another one's slots, as
     its tasks start in the triggerer.

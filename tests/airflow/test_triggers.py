@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 from airflow.sdk import DAG
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.exceptions import AirflowFailException, AirflowRuntimeError, ErrorType
 from airflow.sdk.execution_time import task_runner
-from airflow.sdk.execution_time.comms import GetTaskStates, TaskStatesResult
+from airflow.sdk.execution_time.comms import ErrorResponse, GetTaskStates, TaskStatesResult
 from airflow.triggers.base import TaskFailedEvent, TaskSuccessEvent, TriggerEvent
 
 from airflow_training.control.decide import new_ledger
@@ -270,6 +270,24 @@ async def test_a_task_that_was_over_before_it_began_reopens_nothing(scene: Scene
     await asyncio.wait({asyncio.create_task(asyncio.sleep(0.5))})
     assert "reopen" not in scene.kinds()
     assert (scene.ledger.job.state, scene.ledger.job.epoch) == ("Succeeded", 0)
+
+
+async def test_an_airflow_that_cannot_answer_fails_no_task(
+    scene: Scene, role_task: Any, monkeypatch: pytest.MonkeyPatch
+):
+    """Its database may be busy just then."""
+
+    async def broken(message: GetTaskStates) -> TaskStatesResult:
+        raise AirflowRuntimeError(ErrorResponse(error=ErrorType.API_SERVER_ERROR))
+
+    monkeypatch.setattr(scene.airflow, "asend", broken)
+    monkeypatch.setattr(base, "_FRESH_SECONDS", 0.0)
+    scene.behave(run_seconds=0.5)
+    scene.launch(job(runtime="memory"))
+    role = role_task()
+    assert isinstance(await outcome(started(ReconcileTrigger(), "reconcile")), TaskSuccessEvent)
+    await asyncio.wait({role.task}, timeout=20)
+    assert isinstance(role.task.result()[0], TaskSuccessEvent)
 
 
 async def test_a_deleted_run_is_stopped(scene: Scene, role_task: Any):

@@ -131,13 +131,15 @@ def _start_over(store: Store, key: RunKey, resolved: ResolvedJob) -> None:
     """Bring what is left of the run to zero, then begin it again with a new document."""
     from airflow_training.operators.ending import settle
 
-    ledger = new_ledger(resolved, now=store.now(), activate_all=False)
-    settle(
-        store,
-        key.uid,
-        reason="plan was cleared",
-        then=lambda generation: store.replace_job(key.uid, resolved, ledger, generation=generation),
-    )
+    def begin_again(generation: int) -> None:
+        # what was asked of the job before, its stop above all, is not asked of this one
+        ledger = new_ledger(
+            resolved, now=store.now(), activate_all=False, replaces=store.ledger(key.uid)
+        )
+        store.replace_job(key.uid, resolved, ledger, generation=generation)
+        store.requeue(key.uid)
+
+    settle(store, key.uid, reason="plan was cleared", then=begin_again)
 
 
 def template_variables(context: Mapping[str, Any]) -> dict[str, Any]:

@@ -90,6 +90,19 @@ def test_a_later_try_of_plan_begins_again_with_a_new_document(store: Store, tmp_
     assert store.ledger(uid).job.state not in ("Stopped", "Failed")
 
 
+def test_a_cleared_plan_makes_a_job_that_hears_nothing_of_what_was_asked_before(store: Store):
+    """The old job was stopped; the new one waits for its turn, and for its roles to be asked for."""
+    plan = job_to_dag(shell("hello", "true")).get_task("plan")
+    uid = plan.execute(context())["run"]
+    store.add_request(uid, "activate", role="worker")
+    plan.execute(context(try_number=2))
+    assert [each.kind for each in store.requests(uid)] == ["activate", "stop"]
+    assert store.requests(uid, after=store.ledger(uid).job.seen_request) == []
+    record = store.run(uid)
+    assert record is not None
+    assert (record.state, record.queued, record.tombstone) == ("Pending", True, False)
+
+
 def test_a_second_worker_with_the_same_try_finds_the_run_that_is_there(store: Store):
     plan = job_to_dag(shell("hello", "true")).get_task("plan")
     assert plan.execute(context()) == plan.execute(context())

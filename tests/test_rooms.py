@@ -22,6 +22,7 @@ LINES: tuple[tuple[str, ...], ...] = (
     ("supervise",),
     ("triggers", "operators", "sensors", "compiler", "capture"),
     ("web", "cli"),
+    ("listener",),
     ("plugin", "provider"),
 )
 TOGETHER = frozenset({"triggers", "operators", "sensors", "compiler", "capture"})

@@ -42,8 +42,8 @@ def verdict(state: RunState, found: list[DependencyState]) -> BaseTaskEndEvent |
 class DependencyTrigger(FollowingTrigger):
     """Ends when everything that `role` wants of `upstream` is there."""
 
-    def __init__(self, *, role: str, upstream: str, group_id: str = "") -> None:
-        super().__init__(group_id=group_id)
+    def __init__(self, *, role: str, upstream: str, **group: Any) -> None:
+        super().__init__(**group)
         self.role = role
         self.upstream = upstream
 
@@ -69,5 +69,5 @@ class DependencyTrigger(FollowingTrigger):
                     self.log.info("%s waits for %s: %s", self.role, self.upstream, news)
                 end = verdict(state, found)
                 if end is not None:
-                    yield end
+                    yield self.success() if isinstance(end, TaskSuccessEvent) else end
                     return

@@ -5,10 +5,10 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check lint fmt types e2e bench clean
+.PHONY: help install demo test check lint fmt types e2e mutations bench clean
 
 help: ## list the targets
-	@grep -hE '^[a-z0-9]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z0-9]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
 
 $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed, $(PYTHON) is older: make PYTHON=/path/to/python3.11"; exit 2; }
@@ -30,6 +30,9 @@ check: lint types ## the same without the slow end-to-end tests
 
 e2e: $(INSTALLED) ## only the end-to-end tests
 	$(BIN)/python -m pytest -m e2e
+
+mutations: $(INSTALLED) ## break each guarantee on purpose and watch a test fail (ONLY=3 for one row)
+	$(BIN)/python -m tests.mutations $(ONLY)
 
 lint: $(INSTALLED) ## ruff: rules and format
 	$(BIN)/ruff check .

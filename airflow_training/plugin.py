@@ -1,4 +1,4 @@
-"""The Airflow plugin: a link on each role task, the authorised pages it leads to, and `preload`.
+"""The Airflow plugin: a link on each role task, the pages it leads to, a listener, early imports.
 
 Every Airflow process loads this, so the pages themselves are imported by the first request.
 """
@@ -11,6 +11,7 @@ from urllib.parse import urlencode
 from airflow.plugins_manager import AirflowPlugin
 from airflow.sdk import BaseOperatorLink
 
+from airflow_training import listener
 from airflow_training.operators.reconcile import ReconcileOperator
 from airflow_training.operators.role import MappedRoleOperator, RoleOperator
 from airflow_training.preload import preload
@@ -49,10 +50,11 @@ async def pages(scope: Any, receive: Any, send: Any) -> None:
 
 
 class TrainingPlugin(AirflowPlugin):
-    """Registers the link and the pages; imports early where that helps."""
+    """Registers the link, the pages and the listener; imports early where that helps."""
 
     name = "airflow_training"
     operator_extra_links = [InstanceLogsLink()]  # noqa: RUF012 - Airflow's shape
+    listeners = [listener]  # noqa: RUF012
     fastapi_apps = [{"app": pages, "url_prefix": PREFIX, "name": "Training"}]  # noqa: RUF012
 
     @classmethod

@@ -5,8 +5,7 @@ runner is one of the triggerer, and each parsed file one of the DAG processor. W
 task start imports the models of a job, the store and the loop again: 0.4 s of CPU. An executor that
 starts tasks from elsewhere gains nothing.
 
-It begins when Airflow loads its plugins. A listener for starting components would be the plainer
-hook, but where any listener exists, Airflow refuses DAGs that use `end_from_trigger`.
+It begins when Airflow loads its plugins, before any fork.
 """
 
 from __future__ import annotations

@@ -131,12 +131,15 @@ _FOLDERS: Mapping[str, str] = {
 def _section(path: Path, mtime: float) -> Mapping[str, str]:
     del mtime  # part of the cache key: an edited file is read again
     parser = configparser.RawConfigParser()
-    parser.read(path)
+    try:
+        parser.read(path, encoding="utf-8")
+    except (configparser.Error, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} cannot be read: {error}") from None
     return dict(parser["training"]) if parser.has_section("training") else {}
 
 
 def load_settings() -> Settings:
-    """Return the settings of now; raises ValueError for a value of the wrong type."""
+    """Return the settings of now; raises ValueError for what cannot be read."""
     home = airflow_home()
     section = _configured(home)
     raw = {name: _text(name, section) for name in OPTIONS}

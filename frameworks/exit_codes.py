@@ -10,6 +10,8 @@ __all__ = ["TABLES"]
 
 _SHELL_ERRORS = (1, 2, 126, 127, 128)
 """General error, misuse, not executable, not found, bad argument to exit."""
+_KUBEDL_RETRYABLE = (130, 137, 138, 143)
+"""INT, KILL, USR1, TERM."""
 
 TABLES: Mapping[str, ExitCodeTable] = {
     # 75: EX_TEMPFAIL of sysexits.h. 134: abort(), how communication libraries give up on a lost
@@ -20,11 +22,15 @@ TABLES: Mapping[str, ExitCodeTable] = {
         retryable=(75, 130, 134, 135, 137, 138, 143),
         permanent=(*_SHELL_ERRORS, 132, 139),
     ),
-    # 138: SIGUSR1, which its training operator leaves to the user to say "try again".
+    # Its training operator (v1): 1 to 127 is the program's own fault, 128 and above a signal.
     "kubeflow": ExitCodeTable(
-        name="kubeflow", retryable=(130, 137, 138, 143), permanent=(*_SHELL_ERRORS, 139)
+        name="kubeflow", retryable=tuple(range(128, 256)), permanent=tuple(range(1, 128))
     ),
+    # What Kubeflow's first operators did, too. 138: SIGUSR1, left to the user to say "try again";
+    # every code that is not named is permanent.
     "kubedl": ExitCodeTable(
-        name="kubedl", retryable=(130, 137, 138, 143), permanent=(*_SHELL_ERRORS, 139)
+        name="kubedl",
+        retryable=_KUBEDL_RETRYABLE,
+        permanent=tuple(code for code in range(1, 256) if code not in _KUBEDL_RETRYABLE),
     ),
 }

@@ -9,7 +9,9 @@ from typing import Any, Literal
 
 from airflow_training.compiler.source import JobSource
 from airflow_training.control.decide import new_ledger
+from airflow_training.control.pools import refuse_small_pools
 from airflow_training.errors import InputError
+from airflow_training.operators.waiting import waiting_tasks
 from airflow_training.settings import load_settings
 from airflow_training.spec.resolved import ResolvedJob, RunKey
 from airflow_training.state.store import Store
@@ -42,6 +44,7 @@ def admit(
     *,
     params: Mapping[str, Any],
     context: Mapping[str, Any],
+    dag: Any,
     group_id: str,
     origin: Origin = "file",
 ) -> Admitted:
@@ -64,6 +67,8 @@ def admit(
         user=getattr(context.get("dag_run"), "triggering_user_name", None) or "",
     )
     resolved = _resolved(checked)
+    roles = [role.name for role in resolved.roles]
+    refuse_small_pools(waiting_tasks(dag, group_id=group_id, roles=roles), store.pools(key.source))
     if ti.try_number > 1 and store.run(key.uid) is not None:
         _start_over(store, key, resolved)
     else:
@@ -77,7 +82,7 @@ def admit(
     return Admitted(
         uid=key.uid,
         job=resolved.name,
-        roles=[role.name for role in resolved.roles],
+        roles=roles,
         warnings=[str(problem) for problem in checked.warnings],
     )
 
@@ -126,13 +131,15 @@ def _start_over(store: Store, key: RunKey, resolved: ResolvedJob) -> None:
     """Bring what is left of the run to zero, then begin it again with a new document."""
     from airflow_training.operators.ending import settle
 
-    ledger = new_ledger(resolved, now=store.now(), activate_all=False)
-    settle(
-        store,
-        key.uid,
-        reason="plan was cleared",
-        then=lambda generation: store.replace_job(key.uid, resolved, ledger, generation=generation),
-    )
+    def begin_again(generation: int) -> None:
+        # what was asked of the job before, its stop above all, is not asked of this one
+        ledger = new_ledger(
+            resolved, now=store.now(), activate_all=False, replaces=store.ledger(key.uid)
+        )
+        store.replace_job(key.uid, resolved, ledger, generation=generation)
+        store.requeue(key.uid)
+
+    settle(store, key.uid, reason="plan was cleared", then=begin_again)
 
 
 def template_variables(context: Mapping[str, Any]) -> dict[str, Any]:

@@ -24,7 +24,7 @@ def task_name(group_id: str, name: str) -> str:
 
 
 class StartsInTriggerer:
-    """Mixin for operators whose work is a trigger; a worker is needed only to tell a failure.
+    """Mixin for operators whose work is a trigger; a worker is needed only for some ends.
 
     Comes before the operator class; the operator calls `start_in_triggerer` at the end of its
     `__init__`.
@@ -36,6 +36,8 @@ class StartsInTriggerer:
     """Module and name."""
     defer: Any
     """Of BaseOperator."""
+    on_success_callback: Any
+    """Of BaseOperator."""
 
     def trigger_arguments(self) -> dict[str, Any]:
         """Return what the trigger's constructor needs."""
@@ -45,7 +47,7 @@ class StartsInTriggerer:
         """Let the scheduler hand the trigger to a triggerer at once."""
         self.start_trigger_args = StartTriggerArgs(
             trigger_cls=self.trigger_class,
-            trigger_kwargs=self.trigger_arguments(),
+            trigger_kwargs=self._arguments(),
             next_method="resume",
         )
 
@@ -53,8 +55,15 @@ class StartsInTriggerer:
         """Hand over to the trigger, where Airflow did not start it there (mapped tasks)."""
         module, _, name = self.trigger_class.rpartition(".")
         trigger = getattr(import_module(module), name)
-        self.defer(trigger=trigger(**self.trigger_arguments()), method_name="resume")
+        self.defer(trigger=trigger(**self._arguments()), method_name="resume")
 
-    def resume(self, context: Context, event: Mapping[str, Any]) -> None:  # noqa: ARG002
-        """Fail without a retry: the job's own restart rules have had their say."""
-        raise AirflowFailException(event["message"])
+    def _arguments(self) -> dict[str, Any]:
+        # of a task that its trigger ends Airflow runs the failure callbacks, never those of success
+        more = {"success_on_worker": True} if self.on_success_callback else {}
+        return {**self.trigger_arguments(), **more}
+
+    def resume(self, context: Context, event: Mapping[str, Any]) -> Any:  # noqa: ARG002
+        """Return the task's value, or fail without a retry: the job has restarts of its own."""
+        if "message" in event:
+            raise AirflowFailException(event["message"])
+        return event["value"]

@@ -10,6 +10,7 @@ from typing import Any
 from airflow_training.control.model import TERMINAL_JOB_STATES, InstanceEntry
 from airflow_training.errors import StillAlive
 from airflow_training.runtimes.port import Runtime
+from airflow_training.spec.words import counted
 from airflow_training.state.store import RunState, Store
 from airflow_training.supervise.cleanup import clean_up, see_through, stop_run
 from airflow_training.supervise.lease_keeper import take_lease
@@ -58,7 +59,8 @@ class Result:
         if self.metrics:
             lines.append("metrics: " + ", ".join(f"{k}={v:g}" for k, v in self.metrics.items()))
         lines.append(
-            f"trained for {self.trained_seconds:.1f} instance seconds, {self.restarts} restarts"
+            f"trained for {self.trained_seconds:.1f} instance seconds,"
+            f" {counted(self.restarts, 'restart')}"
         )
         return "\n".join(lines)
 

@@ -69,7 +69,9 @@ class PlanOperator(BaseOperator):
         arguments = dict(self.arguments or {})
         if self.dag_params:
             arguments = {**context["params"], **arguments}
-        return admit(self.source, params=arguments, context=context, group_id=self.group_id)
+        return admit(
+            self.source, params=arguments, context=context, dag=self.dag, group_id=self.group_id
+        )
 
 
 class PlanFormOperator(PlanOperator):
@@ -94,6 +96,7 @@ class PlanFormOperator(PlanOperator):
             job_of_form(form),
             params=form.get("parameters") or {},
             context=context,
+            dag=self.dag,
             group_id=self.group_id,
             # what an administrator put into a folder is trusted; only its text comes from a form
             origin="form" if form.get("job") else "file",

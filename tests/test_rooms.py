@@ -22,7 +22,7 @@ LINES: tuple[tuple[str, ...], ...] = (
     ("supervise",),
     ("triggers", "operators", "sensors", "compiler", "capture"),
     ("web", "cli"),
-    ("preload",),
+    ("preload", "listener"),
     ("plugin", "provider"),
 )
 TOGETHER = frozenset({"triggers", "operators", "sensors", "compiler", "capture"})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import shutil
 from collections.abc import Mapping
@@ -15,8 +16,10 @@ from airflow_training.cli.documents import (
     OutputOption,
     ParamOption,
     SetOption,
+    check_param_names,
     only_job,
     parse_params,
+    run_variables,
 )
 from airflow_training.cli.output import (
     Output,
@@ -28,6 +31,7 @@ from airflow_training.cli.output import (
     problem_json,
 )
 from airflow_training.spec.resolved import RunKey
+from airflow_training.spec.words import counted
 
 __all__ = ["explain", "init", "schema", "validate"]
 
@@ -55,11 +59,14 @@ def init(
     for target in targets:
         if target.exists() and not force:
             raise fail(str(target), "is there already", hint="another folder, or --force")
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise fail("FOLDER", f"cannot be made: {error.strerror}", value=str(folder)) from None
     for source, target in zip(sources, targets, strict=True):
         shutil.copyfile(source, target)
         print(f"wrote {target}")
-    next_step(f"airflow-training run {targets[0]}")
+    next_step("run", targets[0])
 
 
 def validate(
@@ -71,14 +78,19 @@ def validate(
     ] = False,
     output: OutputOption = Output.table,
 ) -> None:
-    """Check job files and report every mistake; exit 0 when all are valid, 2 otherwise."""
+    """Check job files and report every mistake.
+
+    Exit 0 when all are valid, 2 otherwise.
+    """
     from airflow_training.supervise.admission import check_file
 
+    given = parse_params(params)
+    all_checked = [
+        check_file(file, params=given, overrides=overrides or (), fetch=fetch) for file in files
+    ]
+    check_param_names((each for checked in all_checked for each in checked), given)
     answers: list[dict[str, Any]] = []
-    for file in files:
-        checked = check_file(
-            file, params=parse_params(params), overrides=overrides or (), fetch=fetch
-        )
+    for file, checked in zip(files, all_checked, strict=True):
         errors = [problem for each in checked for problem in each.problems]
         warnings = [problem for each in checked for problem in each.warnings]
         answers.append(
@@ -93,12 +105,12 @@ def validate(
             for each in errors:
                 print(f"error: {file}: {each}")
             print_warnings(warnings, path=str(file))
-            print(f"{file}: " + (f"{len(errors)} mistakes" if errors else "valid"))
+            print(f"{file}: " + (counted(len(errors), "mistake") if errors else "valid"))
     if output is Output.json:
         print_json({"files": answers})
     if not all(answer["valid"] for answer in answers):
         raise typer.Exit(2)
-    next_step(f"airflow-training run {files[0]}")
+    next_step("run", files[0])
 
 
 def explain(
@@ -111,18 +123,24 @@ def explain(
     fetch: Annotated[bool, typer.Option(help="Fetch the framework from its address, too.")] = False,
     output: OutputOption = Output.table,
 ) -> None:
-    """Show what a job would create: waves, gang, instances with environment, names, defaults."""
+    """Show what a job would create.
+
+    Waves, gang, instances with their environment, names, defaults.
+    """
     from airflow_training.supervise.admission import check_file
     from airflow_training.supervise.explain import explain as explain_job
 
     uid = RunKey(source="cli", run_id=run_id).uid if run_id else ""
+    given = parse_params(params)
     checked = check_file(
         file,
-        params=parse_params(params),
+        params=given,
         overrides=overrides or (),
+        variables=run_variables(run_id),
         runtime=runtime,
         fetch=fetch,
     )
+    check_param_names(checked, given)
     chosen = only_job(checked, name=job, path=str(file))
     print_warnings(chosen.warnings, path=str(file))
     answer = explain_job(chosen, run_uid=uid, run_id=run_id)
@@ -130,7 +148,7 @@ def explain(
         print_json(answer)
         return
     _print_explained(answer)
-    next_step(f"airflow-training run {file}")
+    next_step("run", file)
 
 
 def schema() -> None:
@@ -169,5 +187,10 @@ def _print_explained(answer: Mapping[str, Any]) -> None:
     print()
     print_table(
         ["field", "value", "from"],
-        [[each["field"], each["value"], each["from"]] for each in answer["defaults"]],
+        [[each["field"], _shown(each["value"]), each["from"]] for each in answer["defaults"]],
     )
+
+
+def _shown(value: Any) -> str:
+    """Return a value as it stands in a document."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,7 +13,7 @@ from airflow_training.settings import Settings, load_settings
 if TYPE_CHECKING:
     from airflow_training.state.store import Store
 
-__all__ = ["RunArgument", "open_store", "settings"]
+__all__ = ["RunArgument", "check_role", "open_store", "settings"]
 
 RunArgument = Annotated[
     str, typer.Argument(metavar="RUN", help="Run id, or the beginning of its uid (see `list`).")
@@ -20,7 +21,7 @@ RunArgument = Annotated[
 
 
 def settings() -> Settings:
-    """Return the settings; raises InputError for a value of the wrong type."""
+    """Return the settings; raises InputError for what cannot be read."""
     try:
         return load_settings()
     except ValueError as error:
@@ -34,3 +35,20 @@ def open_store() -> Store:
 
     settings()  # says what is wrong with them before the store trips over it
     return store.open_store()
+
+
+def check_role(name: str, known: Collection[str]) -> None:
+    """Raise InputError (`unknown_role`) unless a run has this role."""
+    if name in known:
+        return
+    from airflow_training.spec.problems import did_you_mean
+
+    problem = Problem(
+        code="unknown_role",
+        field="--role",
+        value=name,
+        message=f"no role is called {name!r}",
+        allowed=sorted(known),
+        hint=did_you_mean(name, known),
+    )
+    raise InputError(problems=[problem])

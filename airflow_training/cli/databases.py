@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated
 
 import typer
 
 from airflow_training.cli.context import open_store, settings
 from airflow_training.cli.documents import OutputOption
-from airflow_training.cli.output import Output, fail, next_step, print_json, print_table
+from airflow_training.cli.output import Output, fail, next_step, note, print_json, print_table
+from airflow_training.spec.words import counted
 
 __all__ = ["app"]
 
@@ -20,7 +22,10 @@ _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 
 @app.command()
 def upgrade(output: OutputOption = Output.table) -> None:
-    """Bring the store to the newest schema (every command does it on first use, too)."""
+    """Bring the store to the newest schema.
+
+    Every command does it on first use, too.
+    """
     from airflow_training.state import store
 
     url = settings().sql_alchemy_conn
@@ -30,13 +35,19 @@ def upgrade(output: OutputOption = Output.table) -> None:
 
 @app.command()
 def check(output: OutputOption = Output.table) -> None:
-    """Tell the schema's revision; exit 0 when it is the newest, 1 otherwise."""
+    """Tell the schema's revision.
+
+    Exit 0 when it is the newest, 1 otherwise.
+    """
     from airflow_training.state import store
 
     current, newest = store.check(settings().sql_alchemy_conn)
     _tell(current, newest, output=output)
     if current != newest:
-        next_step("airflow-training db upgrade")
+        if _is_newer(current, newest):
+            note("next: pip install --upgrade airflow-training")
+        else:
+            next_step("db", "upgrade")
         raise typer.Exit(1)
 
 
@@ -47,12 +58,15 @@ def prune(
     ],
     output: OutputOption = Output.table,
 ) -> None:
-    """Delete finished runs, with their events, metrics and usage. Files of runs stay."""
+    """Delete finished runs from the store.
+
+    With their events, metrics and usage. Files of runs stay.
+    """
     deleted = open_store().prune(older_than_seconds=_seconds(older_than))
     if output is Output.json:
         print_json({"deleted": deleted})
     else:
-        print(f"deleted {deleted} run{'' if deleted == 1 else 's'}")
+        print(f"deleted {counted(deleted, 'run')}")
 
 
 def _tell(current: str | None, newest: str, *, output: Output) -> None:
@@ -60,7 +74,13 @@ def _tell(current: str | None, newest: str, *, output: Output) -> None:
         print_json({"revision": current, "newest": newest, "current": current == newest})
     else:
         state = "current" if current == newest else "to be upgraded"
+        if _is_newer(current, newest):
+            state = "newer than this version knows"
         print_table(["revision", "newest", "state"], [[current or "empty", newest, state]])
+
+
+def _is_newer(current: str | None, newest: str) -> bool:
+    return current is not None and current > newest  # revisions are numbers with leading zeros
 
 
 def _seconds(text: str) -> float:
@@ -69,6 +89,6 @@ def _seconds(text: str) -> float:
         seconds = float(number) * _SECONDS[unit]
     except (ValueError, KeyError):
         seconds = -1.0
-    if seconds < 0:
+    if not (0 <= seconds < math.inf):
         raise fail("--older-than", f"{text!r} is no age", value=text, hint="for example 12h or 30d")
     return seconds

@@ -30,7 +30,10 @@ def demo(
     ] = False,
     output: OutputOption = Output.table,
 ) -> None:
-    """Train a real PyTorch job on 3 ranks: the digits images that scikit-learn ships."""
+    """Train a real PyTorch job on 3 ranks.
+
+    On the digits images that scikit-learn ships.
+    """
     needed = ("airflow", "torch", "sklearn") if airflow else ("torch", "sklearn")
     missing = [name for name in needed if find_spec(name) is None]
     if missing:
@@ -81,6 +84,5 @@ def _in_airflow(folder: Path, *, keep: bool, output: Output) -> None:
             with contextlib.suppress(KeyboardInterrupt):
                 stack.wait()
         else:
-            next_step(
-                "airflow-training demo --airflow --keep  (leaves Airflow running, to look at the run)"
-            )
+            note("to look at the run in an Airflow that keeps running:")
+            next_step("demo", "--airflow", "--keep")

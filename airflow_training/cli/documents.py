@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from airflow_training.cli.output import Output, fail
-from airflow_training.errors import InputError
+from airflow_training.errors import InputError, Problem
 
 if TYPE_CHECKING:
     from airflow_training.supervise.admission import Checked
 
-__all__ = ["JobOption", "OutputOption", "ParamOption", "SetOption", "only_job", "parse_params"]
+__all__ = [
+    "JobOption",
+    "OutputOption",
+    "ParamOption",
+    "SetOption",
+    "check_param_names",
+    "only_job",
+    "parse_params",
+    "run_variables",
+]
 
 OutputOption = Annotated[
     Output, typer.Option("--output", "-o", help="How to print the result on stdout.")
@@ -53,6 +63,36 @@ def parse_params(pairs: Sequence[str] | None) -> Mapping[str, Any]:
     return found
 
 
+def check_param_names(checked: Iterable[Checked], given: Iterable[str]) -> None:
+    """Raise InputError for a `--param` that no job declares or names: it would change nothing.
+
+    Says nothing while a document has mistakes: they come first, and may be why.
+    """
+    from airflow_training.spec.expressions import named_params
+    from airflow_training.spec.problems import did_you_mean
+
+    known: set[str] = set()
+    for each in checked:
+        if each.resolved is None or each.job is None:
+            return
+        known |= named_params(each.resolved.document)
+        known |= set(each.job.spec.dag.params if each.job.spec.dag else ())
+    problems = [
+        Problem(
+            code="bad_parameter",
+            field="--param",
+            value=name,
+            message=f"the job has no parameter {name!r}",
+            allowed=sorted(known),
+            hint=did_you_mean(name, known),
+        )
+        for name in given
+        if name not in known
+    ]
+    if problems:
+        raise InputError(problems=problems)
+
+
 def only_job(checked: Sequence[Checked], *, name: str, path: str) -> Checked:
     """Return the one job to work on; raises InputError with all mistakes."""
     problems = [problem for each in checked for problem in each.problems]
@@ -68,3 +108,15 @@ def only_job(checked: Sequence[Checked], *, name: str, path: str) -> Checked:
     if len(names) != 1:
         raise fail("--job", f"{path} holds {len(names)} jobs: choose one", allowed=names)
     return checked[0]
+
+
+def run_variables(run_id: str) -> Mapping[str, Any]:
+    """Return what template expressions see of a run that starts now; its dates are that moment."""
+    now = datetime.now(tz=timezone.utc).isoformat(timespec="seconds")
+    return {
+        "run_id": run_id,
+        "logical_date": now,
+        "data_interval_start": now,
+        "data_interval_end": now,
+        "triggering_assets": [],
+    }

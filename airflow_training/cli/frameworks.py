@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from airflow_training.cli.context import settings
 from airflow_training.cli.documents import OutputOption
 from airflow_training.cli.output import (
     Output,
@@ -27,10 +28,13 @@ app = typer.Typer(
 
 @app.command("list")
 def list_all(output: OutputOption = Output.table) -> None:
-    """List built-in frameworks, those in your folder and those of other packages."""
+    """List the frameworks that jobs can name.
+
+    Built-in ones, those in your folder and those of other packages.
+    """
     from airflow_training.frameworks.registry import list_frameworks
 
-    listed = list_frameworks()
+    listed = list_frameworks(settings=settings())
     if output is Output.json:
         rows = [
             {
@@ -55,7 +59,7 @@ def list_all(output: OutputOption = Output.table) -> None:
             for each in listed
         ],
     )
-    next_step("airflow-training frameworks show pytorch")
+    next_step("frameworks", "show", "pytorch")
 
 
 @app.command()
@@ -63,10 +67,13 @@ def show(
     name: Annotated[str, typer.Argument(metavar="NAME", help="As `frameworks list` prints it.")],
     output: OutputOption = Output.table,
 ) -> None:
-    """Show what a framework adds to a job: roles, environment, files, parameters, policies."""
+    """Show what a framework adds to a job.
+
+    Roles, environment, files, parameters, policies.
+    """
     from airflow_training.frameworks.registry import find
 
-    loaded = find(name)
+    loaded = find(name, settings=settings())
     framework = loaded.framework
     if output is Output.json:
         document = framework.model_dump(mode="json", by_alias=True, exclude_unset=True)
@@ -81,7 +88,10 @@ def check(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A framework document.")],
     output: OutputOption = Output.table,
 ) -> None:
-    """Check a framework file of your own; exit 0 when jobs can use it, 2 otherwise."""
+    """Check a framework file of your own.
+
+    Exit 0 when jobs can use it, 2 otherwise.
+    """
     from airflow_training.frameworks.registry import check_file
 
     problems = check_file(file)
@@ -93,6 +103,6 @@ def check(
             print(f"error: {file}: {problem}")
         if not problems:
             print(f"{file}: valid")
-            next_step(f"use it: framework: {{name: ..., ref: {file}}}")
+            note(f"in a job: framework: {{name: ..., ref: {file}}}")
     if problems:
         raise typer.Exit(2)

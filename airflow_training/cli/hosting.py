@@ -6,10 +6,10 @@ import asyncio
 import contextlib
 import gc
 import signal
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from airflow_training.cli.output import log_to_stderr, next_step, note, print_warnings
+from airflow_training.cli.output import Output, log_to_stderr, next_step, note, print_warnings
 from airflow_training.cli.statuses import print_status
 from airflow_training.errors import JobFailed, LeaseLost
 
@@ -45,7 +45,12 @@ def host(start: Start, *, settings: Settings) -> str:
     from airflow_training.supervise.runtimes import make_runtime
     from airflow_training.supervise.status import run_status
 
-    print_warnings(start.warnings)
+    view = story(as_json=start.as_json)
+    if start.as_json:
+        for warning in start.warnings:
+            view.say(str(warning), level="warning")
+    else:
+        print_warnings(start.warnings)
     runtime = make_runtime(start.job.runtime, settings, simulate=start.simulate)
     with contextlib.closing(open_store()) as store:
         record = launch(
@@ -58,11 +63,12 @@ def host(start: Start, *, settings: Settings) -> str:
         log_to_stderr(as_json=start.as_json)
         if not start.as_json:
             note(f"run {record.key.run_id} of job {record.job} on {record.runtime}")
-        view = story(as_json=start.as_json)
         asyncio.run(_host(store, runtime, record, view, max_running_jobs=settings.max_running_jobs))
         document = run_status(store, record.uid)
-    print_status(document, output=start.output)
-    _say_next(document)
+        metrics = store.newest_metrics(record.uid) if start.output is Output.table else {}
+    print_status(document, output=start.output, metrics=metrics)
+    if not start.as_json:
+        next_step(*_next(document, simulated=record.runtime == "memory"))
     return str(document["state"])
 
 
@@ -92,7 +98,7 @@ async def _host(
         if supervisor.ledger is None:
             driving.cancel()  # another process drives the run, and goes on
         elif not stopping:
-            note(f"{name}: stopping the job; nothing of it will be alive when this ends")
+            view.say(f"{name}: stopping the job; nothing of it will be alive when this ends")
             stopping.append(asyncio.ensure_future(ask(name)))
 
     async def ask(name: str) -> None:
@@ -119,17 +125,18 @@ async def _host(
             loop.remove_signal_handler(number)
 
 
-def _say_next(document: Mapping[str, Any]) -> None:
+def _next(document: Mapping[str, Any], *, simulated: bool) -> Sequence[str]:
+    """Return the command that tells more about how a run ended."""
     run_id = document["run_id"]
-    failed = next((each for each in document["instances"] if each["state"] == "failed"), None)
-    if failed is not None:
-        next_step(
-            f"airflow-training logs show {run_id} --role {failed['role']} --index {failed['index']}"
-        )
-    elif document["state"] == "Succeeded" and document["instances"]:
-        first = document["instances"][0]
-        next_step(
-            f"airflow-training logs show {run_id} --role {first['role']} --index {first['index']}"
-        )
-    else:
-        next_step(f"airflow-training events {run_id}")
+    events = ["events", run_id]
+    if document["state"] == "Stopped" or simulated or not document["instances"]:
+        return events
+    # the root cause may be a role that could not start: then no single log tells it
+    cause = document["root_cause"] or document["instances"][0]
+    if cause["role"] is None or cause["index"] is None:
+        return events
+    words = ["logs", "show", run_id, "--role", cause["role"], "--index", str(cause["index"])]
+    newest = {(each["role"], each["index"]): each["attempt"] for each in document["instances"]}
+    if cause["attempt"] not in (None, newest.get((cause["role"], cause["index"]))):
+        words += ["--attempt", str(cause["attempt"])]
+    return words

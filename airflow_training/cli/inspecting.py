@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
-from airflow_training.cli.context import RunArgument, open_store
+from airflow_training.cli.context import RunArgument, check_role, open_store
 from airflow_training.cli.documents import OutputOption
 from airflow_training.cli.output import (
     Output,
@@ -25,7 +25,7 @@ from airflow_training.cli.statuses import print_status
 from airflow_training.control.model import JobState
 
 if TYPE_CHECKING:
-    from airflow_training.state.store import StoredEvent
+    from airflow_training.state.store import RunRecord, StoredEvent
 
 __all__ = ["events", "export", "list_runs", "status"]
 
@@ -44,7 +44,7 @@ def list_runs(
     ] = None,
     output: OutputOption = Output.table,
 ) -> None:
-    """List runs, newest first: from the command line and from Airflow."""
+    """List runs of any source, newest first."""
     chosen = [_job_state(each) for each in state or ()]
     records = open_store().runs(limit=limit, states=chosen)
     if output is Output.json:
@@ -84,9 +84,9 @@ def list_runs(
         ],
     )
     if records:
-        next_step(f"airflow-training status {records[0].key.run_id}")
+        next_step("status", _shortest(records))
     else:
-        next_step("airflow-training init")
+        next_step("init")
 
 
 def status(
@@ -101,6 +101,7 @@ def status(
 ) -> None:
     """Show the state of a run, its roles and its instances."""
     gone = ""
+    metrics: Mapping[tuple[str, int], Mapping[str, float]] = {}
     if server:
         from airflow_training.cli.airflow_api import AirflowApi
 
@@ -112,14 +113,13 @@ def status(
         store = open_store()
         record = store.find_run(run)
         document = run_status(store, record.uid)
+        metrics = store.newest_metrics(record.uid) if output is Output.table else {}
         gone = record.tombstone_reason
-    print_status(document, output=output)
+    print_status(document, output=output, metrics=metrics)
     if gone:
         note(gone)
-    if document["state"] in {"Succeeded", "Failed", "Stopped"}:
-        next_step(f"airflow-training events {document['run_id']}")
-    else:
-        next_step(f"airflow-training kill {document['run_id']}")
+    verb = "resume" if document["state"] == "Paused" else "events"
+    next_step(verb, document["run_id"])
 
 
 def events(
@@ -128,9 +128,14 @@ def events(
     after: Annotated[int, typer.Option(min=0, help="Only events after this number.")] = 0,
     output: OutputOption = Output.table,
 ) -> None:
-    """Show the story of a run: every start, end, restart and decision, with the rule that fired."""
+    """Show the story of a run.
+
+    Every start, end, restart and decision; in JSON with the rule that fired.
+    """
     store = open_store()
     record = store.find_run(run)
+    if role:
+        check_role(role, store.ledger(record.uid).roles)
     found: list[StoredEvent] = []
     while page := store.events(record.uid, after=after, role=role or None, limit=1000):
         found += page
@@ -141,7 +146,7 @@ def events(
         return
     for each in found:
         print(f"{each.seq:>5}  {event_line(each.event, as_json=False)}")
-    next_step(f"airflow-training status {record.key.run_id}")
+    next_step("status", record.key.run_id)
 
 
 def export(
@@ -160,7 +165,14 @@ def export(
         from airflow_training.spec.loading import dump_yaml
 
         print(dump_yaml(document), end="")
-    next_step(f"airflow-training run --from-run {record.key.run_id}")
+    next_step("run", "--from-run", record.key.run_id)
+
+
+def _shortest(records: Sequence[RunRecord]) -> str:
+    """Return a name of the first run that means no other one of these."""
+    first = records[0]
+    same = sum(each.key.run_id == first.key.run_id for each in records)
+    return first.key.run_id if same == 1 else first.uid
 
 
 def _job_state(text: str) -> str:

@@ -9,7 +9,7 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
-from airflow_training.cli.output import event_line, note
+from airflow_training.cli.output import EventLevel, event_line, note
 from airflow_training.control.model import Event, InstanceKey, Ledger, Progress
 
 if TYPE_CHECKING:
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 __all__ = ["Story", "story"]
 
 _REFRESH_SECONDS = 0.25
+_WIDE_COLUMNS = 100
+"""A terminal of fewer columns shows neither bar nor rate."""
 
 
 class Watched(Protocol):
@@ -38,6 +40,14 @@ class Story:
     def tell(self, event: Event) -> None:
         """Print one event."""
         note(event_line(event, as_json=self._as_json))
+
+    def say(self, message: str, *, level: EventLevel = "info") -> None:
+        """Print what is no event of the run, in the form of the other lines."""
+        if not self._as_json:
+            note(message)
+            return
+        event = Event(at=time.time(), reason="Note", message=message, level=level)
+        note(event_line(event, as_json=True))
 
     @contextlib.asynccontextmanager
     async def beside(self, watched: Watched) -> AsyncIterator[None]:
@@ -69,7 +79,12 @@ class LiveStory(Story):
         async def renew() -> None:
             while True:
                 if watched.ledger is not None:
-                    table = _table(watched.ledger, watched.progress, now=time.time())
+                    table = _table(
+                        watched.ledger,
+                        watched.progress,
+                        now=time.time(),
+                        wide=self._console.width >= _WIDE_COLUMNS,
+                    )
                     self._live.update(table, refresh=True)
                 await asyncio.sleep(_REFRESH_SECONDS)
 
@@ -87,31 +102,38 @@ def story(*, as_json: bool) -> Story:
     return LiveStory() if sys.stderr.isatty() and not as_json else Story(as_json=as_json)
 
 
-def _table(ledger: Ledger, progress: Mapping[InstanceKey, Progress], *, now: float) -> Table:
+def _table(
+    ledger: Ledger, progress: Mapping[InstanceKey, Progress], *, now: float, wide: bool
+) -> Table:
     from rich.progress_bar import ProgressBar
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("role", "state", "running", "done", "restarts", "", "progress", "rate"):
+    for heading in ("role", "state", "running", "done", "restarts", "progress"):
         table.add_column(heading)
+    if wide:
+        table.add_column("")
+        table.add_column("rate")
     for name, role in ledger.roles.items():
         team = [each for (of, _), each in ledger.instances.items() if of == name]
         newest = [each for (of, _), each in progress.items() if of == name]
         slowest = min(newest, key=lambda each: each.step or 0, default=None)
-        bar: Any = ""
-        if slowest is not None and slowest.step is not None and slowest.total_steps:
-            bar = ProgressBar(total=slowest.total_steps, completed=slowest.step, width=20)
-        started = min((each.started_at for each in team if each.started_at), default=None)
-        table.add_row(
+        running = [each for each in team if each.state == "running"]
+        cells: list[Any] = [
             name,
             role.state,
-            f"{sum(each.state == 'running' for each in team)}/{role.replicas}",
+            f"{len(running)}/{role.replicas}",
             str(sum(each.state == "succeeded" for each in team)),
             str(sum(each.restarts for each in team)),
-            bar,
             _progress(slowest),
-            _rate(slowest, seconds=now - started if started else None),
-        )
+        ]
+        if wide:
+            bar: Any = ""
+            if slowest is not None and slowest.step is not None and slowest.total_steps:
+                bar = ProgressBar(total=slowest.total_steps, completed=slowest.step, width=20)
+            started = min((each.started_at for each in running if each.started_at), default=None)
+            cells += [bar, _rate(slowest, seconds=now - started if started else None)]
+        table.add_row(*cells)
     return table
 
 

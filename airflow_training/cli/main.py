@@ -58,8 +58,9 @@ def build(words: Sequence[str] = ()) -> typer.Typer:
         no_args_is_help=True,
         rich_markup_mode=None,  # plain help starts faster and reads well in a pipe
         pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
     )
-    app.callback()(_about)
+    app.callback()(_load("about:about"))
     typed = words[0] if words else ""
     for name in _chosen(_COMMANDS, typed):
         app.command(name)(_load(_COMMANDS[name]))
@@ -73,10 +74,6 @@ def __getattr__(name: str) -> Any:
     if name == "app":
         return build()
     raise AttributeError(name)
-
-
-def _about() -> None:
-    """Run distributed training jobs, here or through Apache Airflow."""
 
 
 def _chosen(names: Iterable[str], typed: str) -> Iterable[str]:
@@ -115,17 +112,25 @@ def main() -> None:
         # whoever read our output has gone: say nothing more, also not while shutting down
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(EXIT_FAILED)
+    except OSError as error:
+        # a full disk, a folder that may not be written: the machine's fault, which its message says
+        note(f"error: {error.filename or 'this machine'}: {error.strerror or error}")
+        sys.exit(EXIT_FAILED)
 
 
 def _run(words: Sequence[str]) -> None:
     """Understand the words in a child, while this process imports what will host the job."""
     from airflow_training.cli.beside import beside
 
-    understood = beside(lambda: _understand(words))
-    from airflow_training.cli.hosting import host, import_what_hosts  # the child needs none of it
+    try:
+        understood = beside(lambda: _understand(words))
+        from airflow_training.cli.hosting import host, import_what_hosts  # the child needs none
 
-    import_what_hosts()
-    start = understood()
+        import_what_hosts()
+        start = understood()
+    except KeyboardInterrupt:
+        note("interrupted; nothing was started")
+        sys.exit(EXIT_BAD_INPUT)
     state = host(start, settings=load_settings())
     gc.freeze()  # the process ends here: its last collection need not look at all that was imported
     if state != "Succeeded":

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
+import shlex
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from enum import Enum
+from pathlib import Path
 from typing import Any, Literal
 
 from airflow_training.control.model import Event
@@ -16,6 +18,7 @@ from airflow_training.errors import InputError, Problem
 
 __all__ = [
     "Output",
+    "command_line",
     "event_json",
     "event_line",
     "fail",
@@ -45,9 +48,14 @@ def note(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def next_step(command: str) -> None:
-    """Say what to type next."""
-    note(f"next: {command}")
+def next_step(*words: str | Path) -> None:
+    """Say which of our commands to type next, ready to be pasted into a shell."""
+    note(f"next: {command_line(*words)}")
+
+
+def command_line(*words: str | Path) -> str:
+    """Return one of our commands as a shell takes it."""
+    return shlex.join(["airflow-training", *(str(word) for word in words)])
 
 
 def print_json(document: Any) -> None:

@@ -58,7 +58,10 @@ def submit(
     follow: Annotated[bool, typer.Option(help="Stay until the job has ended.")] = True,
     output: OutputOption = Output.table,
 ) -> None:
-    """Run a job on a remote Airflow; exit 0 when it succeeded, 1 when not, 2 if it never started."""
+    """Run a job on a remote Airflow.
+
+    Exit 0 when it succeeded, 1 when not, 2 if it never started.
+    """
     from airflow_training.cli.airflow_api import AirflowApi
 
     conf: dict[str, Any] = {"parameters": dict(parse_params(params))}
@@ -87,10 +90,9 @@ def submit(
             print()
             print_status(outcome["status"], output=output)
     if follow and outcome["state"] != "success":
-        next_step(f"open {server.rstrip('/')}/dags/{dag}/runs/{started}")
+        note(f"next: open {server.rstrip('/')}/dags/{dag}/runs/{started}")
         raise typer.Exit(1)
-    where = f"--server {server.rstrip('/')} --dag {dag}"
-    next_step(f"airflow-training status {started} {where}")
+    next_step("status", started, "--server", server.rstrip("/"), "--dag", dag)
 
 
 def _document(file: Path | None, *, from_run: str, overrides: list[str], name: str) -> str:

@@ -19,8 +19,10 @@ from airflow_training.cli.documents import (
     OutputOption,
     ParamOption,
     SetOption,
+    check_param_names,
     only_job,
     parse_params,
+    run_variables,
 )
 from airflow_training.cli.output import Output, fail
 from airflow_training.cli.start import Start
@@ -62,8 +64,9 @@ def run(
     ),
     output: OutputOption = Output.table,
 ) -> None:
-    """Run a job here, without Airflow; exit 0 when it succeeded, 1 when not, 2 if it never started.
+    """Run a job here, without Airflow.
 
+    Exit 0 when it succeeded, 1 when not, 2 if it never started.
     Ctrl-C stops the job cleanly. A run that was killed goes on with the same --run-id.
     """
     wanted = Wanted(file=file, template=template, from_run=from_run, job=job)
@@ -124,23 +127,30 @@ class Wanted:
         key = RunKey(source="cli", run_id=run_id or _new_run_id(self.name))
         source = self._read()
         text = source.text
+        given = parse_params(params)
         if single:
             text = single_text(text, path=source.path, base_dir=source.base_dir)
         checked = check_text(
             text,
             path=source.path,
             base_dir=source.base_dir,
-            params={**source.params, **parse_params(params)},
+            params={**source.params, **given},
             overrides=overrides,
-            variables=_variables(key.run_id),
+            variables=run_variables(key.run_id),
             runtime="local" if single else runtime or None,
             fetch=True,
             run_uid=key.uid,
         )
+        check_param_names(checked, given)
         chosen = only_job(checked, name=self.job, path=source.path)
         job = chosen.resolved
         if job is None:
             raise fail("FILE", "holds no job that can run", value=source.path)
+        if simulate is not None:
+            from airflow_training.runtimes.faults import check_roles, load_script
+
+            names = [role.name for role in job.roles]
+            check_roles(load_script(simulate), names, path=str(simulate))
         return Start(
             job=job if simulate is None else dataclasses.replace(job, runtime="memory"),
             warnings=tuple(chosen.warnings),
@@ -181,14 +191,3 @@ class _Source:
 def _new_run_id(name: str) -> str:
     now = datetime.now(tz=timezone.utc)
     return f"{name}-{now:%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
-
-
-def _variables(run_id: str) -> Mapping[str, Any]:
-    now = datetime.now(tz=timezone.utc).isoformat(timespec="seconds")
-    return {
-        "run_id": run_id,
-        "logical_date": now,
-        "data_interval_start": now,
-        "data_interval_end": now,
-        "triggering_assets": [],
-    }

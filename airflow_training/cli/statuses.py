@@ -10,8 +10,16 @@ from airflow_training.cli.output import Output, print_json, print_table
 __all__ = ["print_status", "progress_text"]
 
 
-def print_status(document: Mapping[str, Any], *, output: Output) -> None:
-    """Print a status document on stdout."""
+def print_status(
+    document: Mapping[str, Any],
+    *,
+    output: Output,
+    metrics: Mapping[tuple[str, int], Mapping[str, float]] | None = None,
+) -> None:
+    """Print a status document on stdout.
+
+    `metrics` are the newest values per (role, index), for the table: the document has none.
+    """
     if output is Output.json:
         print_json(document)
         return
@@ -51,7 +59,10 @@ def print_status(document: Mapping[str, Any], *, output: Output) -> None:
         print()
         print_table(
             ["instance", "attempt", "state", "exit", "address", "progress", "why"],
-            [_instance_row(each) for each in document["instances"]],
+            [
+                _instance_row(each, (metrics or {}).get((each["role"], each["index"]), {}))
+                for each in document["instances"]
+            ],
         )
     if document["root_cause"]:
         print(f"\nroot cause: {document['root_cause'].get('message', document['root_cause'])}")
@@ -59,7 +70,7 @@ def print_status(document: Mapping[str, Any], *, output: Output) -> None:
         print(f"\noutput: {document['output']['uri']}")
 
 
-def _instance_row(each: Mapping[str, Any]) -> Sequence[Any]:
+def _instance_row(each: Mapping[str, Any], metrics: Mapping[str, float]) -> Sequence[Any]:
     ended = each["exit_code"] if each["signal"] is None else f"signal {each['signal']}"
     why = each["message"] or each["reason"]
     return [
@@ -68,7 +79,7 @@ def _instance_row(each: Mapping[str, Any]) -> Sequence[Any]:
         each["state"],
         ended,
         each["address"],
-        progress_text(each["progress"]),
+        progress_text({**(each["progress"] or {}), "metrics": metrics}),
         why,
     ]
 

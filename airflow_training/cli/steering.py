@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from airflow_training.cli.context import RunArgument, open_store, settings
+from airflow_training.cli.context import RunArgument, check_role, open_store, settings
 from airflow_training.cli.documents import OutputOption
 from airflow_training.cli.output import (
     Output,
+    command_line,
     event_line,
     fail,
     next_step,
@@ -33,17 +34,13 @@ __all__ = ["kill", "pause", "resume", "scale", "sweep"]
 def scale(
     run: RunArgument,
     role: Annotated[str, typer.Option(help="Name of the role.")],
-    replicas: Annotated[int, typer.Option(min=0, help="How many instances it shall have.")],
+    replicas: Annotated[int, typer.Option(min=1, help="How many instances it shall have.")],
     output: OutputOption = Output.table,
 ) -> None:
-    """Change the number of instances of a role while the job runs."""
+    """Change the size of a role while the job runs."""
     store, record = _living(run)
     job = store.job(record.uid)
-    names = [each.name for each in job.roles]
-    if role not in names:
-        raise fail(
-            "--role", f"no role is called {role!r}", code="unknown_role", value=role, allowed=names
-        )
+    check_role(role, [each.name for each in job.roles])
     found = job.role(role)
     low, high = found.min_replicas, found.max_replicas
     if (low is not None and replicas < low) or (high is not None and replicas > high):
@@ -58,14 +55,14 @@ def scale(
 
 
 def pause(run: RunArgument, output: OutputOption = Output.table) -> None:
-    """Stop the instances of a run and keep the run; `resume` goes on."""
+    """End the instances, keep the run; see `resume`."""
     store, record = _living(run)
     number = store.add_request(record.uid, "pause", by=_user())
     _asked(store, record, "pause", number, output=output, then="resume")
 
 
 def resume(run: RunArgument, output: OutputOption = Output.table) -> None:
-    """Let a paused run go on; this is no restart."""
+    """Let a paused run go on."""
     store, record = _living(run)
     number = store.add_request(record.uid, "resume", by=_user())
     _asked(store, record, "resume", number, output=output)
@@ -79,7 +76,10 @@ def kill(
     ] = 120.0,
     output: OutputOption = Output.table,
 ) -> None:
-    """Stop a run for good; when this returns, nothing of it is alive."""
+    """Stop a run for good.
+
+    When this returns, nothing of it is alive.
+    """
     import asyncio
 
     from airflow_training.supervise.cleanup import see_through
@@ -109,7 +109,10 @@ def sweep(
     dry_run: Annotated[bool, typer.Option(help="Only say what would be done.")] = False,
     output: OutputOption = Output.table,
 ) -> None:
-    """End what no task and no command can end any more: abandoned runs, leftovers, lost processes."""
+    """End what nothing else ends any more.
+
+    Abandoned runs, leftovers of ended ones, lost processes.
+    """
     import asyncio
 
     from airflow_training.supervise.sweep import sweep as sweep_all
@@ -150,7 +153,7 @@ def _living(text: str) -> tuple[Store, RunRecord]:
             "RUN",
             f"run {record.key.run_id} has ended: {record.state}",
             value=text,
-            hint=f"run it again: airflow-training run --from-run {record.key.run_id}",
+            hint=f"run it again: {command_line('run', '--from-run', record.key.run_id)}",
         )
     return store, record
 
@@ -163,7 +166,7 @@ def _asked(
         print_json({"run_id": record.key.run_id, "request": kind, "id": number, "state": now.state})
     else:
         print(f"{kind} of {record.key.run_id} is recorded as request {number}; it is {now.state}")
-    next_step(f"airflow-training {then} {record.key.run_id}")
+    next_step(then, record.key.run_id)
 
 
 def _user() -> str:

@@ -17,6 +17,7 @@ from airflow_training.control.scaling import add_missing, remove_surplus
 from airflow_training.control.turnover import ENDED, fail_for_good
 from airflow_training.control.waves import waves
 from airflow_training.spec.resolved import ResolvedRole
+from airflow_training.spec.words import counted
 
 __all__ = ["start_missing"]
 
@@ -122,7 +123,7 @@ def _advance(
         else:
             _show_waiting(draft, entry, gate, blocked=blocked)
     if created:
-        text = f"{created} instances" if gate.open else f"{created} instances, held"
+        text = counted(created, "instance") + ("" if gate.open else ", held")
         draft.tell(reasons.INSTANCES_CREATED, text, role=role.name)
     if can_create:
         _repeat(draft, role, [entry for entry in team if entry.wanted], gate)

@@ -10,6 +10,7 @@ from typing import Literal
 from airflow_training.control import reasons
 from airflow_training.control.model import RoleState
 from airflow_training.spec.resolved import ResolvedJob, ResolvedRole, Threshold
+from airflow_training.spec.words import counted
 
 __all__ = ["JobVerdict", "RoleVerdict", "job_verdict", "needed", "role_verdict", "success_targets"]
 
@@ -62,19 +63,19 @@ def role_verdict(
         return RoleVerdict(
             state="Failed",
             reason=reasons.INSTANCE_FAILED,
-            message=f"{failed} of {replicas} instances failed for good, {to_fail} are too many",
+            message=f"{failed} of {counted(replicas, 'instance')} failed for good, minFailed is {to_fail}",
         )
     if succeeded >= to_succeed:
         return RoleVerdict(
             state="Succeeded",
             reason=reasons.COMPLETED,
-            message=f"{succeeded} of {replicas} instances succeeded, {to_succeed} were needed",
+            message=f"{succeeded} of {counted(replicas, 'instance')} succeeded, {to_succeed} needed",
         )
     if succeeded + failed >= replicas:
         return RoleVerdict(
             state="Failed",
             reason=reasons.SUCCESS_UNREACHABLE,
-            message=f"only {succeeded} of {replicas} instances succeeded, {to_succeed} were needed,"
+            message=f"only {succeeded} of {counted(replicas, 'instance')} succeeded, {to_succeed} needed,"
             " and none is left to run",
         )
     return None

@@ -15,6 +15,7 @@ from airflow_training.spec.resolved import (
     RestartRules,
     RestartScope,
 )
+from airflow_training.spec.words import counted
 
 __all__ = [
     "Budget",
@@ -182,7 +183,7 @@ def _within_limits(
     if entry.restarts >= limit:
         return GiveUp(
             reason=reasons.BACKOFF_LIMIT_EXCEEDED,
-            message=f"{failure.describe()} after {entry.restarts} restarts (backoffLimit {limit})",
+            message=f"{failure.describe()} after {counted(entry.restarts, 'restart')} (backoffLimit {limit})",
             rule="backoffLimit",
         )
     exceeded = budget.exceeded(spec.restart, now=now)

@@ -8,6 +8,7 @@ from airflow_training.control.model import InstanceEntry
 from airflow_training.control.turnover import next_attempt
 from airflow_training.control.victims import choose_victims
 from airflow_training.spec.resolved import ResolvedRole
+from airflow_training.spec.words import counted
 
 __all__ = ["add_missing", "new_entry", "remove_surplus", "scale"]
 
@@ -27,7 +28,9 @@ def scale(draft: Draft, name: str, replicas: int | None) -> str:
             return f"replicas is {replicas}, outside of {lowest} to {highest or 'any'}"
     if replicas == entry.replicas:
         return ""
-    draft.tell(reasons.SCALED, f"from {entry.replicas} to {replicas} instances", role=name)
+    draft.tell(
+        reasons.SCALED, f"from {entry.replicas} to {counted(replicas, 'instance')}", role=name
+    )
     draft.set_role(name, replicas=replicas)
     if not draft.spec.elastic:
         _restart_with_dense_ranks(draft, role, replicas)
@@ -78,7 +81,7 @@ def _restart_with_dense_ranks(draft: Draft, role: ResolvedRole, replicas: int) -
     draft.set_job(
         state="Restarting" if draft.job.paused_at is None else draft.job.state,
         reason=reasons.SCALED,
-        message=f"role {role.name} now has {replicas} instances",
+        message=f"role {role.name} now has {counted(replicas, 'instance')}",
         job_attempt=draft.job.job_attempt + 1,
         restart_at=None,
     )

@@ -113,7 +113,7 @@ def settle(draft: Draft, entry: InstanceEntry) -> None:
 def _alive(draft: Draft, entry: InstanceEntry) -> bool:
     """Return whether an object of any attempt of this instance is alive."""
     key = (entry.role, entry.index)
-    objects = (draft.current.get(key), draft.occupied.get(key))
+    objects = (draft.objects.get(entry.uid), draft.current.get(key), draft.occupied.get(key))
     return any(seen is not None and seen.state not in ENDED for seen in objects)
 
 

@@ -16,14 +16,15 @@ A file is a list of faults, or a mapping:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from airflow_training.errors import InputError, Problem
+from airflow_training.spec.problems import did_you_mean
 
-__all__ = ["Behaviour", "Fault", "Script", "load_script", "parse_script"]
+__all__ = ["Behaviour", "Fault", "Script", "check_roles", "load_script", "parse_script"]
 
 
 _LOST_SECONDS = 10.0
@@ -94,10 +95,30 @@ def load_script(path: str | Path) -> Script:
     except OSError as error:
         problem = Problem(code="syntax", field="", message=f"cannot be read: {error.strerror}")
         raise InputError(problems=[problem], path=str(path)) from error
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
         problem = Problem(code="syntax", field="", message=f"is no YAML: {error}")
         raise InputError(problems=[problem], path=str(path)) from error
     return parse_script(document, path=str(path))
+
+
+def check_roles(script: Script, roles: Collection[str], *, path: str = "") -> None:
+    """Raise InputError for every role that the script names and the job does not have."""
+    named = [(f"roles.{name}", name) for name in script.roles]
+    named += [(f"faults[{i}]", fault.role) for i, fault in enumerate(script.faults) if fault.role]
+    problems = [
+        Problem(
+            code="unknown_role",
+            field=field_,
+            value=name,
+            message=f"no role is called {name!r}",
+            allowed=sorted(roles),
+            hint=did_you_mean(name, roles),
+        )
+        for field_, name in named
+        if name not in roles
+    ]
+    if problems:
+        raise InputError(problems=problems, path=path)
 
 
 def parse_script(document: Any, *, path: str = "") -> Script:

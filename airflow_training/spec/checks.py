@@ -15,6 +15,7 @@ from airflow_training.spec.params import check_value
 from airflow_training.spec.paths import Loc, format_path
 from airflow_training.spec.policies import ExitCodes
 from airflow_training.spec.problems import did_you_mean
+from airflow_training.spec.words import counted
 
 __all__ = ["check", "warnings_of"]
 
@@ -167,7 +168,7 @@ def _thresholds(spec: TrainingJobSpec) -> Iterator[Problem]:
         )
         for key, threshold, verb in pairs:
             if isinstance(threshold, int) and threshold > role.replicas:
-                message = f"{threshold} of {role.replicas} instances can never {verb}"
+                message = f"{threshold} of {counted(role.replicas, 'instance')} can never {verb}"
                 yield _problem("unsatisfiable_policy", ("roles", i, key), threshold, message)
         if role.replicas == 0 and role.min_succeeded == "Any":
             message = "a role of 0 replicas has none that could succeed"
@@ -209,7 +210,7 @@ def _gang(spec: TrainingJobSpec) -> Iterator[Problem]:
     wanted = spec.scheduling_policy.min_available
     total = sum(role.replicas for role in spec.roles)
     if wanted is not None and wanted > total:
-        message = f"the job has only {total} instances"
+        message = f"the job has only {counted(total, 'instance')}"
         loc: Loc = ("schedulingPolicy", "minAvailable")
         yield _problem("min_available_too_large", loc, wanted, message)
 

@@ -17,8 +17,15 @@ from airflow_training.spec.templates import (
     has_template,
     references,
 )
+from airflow_training.spec.words import counted
 
-__all__ = ["TEMPLATE_FIELDS", "check_expressions", "is_rendered", "shell_warnings"]
+__all__ = [
+    "TEMPLATE_FIELDS",
+    "check_expressions",
+    "is_rendered",
+    "named_params",
+    "shell_warnings",
+]
 
 TEMPLATE_FIELDS = ("command", "args", "env values", "data", "checkpoint.uri", "output.uri")
 """Where expressions work, as people say it."""
@@ -62,6 +69,17 @@ def is_rendered(loc: Loc) -> bool:
     if rest[:1] in (("command",), ("args",)):
         return len(rest) == 2
     return rest[:1] == ("env",) and len(rest) == 3 and rest[2] == "value"
+
+
+def named_params(document: Mapping[str, Any]) -> set[str]:
+    """Return the parameters that expressions of a document name."""
+    return {
+        str(reference.path[0])
+        for loc, text in _expressions(document, ())
+        if is_rendered(loc)
+        for reference in references(text)
+        if isinstance(reference, Name) and reference.name == "params" and reference.path
+    }
 
 
 def shell_warnings(document: Mapping[str, Any]) -> Iterator[Problem]:
@@ -109,7 +127,7 @@ def _check_references(
     for reference in references(text):
         if isinstance(reference, Call):
             yield from _check_address(reference, loc, text, spec)
-        elif reference.name == "params" and params is not None:
+        elif isinstance(reference, Name) and reference.name == "params" and params is not None:
             yield from _check_param(reference, loc, text, {*declared, *params})
 
 
@@ -153,7 +171,7 @@ def _check_address(call: Call, loc: Loc, text: str, spec: TrainingJobSpec) -> It
     size = max(role.replicas, role.max_replicas or 0)
     for number in numbers:
         if int(number) >= size:
-            message = f"'{role.name}' has {size} instances, counted from 0"
+            message = f"'{role.name}' has {counted(size, 'instance')}, counted from 0"
             yield Problem(code="bad_template", field=format_path(loc), value=text, message=message)
 
 

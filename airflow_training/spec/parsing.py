@@ -57,11 +57,15 @@ def parse(
             expression that names another one is a mistake. None: not known yet, any may come.
     """
     documents = []
+    names: set[str] = set()
     for index, loaded in enumerate(load_documents(text, path)):
         if loaded.data is None:
             job, raw, found, warnings = None, None, list[Problem](), list[Problem]()
         else:
             job, raw, found, warnings = parse_data(loaded.data, overrides=overrides, params=params)
+        if job is not None:
+            found += _taken_name(job.metadata.name, names)
+            names.add(job.metadata.name)
         documents.append(
             ParsedDocument(
                 path=path,
@@ -82,6 +86,13 @@ def parse(
             )
         )
     return documents
+
+
+def _taken_name(name: str, names: Collection[str]) -> list[Problem]:
+    if name not in names:
+        return []
+    message = "another job of this file has this name"
+    return [Problem(code="duplicate", field="metadata.name", value=name, message=message)]
 
 
 def parse_data(

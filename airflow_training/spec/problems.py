@@ -6,6 +6,7 @@ Used only when something is wrong, so it may take its time.
 from __future__ import annotations
 
 import difflib
+import json
 import types
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -159,6 +160,8 @@ def _wrong_type(value: Any, wanted: str, path: str, allowed: Sequence[Any] = ())
         hint = f'write it in quotes: "{str(value).lower() if isinstance(value, bool) else value}"'
     elif isinstance(value, str) and "number" in wanted and value.strip().replace(".", "").isdigit():
         hint = "write it without quotes"
+    elif wanted == "must be a list" and isinstance(value, str) and "\n" not in value:
+        hint = f"write it as a list: [{', '.join(json.dumps(word) for word in value.split())}]"
     return Problem(
         code="wrong_type",
         field=path,

@@ -2,19 +2,20 @@
 
 Names, attributes, constant subscripts, and calls with constant arguments. The syntax tree is
 checked before anything is rendered, a rendered text is never rendered again, and no attribute of
-a Python object can be reached: only keys of mappings, positions of lists, parts of dates.
+a Python object can be reached: only keys of mappings, positions of lists, and of dates what
+`dates` lists.
 A constant text is allowed too, so that `{{ '{{' }}` writes the braces themselves.
 """
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from airflow_training.errors import InputError, Problem
+from airflow_training.spec import dates
 
 if TYPE_CHECKING:
     from jinja2 import Environment, nodes
@@ -23,6 +24,7 @@ __all__ = [
     "USER_FUNCTIONS",
     "USER_NAMES",
     "Call",
+    "Method",
     "Name",
     "check_template",
     "has_template",
@@ -41,7 +43,6 @@ USER_NAMES: tuple[str, ...] = (
 """What a job's templates may name. Frameworks are given more."""
 USER_FUNCTIONS: tuple[str, ...] = ("address", "addresses")
 """What a job's templates may call."""
-_DATE_PARTS = frozenset({"year", "month", "day", "hour", "minute", "second"})
 _MAX_LENGTH = 64 * 1024
 
 
@@ -63,7 +64,16 @@ class Call:
     path: tuple[str | int, ...] = ()
 
 
-Part = str | Name | Call
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Method:
+    """`logical_date.strftime('%Y')`: a question to a date, by the name of the date."""
+
+    name: str
+    method: str
+    args: tuple[str | int | float | bool, ...] = ()
+
+
+Part = str | Name | Call | Method
 """A template is plain text, names and calls, one after the other."""
 
 
@@ -102,6 +112,8 @@ def check_template(
         called = isinstance(part, Call)
         name = part.function if isinstance(part, Call) else part.name
         if name in (functions if called else allowed):
+            if name in dates.DATE_NAMES:
+                problems += _date_problems(part, field=field, text=text)
             continue
         problems.append(
             Problem(
@@ -110,13 +122,13 @@ def check_template(
                 value=text,
                 message=_why_unknown(name, called=called, allowed=allowed, functions=functions),
                 allowed=exists,
-                hint=_near(name, functions if called else allowed),
+                hint=_AIRFLOWS.get(name) or _near(name, functions if called else allowed),
             )
         )
     return problems
 
 
-def references(text: str) -> Sequence[Name | Call]:
+def references(text: str) -> Sequence[Name | Call | Method]:
     """Return the names and calls of a template; nothing for one that does not parse."""
     if not has_template(text):
         return ()
@@ -204,6 +216,7 @@ def _expression(node: nodes.Node) -> Part:
     if isinstance(node, nodes.Const) and isinstance(node.value, str):
         return node.value
     path: list[str | int] = []
+    whole = node
     while isinstance(node, nodes.Getattr | nodes.Getitem):
         key = node.attr if isinstance(node, nodes.Getattr) else _subscript(node.arg)
         if isinstance(key, str) and key.startswith("_"):
@@ -214,6 +227,10 @@ def _expression(node: nodes.Node) -> Part:
         if node.name.startswith("_"):
             raise _RefusedError(f"'{node.name}' is private")
         return Name(name=node.name, path=tuple(path))
+    if isinstance(node, nodes.Call) and isinstance(node.node, nodes.Getattr):
+        if node is not whole:
+            raise _RefusedError("nothing can be taken from the answer of a method")
+        return _method(node, node.node)
     if isinstance(node, nodes.Call):
         return _call(node, tuple(path))
     raise _RefusedError(
@@ -225,7 +242,7 @@ def _call(node: nodes.Call, path: tuple[str | int, ...]) -> Call:
     from jinja2 import nodes
 
     if not isinstance(node.node, nodes.Name):
-        raise _RefusedError("methods cannot be called here")
+        raise _RefusedError("only functions and methods of dates can be called here")
     if node.dyn_args is not None or node.dyn_kwargs is not None:
         raise _RefusedError("a call takes constant arguments only")
     return Call(
@@ -234,6 +251,57 @@ def _call(node: nodes.Call, path: tuple[str | int, ...]) -> Call:
         kwargs=tuple((pair.key, _constant(pair.value)) for pair in node.kwargs),
         path=path,
     )
+
+
+def _method(call: nodes.Call, method: nodes.Getattr) -> Method:
+    from jinja2 import nodes
+
+    if not isinstance(method.node, nodes.Name) or method.node.name not in dates.DATE_NAMES:
+        raise _RefusedError(f"'{method.attr}' cannot be called: only dates have methods here")
+    if method.attr.startswith("_"):
+        raise _RefusedError(f"'{method.attr}' is private")
+    if call.dyn_args is not None or call.dyn_kwargs is not None or call.kwargs:
+        raise _RefusedError("a method takes constant arguments only, without names")
+    return Method(
+        name=method.node.name,
+        method=method.attr,
+        args=tuple(_constant(arg) for arg in call.args),
+    )
+
+
+def _date_problems(part: Name | Call | Method, *, field: str, text: str) -> list[Problem]:
+    """Return why a date cannot be asked this; empty when it can."""
+    allowed = [*dates.PARTS, *(shown for shown, _, _ in dates.METHODS.values())]
+    message = hint = ""
+    if isinstance(part, Name) and part.path:
+        key = part.path[0]
+        if key in dates.METHODS:
+            shown = dates.METHODS[str(key)][0]
+            message, hint = f"'{key}' is a method: call it", f"{part.name}.{shown}"
+        elif len(part.path) > 1 or key not in dates.PARTS:
+            wrong = str(part.path[-1] if key in dates.PARTS else key)
+            message, hint = f"a date has no '{wrong}' here", _near(wrong, dates.PARTS)
+    elif isinstance(part, Method):
+        shown, count, _ = dates.METHODS.get(part.method, ("", 0, None))
+        if not shown:
+            message = f"a date has no method '{part.method}' here"
+            hint = _near(part.method, dates.METHODS)
+        elif len(part.args) != count or not all(isinstance(arg, str) for arg in part.args):
+            message = f"call it as {shown}"
+        elif part.args:
+            message = dates.format_problem(str(part.args[0]))
+    if not message:
+        return []
+    return [
+        Problem(
+            code="bad_template",
+            field=field,
+            value=text,
+            message=message,
+            allowed=allowed,
+            hint=hint,
+        )
+    ]
 
 
 def _subscript(node: nodes.Node) -> str | int:
@@ -285,8 +353,12 @@ _SPOKEN = {
 
 
 def _value(
-    part: Name | Call, variables: Mapping[str, Any], functions: Mapping[str, Callable[..., Any]]
+    part: Name | Call | Method,
+    variables: Mapping[str, Any],
+    functions: Mapping[str, Callable[..., Any]],
 ) -> Any:
+    if isinstance(part, Method) or (isinstance(part, Name) and part.name in dates.DATE_NAMES):
+        return _date_value(part, variables[part.name])
     if isinstance(part, Name):
         shown, value = part.name, variables[part.name]
     else:
@@ -301,6 +373,21 @@ def _value(
     return value
 
 
+def _date_value(part: Name | Method, value: Any) -> Any:
+    if isinstance(part, Name) and not part.path:
+        return value
+    if not value:
+        raise _RefusedError(
+            f"{part.name} has no value in this run: one triggered by hand or by an asset has no dates"
+        )
+    try:
+        if isinstance(part, Method):
+            return dates.ask(str(value), part.method, part.args)
+        return dates.part(str(value), str(part.path[0]))
+    except ValueError as error:
+        raise _RefusedError(f"{part.name}: {error}") from error
+
+
 def _inside(value: Any, key: str | int, shown: str) -> Any:
     if isinstance(value, Mapping):
         if key in value:
@@ -311,8 +398,6 @@ def _inside(value: Any, key: str | int, shown: str) -> Any:
         if -len(value) <= key < len(value):
             return value[key]
         raise _RefusedError(f"{shown} has {len(value)} items, none is [{key}]")
-    if isinstance(value, dt.date) and key in _DATE_PARTS and hasattr(value, str(key)):
-        return getattr(value, str(key))
     raise _RefusedError(f"{shown} has no '{key}'")
 
 
@@ -323,6 +408,15 @@ def _as_text(value: Any) -> str:
 
 
 # --- speaking -----------------------------------------------------------------------------------
+
+
+_AIRFLOWS = {
+    "ds": "{{ logical_date.date() }}",
+    "ds_nodash": "{{ logical_date.strftime('%Y%m%d') }}",
+    "ts": "{{ logical_date }}",
+    "ts_nodash": "{{ logical_date.strftime('%Y%m%dT%H%M%S') }}",
+}
+"""What people used to Airflow's templates type, and what there is instead."""
 
 
 def _what_exists(allowed: Collection[str], functions: Collection[str]) -> list[str]:

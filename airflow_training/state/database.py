@@ -37,6 +37,10 @@ _CLOCKS = {
 }
 
 
+_PACKAGES = {"MySQLdb": "mysqlclient"}
+"""Module -> what to install, where the names differ."""
+
+
 class Database:
     """Gives out read and write transactions; safe for threads, processes and forks."""
 
@@ -142,15 +146,26 @@ def open_engine(url: URL) -> Engine:
             )
             # The ping costs a round trip and saves every caller a failure after a server restart.
             return create_engine(url, pool_pre_ping=True, max_overflow=20, **options)
-        Path(url.database or "").parent.mkdir(parents=True, exist_ok=True)
+        _make_folder(url)
         engine = create_engine(url, connect_args={"timeout": BUSY_SECONDS}, max_overflow=20)
     except ImportError as error:
         raise _bad_url(
-            f"the driver of {url.drivername} is not installed", hint=f"pip install {error.name}"
+            f"the driver of {url.drivername} is not installed",
+            hint=f"pip install {_PACKAGES.get(error.name or '', error.name)}",
         ) from None
     event.listen(engine, "connect", _sqlite_connected)
     event.listen(engine, "begin", _sqlite_begin)
     return engine
+
+
+def _make_folder(url: URL) -> None:
+    folder = Path(url.database or "").parent
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _bad_url(
+            f"{folder} cannot be made: {error.strerror}", hint="another folder"
+        ) from None
 
 
 def _sqlite_connected(connection: Any, _record: Any) -> None:
@@ -181,6 +196,13 @@ def translated_errors(url: URL) -> Iterator[None]:
         raise RuntimeUnavailable(f"the store {where} does not answer: {reason}") from error
     except exc.DBAPIError as error:
         if not error.connection_invalidated:
+            if (
+                type(error) is exc.DatabaseError
+            ):  # not one of its kinds: the file itself is at fault
+                where = url.render_as_string(hide_password=True)
+                raise RuntimeUnavailable(
+                    f"the store {where} cannot be used: {error.orig}"
+                ) from error
             raise
         where = url.render_as_string(hide_password=True)
         raise RuntimeUnavailable(f"the store {where} went away: {error.orig}") from error

@@ -56,7 +56,7 @@ class Base(DeclarativeBase):
 
 
 class MetaRow(Base):
-    """Facts about the store itself: the deployment id, and the row that serialises the queue."""
+    """Facts beside the runs: the deployment id, Airflow's pools, the row that locks the queue."""
 
     __tablename__ = "training_meta"
     name: Mapped[Word] = mapped_column(primary_key=True)

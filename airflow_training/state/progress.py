@@ -7,14 +7,14 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, and_, func, select
 
 from airflow_training.state.codec import plain
 from airflow_training.state.database import clean, upsert
 from airflow_training.state.models import MetricRow, ProgressRow, table_of
 from airflow_training.state.records import MetricPoint
 
-__all__ = ["newest", "save", "series"]
+__all__ = ["newest", "newest_metrics", "save", "series"]
 
 
 def save(
@@ -93,3 +93,29 @@ def series(connection: Connection, uid: str, *, name: str | None) -> Sequence[Me
         )
         for row in rows
     ]
+
+
+def newest_metrics(
+    connection: Connection, uid: str
+) -> Mapping[tuple[str, int], Mapping[str, float]]:
+    """Return the newest value of every metric per (role, index), whichever line it came with."""
+    series_of = (MetricRow.role, MetricRow.index, MetricRow.name)
+    last = (
+        select(*series_of, func.max(MetricRow.at).label("at"))
+        .where(MetricRow.run == uid)
+        .group_by(*series_of)
+        .subquery()
+    )
+    rows = connection.execute(
+        select(*series_of, MetricRow.value)
+        .join(
+            last,
+            and_(*(column == last.c[column.key] for column in (*series_of, MetricRow.at))),
+        )
+        .where(MetricRow.run == uid)
+        .order_by(*series_of)
+    )
+    found: dict[tuple[str, int], dict[str, float]] = {}
+    for role, index, name, value in rows:
+        found.setdefault((role, index), {})[name] = math.nan if value is None else value
+    return found

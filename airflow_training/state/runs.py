@@ -234,20 +234,24 @@ def _describe(row: Row[Any]) -> str:
 
 def unknown_run(connection: Connection, text: str) -> InputError:
     """Return the error for a run that is not there; lists the newest ones."""
-    known = connection.execute(
-        select(RunRow.uid).order_by(RunRow.submitted_at.desc(), RunRow.uid).limit(5)
+    import difflib  # only needed here
+
+    rows = connection.execute(
+        select(RunRow.run_id).order_by(RunRow.submitted_at.desc(), RunRow.uid).limit(100)
     )
+    known = list(dict.fromkeys(row[0] for row in rows))
+    near = difflib.get_close_matches(text, known, n=1)
     return _bad_run(
         f"no run is called {text!r}",
         text=text,
-        allowed=[row[0] for row in known],
-        hint="`airflow-training list` shows all runs",
+        allowed=known[:5],
+        hint=f"did you mean {near[0]!r}?" if near else "`airflow-training list` shows all runs",
     )
 
 
 def _bad_run(message: str, *, text: str, allowed: Sequence[str], hint: str) -> InputError:
     problem = Problem(
-        code="bad_reference", field="run", message=message, value=text, allowed=allowed, hint=hint
+        code="bad_reference", field="RUN", message=message, value=text, allowed=allowed, hint=hint
     )
     return InputError(problems=(problem,))
 

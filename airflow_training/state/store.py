@@ -28,6 +28,7 @@ from airflow_training.spec.resolved import ResolvedJob, RunKey
 from airflow_training.state import addresses as address_book
 from airflow_training.state import leases, runs, story
 from airflow_training.state import ledger as ledger_rows
+from airflow_training.state import pools as airflow_pools
 from airflow_training.state import progress as progress_lines
 from airflow_training.state import queue as waiting_line
 from airflow_training.state import usage as usage_rows
@@ -88,6 +89,17 @@ class Store:
                 connection.execute(insert(MetaRow), fresh)
         with self._db.read() as connection:
             return connection.execute(question).scalar_one()
+
+    def pools(self, controller: str) -> Mapping[str, int]:
+        """Return pool -> slots of a deployment's Airflow: those that count deferred tasks."""
+        with self._db.read() as connection:
+            return airflow_pools.load(connection, controller)
+
+    def save_pools(self, controller: str, pools: Mapping[str, int]) -> None:
+        """Keep what `pools` returns; writes only what has changed."""
+        if pools != self.pools(controller):
+            with self._db.write() as connection:
+                airflow_pools.save(connection, controller, pools)
 
     # runs ------------------------------------------------------------------------------------
     def create_run(
@@ -263,6 +275,11 @@ class Store:
         """Return a metric's series (or all of them), oldest first."""
         with self._db.read() as connection:
             return progress_lines.series(connection, uid, name=name)
+
+    def newest_metrics(self, uid: str) -> Mapping[tuple[str, int], Mapping[str, float]]:
+        """Return the newest value of every metric per (role, index)."""
+        with self._db.read() as connection:
+            return progress_lines.newest_metrics(connection, uid)
 
     def usage(self, uid: str) -> Sequence[Mapping[str, Any]]:
         """Return usage rows as `status` prints them."""

@@ -18,6 +18,7 @@ import contextvars
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -98,8 +99,11 @@ class Hub:
         self._poked: set[str] = set()
         self._wake = asyncio.Event()
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        # renewals never queue behind slow reads: a lease must not run out for want of a thread
+        # Threads of their own: asyncio's few shared ones may all wait for processes to end or for
+        # SQLite's one writer, and a lease must not run out, nor a sensor miss its moment, for that.
+        # Two, so that renewals never queue behind slow reads either.
         self._lease_thread = ThreadPoolExecutor(1, thread_name_prefix="training-lease")
+        self._read_thread = ThreadPoolExecutor(1, thread_name_prefix="training-read")
 
     # readers ---------------------------------------------------------------------------------
     @contextlib.asynccontextmanager
@@ -129,6 +133,13 @@ class Hub:
             self._poked.add(uid)
             self._wake.set()
             self._ensure("reads", self._reads)
+
+    async def now(self) -> float:
+        """Return the store's clock."""
+        return await self._reading(self.store.now)
+
+    async def _reading(self, question: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._read_thread, question)
 
     # leases ----------------------------------------------------------------------------------
     @contextlib.contextmanager
@@ -183,7 +194,7 @@ class Hub:
                 self._poked.clear()
 
     async def _read(self, uids: Sequence[str], seen: dict[str, Version | None]) -> None:
-        versions = await asyncio.to_thread(self.store.versions, uids)
+        versions = await self._reading(partial(self.store.versions, uids))
         for uid in uids:
             version = versions.get(uid)
             if version is not None and (uid not in seen or seen[uid] != version):
@@ -197,7 +208,7 @@ class Hub:
         ]
         if not behind:
             return
-        states = await asyncio.to_thread(self.store.read, behind)
+        states = await self._reading(partial(self.store.read, behind))
         for uid in behind:
             for sub in self._subscriptions.get(uid, ()):
                 if sub.stale(versions.get(uid)):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from airflow.sdk.exceptions import AirflowRuntimeError
 from airflow.sdk.execution_time import task_runner
 from airflow.sdk.execution_time.comms import GetTaskStates, TaskStatesResult
 
@@ -51,9 +52,11 @@ async def ask_states(ti: Any, task_ids: Sequence[str]) -> TaskStates:
     Raises DagRunGoneError where Airflow knows none of them, ConnectionError where it does not answer.
     """
     wanted = list(dict.fromkeys([*task_ids, ti.task_id]))
-    answer = await task_runner.SUPERVISOR_COMMS.asend(
-        GetTaskStates(dag_id=ti.dag_id, run_ids=[ti.run_id], task_ids=wanted)
-    )
+    question = GetTaskStates(dag_id=ti.dag_id, run_ids=[ti.run_id], task_ids=wanted)
+    try:
+        answer = await task_runner.SUPERVISOR_COMMS.asend(question)
+    except AirflowRuntimeError as error:  # its database was busy or away
+        raise ConnectionError(f"Airflow did not tell the task states: {error}") from error
     if not isinstance(answer, TaskStatesResult):
         raise ConnectionError(f"Airflow did not tell the task states: {answer!r}")
     listed = answer.task_states.get(ti.run_id)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from airflow.triggers.base import BaseTrigger
+from airflow.triggers.base import BaseTrigger, TaskSuccessEvent, TriggerEvent
 
 from airflow_training.control.model import RequestKind
 from airflow_training.operators.deferred import task_name
@@ -16,6 +16,8 @@ from airflow_training.triggers.airflow_state import OVER, DagRunGoneError, TaskS
 
 __all__ = ["NO_RUN", "GroupTrigger", "lease_is_stale"]
 
+_FRESH_SECONDS = 15.0
+"""A first try that begins so soon after `plan` was not forgotten: Airflow need not be asked."""
 NO_RUN = "the run is not in the store: `plan` did not create it, or it was pruned"
 
 
@@ -30,11 +32,17 @@ class GroupTrigger(BaseTrigger):
     Nothing but the group's name travels with it: the run follows from the task instance.
     """
 
-    def __init__(self, *, group_id: str = "", map_index: int | None = None) -> None:
-        """`map_index`: of the group, where the task's own index counts something else."""
+    def __init__(
+        self, *, group_id: str = "", map_index: int | None = None, success_on_worker: bool = False
+    ) -> None:
+        """`map_index`: of the group, where the task's own index counts something else.
+
+        `success_on_worker`: end the task on a worker, where its success callbacks run.
+        """
         super().__init__()  # type: ignore[no-untyped-call]  # Airflow's own is not typed
         self.group_id = group_id
         self.map_index = map_index
+        self.success_on_worker = success_on_worker
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return class path and arguments; rebuilt from this in every triggerer."""
@@ -46,6 +54,8 @@ class GroupTrigger(BaseTrigger):
         arguments: dict[str, Any] = {"group_id": self.group_id}
         if self.map_index is not None:
             arguments["map_index"] = self.map_index
+        if self.success_on_worker:
+            arguments["success_on_worker"] = True
         return arguments
 
     @property
@@ -63,6 +73,16 @@ class GroupTrigger(BaseTrigger):
     @property
     def reconcile_id(self) -> str:
         return task_name(self.group_id, "reconcile")
+
+    def success(self, value: Any = None) -> TriggerEvent:
+        """Return the event that ends the task successfully, with its XCom."""
+        if self.success_on_worker:
+            return _for_worker({"value": value})
+        return TaskSuccessEvent(xcoms=None if value is None else {"return_value": value})
+
+    def failure(self, message: str) -> TriggerEvent:
+        """Return the event with which a worker fails the task and says why."""
+        return _for_worker({"message": message})
 
     async def open(self) -> tuple[Store, str]:
         """Return the store and the uid of the run."""
@@ -85,6 +105,17 @@ class GroupTrigger(BaseTrigger):
         await asyncio.to_thread(store.add_request, uid, kind, role=role, reason=reason, by=by)
         get_hub(store).poke(uid)
 
+    async def over_before_it_began(self, state: RunState) -> str | None:
+        """Return the state in which Airflow ended this task before a triggerer took it up.
+
+        Airflow's triggerer stands still for seconds when it is first asked anything, so a task
+        whose turn has just come is not asked about.
+        """
+        age = await get_hub(open_store()).now() - state.record.submitted_at
+        if self.ti.try_number == 1 and age < _FRESH_SECONDS:
+            return None
+        return await self.taken_away()
+
     async def taken_away(self) -> str | None:
         """Return the state in which this task is over for Airflow, None while it has a future.
 
@@ -103,3 +134,7 @@ class GroupTrigger(BaseTrigger):
             return "deleted"
         state = states.at(ti.task_id, ti.map_index)
         return state if state in OVER else None
+
+
+def _for_worker(payload: dict[str, Any]) -> TriggerEvent:
+    return TriggerEvent(payload)  # type: ignore[no-untyped-call]  # Airflow's own

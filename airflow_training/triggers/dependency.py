@@ -54,8 +54,8 @@ class DependencyTrigger(FollowingTrigger):
     trigger: Airflow takes two to three seconds for that.
     """
 
-    def __init__(self, *, role: str, upstream: str, group_id: str = "") -> None:
-        super().__init__(group_id=group_id)
+    def __init__(self, *, role: str, upstream: str, **group: Any) -> None:
+        super().__init__(**group)
         self.role = role
         self.upstream = upstream
 
@@ -83,7 +83,7 @@ class DependencyTrigger(FollowingTrigger):
                 if end is not None:
                     if waits_for_nothing(state, self.role, now=now) and self._run_is_next():
                         await self.request(store, uid, "activate", role=self.role)
-                    yield end
+                    yield self.success() if isinstance(end, TaskSuccessEvent) else end
                     return
 
     def _run_is_next(self) -> bool:

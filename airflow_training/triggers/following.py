@@ -6,7 +6,6 @@ cleared with it, lends the run a loop.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -34,8 +33,8 @@ def is_over(state: RunState) -> bool:
 class FollowingTrigger(GroupTrigger):
     """A trigger that waits for something in the run that `reconcile` drives."""
 
-    def __init__(self, *, group_id: str = "", map_index: int | None = None) -> None:
-        super().__init__(group_id=group_id, map_index=map_index)
+    def __init__(self, **group: Any) -> None:
+        super().__init__(**group)
         self._host: Host | None = None
         self._may_host = False
 
@@ -70,7 +69,7 @@ class FollowingTrigger(GroupTrigger):
 
     async def clock(self, store: Store) -> float:
         """Return the store's time."""
-        return await asyncio.to_thread(store.now)
+        return await get_hub(store).now()
 
     async def _abandoned(self) -> str | None:
         """Return why nobody will drive the run any more, None while somebody may."""

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
-from airflow.triggers.base import TaskSuccessEvent, TriggerEvent
+from airflow.triggers.base import TriggerEvent
 
 from airflow_training.control.model import TERMINAL_JOB_STATES, JobState
 from airflow_training.operators.deferred import task_name
@@ -27,13 +27,13 @@ class ReconcileTrigger(GroupTrigger):
     """Runs the loop, tells the run's story, and looks after the other tasks of the group."""
 
     def __init__(
-        self, *, group_id: str = "", watched: Sequence[str] = (), mapped_roles: str = ""
+        self, *, watched: Sequence[str] = (), mapped_roles: str = "", **group: Any
     ) -> None:
         """`watched`: ids of the sensors and role tasks of the group.
 
         `mapped_roles`: id of the one task that is mapped over the roles, where there is one.
         """
-        super().__init__(group_id=group_id)
+        super().__init__(**group)
         self.watched = list(watched)
         self.mapped_roles = mapped_roles
         self._host: Host | None = None
@@ -51,7 +51,11 @@ class ReconcileTrigger(GroupTrigger):
         store, uid = await self.open()
         state = (await asyncio.to_thread(store.read, [uid])).get(uid)
         if state is None:
-            yield _failure(NO_RUN)
+            yield self.failure(NO_RUN)
+            return
+        over = await self.over_before_it_began(state)
+        if over is not None:
+            yield await self._end_unbegun(store, uid, f"{self.ti.task_id} is {over}")
             return
         await asyncio.to_thread(begin_try, store, state, self.ti)
         self._host = Host(store, uid)
@@ -62,14 +66,25 @@ class ReconcileTrigger(GroupTrigger):
             watch.cancel()
         job_state = self._host.task.result()
         if job_state == "Succeeded":
-            yield TaskSuccessEvent(xcoms={"return_value": {"run": uid, "state": job_state}})
+            yield self.success({"run": uid, "state": job_state})
         else:
             yield await self._told_failure(store, uid, job_state)
+
+    async def _end_unbegun(self, store: Store, uid: str, why: str) -> TriggerEvent:
+        """Bring the run to its end without starting anything.
+
+        No triggerer took the task up in time: a DAG-run timeout ends tasks and leaves their
+        triggers, and nobody else would end a run that waits in the queue.
+        """
+        self.log.warning("not taken up any more: %s", why)
+        await self.request(store, uid, "stop", reason=why)
+        Host(store, uid).keep()
+        return self.failure(why)
 
     async def _told_failure(self, store: Store, uid: str, job_state: JobState) -> TriggerEvent:
         ledger = await asyncio.to_thread(store.ledger, uid)
         why = ": ".join(filter(None, [ledger.job.reason, ledger.job.message]))
-        return _failure(f"the job {job_state.lower()} ({why})")
+        return self.failure(f"the job {job_state.lower()} ({why})")
 
     async def _tell_story(self, store: Store, uid: str, host: Host) -> None:
         """Return when the loop has ended and everything was told; raises what the loop raised."""
@@ -152,7 +167,3 @@ class ReconcileTrigger(GroupTrigger):
         """Give the loop up; whoever comes next adopts what is alive."""
         if self._host is not None:
             self._host.stop()
-
-
-def _failure(message: str) -> TriggerEvent:
-    return TriggerEvent({"message": message})  # type: ignore[no-untyped-call]  # Airflow's own

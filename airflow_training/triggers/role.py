@@ -39,8 +39,8 @@ def verdict(state: RunState, role: str) -> BaseTaskEndEvent | None:
 class RoleTrigger(FollowingTrigger):
     """Asks once for the role's activation, then only watches."""
 
-    def __init__(self, *, role: str, group_id: str = "", map_index: int | None = None) -> None:
-        super().__init__(group_id=group_id, map_index=map_index)
+    def __init__(self, *, role: str, **group: Any) -> None:
+        super().__init__(**group)
         self.role = role
 
     def arguments(self) -> dict[str, Any]:
@@ -59,6 +59,9 @@ class RoleTrigger(FollowingTrigger):
                     yield TaskFailedEvent()
                     return
                 if epoch is None:
+                    if await self.over_before_it_began(state) is not None:
+                        yield TaskFailedEvent()  # Airflow has ended the task; nobody hears this
+                        return
                     epoch = await self._begin(store, state)
                 await story.catch_up()
                 if state.ledger.job.epoch < epoch:
@@ -66,7 +69,7 @@ class RoleTrigger(FollowingTrigger):
                 end = verdict(state, self.role)
                 if end is not None:
                     await self._tell_end(story, state)
-                    yield end
+                    yield self.success() if isinstance(end, TaskSuccessEvent) else end
                     return
 
     async def _begin(self, store: Store, state: RunState) -> int:

@@ -253,6 +253,14 @@ class Airflow:
     def delete_dag(self, dag_id: str) -> None:
         self._send("DELETE", f"/dags/{dag_id}")
 
+    def pool(self, name: str, *, slots: int, include_deferred: bool) -> None:
+        """Make a pool, or change it."""
+        body = {"name": name, "slots": slots, "include_deferred": include_deferred}
+        if self.client.get(f"/pools/{name}").status_code == 200:
+            self._send("PATCH", f"/pools/{name}", body)
+        else:
+            self._send("POST", "/pools", body)
+
     def pause_dag(self, dag_id: str, *, paused: bool = True) -> None:
         self._send("PATCH", f"/dags/{dag_id}", {"is_paused": paused})
 

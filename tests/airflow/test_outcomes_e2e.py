@@ -6,6 +6,9 @@ then each test looks at what became of one of them. `docs/outcomes.md` is the sa
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from airflow_training.runtimes.local.node import this_node
 from tests.airflow.stack import Airflow, wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(420)]
@@ -300,6 +304,68 @@ def test_clearing_after_the_end_goes_on_with_what_has_not_finished(airflow: Airf
     assert airflow.pids(job) == pids
 
 
+@pytest.mark.parametrize(("code", "state"), [(0, "success"), (3, "failed")])
+def test_clearing_cleanup_alone_changes_nothing(airflow: Airflow, code: int, state: str):
+    job = f"cleaned-{state}"
+    script = f"echo $$$$ >> {airflow.room}/{job}.worker-0; exit {code}"
+    role = {"name": "worker", "restartPolicy": "Never"}
+    airflow.write(airflow.document(job, role, command=["sh", "-c", script]))
+    run_id = airflow.trigger(job)
+    assert airflow.wait_run(job, run_id) == state
+    before, pids = airflow.ledger(job, run_id), airflow.pids(job)
+    assert airflow.clear(job, run_id, "cleanup", downstream=False) == ["cleanup"]
+    assert airflow.wait_run(job, run_id) == state
+    assert airflow.states(job, run_id)["cleanup"] == "success"
+    tries = airflow.tries(job, run_id)
+    assert {name for name, number in tries.items() if number > 1} == {"cleanup"}
+    assert airflow.pids(job) == pids
+    assert airflow.ledger(job, run_id) == before
+
+
+UNPLANNED = '''
+"""Groups whose plan waits for a slot that never comes (airflow dag)."""
+from airflow.sdk import DAG
+from airflow_training import training
+
+for name in ("unplanned-success", "unplanned-failed"):
+    with DAG(name, schedule=None) as dag:
+        group = training(f"../jobs-of-python/{name}.yaml", group_id="g")
+        group.children["g.plan"].pool = "closed"
+    globals()[name] = dag
+'''
+
+
+@pytest.mark.parametrize(
+    ("state", "reconcile", "role"),
+    [
+        pytest.param("success", "failed", "failed", id="successful"),
+        pytest.param("failed", "upstream_failed", "upstream_failed", id="failed"),
+    ],
+)
+def test_marking_plan_before_it_has_run_fails_the_run_and_starts_nothing(
+    airflow: Airflow, state: str, reconcile: str, role: str
+):
+    airflow.pool("closed", slots=0, include_deferred=False)
+    for name in ("unplanned-success", "unplanned-failed"):
+        airflow.write(airflow.document(name), folder="jobs-of-python")
+    (airflow.stack.home / "dags" / "unplanned.py").write_text(UNPLANNED)
+    job = f"unplanned-{state}"
+    run_id = airflow.trigger(job)
+    airflow.wait_task(job, run_id, "g.plan", "scheduled")
+    airflow.mark_task(job, run_id, "g.plan", state)
+    assert airflow.wait_run(job, run_id) == "failed"
+    assert airflow.states(job, run_id) == {
+        "g.plan": state,
+        "g.reconcile": reconcile,
+        "g.worker.run": role,
+        "g.rollup": "failed",
+        "g.cleanup": "success",
+    }
+    assert "`plan` did not create it" in airflow.log(job, run_id, "g.rollup")
+    assert airflow.store.run(airflow.uid(job, run_id, group_id="g")) is None
+    assert airflow.pids(job) == {}
+
+
 def test_deleting_a_dag_leaves_nothing_alive(airflow: Airflow):
     """Airflow's scheduler may end over a run that is deleted under it; then it is started again."""
     airflow.write(airflow.document("dag-deleted"))
@@ -311,6 +377,104 @@ def test_deleting_a_dag_leaves_nothing_alive(airflow: Airflow):
     airflow.wait_nothing_alive("dag-deleted")
     wait_for("the job ended", lambda: airflow.ledger("dag-deleted", run_id).job.drained)
     assert airflow.ledger("dag-deleted", run_id).job.state == "Stopped"
+
+
+# runs that wait in the queue -----------------------------------------------------------------------
+def everything() -> dict[str, Any]:
+    """Return the resources of a job beside which no other one fits."""
+    return {"limits": {"cpu": str(this_node().cpus)}}
+
+
+def test_a_dag_that_is_deleted_while_its_job_is_queued_frees_the_place(airflow: Airflow):
+    names = ("queue-holds", "queue-deleted", "queue-behind")
+    runs = {}
+    for name in names:
+        airflow.write(airflow.document(name, resources=everything()))
+        runs[name] = airflow.trigger(name)
+        if name == "queue-holds":
+            airflow.wait_started(name)
+        else:
+            wait_for(f"{name} is queued", lambda: _queued(airflow, name, runs[name]))  # noqa: B023 - called here
+    (airflow.stack.home / "jobs" / "queue-deleted.yaml").unlink()
+    airflow.delete_dag("queue-deleted")
+    wait_for(
+        "the queued job was stopped",
+        lambda: airflow.ledger("queue-deleted", runs["queue-deleted"]).job.drained,
+    )
+    airflow.end("queue-holds")
+    airflow.wait_started("queue-behind")
+    airflow.end("queue-behind")
+    for name in ("queue-holds", "queue-behind"):
+        assert airflow.wait_run(name, runs[name]) == "success"
+    assert airflow.ledger("queue-deleted", runs["queue-deleted"]).job.state == "Stopped"
+    assert airflow.pids("queue-deleted") == {}
+
+
+def _queued(airflow: Airflow, dag_id: str, run_id: str) -> bool:
+    record = airflow.store.run(airflow.uid(dag_id, run_id))
+    return record is not None and record.state == "Queued"
+
+
+EARLY = '''
+"""A DAG that runs out of time before its job is taken up (airflow dag)."""
+from datetime import timedelta
+from airflow.sdk import DAG
+from airflow_training import training
+
+with DAG("early-timeout", schedule=None, dagrun_timeout=timedelta(seconds=45)):
+    training("../jobs-of-python/early-timeout.yaml", group_id="g")
+'''
+
+
+def test_a_dag_run_that_times_out_before_reconcile_never_starts_its_job(airflow: Airflow):
+    """It holds nobody back, and gets its end from `sweep`, or from a triggerer that comes late."""
+    airflow.write(
+        airflow.document("early-timeout", resources=everything()), folder="jobs-of-python"
+    )
+    (airflow.stack.home / "dags" / "early.py").write_text(EARLY)
+    airflow.write(
+        airflow.document("after-timeout", command=["sh", "-c", "true"], resources=everything())
+    )
+    airflow.stack.wait_dag(airflow.client, "early-timeout")
+    airflow.crash("triggerer", restart=False)
+    try:
+        swept = _times_out(airflow, "early-timeout")
+        record = airflow.store.run(swept)
+        assert record is not None
+        assert record.queued
+        assert record.key.run_id in _sweep(airflow)
+        late = _times_out(airflow, "early-timeout")
+    finally:
+        airflow.stack.start("triggerer")
+    assert airflow.wait_run("after-timeout", airflow.trigger("after-timeout")) == "success"
+    _sweep(airflow)  # where the triggerer threw the forgotten trigger away
+    for uid in (swept, late):
+        record = airflow.store.run(uid)
+        assert record is not None
+        assert (record.state, record.queued) == ("Stopped", False)
+        assert airflow.store.ledger(uid).job.started_at is None
+    assert airflow.pids("early-timeout") == {}
+
+
+def _times_out(airflow: Airflow, dag_id: str) -> str:
+    """Start a DAG run whose job is planned and then never taken up; return the job's run."""
+    run_id = airflow.trigger(dag_id)
+    airflow.wait_task(dag_id, run_id, "g.plan", "success")
+    assert airflow.wait_run(dag_id, run_id) == "failed"
+    assert airflow.states(dag_id, run_id)["g.reconcile"] == "skipped"
+    return airflow.uid(dag_id, run_id, group_id="g")
+
+
+def _sweep(airflow: Airflow) -> list[str]:
+    """Sweep what nobody has driven for some seconds; return the run ids that were ended."""
+    swept = subprocess.run(
+        [sys.executable, "-m", "airflow_training.cli", "sweep", "--idle", "5", "-o", "json"],
+        env=airflow.stack.env,
+        capture_output=True,
+        check=True,
+        text=True,
+    )
+    return [each["run_id"] for each in json.loads(swept.stdout)["swept"] if each["done"]]
 
 
 def test_the_docs_have_a_row_for_each_test():

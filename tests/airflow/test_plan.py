@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pendulum
 import pytest
 import yaml
 from airflow.sdk import DAG
@@ -14,11 +15,13 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_training.compiler.dag import job_to_dag
 from airflow_training.compiler.form import form_params, job_of_form
+from airflow_training.compiler.generic import generic_dag
+from airflow_training.compiler.group import training
 from airflow_training.errors import InputError
 from airflow_training.operators.admit import template_variables
 from airflow_training.operators.ending import Result
-from airflow_training.operators.plan import PlanFormOperator
 from airflow_training.operators.rollup import RollupOperator
+from airflow_training.spec.templates import render
 from airflow_training.state.store import Store, open_store
 from tests.airflow.jobs import shell
 from tests.airflow.test_triggers import TaskInstance
@@ -89,6 +92,19 @@ def test_a_later_try_of_plan_begins_again_with_a_new_document(store: Store, tmp_
     assert store.ledger(uid).job.state not in ("Stopped", "Failed")
 
 
+def test_a_cleared_plan_makes_a_job_that_hears_nothing_of_what_was_asked_before(store: Store):
+    """The old job was stopped; the new one waits for its turn, and for its roles to be asked for."""
+    plan = job_to_dag(shell("hello", "true")).get_task("plan")
+    uid = plan.execute(context())["run"]
+    store.add_request(uid, "activate", role="worker")
+    plan.execute(context(try_number=2))
+    assert [each.kind for each in store.requests(uid)] == ["activate", "stop"]
+    assert store.requests(uid, after=store.ledger(uid).job.seen_request) == []
+    record = store.run(uid)
+    assert record is not None
+    assert (record.state, record.queued, record.tombstone) == ("Pending", True, False)
+
+
 def test_a_second_worker_with_the_same_try_finds_the_run_that_is_there(store: Store):
     plan = job_to_dag(shell("hello", "true")).get_task("plan")
     assert plan.execute(context()) == plan.execute(context())
@@ -104,6 +120,13 @@ def test_templates_see_the_dag_run_and_nothing_of_airflow():
         "data_interval_end": None,
         "triggering_assets": [],
     }
+
+
+def test_the_dates_of_a_dag_run_can_be_asked_for_their_parts():
+    at = pendulum.datetime(2026, 1, 2, 3, tz="UTC")
+    seen = template_variables({"run_id": "r", "logical_date": at, "data_interval_start": at})
+    text = "{{ logical_date.year }} {{ data_interval_start.strftime('%Y%m%d') }} {{ logical_date }}"
+    assert render(text, seen) == f"2026 20260102 {at.isoformat()}"
 
 
 # the form ------------------------------------------------------------------------------------------
@@ -154,8 +177,7 @@ def test_a_form_names_no_other_file_of_the_server(
 
 def test_the_plan_of_the_generic_dag_returns_the_roles(store: Store):
     document = shell("hello", "true", roles=[{"name": "a"}, {"name": "b"}])
-    with DAG("training_job", schedule=None):
-        plan = PlanFormOperator(task_id="plan")
+    plan = generic_dag().get_task("plan")
     given = context(params={"job": yaml.safe_dump(document), "parameters": {}})
     assert plan.execute(given) == ["a", "b"]
     assert given["ti"].pushed["reference"]["job"] == "hello"
@@ -173,10 +195,55 @@ def test_a_job_from_the_form_asks_for_no_rights_over_a_node(
 ):
     document = shell("hello", "true", template=template)
     document["spec"]["roles"] = [{"name": "worker", "template": document["spec"].pop("template")}]
-    with DAG("training_job", schedule=None):
-        plan = PlanFormOperator(task_id="plan")
+    plan = generic_dag().get_task("plan")
     with pytest.raises(AirflowFailException, match=what):
         plan.execute(context(params={"job": yaml.safe_dump(document)}))
+
+
+# pools ---------------------------------------------------------------------------------------------
+POOLED = {
+    "roles": [{"name": "first"}, {"name": "second", "dependsOn": [{"role": "first"}]}],
+}
+
+
+@pytest.mark.parametrize(("slots", "fits"), [(3, True), (2, False)])
+def test_a_group_must_fit_into_a_pool_that_counts_deferred_tasks(
+    store: Store, slots: int, fits: bool
+):
+    """At once: reconcile, first.run, and of the second role the sensor or the task."""
+    store.save_pools(store.deployment_id(), {"small": slots})
+    with DAG("mine", schedule=None) as dag:
+        training(shell("hello", "true", **POOLED), default_args={"pool": "small"})
+    plan = dag.get_task("hello.plan")
+    if fits:
+        assert plan.execute(context())["job"] == "hello"
+        return
+    with pytest.raises(AirflowFailException, match="pool 'small' has 2 slots") as refused:
+        plan.execute(context())
+    assert "hello.reconcile, hello.first.run, hello.second.await_first" in str(refused.value)
+    assert store.runs() == []
+
+
+@pytest.mark.parametrize(("slots", "fits"), [(3, True), (2, False)])
+def test_roles_from_the_form_count_too(store: Store, slots: int, fits: bool):
+    store.save_pools(store.deployment_id(), {"default_pool": slots})
+    plan = generic_dag().get_task("plan")
+    given = context(params={"job": yaml.safe_dump(shell("hello", "true", **POOLED))})
+    if fits:
+        assert plan.execute(given) == ["first", "second"]
+        return
+    with pytest.raises(
+        AirflowFailException, match=r"holds up to 3 in it .* role\[first\], role\[second\]"
+    ):
+        plan.execute(given)
+
+
+def test_the_store_keeps_the_pools_of_each_deployment(store: Store):
+    assert store.pools("one") == {}
+    store.save_pools("one", {"a": 1, "b": 2})
+    store.save_pools("two", {"a": 7})
+    store.save_pools("one", {"b": 3})
+    assert (store.pools("one"), store.pools("two")) == ({"b": 3}, {"a": 7})
 
 
 # the end -------------------------------------------------------------------------------------------
@@ -195,6 +262,15 @@ def test_rollup_and_cleanup_stop_a_run_that_nobody_drives(store: Store):
     dag.get_task("cleanup").execute(context())
     ledger = store.ledger(uid)
     assert (ledger.job.state, ledger.job.drained) == ("Stopped", True)
+
+
+def test_cleanup_alone_ends_a_run_whose_rollup_never_came(store: Store):
+    dag = job_to_dag(shell("hello", "sleep 60"))
+    uid = dag.get_task("plan").execute(context())["run"]
+    dag.get_task("cleanup").execute(context())
+    ledger = store.ledger(uid)
+    assert (ledger.job.state, ledger.job.drained) == ("Stopped", True)
+    assert store.lease(uid) is None
 
 
 def result(**fields: Any) -> Result:

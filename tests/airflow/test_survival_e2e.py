@@ -76,6 +76,24 @@ def second_triggerer(airflow: Airflow) -> Iterator[subprocess.Popen[bytes]]:
         process.wait()
 
 
+def test_two_triggerers_share_the_runs(airflow: Airflow, second_triggerer: subprocess.Popen[bytes]):
+    job = "shared"
+    airflow.write(airflow.document(job))
+    runs: list[str] = []
+    drivers: set[int] = set()
+    while len(runs) < 4 or len(drivers) < 2:
+        assert len(runs) < 16, f"all runs are driven by {drivers}"
+        runs.append(airflow.trigger(job))
+        uid = airflow.uid(job, runs[-1])
+        drivers.add(wait_for("somebody drives the run", lambda: holder(airflow, uid)))  # noqa: B023 - called here
+    assert len(drivers) == 2
+    airflow.end(job)
+    for run_id in runs:
+        assert airflow.wait_run(job, run_id, seconds=120) == "success"
+        assert airflow.ledger(job, run_id).job.restarts == ()
+    assert len(airflow.pids(job)["worker-0"]) == len(runs)
+
+
 def test_a_triggerer_that_stalls_and_wakes_up_stops_nothing(
     airflow: Airflow, second_triggerer: subprocess.Popen[bytes]
 ):

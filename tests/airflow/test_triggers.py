@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.exceptions import AirflowFailException, AirflowRuntimeError, ErrorType
 from airflow.sdk.execution_time import task_runner
-from airflow.sdk.execution_time.comms import GetTaskStates, TaskStatesResult
+from airflow.sdk.execution_time.comms import ErrorResponse, GetTaskStates, TaskStatesResult
 from airflow.serialization.serialized_objects import DagSerialization
 from airflow.triggers.base import TaskFailedEvent, TaskSuccessEvent, TriggerEvent
 
@@ -27,7 +27,7 @@ from airflow_training.runtimes.faults import Behaviour, Script
 from airflow_training.runtimes.memory import MemoryRuntime
 from airflow_training.spec.resolved import ResolvedJob
 from airflow_training.state.store import RunState, Store, open_store
-from airflow_training.triggers import hosting, log_tail, reconcile
+from airflow_training.triggers import base, hosting, log_tail, reconcile
 from airflow_training.triggers.access import run_key
 from airflow_training.triggers.base import NO_RUN, GroupTrigger
 from airflow_training.triggers.dependency import DependencyTrigger
@@ -170,6 +170,25 @@ async def test_reconcile_succeeds_with_the_job(scene: Scene, role_task: Any):
     assert event.xcoms == {"return_value": {"run": scene.uid, "state": "Succeeded"}}
 
 
+@pytest.mark.parametrize("told", [False, True], ids=["nobody-to-tell", "success-callback"])
+async def test_a_success_that_a_callback_waits_for_ends_on_a_worker(
+    scene: Scene, role_task: Any, told: bool
+):
+    """Of a task that its trigger ends, Airflow runs no success callback."""
+    callbacks: dict[str, Any] = {"on_success_callback": print} if told else {}
+    with DAG("x", schedule=None):
+        operator = ReconcileOperator(task_id="reconcile", **callbacks)
+    scene.behave(run_seconds=0.1)
+    scene.launch(job(runtime="memory"))
+    role_task()
+    assert operator.start_trigger_args is not None
+    arguments = operator.start_trigger_args.trigger_kwargs or {}
+    event = await outcome(started(ReconcileTrigger(**arguments), "reconcile"))
+    assert isinstance(event, TaskSuccessEvent) is not told
+    if told:
+        assert operator.resume({}, event.payload) == {"run": scene.uid, "state": "Succeeded"}
+
+
 async def test_reconcile_fails_with_the_job_and_never_retries(scene: Scene, role_task: Any):
     scene.behave(run_seconds=0.1, exit_code=3)
     scene.launch(job(role(restart_policy="Never"), runtime="memory"))
@@ -227,6 +246,56 @@ async def test_a_killed_reconcile_stops_the_job_only_when_the_task_is_over(
         assert len(scene.runtime.live(scene.uid)) == 1
 
 
+@pytest.mark.parametrize("state", ["skipped", "failed", "success"])
+async def test_a_task_that_was_over_before_a_triggerer_took_it_up_starts_nothing(
+    scene: Scene, role_task: Any, state: str, monkeypatch: pytest.MonkeyPatch
+):
+    """Airflow leaves the trigger of a task that timed out while no triggerer was there."""
+    monkeypatch.setattr(base, "_FRESH_SECONDS", 0.0)
+    scene.launch(job(runtime="memory"))
+    scene.airflow.states = {"reconcile": state}
+    role_task()
+    event = await outcome(started(ReconcileTrigger(), "reconcile"))
+    assert event.payload == {"message": f"reconcile is {state}"}
+    await scene.until("the run ended", lambda: scene.ledger.job.drained)
+    record = scene.store.run(scene.uid)
+    assert record is not None
+    assert (record.state, record.queued) == ("Stopped", False)
+    assert scene.ledger.job.started_at is None
+
+
+async def test_a_task_that_was_over_before_it_began_reopens_nothing(scene: Scene, role_task: Any):
+    scene.behave(run_seconds=0.1)
+    scene.launch(job(runtime="memory"))
+    first = role_task()
+    await outcome(started(ReconcileTrigger(), "reconcile"))
+    await asyncio.wait({first.task}, timeout=20)
+    scene.airflow.states = {"reconcile": "failed", "worker.run": "failed"}
+    await outcome(started(ReconcileTrigger(), "reconcile", try_number=2))
+    await asyncio.wait({role_task(try_number=2).task}, timeout=20)
+    await asyncio.wait({asyncio.create_task(asyncio.sleep(0.5))})
+    assert "reopen" not in scene.kinds()
+    assert (scene.ledger.job.state, scene.ledger.job.epoch) == ("Succeeded", 0)
+
+
+async def test_an_airflow_that_cannot_answer_fails_no_task(
+    scene: Scene, role_task: Any, monkeypatch: pytest.MonkeyPatch
+):
+    """Its database may be busy just then."""
+
+    async def broken(message: GetTaskStates) -> TaskStatesResult:
+        raise AirflowRuntimeError(ErrorResponse(error=ErrorType.API_SERVER_ERROR))
+
+    monkeypatch.setattr(scene.airflow, "asend", broken)
+    monkeypatch.setattr(base, "_FRESH_SECONDS", 0.0)
+    scene.behave(run_seconds=0.5)
+    scene.launch(job(runtime="memory"))
+    role = role_task()
+    assert isinstance(await outcome(started(ReconcileTrigger(), "reconcile")), TaskSuccessEvent)
+    await asyncio.wait({role.task}, timeout=20)
+    assert isinstance(role.task.result()[0], TaskSuccessEvent)
+
+
 async def test_a_deleted_run_is_stopped(scene: Scene, role_task: Any):
     scene.behave(run_seconds=None)
     scene.launch(job(runtime="memory"))
@@ -239,6 +308,12 @@ async def test_a_deleted_run_is_stopped(scene: Scene, role_task: Any):
     assert scene.ledger.job.state == "Stopped"
 
 
+def generation(scene: Scene) -> int:
+    """Return the lease's; 0 while nobody holds it: between two holders there is a moment."""
+    lease = scene.store.lease(scene.uid)
+    return 0 if lease is None else lease.generation
+
+
 async def test_another_triggerer_adopts_what_is_alive(scene: Scene, role_task: Any):
     scene.behave(run_seconds=None)
     scene.launch(job(runtime="memory"))
@@ -248,7 +323,7 @@ async def test_another_triggerer_adopts_what_is_alive(scene: Scene, role_task: A
     before = {key: each.uid for key, each in scene.runtime.live(scene.uid).items()}
     await first.cancel(by_user=False)
     second = Running(started(ReconcileTrigger(), "reconcile"))
-    await scene.until("adopted", lambda: scene.store.lease(scene.uid).generation == 2)
+    await scene.until("adopted", lambda: generation(scene) == 2)
     assert {key: each.uid for key, each in scene.runtime.live(scene.uid).items()} == before
     await second.cancel(by_user=False)
 

@@ -63,12 +63,14 @@ def test_a_job_that_succeeds(command, home, tmp_path):
     assert all(
         each["state"] == "succeeded" and each["exit_code"] == 0 for each in status["instances"]
     )
-    assert status["instances"][0]["progress"]["step"] == 7
+    assert status["instances"][0]["progress"] == {
+        "step": 7, "total_steps": 9, "epoch": None, "samples": None,
+    }  # fmt: skip
     assert set(status["output"]) == {"uri", "bytes", "digest"}
     assert Path(status["output"]["uri"].removeprefix("file://"), "model").read_text() == "model\n"
     assert all(set(each) >= USAGE_KEYS for each in status["usage"])
     assert len(status["usage"]) == 3
-    lines = [json.loads(line) for line in done.stderr.splitlines() if line.startswith("{")]
+    lines = [json.loads(line) for line in done.stderr.splitlines()]  # and nothing else
     assert all(set(line) == EVENT_KEYS for line in lines)
     assert [line["reason"] for line in lines][-2:] == ["JobSucceeded", "JobDrained"]
 
@@ -76,6 +78,8 @@ def test_a_job_that_succeeds(command, home, tmp_path):
     assert [each["reason"] for each in told] == [line["reason"] for line in lines]
     shown = command("status", "one", "-o", "json").json
     assert {**shown, "observed_at": 0} == {**status, "observed_at": 0}
+    table = command("status", "one")
+    assert "step 7/9, loss 0.5" in table.stdout
     log = command("logs", "show", "one", "--role", "worker", "--index", "1")
     assert log.stdout == "hello from worker\n"
     listed = command("list", "-o", "json").json["runs"]
@@ -100,8 +104,9 @@ def test_a_job_that_succeeds(command, home, tmp_path):
 
 
 def test_a_job_that_fails(command, home):
+    script = "[ $TRAINING_INDEX = 1 ] || exec sleep 300; echo boom; exit 3"
     path = job_file(
-        Path("job.yaml"), command=["sh", "-c", "echo boom; exit 3"],
+        Path("job.yaml"), ("worker", 2), command=["sh", "-c", script],
         restart={"backoff": {"initialSeconds": 0.05}, "maxRestarts": 1},
     )  # fmt: skip
     done = command("run", str(path), "--run-id", "bad", "-o", "json")
@@ -109,8 +114,19 @@ def test_a_job_that_fails(command, home):
     assert done.json["state"] == "Failed"
     assert sum(done.json["restarts"].values()) == 1
     assert done.json["root_cause"]
-    assert "next: airflow-training logs show bad --role worker --index 0" in done.stderr
-    assert command("logs", "show", "bad", "--role", "worker", "--attempt", "0").stdout == "boom\n"
+    assert "next: airflow-training logs show bad --role worker --index 1\n" in done.stderr
+    words = ["logs", "show", "bad", "--role", "worker", "--index", "1"]
+    assert command(*words, "--attempt", "0").stdout == "boom\n"
+    followed = command(*words, "--follow")
+    assert (followed.code, followed.stdout) == (0, "boom\n"), "the newest attempt, and it is over"
+    missing = command(*words, "--attempt", "7")
+    assert missing.code == 2
+    assert "allowed: 0, 1" in missing.stderr
+    unknown = command("logs", "show", "bad", "--role", "wrker")
+    assert unknown.code == 2
+    assert "did you mean 'worker'?" in unknown.stderr
+    assert "did you mean 'bad'?" in command("status", "badd").stderr
+    assert command("events", "bad", "--role", "wrker").code == 2
     ended = command("kill", "bad")
     assert ended.code == 2
     assert "has ended" in ended.stderr
@@ -182,6 +198,41 @@ def test_a_killed_host_is_continued_and_the_instances_never_notice(start, home, 
     assert all(each["attempt"] == 0 for each in json.loads(out)["instances"])
 
 
+def test_following_a_log_goes_on_into_later_attempts(start, home, command):
+    """Until the instance is done; with --attempt until that attempt is over."""
+    script = (
+        'echo "attempt $TRAINING_ATTEMPT"; echo "$TRAINING_ATTEMPT" > "up$TRAINING_ATTEMPT";'
+        'while [ ! -e "go$TRAINING_ATTEMPT" ]; do sleep 0.05; done; exit $((2 - TRAINING_ATTEMPT))'
+    )
+    path = job_file(
+        Path("job.yaml"), command=["sh", "-c", script],
+        restart={"backoff": {"initialSeconds": 0.1}},
+    )  # fmt: skip
+    host = start(str(path), "--run-id", "f", "-o", "json")
+    wait_for(Path("up0"), host, "0")
+    words = [*COMMAND, "logs", "show", "f", "--role", "worker", "--follow"]
+    followers = [
+        subprocess.Popen(each, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for each in (words, [*words, "--attempt", "0"])
+    ]
+    try:
+        assert followers[0].stdout.readline() == "attempt 0\n"
+        for attempt in range(3):
+            wait_for(Path(f"up{attempt}"), host, str(attempt))
+            Path(f"go{attempt}").touch()
+        (all_out, all_err), (one_out, one_err) = (
+            each.communicate(timeout=60) for each in followers
+        )
+    finally:
+        for each in followers:
+            each.kill()
+            each.wait()
+    assert all_out == "attempt 1\nattempt 2\n"
+    assert all_err == "worker-0 was restarted: attempt 1\nworker-0 was restarted: attempt 2\n"
+    assert (one_out, one_err) == ("attempt 0\n", "")
+    assert [each.returncode for each in followers] == [0, 0]
+
+
 def test_steering_a_run_from_another_terminal(start, home, command):
     """pause, resume, scale and kill reach the process that drives the run."""
     script = 'echo "$TRAINING_INDEX" >> started; sleep 300'
@@ -233,6 +284,8 @@ def test_sweep_ends_what_nobody_drives(start, home, command):
     )  # fmt: skip
     process = start(str(path), "--run-id", "o")
     wait_for(Path("up"), process)
+    driven = command("sweep", "--idle", "0", "-o", "json")
+    assert driven.json == {"swept": []}, "somebody drives it"
     process.kill()
     process.wait()
     assert command("sweep", "-o", "json").json == {"swept": []}, "it may still be continued"
@@ -298,6 +351,33 @@ def test_a_simulated_run(home, command):
     done = command("run", str(path), "--simulate", "faults.yaml", "-o", "json")
     assert done.code == 0
     assert done.json["roles"]["worker"]["restarts"] == 1
+
+
+def test_a_simulated_run_that_fails_names_a_command_that_tells_more(home, command):
+    Path("faults.yaml").write_text("[{kill: worker, index: 1, after: 0.1, exitCode: 3}]")
+    path = job_file(Path("job.yaml"), ("worker", 2), restart={"maxRestarts": 0})
+    done = command("run", str(path), "--simulate", "faults.yaml", "--run-id", "s")
+    assert done.code == 1
+    assert done.stderr.splitlines()[-1] == "next: airflow-training events s"
+    assert "worker-1" in command("events", "s").stdout
+    log = command("logs", "show", "s", "--role", "worker")
+    assert log.code == 2
+    assert "a simulated run prints nothing" in log.stderr
+
+
+def test_what_was_never_started_has_no_log(home, command):
+    path = job_file(Path("job.yaml"), command=["no-such-program"], restart={"maxRestarts": 0})
+    document = json.loads(path.read_text())
+    document["spec"]["roles"].append({"name": "after", "dependsOn": [{"role": "worker"}]})
+    path.write_text(json.dumps(document))
+    done = command("run", str(path), "--run-id", "n", "-o", "json")
+    assert done.code == 1
+    words = ["logs", "show", "n", "--role"]
+    assert "no-such-program" in command(*words, "worker").stdout
+    for more in ([], ["--follow"]):
+        never = command(*words, "after", *more)
+        assert (never.code, never.stdout) == (0, "")
+        assert never.stderr == "after-0 was never started\n"
 
 
 def test_a_busy_machine_queues(start, home, command):

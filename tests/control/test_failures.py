@@ -74,7 +74,23 @@ def failure(**facts: Any) -> Failure:
         ("kubeflow", {"exit_code": 126, "failure_class": "user"}, "permanent"),
         ("kubeflow", {"exit_code": 130, "failure_class": "user"}, "retryable"),
         ("kubeflow", {"exit_code": 138, "failure_class": "user"}, "retryable"),
+        # exitCode >= 128, whatever the signal and whatever we think of its class
+        ("kubeflow", {"exit_code": 3, "failure_class": "unknown"}, "permanent"),
+        ("kubeflow", {"exit_code": 127, "failure_class": "user"}, "permanent"),
+        ("kubeflow", {"exit_code": 128, "failure_class": "user"}, "retryable"),
+        ("kubeflow", {"exit_code": 139, "failure_class": "user"}, "retryable"),
+        ("kubeflow", {"signal": 11, "failure_class": "user"}, "retryable"),
+        ("kubeflow", {"exit_code": 255, "failure_class": "unknown"}, "retryable"),
+        ("kubedl", {"exit_code": 128, "failure_class": "user"}, "permanent"),
+        ("kubedl", {"exit_code": 138, "failure_class": "user"}, "retryable"),
         ("kubedl", {"exit_code": 139, "failure_class": "user"}, "permanent"),
+        ("kubedl", {"exit_code": 129, "failure_class": "infrastructure"}, "permanent"),
+        ("kubedl", {"exit_code": 255, "failure_class": "unknown"}, "permanent"),
+        (
+            "kubedl",
+            {"reason": "OOMKilled", "exit_code": 1, "failure_class": "resource"},
+            "retryable",
+        ),
         ("kubedl", {"exit_code": 143, "failure_class": "infrastructure"}, "retryable"),
         # the platform's fault comes before the exit code it left behind
         ("default", {"exit_code": 1, "failure_class": "preemption"}, "retryable"),

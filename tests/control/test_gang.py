@@ -138,10 +138,14 @@ def comes_up(spec: ResolvedJob, startup: Startup) -> bool:
 def some_job(dice: Random) -> ResolvedJob:
     roles: list[ResolvedRole] = []
     for number in range(dice.randint(1, 4)):
-        names = [each.name for each in roles]
         needs = [
-            after(name, dice.choice(("Running", "AddressKnown", "Ready", "Complete")))
-            for name in names
+            after(
+                each.name,
+                dice.choice(("Running", "AddressKnown", "Ready", "Complete")),
+                # Any of none can never be met, and is refused for that
+                require=dice.choice(("All", "Any")) if each.replicas else "All",
+            )
+            for each in roles
             if dice.random() < 0.5
         ]
         roles.append(role(f"r{number}", dice.choice((0, 1, 1, 2, 3)), *needs))

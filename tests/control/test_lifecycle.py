@@ -111,10 +111,12 @@ def test_stop_ends_everything_and_is_over_when_nothing_is_alive():
     for index in range(2):
         bench.set("worker", index, state="terminating", state_since=bench.now)
     assert not bench.decide().done
+    assert {bench.of("worker", index).state for index in range(2)} == {"terminating"}
     bench.lose("worker", 0).end("worker", 1, 143, signal=15)
     assert bench.decide().done
     assert reported_state(bench.ledger.job) == "Stopped"
     assert (bench.of("worker", 1).state, bench.of("worker", 1).reason) == ("failed", "Stopped")
+    assert (bench.of("worker", 1).exit_code, bench.of("worker", 1).signal) == (143, 15)
     assert bench.charged() == {}
 
 
@@ -307,6 +309,18 @@ def test_a_new_holder_adopts_what_lives():
     bench.step()
     assert bench.ledger is before
     assert bench.last.actions == ()
+
+
+def test_what_was_made_before_its_holder_died_is_adopted_by_the_next():
+    """The holder was killed between its create and its next look."""
+    bench = Bench(job(role(replicas=2)))
+    bench.step()
+    assert all(not bench.of("worker", index).uid for index in range(2))
+    bench.generation = 2
+    assert bench.step().actions == ()
+    bench.settle()
+    assert (bench.state, bench.charged()) == ("Running", {})
+    assert [bench.of("worker", index).attempt for index in range(2)] == [0, 0]
 
 
 def test_nothing_new_is_created_beside_an_old_object_even_an_ended_one():

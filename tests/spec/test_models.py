@@ -530,8 +530,9 @@ def test_documents_are_camel_case_only():
 
 def test_only_one_job_fits_into_one_object():
     text = TrainingJob(**MINIMAL).to_yaml()
+    other = TrainingJob(**{**MINIMAL, "metadata": {"name": "other"}}).to_yaml()
     with pytest.raises(InputError, match="holds 2 jobs"):
-        TrainingJob.from_text(f"{text}---\n{text}")
+        TrainingJob.from_text(f"{text}---\n{other}")
 
 
 def test_a_file_that_is_not_there_is_an_input_error(tmp_path):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from typing import Any
 
 import pytest
@@ -14,6 +13,7 @@ from airflow_training.spec.expressions import is_rendered
 from airflow_training.spec.paths import split_path
 from airflow_training.spec.templates import (
     Call,
+    Method,
     Name,
     check_template,
     has_template,
@@ -30,7 +30,7 @@ VARIABLES = {
         "text": "{{ run_id }}",
     },
     "run_id": "manual__1",
-    "logical_date": dt.datetime(2026, 1, 2, tzinfo=dt.timezone.utc),
+    "logical_date": "2026-01-02T03:04:05+00:00",
     "data_interval_start": None,
     "data_interval_end": None,
     "triggering_assets": ["s3://a", "s3://b"],
@@ -52,8 +52,14 @@ FUNCTIONS: dict[str, Any] = {
         ("{{ params.deep.er[1] }}", "2"),
         ("{{ params.deep.er[-1] }}", "2"),
         ("{{ params.flag }} {{ params.none }}", "True None"),
-        ("{{ logical_date }}", "2026-01-02 00:00:00+00:00"),
-        ("{{ logical_date.year }}", "2026"),
+        ("{{ logical_date }}", "2026-01-02T03:04:05+00:00"),
+        ("{{ data_interval_start }}", "None"),
+        ("{{ logical_date.year }}-{{ logical_date.month }}-{{ logical_date['day'] }}", "2026-1-2"),
+        ("{{ logical_date.hour }}:{{ logical_date.minute }}:{{ logical_date.second }}", "3:4:5"),
+        ("{{ logical_date.date() }}", "2026-01-02"),
+        ("{{ logical_date.isoformat() }}", "2026-01-02T03:04:05+00:00"),
+        ("{{ logical_date.strftime('%Y%m%d %H%M%S 100%%') }}", "20260102 030405 100%"),
+        ("{{ logical_date.timestamp() }}", "1767323045.0"),
         ("{{ address('master', 0) }}", "master-0:1234"),
         ("{{ address('master') }}", "master-0:1234"),
         ("{{ addresses('worker') }}", "worker-0:1,worker-1:2"),
@@ -90,6 +96,12 @@ def test_what_templates_can(text, expected):
         "{{ params[run_id] }}",
         "{{ params.deep.er[0:1] }}",
         "{{ run_id.upper() }}",
+        "{{ params.lr.hex() }}",
+        "{{ params.text.format(1) }}",
+        "{{ params.deep.pop('er') }}",
+        "{{ triggering_assets.append('a') }}",
+        "{{ '%s'.format(1) }}",
+        "{{ address('a', 0).upper() }}",
         "{{ address(run_id) }}",
         "{{ address(*params.a) }}",
         "{{ address('a', **params) }}",
@@ -131,6 +143,73 @@ def test_what_templates_cannot(text):
 
 
 @pytest.mark.parametrize(
+    ("expression", "message"),
+    [
+        ("logical_date.strftime", "'strftime' is a method: call it"),
+        ("logical_date.years", "a date has no 'years' here"),
+        ("logical_date.year.real", "a date has no 'real' here"),
+        ("logical_date[0]", "a date has no '0' here"),
+        ("logical_date.tzinfo", "a date has no 'tzinfo' here"),
+        ("logical_date.replace(1)", "a date has no method 'replace' here"),
+        ("logical_date.year()", "a date has no method 'year' here"),
+        ("logical_date.format('{0.__class__}')", "a date has no method 'format' here"),
+        ("logical_date.strftime()", "call it as strftime('%Y-%m-%d')"),
+        ("logical_date.strftime(1)", "call it as strftime('%Y-%m-%d')"),
+        ("logical_date.strftime('%Y', '%m')", "call it as strftime('%Y-%m-%d')"),
+        ("logical_date.date(1)", "call it as date()"),
+        ("logical_date.strftime('%s')", "strftime does not know '%s'"),
+        ("logical_date.strftime('%999999999Y')", "strftime does not know '%9'"),
+        ("logical_date.strftime('%')", "strftime does not know '%'"),
+        ("logical_date.strftime(run_id)", "constant arguments"),
+        ("logical_date.strftime(logical_date.strftime)", "constant arguments"),
+        ("logical_date.strftime(*params.deep.er)", "constant arguments"),
+        ("logical_date.strftime(**params)", "constant arguments"),
+        ("logical_date.strftime(format='%Y')", "constant arguments"),
+        ("logical_date.strftime('%Y').upper()", "only dates have methods"),
+        ("logical_date.strftime('%Y').upper", "nothing can be taken from the answer"),
+        ("logical_date.strftime('%Y')[0]", "nothing can be taken from the answer"),
+        ("logical_date.date().isoformat()", "only dates have methods"),
+        ("logical_date.strftime('%Y')('a')", "can be called here"),
+        ("logical_date['strftime']('%Y')", "can be called here"),
+        ("logical_date.year.bit_length()", "only dates have methods"),
+        ("logical_date.__class__", "'__class__' is private"),
+        ("logical_date['__class__']", "'__class__' is private"),
+        ("logical_date.__class__()", "'__class__' is private"),
+        ("logical_date.__format__('x')", "'__format__' is private"),
+        ("logical_date.strftime.__globals__", "'__globals__' is private"),
+        ("logical_date.strftime('%Y').__class__", "'__class__' is private"),
+        ("logical_date('a')", "'logical_date' cannot be called"),
+        ("logical_date | ds", "filters cannot be used here"),
+        ("logical_date - data_interval_start", "arithmetic cannot be used here"),
+    ],
+)
+def test_what_a_date_cannot_be_asked(expression, message):
+    """Refused by `validate`, before there is any date, and by rendering."""
+    (problem,) = check_template(f"{{{{ {expression} }}}}", field="spec.args[0]")
+    assert (problem.code, problem.field) == ("bad_template", "spec.args[0]")
+    assert message in problem.message
+    assert problem.allowed
+    with pytest.raises(InputError, match=r"spec\.args"):
+        render(f"{{{{ {expression} }}}}", VARIABLES, FUNCTIONS, field="spec.args[0]")
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("{{ logical_date.yaer }}", "did you mean 'year'?"),
+        ("{{ logical_date.strtime('%Y') }}", "did you mean 'strftime'?"),
+        ("{{ ds }}", "{{ logical_date.date() }}"),
+        ("{{ ds_nodash }}", "{{ logical_date.strftime('%Y%m%d') }}"),
+    ],
+)
+def test_who_asks_a_date_wrongly_is_told_how(text, hint):
+    (problem,) = check_template(text)
+    assert problem.hint == hint
+    if "{{" in hint:
+        assert check_template(hint) == []
+
+
+@pytest.mark.parametrize(
     ("text", "message"),
     [
         ("{{ params.lrr }}", "params has no 'lrr', it has deep, flag, lr, none, text"),
@@ -139,7 +218,8 @@ def test_what_templates_cannot(text):
         ("{{ run_id.upper }}", "run_id has no 'upper'"),
         ("{{ params.items }}", "params has no 'items'"),
         ("{{ params.get }}", "params has no 'get'"),
-        ("{{ logical_date.strftime }}", "has no 'strftime'"),
+        ("{{ data_interval_start.year }}", "data_interval_start has no value in this run"),
+        ("{{ data_interval_end.strftime('%Y') }}", "data_interval_end has no value in this run"),
         ("{{ address('a', 'b', 'c') }}", "address:"),
     ],
 )
@@ -163,10 +243,11 @@ def test_frameworks_may_allow_other_names():
 
 
 def test_references_tell_what_a_template_reads():
-    text = "{{ params.lr }} and {{ address('master', 0).host }}"
+    text = "{{ params.lr }} and {{ address('master', 0).host }}{{ logical_date.date() }}"
     assert references(text) == (
         Name(name="params", path=("lr",)),
         Call(function="address", args=("master", 0), path=("host",)),
+        Method(name="logical_date", method="date"),
     )
     assert references("plain") == ()
     assert references("{{ broken") == ()

@@ -136,7 +136,7 @@ def test_a_name_that_nothing_has_lists_the_newest_runs(store: Store, text: str):
     record = create(store, a_job())
     with pytest.raises(InputError) as error:
         store.find_run(text)
-    assert error.value.problems[0].allowed == [record.uid]
+    assert error.value.problems[0].allowed == [record.key.run_id]
 
 
 def test_runs_are_listed_newest_first(store: Store):

@@ -124,10 +124,14 @@ def test_a_cycle_that_the_frameworks_default_closes_tells_the_way_out():
 
 def test_every_document_of_a_file_is_answered(tmp_path):
     path = tmp_path / "jobs.yaml"
-    path.write_text(text_of() + "---\n" + text_of("nope"))
-    good, bad = check_file(path)
+    document = yaml.safe_load(text_of("nope"))
+    document["metadata"]["name"] = "other"
+    texts = [text_of(), yaml.safe_dump(document), text_of()]
+    path.write_text("---\n".join(texts))
+    good, bad, again = check_file(path)
     assert good.resolved.base_dir == str(tmp_path)
     assert codes_of(bad) == {"unknown_framework"}
+    assert codes_of(again) == {"duplicate"}, "a name is one job's within a file"
 
 
 def test_a_file_that_is_not_there_is_an_answer_too(tmp_path):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -95,6 +97,23 @@ async def test_a_poke_is_faster_than_the_poll(stage):
         stage.store.add_request(uid, "pause")
         hub.poke(uid)
         await asyncio.wait_for(sub.next(), SOON)
+
+
+async def test_reads_do_not_wait_for_a_thread_that_others_hold(stage):
+    """Whoever waits for processes to end may hold all of asyncio's threads for long."""
+    uid = stage.launch(job(runtime="memory"))
+    over = threading.Event()
+    with ThreadPoolExecutor(1) as busy:
+        asyncio.get_running_loop().set_default_executor(busy)
+        holding = asyncio.ensure_future(asyncio.to_thread(over.wait, SOON))
+        try:
+            hub = Hub(stage.store)
+            async with hub.subscription(uid) as sub:
+                assert (await asyncio.wait_for(sub.next(), SOON / 2)).record.uid == uid
+            assert await asyncio.wait_for(hub.now(), SOON / 2) > 0
+        finally:
+            over.set()
+            await holding
 
 
 async def test_a_store_that_fails_for_a_while_is_read_again(stage, monkeypatch):

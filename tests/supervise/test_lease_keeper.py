@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from airflow_training.control.decide import new_ledger
-from airflow_training.control.model import Create
+from airflow_training.control.model import Action, Create, Delete, Release
 from airflow_training.errors import LeaseLost
 from airflow_training.spec.resolved import RunRef
 from airflow_training.state.store import Lease
@@ -21,6 +21,7 @@ from airflow_training.supervise.owners import Owner, forget_owner, new_owner, pr
 from tests.builders import job, role
 
 LEASE = Lease(run="r", owner="me", generation=1, expires_at=0.0)
+CREATE = Create(role="worker", index=0, epoch=0, job_attempt=0, attempt=0)
 
 
 def keeper(*, seconds_left: float) -> LeaseKeeper:
@@ -34,10 +35,9 @@ async def effects(stage, held: LeaseKeeper) -> Effects:
     return Effects(runtime=stage.runtime, run=run, job=made, addresses=addresses, keeper=held)
 
 
-def act(chosen: Effects):
-    create = Create(role="worker", index=0, epoch=0, job_attempt=0, attempt=0)
+def act(chosen: Effects, *actions: Action):
     ledger = new_ledger(chosen.job, now=1.0, activate_all=True)
-    return chosen.perform([create], ledger=ledger, seen=(), now=1.0)
+    return chosen.perform(actions or [CREATE], ledger=ledger, seen=(), now=1.0)
 
 
 async def test_a_good_lease_acts(stage):
@@ -45,12 +45,29 @@ async def test_a_good_lease_acts(stage):
     assert stage.live("r") == {("worker", 0)}
 
 
-async def test_a_lost_lease_acts_on_nothing(stage):
+@pytest.mark.parametrize(
+    "make",
+    [
+        pytest.param(lambda uid: dataclasses.replace(CREATE, index=1), id="create"),
+        pytest.param(
+            lambda uid: Delete(role="worker", index=0, uid=uid, grace_seconds=0, reason="x"),
+            id="delete",
+        ),
+        pytest.param(
+            lambda uid: Release(role="worker", index=0, uid=uid, attempt=0, answer="Confirmation"),
+            id="release",
+        ),
+    ],
+)
+async def test_a_lost_lease_acts_on_nothing(stage, make):
     held = keeper(seconds_left=10.0)
+    chosen = await effects(stage, held)
+    await act(chosen, dataclasses.replace(CREATE, held=True))
+    before = stage.runtime.live("r")
     held.renewed(None, asked_at=steady_now())
     with pytest.raises(LeaseLost):
-        await act(await effects(stage, held))
-    assert not stage.live("r")
+        await act(chosen, make(before["worker", 0].uid))
+    assert stage.runtime.live("r") == before
 
 
 async def test_a_lease_that_ran_out_waits_for_its_renewal_before_it_acts(stage):

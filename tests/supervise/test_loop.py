@@ -8,12 +8,13 @@ from collections.abc import Sequence
 
 import pytest
 
-from airflow_training.control.model import Progress
+from airflow_training.control.model import InstanceEntry, JobEntry, Ledger, Progress
 from airflow_training.errors import LeaseLost, RuntimeUnavailable
 from airflow_training.runtimes.faults import Behaviour, Fault, Script
 from airflow_training.runtimes.memory import MemoryRuntime
-from airflow_training.runtimes.port import InstanceSpec, Outcome
+from airflow_training.runtimes.port import Changed, InstanceRef, InstanceSpec, Outcome
 from airflow_training.state.store import Store
+from airflow_training.supervise.effects import remaining_seconds
 from tests.builders import job, role
 from tests.supervise.conftest import Stage, until
 
@@ -165,6 +166,117 @@ async def test_a_store_that_fails_neither_ends_nor_doubles_anything(tmp_path, tr
     store.close()
 
 
+class Witness(MemoryRuntime):
+    """Looks into the store at the moment of every effect."""
+
+    store: Store
+
+    def __init__(self, **options) -> None:
+        super().__init__(**options)
+        self.effects: list[str] = []
+        self.unannounced: list[str] = []
+
+    def _see(self, kind: str, ref: InstanceRef) -> InstanceEntry:
+        self.effects.append(f"{kind} {ref.role}-{ref.index}")
+        return self.store.ledger(ref.run.uid).instances[ref.role, ref.index]
+
+    async def create(self, instances):
+        for ref in (each.ref for each in instances):
+            known = self._see("create", ref)
+            wanted = (known.epoch, known.job_attempt, known.attempt)
+            if not known.wanted or wanted != (ref.epoch, ref.job_attempt, ref.attempt):
+                self.unannounced.append(self.effects[-1])
+        return await super().create(instances)
+
+    async def release(self, instances, answer):
+        for ref in instances:
+            if not self._see("release", ref).released:
+                self.unannounced.append(self.effects[-1])
+        await super().release(instances, answer)
+
+    async def delete(self, instances, *, grace_seconds):
+        for ref in instances:
+            known = self._see("delete", ref)
+            if known.uid == ref.uid and not known.final:
+                self.unannounced.append(self.effects[-1])
+        await super().delete(instances, grace_seconds=grace_seconds)
+
+
+async def test_the_store_knows_of_every_effect_before_it_happens(store):
+    """So whoever is killed in between is continued by a holder that expects what it may find."""
+    killed = Fault(kind="kill", role="worker", index=0, attempt=0, after=0.01, signal=9)
+    runtime = Witness(script=dataclasses.replace(FOREVER, faults=(killed,)))
+    runtime.store = store
+    stage = Stage(store=store, runtime=runtime)
+    roles = (role("master"), role("worker", 2, "master"))
+    uid = stage.launch(job(*roles, scope="Job", startup="createAllHold", runtime="memory"))
+
+    def runs_again() -> bool:
+        entries = store.ledger(uid).instances.values()
+        return all((each.state, each.job_attempt) == ("running", 1) for each in entries)
+
+    async with stage.driving(uid):
+        await until(runs_again)
+    assert {"create master-0", "release worker-1", "delete worker-0"} <= set(runtime.effects)
+    assert runtime.unannounced == []
+
+
+async def test_every_instance_carries_a_deadline_of_its_own(stage):
+    """It ends itself though nobody is left to tell it, a grace after the loop would have."""
+    stage.runtime.script = FOREVER
+    uid = stage.launch(job(runtime="memory", active_deadline_seconds=1000, grace_seconds=30))
+    async with stage.driving(uid):
+        await until(lambda: stage.live(uid))
+    assert 1000 < stage.runtime.spec(uid, "worker", 0).deadline_seconds <= 1030
+
+
+@pytest.mark.parametrize(
+    ("deadline", "started_at", "paused", "expected"),
+    [
+        pytest.param(None, 40.0, 0.0, None, id="none"),
+        pytest.param(100, None, 0.0, 105.0, id="the-first-instance"),
+        pytest.param(100, 40.0, 0.0, 45.0, id="a-later-attempt-has-less"),
+        pytest.param(100, 40.0, 20.0, 65.0, id="paused-time-does-not-count"),
+        pytest.param(100, -900.0, 0.0, 6.0, id="never-nothing"),
+    ],
+)
+def test_what_is_left_of_the_deadline(deadline, started_at, paused, expected):
+    spec = job(active_deadline_seconds=deadline, grace_seconds=5)
+    entry = JobEntry(started_at=started_at, paused_seconds=paused)
+    assert remaining_seconds(spec, Ledger(job=entry), now=100.0) == expected
+
+
+class Uploading(MemoryRuntime):
+    """Tells with each success where the output was uploaded to."""
+
+    async def watch(self, run):
+        async for change in super().watch(run):
+            if isinstance(change, Changed) and change.instance.state == "succeeded":
+                uploaded = {"uri": "s3://models/x", "bytes": 1, "digest": "sha256:0"}
+                change = Changed(instance=dataclasses.replace(change.instance, output=uploaded))
+            yield change
+
+
+class OutputFirst(Store):
+    """Notes whether the output was there when the end was stored."""
+
+    had_output: bool | None = None
+
+    def commit(self, uid, **rest):
+        if self.had_output is None and rest["new"].instances["worker", 0].final:
+            self.had_output = self.output(uid) is not None
+        super().commit(uid, **rest)
+
+
+async def test_the_output_is_recorded_before_the_end_that_nobody_looks_behind(tmp_path):
+    store = OutputFirst(f"sqlite:///{tmp_path / 'output.db'}")
+    stage = Stage(store=store, runtime=Uploading(script=quick()))
+    uid = stage.launch(job(runtime="memory", output_role="worker"))
+    assert await asyncio.wait_for(stage.supervisor(uid).run(), 30) == "Succeeded"
+    assert store.had_output
+    store.close()
+
+
 class BrokenRuntime(MemoryRuntime):
     """A runtime that cannot create some instances at all."""
 
@@ -229,8 +341,8 @@ async def test_a_holder_that_stalls_in_an_effect_is_fenced_in_store_and_runtime(
     )
     await slow.stalled.wait()
     stale = stage.store.lease(uid)
-    # as a stopped process it renews nothing either
-    stage.store.renew(stale, seconds=-1.0)
+    # renewing goes on in this process, as it would not in a stopped one: no wait for the lease's end
+    stage.store.release(stage.store.acquire(uid, owner="next", dead_owners=[stale.owner]))
     async with stage.driving(uid):
         await until(lambda: len(stage.live(uid)) == 2)
         before = {each.uid for each in stage.runtime.live(uid).values()}

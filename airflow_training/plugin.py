@@ -5,6 +5,7 @@ Every Airflow process loads this, so the pages themselves are imported by the fi
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 from urllib.parse import urlencode
 
@@ -14,7 +15,7 @@ from airflow.sdk import BaseOperatorLink
 from airflow_training import listener
 from airflow_training.operators.reconcile import ReconcileOperator
 from airflow_training.operators.role import MappedRoleOperator, RoleOperator
-from airflow_training.preload import preload
+from airflow_training.preload import component, preload
 
 __all__ = ["InstanceLogsLink", "TrainingPlugin"]
 
@@ -54,7 +55,9 @@ class TrainingPlugin(AirflowPlugin):
 
     name = "airflow_training"
     operator_extra_links = [InstanceLogsLink()]  # noqa: RUF012 - Airflow's shape
-    listeners = [listener]  # noqa: RUF012
+    # only where it is called: where DAGs are parsed, a listener makes Airflow refuse every DAG
+    # that has a task with `end_from_trigger`
+    listeners = [listener] if component(sys.argv) == "scheduler" else []
     fastapi_apps = [{"app": pages, "url_prefix": PREFIX, "name": "Training"}]  # noqa: RUF012
 
     @classmethod

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-__all__ = ["is_forking", "preload"]
+__all__ = ["component", "preload"]
 
 _MODULES = (
     # parsing
@@ -39,16 +39,16 @@ _MODULES = (
 _FORKING = frozenset({"scheduler", "triggerer", "dag-processor"})
 
 
-def is_forking(command: Sequence[str]) -> bool:
-    """Return whether this is a component of Airflow that forks what runs tasks or parses files.
+def component(command: Sequence[str]) -> str:
+    """Return which component of Airflow a process is, such as `scheduler`; empty for anything else.
 
     `command`: as in `sys.argv`: Airflow's own program or module, then the name of the component.
     """
-    return "airflow" in Path(command[0]).parts and len(command) > 1 and command[1] in _FORKING
+    return command[1] if "airflow" in Path(command[0]).parts and len(command) > 1 else ""
 
 
 def preload() -> None:
     """Import it all where processes are forked; anywhere else nobody would profit."""
-    if is_forking(sys.argv):
+    if component(sys.argv) in _FORKING:
         for module in _MODULES:
             importlib.import_module(module)

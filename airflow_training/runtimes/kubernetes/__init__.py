@@ -1,0 +1,1 @@
+"""The Kubernetes adapter: pods, services and gang objects; no CRD and no controller of our own."""

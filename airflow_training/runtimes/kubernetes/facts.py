@@ -38,7 +38,8 @@ class RunFacts:
     clean_pod_policy: str = "Running"
     ttl_seconds_after_finished: float | None = None
     deadline_seconds: float | None = None
-    framework: str = "custom"
+    ssh: bool = False
+    """Its instances reach each other by ssh, with keys of this run only."""
     labels: Mapping[str, str] = field(default_factory=dict)
     """The job's own, for its pods."""
     annotations: Mapping[str, str] = field(default_factory=dict)
@@ -101,7 +102,10 @@ def facts_of(run: RunRef, job: ResolvedJob) -> RunFacts:
         clean_pod_policy=job.clean_pod_policy,
         ttl_seconds_after_finished=job.ttl_seconds_after_finished,
         deadline_seconds=job.active_deadline_seconds,
-        framework=job.framework,
+        ssh=any(
+            names.SSH_KEYS in ((role.template.get("metadata") or {}).get("annotations") or {})
+            for role in job.roles
+        ),
         labels=job.labels,
         annotations=job.annotations,
         gang=gang_of(run, job),

@@ -16,23 +16,29 @@ from airflow_training.runtimes.port import InstanceRef
 from airflow_training.spec.resolved import RunRef
 
 __all__ = [
+    "ADDRESS",
+    "AGENT",
     "AGENT_CONTAINER",
-    "ANSWER_SHARDS",
     "ATTEMPT",
+    "CONTAINER",
     "CONTROLLER",
     "EPOCH",
     "GENERATION",
+    "HELD",
     "INDEX",
     "JOB",
     "JOB_ATTEMPT",
     "KEPT",
     "MANAGED_BY",
+    "PORT_PROBE",
     "RELEASE",
     "ROLE",
     "RUN",
+    "SSH_KEYS",
     "agent_name",
     "answer_name",
     "attempt_of",
+    "callback_secret_name",
     "controller_problem",
     "controller_selector",
     "digest8",
@@ -64,12 +70,22 @@ KEPT = "airflow-training/kept"
 """On a pod that ended and stays for people to look at: no instance any more."""
 GENERATION = "airflow-training/generation"
 """Annotation: the lease generation that created the object."""
+CONTAINER = "airflow-training/container"
+"""Annotation: the container that trains; the others are helpers."""
+ADDRESS = "airflow-training/address"
+"""Annotation: where other instances reach this one, `host:port`."""
+PORT_PROBE = "airflow-training/port-probe"
+"""Annotation: the startup probe is ours and asks for the first port, not whether it has started."""
+SSH_KEYS = "airflow-training/ssh-keys"
+"""Annotation of a role's template: where to mount the run's own ssh keys."""
+AGENT = "airflow-training/agent"
+"""Annotation of a role's template: `false` keeps our agent out where only the deployment wants it."""
+HELD = "airflow-training/held"
+"""Annotation: the instance waits for RELEASE before its command starts."""
 RELEASE = "airflow-training/release"
 """Annotation: the answer that a held instance waits for, as JSON."""
 AGENT_CONTAINER = "airflow-training"
 """The init container that holds an instance and writes its files."""
-ANSWER_SHARDS = 16
-"""ConfigMaps that may carry an answer too large for an annotation: `answer_name(pod, 0..15)`."""
 
 _OURS = "airflow-training"
 _LABEL_VALUE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
@@ -109,9 +125,14 @@ def ssh_secret_name(run: RunRef) -> str:
     return f"{run.prefix}-ssh"
 
 
-def files_name(pod: str, files: Mapping[str, str]) -> str:
+def callback_secret_name(run: RunRef) -> str:
+    """Return the name of the Secret with the token by which instances report progress."""
+    return f"{run.prefix}-callback"
+
+
+def files_name(pod: str, data: Mapping[str, str]) -> str:
     """Return the name of the ConfigMap with an instance's files: another content, another name."""
-    return f"{pod}-files-{digest8(json.dumps(files, sort_keys=True).encode())}"
+    return f"{pod}-files-{digest8(json.dumps(data, sort_keys=True).encode())}"
 
 
 def agent_name(run: RunRef, program: bytes) -> str:

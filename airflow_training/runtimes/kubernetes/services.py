@@ -1,0 +1,46 @@
+"""Headless services: each instance has a stable name as soon as it exists, ready or not. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from airflow_training.runtimes.kubernetes import names
+from airflow_training.spec.resolved import ResolvedJob, ResolvedRole, RunRef
+
+__all__ = ["service_documents"]
+
+
+def service_documents(run: RunRef, job: ResolvedJob, *, record_uid: str) -> list[dict[str, Any]]:
+    """Return one service for each role that has instances, owned by the run's record."""
+    return [
+        {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {
+                "name": names.service_name(run.prefix, role.name),
+                "namespace": run.namespace,
+                "labels": names.run_labels(run),
+                "annotations": {names.GENERATION: str(run.generation)},
+                "ownerReferences": [names.owner_reference(run, record_uid)],
+            },
+            "spec": {
+                "clusterIP": "None",
+                # peers look each other up before any of them is ready
+                "publishNotReadyAddresses": True,
+                "selector": names.role_selector(run, role.name),
+                **_ports(role),
+            },
+        }
+        for role in job.roles
+        if role.replicas
+    ]
+
+
+def _ports(role: ResolvedRole) -> dict[str, Any]:
+    by_number = {number: name for name, number in reversed(list(role.ports.items()))}
+    ports = [
+        {"name": name, "port": number, "targetPort": number}
+        for name, number in role.ports.items()
+        if by_number[number] == name  # a service knows each number once
+    ]
+    return {"ports": ports} if ports else {}

@@ -22,6 +22,7 @@ from airflow_training.runtimes.kubernetes.connection import Connect
 from airflow_training.runtimes.kubernetes.kinds import PODS, REVIEWS, Kind
 
 if TYPE_CHECKING:
+    from aiohttp import ClientResponse
     from kubernetes_asyncio.client import ApiClient
 
 __all__ = [
@@ -247,8 +248,8 @@ class Api:
         path = kind.path(namespace)
         async with self._stream(
             path, query=query, what=f"watch {kind}", seconds=timeout_seconds + 15.0
-        ) as lines:
-            async for line in lines:
+        ) as response:
+            async for line in _lines(response):
                 if not line.strip():
                     continue
                 event = json.loads(line)
@@ -282,6 +283,16 @@ class Api:
             "GET", PODS.path(namespace, pod, "log"), query=query, what="get pods/log", raw=True
         )
         return found
+
+    async def log_blocks(
+        self, namespace: str, pod: str, *, container: str, follow: bool
+    ) -> AsyncIterator[bytes]:
+        """Yield a container's whole log as it comes; `follow`: until the container has ended."""
+        path = PODS.path(namespace, pod, "log")
+        query = {"container": container, "follow": "true" if follow else ""}
+        async with self._stream(path, query=query, what="get pods/log", seconds=None) as response:
+            async for block in _blocks(response):
+                yield block
 
     # the cluster itself ------------------------------------------------------------------------
     async def allowed(
@@ -381,9 +392,9 @@ class Api:
 
     @contextlib.asynccontextmanager
     async def _stream(
-        self, path: str, *, query: Mapping[str, str], what: str, seconds: float
-    ) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Open a long answer; its lines end early where the connection breaks."""
+        self, path: str, *, query: Mapping[str, str], what: str, seconds: float | None
+    ) -> AsyncIterator[ClientResponse]:
+        """Open a long answer, silent for at most `seconds`."""
         import aiohttp
 
         session = await self._session()
@@ -411,7 +422,7 @@ class Api:
                     message = status.get("message") or f"HTTP {response.status}"
                     raise RuntimeUnavailable(f"the cluster does not answer ({what}): {message}")
                 raise _error(response.status, status)
-            yield _lines(response.content)
+            yield response
 
     async def _session(self) -> _Session:
         loop = asyncio.get_running_loop()
@@ -451,16 +462,22 @@ class Api:
             session.clients.append(await self._client())
 
 
-async def _lines(content: Any) -> AsyncIterator[bytes]:
+async def _lines(response: ClientResponse) -> AsyncIterator[bytes]:
     """Yield whole lines of any length; a line that was cut off is dropped."""
+    rest = b""
+    async for block in _blocks(response):
+        *lines, rest = (rest + block).split(b"\n")
+        for line in lines:
+            yield line
+
+
+async def _blocks(response: ClientResponse) -> AsyncIterator[bytes]:
+    """Yield what arrives; a connection that breaks just ends it."""
     import aiohttp
 
-    rest = b""
     try:
-        async for block in content.iter_any():
-            *lines, rest = (rest + block).split(b"\n")
-            for line in lines:
-                yield line
+        async for block in response.content.iter_any():
+            yield block
     except (aiohttp.ClientError, asyncio.TimeoutError, ConnectionError):
         return
 

@@ -1,0 +1,5 @@
+"""stub"""
+
+
+class JobController:
+    def __init__(self, registry, soon): ...

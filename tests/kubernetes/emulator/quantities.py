@@ -34,7 +34,7 @@ def written(value: Fraction, like: str = "") -> str:
     if value.denominator != 1:
         return f"{-(-value * 1000 // 1)}m"
     number = int(value)
-    if number and "memory" in like or "storage" in like:
+    if "memory" in like or "storage" in like:
         for suffix in ("Ei", "Pi", "Ti", "Gi", "Mi", "Ki"):
             size = int(_SUFFIXES[suffix])
             if number and number % size == 0:

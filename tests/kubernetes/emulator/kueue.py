@@ -1,0 +1,5 @@
+"""stub"""
+
+
+class Kueue:
+    def __init__(self, registry, soon): ...

@@ -285,7 +285,7 @@ def _lost(pod: Mapping[str, Any]) -> str:
     if not (pod.get("spec") or {}).get("nodeName"):
         return ""
     by_controller = ready.get("status") == "Unknown" or (
-        ready.get("status") == "False" and not ready.get("reason")
+        ready.get("status") == "False" and ready.get("reason", "") in ("", "NodeNotReady")
     )
     if status.get("phase") == "Unknown" or status.get("reason") == "NodeLost" or by_controller:
         return f"nothing is heard from node {node}; it may still run there"

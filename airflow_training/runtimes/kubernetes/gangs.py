@@ -48,7 +48,7 @@ _SCHEDULERS: Mapping[str, str] = {
     "volcano": "volcano",
     "coscheduling": "scheduler-plugins-scheduler",
 }
-_BINARY = (("Gi", 2**30), ("Mi", 2**20), ("Ki", 2**10))
+_BINARY = (("Gi", 2**30), ("Mi", 2**20))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,7 +183,7 @@ def _written(amounts: Mapping[str, float]) -> dict[str, str]:
 
 def _quantity(amount: float) -> str:
     """Return a quantity, rounded up to thousandths."""
-    thousandths = math.ceil(round(amount * 1000, 3))
+    thousandths = math.ceil(round(amount * 1000, 6))
     if thousandths % 1000:
         return f"{thousandths}m"
     whole = thousandths // 1000

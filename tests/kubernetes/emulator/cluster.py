@@ -109,7 +109,7 @@ class Cluster:
         """What tests do to the cluster; every call runs on the cluster's loop and is over then."""
         parts = self.parts
 
-        def call(name: str, *args: Any, **values: Any) -> Any:
+        def call(name: str, /, *args: Any, **values: Any) -> Any:
             async def run() -> Any:
                 return getattr(parts.control, name)(*args, **values)
 
@@ -140,7 +140,7 @@ class _Door:
 def remote_control(url: str) -> Control:
     """Return the control of a cluster that runs in another process; arguments by name only."""
 
-    def call(name: str, **values: Any) -> Any:
+    def call(name: str, /, **values: Any) -> Any:
         request = urllib.request.Request(
             f"{url}/_faults/{name}", data=json.dumps(values).encode(), method="POST",
             headers={"Content-Type": "application/json"},

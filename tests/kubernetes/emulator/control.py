@@ -124,6 +124,12 @@ class Control:
         space = namespace if kind.namespaced else ""
         return self._shown(self._registry.create(kind, space, dict(document)))
 
+    def create_all(
+        self, documents: Sequence[Mapping[str, Any]], *, namespace: str = "default"
+    ) -> None:
+        for document in documents:
+            self.create(document, namespace=namespace)
+
     def get(self, plural: str, name: str, *, namespace: str = "default") -> Object | None:
         """Return an object, or None."""
         kind = self._plural(plural)

@@ -38,9 +38,11 @@ class _Pod:
         self.processes: dict[str, asyncio.subprocess.Process] = {}
         self.killed_as: dict[str, str] = {}
         self.changed = asyncio.Event()
+        """Something the pod may be waiting for changed: configuration, or its own fate."""
+        self.progress = asyncio.Event()
+        """A container of it started or ended."""
         self.volumes: dict[str, Path] = {}
         self.stopper: asyncio.Task[None] | None = None
-        self.probes: list[asyncio.Task[None]] = []
 
     @property
     def hosts(self) -> Path:
@@ -90,8 +92,7 @@ class ProcessKubelet(Kubelet):
         for spec, one in zip(run.spec.get("initContainers") or (), run.init, strict=True):
             if one.sidecar:
                 sidecars.append(self._spawn(self._keep(pod, spec, one, policy="Always")))
-                while not one.is_running and one.exit_code is None:
-                    await asyncio.sleep(0.01)
+                await self._until_started(pod, one)
                 one.ready = True
                 continue
             policy = "OnFailure" if run.spec["restartPolicy"] != "Never" else "Never"
@@ -111,6 +112,11 @@ class ProcessKubelet(Kubelet):
             await self._end_processes(pod, float(run.spec["terminationGracePeriodSeconds"]))
             await asyncio.gather(*sidecars)
         self.publish(run)
+
+    async def _until_started(self, pod: _Pod, one: Container) -> None:
+        while not one.is_running and one.exit_code is None and not pod.run.stopping:
+            pod.progress.clear()
+            await pod.progress.wait()
 
     async def _never_pulled(self, run: PodRun) -> None:
         for reason in ("ErrImagePull", "ImagePullBackOff"):
@@ -185,6 +191,7 @@ class ProcessKubelet(Kubelet):
         started = one.state["running"]["startedAt"]
         probe = spec.get("readinessProbe") if one in run.main else None
         one.ready = probe is None
+        pod.progress.set()
         self.publish(run)
         prober = self._spawn(self._probe(pod, one, probe, process)) if probe else None
         try:
@@ -340,6 +347,7 @@ class ProcessKubelet(Kubelet):
 
     async def _stop(self, pod: _Pod, grace_seconds: float) -> None:
         pod.changed.set()
+        pod.progress.set()
         await self._end_processes(pod, grace_seconds)
         if pod.task is not None:
             done, _ = await asyncio.wait([pod.task], timeout=0.5)
@@ -481,17 +489,20 @@ def _first_process(parent: int) -> int:
     return int(children[0])
 
 
+def _environment_of(process: int) -> dict[str, str]:
+    text = Path(f"/proc/{process}/environ").read_bytes().decode(errors="replace")
+    return {name: value for name, _, value in (one.partition("=") for one in text.split("\0"))}
+
+
 async def _exec_passes(parent: int, command: list[str]) -> bool:
     try:
         first = _first_process(parent)
     except (OSError, IndexError):
         return False
-    environ = Path(f"/proc/{first}/environ").read_bytes().decode(errors="replace")
-    env = dict(one.partition("=")[::2] for one in environ.split("\0") if one)
     user = () if os.getuid() == 0 else ("--user", "--preserve-credentials")
     process = await asyncio.create_subprocess_exec(
         "nsenter", "--target", str(first), *user, "--mount", "--uts", "--pid", "--root", "--wd",
-        "--", *command, env=env, stdin=asyncio.subprocess.DEVNULL,
+        "--", *command, env=_environment_of(first), stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
     )  # fmt: skip
     try:

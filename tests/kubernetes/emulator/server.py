@@ -313,8 +313,8 @@ class Server:
         _check_match(query, watching=True)
         # The real one too draws a time between 30 and 60 minutes where none is given.
         seconds = _number(query, "timeoutSeconds") or 2400
-        bookmarks = query.get("allowWatchBookmarks") in ("true", "1")
-        initial = query.get("sendInitialEvents") in ("true", "1")
+        bookmarks = _flag(query, "allowWatchBookmarks")
+        initial = _flag(query, "sendInitialEvents")
         watch = Watch(
             kind=target.kind, api_version=target.api_version, namespace=target.namespace,
             predicate=predicate, faults=self._faults,
@@ -435,7 +435,7 @@ class Server:
         patch = await self._body(request, accepted)
         options = self._options(request)
         kind, namespace, name = target.kind, target.namespace, target.name
-        force = request.query.get("force")
+        force = _flag(request.query, "force")
         if "apply-patch" in request.content_type:
             if not request.query.get("fieldManager"):
                 raise errors.bad_request(
@@ -444,7 +444,7 @@ class Server:
                 )
             document = _enveloped(patch, target, strict=True)
             entry, created = self._registry.apply(
-                kind, namespace, name, document, force=force in ("true", "1"), options=options
+                kind, namespace, name, document, force=force, options=options
             )
             return _document(entry, target, code=201 if created else 200, warnings=options.warnings)
         if force:
@@ -579,7 +579,7 @@ def _verb(request: web.Request, kind: Kind, *, namespace: str, name: str, subres
         known = verb in kind.verbs
     else:
         verb = {"GET": "list", "POST": "create", "DELETE": "deletecollection"}.get(method, "")
-        if verb == "list" and request.query.get("watch") in ("true", "1", "True"):
+        if verb == "list" and _flag(request.query, "watch"):
             verb = "watch"
         known = verb in kind.verbs
         if kind.namespaced and not namespace and verb in ("create", "deletecollection"):
@@ -649,6 +649,16 @@ def _dry_run(values: list[str]) -> bool:
     return bool(values)
 
 
+def _flag(query: Mapping[str, str], key: str) -> bool:
+    """Return a boolean as Go reads it."""
+    text = query.get(key, "")
+    if text in ("1", "t", "T", "TRUE", "true", "True"):
+        return True
+    if text in ("", "0", "f", "F", "FALSE", "false", "False"):
+        return False
+    raise errors.bad_request(f'strconv.ParseBool: parsing "{text}": invalid syntax')
+
+
 def _number(query: Mapping[str, str], key: str) -> int:
     text = query.get(key, "")
     if not text:
@@ -676,7 +686,7 @@ def _check_version(current: int, wanted: str) -> None:
 
 def _check_match(query: Mapping[str, str], *, watching: bool = False) -> None:
     match, version = query.get("resourceVersionMatch", ""), query.get("resourceVersion", "")
-    initial = query.get("sendInitialEvents", "")
+    initial = _flag(query, "sendInitialEvents")
     why = ""
     if watching:
         if initial and match != "NotOlderThan":
@@ -735,9 +745,9 @@ def _log_options(query: Mapping[str, str]) -> LogOptions:
             )  # fmt: skip
     return LogOptions(
         container=query.get("container", ""),
-        follow=query.get("follow") in ("true", "1", "True"),
-        previous=query.get("previous") in ("true", "1", "True"),
-        timestamps=query.get("timestamps") in ("true", "1", "True"),
+        follow=_flag(query, "follow"),
+        previous=_flag(query, "previous"),
+        timestamps=_flag(query, "timestamps"),
         since_seconds=_number(query, "sinceSeconds") or None, since=moment,
         tail=_number(query, "tailLines") if query.get("tailLines") else None,
         limit=_number(query, "limitBytes") or None,

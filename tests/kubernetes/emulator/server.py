@@ -31,7 +31,7 @@ from tests.kubernetes.emulator.watches import Watch, Watches
 
 MAX_BODY = 3 * 1024 * 1024
 JSON_TYPES = ("application/json", "application/yaml")
-PATCH_TYPES = (
+PATCH_TYPES: tuple[str, ...] = (
     "application/json-patch+json", "application/merge-patch+json",
     "application/strategic-merge-patch+json", "application/apply-patch+yaml",
 )  # fmt: skip
@@ -138,9 +138,17 @@ class Server:
         except ApiError as error:
             response = _status(error)
             code = error.code
-        except web.HTTPRequestEntityTooLarge:
+        except (ConnectionError, web.HTTPException) as error:
+            if not isinstance(error, web.HTTPRequestEntityTooLarge):
+                raise
             response = web.json_response(_too_large(), status=413)
             code = 413
+        except Exception as error:  # noqa: BLE001 - a mistake of the emulator: its owner hears of it
+            asyncio.get_running_loop().call_exception_handler(
+                {"message": f"{request.method} {request.path_qs}", "exception": error}
+            )
+            response = _status(errors.internal(repr(error)))
+            code = 500
         finally:
             self._log.add(
                 at=began, agent=request.headers.get("User-Agent", ""), code=code,
@@ -330,6 +338,8 @@ class Server:
             if version < self._store.compacted:
                 gone = True
                 text = f"too old resource version: {version} ({self._store.compacted})"
+                if self._faults.http_gone:
+                    raise errors.expired(text)
                 watch.fail(errors.expired(text).status)
             else:
                 for change in self._store.since(target.kind, version):
@@ -523,16 +533,11 @@ class Server:
         resource = about.get("resource", "")
         if about.get("subresource"):
             resource += f"/{about['subresource']}"
-        why = self._access.allowed(
-            user,
-            Ask(
-                verb=about.get("verb", ""),
-                group=about.get("group", ""),
-                resource=resource,
-                name=about.get("name", ""),
-                namespace=about.get("namespace", ""),
-            ),  # fmt: skip
-        )
+        ask = Ask(
+            verb=about.get("verb", ""), group=about.get("group", ""), resource=resource,
+            name=about.get("name", ""), namespace=about.get("namespace", ""),
+        )  # fmt: skip
+        why = self._access.allowed(user, ask)
         status: dict[str, Any] = {"allowed": why is not None}
         if why:
             status["reason"] = why

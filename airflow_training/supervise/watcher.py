@@ -24,6 +24,8 @@ __all__ = ["Watcher", "retry_delay"]
 
 log = logging.getLogger(__name__)
 _ObjectKey = tuple[str, int, str]
+_ENDED = frozenset({"succeeded", "failed"})
+_GONE: Mapping[str, Any] = {"address_live": False, "port_open": False, "ready": False}
 
 
 def retry_delay(failures: int) -> float:
@@ -40,6 +42,8 @@ class Watcher:
         self._run = run
         self._on_change = on_change
         self._seen: dict[_ObjectKey, Observation] = {}
+        self._shown: Mapping[_ObjectKey, Observation] = {}
+        """What the newest decision was made from."""
         self._imagined: dict[str, _ObjectKey] = {}
         self._reachable = True
         self._failures = 0
@@ -54,6 +58,7 @@ class Watcher:
         """Return what is known; None before the first snapshot."""
         if not self._snapshot.is_set():
             return None
+        self._shown = dict(self._seen)
         return Observations(instances=tuple(self._seen.values()), reachable=self._reachable)
 
     @property
@@ -136,7 +141,23 @@ class Watcher:
             self._note_progress(before_it, change.instance)
             if before_it is None or _relevant(before_it) != _relevant(change.instance):
                 self._on_change()
-        elif self._seen.pop((change.role, change.index, change.uid), None) is not None:
+        else:
+            self._take_leave((change.role, change.index, change.uid))
+
+    def _take_leave(self, key: _ObjectKey) -> None:
+        """Drop an object that is gone, unless how it ended is news: then it stays until told off.
+
+        Its last word and its disappearance may come in the same moment, and one decision must
+        hear of the first.
+        """
+        last = self._seen.pop(key, None)
+        if last is None:
+            return
+        if last.disrupted and last.state not in _ENDED:
+            self.imagine(dataclasses.replace(last, state="failed", **_GONE))
+        elif last.state in _ENDED and self._shown.get(key) != last:
+            self.imagine(dataclasses.replace(last, **_GONE))
+        else:
             self._on_change()
 
     def _note_progress(self, before: Observation | None, now: Observation) -> None:

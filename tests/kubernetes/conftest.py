@@ -69,14 +69,18 @@ class Stage:
     folder: Path
     patience_seconds: float = 2.0
     events: list[Event] = field(default_factory=list)
+    _made: list[KubernetesRuntime] = field(default_factory=list)
+    """Kept, so that their connections are closed with the event loop and not before."""
 
     def runtime(self, *, token: str = "") -> KubernetesRuntime:
-        return KubernetesRuntime(
+        made = KubernetesRuntime(
             connect=connect_to(self.cluster, token=token),
             archive=LogArchive(str(self.folder / "logs"), tail_bytes=0),
             options=PodOptions(agent_image="python:3.12-alpine"),
             patience_seconds=self.patience_seconds,
         )
+        self._made.append(made)
+        return made
 
     def launch(self, job: ResolvedJob, *, run_id: str = "one") -> str:
         """Store a run and return its uid."""

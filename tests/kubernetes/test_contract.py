@@ -19,7 +19,7 @@ from airflow_training.runtimes.kubernetes import KubernetesRuntime
 from airflow_training.runtimes.kubernetes.logs import LogArchive
 from airflow_training.runtimes.kubernetes.pods import PodOptions
 from airflow_training.spec.resolved import RunRef
-from tests.contracts.runtime import JOB, Harness, Kind, RuntimeContract, watching
+from tests.contracts.runtime import JOB, Harness, Kind, RuntimeContract
 from tests.kubernetes.emulator import Cluster, Control
 
 COMMANDS: dict[Kind, tuple[str, ...]] = {
@@ -162,3 +162,8 @@ class TestKubernetesUnderFaults(RuntimeContract):
     ) -> AsyncIterator[Harness]:
         async with trouble(scripted.control, fault):
             yield await harness_on(scripted, tmp_path)
+
+    # a hold is a process, and here are none
+    test_a_held_instance_waits_for_its_release = None
+    test_a_held_instance_can_be_deleted = None
+    test_a_held_instance_ends_itself_at_its_deadline = None

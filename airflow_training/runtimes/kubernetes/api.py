@@ -495,7 +495,7 @@ def _passes(code: int, method: str, status: Mapping[str, Any]) -> bool:
     if code in _TRANSIENT:
         return True
     # two creates raced for one quota: nothing exists yet, the server asks to try again
-    return code == 409 and method == "POST" and status.get("reason") == "Conflict"
+    return code == 409 and method == "POST" and status.get("reason") != "AlreadyExists"
 
 
 def _status(content: bytes) -> Mapping[str, Any]:

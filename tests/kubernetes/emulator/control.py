@@ -15,6 +15,7 @@ from tests.kubernetes.emulator.faults import Rule
 from tests.kubernetes.emulator.kinds import Kind
 from tests.kubernetes.emulator.kubelet import PodRun
 from tests.kubernetes.emulator.podstatus import condition, with_condition
+from tests.kubernetes.emulator.processes import ProcessKubelet
 from tests.kubernetes.emulator.rbac import Grant, User
 from tests.kubernetes.emulator.registry import DeleteOptions
 from tests.kubernetes.emulator.scripted import Behaviour, ScriptedKubelet
@@ -204,6 +205,9 @@ class Control:
         )
 
     def oom_kill(self, name: str, *, namespace: str = "default", container: str = "") -> None:
+        if isinstance(self._parts.kubelet, ProcessKubelet):
+            self.kill_container(name, namespace=namespace, container=container, reason="OOMKilled")
+            return
         self.finish(
             name, exit_code=137, namespace=namespace, container=container, reason="OOMKilled"
         )
@@ -251,6 +255,35 @@ class Control:
         self._parts.evictions.disrupt(
             self._registry.get(kinds.PODS, namespace, name), reason, message
         )
+
+    def kill_container(
+        self,
+        name: str,
+        *,
+        signal: int = 9,
+        namespace: str = "default",
+        container: str = "",
+        reason: str = "",
+    ) -> None:
+        """Kill a container's process (process kubelet); `reason`: what the status says."""
+        run = self._run(namespace, name)
+        kubelet = self._parts.kubelet
+        if not isinstance(kubelet, ProcessKubelet):
+            raise TypeError("only the process kubelet has processes")
+        kubelet.kill_container(run, run.container(container).name, signal, reason)
+
+    def evict_workload(
+        self,
+        name: str,
+        *,
+        namespace: str = "default",
+        reason: str = "Preempted",
+        message: str = "Preempted to accommodate a higher priority workload",
+    ) -> None:
+        """Let Kueue take a group's quota away."""
+        if self._parts.kueue is None:
+            raise ValueError("kueue is not installed")
+        self._parts.kueue.evict(namespace, name, reason=reason, message=message)
 
     # Nodes
 
@@ -304,7 +337,7 @@ class Control:
         status = {**pod.obj["status"]}
         status["conditions"] = with_condition(
             status.get("conditions"),
-            condition("Ready", False, reason="NodeNotReady", message="Node is not ready"),  # noqa: FBT003
+            condition("Ready", False, reason="NodeNotReady", message="Node is not ready"),
         )
         self._registry.set_status(pod, status)
 

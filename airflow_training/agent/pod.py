@@ -350,7 +350,7 @@ def _default_signals() -> None:
 
 def _reaped() -> list[tuple[int, int]]:
     """Return (pid, wait status) of every child that has ended."""
-    ended = []
+    ended: list[tuple[int, int]] = []
     while True:
         try:
             pid, status = os.waitpid(-1, os.WNOHANG)

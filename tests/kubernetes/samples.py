@@ -65,7 +65,7 @@ def a_pod(
 
 
 def main_container(pod: dict[str, Any], name: str = "main") -> dict[str, Any]:
-    (found,) = [each for each in pod["spec"]["containers"] if each["name"] == name]
+    found: dict[str, Any] = next(each for each in pod["spec"]["containers"] if each["name"] == name)
     return found
 
 

@@ -43,7 +43,9 @@ UID = "3f0c"
 
 # what is injected --------------------------------------------------------------------------------
 def hold_of(pod: dict[str, Any]) -> dict[str, Any]:
-    (found,) = [c for c in pod["spec"]["initContainers"] if c["name"] == names.AGENT_CONTAINER]
+    found: dict[str, Any] = next(
+        each for each in pod["spec"]["initContainers"] if each["name"] == names.AGENT_CONTAINER
+    )
     return found
 
 

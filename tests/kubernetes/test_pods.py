@@ -295,9 +295,7 @@ def test_the_output_needs_a_command_that_we_can_start():
 
 
 NAME = st.from_regex(r"[a-z]([a-z0-9-]{0,8}[a-z0-9])?", fullmatch=True)
-TEXT = st.text(
-    st.characters(blacklist_categories=("Cs",), blacklist_characters="\0{}"), max_size=20
-)
+TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0{}"), max_size=20)
 PATH = st.from_regex(r"/?[a-z]{1,6}(/[a-z]{1,6}){0,2}", fullmatch=True)
 
 

@@ -151,7 +151,7 @@ class _Made:
         self.name = names.pod_name(spec.ref, numbered=facts.numbered)
         self._role = facts.roles.get(spec.ref.role)
         self._ssh_path = str(self._template_annotations().get(names.SSH_KEYS, ""))
-        self._main = next(
+        self._main: dict[str, Any] = next(
             (dict(c) for c in written.get("containers") or () if c.get("name") == spec.container),
             {"name": spec.container},
         )

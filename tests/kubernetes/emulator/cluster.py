@@ -46,7 +46,12 @@ class Cluster:
         self._folder = tempfile.TemporaryDirectory(prefix="emulator-", ignore_cleanup_errors=True)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="emulator", daemon=True)
+        self._loop.set_exception_handler(self._on_mistake)
+        self._mistakes: list[dict[str, Any]] = []
         self._parts: Parts | None = None
+
+    def _on_mistake(self, _loop: object, context: dict[str, Any]) -> None:
+        self._mistakes.append(context)
 
     def start(self) -> Cluster:
         self._thread.start()
@@ -60,13 +65,19 @@ class Cluster:
         return self
 
     def stop(self) -> None:
-        """End the server and every process of the cluster."""
+        """End the server and every process of the cluster.
+
+        Raises what went wrong inside the emulator: a test must not pass on top of that.
+        """
         if self._parts is not None:
             self._wait(self._parts.stop())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
         self._folder.cleanup()
+        for context in self._mistakes:
+            text = f"the emulator failed: {context.get('message')}"
+            raise RuntimeError(text) from context.get("exception")
 
     def _wait(self, coroutine: Any) -> Any:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(CALL_SECONDS)
@@ -109,7 +120,7 @@ class Cluster:
         """What tests do to the cluster; every call runs on the cluster's loop and is over then."""
         parts = self.parts
 
-        def call(name: str, *args: Any, **values: Any) -> Any:
+        def call(name: str, /, *args: Any, **values: Any) -> Any:
             async def run() -> Any:
                 return getattr(parts.control, name)(*args, **values)
 
@@ -140,7 +151,7 @@ class _Door:
 def remote_control(url: str) -> Control:
     """Return the control of a cluster that runs in another process; arguments by name only."""
 
-    def call(name: str, **values: Any) -> Any:
+    def call(name: str, /, **values: Any) -> Any:
         request = urllib.request.Request(
             f"{url}/_faults/{name}", data=json.dumps(values).encode(), method="POST",
             headers={"Content-Type": "application/json"},

@@ -56,7 +56,7 @@ def own_namespaces(spec: dict[str, Any]) -> None:
         for name, text in (
             ("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1"),
         ):  # fmt: skip
-            with open(f"/proc/self/{name}", "w") as file:  # noqa: PTH123
+            with open(f"/proc/self/{name}", "w") as file:
                 file.write(text)
     mount("none", "/", flags=MS_REC | MS_PRIVATE)
     name = spec["hostname"].encode()
@@ -131,13 +131,13 @@ def become(spec: dict[str, Any]) -> None:
 
 
 def failed(spec: dict[str, Any], error: Exception) -> None:
-    with open(spec["error_file"], "w") as file:  # noqa: PTH123
+    with open(spec["error_file"], "w") as file:
         file.write(str(error))
 
 
 def main() -> int:
     libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    with open(sys.argv[1]) as file:  # noqa: PTH123
+    with open(sys.argv[1]) as file:
         spec = json.load(file)
     child = 0
 

@@ -75,6 +75,7 @@ class Control:
     def clear_faults(self) -> None:
         self._parts.faults.rules.clear()
         self._parts.faults.duplicated = False
+        self._parts.faults.http_gone = False
         self._parts.faults.delays.clear()
 
     def cut_watches(self) -> int:
@@ -84,8 +85,12 @@ class Control:
     def open_watches(self) -> int:
         return self._parts.server.watches.count
 
-    def compact(self) -> int:
-        """Forget the history: watches and pages from before get 410."""
+    def compact(self, *, http_gone: bool = False) -> int:
+        """Forget the history: watches and pages from before get 410.
+
+        A watch gets it as an ERROR event, or as the answer itself with `http_gone`.
+        """
+        self._parts.faults.http_gone = http_gone
         return self._store.compact()
 
     def duplicate_events(self, *, on: bool = True) -> None:
@@ -124,8 +129,14 @@ class Control:
         space = namespace if kind.namespaced else ""
         return self._shown(self._registry.create(kind, space, dict(document)))
 
-    def get(self, plural: str, name: str, *, namespace: str = "default") -> Object | None:
-        """Return an object, or None."""
+    def create_all(
+        self, documents: Sequence[Mapping[str, Any]], *, namespace: str = "default"
+    ) -> None:
+        for document in documents:
+            self.create(document, namespace=namespace)
+
+    def get(self, plural: str, name: str, *, namespace: str = "default") -> Any:
+        """Return an object, or None where there is none."""
         kind = self._plural(plural)
         entry = self._store.find(kind, namespace if kind.namespaced else "", name)
         return None if entry is None else self._shown(entry)

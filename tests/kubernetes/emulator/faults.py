@@ -27,6 +27,8 @@ class Faults:
     rules: list[Rule] = field(default_factory=list)
     duplicated: bool = False
     """Every watch event is sent twice."""
+    http_gone: bool = False
+    """A watch from a forgotten version is refused, instead of beginning with an ERROR event."""
     delays: dict[str, float] = field(default_factory=dict)
     """Regex of `namespace/name` -> seconds that events of these objects come late."""
 

@@ -33,6 +33,10 @@ class PodRun:
         """phase, reason and message that override what the containers say."""
 
     @property
+    def ending(self) -> bool:
+        return self.stopping or self.over
+
+    @property
     def key(self) -> str:
         return f"{self.entry.namespace}/{self.entry.name}"
 

@@ -56,7 +56,12 @@ def document(node: Node, number: int) -> Object:
                 {"type": "Hostname", "address": node.name},
             ],
             "conditions": [ready_condition("True", "KubeletReady", "kubelet is posting ready status")],
-            "nodeInfo": {"kubeletVersion": "v1.36.0", "architecture": "amd64", "operatingSystem": "linux"},
+            "nodeInfo": {
+                "kubeletVersion": "v1.36.0", "architecture": "amd64", "operatingSystem": "linux",
+                "bootID": node.name, "machineID": node.name, "systemUUID": node.name,
+                "containerRuntimeVersion": "containerd://2.2.0", "kernelVersion": "6.12.0",
+                "kubeProxyVersion": "", "osImage": "emulator",
+            },
         },
     }  # fmt: skip
 

@@ -243,14 +243,12 @@ def conflicts(
     wanted: Mapping[Path, Any], live: Mapping[Path, Any], others: Mapping[str, set[Path]]
 ) -> list[Cause]:
     """Return what an apply would take from other managers with another value."""
-    found = []
-    for manager, theirs in others.items():
-        for path in sorted(theirs & wanted.keys()):
-            if path[-1] != "." and live.get(path) != wanted[path]:
-                found.append(
-                    Cause(spelled(path), "FieldManagerConflict", f'conflict with "{manager}"')
-                )
-    return found
+    return [
+        Cause(spelled(path), "FieldManagerConflict", f'conflict with "{manager}"')
+        for manager, theirs in others.items()
+        for path in sorted(theirs & wanted.keys())
+        if path[-1] != "." and live.get(path) != wanted[path]
+    ]
 
 
 def drop(document: Any, path: Path) -> Any:

@@ -38,9 +38,11 @@ class _Pod:
         self.processes: dict[str, asyncio.subprocess.Process] = {}
         self.killed_as: dict[str, str] = {}
         self.changed = asyncio.Event()
+        """Something the pod may be waiting for changed: configuration, or its own fate."""
+        self.progress = asyncio.Event()
+        """A container of it started or ended."""
         self.volumes: dict[str, Path] = {}
         self.stopper: asyncio.Task[None] | None = None
-        self.probes: list[asyncio.Task[None]] = []
 
     @property
     def hosts(self) -> Path:
@@ -74,8 +76,15 @@ class ProcessKubelet(Kubelet):
     def _spawn(self, coroutine: Any) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(coroutine)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._done)
         return task
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            asyncio.get_running_loop().call_exception_handler(
+                {"message": "a pod's task failed", "exception": error}
+            )
 
     async def _live(self, pod: _Pod) -> None:
         run = pod.run
@@ -90,13 +99,12 @@ class ProcessKubelet(Kubelet):
         for spec, one in zip(run.spec.get("initContainers") or (), run.init, strict=True):
             if one.sidecar:
                 sidecars.append(self._spawn(self._keep(pod, spec, one, policy="Always")))
-                while not one.is_running and one.exit_code is None:
-                    await asyncio.sleep(0.01)
+                await self._until_started(pod, one)
                 one.ready = True
                 continue
             policy = "OnFailure" if run.spec["restartPolicy"] != "Never" else "Never"
             await self._keep(pod, spec, one, policy=policy)
-            if one.exit_code or run.stopping or run.over:
+            if one.exit_code or run.ending:
                 self.publish(run)
                 return
         for one in run.main:
@@ -111,6 +119,11 @@ class ProcessKubelet(Kubelet):
             await self._end_processes(pod, float(run.spec["terminationGracePeriodSeconds"]))
             await asyncio.gather(*sidecars)
         self.publish(run)
+
+    async def _until_started(self, pod: _Pod, one: Container) -> None:
+        while not one.is_running and one.exit_code is None and not pod.run.stopping:
+            pod.progress.clear()
+            await pod.progress.wait()
 
     async def _never_pulled(self, run: PodRun) -> None:
         for reason in ("ErrImagePull", "ImagePullBackOff"):
@@ -144,11 +157,11 @@ class ProcessKubelet(Kubelet):
     async def _keep(self, pod: _Pod, spec: Object, one: Container, *, policy: str) -> None:
         """Run a container until it has ended for good."""
         run = pod.run
-        while not run.stopping and not run.over:
+        while not run.ending:
             await self._run_once(pod, spec, one)
             self.publish(run)
             again = policy == "Always" or (policy == "OnFailure" and one.exit_code != 0)
-            if not again or run.stopping or run.over:
+            if not again or run.ending:
                 return
             one.last = one.state
             delay = min(FIRST_BACK_OFF * 2**one.restarts, LONGEST_BACK_OFF)
@@ -177,7 +190,7 @@ class ProcessKubelet(Kubelet):
         )  # fmt: skip
         os.close(tell)
         pod.processes[one.name] = process
-        if run.stopping or run.over:
+        if run.ending:
             _send(process, signal.SIGUSR1)
         await _told(begun)
         one.container_id = f"containerd://{run.entry.uid}-{one.name}-{one.restarts}"
@@ -185,6 +198,7 @@ class ProcessKubelet(Kubelet):
         started = one.state["running"]["startedAt"]
         probe = spec.get("readinessProbe") if one in run.main else None
         one.ready = probe is None
+        pod.progress.set()
         self.publish(run)
         prober = self._spawn(self._probe(pod, one, probe, process)) if probe else None
         try:
@@ -213,30 +227,12 @@ class ProcessKubelet(Kubelet):
     async def _document(
         self, pod: _Pod, spec: Object, one: Container, attempt: Path
     ) -> Object | None:
-        """Return what `container_init` does; waits while the configuration is incomplete."""
+        """Return what `container_init` does, or None where the pod ends before it could."""
         run = pod.run
-        while True:
-            pod.changed.clear()
-            current = self.current(run)
-            if current is None or run.stopping or run.over:
-                return None
-            seen = {
-                **current.obj,
-                "status": {
-                    **current.obj["status"], "podIP": run.pod_ip, "podIPs": [{"ip": run.pod_ip}],
-                    "hostIP": run.host_ip,
-                },
-            }  # fmt: skip
-            hostname = names.hostname_of(seen)
-            try:
-                env = environment(
-                    self.registry.store, seen, spec, self._allocatable(run), hostname=hostname
-                )
-                break
-            except ConfigError as error:
-                one.state = waiting("CreateContainerConfigError", str(error))
-                self.publish(run)
-                await pod.changed.wait()
+        env = await self._environment(pod, spec, one)
+        if env is None:
+            return None
+        hostname = names.hostname_of(run.entry.obj)
         (attempt / "root").mkdir(exist_ok=True)
         message = attempt / "termination-log"
         message.touch()
@@ -268,6 +264,26 @@ class ProcessKubelet(Kubelet):
                 *(self._mount(pod, mount, env) for mount in spec.get("volumeMounts") or ()),
             ],
         }  # fmt: skip
+
+    async def _environment(self, pod: _Pod, spec: Object, one: Container) -> dict[str, str] | None:
+        """Return the environment; waits while what it refers to is not there."""
+        run = pod.run
+        while True:
+            pod.changed.clear()
+            current = self.current(run)
+            if current is None or run.ending:
+                return None
+            addresses = {"podIP": run.pod_ip, "podIPs": [{"ip": run.pod_ip}], "hostIP": run.host_ip}
+            seen = {**current.obj, "status": {**current.obj["status"], **addresses}}
+            try:
+                return environment(
+                    self.registry.store, seen, spec, self._allocatable(run),
+                    hostname=names.hostname_of(seen),
+                )  # fmt: skip
+            except ConfigError as error:
+                one.state = waiting("CreateContainerConfigError", str(error))
+                self.publish(run)
+                await pod.changed.wait()
 
     def _mount(self, pod: _Pod, mount: Object, env: Mapping[str, str]) -> Object:
         source = pod.volumes[mount["name"]]
@@ -340,6 +356,7 @@ class ProcessKubelet(Kubelet):
 
     async def _stop(self, pod: _Pod, grace_seconds: float) -> None:
         pod.changed.set()
+        pod.progress.set()
         await self._end_processes(pod, grace_seconds)
         if pod.task is not None:
             done, _ = await asyncio.wait([pod.task], timeout=0.5)
@@ -481,17 +498,20 @@ def _first_process(parent: int) -> int:
     return int(children[0])
 
 
+def _environment_of(process: int) -> dict[str, str]:
+    text = Path(f"/proc/{process}/environ").read_bytes().decode(errors="replace")
+    return {name: value for name, _, value in (one.partition("=") for one in text.split("\0"))}
+
+
 async def _exec_passes(parent: int, command: list[str]) -> bool:
     try:
         first = _first_process(parent)
     except (OSError, IndexError):
         return False
-    environ = Path(f"/proc/{first}/environ").read_bytes().decode(errors="replace")
-    env = dict(one.partition("=")[::2] for one in environ.split("\0") if one)
     user = () if os.getuid() == 0 else ("--user", "--preserve-credentials")
     process = await asyncio.create_subprocess_exec(
         "nsenter", "--target", str(first), *user, "--mount", "--uts", "--pid", "--root", "--wd",
-        "--", *command, env=env, stdin=asyncio.subprocess.DEVNULL,
+        "--", *command, env=_environment_of(first), stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
     )  # fmt: skip
     try:

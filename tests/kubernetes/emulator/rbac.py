@@ -47,7 +47,7 @@ def _allows(rule: Mapping[str, Any], ask: Ask) -> bool:
     def listed(key: str, wanted: str) -> bool:
         return "*" in rule.get(key, ()) or wanted in rule.get(key, ())
 
-    resource, slash, subresource = ask.resource.partition("/")
+    _, slash, subresource = ask.resource.partition("/")
     known = listed("resources", ask.resource) or (
         bool(slash) and f"*/{subresource}" in rule.get("resources", ())
     )

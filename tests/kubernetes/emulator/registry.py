@@ -6,9 +6,8 @@ import base64
 import itertools
 import json
 import random
-import re
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -582,24 +581,29 @@ def _limit_defaults(limit_range: Mapping[str, Any], spec: Object) -> None:
 
 def _check_quantities(kind: Kind, obj: Mapping[str, Any]) -> None:
     """A malformed quantity is a matter of decoding: 400."""
-    specs: Iterable[Any] = ()
+    spec: Any = None
     if kind is kinds.PODS:
-        specs = [obj.get("spec")]
+        spec = obj.get("spec")
     elif kind is kinds.JOBS:
-        specs = [((obj.get("spec") or {}).get("template") or {}).get("spec")]
-    for spec in specs:
-        for container in (
-            *((spec or {}).get("initContainers") or ()), *((spec or {}).get("containers") or ()),
-        ):  # fmt: skip
-            for values in (container.get("resources") or {}).values():
-                for text in values.values() if isinstance(values, dict) else ():
-                    try:
-                        quantity(text)
-                    except ValueError as error:
-                        raise errors.bad_request(
-                            f'{kind.kind} in version "{kind.versions[0]}" cannot be handled as a '
-                            f"{kind.kind}: {error}"
-                        ) from error
+        spec = ((obj.get("spec") or {}).get("template") or {}).get("spec")
+    containers = (
+        *((spec or {}).get("initContainers") or ()), *((spec or {}).get("containers") or ()),
+    )  # fmt: skip
+    texts = [
+        text
+        for container in containers
+        for values in (container.get("resources") or {}).values()
+        if isinstance(values, dict)
+        for text in values.values()
+    ]
+    try:
+        for text in texts:
+            quantity(text)
+    except ValueError as error:
+        version = kind.versions[0]
+        raise errors.bad_request(
+            f'{kind.kind} in version "{version}" cannot be handled as a {kind.kind}: {error}'
+        ) from error
 
 
 def _managed(kind: Kind, manager: str, paths: set[patches.Path]) -> Object:
@@ -636,8 +640,3 @@ def _take_over(old: Entry, obj: Object, manager: str) -> None:
         mine = _managed(old.kind, manager, changed & after.keys())
         kept.append({**mine, "operation": "Update"})
     obj["metadata"]["managedFields"] = kept
-
-
-def is_name(text: str) -> bool:
-    """Return whether a path segment can be the name of an object at all."""
-    return re.fullmatch(r"[^/%]+", text) is not None and text not in (".", "..")

@@ -66,7 +66,9 @@ class Scheduler:
         entry = change.entry
         if entry.kind is kinds.PODS:
             self._on_pod(change)
-        elif (entry.kind is kinds.NODES and not _same_placement(change)) or entry.kind.plural == "podgroups":
+        elif (
+            entry.kind is kinds.NODES and not _same_placement(change)
+        ) or entry.kind.plural == "podgroups":
             self.wake()
 
     def _on_pod(self, change: Change) -> None:

@@ -31,7 +31,7 @@ from tests.kubernetes.emulator.watches import Watch, Watches
 
 MAX_BODY = 3 * 1024 * 1024
 JSON_TYPES = ("application/json", "application/yaml")
-PATCH_TYPES = (
+PATCH_TYPES: tuple[str, ...] = (
     "application/json-patch+json", "application/merge-patch+json",
     "application/strategic-merge-patch+json", "application/apply-patch+yaml",
 )  # fmt: skip
@@ -138,9 +138,17 @@ class Server:
         except ApiError as error:
             response = _status(error)
             code = error.code
-        except web.HTTPRequestEntityTooLarge:
+        except (ConnectionError, web.HTTPException) as error:
+            if not isinstance(error, web.HTTPRequestEntityTooLarge):
+                raise
             response = web.json_response(_too_large(), status=413)
             code = 413
+        except Exception as error:  # noqa: BLE001 - a mistake of the emulator: its owner hears of it
+            asyncio.get_running_loop().call_exception_handler(
+                {"message": f"{request.method} {request.path_qs}", "exception": error}
+            )
+            response = _status(errors.internal(repr(error)))
+            code = 500
         finally:
             self._log.add(
                 at=began, agent=request.headers.get("User-Agent", ""), code=code,
@@ -313,8 +321,8 @@ class Server:
         _check_match(query, watching=True)
         # The real one too draws a time between 30 and 60 minutes where none is given.
         seconds = _number(query, "timeoutSeconds") or 2400
-        bookmarks = query.get("allowWatchBookmarks") in ("true", "1")
-        initial = query.get("sendInitialEvents") in ("true", "1")
+        bookmarks = _flag(query, "allowWatchBookmarks")
+        initial = _flag(query, "sendInitialEvents")
         watch = Watch(
             kind=target.kind, api_version=target.api_version, namespace=target.namespace,
             predicate=predicate, faults=self._faults,
@@ -330,6 +338,8 @@ class Server:
             if version < self._store.compacted:
                 gone = True
                 text = f"too old resource version: {version} ({self._store.compacted})"
+                if self._faults.http_gone:
+                    raise errors.expired(text)
                 watch.fail(errors.expired(text).status)
             else:
                 for change in self._store.since(target.kind, version):
@@ -435,7 +445,7 @@ class Server:
         patch = await self._body(request, accepted)
         options = self._options(request)
         kind, namespace, name = target.kind, target.namespace, target.name
-        force = request.query.get("force")
+        force = _flag(request.query, "force")
         if "apply-patch" in request.content_type:
             if not request.query.get("fieldManager"):
                 raise errors.bad_request(
@@ -444,7 +454,7 @@ class Server:
                 )
             document = _enveloped(patch, target, strict=True)
             entry, created = self._registry.apply(
-                kind, namespace, name, document, force=force in ("true", "1"), options=options
+                kind, namespace, name, document, force=force, options=options
             )
             return _document(entry, target, code=201 if created else 200, warnings=options.warnings)
         if force:
@@ -523,16 +533,11 @@ class Server:
         resource = about.get("resource", "")
         if about.get("subresource"):
             resource += f"/{about['subresource']}"
-        why = self._access.allowed(
-            user,
-            Ask(
-                verb=about.get("verb", ""),
-                group=about.get("group", ""),
-                resource=resource,
-                name=about.get("name", ""),
-                namespace=about.get("namespace", ""),
-            ),  # fmt: skip
-        )
+        ask = Ask(
+            verb=about.get("verb", ""), group=about.get("group", ""), resource=resource,
+            name=about.get("name", ""), namespace=about.get("namespace", ""),
+        )  # fmt: skip
+        why = self._access.allowed(user, ask)
         status: dict[str, Any] = {"allowed": why is not None}
         if why:
             status["reason"] = why
@@ -579,7 +584,7 @@ def _verb(request: web.Request, kind: Kind, *, namespace: str, name: str, subres
         known = verb in kind.verbs
     else:
         verb = {"GET": "list", "POST": "create", "DELETE": "deletecollection"}.get(method, "")
-        if verb == "list" and request.query.get("watch") in ("true", "1", "True"):
+        if verb == "list" and _flag(request.query, "watch"):
             verb = "watch"
         known = verb in kind.verbs
         if kind.namespaced and not namespace and verb in ("create", "deletecollection"):
@@ -649,6 +654,16 @@ def _dry_run(values: list[str]) -> bool:
     return bool(values)
 
 
+def _flag(query: Mapping[str, str], key: str) -> bool:
+    """Return a boolean as Go reads it."""
+    text = query.get(key, "")
+    if text in ("1", "t", "T", "TRUE", "true", "True"):
+        return True
+    if text in ("", "0", "f", "F", "FALSE", "false", "False"):
+        return False
+    raise errors.bad_request(f'strconv.ParseBool: parsing "{text}": invalid syntax')
+
+
 def _number(query: Mapping[str, str], key: str) -> int:
     text = query.get(key, "")
     if not text:
@@ -676,7 +691,7 @@ def _check_version(current: int, wanted: str) -> None:
 
 def _check_match(query: Mapping[str, str], *, watching: bool = False) -> None:
     match, version = query.get("resourceVersionMatch", ""), query.get("resourceVersion", "")
-    initial = query.get("sendInitialEvents", "")
+    initial = _flag(query, "sendInitialEvents")
     why = ""
     if watching:
         if initial and match != "NotOlderThan":
@@ -735,9 +750,9 @@ def _log_options(query: Mapping[str, str]) -> LogOptions:
             )  # fmt: skip
     return LogOptions(
         container=query.get("container", ""),
-        follow=query.get("follow") in ("true", "1", "True"),
-        previous=query.get("previous") in ("true", "1", "True"),
-        timestamps=query.get("timestamps") in ("true", "1", "True"),
+        follow=_flag(query, "follow"),
+        previous=_flag(query, "previous"),
+        timestamps=_flag(query, "timestamps"),
         since_seconds=_number(query, "sinceSeconds") or None, since=moment,
         tail=_number(query, "tailLines") if query.get("tailLines") else None,
         limit=_number(query, "limitBytes") or None,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import uuid
 from collections.abc import Mapping
@@ -148,10 +147,8 @@ def publish(folder: Path, files: Files) -> None:
 
 def _same(folder: Path, files: Files) -> bool:
     there = {
-        os.path.relpath(os.path.join(at, name), folder)
-        for at, _, names in os.walk(folder)
-        for name in names
+        path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()
     }
-    return there == files.keys() and all(
-        (folder / path).read_bytes() == content for path, (content, _) in files.items()
+    return there.keys() == files.keys() and all(
+        there[name].read_bytes() == content for name, (content, _) in files.items()
     )

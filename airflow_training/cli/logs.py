@@ -48,7 +48,8 @@ def show(
     store = open_store()
     record = store.find_run(run)
     ref = _ref(store, record.uid, role=role, index=index, attempt=attempt)
-    runtime = make_runtime(record.runtime, settings())
+    connection = store.job(record.uid).connection
+    runtime = make_runtime(record.runtime, settings(), connection=connection)
     asyncio.run(_copy(store, runtime, ref, follow=follow))
 
 

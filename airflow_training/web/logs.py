@@ -108,7 +108,7 @@ async def log(
         raise HTTPException(404, f"the job has no instance {index} of role {role}")
     reference = instance_ref(state.record, state.ledger, role, index)
     try:
-        runtime = runtime_of(state.record.runtime)
+        runtime = runtime_of(state.job)
     except TrainingError as error:
         raise HTTPException(409, str(error)) from error
     return StreamingResponse(

@@ -19,7 +19,7 @@ from tests.kubernetes.emulator import Cluster
 COMMANDS: dict[Kind, tuple[str, ...]] = {
     "sleeper": ("sleep", "inf"),
     "quick": ("true",),
-    "broken": ("exit", "3"),
+    "broken": ("sh", "-c", "echo broken; exit 3"),
 }
 
 

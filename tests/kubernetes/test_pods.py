@@ -233,14 +233,14 @@ def test_an_mpi_instance_finds_the_keys_of_its_run():
 
 def test_a_headless_service_for_each_role_with_instances():
     job = a_job(a_role(ports={"main": 2345, "same": 2345, "other": 1}), a_role("none", 0))
-    (service,) = service_documents(RUN, job, record_uid="u")
+    (service,) = service_documents(RUN, facts_of(RUN, job), record_uid="u")
     spec = service["spec"]
     assert service["metadata"]["name"] == "digits-01234-worker"
     assert (spec["clusterIP"], spec["publishNotReadyAddresses"]) == ("None", True)
     assert [port["port"] for port in spec["ports"]] == [2345, 1]
     labels = a_pod(job)["metadata"]["labels"]
     assert spec["selector"].items() <= labels.items()
-    (bare,) = service_documents(RUN, a_job(a_role()), record_uid="u")
+    (bare,) = service_documents(RUN, facts_of(RUN, a_job(a_role())), record_uid="u")
     assert "ports" not in bare["spec"]
 
 

@@ -21,6 +21,7 @@ NEVER_REMOVED = -1
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoleFacts:
     replicas: int
+    ports: Mapping[str, int] = field(default_factory=dict)
     awaits_port: bool = False
     """Another role waits until this one's first port answers."""
 
@@ -110,13 +111,15 @@ def facts_of(run: RunRef, job: ResolvedJob) -> RunFacts:
         annotations=job.annotations,
         gang=gang_of(run, job),
         roles={
-            role.name: RoleFacts(replicas=role.replicas, awaits_port=role.name in awaited)
+            role.name: RoleFacts(
+                replicas=role.replicas, ports=role.ports, awaits_port=role.name in awaited
+            )
             for role in job.roles
         },
     )
 
 
-_VERBATIM = frozenset({"labels", "annotations", "spread", "min_resources", "minResources"})
+_VERBATIM = frozenset({"labels", "annotations", "ports", "spread", "min_resources", "minResources"})
 """Mappings whose keys are not ours to spell."""
 _BY_NAME = "roles"
 

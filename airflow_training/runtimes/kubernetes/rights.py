@@ -185,17 +185,22 @@ async def _scheduling(api: Api, job: ResolvedJob) -> list[Problem]:
         )
     priorities = {wanted.priority_class_name} if wanted.priority_class_name else set()
     priorities |= {name for name, _ in _named(job, "priorityClassName")}
-    for name in sorted(priorities):
-        if await _look(api, PRIORITY_CLASSES, "", name) == "missing":
-            problems.append(
-                Problem(
-                    code="bad_reference",
-                    field="spec.schedulingPolicy.priorityClassName",
-                    value=name,
-                    message=f"the cluster has no priority class '{name}'",
-                    allowed=await _names_of(api, PRIORITY_CLASSES, ""),
-                )
-            )
+    missing = [
+        name
+        for name in sorted(priorities)
+        if await _look(api, PRIORITY_CLASSES, "", name) == "missing"
+    ]
+    known = await _names_of(api, PRIORITY_CLASSES, "") if missing else ()
+    problems += [
+        Problem(
+            code="bad_reference",
+            field="spec.schedulingPolicy.priorityClassName",
+            value=name,
+            message=f"the cluster has no priority class '{name}'",
+            allowed=known,
+        )
+        for name in missing
+    ]
     return problems
 
 

@@ -40,7 +40,8 @@ from airflow_training.runtimes.kubernetes.kinds import (
     Kind,
 )
 from airflow_training.runtimes.kubernetes.logs import LogArchive, read_live
-from airflow_training.runtimes.kubernetes.observing import is_over
+from airflow_training.runtimes.kubernetes.observing import is_over, observe
+from airflow_training.runtimes.kubernetes.rights import check_cluster
 from airflow_training.runtimes.kubernetes.services import service_documents
 from airflow_training.runtimes.kubernetes.watching import NamespaceWatch
 from airflow_training.runtimes.port import (
@@ -59,6 +60,7 @@ from airflow_training.runtimes.port import (
     ReleaseAnswer,
     Snapshot,
 )
+from airflow_training.settings import Settings
 from airflow_training.spec.quantities import parse_quantity
 from airflow_training.spec.resolved import ResolvedJob, RunRef
 
@@ -106,22 +108,49 @@ class KubernetesRuntime:
         self._callback_token = callback_token
         self._watches: dict[tuple[asyncio.AbstractEventLoop, str, str], NamespaceWatch] = {}
 
+    @classmethod
+    def from_settings(
+        cls,
+        settings: Settings,
+        *,
+        connect: Connect,
+        connection: str = "",
+        callback_token: Callable[[str], str] | None = None,
+    ) -> KubernetesRuntime:
+        """Return the runtime that the `[training]` options describe."""
+        return cls(
+            connect=connect,
+            connection=connection,
+            archive=LogArchive(
+                settings.log_archive or str(settings.local_dir / "logs"),
+                tail_bytes=settings.log_archive_tail_bytes,
+            ),
+            options=pods.PodOptions(
+                agent_image=settings.agent_image, callback_url=settings.callback_url
+            ),
+            max_run_seconds=settings.max_run_seconds or None,
+            callback_token=callback_token,
+        )
+
     # the port ----------------------------------------------------------------------------------
+    async def check(self, run: RunRef, job: ResolvedJob) -> Sequence[Problem]:
+        """Return what the cluster lacks for the job: rights, kinds, queues, quota."""
+        problem = _controller_problem(run)
+        if problem is not None:
+            return [problem]
+        return await check_cluster(self.api, job, facts_of(run, job), callback=self._has_callback)
+
     async def prepare(self, run: RunRef, job: ResolvedJob) -> Addresses:
         """Make the run's record, services and gang; raises LeaseLost and InputError."""
-        problem = names.controller_problem(run.controller)
-        if problem:
-            raise InputError(
-                problems=[
-                    Problem(code="bad_name", field="[training] deployment_id", message=problem)
-                ]
-            )
+        problem = _controller_problem(run)
+        if problem is not None:
+            raise InputError(problems=[problem])
         record = await self._own(run, facts_of(run, job))
         uid = record["metadata"]["uid"]
         facts = RunFacts.from_document(record)
         made = [
             self._ensure(SERVICES, run, document)
-            for document in service_documents(run, job, record_uid=uid)
+            for document in service_documents(run, facts, record_uid=uid)
         ]
         group_kind = _GROUP_KINDS.get(facts.gang.kind)
         if group_kind is not None:
@@ -134,8 +163,8 @@ class KubernetesRuntime:
             made.append(
                 self._ensure(SECRETS, run, objects.ssh_secret_document(run, record_uid=uid))
             )
-        if self._options.callback_url and self._callback_token is not None:
-            token = self._callback_token(run.uid)
+        if self._callback_token is not None and self._has_callback:
+            token = await asyncio.to_thread(self._callback_token, run.uid)
             made.append(
                 self._ensure(
                     SECRETS, run, objects.callback_secret_document(run, token, record_uid=uid)
@@ -173,6 +202,7 @@ class KubernetesRuntime:
             facts = RunFacts.from_document(record)
         others = await self._pods(run) if facts.numbered else ()
         uid = record["metadata"]["uid"]
+        await self._mend_services(run, facts, record_uid=uid)
         options = await self._with_agent(run, instances, record_uid=uid)
         outcomes = await _all(
             self._create_one(each, facts, uid, options, others) for each in instances
@@ -274,6 +304,10 @@ class KubernetesRuntime:
             )
         )
 
+    @property
+    def _has_callback(self) -> bool:
+        return bool(self._options.callback_url) and self._callback_token is not None
+
     # the record --------------------------------------------------------------------------------
     async def _record(self, run: RunRef) -> dict[str, Any] | None:
         try:
@@ -339,6 +373,16 @@ class KubernetesRuntime:
             found = await self.api.get(kind, run.namespace, document["metadata"]["name"])
             _check_owner(found, run)
         await self.api.apply(kind, run.namespace, document)
+
+    async def _mend_services(self, run: RunRef, facts: RunFacts, *, record_uid: str) -> None:
+        """Make services again that somebody deleted."""
+        found, _ = await self.api.list(SERVICES, run.namespace, selector=names.run_selector(run))
+        there = {each["metadata"]["name"] for each in found}
+        await _all(
+            self._ensure(SERVICES, run, document)
+            for document in service_documents(run, facts, record_uid=record_uid)
+            if document["metadata"]["name"] not in there
+        )
 
     async def _with_agent(
         self, run: RunRef, instances: Sequence[InstanceSpec], *, record_uid: str
@@ -492,6 +536,8 @@ class KubernetesRuntime:
         over = is_over(pod)
         if over:
             await keeping
+        if observe(pod, now=time.time()).held:
+            grace_seconds = 0  # the hold has nothing to save, and its start may miss the order
         try:
             with contextlib.suppress(Conflict):  # another pod of that name: not the one meant
                 await self.api.delete(
@@ -591,6 +637,13 @@ def _stale(facts: RunFacts, generation: int) -> str:
     if facts.generation > generation:
         return f"generation {facts.generation} owns it, not {generation}"
     return ""
+
+
+def _controller_problem(run: RunRef) -> Problem | None:
+    message = names.controller_problem(run.controller)
+    if not message:
+        return None
+    return Problem(code="bad_name", field="[training] deployment_id", message=message)
 
 
 def _refused(instances: Sequence[InstanceSpec], message: str) -> list[Outcome]:

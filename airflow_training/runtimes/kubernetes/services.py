@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from airflow_training.runtimes.kubernetes import names
-from airflow_training.spec.resolved import ResolvedJob, ResolvedRole, RunRef
+from airflow_training.runtimes.kubernetes.facts import RunFacts
+from airflow_training.spec.resolved import RunRef
 
 __all__ = ["service_documents"]
 
 
-def service_documents(run: RunRef, job: ResolvedJob, *, record_uid: str) -> list[dict[str, Any]]:
+def service_documents(run: RunRef, facts: RunFacts, *, record_uid: str) -> list[dict[str, Any]]:
     """Return one service for each role that has instances, owned by the run's record."""
     return [
         {
             "apiVersion": "v1",
             "kind": "Service",
             "metadata": {
-                "name": names.service_name(run.prefix, role.name),
+                "name": names.service_name(run.prefix, role),
                 "namespace": run.namespace,
                 "labels": names.run_labels(run),
                 "annotations": {names.GENERATION: str(run.generation)},
@@ -27,20 +29,20 @@ def service_documents(run: RunRef, job: ResolvedJob, *, record_uid: str) -> list
                 "clusterIP": "None",
                 # peers look each other up before any of them is ready
                 "publishNotReadyAddresses": True,
-                "selector": names.role_selector(run, role.name),
-                **_ports(role),
+                "selector": names.role_selector(run, role),
+                **_ports(about.ports),
             },
         }
-        for role in job.roles
-        if role.replicas
+        for role, about in facts.roles.items()
+        if about.replicas
     ]
 
 
-def _ports(role: ResolvedRole) -> dict[str, Any]:
-    by_number = {number: name for name, number in reversed(list(role.ports.items()))}
+def _ports(named: Mapping[str, int]) -> dict[str, Any]:
+    by_number = {number: name for name, number in reversed(list(named.items()))}
     ports = [
         {"name": name, "port": number, "targetPort": number}
-        for name, number in role.ports.items()
+        for name, number in named.items()
         if by_number[number] == name  # a service knows each number once
     ]
     return {"ports": ports} if ports else {}

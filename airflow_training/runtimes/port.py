@@ -18,6 +18,8 @@ class Capabilities:
     restart_in_place: bool = False
     gangs: frozenset[str] = frozenset({"none"})
     memory_limits: bool = False
+    leaves_objects: bool = False
+    """A run that is over has objects besides its ended instances, which `remove` takes away."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -332,7 +332,7 @@ class Drive:
     async def _clean_up(self) -> None:
         """Leave behind what `cleanPodPolicy` says; nothing of the run is alive any more."""
         await self._flush_progress()
-        if self._job.clean_pod_policy != "All":
+        if self._job.clean_pod_policy != "All" and not self._runtime.capabilities.leaves_objects:
             return
         for failures in range(1, _REMOVE_TRIES + 1):
             await self._keeper.confirm()

@@ -50,6 +50,8 @@ def test_every_page_asks_airflow_whether_the_user_may_read_it():
         warnings.simplefilter("ignore")  # of libraries that Airflow imports
         from airflow_training.web.logs import app
     for route in app.routes:
+        if route.path == "/runs/{uid}/progress":  # type: ignore[attr-defined]
+            continue  # for instances, with a token of their own: see test_progress_route
         asked = [each.call.__qualname__ for each in route.dependant.dependencies]  # type: ignore[attr-defined]
         assert any(name.startswith("requires_access_dag") for name in asked), route.path  # type: ignore[attr-defined]
 

@@ -12,6 +12,7 @@ import dataclasses
 import json
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from airflow_training.agent.package import portable_agent
@@ -22,6 +23,7 @@ from airflow_training.runtimes.kubernetes.adoption import judge
 from airflow_training.runtimes.kubernetes.api import (
     AlreadyExists,
     Api,
+    ApiError,
     Conflict,
     Forbidden,
     Invalid,
@@ -43,6 +45,7 @@ from airflow_training.runtimes.kubernetes.logs import LogArchive, read_live
 from airflow_training.runtimes.kubernetes.observing import is_over, observe
 from airflow_training.runtimes.kubernetes.rights import check_cluster
 from airflow_training.runtimes.kubernetes.services import service_documents
+from airflow_training.runtimes.kubernetes.sweep import Orphan, find_orphans
 from airflow_training.runtimes.kubernetes.watching import NamespaceWatch
 from airflow_training.runtimes.port import (
     Address,
@@ -88,6 +91,7 @@ class KubernetesRuntime:
         restart_in_place=False,
         gangs=frozenset({"none", "volcano", "coscheduling", "kueue"}),
         memory_limits=True,
+        leaves_objects=True,
     )
 
     def __init__(
@@ -280,12 +284,40 @@ class KubernetesRuntime:
     async def remove(self, run: RunRef) -> None:
         """End every pod, then everything else of the run; raises StillAlive.
 
-        Ended pods stay where `cleanPodPolicy` says so, and with them the run's record.
+        Ended pods stay where `cleanPodPolicy` says so, for `ttlSecondsAfterFinished` where the
+        job has that, and with them the run's record.
         """
         facts = await self._bury(run)
-        keeps = facts is not None and facts.clean_pod_policy != "All"
-        kept = await self._end_pods(run, keeps=keeps)
+        kept = await self._end_pods(run, keeps=partial(_keeps, facts) if facts else _keeps_none)
         await self._remove_rest(run, with_record=not kept)
+
+    async def purge(self, run: RunRef) -> None:
+        """As `remove`, but nothing is kept: for runs that no store knows; raises StillAlive."""
+        await self._bury(run)
+        await self._end_pods(run, keeps=_keeps_none)
+        await self._remove_rest(run, with_record=True)
+
+    async def find_orphans(
+        self,
+        namespace: str,
+        *,
+        controller: str,
+        living: Collection[str],
+        known: Collection[str],
+        older_than: float,
+    ) -> Sequence[Orphan]:
+        """See `sweep.find_orphans`; raises RuntimeUnavailable, also for a lack of rights."""
+        try:
+            return await find_orphans(
+                self.api,
+                namespace,
+                controller=controller,
+                living=living,
+                known=known,
+                older_than=older_than,
+            )
+        except ApiError as error:
+            raise RuntimeUnavailable(f"namespace {namespace}: {error}") from error
 
     async def cluster_view(self) -> ClusterView:
         """Return the nodes that pods may go to; one made-up node where we may not see them."""
@@ -554,17 +586,22 @@ class KubernetesRuntime:
                 keeping.add_done_callback(_BACKGROUND.discard)
 
     # the end -----------------------------------------------------------------------------------
-    async def _end_pods(self, run: RunRef, *, keeps: bool) -> bool:
+    async def _end_pods(self, run: RunRef, *, keeps: _Keeps) -> bool:
         """Return whether pods stay (ended, and only to be looked at); raises StillAlive."""
         until = 0.0
         pause = _LOOK_SECONDS[0]
         while True:
             found = await self._pods(run)
-            left = [pod for pod in found if not (is_over(pod) and names.KEPT in _labels(pod))]
-            await _all(self._end_pod(run, pod, keeps=keeps) for pod in left)
-            waited = [pod for pod in left if not (keeps and is_over(pod))]
+            kept = [pod for pod in found if keeps(pod)]
+            waited = [pod for pod in found if not keeps(pod)]
+            await _all(
+                [
+                    *(self._keep_pod(run, pod) for pod in kept if names.KEPT not in _labels(pod)),
+                    *(self._end_pod(run, pod) for pod in waited),
+                ]
+            )
             if not waited:
-                return keeps and any(not pod["metadata"].get("deletionTimestamp") for pod in found)
+                return bool(kept)
             if not until:
                 graces = [
                     float((pod.get("spec") or {}).get("terminationGracePeriodSeconds") or 0)
@@ -581,14 +618,15 @@ class KubernetesRuntime:
             await asyncio.sleep(pause)
             pause = min(pause * 1.5, _LOOK_SECONDS[1])
 
-    async def _end_pod(self, run: RunRef, pod: Mapping[str, Any], *, keeps: bool) -> None:
+    async def _end_pod(self, run: RunRef, pod: Mapping[str, Any]) -> None:
+        if pod["metadata"].get("deletionTimestamp"):
+            return
+        grace = (pod.get("spec") or {}).get("terminationGracePeriodSeconds") or 0
+        await self._delete_pod(run, pod, grace_seconds=float(grace))
+
+    async def _keep_pod(self, run: RunRef, pod: Mapping[str, Any]) -> None:
+        """Mark an ended pod as one that is no instance any more, its log archived."""
         metadata = pod["metadata"]
-        if metadata.get("deletionTimestamp"):
-            return
-        if not (keeps and is_over(pod)):
-            grace = (pod.get("spec") or {}).get("terminationGracePeriodSeconds") or 0
-            await self._delete_pod(run, pod, grace_seconds=float(grace))
-            return
         ref = dataclasses.replace(names.parse_ref(pod), run=run)
         await self._archive.keep(self.api, metadata["name"], _container(pod), ref)
         marks = {"labels": {names.KEPT: "true"}, "annotations": dict(gangs.ENDED_FOR_GOOD)}
@@ -619,6 +657,24 @@ class KubernetesRuntime:
 
 _BACKGROUND: set[asyncio.Task[None]] = set()
 """Logs that are being followed to their end; a task nobody holds may vanish."""
+
+
+_Keeps = Callable[[Mapping[str, Any]], bool]
+"""Whether a pod stays when its run is removed."""
+
+
+def _keeps(facts: RunFacts, pod: Mapping[str, Any]) -> bool:
+    """Return whether an ended pod stays to be looked at."""
+    if not is_over(pod) or pod["metadata"].get("deletionTimestamp"):
+        return False
+    if facts.clean_pod_policy == "All":
+        return False
+    ttl, ended_at = facts.ttl_seconds_after_finished, observe(pod, now=time.time()).finished_at
+    return ttl is None or ended_at is None or time.time() < ended_at + ttl
+
+
+def _keeps_none(_: Mapping[str, Any]) -> bool:
+    return False
 
 
 async def _all(calls: Any) -> list[Any]:

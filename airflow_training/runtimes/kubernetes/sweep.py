@@ -10,7 +10,7 @@ from typing import Any
 
 from airflow_training.runtimes.kubernetes import names
 from airflow_training.runtimes.kubernetes.api import Api
-from airflow_training.runtimes.kubernetes.facts import RunFacts
+from airflow_training.runtimes.kubernetes.facts import NEVER_REMOVED, RunFacts
 from airflow_training.runtimes.kubernetes.kinds import CONFIG_MAPS, PODS
 from airflow_training.spec.resolved import RunRef
 
@@ -27,25 +27,33 @@ class Orphan:
 
 
 async def find_orphans(
-    api: Api, namespace: str, *, controller: str, known_uids: Collection[str], older_than: float
+    api: Api,
+    namespace: str,
+    *,
+    controller: str,
+    living: Collection[str],
+    known: Collection[str],
+    older_than: float,
 ) -> list[Orphan]:
-    """Return runs of `controller` in a namespace that are not in `known_uids`.
+    """Return runs of `controller` in a namespace that have objects there and should have none.
 
-    `older_than`: epoch seconds; a record that is younger may belong to a run that begins now.
+    `living`: uids of runs that are not over; `known`: of all runs: the ended pods that those keep
+    are left alone. `older_than`: epoch seconds; what is younger may belong to a run that begins
+    now.
     """
     selector = f"{names.CONTROLLER}={controller},{names.RUN}"
     records, _ = await api.list(CONFIG_MAPS, namespace, selector=selector)
-    pods, _ = await api.list(PODS, namespace, selector=f"{selector},!{names.KEPT}")
+    pods, _ = await api.list(PODS, namespace, selector=f"{selector},{names.ROLE}")
     runs: dict[str, RunRef] = {}
     of_run: defaultdict[str, list[Mapping[str, Any]]] = defaultdict(list)
     for found in (*records, *pods):
         run = _run_of(found)
-        if run.uid in known_uids or _created_at(found) > older_than:
+        if run.uid in living or _created_at(found) > older_than:
             continue
-        if found in pods:
+        if run.uid in known and _is_settled(found):
+            continue
+        if names.ROLE in found["metadata"]["labels"]:
             of_run[run.uid].append(found)
-        elif _is_settled(found):
-            continue
         if run.uid not in runs or run.generation > runs[run.uid].generation:
             runs[run.uid] = run
     return [
@@ -63,12 +71,14 @@ async def find_orphans(
     ]
 
 
-def _is_settled(record: Mapping[str, Any]) -> bool:
-    """Return whether a record is only the tombstone of a run whose ended pods are kept."""
+def _is_settled(found: Mapping[str, Any]) -> bool:
+    """Return whether an object is an ended pod that is kept, or the record that goes with such."""
+    if names.KEPT in found["metadata"]["labels"]:
+        return True
     try:
-        return RunFacts.from_document(record).removed >= 0
-    except ValueError:
-        return True  # one of the run's other ConfigMaps
+        return RunFacts.from_document(found).removed != NEVER_REMOVED
+    except ValueError:  # a pod, or one of the run's other ConfigMaps
+        return "data" in found or "binaryData" in found
 
 
 def _run_of(found: Mapping[str, Any]) -> RunRef:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from airflow_training.control.model import Observation, Progress
 from airflow_training.runtimes.local.life import Life, Standing
+from airflow_training.runtimes.progress import progress_of
 
 __all__ = ["newest_progress", "observe"]
 
@@ -96,31 +97,6 @@ def newest_progress(path: Path) -> Progress | None:
 
 def _progress(line: bytes) -> Progress | None:
     try:
-        values = json.loads(line)
+        return progress_of(json.loads(line))
     except ValueError:
         return None
-    if not isinstance(values, dict):
-        return None
-
-    def number(name: str) -> float | None:
-        value = values.get(name)
-        usable = isinstance(value, int | float) and not isinstance(value, bool)
-        return value if usable else None
-
-    def whole(name: str) -> int | None:
-        value = number(name)
-        return None if value is None else int(value)
-
-    metrics = values.get("metrics")
-    return Progress(
-        step=whole("step"),
-        total_steps=whole("total_steps"),
-        epoch=number("epoch"),
-        samples=whole("samples"),
-        time=number("time"),
-        metrics={
-            str(name): float(value)
-            for name, value in (metrics.items() if isinstance(metrics, dict) else ())
-            if isinstance(value, int | float) and not isinstance(value, bool)
-        },
-    )

@@ -35,18 +35,29 @@ class Gangs(Protocol):
 Group = tuple[str, str, str]
 
 
+Milli = dict[str, int]
+"""Resource -> thousandths: whole numbers add up faster than fractions."""
+
+
+def milli(amounts: Amounts) -> Milli:
+    return {name: -int(-amount * 1000 // 1) for name, amount in amounts.items()}
+
+
 class NodeSpace:
     """What is free on one node."""
 
     def __init__(self, obj: Mapping[str, Any]) -> None:
         self.obj = obj
-        self.free: Amounts = {
-            name: quantity(text) for name, text in obj["status"]["allocatable"].items()
-        }
+        allocatable = obj["status"]["allocatable"]
+        self.free = milli({name: quantity(text) for name, text in allocatable.items()})
 
-    def take(self, wanted: Amounts, sign: int = -1) -> None:
+    def take(self, wanted: Milli) -> None:
         for name, amount in wanted.items():
-            self.free[name] = self.free.get(name, Fraction(0)) + sign * amount
+            self.free[name] = self.free.get(name, 0) - amount
+
+    def give(self, wanted: Milli) -> None:
+        for name, amount in wanted.items():
+            self.free[name] = self.free.get(name, 0) + amount
 
 
 class Scheduler:
@@ -55,20 +66,22 @@ class Scheduler:
         self._store = registry.store
         self._gangs = gangs
         self._pending: dict[str, Entry] = {}
-        self._requests: dict[str, Amounts] = {}
-        self._placed: dict[str, tuple[str, Amounts]] = {}
+        self._requests: dict[str, Milli] = {}
+        self._placed: dict[str, tuple[str, Milli]] = {}
+        self._spaces: dict[str, NodeSpace] = {}
         self._woken = False
         self._serial = itertools.count(1)
         self.paused = False
         self._store.listeners.append(self._on_change)
 
     def _on_change(self, change: Change) -> None:
-        entry = change.entry
-        if entry.kind is kinds.PODS:
+        kind = change.entry.kind
+        if kind is kinds.PODS:
             self._on_pod(change)
-        elif (
-            entry.kind is kinds.NODES and not _same_placement(change)
-        ) or entry.kind.plural == "podgroups":
+        elif kind is kinds.NODES and not _same_placement(change):
+            self._count_space()
+            self.wake()
+        elif kind.plural == "podgroups":
             self.wake()
 
     def _on_pod(self, change: Change) -> None:
@@ -90,15 +103,21 @@ class Scheduler:
         over = gone or status["phase"] in ("Succeeded", "Failed")
         if node and not over and uid not in self._placed:
             self._placed[uid] = (node, self._wanted(entry))
+            if node in self._spaces:
+                self._spaces[node].take(self._wanted(entry))
         elif over:
             self._requests.pop(uid, None)
-            if self._placed.pop(uid, None) is not None and self._pending:
-                self.wake()
+            placed = self._placed.pop(uid, None)
+            if placed is not None:
+                if placed[0] in self._spaces:
+                    self._spaces[placed[0]].give(placed[1])
+                if self._pending:
+                    self.wake()
 
-    def _wanted(self, entry: Entry) -> Amounts:
+    def _wanted(self, entry: Entry) -> Milli:
         found = self._requests.get(entry.uid)
         if found is None:
-            found = {**pod_requests(entry.obj["spec"]), "pods": Fraction(1)}
+            found = milli({**pod_requests(entry.obj["spec"]), "pods": Fraction(1)})
             self._requests[entry.uid] = found
         return found
 
@@ -124,38 +143,35 @@ class Scheduler:
         self._woken = False
         if self.paused:
             return
-        spaces = self._spaces()
         groups: dict[Group, list[Entry]] = {}
         for entry in sorted(
             self._pending.values(), key=lambda e: -int(e.obj["spec"].get("priority", 0))
         ):
             group = self._gangs.group_of(entry)
             if group is None:
-                self._place_one(entry, spaces)
+                self._place_one(entry)
             else:
                 groups.setdefault(group, []).append(entry)
         for group, members in groups.items():
-            self._place_group(group, members, spaces)
+            self._place_group(group, members)
 
-    def _spaces(self) -> dict[str, NodeSpace]:
-        spaces = {entry.name: NodeSpace(entry.obj) for entry in self._store.entries(kinds.NODES)}
+    def _count_space(self) -> None:
+        """Count anew what is free: the nodes changed."""
+        self._spaces = {
+            entry.name: NodeSpace(entry.obj) for entry in self._store.entries(kinds.NODES)
+        }
         for node, wanted in self._placed.values():
-            if node in spaces:
-                spaces[node].take(wanted)
-        return spaces
+            if node in self._spaces:
+                self._spaces[node].take(wanted)
 
-    def _place_one(self, entry: Entry, spaces: dict[str, NodeSpace]) -> bool:
-        node, why = self._fit(entry, spaces)
+    def _place_one(self, entry: Entry) -> None:
+        node, why = self._fit(entry)
         if node is None:
             self._set_scheduled(entry, "Unschedulable", why)
-            return False
-        spaces[node].take(self._wanted(entry))
-        self._bind(entry, node)
-        return True
+        else:
+            self._bind(entry, node)
 
-    def _place_group(
-        self, group: Group, members: list[Entry], spaces: dict[str, NodeSpace]
-    ) -> None:
+    def _place_group(self, group: Group, members: list[Entry]) -> None:
         needed = self._gangs.members_needed(group)
         if needed is None:
             for entry in members:
@@ -169,12 +185,14 @@ class Scheduler:
         chosen: list[tuple[Entry, str]] = []
         why = ""
         for entry in members:
-            node, failure = self._fit(entry, spaces)
+            node, failure = self._fit(entry)
             if node is None:
                 why = why or failure
                 continue
-            spaces[node].take(self._wanted(entry))
+            self._spaces[node].take(self._wanted(entry))
             chosen.append((entry, node))
+        for entry, node in chosen:  # it was only tried: binding takes it for good
+            self._spaces[node].give(self._wanted(entry))
         if running + len(chosen) >= needed:
             for entry, node in chosen:
                 self._bind(entry, node)
@@ -183,8 +201,6 @@ class Scheduler:
                     self._set_scheduled(entry, "Unschedulable", why)
             self._gangs.placed(group)
             return
-        for entry, node in chosen:  # all or nothing
-            spaces[node].take(self._wanted(entry), +1)
         if running + len(members) < needed:
             why = f"only {running + len(members)} of {needed} pods of the group exist"
         text = (
@@ -195,25 +211,25 @@ class Scheduler:
         for entry in members:
             self._set_scheduled(entry, "Unschedulable", text)
 
-    def _fit(self, entry: Entry, spaces: dict[str, NodeSpace]) -> tuple[str | None, str]:
+    def _fit(self, entry: Entry) -> tuple[str | None, str]:
         """Return the emptiest node that takes the pod, or the scheduler's words for why none."""
         wanted = self._wanted(entry)
         spec = entry.obj["spec"]
         reasons: Counter[str] = Counter()
         best: str | None = None
-        for name, space in spaces.items():
+        for name, space in self._spaces.items():
             why = _objection(spec, space.obj) or [
                 "Too many pods" if resource == "pods" else f"Insufficient {resource}"
                 for resource, amount in wanted.items()
-                if amount > space.free.get(resource, Fraction(0))
+                if amount > space.free.get(resource, 0)
             ]
             if why:
                 reasons.update(why)
-            elif best is None or _fuller(spaces[best], space):
+            elif best is None or _fuller(self._spaces[best], space):
                 best = name
         if best is not None:
             return best, ""
-        return None, _message(len(spaces), reasons)
+        return None, _message(len(self._spaces), reasons)
 
     def _bind(self, entry: Entry, node: str) -> None:
         self._pending.pop(entry.uid, None)
@@ -263,7 +279,7 @@ class Scheduler:
 def _same_placement(change: Change) -> bool:
     """Return whether a change of a node can make no difference to what fits."""
     if change.previous is None or change.type == "DELETED":
-        return change.type == "DELETED"
+        return False
     old, new = change.previous.obj, change.entry.obj
     return bool(
         old["spec"] == new["spec"]
@@ -282,7 +298,7 @@ def _scheduled(*, value: bool, reason: str = "", message: str = "") -> Object:
 
 
 def _fuller(one: NodeSpace, other: NodeSpace) -> bool:
-    return one.free.get("pods", Fraction(0)) < other.free.get("pods", Fraction(0))
+    return one.free.get("pods", 0) < other.free.get("pods", 0)
 
 
 def _objection(spec: Mapping[str, Any], node: Mapping[str, Any]) -> list[str]:

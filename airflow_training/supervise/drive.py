@@ -225,7 +225,7 @@ class Drive:
         await self._keeper.confirm()
         if self._last_request > self.ledger.job.seen_request:
             await asyncio.to_thread(self._read_requests)
-        seen = self._watcher.observations
+        seen = self._watcher.look()
         decision = decide(
             self._job,
             self.ledger,

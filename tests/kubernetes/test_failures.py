@@ -28,7 +28,7 @@ def delete(control: Control, name: str) -> None:
 
 
 def drain(control: Control, name: str) -> None:
-    control.drain(control.get("pods", name)["spec"]["nodeName"])  # type: ignore[index]  # it is there
+    control.drain(control.get("pods", name)["spec"]["nodeName"])
 
 
 @pytest.mark.parametrize(

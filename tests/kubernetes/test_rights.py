@@ -102,7 +102,7 @@ async def test_what_is_not_there_is_named(stage, changes, code, field, told):
 
 async def test_a_job_that_no_quota_would_ever_let_in_is_refused(stage: Stage):
     stage.cluster.control.create(quota(pods="2", requests_cpu="4"))
-    cpu = {"resources": {"requests": {"cpu": "3"}}}
+    cpu: dict[str, Any] = {"resources": {"requests": {"cpu": "3"}}}
     found = await problems(stage.runtime(), resolved({"name": "worker", "replicas": 3}, **cpu))
     assert sorted(each.message.split(", ")[0] for each in found) == [
         "all instances together ask for 3 of pods",

@@ -391,7 +391,9 @@ class Api:
             except (aiohttp.ClientError, asyncio.TimeoutError, ConnectionError) as error:
                 why = str(error) or type(error).__name__
             left = until - time.monotonic()
-            if wait is None:
+            if wait is not None:
+                wait *= random.uniform(1.0, 1.25)  # noqa: S311 - others were told the same
+            else:
                 wait = pause * random.uniform(0.5, 1.5)  # noqa: S311 - jitter, no secret
                 pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
             if wait > left:

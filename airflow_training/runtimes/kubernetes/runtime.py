@@ -9,11 +9,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import functools
 import json
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
-from functools import partial
-from typing import Any
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Coroutine,
+    Mapping,
+    Sequence,
+)
+from typing import Any, ParamSpec, TypeVar
 
 from airflow_training.agent.package import portable_agent
 from airflow_training.errors import InputError, LeaseLost, Problem, RuntimeUnavailable, StillAlive
@@ -69,6 +77,9 @@ from airflow_training.spec.resolved import ResolvedJob, RunRef
 
 __all__ = ["KubernetesRuntime"]
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
 _GROUP_KINDS: Mapping[str, Kind] = {
     "volcano": VOLCANO_GROUPS,
     "coscheduling": COSCHEDULING_GROUPS,
@@ -82,6 +93,19 @@ _LOG_SECONDS = 3.0
 """How long the end of a pod waits until its log is being read."""
 _LOOK_SECONDS = (0.05, 2.0)
 """Between two looks at pods that are to go: at first, and at most."""
+
+
+def _speaking(call: Callable[P, Awaitable[T]]) -> Callable[P, Coroutine[Any, Any, T]]:
+    """Tell what the server refuses unexpectedly (rights that were taken away) in the port's words."""
+
+    @functools.wraps(call)
+    async def spoken(*args: P.args, **values: P.kwargs) -> T:
+        try:
+            return await call(*args, **values)
+        except ApiError as error:
+            raise RuntimeUnavailable(f"the cluster refuses: {error}") from error
+
+    return spoken
 
 
 class KubernetesRuntime:
@@ -205,6 +229,7 @@ class KubernetesRuntime:
             for role in job.roles
         }
 
+    @_speaking
     async def create(self, instances: Sequence[InstanceSpec]) -> Sequence[Outcome]:
         """Create or adopt the pods of these attempts."""
         if not instances:
@@ -232,6 +257,7 @@ class KubernetesRuntime:
         )
         return await self._unless_removed(run, uid, outcomes)
 
+    @_speaking
     async def release(self, instances: Sequence[InstanceRef], answer: ReleaseAnswer) -> None:
         """Give held pods their answer, through an annotation that reaches them as a file."""
         await _all(self._release_one(ref, answer) for ref in instances)
@@ -243,6 +269,7 @@ class KubernetesRuntime:
         )
         raise InputError(problems=[problem], path=f"{instance.role}-{instance.index}")
 
+    @_speaking
     async def delete(self, instances: Sequence[InstanceRef], *, grace_seconds: float) -> None:
         """Ask for the end of pods, each by its uid; their logs are archived."""
         by_run: dict[RunRef, list[InstanceRef]] = {}
@@ -276,6 +303,7 @@ class KubernetesRuntime:
             if shared.idle:
                 self._watches.pop(key, None)
 
+    @_speaking
     async def read_log(
         self, instance: InstanceRef, cursor: Cursor, *, limit: int, attempt: int | None = None
     ) -> LogChunk:
@@ -302,6 +330,7 @@ class KubernetesRuntime:
         archived = await self._archive.read(instance, cursor, limit=limit)
         return archived or LogChunk(data=b"", next=cursor, end=True)
 
+    @_speaking
     async def remove(self, run: RunRef) -> None:
         """End every pod, then everything else of the run; raises StillAlive.
 
@@ -309,9 +338,12 @@ class KubernetesRuntime:
         job has that, and with them the run's record.
         """
         facts = await self._bury(run)
-        kept = await self._end_pods(run, keeps=partial(_keeps, facts) if facts else _keeps_none)
+        kept = await self._end_pods(
+            run, keeps=functools.partial(_keeps, facts) if facts else _keeps_none
+        )
         await self._remove_rest(run, with_record=not kept)
 
+    @_speaking
     async def purge(self, run: RunRef) -> None:
         """As `remove`, but nothing is kept: for runs that no store knows; raises StillAlive."""
         await self._bury(run)
@@ -340,6 +372,7 @@ class KubernetesRuntime:
         except ApiError as error:
             raise RuntimeUnavailable(f"namespace {namespace}: {error}") from error
 
+    @_speaking
     async def cluster_view(self) -> ClusterView:
         """Return the nodes that pods may go to; one made-up node where we may not see them."""
         try:

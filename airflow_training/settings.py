@@ -84,6 +84,30 @@ OPTIONS: Mapping[str, Option] = {
     "allowed_service_accounts": Option(
         default="*", description="Comma-separated service accounts a job may name; * is any."
     ),
+    "kubernetes_connection": Option(
+        default="",
+        description="Airflow connection of Kubernetes jobs that name none. Empty: kubernetes_default;"
+        " outside Airflow the current context of kubeconfig.",
+    ),
+    "agent_image": Option(
+        default="python:3.12-alpine",
+        description="Image of the init container that holds an instance: any with Python 3.8 or newer."
+        " Empty: the image of the training container.",
+    ),
+    "callback_url": Option(
+        default="",
+        description="Where instances on Kubernetes report progress. Empty: beside the job's output.",
+    ),
+    "log_archive": Option(
+        default="",
+        description="Address where the logs of ended instances on Kubernetes are kept (s3://...,"
+        " file://...). Empty: local_dir/logs of the machine that watches them.",
+    ),
+    "log_archive_tail_bytes": Option(
+        default="1048576",
+        description="How much of the end of each log is kept there; 0: the whole log.",
+        type="integer",
+    ),
     "job_policy": Option(
         default="",
         description="module:function called with (job, user); raises or returns a message to refuse.",
@@ -115,6 +139,11 @@ class Settings:
     allowed_namespaces: tuple[str, ...]
     allowed_connections: tuple[str, ...]
     allowed_service_accounts: tuple[str, ...]
+    kubernetes_connection: str
+    agent_image: str
+    callback_url: str
+    log_archive: str
+    log_archive_tail_bytes: int
     job_policy: str
 
 

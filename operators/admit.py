@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,9 +17,8 @@ from airflow_training.settings import load_settings
 from airflow_training.spec.resolved import ResolvedJob, RunKey
 from airflow_training.state.store import Store
 from airflow_training.supervise.admission import Checked, check_text
-from airflow_training.supervise.launch import controller_id, launch
-from airflow_training.supervise.runtimes import open_runtime
-from airflow_training.triggers.access import open_store, run_key
+from airflow_training.supervise.launch import check_runtime, controller_id, launch
+from airflow_training.triggers.access import open_store, run_key, runtime_of
 
 __all__ = ["Admitted", "admit", "template_variables"]
 
@@ -52,7 +52,7 @@ def admit(
 
     A run that is there already is left as it is, unless this is a later try of `plan`: then it
     was cleared, and a new resolved job begins that forgets epochs and finished instances.
-    Raises InputError.
+    Raises InputError, RuntimeUnavailable.
     """
     settings = load_settings()
     store = open_store()
@@ -69,6 +69,10 @@ def admit(
     resolved = _resolved(checked)
     roles = [role.name for role in resolved.roles]
     refuse_small_pools(waiting_tasks(dag, group_id=group_id, roles=roles), store.pools(key.source))
+    controller = controller_id(store, settings)
+    asyncio.run(
+        check_runtime(resolved, key=key, controller=controller, runtime=runtime_of(resolved))
+    )
     if ti.try_number > 1 and store.run(key.uid) is not None:
         _start_over(store, key, resolved)
     else:
@@ -76,7 +80,7 @@ def admit(
             resolved,
             key=key,
             store=store,
-            controller=controller_id(store, settings),
+            controller=controller,
             activate_all=False,
         )
     return Admitted(
@@ -122,8 +126,6 @@ def _check(
 def _resolved(checked: Checked) -> ResolvedJob:
     if checked.problems or checked.resolved is None:
         raise InputError(problems=checked.problems, path=checked.path)
-    # raises where this Airflow may not start such a runtime; the adapter itself is not needed here
-    open_runtime(checked.resolved.runtime, in_airflow=True)
     return checked.resolved
 
 

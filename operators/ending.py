@@ -9,14 +9,12 @@ from typing import Any
 
 from airflow_training.control.model import TERMINAL_JOB_STATES, InstanceEntry
 from airflow_training.errors import StillAlive
-from airflow_training.runtimes.port import Runtime
 from airflow_training.spec.words import counted
 from airflow_training.state.store import RunState, Store
 from airflow_training.supervise.cleanup import clean_up, see_through, stop_run
 from airflow_training.supervise.lease_keeper import take_lease
 from airflow_training.supervise.owners import forget_owner, new_owner
-from airflow_training.supervise.runtimes import open_runtime
-from airflow_training.triggers.access import open_store, run_key
+from airflow_training.triggers.access import open_store, run_key, runtime_of
 from airflow_training.triggers.base import NO_RUN
 
 __all__ = ["Result", "clean", "finish", "settle"]
@@ -110,7 +108,7 @@ def clean(ti: Any, *, group_id: str, log: Callable[..., None]) -> None:
         clean_up(
             uid,
             store=store,
-            runtime=_runtime(record.runtime),
+            runtime=runtime_of(store.job(uid)),
             reason="the DAG run ended",
             by=ti.task_id,
             timeout_seconds=_END_SECONDS,
@@ -148,12 +146,8 @@ def _read(store: Store, uid: str) -> RunState | None:
     return store.read([uid]).get(uid)
 
 
-def _runtime(name: str) -> Runtime:
-    return open_runtime(name, in_airflow=True)
-
-
 def _stop(store: Store, state: RunState, *, reason: str, by: str) -> None:
-    uid, runtime = state.record.uid, _runtime(state.record.runtime)
+    uid, runtime = state.record.uid, runtime_of(state.job)
     if state.ledger.job.state in TERMINAL_JOB_STATES:
         work = see_through(uid, store=store, runtime=runtime, timeout_seconds=_END_SECONDS)
     else:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
 
-from airflow_training.errors import InputError
+from airflow_training.errors import InputError, RuntimeUnavailable
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -55,6 +55,8 @@ class PlanOperator(BaseOperator):
             admitted = self.admit(context)
         except InputError as error:
             raise AirflowFailException(f"the job was refused\n{error}") from None
+        except RuntimeUnavailable as error:
+            raise AirflowFailException(f"the job could not be checked: {error}") from None
         for warning in admitted.warnings:
             self.log.warning("%s", warning)
         self.log.info("run %s of job %s is queued", admitted.uid, admitted.job)

@@ -2,6 +2,7 @@
 
 Prints one JSON line per folder, `{"folder", "result": started | busy | refused | error, "message"}`,
 once that agent holds its lock and can be found, and returns. The agents live on by themselves.
+`hold` and `run` are for pods: see `pod`.
 """
 
 from __future__ import annotations
@@ -34,8 +35,13 @@ def main(arguments: list[str] | None = None) -> int:
         from airflow_training.agent.remote_shell import remote_shell
 
         return remote_shell(given[1:])
+    if given[:1] in (["hold"], ["run"]):
+        from airflow_training.agent import pod
+
+        return pod.main(given)
     sys.stderr.write(
-        "usage: agent start FOLDER... | agent remote-shell [OPTIONS] HOST COMMAND...\n"
+        "usage: agent start FOLDER... | agent remote-shell [OPTIONS] HOST COMMAND..."
+        " | agent hold ... | agent run ... (both inside a pod)\n"
     )
     return 2
 

@@ -13,9 +13,10 @@ import zipfile
 from functools import lru_cache
 from pathlib import Path
 
-__all__ = ["agent_program", "remote_shell_script"]
+__all__ = ["agent_program", "portable_agent", "remote_shell_script"]
 
 _NOT_PACKED = frozenset({"package.py"})
+_LONG_AGO = (2000, 1, 1, 0, 0, 0)
 
 
 @lru_cache(maxsize=1)
@@ -46,6 +47,26 @@ def agent_program(cache: Path) -> Path:
     return program
 
 
+@lru_cache(maxsize=1)
+def portable_agent() -> bytes:
+    """Return the packed agent for any Python from 3.8 on: sources only, the same bytes every time."""
+    _, sources = _sources()
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in _members(sources):
+            info = zipfile.ZipInfo(name, date_time=_LONG_AGO)
+            info.compress_type = zipfile.ZIP_DEFLATED
+            archive.writestr(info, content)
+    return packed.getvalue()
+
+
+def _members(sources: list[tuple[str, bytes]]) -> list[tuple[str, bytes]]:
+    """Return the files of the `.pyz` by their names in it."""
+    inside = [(f"airflow_training/agent/{name}", content) for name, content in sources]
+    entry = [(name, content) for name, content in sources if name == "__main__.py"]
+    return [("airflow_training/__init__.py", b""), *inside, *entry]
+
+
 def _pack(sources: list[tuple[str, bytes]]) -> bytes:
     """Return a zip that Python runs: sources, and their byte code for this interpreter.
 
@@ -68,14 +89,11 @@ def _pack(sources: list[tuple[str, bytes]]) -> bytes:
                 invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
             )
             for member, data in ((name, content), (name + "c", Path(str(code)).read_bytes())):
-                info = zipfile.ZipInfo(member, date_time=(2000, 1, 1, 0, 0, 0))
+                info = zipfile.ZipInfo(member, date_time=_LONG_AGO)
                 archive.writestr(info, data)
 
-        add("airflow_training/__init__.py", b"")
-        for name, content in sources:
-            add(f"airflow_training/agent/{name}", content)
-            if name == "__main__.py":
-                add(name, content)
+        for name, content in _members(sources):
+            add(name, content)
     return packed.getvalue()
 
 

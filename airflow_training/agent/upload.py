@@ -13,7 +13,7 @@ TYPE_CHECKING = False  # `typing` costs the agent 4 ms at every start
 if TYPE_CHECKING:
     from typing import Any
 
-__all__ = ["describe", "local_target", "upload"]
+__all__ = ["describe", "local_target", "put", "upload"]
 
 _BLOCK = 1 << 20
 
@@ -72,7 +72,30 @@ def upload(folder: Path, uri: str) -> dict[str, Any]:
     return {"uri": uri, **described}
 
 
+def put(content: bytes, uri: str) -> None:
+    """Write one small file at `uri`; raises whatever the target raises."""
+    target = local_target(uri)
+    if target is None:
+        filesystem, path = _remote(uri)
+        filesystem.makedirs(path.rsplit("/", 1)[0], exist_ok=True)
+        filesystem.pipe_file(path, content)
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    partial = target.with_name(f".{target.name}.{os.getpid()}.part")
+    partial.write_bytes(content)
+    partial.replace(target)
+
+
 def _upload_remote(folder: Path, uri: str) -> None:
+    filesystem, root = _remote(uri)
+    for name, path in _files(folder):
+        destination = f"{root.rstrip('/')}/{name}"
+        filesystem.makedirs(destination.rsplit("/", 1)[0], exist_ok=True)
+        filesystem.put_file(str(path), destination)
+
+
+def _remote(uri: str) -> tuple[Any, str]:
+    """Return (file system, path in it)."""
     import site
     import sys
 
@@ -81,8 +104,5 @@ def _upload_remote(folder: Path, uri: str) -> None:
         site.main()
     import fsspec
 
-    filesystem, root = fsspec.core.url_to_fs(uri)  # type: ignore[no-untyped-call]  # fsspec has no types
-    for name, path in _files(folder):
-        destination = f"{root.rstrip('/')}/{name}"
-        filesystem.makedirs(destination.rsplit("/", 1)[0], exist_ok=True)
-        filesystem.put_file(str(path), destination)
+    filesystem, path = fsspec.core.url_to_fs(uri)  # type: ignore[no-untyped-call]  # fsspec has no types
+    return filesystem, path

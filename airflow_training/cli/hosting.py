@@ -41,7 +41,7 @@ def host(start: Start, *, settings: Settings) -> str:
     """Run a job to its end in this process, print its status, return its state."""
     from airflow_training.cli.live import story
     from airflow_training.state.store import open_store
-    from airflow_training.supervise.launch import controller_id, launch
+    from airflow_training.supervise.launch import check_runtime, controller_id, launch
     from airflow_training.supervise.runtimes import make_runtime
     from airflow_training.supervise.status import run_status
 
@@ -51,14 +51,17 @@ def host(start: Start, *, settings: Settings) -> str:
             view.say(str(warning), level="warning")
     else:
         print_warnings(start.warnings)
-    runtime = make_runtime(start.job.runtime, settings, simulate=start.simulate)
+    runtime = make_runtime(
+        start.job.runtime, settings, connection=start.job.connection, simulate=start.simulate
+    )
     with contextlib.closing(open_store()) as store:
+        controller = controller_id(store, settings)
+        if store.run(start.key.uid) is None:  # else it was let in already
+            asyncio.run(
+                check_runtime(start.job, key=start.key, controller=controller, runtime=runtime)
+            )
         record = launch(
-            start.job,
-            key=start.key,
-            store=store,
-            controller=controller_id(store, settings),
-            activate_all=True,
+            start.job, key=start.key, store=store, controller=controller, activate_all=True
         )
         log_to_stderr(as_json=start.as_json)
         if not start.as_json:

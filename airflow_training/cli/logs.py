@@ -64,7 +64,8 @@ def show(
             hint=command_line("events", record.key.run_id),
         )
     instance = _Instance(store=store, uid=record.uid, role=role, index=index)
-    runtime = make_runtime(record.runtime, settings())
+    connection = store.job(record.uid).connection
+    runtime = make_runtime(record.runtime, settings(), connection=connection)
     known = instance.attempts(instance.state())
     if attempt is not None and attempt not in known:
         raise fail(

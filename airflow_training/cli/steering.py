@@ -88,7 +88,8 @@ def kill(
     store, record = _living(run)
     number = store.add_request(record.uid, "stop", reason=reason or "Killed", by=_user())
     if wait and record.runtime != "memory":  # a simulation lives in its own process only
-        runtime = make_runtime(record.runtime, settings())
+        connection = store.job(record.uid).connection
+        runtime = make_runtime(record.runtime, settings(), connection=connection)
         asyncio.run(
             see_through(
                 record.uid,

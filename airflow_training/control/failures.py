@@ -68,6 +68,9 @@ REASON_CLASSES: Mapping[str, FailureClass] = {
     "ContainerCannotRun": "user",
     "StartError": "user",
     "CommandNotFound": "user",
+    "AgentNeedsPython": "user",
+    # somebody deleted it: how it took that says nothing about the script
+    "Deleted": "infrastructure",
 }
 """Reasons that say more than signal or exit code; any other reason (`Error`) says nothing."""
 

@@ -42,6 +42,7 @@ CAUSE_IDS: Mapping[str, str] = {
     "ContainerCannotRun": "container-start-error",
     "StartError": "container-start-error",
     "CommandNotFound": "container-start-error",
+    "AgentNeedsPython": "container-start-error",
     reasons.DEADLINE_EXCEEDED: "time-limit",
     reasons.DEPENDENCY_TIMEOUT: "rendezvous-timeout",
 }

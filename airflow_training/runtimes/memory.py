@@ -72,6 +72,10 @@ class MemoryRuntime:
         return cls(script=load_script(path), clock=clock)
 
     # the port ----------------------------------------------------------------------------------
+    async def check(self, run: RunRef, job: ResolvedJob) -> Sequence[Problem]:  # noqa: ARG002 - the port's signature
+        """Return nothing: a simulation lacks nothing."""
+        return ()
+
     async def prepare(self, run: RunRef, job: ResolvedJob) -> Addresses:
         """Fix addresses and start the clock of the fault script; raises LeaseLost."""
         self._check_reachable()

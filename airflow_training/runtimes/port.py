@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from airflow_training.control.model import Observation, Progress
+from airflow_training.errors import Problem
 from airflow_training.spec.resolved import ResolvedJob, RunRef
 
 
@@ -17,6 +18,8 @@ class Capabilities:
     restart_in_place: bool = False
     gangs: frozenset[str] = frozenset({"none"})
     memory_limits: bool = False
+    leaves_objects: bool = False
+    """A run that is over has objects besides its ended instances, which `remove` takes away."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,6 +168,9 @@ class Runtime(Protocol):
 
     name: str
     capabilities: Capabilities
+
+    async def check(self, run: RunRef, job: ResolvedJob) -> Sequence[Problem]:
+        """Return what keeps the job from running on this engine; creates nothing."""
 
     async def prepare(self, run: RunRef, job: ResolvedJob) -> Addresses:
         """Fix the addresses (services, ports, configuration, gang); the same answer every time.

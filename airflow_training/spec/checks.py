@@ -258,24 +258,11 @@ def _dag(spec: TrainingJobSpec) -> Iterator[Problem]:
 
 
 def _not_available(spec: TrainingJobSpec) -> Iterator[Problem]:
-    policy = spec.scheduling_policy
     if spec.plan:
         yield _later(("plan",), "plan", "nothing is planned")
     if spec.checkpoint is not None:
         lost = "nothing is committed or restored; the script finds TRAINING_CHECKPOINT_URI"
         yield _later(("checkpoint",), "checkpoint", lost)
-    if spec.runtime.name == "kubernetes":
-        lost = "the job can be checked and explained, not run"
-        yield _later(("runtime", "name"), "the kubernetes runtime", lost)
-    if policy.gang != "none":
-        yield _later(("schedulingPolicy", "gang"), f"gang {policy.gang}", "no gang is made")
-    if policy.spread is not None:
-        yield _later(("schedulingPolicy", "spread"), "spread", "it has no effect")
-    if policy.queue is not None:
-        yield _later(("schedulingPolicy", "queue"), "queue", "it has no effect")
-    if policy.priority_class_name is not None:
-        loc: Loc = ("schedulingPolicy", "priorityClassName")
-        yield _later(loc, "priorityClassName", "it has no effect")
 
 
 def _later(loc: Loc, what: str, meanwhile: str) -> Problem:

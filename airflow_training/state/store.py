@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
+import secrets
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -71,6 +72,7 @@ class Store:
         with translated_errors(self._db.url):
             ensure_current(self._db.engine)
         self._reader = Reader()
+        self._facts: dict[str, str] = {}
 
     def now(self) -> float:
         """Return the store's clock, epoch seconds (leases live by it)."""
@@ -78,17 +80,28 @@ class Store:
 
     def deployment_id(self) -> str:
         """Return the name of this deployment, made on first use and kept."""
-        question = select(MetaRow.value).where(MetaRow.name == "deployment_id")
-        with self._db.read() as connection:
-            known = connection.execute(question).scalar()
-        if known:
+        return self._kept_fact("deployment_id", lambda: uuid.uuid4().hex[:12])
+
+    def callback_secret(self) -> str:
+        """Return what the tokens of runs are made from; made on first use and kept."""
+        return self._kept_fact("callback_secret", lambda: secrets.token_hex(32))
+
+    def _kept_fact(self, name: str, make: Callable[[], str]) -> str:
+        """Return a fact about this store; the first one that was written counts."""
+        known = self._facts.get(name)
+        if known is not None:
             return known
-        with contextlib.suppress(exc.IntegrityError), self._db.write() as connection:
-            if connection.execute(question).scalar() is None:
-                fresh = {"name": "deployment_id", "value": uuid.uuid4().hex[:12]}
-                connection.execute(insert(MetaRow), fresh)
+        question = select(MetaRow.value).where(MetaRow.name == name)
         with self._db.read() as connection:
-            return connection.execute(question).scalar_one()
+            value: str | None = connection.execute(question).scalar()
+        if not value:
+            with contextlib.suppress(exc.IntegrityError), self._db.write() as connection:
+                if connection.execute(question).scalar() is None:
+                    connection.execute(insert(MetaRow), {"name": name, "value": make()})
+            with self._db.read() as connection:
+                value = connection.execute(question).scalar_one()
+        self._facts[name] = value
+        return value
 
     def pools(self, controller: str) -> Mapping[str, int]:
         """Return pool -> slots of a deployment's Airflow: those that count deferred tasks."""

@@ -10,7 +10,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from airflow_training.control.gang import StartupChoice, choose_startup, prove_startup
+from airflow_training.control.gang import (
+    StartupChoice,
+    choose_startup,
+    kueue_problems,
+    prove_startup,
+)
 from airflow_training.control.waves import cycle
 from airflow_training.errors import InputError, Problem
 from airflow_training.frameworks.judge import judge
@@ -168,6 +173,7 @@ def _check(document: ParsedDocument, request: _Request) -> Checked:
     if not _GRAPH_MISTAKES & {problem.code for problem in problems}:
         resolved, startup, mistakes = _prove(job, resolved)
         problems += mistakes
+    warnings += _without_effect(resolved)
     resolved = _bounded(resolved, request.settings)
     problems += trust_problems(
         job, resolved, source=request.source, user=request.user, settings=request.settings
@@ -298,7 +304,10 @@ def _prove(
     scheduled = replace(resolved.scheduling, startup=choice.startup)
     resolved = replace(resolved, scheduling=scheduled)
     problem = prove_startup(resolved, choice.startup)
-    return resolved, choice, [problem] if problem else []
+    problems = [problem] if problem else []
+    if resolved.runtime == "kubernetes":
+        problems += kueue_problems(resolved, choice.startup)
+    return resolved, choice, problems
 
 
 def _cycle(job: TrainingJob, resolved: ResolvedJob) -> Problem | None:
@@ -329,6 +338,32 @@ def _bounded(resolved: ResolvedJob, settings: Settings) -> ResolvedJob:
         return resolved
     own = resolved.active_deadline_seconds
     return replace(resolved, active_deadline_seconds=min(own or ceiling, ceiling))
+
+
+def _without_effect(resolved: ResolvedJob) -> list[Problem]:
+    """Return what the job asks of a scheduler that is not asked, or does not know it."""
+    wanted = resolved.scheduling
+    given: dict[str, str] = {
+        "gang": "" if wanted.gang == "none" else wanted.gang,
+        "queue": wanted.queue,
+        "priorityClassName": wanted.priority_class_name,
+        "spread": str((wanted.spread or {}).get("topologyKey", "")),
+    }
+    if resolved.runtime == "local":
+        message = "is for Kubernetes and has no effect on the local runtime"
+        useless = [key for key, value in given.items() if value]
+    else:
+        message = f"has no effect: gang {wanted.gang} knows no queues"
+        useless = ["queue"] if wanted.queue and wanted.gang in ("none", "coscheduling") else []
+    return [
+        Problem(
+            code="not_supported",
+            field=f"spec.schedulingPolicy.{key}",
+            value=given[key],
+            message=message,
+        )
+        for key in useless
+    ]
 
 
 def _incomplete(resolved: ResolvedJob) -> list[Problem]:

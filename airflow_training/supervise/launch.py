@@ -5,18 +5,34 @@ from __future__ import annotations
 import time
 
 from airflow_training.control.decide import new_ledger
-from airflow_training.runtimes.port import ClusterView
+from airflow_training.errors import InputError
+from airflow_training.runtimes.port import ClusterView, Runtime
 from airflow_training.settings import Settings
-from airflow_training.spec.resolved import ResolvedJob, RunKey
+from airflow_training.spec.resolved import ResolvedJob, RunKey, RunRef
 from airflow_training.state.store import RunRecord, Store
 from airflow_training.supervise.queueing import check_fits
 
-__all__ = ["controller_id", "launch"]
+__all__ = ["check_runtime", "controller_id", "launch"]
 
 
 def controller_id(store: Store, settings: Settings) -> str:
     """Return the id that everything this deployment creates carries."""
     return settings.deployment_id or store.deployment_id()
+
+
+async def check_runtime(
+    resolved: ResolvedJob, *, key: RunKey, controller: str, runtime: Runtime
+) -> None:
+    """Ask the runtime what it lacks for the job, before anything is stored or created.
+
+    Raises InputError with everything that is missing, RuntimeUnavailable.
+    """
+    run = RunRef(
+        uid=key.uid, job=resolved.name, namespace=resolved.namespace, controller=controller
+    )
+    problems = await runtime.check(run, resolved)
+    if problems:
+        raise InputError(problems=problems)
 
 
 def launch(

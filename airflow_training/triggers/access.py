@@ -2,21 +2,55 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from airflow_training.errors import RuntimeUnavailable
 from airflow_training.runtimes.port import Runtime
 from airflow_training.settings import load_settings
-from airflow_training.spec.resolved import RunKey
+from airflow_training.spec.resolved import ResolvedJob, RunKey
 from airflow_training.state.store import Store, open_store
 from airflow_training.supervise.launch import controller_id
 from airflow_training.supervise.runtimes import open_runtime
 
-__all__ = ["open_store", "run_key", "runtime_of"]
+if TYPE_CHECKING:
+    from kubernetes_asyncio.client import ApiClient
+
+__all__ = ["connect", "open_store", "run_key", "runtime_of"]
+
+_DEFAULT_CONNECTION = "kubernetes_default"
+_WAYS = ("in_cluster", "kube_config_path", "kube_config", "cluster_context")
+"""Extras of a Kubernetes connection that say how a cluster is reached."""
 
 
-def runtime_of(name: str) -> Runtime:
-    """Return this process's adapter called `name`; raises InputError where it may not be used."""
-    return open_runtime(name, in_airflow=True)
+def runtime_of(job: ResolvedJob) -> Runtime:
+    """Return this process's adapter for a job; raises InputError where it may not be used."""
+    return open_runtime(job.runtime, connection=job.connection, connect=connect, in_airflow=True)
+
+
+async def connect(connection: str) -> ApiClient:
+    """Return a client as an Airflow connection says, `kubernetes_default` where none is named.
+
+    A connection that says nothing means the cluster we run in, else the kubeconfig's own choice.
+    Raises RuntimeUnavailable.
+    """
+    from airflow.providers.cncf.kubernetes.hooks.kubernetes import AsyncKubernetesHook
+    from kubernetes_asyncio import client
+
+    from airflow_training.runtimes.kubernetes.connection import connect_from_here
+
+    name = connection or _DEFAULT_CONNECTION
+    configuration = client.Configuration()
+    hook = AsyncKubernetesHook(conn_id=name, client_configuration=configuration)
+    try:
+        extras = await hook.get_conn_extras()
+        if not any(extras.get(way) or extras.get(f"extra__kubernetes__{way}") for way in _WAYS):
+            return await connect_from_here("")
+        async with hook.get_conn():  # reads the configuration; this client is closed with the block
+            return client.ApiClient(configuration=configuration)
+    except RuntimeUnavailable:
+        raise
+    except Exception as error:  # whatever a secrets backend, a file or a plugin of theirs raises
+        raise RuntimeUnavailable(f"cannot connect by the connection {name!r}: {error}") from error
 
 
 def run_key(store: Store, ti: Any, *, group_id: str, map_index: int | None = None) -> RunKey:

@@ -55,7 +55,7 @@ class Host:
         job = await asyncio.to_thread(self._store.job, self._uid)
         supervisor = Supervisor(
             store=self._store,
-            runtime=runtime_of(job.runtime),
+            runtime=runtime_of(job),
             run_uid=self._uid,
             owner=new_owner(),
             max_running_jobs=load_settings().max_running_jobs,

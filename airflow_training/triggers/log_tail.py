@@ -52,7 +52,7 @@ async def _end_of_log(store: Store, uid: str, role: str, index: int, attempt: in
     if record is None:
         return b""
     ledger = await asyncio.to_thread(store.ledger, uid)
-    runtime = runtime_of(record.runtime)
+    runtime = runtime_of(await asyncio.to_thread(store.job, uid))
     instance = instance_ref(record, ledger, role, index)
     cursor, kept = Cursor(), b""
     for _ in range(_MOST_CHUNKS):

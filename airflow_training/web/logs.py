@@ -18,7 +18,7 @@ from airflow_training.spec.resolved import RunKey
 from airflow_training.state.store import RunState, deployment_id, open_store
 from airflow_training.triggers.access import runtime_of
 from airflow_training.triggers.log_tail import instance_ref
-from airflow_training.web import status
+from airflow_training.web import progress, status
 
 __all__ = ["app"]
 
@@ -26,6 +26,7 @@ _CHUNK_BYTES = 1 << 18
 
 app = FastAPI(title="Training", docs_url=None, redoc_url=None, openapi_url=None)
 app.include_router(status.router)
+app.include_router(progress.router)
 _may_read_logs = Depends(requires_access_dag(method="GET", access_entity=DagAccessEntity.TASK_LOGS))
 
 
@@ -108,7 +109,7 @@ async def log(
         raise HTTPException(404, f"the job has no instance {index} of role {role}")
     reference = instance_ref(state.record, state.ledger, role, index)
     try:
-        runtime = runtime_of(state.record.runtime)
+        runtime = runtime_of(state.job)
     except TrainingError as error:
         raise HTTPException(409, str(error)) from error
     return StreamingResponse(

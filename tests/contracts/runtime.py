@@ -147,8 +147,10 @@ class RuntimeContract:
 
     async def test_prepare_gives_every_instance_ports_of_its_own(self, harness: Harness) -> None:
         addresses = await harness.runtime.prepare(harness.run, JOB)
-        ports = [p for all_ in addresses.values() for a in all_ for p in a.ports.values()]
-        assert len(set(ports)) == len(ports) == 12
+        found = [
+            (a.host, port) for all_ in addresses.values() for a in all_ for port in a.ports.values()
+        ]
+        assert len(set(found)) == len(found) == 12
 
     async def test_prepare_for_more_replicas_keeps_the_old_addresses(
         self, harness: Harness

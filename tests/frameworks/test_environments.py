@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 
 import pytest
 
@@ -75,6 +76,8 @@ OPEN_MPI_LAUNCHER = {
     "PRTE_MCA_prte_default_hostfile": "/etc/mpi/hostfile",
     "OMPI_MCA_plm_rsh_args": "-o ConnectionAttempts=10",
     "PRTE_MCA_plm_ssh_args": "-o ConnectionAttempts=10",
+    "OMPI_MCA_plm_rsh_agent": "/etc/mpi/ssh.sh",
+    "PRTE_MCA_plm_ssh_agent": "/etc/mpi/ssh.sh",
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
     "OMPI_MCA_mca_base_env_list": "TRAINING_OUTPUT_DIR;TRAINING_PROGRESS_FILE",
@@ -221,6 +224,8 @@ def test_a_lone_tensorflow_worker_gets_no_cluster():
             {
                 "I_MPI_HYDRA_HOST_FILE": "/etc/mpi/hostfile",
                 "I_MPI_HYDRA_BOOTSTRAP_EXEC_EXTRA_ARGS": "-o ConnectionAttempts=10",
+                "I_MPI_HYDRA_BOOTSTRAP": "ssh",
+                "I_MPI_HYDRA_BOOTSTRAP_EXEC": "/etc/mpi/ssh.sh",
             },
             id="intel-in-a-cluster",
         ),
@@ -240,6 +245,8 @@ def test_a_lone_tensorflow_worker_gets_no_cluster():
             {
                 "HYDRA_HOST_FILE": "/etc/mpi/hostfile",
                 "HYDRA_LAUNCH_EXTRA_ARGS": "-o ConnectionAttempts=10",
+                "HYDRA_LAUNCHER": "ssh",
+                "HYDRA_LAUNCHER_EXEC": "/etc/mpi/ssh.sh",
             },
             id="mpich-in-a-cluster",
         ),
@@ -302,7 +309,25 @@ def test_the_hostfile_lists_workers_with_their_slots(implementation, runtime, fi
         runtime=runtime,
         parameters={"implementation": implementation, "slotsPerWorker": 2},
     )
-    assert rendering_of(job, "launcher").files().files == files
+    (path,) = files
+    assert rendering_of(job, "launcher").files().files[path] == files[path]
+    assert path not in rendering_of(job, "worker").files().files
+
+
+def test_in_a_cluster_the_launcher_can_ask_for_the_hosts_and_everybody_has_ssh():
+    job = a_resolved_job("mpi", {"launcher": 1, "worker": 2}, parameters={"slotsPerWorker": 2})
+    files = rendering_of(job, "launcher").files()
+    script = files.files["/etc/mpi/discover_hosts.sh"]
+    done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [f"{worker(0)}:2", f"{worker(1)}:2"]
+    assert files.executables == {"/etc/mpi/discover_hosts.sh", "/etc/mpi/ssh.sh"}
+    theirs = rendering_of(job, "worker").files()
+    assert set(theirs.files) == theirs.executables == {"/etc/mpi/ssh.sh", "/etc/mpi/sshd.sh"}
+
+
+def test_here_nothing_of_ssh_is_written():
+    job = a_resolved_job("mpi", {"launcher": 1, "worker": 2}, runtime="local")
+    assert list(rendering_of(job, "launcher").files().files) == ["mpi/hostfile"]
     assert rendering_of(job, "worker").files().files == {}
 
 

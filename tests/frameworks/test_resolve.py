@@ -280,7 +280,7 @@ def test_layers_of_a_template_from_the_weakest_to_the_strongest():
 
 @pytest.mark.parametrize(
     ("runtime", "worker"),
-    [("kubernetes", ["/usr/sbin/sshd", "-De"]), ("local", ["sleep", "2147483647"])],
+    [("kubernetes", ["/bin/sh", "/etc/mpi/sshd.sh"]), ("local", ["sleep", "2147483647"])],
 )
 def test_the_command_of_an_mpi_job_is_the_launchers(runtime, worker):
     job = a_resolved_job("mpi", {"launcher": 1, "worker": 2}, runtime=runtime)

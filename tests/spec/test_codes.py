@@ -556,17 +556,6 @@ def test_the_head_of_a_file_is_required(key):
 NOT_AVAILABLE = [
     ("spec.plan", {"goal": "time"}, "spec.plan"),
     ("spec.checkpoint", {"uri": "s3://a"}, "spec.checkpoint"),
-    ("spec.runtime", {"name": "kubernetes"}, "spec.runtime.name"),
-    ("spec.schedulingPolicy", {"gang": "volcano"}, "spec.schedulingPolicy.gang"),
-    ("spec.schedulingPolicy", {"gang": "coscheduling"}, "spec.schedulingPolicy.gang"),
-    ("spec.schedulingPolicy", {"gang": "kueue"}, "spec.schedulingPolicy.gang"),
-    ("spec.schedulingPolicy", {"spread": {"topologyKey": "a"}}, "spec.schedulingPolicy.spread"),
-    ("spec.schedulingPolicy", {"queue": "research"}, "spec.schedulingPolicy.queue"),
-    (
-        "spec.schedulingPolicy",
-        {"priorityClassName": "high"},
-        "spec.schedulingPolicy.priorityClassName",
-    ),
 ]
 
 
@@ -584,6 +573,8 @@ def test_a_field_whose_feature_comes_later_is_a_warning(path, value, field):
     [
         ("spec.plan", {}),
         ("spec.runtime", {"name": "local"}),
+        ("spec.runtime", {"name": "kubernetes"}),
+        ("spec.schedulingPolicy", {"gang": "volcano", "queue": "research"}),
         ("spec.schedulingPolicy", {"gang": "none", "minAvailable": 2, "priority": 3}),
         ("spec.data", {"files": ["a"], "shard": "byInstance"}),
     ],

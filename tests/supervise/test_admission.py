@@ -319,3 +319,29 @@ def test_the_job_policy_has_the_last_word_and_fails_closed(tmp_path, monkeypatch
     finally:
         sys.modules.pop("house_rules", None)
     assert codes_of(checked) == ({"not_allowed"} if refused else set())
+
+
+def test_what_only_a_cluster_can_do_is_a_warning_here():
+    policy = {
+        "gang": "volcano",
+        "queue": "research",
+        "priorityClassName": "high",
+        "spread": {"topologyKey": "kubernetes.io/hostname"},
+    }
+    checked = check(text_of(schedulingPolicy=policy), runtime="local")
+    assert {w.field.rpartition(".")[2] for w in checked.warnings if w.code == "not_supported"} == {
+        *policy
+    }
+    assert check(text_of(schedulingPolicy=policy), runtime="kubernetes").warnings == []
+
+
+def test_a_queue_that_nobody_reads_is_a_warning():
+    checked = check(text_of(schedulingPolicy={"queue": "research"}), runtime="kubernetes")
+    assert [w.field for w in checked.warnings] == ["spec.schedulingPolicy.queue"]
+
+
+def test_what_kueue_cannot_do_is_refused_only_where_kueue_is_asked():
+    text = text_of(schedulingPolicy={"gang": "kueue", "minAvailable": 1})
+    (problem,) = check(text, runtime="kubernetes").problems
+    assert (problem.code, problem.field) == ("not_supported", "spec.schedulingPolicy.minAvailable")
+    assert check(text, runtime="local").problems == []

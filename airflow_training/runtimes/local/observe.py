@@ -6,16 +6,15 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, TypeGuard
+from typing import Any, Literal
 
 from airflow_training.control.model import Observation, Progress
 from airflow_training.runtimes.local.life import Life, Standing
+from airflow_training.runtimes.progress import progress_of
 
 __all__ = ["newest_progress", "observe"]
 
 _TAIL_BYTES = 1 << 16
-_TOO_LARGE = 1 << 63
-"""No database has a place for it; an infinite or undefined number is none below it either."""
 _State = Literal["pending", "running", "succeeded", "failed", "terminating", "unknown"]
 
 
@@ -98,34 +97,6 @@ def newest_progress(path: Path) -> Progress | None:
 
 def _progress(line: bytes) -> Progress | None:
     try:
-        values = json.loads(line)
+        return progress_of(json.loads(line))
     except (ValueError, RecursionError):
         return None
-    if not isinstance(values, dict):
-        return None
-
-    def number(name: str) -> float | None:
-        value = values.get(name)
-        return value if _is_number(value) and abs(value) < _TOO_LARGE else None
-
-    def whole(name: str) -> int | None:
-        value = number(name)
-        return None if value is None else int(value)
-
-    metrics = values.get("metrics")
-    return Progress(
-        step=whole("step"),
-        total_steps=whole("total_steps"),
-        epoch=number("epoch"),
-        samples=whole("samples"),
-        time=number("time"),
-        metrics={
-            str(name): float(value)
-            for name, value in (metrics.items() if isinstance(metrics, dict) else ())
-            if _is_number(value) and (isinstance(value, float) or abs(value) < _TOO_LARGE)
-        },
-    )
-
-
-def _is_number(value: Any) -> TypeGuard[int | float]:
-    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -81,6 +81,10 @@ class LocalRuntime:
         return cls(local_dir=settings.local_dir, inherit=settings.local_env)
 
     # the port ----------------------------------------------------------------------------------
+    async def check(self, run: RunRef, job: ResolvedJob) -> Sequence[Problem]:  # noqa: ARG002 - the port's signature
+        """Return nothing: whether the job fits the machine was asked before."""
+        return ()
+
     async def prepare(self, run: RunRef, job: ResolvedJob) -> Addresses:
         """Reserve loopback ports; raises LeaseLost for a generation that lost the run."""
         return await asyncio.to_thread(self._prepare, run, job)

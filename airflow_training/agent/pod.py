@@ -1,0 +1,361 @@
+"""The agent inside a pod: `hold` waits for the release, `run` is the parent of a command.
+
+Python 3.8 and newer, standard library only, as it runs in images of others. Both talk to nobody
+but, where asked, one address for progress and the object storage of the output.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+from airflow_training.agent.files import read_json, write_text
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+__all__ = ["USAGE", "main"]
+
+USAGE = """usage: agent hold --release FILE --answers FOLDER --addresses FILE
+                  [--write | --write-executable SOURCE TARGET]...
+       agent run [--output FOLDER --output-uri URI] [--progress FILE]
+                 [--progress-url URL | --progress-uri URI] [--termination-log FILE]
+                 -- COMMAND...
+"""
+
+_POLL_SECONDS = 0.2
+_PROGRESS_SECONDS = 10.0
+_PROGRESS_TIMEOUT_SECONDS = 5.0
+_TERMINATION_LOG = "/dev/termination-log"
+_MAX_MESSAGE = 2000
+"""Kubernetes keeps 4096 bytes of a termination message."""
+_FORWARDED = (
+    signal.SIGTERM,
+    signal.SIGINT,
+    signal.SIGHUP,
+    signal.SIGQUIT,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+)
+_STOPPING = (signal.SIGTERM, signal.SIGINT)
+_NOT_FOUND, _NOT_EXECUTABLE = 127, 126
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run `hold` or `run`; returns the exit code."""
+    verb, *rest = arguments
+    try:
+        return _hold(rest) if verb == "hold" else _Run(rest).live()
+    except _UsageError as error:
+        sys.stderr.write(f"agent {verb}: {error}\n{USAGE}")
+        return 2
+
+
+class _UsageError(Exception):
+    pass
+
+
+def _say(text: str) -> None:
+    """Leave a line for people in the instance's own log."""
+    with contextlib.suppress(OSError):
+        os.write(2, f"airflow-training: {text}\n".encode())
+
+
+# hold --------------------------------------------------------------------------------------------
+def _hold(arguments: list[str]) -> int:
+    """Wait for the answer that means this very pod, write what it makes possible."""
+    options: dict[str, str] = {}
+    writes: list[tuple[str, str, int]] = []
+    rest = list(arguments)
+    while rest:
+        name = rest.pop(0)
+        if name in ("--write", "--write-executable") and len(rest) >= 2:
+            mode = 0o755 if name == "--write-executable" else 0o644
+            writes.append((rest.pop(0), rest.pop(0), mode))
+        elif name in ("--release", "--answers", "--addresses") and rest:
+            options[name] = rest.pop(0)
+        else:
+            raise _UsageError(f"what is {name!r}?")
+    if len(options) != 3:
+        raise _UsageError("--release, --answers and --addresses are needed")
+    for number in _STOPPING:  # the first process of a container has no default for these
+        signal.signal(number, lambda number, _: os._exit(128 + number))
+    uid = os.environ.get("TRAINING_POD_UID", "")
+    while True:
+        answer = _answer(Path(options["--release"]), Path(options["--answers"]), uid)
+        if answer is not None:
+            break
+        time.sleep(_POLL_SECONDS)
+    if answer.get("kind") == "List":
+        # whoever the training container runs as may read it
+        write_text(
+            Path(options["--addresses"]), json.dumps(answer.get("addresses", {})), mode=0o644
+        )
+    for source, target, mode in writes:
+        write_text(Path(target), Path(source).read_text(encoding="utf-8"), mode=mode)
+    return 0
+
+
+def _answer(release: Path, folder: Path, uid: str) -> dict[str, Any] | None:
+    """Return the whole answer for the pod `uid`; None while it, or a part of it, is not there."""
+    told = read_json(release)
+    if told is None or told.get("uid") != uid:
+        return None
+    count = told.get("shards")
+    if not count:
+        return told
+    try:
+        parts = [
+            (folder / f"{uid}-{number}").read_text(encoding="utf-8") for number in range(count)
+        ]
+        return {**told, "addresses": json.loads("".join(parts))}
+    except (OSError, ValueError):
+        return None
+
+
+# run ---------------------------------------------------------------------------------------------
+class _Run:
+    """The parent of one command, as the first process of its container."""
+
+    def __init__(self, arguments: list[str]) -> None:
+        known = {
+            "--output": "",
+            "--output-uri": "",
+            "--progress": "",
+            "--progress-url": "",
+            "--progress-uri": "",
+            "--termination-log": _TERMINATION_LOG,
+        }
+        rest = list(arguments)
+        while rest and rest[0] != "--":
+            name = rest.pop(0)
+            if name not in known or not rest:
+                raise _UsageError(f"what is {name!r}?")
+            known[name] = rest.pop(0)
+        self._command = rest[1:]
+        if not self._command:
+            raise _UsageError("no command")
+        self._options = known
+        self._token = os.environ.pop("TRAINING_CALLBACK_TOKEN", "")
+        self._stopped_by = 0
+        self._reporter: int | None = None
+
+    def live(self) -> int:
+        """Start the command, watch over it, bring its output away; returns the exit code."""
+        # blocked, so that they wait in a queue, also for the first process of a container
+        signals = {signal.SIGCHLD, *_FORWARDED}
+        signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+        self._start_reporter()
+        command = os.fork()
+        if command == 0:
+            self._become_command()
+        status = self._wait_for(command)
+        self._end_others()
+        code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status)
+        uri = self._options["--output-uri"]
+        if code == 0 and uri:
+            # told to end: what is there may be half of it, so it counts for nothing
+            return 128 + self._stopped_by if self._stopped_by else self._bring_away(uri)
+        return code
+
+    def _become_command(self) -> None:
+        """Turn the forked child into the command; never returns."""
+        code = _NOT_EXECUTABLE
+        try:
+            _default_signals()
+            os.execvp(self._command[0], self._command)  # noqa: S606  # what we are for
+        except OSError as error:
+            code = _NOT_FOUND if isinstance(error, FileNotFoundError) else _NOT_EXECUTABLE
+            message = f"cannot run {self._command[0]!r}: {error.strerror}"
+            _say(message)
+            reason = "CommandNotFound" if code == _NOT_FOUND else "StartError"
+            self._tell({"reason": reason, "message": message})
+        finally:
+            os._exit(code)
+
+    def _wait_for(self, pid: int) -> int:
+        """Return the wait status of a child; meanwhile pass signals on and bury orphans."""
+        while True:
+            number = signal.sigwait({signal.SIGCHLD, *_FORWARDED})
+            if number == signal.SIGCHLD:
+                ended = dict(_reaped())
+                if self._reporter in ended:
+                    self._reporter = None
+                if pid in ended:
+                    return ended[pid]
+                continue
+            if number in _STOPPING:
+                self._stopped_by = number
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+    # output --------------------------------------------------------------------------------------
+    def _bring_away(self, uri: str) -> int:
+        """Upload in a child, so that the order to end still counts meanwhile."""
+        read, write = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            os.close(read)
+            _default_signals()
+            _upload(self._options["--output"], uri, write)
+        os.close(write)
+        status = self._wait_for(pid)
+        with os.fdopen(read, "rb") as pipe:
+            answer = json.loads(pipe.read() or b"{}")
+        if self._stopped_by:
+            return 128 + self._stopped_by
+        if status != 0 or "error" in answer:
+            error = answer.get("error") or "the upload was killed"
+            message = f"the output could not be uploaded: {error}"
+            _say(message)
+            self._tell({"reason": "OutputFailed", "message": message})
+            return 1
+        message = "" if answer.get("files") else "the output folder is empty"
+        self._tell({"output": answer, "message": message})
+        return 0
+
+    def _tell(self, result: dict[str, Any]) -> None:
+        """Leave the result where the kubelet takes the container's last words from."""
+        short = {**result, "message": str(result.get("message", ""))[:_MAX_MESSAGE]}
+        try:
+            with Path(self._options["--termination-log"]).open("w", encoding="utf-8") as file:
+                json.dump({"airflow-training": short}, file)
+        except OSError as error:
+            _say(f"cannot leave the result: {error}")
+
+    # progress ------------------------------------------------------------------------------------
+    def _start_reporter(self) -> None:
+        """Start the child that reports progress, if anybody wants it."""
+        options = self._options
+        if not options["--progress"] or not (
+            options["--progress-url"] or options["--progress-uri"]
+        ):
+            return
+        self._reporter = os.fork()
+        if self._reporter:
+            return
+        try:
+            _Reporter(Path(options["--progress"]), options, self._token).live()
+        finally:
+            os._exit(0)
+
+    def _end_others(self) -> None:
+        """Let the reporter say its last word, and end what the command left behind."""
+        if self._reporter is not None:
+            os.kill(self._reporter, signal.SIGTERM)
+            until = time.monotonic() + 2 * _PROGRESS_TIMEOUT_SECONDS
+            while os.waitpid(self._reporter, os.WNOHANG)[0] == 0:
+                if time.monotonic() > until:
+                    os.kill(self._reporter, signal.SIGKILL)
+                    until += _PROGRESS_TIMEOUT_SECONDS
+                time.sleep(0.01)
+            self._reporter = None
+        if os.getpid() == 1:  # anywhere else -1 would mean processes of others
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(-1, signal.SIGKILL)
+
+
+class _Reporter:
+    """Brings the newest progress away: at most every ten seconds, and once at the end."""
+
+    def __init__(self, file: Path, options: dict[str, str], token: str) -> None:
+        self._file = file
+        self._url = options["--progress-url"]
+        self._uri = options["--progress-uri"]
+        self._token = token
+        self._told = b""
+        self._complained = False
+
+    def live(self) -> None:
+        """Report until SIGTERM, and then what came last."""
+        ending = False
+        while not ending:
+            ending = signal.sigtimedwait({signal.SIGTERM}, _PROGRESS_SECONDS) is not None
+            newest = self._newest()
+            if newest and newest != self._told:
+                self._report(newest)
+
+    def _newest(self) -> bytes:
+        """Return the last whole line of the file."""
+        try:
+            with self._file.open("rb") as file:
+                file.seek(max(0, file.seek(0, os.SEEK_END) - 65536))
+                whole, newline, _ = file.read().rpartition(b"\n")
+        except OSError:
+            return b""
+        return whole.rpartition(b"\n")[2] if newline else b""
+
+    def _report(self, line: bytes) -> None:
+        try:
+            progress = json.loads(line)
+            document = json.dumps({**_identity(), "progress": progress}).encode()
+            if self._url:
+                _post(self._url, document, self._token)
+            else:
+                from airflow_training.agent.upload import put
+
+                put(document, self._uri)
+        except Exception as error:  # noqa: BLE001  # training goes on whatever becomes of its reports
+            if not self._complained:
+                _say(f"cannot report progress: {error}")
+            self._complained = True
+        else:
+            self._told = line
+
+
+def _identity() -> dict[str, Any]:
+    names = ("role", "index", "attempt", "job_attempt")
+    return {name: os.environ.get(f"TRAINING_{name.upper()}", "") for name in names}
+
+
+def _post(url: str, document: bytes, token: str) -> None:
+    from urllib.request import Request, urlopen
+
+    headers = {"Content-Type": "application/json"}
+    if token:
+        headers["Authorization"] = f"Bearer {token}"
+    request = Request(url, data=document, headers=headers, method="POST")  # noqa: S310  # as configured
+    with urlopen(request, timeout=_PROGRESS_TIMEOUT_SECONDS):  # noqa: S310
+        pass
+
+
+def _upload(folder: str, uri: str, answers: int) -> None:
+    """Be the child that uploads; never returns."""
+    try:
+        from airflow_training.agent.upload import upload
+
+        answer = upload(Path(folder), uri)
+    except BaseException as error:  # noqa: BLE001  # whatever a storage client raises
+        answer = {"error": f"{uri}: {error!r}"}
+    try:
+        with os.fdopen(answers, "wb") as pipe:
+            pipe.write(json.dumps(answer).encode())
+    finally:
+        os._exit(0)
+
+
+# processes ---------------------------------------------------------------------------------------
+def _default_signals() -> None:
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD, *_FORWARDED})
+
+
+def _reaped() -> list[tuple[int, int]]:
+    """Return (pid, wait status) of every child that has ended."""
+    ended: list[tuple[int, int]] = []
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return ended
+        if pid == 0:
+            return ended
+        ended.append((pid, status))

@@ -1,0 +1,162 @@
+"""What our agent adds to a pod: an init container that holds it, and a parent of its command. Pure.
+
+Nothing is copied into images: the `.pyz` is mounted read-only from a ConfigMap, what it writes
+goes to an emptyDir. The init container meets the PodSecurity level `restricted`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from airflow_training.runtimes.kubernetes import names
+
+__all__ = [
+    "AGENT_FOLDER",
+    "PROGRAM_KEY",
+    "TOKEN_KEY",
+    "TRAINING_FOLDER",
+    "agent_volume",
+    "hold_container",
+    "hold_volumes",
+    "live_mount",
+    "wrapped_command",
+]
+
+TRAINING_FOLDER = "/training"
+AGENT_FOLDER = "/.airflow-training"
+PROGRAM_KEY = "agent.pyz"
+TOKEN_KEY = "token"  # noqa: S105  # its name, not the token
+"""Key of the callback token in its Secret."""
+
+_PROGRAM = f"{AGENT_FOLDER}/program/{PROGRAM_KEY}"
+_POD_FOLDER = f"{AGENT_FOLDER}/pod"
+_ANSWERS_FOLDER = f"{AGENT_FOLDER}/answers"
+_FILES_FOLDER = f"{AGENT_FOLDER}/files"
+_LIVE_FOLDER = f"{AGENT_FOLDER}/live"
+_PYTHON = ("python3", "-I", "-S")
+_RESOURCES = {"cpu": "200m", "memory": "64Mi"}
+"""As requests and as limits, so that a pod of class Guaranteed stays one."""
+_NOBODY = 65532
+
+
+def agent_volume(config_map: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return (volume, mount) of the agent's program."""
+    volume = {"name": "airflow-training-agent", "configMap": {"name": config_map}}
+    mount = {
+        "name": "airflow-training-agent",
+        "mountPath": f"{AGENT_FOLDER}/program",
+        "readOnly": True,
+    }
+    return volume, mount
+
+
+def hold_volumes(
+    pod: str, *, live: bool, shards: int
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return (volumes, mounts of the init container): the answer's ways in, the live files' way out.
+
+    The annotation reaches the pod through the downward API: pods never talk to the API server.
+    """
+    field = f"metadata.annotations['{names.RELEASE}']"
+    release = {"path": "release", "fieldRef": {"fieldPath": field}}
+    volumes: list[dict[str, Any]] = [
+        {"name": "airflow-training-pod", "downwardAPI": {"items": [release]}}
+    ]
+    mounts: list[dict[str, Any]] = [
+        {"name": "airflow-training-pod", "mountPath": _POD_FOLDER, "readOnly": True}
+    ]
+    if shards:
+        sources = [
+            {"configMap": {"name": names.answer_name(pod, shard), "optional": True}}
+            for shard in range(shards)
+        ]
+        volumes.append({"name": "airflow-training-answers", "projected": {"sources": sources}})
+        mounts.append(
+            {"name": "airflow-training-answers", "mountPath": _ANSWERS_FOLDER, "readOnly": True}
+        )
+    if live:
+        volumes.append({"name": "airflow-training-live", "emptyDir": {}})
+        mounts.append({"name": "airflow-training-live", "mountPath": _LIVE_FOLDER})
+        mounts.append(
+            {"name": "airflow-training-files", "mountPath": _FILES_FOLDER, "readOnly": True}
+        )
+    return volumes, mounts
+
+
+def hold_container(
+    *,
+    image: str,
+    pod_security: Mapping[str, Any],
+    mounts: Sequence[Mapping[str, Any]],
+    live_keys: Mapping[str, bool],
+) -> dict[str, Any]:
+    """Return the init container that waits for the release, then writes what it makes possible.
+
+    `live_keys`: key of a live file -> whether it is executable. `pod_security`: the pod's own
+    security context, whose user is kept unless it is root or not given.
+    """
+    command = [*_PYTHON, _PROGRAM, "hold", "--release", f"{_POD_FOLDER}/release"]
+    command += ["--answers", _ANSWERS_FOLDER, "--addresses", f"{TRAINING_FOLDER}/addresses.json"]
+    for key, executable in live_keys.items():
+        option = "--write-executable" if executable else "--write"
+        command += [option, f"{_FILES_FOLDER}/{key}", f"{_LIVE_FOLDER}/{key}"]
+    security: dict[str, Any] = {
+        "runAsNonRoot": True,
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    if not pod_security.get("runAsUser"):
+        security["runAsUser"] = _NOBODY
+    return {
+        "name": names.AGENT_CONTAINER,
+        "image": image,
+        "command": command,
+        "env": [
+            {"name": "TRAINING_POD_UID", "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}}
+        ],
+        "resources": {"requests": dict(_RESOURCES), "limits": dict(_RESOURCES)},
+        "securityContext": security,
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "volumeMounts": [dict(mount) for mount in mounts],
+    }
+
+
+def live_mount(key: str, path: str) -> dict[str, Any]:
+    """Return the mount by which the training container finds a file that the hold has written."""
+    return {
+        "name": "airflow-training-live",
+        "mountPath": path,
+        "subPath": key,
+        "readOnly": True,
+    }
+
+
+def wrapped_command(
+    command: Sequence[str],
+    *,
+    output_dir: str = "",
+    output_uri: str = "",
+    progress_file: str = "",
+    progress_url: str = "",
+    progress_uri: str = "",
+    termination_log: str = "",
+) -> list[str]:
+    """Return the command line of the agent as the command's parent; empty options are left out."""
+    options = {
+        "--output": output_dir if output_uri else "",
+        "--output-uri": output_uri,
+        "--progress": progress_file if progress_url or progress_uri else "",
+        "--progress-url": progress_url,
+        "--progress-uri": progress_uri,
+        "--termination-log": termination_log,
+    }
+    given = [part for name, value in options.items() if value for part in (name, _literal(value))]
+    return [*_PYTHON, _PROGRAM, "run", *given, "--", *command]
+
+
+def _literal(text: str) -> str:
+    """Keep Kubernetes from replacing what looks like a variable."""
+    return text.replace("$(", "$$(")

@@ -1,0 +1,64 @@
+"""The kinds of objects that are read or written on a cluster, and where they are found. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = [
+    "CONFIG_MAPS",
+    "COSCHEDULING_GROUPS",
+    "EVENTS",
+    "KUEUE_LOCAL_QUEUES",
+    "KUEUE_WORKLOADS",
+    "NAMESPACES",
+    "NODES",
+    "PODS",
+    "PRIORITY_CLASSES",
+    "RESOURCE_QUOTAS",
+    "REVIEWS",
+    "SECRETS",
+    "SERVICES",
+    "SERVICE_ACCOUNTS",
+    "VOLCANO_GROUPS",
+    "VOLCANO_QUEUES",
+    "Kind",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One resource of the API."""
+
+    group: str
+    """Empty: the core group."""
+    version: str
+    plural: str
+    namespaced: bool = True
+
+    def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
+        """Return the path below the server's address."""
+        parts = ["/apis", self.group, self.version] if self.group else ["/api", self.version]
+        if self.namespaced:
+            parts += ["namespaces", namespace]
+        return "/".join([*parts, self.plural, *filter(None, (name, subresource))])
+
+    def __str__(self) -> str:
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+
+CONFIG_MAPS = Kind("", "v1", "configmaps")
+EVENTS = Kind("", "v1", "events")
+NAMESPACES = Kind("", "v1", "namespaces", namespaced=False)
+NODES = Kind("", "v1", "nodes", namespaced=False)
+PODS = Kind("", "v1", "pods")
+RESOURCE_QUOTAS = Kind("", "v1", "resourcequotas")
+SECRETS = Kind("", "v1", "secrets")
+SERVICE_ACCOUNTS = Kind("", "v1", "serviceaccounts")
+SERVICES = Kind("", "v1", "services")
+PRIORITY_CLASSES = Kind("scheduling.k8s.io", "v1", "priorityclasses", namespaced=False)
+REVIEWS = Kind("authorization.k8s.io", "v1", "selfsubjectaccessreviews", namespaced=False)
+VOLCANO_GROUPS = Kind("scheduling.volcano.sh", "v1beta1", "podgroups")
+VOLCANO_QUEUES = Kind("scheduling.volcano.sh", "v1beta1", "queues", namespaced=False)
+COSCHEDULING_GROUPS = Kind("scheduling.x-k8s.io", "v1alpha1", "podgroups")
+KUEUE_LOCAL_QUEUES = Kind("kueue.x-k8s.io", "v1beta1", "localqueues")
+KUEUE_WORKLOADS = Kind("kueue.x-k8s.io", "v1beta1", "workloads")

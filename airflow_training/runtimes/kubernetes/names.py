@@ -1,0 +1,233 @@
+"""Names, labels and selectors of everything a run has on a cluster. Pure.
+
+Services and hosts are named in `frameworks.naming`, because environments list them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from airflow_training.frameworks.naming import instance_name, service_name
+from airflow_training.runtimes.port import InstanceRef
+from airflow_training.spec.resolved import RunRef
+
+__all__ = [
+    "ADDRESS",
+    "AGENT",
+    "AGENT_CONTAINER",
+    "ATTEMPT",
+    "CONTAINER",
+    "CONTROLLER",
+    "EPOCH",
+    "GENERATION",
+    "HELD",
+    "INDEX",
+    "JOB",
+    "JOB_ATTEMPT",
+    "KEPT",
+    "MANAGED_BY",
+    "PORT_PROBE",
+    "RELEASE",
+    "ROLE",
+    "RUN",
+    "SSH_KEYS",
+    "agent_name",
+    "answer_name",
+    "attempt_of",
+    "callback_secret_name",
+    "controller_problem",
+    "controller_selector",
+    "digest8",
+    "files_name",
+    "group_name",
+    "instance_labels",
+    "instance_selector",
+    "owner_reference",
+    "parse_ref",
+    "pod_name",
+    "record_name",
+    "role_selector",
+    "run_labels",
+    "run_selector",
+    "service_name",
+    "ssh_secret_name",
+]
+
+MANAGED_BY = "app.kubernetes.io/managed-by"
+JOB = "app.kubernetes.io/name"
+CONTROLLER = "airflow-training/controller"
+RUN = "airflow-training/run"
+ROLE = "airflow-training/role"
+INDEX = "airflow-training/index"
+EPOCH = "airflow-training/epoch"
+JOB_ATTEMPT = "airflow-training/job-attempt"
+ATTEMPT = "airflow-training/attempt"
+KEPT = "airflow-training/kept"
+"""On a pod that ended and stays for people to look at: no instance any more."""
+GENERATION = "airflow-training/generation"
+"""Annotation: the lease generation that created the object."""
+CONTAINER = "airflow-training/container"
+"""Annotation: the container that trains; the others are helpers."""
+ADDRESS = "airflow-training/address"
+"""Annotation: where other instances reach this one, `host:port`."""
+PORT_PROBE = "airflow-training/port-probe"
+"""Annotation: the startup probe is ours and asks for the first port, not whether it has started."""
+SSH_KEYS = "airflow-training/ssh-keys"
+"""Annotation of a role's template: where to mount the run's own ssh keys."""
+AGENT = "airflow-training/agent"
+"""Annotation of a role's template: `false` keeps our agent out where only the deployment wants it."""
+HELD = "airflow-training/held"
+"""Annotation: the instance waits for RELEASE before its command starts."""
+RELEASE = "airflow-training/release"
+"""Annotation: the answer that a held instance waits for, as JSON."""
+AGENT_CONTAINER = "airflow-training"
+"""The init container that holds an instance and writes its files."""
+
+_OURS = "airflow-training"
+_LABEL_VALUE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
+
+
+def controller_problem(controller: str) -> str:
+    """Return why a deployment id cannot mark objects on Kubernetes, or an empty text."""
+    if _LABEL_VALUE.fullmatch(controller):
+        return ""
+    return (
+        f"the deployment id {controller!r} is no label value of Kubernetes: at most 63 letters,"
+        " digits, '-', '_' and '.', with a letter or digit at both ends"
+    )
+
+
+def record_name(run: RunRef) -> str:
+    """Return the name of the ConfigMap that owns everything else of the run."""
+    return run.prefix
+
+
+def pod_name(ref: InstanceRef, *, numbered: bool) -> str:
+    """Return the pod's name: the same for every attempt, or `numbered` by attempt.
+
+    Kueue needs numbers: it keeps a failed pod until its replacement is seen.
+    """
+    name = instance_name(ref.run.prefix, ref.role, ref.index)
+    return f"{name}-{ref.epoch}-{ref.job_attempt}-{ref.attempt}" if numbered else name
+
+
+def group_name(run: RunRef, wave: int | None = None) -> str:
+    """Return the name of the gang of the whole run, or of one wave; it fits into a label."""
+    return run.prefix if wave is None else f"{run.prefix}-w{wave}"
+
+
+def ssh_secret_name(run: RunRef) -> str:
+    """Return the name of the Secret with the run's own ssh keys."""
+    return f"{run.prefix}-ssh"
+
+
+def callback_secret_name(run: RunRef) -> str:
+    """Return the name of the Secret with the token by which instances report progress."""
+    return f"{run.prefix}-callback"
+
+
+def files_name(pod: str, data: Mapping[str, str]) -> str:
+    """Return the name of the ConfigMap with an instance's files: another content, another name."""
+    return f"{pod}-files-{digest8(json.dumps(data, sort_keys=True).encode())}"
+
+
+def agent_name(run: RunRef, program: bytes) -> str:
+    """Return the name of the ConfigMap with the agent's program."""
+    return f"{run.prefix}-agent-{digest8(program)}"
+
+
+def answer_name(pod: str, shard: int) -> str:
+    """Return the name of a ConfigMap with one part of a large release answer."""
+    return f"{pod}-answer-{shard}"
+
+
+def digest8(content: bytes) -> str:
+    """Return the first 8 hex digits of the SHA-256."""
+    return hashlib.sha256(content).hexdigest()[:8]
+
+
+def run_labels(run: RunRef) -> dict[str, str]:
+    """Return the labels of every object of a run."""
+    return {MANAGED_BY: _OURS, JOB: run.job, CONTROLLER: run.controller, RUN: run.uid}
+
+
+def instance_labels(ref: InstanceRef) -> dict[str, str]:
+    """Return the labels of a pod: ours, and those that users of Kubeflow and JobSet know."""
+    index = str(ref.index)
+    return {
+        **run_labels(ref.run),
+        ROLE: ref.role,
+        INDEX: index,
+        EPOCH: str(ref.epoch),
+        JOB_ATTEMPT: str(ref.job_attempt),
+        ATTEMPT: str(ref.attempt),
+        "training.kubeflow.org/job-name": ref.run.job,
+        "training.kubeflow.org/replica-type": ref.role,
+        "training.kubeflow.org/replica-index": index,
+        "jobset.sigs.k8s.io/jobset-name": ref.run.job,
+        "jobset.sigs.k8s.io/replicatedjob-name": ref.role,
+        "jobset.sigs.k8s.io/job-index": index,
+    }
+
+
+def controller_selector(controller: str) -> str:
+    """Return the selector of all instances of one deployment; what is kept is none any more."""
+    return f"{CONTROLLER}={controller},{ROLE},!{KEPT}"
+
+
+def run_selector(run: RunRef) -> str:
+    """Return the selector of every object of one run."""
+    return f"{CONTROLLER}={run.controller},{RUN}={run.uid}"
+
+
+def instance_selector(run: RunRef) -> str:
+    """Return the selector of one run's instances."""
+    return f"{run_selector(run)},{ROLE},!{KEPT}"
+
+
+def role_selector(run: RunRef, role: str) -> dict[str, str]:
+    """Return the labels by which a role's service finds its pods."""
+    return {RUN: run.uid, ROLE: role}
+
+
+def owner_reference(run: RunRef, record_uid: str) -> dict[str, Any]:
+    """Return the reference to the run's record; `controller` keeps other operators away."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "name": record_name(run),
+        "uid": record_uid,
+        "controller": True,
+        "blockOwnerDeletion": False,
+    }
+
+
+def attempt_of(ref: InstanceRef) -> tuple[int, int, int]:
+    """Return what orders the attempts of one index."""
+    return (ref.epoch, ref.job_attempt, ref.attempt)
+
+
+def parse_ref(pod: Mapping[str, Any]) -> InstanceRef:
+    """Return which attempt of which instance a pod is; raises KeyError and ValueError for others'."""
+    metadata = pod["metadata"]
+    labels = metadata.get("labels") or {}
+    annotations = metadata.get("annotations") or {}
+    return InstanceRef(
+        run=RunRef(
+            uid=labels[RUN],
+            job=labels[JOB],
+            namespace=metadata.get("namespace", ""),
+            controller=labels[CONTROLLER],
+            generation=int(annotations.get(GENERATION, 0)),
+        ),
+        role=labels[ROLE],
+        index=int(labels[INDEX]),
+        epoch=int(labels[EPOCH]),
+        job_attempt=int(labels[JOB_ATTEMPT]),
+        attempt=int(labels[ATTEMPT]),
+        uid=metadata.get("uid", ""),
+    )

@@ -1,0 +1,534 @@
+"""From a pod, as the API server shows it, to the observation that decisions are made from. Pure.
+
+What ended an instance is told in this order: out of memory, the pod's own reason, a disruption,
+the container's reason, signal, exit code. Once the training container has ended, the instance has,
+whatever its sidecars still do.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from airflow_training.control import reasons
+from airflow_training.control.model import InstanceState, Observation, Progress
+from airflow_training.runtimes.kubernetes import names
+
+__all__ = [
+    "CANNOT_START_SECONDS",
+    "OVERDUE_SECONDS",
+    "is_over",
+    "look_again_at",
+    "observe",
+    "trimmed",
+]
+
+CANNOT_START_SECONDS = 300.0
+"""How long a container may be unable to start (its image, its Secrets) before that is a failure."""
+OVERDUE_SECONDS = 30.0
+"""How long after its grace a deleted pod may still be there before its node is named."""
+
+_MAY_PASS = frozenset(
+    {
+        "ErrImagePull",
+        "ImagePullBackOff",
+        "RegistryUnavailable",
+        "CreateContainerConfigError",
+        "CreateContainerError",
+        "RunContainerError",
+    }
+)
+"""What keeps a container from starting and may yet change."""
+_NEVER_PASSES = frozenset({"InvalidImageName", "ErrImageNeverPull"})
+_PHASES_OVER = frozenset({"Succeeded", "Failed"})
+_MAX_MESSAGE = 2000
+_NEEDS_PYTHON = (
+    "the image of container '{container}' has no python3, which the agent needs to {what}:"
+    " use an image with Python 3.8 or newer, or do without {without}"
+)
+
+
+class _Said(NamedTuple):
+    """State, reason and message of an instance."""
+
+    state: InstanceState
+    reason: str
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _End:
+    """How a container ended."""
+
+    exit_code: int
+    signal: int | None
+    reason: str
+    message: str
+    started_at: float | None
+    finished_at: float | None
+    result: Mapping[str, Any]
+    """What the agent left in the termination message; empty where it left nothing."""
+
+
+def observe(pod: Mapping[str, Any], *, now: float, progress: Progress | None = None) -> Observation:
+    """Return what a pod of ours does; `now` is in epoch seconds.
+
+    Raises KeyError and ValueError for a pod that does not carry our labels.
+    """
+    ref = names.parse_ref(pod)
+    annotations = pod["metadata"].get("annotations") or {}
+    own = _training_container(pod)
+    end = _end_of(own)
+    said = _said(pod, own, end, now=now)
+    running = said.state == "running"
+    started = own.get("started", True) is not False
+    node = (pod.get("spec") or {}).get("nodeName") or ""
+    failed = said.state == "failed"
+    return Observation(
+        role=ref.role,
+        index=ref.index,
+        uid=ref.uid,
+        epoch=ref.epoch,
+        job_attempt=ref.job_attempt,
+        attempt=ref.attempt,
+        generation=ref.run.generation,
+        state=said.state,
+        reason=said.reason,
+        message=said.message[:_MAX_MESSAGE],
+        exit_code=_exit_code(pod, end, said),
+        signal=end.signal if end and failed else None,
+        disrupted=(failed or said.state == "terminating") and _disruption(pod, end) is not None,
+        held=said.state == "pending" and said.reason == "WaitingForDependency",
+        scheduled=bool(node),
+        # a startup probe that is not ours says when the instance can be reached at all
+        address_live=running and (started or names.PORT_PROBE in annotations),
+        port_open=running and started,
+        ready=running and _condition(pod, "Ready").get("status") == "True",
+        node=node,
+        address=annotations.get(names.ADDRESS, ""),
+        state_since=_since(pod, own, end, now=now),
+        started_at=_started_at(own, end),
+        finished_at=_finished_at(pod, end) if said.state in ("succeeded", "failed") else None,
+        progress=progress,
+        output=_output(end) if said.state == "succeeded" else None,
+    )
+
+
+def is_over(pod: Mapping[str, Any]) -> bool:
+    """Return whether nothing of a pod runs or ever will, though its object may stay for a while.
+
+    A finalizer (Kueue's) keeps the object of an ended pod. A pod that is deleted before it got a
+    node never gets one. On a lost node nobody knows, so such a pod is not over.
+    """
+    if _status(pod).get("phase") in _PHASES_OVER:
+        return True
+    return _is_deleted(pod) and not (pod.get("spec") or {}).get("nodeName")
+
+
+def look_again_at(pod: Mapping[str, Any], *, now: float) -> float | None:
+    """Return when `observe` says something else though the pod stays as it is; None: never."""
+    if is_over(pod):
+        return None
+    if _is_deleted(pod):
+        overdue_at = _overdue_at(pod)
+        return overdue_at if overdue_at is not None and overdue_at > now else None
+    stuck = _stuck(pod)
+    if stuck is None or stuck[1] in _NEVER_PASSES:
+        return None
+    at = _place_since(pod, now=now) + CANNOT_START_SECONDS
+    return at if at > now else None
+
+
+def trimmed(pod: Mapping[str, Any]) -> dict[str, Any]:
+    """Return only what `observe` and the other functions here read: a watch keeps thousands."""
+    metadata, status = pod["metadata"], _status(pod)
+    kept_metadata = {
+        key: metadata[key]
+        for key in (
+            "name",
+            "namespace",
+            "uid",
+            "resourceVersion",
+            "deletionTimestamp",
+            "deletionGracePeriodSeconds",
+            "finalizers",
+        )
+        if metadata.get(key) is not None
+    }
+    for key in ("labels", "annotations"):
+        ours = {
+            sys.intern(name): sys.intern(value)
+            for name, value in (metadata.get(key) or {}).items()
+            if name.startswith(("airflow-training/", "app.kubernetes.io/"))
+            and name != names.RELEASE
+        }
+        if ours:
+            kept_metadata[key] = ours
+    spec = {
+        key: value
+        for key, value in (pod.get("spec") or {}).items()
+        if key in ("nodeName", "schedulingGates")
+    }
+    kept_status = {
+        key: status[key] for key in ("phase", "reason", "message", "startTime") if status.get(key)
+    }
+    kept_status["conditions"] = [
+        each
+        for each in status.get("conditions") or ()
+        if each.get("type") in ("PodScheduled", "Ready", "DisruptionTarget", "TerminationTarget")
+    ]
+    for key in ("initContainerStatuses", "containerStatuses"):
+        kept_status[key] = [
+            {
+                part: each[part]
+                for part in ("name", "state", "lastState", "ready", "started", "restartCount")
+                if each.get(part) not in (None, {})
+            }
+            for each in status.get(key) or ()
+        ]
+    return {"metadata": kept_metadata, "spec": spec, "status": kept_status}
+
+
+# state -------------------------------------------------------------------------------------------
+def _said(pod: Mapping[str, Any], own: Mapping[str, Any], end: _End | None, *, now: float) -> _Said:
+    if end is not None or is_over(pod):
+        return _ended(pod, end)
+    lost = _lost(pod)
+    if lost:
+        return _Said("unknown", "NodeLost", lost)
+    if _is_deleted(pod):
+        overdue_at = _overdue_at(pod)
+        if overdue_at is None or now < overdue_at:
+            why = _disruption(pod, end) or {}
+            return _Said("terminating", why.get("reason") or "Deleted", why.get("message") or "")
+        node = pod["spec"]["nodeName"]
+        due = pod["metadata"]["deletionTimestamp"]
+        message = f"node {node} was to end it by {due} and has not said that it did"
+        return _Said("terminating", reasons.OVERDUE, message)
+    if "running" in (own.get("state") or {}):
+        return _Said("running", "Started", _restarts_inside(own))
+    return _pending(pod, now=now)
+
+
+def _ended(pod: Mapping[str, Any], end: _End | None) -> _Said:
+    """Return how an instance ended: exit 0 counts only where nothing told it to end before."""
+    status = _status(pod)
+    if end is not None and end.reason == "OOMKilled":
+        return _Said("failed", "OOMKilled", end.message or "it used more memory than its limit")
+    if status.get("phase") == "Failed" and status.get("reason"):
+        return _Said("failed", status["reason"], status.get("message") or "")
+    disruption = _disruption(pod, end)
+    if disruption is not None:
+        reason = disruption.get("reason") or disruption["type"]
+        return _Said("failed", reason, disruption.get("message") or "")
+    if _was_deleted_before(pod, end):
+        return _Said("failed", "Deleted", "it was deleted before it had ended by itself")
+    if end is not None:
+        return _by_container(pod, end)
+    if status.get("phase") == "Succeeded":
+        return _Said("succeeded", "Completed")
+    failed = _failed_init(pod)
+    if failed is not None:
+        return _init_failure(pod, *failed)
+    return _Said("failed", "Error", status.get("message") or "the pod failed without a reason")
+
+
+def _by_container(pod: Mapping[str, Any], end: _End) -> _Said:
+    if end.exit_code == 0:
+        return _Said("succeeded", "Completed", str(end.result.get("message") or ""))
+    if _lacks_python(end.message):
+        return _Said("failed", "AgentNeedsPython", _python_advice(pod))
+    said = str(end.result.get("message") or "") or end.message
+    reason = str(end.result.get("reason") or "") or end.reason or "Error"
+    return _Said("failed", reason, said)
+
+
+def _init_failure(pod: Mapping[str, Any], name: str, end: _End) -> _Said:
+    if name == names.AGENT_CONTAINER and _lacks_python(end.message):
+        return _Said("failed", "AgentNeedsPython", _python_advice(pod))
+    text = f"init container '{name}' ended with exit code {end.exit_code}"
+    return _Said("failed", end.reason or "Error", f"{text}: {end.message}" if end.message else text)
+
+
+def _pending(pod: Mapping[str, Any], *, now: float) -> _Said:
+    scheduled = _condition(pod, "PodScheduled")
+    if not (pod.get("spec") or {}).get("nodeName"):
+        gates = [each.get("name", "") for each in pod.get("spec", {}).get("schedulingGates") or ()]
+        if gates or scheduled.get("reason") == "SchedulingGated":
+            message = scheduled.get("message") or f"waits for {', '.join(gates)}"
+            return _Said("pending", "SchedulingGated", message)
+        if scheduled.get("status") == "False":
+            reason = scheduled.get("reason") or "Unschedulable"
+            return _Said("pending", reason, scheduled.get("message") or "")
+        return _Said("pending", "Scheduling")
+    stuck = _stuck(pod)
+    if stuck is not None:
+        return _stuck_says(pod, *stuck, now=now)
+    name, init = _current_init(pod)
+    if name == names.AGENT_CONTAINER and names.HELD in (pod["metadata"].get("annotations") or {}):
+        return _Said("pending", "WaitingForDependency", "held until what it depends on is there")
+    if init:
+        return _Said("pending", "Initializing", f"init container '{name}' runs")
+    return _Said("pending", "Starting")
+
+
+def _stuck_says(
+    pod: Mapping[str, Any], name: str, reason: str, message: str, *, now: float
+) -> _Said:
+    """Return a failure where a container can never start, or could not for too long."""
+    if _lacks_python(message):
+        return _Said("failed", "AgentNeedsPython", _python_advice(pod))
+    text = f"container '{name}': {message}" if message else f"container '{name}' cannot start"
+    waited = now - _place_since(pod, now=now)
+    if reason in _NEVER_PASSES or waited >= CANNOT_START_SECONDS:
+        return _Said("failed", reason, text)
+    return _Said("pending", reason, text)
+
+
+def _lost(pod: Mapping[str, Any]) -> str:
+    """Return how we know that nothing is heard from the node, or an empty text.
+
+    The node controller, not the kubelet, turns Ready to Unknown, or to False without a reason.
+    """
+    status, ready = _status(pod), _condition(pod, "Ready")
+    node = (pod.get("spec") or {}).get("nodeName") or "(unknown)"
+    if not (pod.get("spec") or {}).get("nodeName"):
+        return ""
+    by_controller = ready.get("status") == "Unknown" or (
+        ready.get("status") == "False" and ready.get("reason", "") in ("", "NodeNotReady")
+    )
+    if status.get("phase") == "Unknown" or status.get("reason") == "NodeLost" or by_controller:
+        return f"nothing is heard from node {node}; it may still run there"
+    return ""
+
+
+def _overdue_at(pod: Mapping[str, Any]) -> float | None:
+    """Return from when on it is odd that a deleted pod is still there; None without a node."""
+    due = _epoch(pod["metadata"].get("deletionTimestamp"))
+    if due is None or not (pod.get("spec") or {}).get("nodeName"):
+        return None
+    return due + OVERDUE_SECONDS
+
+
+def _restarts_inside(own: Mapping[str, Any]) -> str:
+    count = own.get("restartCount") or 0
+    last = (own.get("lastState") or {}).get("terminated")
+    if not count or not last:
+        return ""
+    reason = last.get("reason") or "Error"
+    return f"restarted {count} times inside the pod, last after {reason} ({last.get('exitCode')})"
+
+
+# what the parts of a pod say ---------------------------------------------------------------------
+def _status(pod: Mapping[str, Any]) -> Mapping[str, Any]:
+    status: Mapping[str, Any] = pod.get("status") or {}
+    return status
+
+
+def _is_deleted(pod: Mapping[str, Any]) -> bool:
+    return bool(pod["metadata"].get("deletionTimestamp"))
+
+
+def _condition(pod: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
+    found = (each for each in _status(pod).get("conditions") or () if each.get("type") == kind)
+    return next(found, {})
+
+
+def _statuses(pod: Mapping[str, Any], key: str) -> Sequence[Mapping[str, Any]]:
+    found: Sequence[Mapping[str, Any]] = _status(pod).get(key) or ()
+    return found
+
+
+def _training_container(pod: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the status of the training container; empty while the kubelet has told none."""
+    wanted = (pod["metadata"].get("annotations") or {}).get(names.CONTAINER)
+    found = _statuses(pod, "containerStatuses")
+    return next((each for each in found if wanted in (None, each.get("name"))), {})
+
+
+def _end_of(container: Mapping[str, Any]) -> _End | None:
+    """Return how a container ended; None while it has not, or may yet start again."""
+    state = container.get("state") or {}
+    ended = state.get("terminated")
+    if ended is None:
+        return None
+    exit_code = int(ended.get("exitCode", 0))
+    message = ended.get("message") or ""
+    result = _result(message)
+    number = ended.get("signal") or result.get("signal")
+    if not number and 128 < exit_code <= 128 + 64:
+        number = exit_code - 128  # container runtimes report a signal this way
+    return _End(
+        exit_code=exit_code,
+        signal=int(number) if number else None,
+        reason=ended.get("reason") or "",
+        message="" if result else message.strip(),
+        started_at=_epoch(ended.get("startedAt")),
+        finished_at=_epoch(ended.get("finishedAt")),
+        result=result,
+    )
+
+
+def _result(message: str) -> Mapping[str, Any]:
+    """Return what our agent left in a termination message."""
+    try:
+        found = json.loads(message)["airflow-training"]
+    except (ValueError, TypeError, KeyError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _disruption(pod: Mapping[str, Any], end: _End | None) -> Mapping[str, Any] | None:
+    """Return the condition by which the platform said that it ends the pod, where it came first.
+
+    `TerminationTarget` is Kueue's.
+    """
+    for kind in ("DisruptionTarget", "TerminationTarget"):
+        found = _condition(pod, kind)
+        if found.get("status") != "True":
+            continue
+        at = _epoch(found.get("lastTransitionTime"))
+        finished = end.finished_at if end else None
+        if at is None or finished is None or at <= finished:
+            return found
+    return None
+
+
+def _was_deleted_before(pod: Mapping[str, Any], end: _End | None) -> bool:
+    """Return whether somebody deleted the pod while its container still ran."""
+    due = _epoch(pod["metadata"].get("deletionTimestamp"))
+    if due is None:
+        return False
+    asked = due - float(pod["metadata"].get("deletionGracePeriodSeconds") or 0)
+    return end is None or end.finished_at is None or end.finished_at >= asked
+
+
+def _failed_init(pod: Mapping[str, Any]) -> tuple[str, _End] | None:
+    for each in _statuses(pod, "initContainerStatuses"):
+        end = _end_of(each)
+        if end is not None and end.exit_code != 0:
+            return each.get("name", ""), end
+    return None
+
+
+def _current_init(pod: Mapping[str, Any]) -> tuple[str, bool]:
+    """Return (name, whether one runs) of the init container that is at work.
+
+    A sidecar runs on beside the later ones, so the last running one counts.
+    """
+    running = [
+        each.get("name", "")
+        for each in _statuses(pod, "initContainerStatuses")
+        if "running" in (each.get("state") or {})
+    ]
+    return (running[-1], True) if running else ("", False)
+
+
+def _stuck(pod: Mapping[str, Any]) -> tuple[str, str, str] | None:
+    """Return (container, reason, message) of what cannot be started now."""
+    for each in _all_statuses(pod):
+        waiting = (each.get("state") or {}).get("waiting") or {}
+        reason = waiting.get("reason") or ""
+        if reason in _MAY_PASS or reason in _NEVER_PASSES:
+            return each.get("name", ""), reason, waiting.get("message") or ""
+    return None
+
+
+def _all_statuses(pod: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    yield from _statuses(pod, "initContainerStatuses")
+    yield from _statuses(pod, "containerStatuses")
+
+
+def _lacks_python(message: str) -> bool:
+    """Return whether a container runtime says that our `python3` is not in the image."""
+    text = message.lower()
+    return "python3" in text and (
+        "not found" in text or "no such file" in text or "executable file" in text
+    )
+
+
+def _python_advice(pod: Mapping[str, Any]) -> str:
+    own = (pod["metadata"].get("annotations") or {}).get(names.CONTAINER, "")
+    for each in _statuses(pod, "initContainerStatuses"):
+        state = each.get("state") or {}
+        held_up = (state.get("waiting") or state.get("terminated") or {}).get("message") or ""
+        if each.get("name") == names.AGENT_CONTAINER and _lacks_python(held_up):
+            return _NEEDS_PYTHON.format(
+                container=each["name"],
+                what="hold an instance and to write its files",
+                without="createAllHold; [training] agent_image names the image",
+            )
+    return _NEEDS_PYTHON.format(
+        container=own,
+        what="upload the output and to report progress",
+        without="spec.output and [training] callback_url",
+    )
+
+
+# times and the end -------------------------------------------------------------------------------
+def _exit_code(pod: Mapping[str, Any], end: _End | None, said: _Said) -> int | None:
+    if said.state not in ("succeeded", "failed"):
+        return None
+    if end is not None:
+        return end.exit_code
+    if said.state == "succeeded":
+        return 0
+    failed = _failed_init(pod)
+    return failed[1].exit_code if failed else None
+
+
+def _output(end: _End | None) -> Mapping[str, Any] | None:
+    found = end.result.get("output") if end else None
+    if not isinstance(found, dict):
+        return None
+    return {key: found.get(key) for key in ("uri", "bytes", "digest")}
+
+
+def _started_at(own: Mapping[str, Any], end: _End | None) -> float | None:
+    if end is not None:
+        return end.started_at
+    return _epoch(((own.get("state") or {}).get("running") or {}).get("startedAt"))
+
+
+def _finished_at(pod: Mapping[str, Any], end: _End | None) -> float | None:
+    if end is not None and end.finished_at is not None:
+        return end.finished_at
+    failed = _failed_init(pod)
+    if failed is not None:
+        return failed[1].finished_at
+    disruption = _disruption(pod, end)
+    return _epoch((disruption or _condition(pod, "Ready")).get("lastTransitionTime"))
+
+
+def _place_since(pod: Mapping[str, Any], *, now: float) -> float:
+    """Return since when the pod has had its node."""
+    scheduled = _epoch(_condition(pod, "PodScheduled").get("lastTransitionTime"))
+    started = _epoch(_status(pod).get("startTime"))
+    return next((each for each in (scheduled, started) if each is not None), now)
+
+
+def _since(
+    pod: Mapping[str, Any], own: Mapping[str, Any], end: _End | None, *, now: float
+) -> float:
+    """Return since when it is in its state, as far as the pod tells."""
+    deleted = _epoch(pod["metadata"].get("deletionTimestamp"))
+    if deleted is not None and end is None:
+        deleted -= float(pod["metadata"].get("deletionGracePeriodSeconds") or 0)
+    known = (
+        end.finished_at if end else None,
+        deleted,
+        _started_at(own, end),
+        _epoch(_condition(pod, "PodScheduled").get("lastTransitionTime")),
+    )
+    return next((each for each in known if each is not None), now)
+
+
+def _epoch(text: str | None) -> float | None:
+    """Return epoch seconds of a time as the API server writes it."""
+    if not text:
+        return None
+    return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()

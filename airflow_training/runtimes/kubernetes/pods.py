@@ -1,0 +1,388 @@
+"""The pod of one attempt: the user's template, and what a run needs besides. Pure.
+
+What the user wrote stays: labels, annotations, scheduler, probes, mounts of the same path. Ours is
+what makes it an instance: names, labels, owner, deadline, files, gang, and the agent where asked.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from airflow_training.errors import InputError, Problem
+from airflow_training.frameworks.naming import service_host
+from airflow_training.frameworks.render import OUTPUT_DIR_IN_POD
+from airflow_training.runtimes.kubernetes import inject, names
+from airflow_training.runtimes.kubernetes.facts import RunFacts
+from airflow_training.runtimes.kubernetes.gangs import marks_of
+from airflow_training.runtimes.port import InstanceSpec
+
+__all__ = [
+    "ANSWER_BYTES",
+    "SHARD_BYTES",
+    "PodOptions",
+    "address_of",
+    "answer_shards",
+    "file_data",
+    "needs_agent",
+    "pod_of",
+    "progress_uri_of",
+]
+
+ANSWER_BYTES = 64 * 1024
+"""A larger answer does not go into the annotation."""
+SHARD_BYTES = 512 * 1024
+
+_PROGRESS_FILE = f"{inject.TRAINING_FOLDER}/progress.jsonl"
+_BYTES_PER_ADDRESS = 200
+_PORT_PROBE_FAILURES = 1_000_000
+_FILES_VOLUME = "airflow-training-files"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodOptions:
+    """What the deployment says about pods."""
+
+    agent_image: str = ""
+    """For the init container; "": the image of the training container."""
+    agent_config_map: str = ""
+    """Name of the ConfigMap with the agent; needed where `needs_agent` says so."""
+    callback_url: str = ""
+    """Where instances report progress; "": in the job's object storage, beside its output."""
+
+
+def pod_of(
+    spec: InstanceSpec, facts: RunFacts, owner_uid: str, *, options: PodOptions
+) -> dict[str, Any]:
+    """Return the pod to create; raises InputError for what cannot be made from the template."""
+    ref = spec.ref
+    template = spec.pod
+    pod_spec: dict[str, Any] = {
+        key: value for key, value in (template.get("spec") or {}).items() if value not in (None, [])
+    }
+    made = _Made(spec, facts, options, pod_spec)
+    marks = marks_of(facts.gang, ref.role)
+    written = template.get("metadata") or {}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": made.name,
+            "namespace": ref.run.namespace,
+            "labels": {
+                **facts.labels,
+                **(written.get("labels") or {}),
+                **marks.labels,
+                **names.instance_labels(ref),
+            },
+            "annotations": {
+                **facts.annotations,
+                **(written.get("annotations") or {}),
+                **marks.annotations,
+                **made.annotations(),
+            },
+            "ownerReferences": [names.owner_reference(ref.run, owner_uid)],
+            **({"finalizers": written["finalizers"]} if written.get("finalizers") else {}),
+        },
+        "spec": made.spec(marks.scheduler_name),
+    }
+
+
+def address_of(spec: InstanceSpec) -> str:
+    """Return where other instances reach this one: `host:port`, or the host without a port."""
+    run = spec.ref.run
+    host = service_host(run.prefix, run.namespace, spec.ref.role, spec.ref.index)
+    port = next(iter(spec.ports.values()), None)
+    return host if port is None else f"{host}:{port}"
+
+
+def needs_agent(spec: InstanceSpec, options: PodOptions) -> bool:
+    """Return whether the agent's program has to be mounted into the instance's pod."""
+    return spec.held or _is_wrapped(spec, options)
+
+
+def file_data(spec: InstanceSpec) -> dict[str, str]:
+    """Return the data of the instance's own ConfigMap: key -> content; empty where it needs none."""
+    return {
+        **{_key(spec.files, path): content for path, content in spec.files.items()},
+        **{f"live-{_key(spec.live_files, p)}": text for p, text in spec.live_files.items()},
+    }
+
+
+def answer_shards(facts: RunFacts) -> int:
+    """Return for how many parts of a release answer a held pod has a place; 0: it is never large.
+
+    Twice what all addresses of now need, so that a job may grow while an instance waits.
+    """
+    expected = sum(role.replicas for role in facts.roles.values()) * _BYTES_PER_ADDRESS
+    return 0 if 2 * expected <= ANSWER_BYTES else math.ceil(2 * expected / SHARD_BYTES)
+
+
+def _key(files: Mapping[str, str], path: str) -> str:
+    return f"file-{sorted(files).index(path)}"
+
+
+def _is_wrapped(spec: InstanceSpec, options: PodOptions) -> bool:
+    """Return whether the agent is the command's parent: for the output, or to report progress."""
+    if spec.output_uri:
+        return True
+    annotations = (spec.pod.get("metadata") or {}).get("annotations") or {}
+    return (
+        bool(options.callback_url)
+        and bool(spec.command)
+        and annotations.get(names.AGENT) != "false"
+    )
+
+
+class _Made:
+    """One pod in the making."""
+
+    def __init__(
+        self, spec: InstanceSpec, facts: RunFacts, options: PodOptions, written: dict[str, Any]
+    ) -> None:
+        self._instance = spec
+        self._facts = facts
+        self._options = options
+        self._written = written
+        self._mounts: list[dict[str, Any]] = []
+        self._volumes: list[dict[str, Any]] = []
+        self.name = names.pod_name(spec.ref, numbered=facts.numbered)
+        self._role = facts.roles.get(spec.ref.role)
+        self._ssh_path = str(self._template_annotations().get(names.SSH_KEYS, ""))
+        self._main: dict[str, Any] = next(
+            (dict(c) for c in written.get("containers") or () if c.get("name") == spec.container),
+            {"name": spec.container},
+        )
+        self._probes_port = (
+            self._role is not None
+            and self._role.awaits_port
+            and bool(spec.ports)
+            and not self._main.get("startupProbe")
+        )
+
+    def annotations(self) -> dict[str, str]:
+        instance = self._instance
+        ours = {
+            names.GENERATION: str(instance.ref.run.generation),
+            names.CONTAINER: instance.container,
+            names.ADDRESS: address_of(instance),
+        }
+        if instance.held:
+            ours[names.HELD] = "true"
+        if self._probes_port:
+            ours[names.PORT_PROBE] = "true"
+        return ours
+
+    def spec(self, scheduler_name: str) -> dict[str, Any]:
+        instance, written = self._instance, self._written
+        ref = instance.ref
+        self._own_volumes()
+        init = [dict(each) for each in written.get("initContainers") or ()]
+        if instance.held:
+            init.append(self._hold())
+        main = self._training_container()
+        others = [dict(each) for each in written.get("containers") or ()]
+        containers = [main if each.get("name") == main["name"] else each for each in others]
+        if main not in containers:
+            containers.insert(0, main)
+        made: dict[str, Any] = {
+            "enableServiceLinks": False,
+            "automountServiceAccountToken": False,
+            **written,
+            "restartPolicy": "Never",
+            "hostname": _hostname(instance),
+            "subdomain": names.service_name(ref.run.prefix, ref.role),
+            "terminationGracePeriodSeconds": max(0, math.ceil(instance.grace_seconds)),
+            "containers": containers,
+        }
+        if init:
+            made["initContainers"] = init
+        if self._volumes:
+            theirs = written.get("volumes") or []
+            made["volumes"] = [*theirs, *self._volumes]
+        deadlines = [
+            each
+            for each in (instance.deadline_seconds, written.get("activeDeadlineSeconds"))
+            if each is not None
+        ]
+        if deadlines:
+            made["activeDeadlineSeconds"] = max(1, math.ceil(min(deadlines)))
+        self._place(made, scheduler_name)
+        return made
+
+    def _place(self, made: dict[str, Any], scheduler_name: str) -> None:
+        """Say where it may go and before whom; what the template says is stronger."""
+        gang = self._facts.gang
+        if scheduler_name:
+            made.setdefault("schedulerName", scheduler_name)
+        if gang.priority_class_name:
+            made.setdefault("priorityClassName", gang.priority_class_name)
+        if gang.spread:
+            made["topologySpreadConstraints"] = [
+                *(self._written.get("topologySpreadConstraints") or ()),
+                {
+                    "topologyKey": gang.spread["topologyKey"],
+                    "maxSkew": int(gang.spread.get("maxSkew", 1)),
+                    "whenUnsatisfiable": gang.spread.get("whenUnsatisfiable", "ScheduleAnyway"),
+                    "labelSelector": {"matchLabels": {names.RUN: self._instance.ref.run.uid}},
+                },
+            ]
+
+    # the training container ----------------------------------------------------------------------
+    def _training_container(self) -> dict[str, Any]:
+        instance = self._instance
+        made = {key: value for key, value in self._main.items() if value not in (None, [])}
+        if made.get("workingDir") in (".", "./"):
+            del made["workingDir"]  # where the job's files are: in an image its own folder
+        env = [
+            {"name": "TRAINING_PROGRESS_FILE", "value": _PROGRESS_FILE},
+            *(dict(each) for each in made.get("env") or ()),
+        ]
+        if _is_wrapped(instance, self._options):
+            made["command"] = self._wrapped(made)
+            volume, mount = inject.agent_volume(self._options.agent_config_map)
+            self._add(volume, mount)
+            if self._options.callback_url:
+                secret = names.callback_secret_name(instance.ref.run)
+                source = {"secretKeyRef": {"name": secret, "key": inject.TOKEN_KEY}}
+                env.append({"name": "TRAINING_CALLBACK_TOKEN", "valueFrom": source})
+        made["env"] = env
+        made.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")
+        if self._probes_port:
+            made["startupProbe"] = {
+                "tcpSocket": {"port": next(iter(instance.ports.values()))},
+                "periodSeconds": 1,
+                # the dependency's own timeout says when it takes too long
+                "failureThreshold": _PORT_PROBE_FAILURES,
+            }
+        theirs = [dict(each) for each in made.get("volumeMounts") or ()]
+        taken = {str(each.get("mountPath", "")).rstrip("/") for each in theirs}
+        made["volumeMounts"] = theirs + [m for m in self._mounts if m["mountPath"] not in taken]
+        return made
+
+    def _wrapped(self, made: Mapping[str, Any]) -> list[str]:
+        instance, options = self._instance, self._options
+        command = [str(part) for part in made.get("command") or ()]
+        if not command:
+            raise InputError(
+                problems=(
+                    Problem(
+                        code="not_supported",
+                        field=f"spec.roles.{instance.ref.role}.command",
+                        message="the agent that uploads the output starts the command, so the job"
+                        " has to name it: what the image starts by itself cannot be seen from here",
+                        hint="write the image's entrypoint as command",
+                    ),
+                )
+            )
+        ref = instance.ref
+        progress_url = progress_uri = ""
+        if options.callback_url:
+            progress_url = f"{options.callback_url.rstrip('/')}/runs/{ref.run.uid}/progress"
+        elif instance.output_uri:
+            progress_uri = progress_uri_of(instance)
+        return inject.wrapped_command(
+            command,
+            output_dir=OUTPUT_DIR_IN_POD,
+            output_uri=instance.output_uri,
+            progress_file=_PROGRESS_FILE,
+            progress_url=progress_url,
+            progress_uri=progress_uri,
+            termination_log=str(made.get("terminationMessagePath") or ""),
+        )
+
+    # volumes -------------------------------------------------------------------------------------
+    def _add(self, volume: dict[str, Any], *mounts: dict[str, Any]) -> None:
+        if all(each["name"] != volume["name"] for each in self._volumes):
+            self._volumes.append(volume)
+        self._mounts += mounts
+
+    def _own_volumes(self) -> None:
+        """Give the training container its folder, its output, its files and its ssh keys."""
+        instance = self._instance
+        for name, path in (
+            ("airflow-training", inject.TRAINING_FOLDER),
+            ("airflow-training-output", OUTPUT_DIR_IN_POD),
+        ):
+            self._add({"name": name, "emptyDir": {}}, {"name": name, "mountPath": path})
+        data = file_data(instance)
+        if data:
+            self._add(
+                {
+                    "name": _FILES_VOLUME,
+                    "configMap": {
+                        "name": names.files_name(self.name, data),
+                        "items": [
+                            {"key": key, "path": key, "mode": 0o555 if executable else 0o444}
+                            for key, executable in self._modes().items()
+                        ],
+                    },
+                }
+            )
+        for path in instance.files:
+            self._mounts.append(
+                {
+                    "name": _FILES_VOLUME,
+                    "mountPath": _absolute(path),
+                    "subPath": _key(instance.files, path),
+                    "readOnly": True,
+                }
+            )
+        for path in instance.live_files:
+            key = f"live-{_key(instance.live_files, path)}"
+            self._mounts.append(inject.live_mount(key, _absolute(path)))
+        if self._ssh_path:
+            secret = {"secretName": names.ssh_secret_name(instance.ref.run), "defaultMode": 0o444}
+            self._add(
+                {"name": "airflow-training-ssh", "secret": secret},
+                {"name": "airflow-training-ssh", "mountPath": self._ssh_path, "readOnly": True},
+            )
+
+    def _modes(self) -> dict[str, bool]:
+        instance = self._instance
+        own = {_key(instance.files, p): p in instance.executables for p in instance.files}
+        return own | self._live_modes()
+
+    def _live_modes(self) -> dict[str, bool]:
+        instance = self._instance
+        return {
+            f"live-{_key(instance.live_files, p)}": p in instance.executables
+            for p in instance.live_files
+        }
+
+    def _hold(self) -> dict[str, Any]:
+        live = self._live_modes()
+        volumes, mounts = inject.hold_volumes(
+            self.name, live=bool(live), shards=answer_shards(self._facts)
+        )
+        program, program_mount = inject.agent_volume(self._options.agent_config_map)
+        for volume in (program, *volumes):
+            self._add(volume)
+        folder = {"name": "airflow-training", "mountPath": inject.TRAINING_FOLDER}
+        return inject.hold_container(
+            image=self._options.agent_image or str(self._main.get("image") or ""),
+            pod_security=self._written.get("securityContext") or {},
+            mounts=[program_mount, folder, *mounts],
+            live_keys=live,
+        )
+
+    def _template_annotations(self) -> Mapping[str, Any]:
+        found: Mapping[str, Any] = (self._instance.pod.get("metadata") or {}).get(
+            "annotations"
+        ) or {}
+        return found
+
+
+def progress_uri_of(spec: InstanceSpec) -> str:
+    """Return where an instance leaves its newest progress beside the job's output."""
+    return f"{spec.output_uri.rstrip('/')}.progress/{spec.ref.role}-{spec.ref.index}.json"
+
+
+def _hostname(spec: InstanceSpec) -> str:
+    return names.pod_name(spec.ref, numbered=False)
+
+
+def _absolute(path: str) -> str:
+    return path if path.startswith("/") else f"{inject.TRAINING_FOLDER}/{path}"

@@ -1,0 +1,270 @@
+"""What a job needs of a cluster, found out before anything is created.
+
+Every gap is named with the way to close it: a missing right as the rule to add to a Role.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from airflow_training.errors import Problem
+from airflow_training.runtimes.kubernetes.api import Api, ApiError, Forbidden, NotFound
+from airflow_training.runtimes.kubernetes.facts import RunFacts
+from airflow_training.runtimes.kubernetes.gangs import pod_requests
+from airflow_training.runtimes.kubernetes.kinds import (
+    CONFIG_MAPS,
+    COSCHEDULING_GROUPS,
+    KUEUE_LOCAL_QUEUES,
+    NAMESPACES,
+    PODS,
+    PRIORITY_CLASSES,
+    RESOURCE_QUOTAS,
+    SECRETS,
+    SERVICE_ACCOUNTS,
+    SERVICES,
+    VOLCANO_GROUPS,
+    VOLCANO_QUEUES,
+    Kind,
+)
+from airflow_training.spec.quantities import parse_quantity
+from airflow_training.spec.resolved import ResolvedJob
+
+__all__ = ["check_cluster", "needed_rights"]
+
+Right = tuple[Kind, str, str]
+"""Kind, subresource ("" for the object itself), verb."""
+
+_EVERY_RUN: Mapping[tuple[Kind, str], Sequence[str]] = {
+    (PODS, ""): ("create", "get", "list", "watch", "patch", "delete"),
+    (PODS, "log"): ("get",),
+    (SERVICES, ""): ("create", "get", "list", "delete"),
+    (CONFIG_MAPS, ""): ("create", "get", "list", "update", "patch", "delete"),
+}
+_SECRET_VERBS = ("create", "get", "list", "delete")
+_GROUP_VERBS = ("create", "get", "list", "patch", "delete")
+_GANG_KINDS: Mapping[str, Kind] = {
+    "volcano": VOLCANO_GROUPS,
+    "coscheduling": COSCHEDULING_GROUPS,
+    "kueue": KUEUE_LOCAL_QUEUES,
+}
+_QUEUE_KINDS: Mapping[str, Kind] = {"volcano": VOLCANO_QUEUES, "kueue": KUEUE_LOCAL_QUEUES}
+
+
+def needed_rights(facts: RunFacts, *, callback: bool = False) -> Sequence[Right]:
+    """Return every right that the run of a job uses in its namespace."""
+    needed = dict(_EVERY_RUN)
+    if facts.ssh or callback:
+        needed[SECRETS, ""] = _SECRET_VERBS
+    kind = _GANG_KINDS.get(facts.gang.kind)
+    if kind is not None and kind is not KUEUE_LOCAL_QUEUES:
+        needed[kind, ""] = _GROUP_VERBS
+    return [(kind, sub, verb) for (kind, sub), verbs in needed.items() for verb in verbs]
+
+
+async def check_cluster(
+    api: Api, job: ResolvedJob, facts: RunFacts, *, callback: bool = False
+) -> list[Problem]:
+    """Return what keeps the job from running in its namespace; raises RuntimeUnavailable."""
+    answers = await asyncio.gather(
+        _namespace(api, job),
+        _rights(api, job, needed_rights(facts, callback=callback)),
+        _service_accounts(api, job),
+        _scheduling(api, job),
+        _quota(api, job),
+    )
+    return [problem for problems in answers for problem in problems]
+
+
+async def _namespace(api: Api, job: ResolvedJob) -> list[Problem]:
+    found = await _look(api, NAMESPACES, "", job.namespace)
+    if found == "missing":
+        return [
+            Problem(
+                code="bad_reference",
+                field="metadata.namespace",
+                value=job.namespace,
+                message=f"the cluster has no namespace '{job.namespace}'",
+                hint=f"kubectl create namespace {job.namespace}",
+            )
+        ]
+    if isinstance(found, Mapping) and found["metadata"].get("deletionTimestamp"):
+        return [
+            Problem(
+                code="bad_reference",
+                field="metadata.namespace",
+                value=job.namespace,
+                message=f"namespace '{job.namespace}' is being deleted",
+            )
+        ]
+    return []
+
+
+async def _rights(api: Api, job: ResolvedJob, needed: Sequence[Right]) -> list[Problem]:
+    answers = await asyncio.gather(
+        *(api.allowed(verb, kind, job.namespace, sub) for kind, sub, verb in needed)
+    )
+    missing = [right for right, allowed in zip(needed, answers, strict=True) if not allowed]
+    if not missing:
+        return []
+    text = ", ".join(f"{verb} {_resource(kind, sub)}" for kind, sub, verb in missing)
+    return [
+        Problem(
+            code="not_allowed",
+            field="metadata.namespace",
+            value=job.namespace,
+            message=f"the connection may not {text} in namespace '{job.namespace}'",
+            hint="add to its Role there:\n" + _rules(missing),
+        )
+    ]
+
+
+def _resource(kind: Kind, subresource: str) -> str:
+    return f"{kind.plural}/{subresource}" if subresource else kind.plural
+
+
+def _rules(missing: Sequence[Right]) -> str:
+    """Return the rules of a Role as YAML, one for each resource."""
+    verbs: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
+    for kind, sub, verb in missing:
+        verbs[kind.group, _resource(kind, sub)].append(verb)
+    return "\n".join(
+        f'  - apiGroups: ["{group}"]\n    resources: ["{resource}"]\n'
+        f"    verbs: [{', '.join(wanted)}]"
+        for (group, resource), wanted in verbs.items()
+    )
+
+
+async def _service_accounts(api: Api, job: ResolvedJob) -> list[Problem]:
+    problems = []
+    for name, role in _named(job, "serviceAccountName"):
+        if await _look(api, SERVICE_ACCOUNTS, job.namespace, name) == "missing":
+            problems.append(
+                Problem(
+                    code="bad_reference",
+                    field=f"spec.roles.{role}.template.spec.serviceAccountName",
+                    value=name,
+                    message=f"namespace '{job.namespace}' has no service account '{name}'",
+                )
+            )
+    return problems
+
+
+async def _scheduling(api: Api, job: ResolvedJob) -> list[Problem]:
+    wanted = job.scheduling
+    problems = []
+    gang = _GANG_KINDS.get(wanted.gang)
+    if gang is not None and not await api.serves(gang):
+        return [
+            Problem(
+                code="not_supported",
+                field="spec.schedulingPolicy.gang",
+                value=wanted.gang,
+                message=f"the cluster does not know {gang} ({gang.version}):"
+                f" {wanted.gang} is not installed there",
+                hint="install it, or take another gang",
+            )
+        ]
+    queue = _QUEUE_KINDS.get(wanted.gang)
+    if (
+        queue is not None
+        and wanted.queue
+        and await _look(api, queue, job.namespace, wanted.queue) == "missing"
+    ):
+        where = f"namespace '{job.namespace}'" if queue.namespaced else "the cluster"
+        problems.append(
+            Problem(
+                code="bad_reference",
+                field="spec.schedulingPolicy.queue",
+                value=wanted.queue,
+                message=f"{where} has no queue '{wanted.queue}' ({queue})",
+                allowed=await _names_of(api, queue, job.namespace),
+            )
+        )
+    priorities = {wanted.priority_class_name} if wanted.priority_class_name else set()
+    priorities |= {name for name, _ in _named(job, "priorityClassName")}
+    missing = [
+        name
+        for name in sorted(priorities)
+        if await _look(api, PRIORITY_CLASSES, "", name) == "missing"
+    ]
+    known = await _names_of(api, PRIORITY_CLASSES, "") if missing else ()
+    problems += [
+        Problem(
+            code="bad_reference",
+            field="spec.schedulingPolicy.priorityClassName",
+            value=name,
+            message=f"the cluster has no priority class '{name}'",
+            allowed=known,
+        )
+        for name in missing
+    ]
+    return problems
+
+
+async def _quota(api: Api, job: ResolvedJob) -> list[Problem]:
+    """Return a problem for each quota that the job would exceed alone in its namespace."""
+    try:
+        quotas, _ = await api.list(RESOURCE_QUOTAS, job.namespace)
+    except ApiError:
+        return []  # not ours to see: creating will tell
+    problems = []
+    needs = _needs(job)
+    for quota in quotas:
+        spec = quota.get("spec") or {}
+        if spec.get("scopes") or spec.get("scopeSelector"):
+            continue
+        for resource, hard in (spec.get("hard") or {}).items():
+            needed = needs.get(resource.removeprefix("requests.").removeprefix("count/"))
+            if needed is not None and needed > parse_quantity(hard):
+                problems.append(
+                    Problem(
+                        code="not_allowed",
+                        field="spec.roles",
+                        value=f"{needed:g}",
+                        message=f"all instances together ask for {needed:g} of {resource}, quota"
+                        f" '{quota['metadata']['name']}' of namespace '{job.namespace}' allows"
+                        f" {hard}",
+                        hint="fewer replicas, smaller requests, or a larger quota",
+                    )
+                )
+    return problems
+
+
+def _needs(job: ResolvedJob) -> Mapping[str, float]:
+    total: defaultdict[str, float] = defaultdict(float)
+    for role in job.roles:
+        for resource, amount in pod_requests(role.template.get("spec") or {}).items():
+            total[resource] += amount * role.replicas
+    total["pods"] = float(job.instances)
+    return total
+
+
+def _named(job: ResolvedJob, key: str) -> Iterator[tuple[str, str]]:
+    """Yield (what a role's pod template says under `key`, role), each value once."""
+    seen = set()
+    for role in job.roles:
+        name = (role.template.get("spec") or {}).get(key)
+        if name and name not in seen:
+            seen.add(name)
+            yield str(name), role.name
+
+
+async def _look(api: Api, kind: Kind, namespace: str, name: str) -> Mapping[str, Any] | str:
+    """Return the object, `missing`, or `hidden` where we may not see it."""
+    try:
+        return await api.get(kind, namespace, name)
+    except NotFound:
+        return "missing"
+    except Forbidden:
+        return "hidden"
+
+
+async def _names_of(api: Api, kind: Kind, namespace: str) -> Sequence[str]:
+    try:
+        found, _ = await api.list(kind, namespace)
+    except ApiError:
+        return ()
+    return [each["metadata"]["name"] for each in found]

@@ -1,0 +1,811 @@
+"""`KubernetesRuntime`: the port, implemented on pods, services and gang objects.
+
+Kubernetes is the engine. Everything of a run is owned by one ConfigMap, the run's record, which
+also says which lease generation may create: a stale holder finds itself refused there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import functools
+import json
+import time
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Coroutine,
+    Mapping,
+    Sequence,
+)
+from typing import Any, ParamSpec, TypeVar
+
+from airflow_training.agent.package import portable_agent
+from airflow_training.errors import InputError, LeaseLost, Problem, RuntimeUnavailable, StillAlive
+from airflow_training.frameworks.naming import service_host
+from airflow_training.runtimes.kubernetes import gangs, names, objects, pods
+from airflow_training.runtimes.kubernetes.adoption import judge
+from airflow_training.runtimes.kubernetes.api import (
+    AlreadyExists,
+    Api,
+    ApiError,
+    Conflict,
+    Forbidden,
+    Invalid,
+    NotFound,
+)
+from airflow_training.runtimes.kubernetes.connection import Connect
+from airflow_training.runtimes.kubernetes.facts import NEVER_REMOVED, RunFacts, facts_of
+from airflow_training.runtimes.kubernetes.kinds import (
+    CONFIG_MAPS,
+    COSCHEDULING_GROUPS,
+    NODES,
+    PODS,
+    SECRETS,
+    SERVICES,
+    VOLCANO_GROUPS,
+    Kind,
+)
+from airflow_training.runtimes.kubernetes.logs import LogArchive, read_live
+from airflow_training.runtimes.kubernetes.observing import is_over, observe
+from airflow_training.runtimes.kubernetes.rights import check_cluster
+from airflow_training.runtimes.kubernetes.services import service_documents
+from airflow_training.runtimes.kubernetes.sweep import Orphan, find_orphans
+from airflow_training.runtimes.kubernetes.watching import NamespaceWatch
+from airflow_training.runtimes.port import (
+    Address,
+    Addresses,
+    Capabilities,
+    Changed,
+    ClusterView,
+    Cursor,
+    Gone,
+    InstanceRef,
+    InstanceSpec,
+    LogChunk,
+    NodeView,
+    Outcome,
+    ReleaseAnswer,
+    Snapshot,
+)
+from airflow_training.settings import Settings
+from airflow_training.spec.quantities import parse_quantity
+from airflow_training.spec.resolved import ResolvedJob, RunRef
+
+__all__ = ["KubernetesRuntime"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_GROUP_KINDS: Mapping[str, Kind] = {
+    "volcano": VOLCANO_GROUPS,
+    "coscheduling": COSCHEDULING_GROUPS,
+}
+_CAS_TRIES = 10
+_GONE_SECONDS = 5.0
+"""How long `create` waits for an ended pod of the same name to go."""
+_REMOVE_SECONDS = 30.0
+"""How much longer than the longest grace `remove` waits for the last pod to go."""
+_LOG_SECONDS = 3.0
+"""How long the end of a pod waits until its log is being read."""
+_LOOK_SECONDS = (0.05, 2.0)
+"""Between two looks at pods that are to go: at first, and at most."""
+
+
+def _speaking(call: Callable[P, Awaitable[T]]) -> Callable[P, Coroutine[Any, Any, T]]:
+    """Tell what the server refuses unexpectedly (rights that were taken away) in the port's words."""
+
+    @functools.wraps(call)
+    async def spoken(*args: P.args, **values: P.kwargs) -> T:
+        try:
+            return await call(*args, **values)
+        except ApiError as error:
+            raise RuntimeUnavailable(f"the cluster refuses: {error}") from error
+
+    return spoken
+
+
+class KubernetesRuntime:
+    """Instances are pods of one cluster. Any number of objects may serve the same runs."""
+
+    name = "kubernetes"
+    capabilities = Capabilities(
+        hold=True,
+        restart_in_place=False,
+        gangs=frozenset({"none", "volcano", "coscheduling", "kueue"}),
+        memory_limits=True,
+        leaves_objects=True,
+    )
+
+    def __init__(
+        self,
+        *,
+        connect: Connect,
+        connection: str = "",
+        archive: LogArchive,
+        options: pods.PodOptions,
+        max_run_seconds: float | None = None,
+        callback_token: Callable[[str], str] | None = None,
+        patience_seconds: float = 20.0,
+    ) -> None:
+        """`max_run_seconds`: longest life of any pod. `callback_token`: run uid -> its token.
+
+        `patience_seconds`: how long the server may be away before anybody is told.
+        """
+        self.api = Api(connect, connection, budget_seconds=patience_seconds)
+        self._patience_seconds = patience_seconds
+        self._archive = archive
+        self._options = options
+        self._max_run_seconds = max_run_seconds
+        self._callback_token = callback_token
+        self._watches: dict[tuple[asyncio.AbstractEventLoop, str, str], NamespaceWatch] = {}
+
+    @classmethod
+    def from_settings(
+        cls,
+        settings: Settings,
+        *,
+        connect: Connect,
+        connection: str = "",
+        callback_token: Callable[[str], str] | None = None,
+    ) -> KubernetesRuntime:
+        """Return the runtime that the `[training]` options describe."""
+        return cls(
+            connect=connect,
+            connection=connection,
+            archive=LogArchive(
+                settings.log_archive or str(settings.local_dir / "logs"),
+                tail_bytes=settings.log_archive_tail_bytes,
+            ),
+            options=pods.PodOptions(
+                agent_image=settings.agent_image, callback_url=settings.callback_url
+            ),
+            max_run_seconds=settings.max_run_seconds or None,
+            callback_token=callback_token,
+        )
+
+    # the port ----------------------------------------------------------------------------------
+    async def check(self, run: RunRef, job: ResolvedJob) -> Sequence[Problem]:
+        """Return what the cluster lacks for the job: rights, kinds, queues, quota."""
+        problem = _controller_problem(run)
+        if problem is not None:
+            return [problem]
+        return await check_cluster(self.api, job, facts_of(run, job), callback=self._has_callback)
+
+    async def prepare(self, run: RunRef, job: ResolvedJob) -> Addresses:
+        """Make the run's record, services and gang; raises LeaseLost and InputError."""
+        try:
+            return await self._prepare(run, job)
+        except (Forbidden, Invalid, NotFound) as error:
+            problem = Problem(
+                code="not_allowed",
+                field="metadata.namespace",
+                value=run.namespace,
+                message=f"nothing can be created in namespace '{run.namespace}': {error}",
+            )
+            raise InputError(problems=[problem]) from error
+
+    async def _prepare(self, run: RunRef, job: ResolvedJob) -> Addresses:
+        problem = _controller_problem(run)
+        if problem is not None:
+            raise InputError(problems=[problem])
+        record = await self._own(run, facts_of(run, job))
+        uid = record["metadata"]["uid"]
+        facts = RunFacts.from_document(record)
+        made = [
+            self._ensure(SERVICES, run, document)
+            for document in service_documents(run, facts, record_uid=uid)
+        ]
+        group_kind = _GROUP_KINDS.get(facts.gang.kind)
+        if group_kind is not None:
+            made += [
+                self._bring_to(group_kind, run, document)
+                for document in gangs.pod_group_documents(facts.gang, run, record_uid=uid)
+            ]
+        if facts.ssh:
+            # made anew each time it is called: the first one counts
+            made.append(
+                self._ensure(SECRETS, run, objects.ssh_secret_document(run, record_uid=uid))
+            )
+        if self._callback_token is not None and self._has_callback:
+            token = await asyncio.to_thread(self._callback_token, run.uid)
+            made.append(
+                self._ensure(
+                    SECRETS, run, objects.callback_secret_document(run, token, record_uid=uid)
+                )
+            )
+        await _all(made)
+        return {
+            role.name: tuple(
+                Address(
+                    host=service_host(run.prefix, run.namespace, role.name, index),
+                    ports=dict(role.ports),
+                )
+                for index in range(max(role.replicas, role.max_replicas or 0))
+            )
+            for role in job.roles
+        }
+
+    @_speaking
+    async def create(self, instances: Sequence[InstanceSpec]) -> Sequence[Outcome]:
+        """Create or adopt the pods of these attempts."""
+        if not instances:
+            return []
+        run = max((each.ref.run for each in instances), key=lambda each: each.generation)
+        record = await self._record(run)
+        if record is None:
+            return _refused(instances, f"run {run.uid} was removed, or never prepared")
+        facts = RunFacts.from_document(record)
+        stale = _stale(facts, run.generation)
+        if stale:
+            return _refused(instances, f"run {run.uid}: {stale}")
+        if facts.generation < run.generation:
+            try:
+                record = await self._own(run, dataclasses.replace(facts, generation=run.generation))
+            except LeaseLost as lost:
+                return _refused(instances, str(lost))
+            facts = RunFacts.from_document(record)
+        others = await self._pods(run) if facts.numbered else ()
+        uid = record["metadata"]["uid"]
+        await self._mend_services(run, facts, record_uid=uid)
+        options = await self._with_agent(run, instances, record_uid=uid)
+        outcomes = await _all(
+            self._create_one(each, facts, uid, options, others) for each in instances
+        )
+        return await self._unless_removed(run, uid, outcomes)
+
+    @_speaking
+    async def release(self, instances: Sequence[InstanceRef], answer: ReleaseAnswer) -> None:
+        """Give held pods their answer, through an annotation that reaches them as a file."""
+        await _all(self._release_one(ref, answer) for ref in instances)
+
+    async def restart_process(self, instance: InstanceRef) -> None:
+        """Not offered: `capabilities.restart_in_place` is False."""
+        problem = Problem(
+            code="not_supported", field="", message="the kubernetes runtime cannot restart in place"
+        )
+        raise InputError(problems=[problem], path=f"{instance.role}-{instance.index}")
+
+    @_speaking
+    async def delete(self, instances: Sequence[InstanceRef], *, grace_seconds: float) -> None:
+        """Ask for the end of pods, each by its uid; their logs are archived."""
+        by_run: dict[RunRef, list[InstanceRef]] = {}
+        for ref in instances:
+            by_run.setdefault(ref.run, []).append(ref)
+        for run, refs in by_run.items():
+            found = {pod["metadata"]["uid"]: pod for pod in await self._pods(run)}
+            by_attempt = {_identity(names.parse_ref(pod)): pod for pod in found.values()}
+            meant = [
+                found.get(ref.uid) if ref.uid else by_attempt.get(_identity(ref)) for ref in refs
+            ]
+            await _all(
+                self._delete_pod(run, pod, grace_seconds=grace_seconds)
+                for pod in meant
+                if pod is not None
+            )
+
+    async def watch(self, run: RunRef) -> AsyncIterator[Snapshot | Changed | Gone]:
+        """Yield a snapshot, then changes; raises RuntimeUnavailable."""
+        key = (asyncio.get_running_loop(), run.namespace, run.controller)
+        shared = self._watches.get(key)
+        if shared is None:
+            shared = self._watches[key] = NamespaceWatch(
+                self.api, run.namespace, run.controller, silent_seconds=self._patience_seconds
+            )
+        try:
+            async with contextlib.aclosing(shared.follow(run)) as changes:
+                async for change in changes:
+                    yield change
+        finally:
+            if shared.idle:
+                self._watches.pop(key, None)
+
+    @_speaking
+    async def read_log(
+        self, instance: InstanceRef, cursor: Cursor, *, limit: int, attempt: int | None = None
+    ) -> LogChunk:
+        """Return bytes of an attempt's log: of the archive once it has ended, else live."""
+        if attempt is not None:
+            instance = dataclasses.replace(instance, attempt=attempt, uid="")
+        archived = await self._archive.read(instance, cursor, limit=limit)
+        if archived is not None:
+            return archived
+        pod = await self._pod_of(instance)
+        if pod is None:
+            return LogChunk(data=b"", next=cursor, end=True)
+        container = _container(pod)
+        if not is_over(pod):
+            return await read_live(
+                self.api,
+                instance.run.namespace,
+                pod["metadata"]["name"],
+                container,
+                cursor,
+                limit=limit,
+            )
+        await self._archive.keep(self.api, pod["metadata"]["name"], container, instance)
+        archived = await self._archive.read(instance, cursor, limit=limit)
+        return archived or LogChunk(data=b"", next=cursor, end=True)
+
+    @_speaking
+    async def remove(self, run: RunRef) -> None:
+        """End every pod, then everything else of the run; raises StillAlive.
+
+        Ended pods stay where `cleanPodPolicy` says so, for `ttlSecondsAfterFinished` where the
+        job has that, and with them the run's record.
+        """
+        facts = await self._bury(run)
+        kept = await self._end_pods(
+            run, keeps=functools.partial(_keeps, facts) if facts else _keeps_none
+        )
+        await self._remove_rest(run, with_record=not kept)
+
+    @_speaking
+    async def purge(self, run: RunRef) -> None:
+        """As `remove`, but nothing is kept: for runs that no store knows; raises StillAlive."""
+        await self._bury(run)
+        await self._end_pods(run, keeps=_keeps_none)
+        await self._remove_rest(run, with_record=True)
+
+    async def find_orphans(
+        self,
+        namespace: str,
+        *,
+        controller: str,
+        living: Collection[str],
+        known: Collection[str],
+        older_than: float,
+    ) -> Sequence[Orphan]:
+        """See `sweep.find_orphans`; raises RuntimeUnavailable, also for a lack of rights."""
+        try:
+            return await find_orphans(
+                self.api,
+                namespace,
+                controller=controller,
+                living=living,
+                known=known,
+                older_than=older_than,
+            )
+        except ApiError as error:
+            raise RuntimeUnavailable(f"namespace {namespace}: {error}") from error
+
+    @_speaking
+    async def cluster_view(self) -> ClusterView:
+        """Return the nodes that pods may go to; one made-up node where we may not see them."""
+        try:
+            nodes, _ = await self.api.list(NODES)
+        except Forbidden:
+            # unknown, not none: the scheduler decides
+            return ClusterView(
+                nodes=(NodeView(name="cluster", cpus=float(2**20), memory_bytes=2**60, gpus=2**20),)
+            )
+        return ClusterView(
+            nodes=tuple(
+                _node_view(node)
+                for node in nodes
+                if not (node.get("spec") or {}).get("unschedulable")
+            )
+        )
+
+    @property
+    def _has_callback(self) -> bool:
+        return bool(self._options.callback_url) and self._callback_token is not None
+
+    # the record --------------------------------------------------------------------------------
+    async def _record(self, run: RunRef) -> dict[str, Any] | None:
+        try:
+            record = await self.api.get(CONFIG_MAPS, run.namespace, names.record_name(run))
+        except NotFound:
+            return None
+        return None if record["metadata"].get("deletionTimestamp") else record
+
+    async def _own(self, run: RunRef, facts: RunFacts) -> dict[str, Any]:
+        """Write the record for the run's generation; raises LeaseLost where it may not."""
+        for _ in range(_CAS_TRIES):
+            record = await self._record(run)
+            try:
+                if record is None:
+                    return await self.api.create(CONFIG_MAPS, run.namespace, facts.document(run))
+                _check_owner(record, run)
+                known = RunFacts.from_document(record)
+                stale = _stale(known, run.generation)
+                if stale:
+                    raise LeaseLost(f"run {run.uid}: {stale}")
+                document = facts.document(run)
+                document["metadata"]["resourceVersion"] = record["metadata"]["resourceVersion"]
+                return await self.api.replace(CONFIG_MAPS, run.namespace, document)
+            except (AlreadyExists, Conflict, NotFound) as error:
+                if isinstance(error, NotFound) and record is None:
+                    raise  # the namespace is not there
+                await asyncio.sleep(_LOOK_SECONDS[0])
+        raise RuntimeUnavailable(f"run {run.uid}: its record changes all the time")
+
+    async def _bury(self, run: RunRef) -> RunFacts | None:
+        """Write down that nothing may be created any more; None where there is no record."""
+        for _ in range(_CAS_TRIES):
+            record = await self._record(run)
+            if record is None:
+                return None
+            _check_owner(record, run)
+            facts = RunFacts.from_document(record)
+            buried = max(facts.generation, facts.removed, run.generation)
+            if facts.removed == buried:
+                return facts
+            facts = dataclasses.replace(facts, removed=buried)
+            document = facts.document(run)
+            document["metadata"]["resourceVersion"] = record["metadata"]["resourceVersion"]
+            try:
+                await self.api.replace(CONFIG_MAPS, run.namespace, document)
+            except (Conflict, NotFound):
+                continue
+            return facts
+        raise RuntimeUnavailable(f"run {run.uid}: its record changes all the time")
+
+    # objects -----------------------------------------------------------------------------------
+    async def _ensure(self, kind: Kind, run: RunRef, document: Mapping[str, Any]) -> None:
+        """Make an object unless it is there; raises InputError where the name is another's."""
+        try:
+            await self.api.create(kind, run.namespace, document)
+        except AlreadyExists:
+            found = await self.api.get(kind, run.namespace, document["metadata"]["name"])
+            _check_owner(found, run)
+
+    async def _bring_to(self, kind: Kind, run: RunRef, document: Mapping[str, Any]) -> None:
+        """Make an object, or bring it to the size the job has now."""
+        with contextlib.suppress(NotFound):
+            found = await self.api.get(kind, run.namespace, document["metadata"]["name"])
+            _check_owner(found, run)
+        await self.api.apply(kind, run.namespace, document)
+
+    async def _mend_services(self, run: RunRef, facts: RunFacts, *, record_uid: str) -> None:
+        """Make services again that somebody deleted."""
+        found, _ = await self.api.list(SERVICES, run.namespace, selector=names.run_selector(run))
+        there = {each["metadata"]["name"] for each in found}
+        await _all(
+            self._ensure(SERVICES, run, document)
+            for document in service_documents(run, facts, record_uid=record_uid)
+            if document["metadata"]["name"] not in there
+        )
+
+    async def _with_agent(
+        self, run: RunRef, instances: Sequence[InstanceSpec], *, record_uid: str
+    ) -> pods.PodOptions:
+        """Return the options, with the agent's ConfigMap made where an instance needs it."""
+        if not any(pods.needs_agent(each, self._options) for each in instances):
+            return self._options
+        program = portable_agent()
+        await self._ensure(
+            CONFIG_MAPS, run, objects.agent_document(run, program, record_uid=record_uid)
+        )
+        return dataclasses.replace(self._options, agent_config_map=names.agent_name(run, program))
+
+    # pods --------------------------------------------------------------------------------------
+    async def _pods(self, run: RunRef) -> Sequence[dict[str, Any]]:
+        found, _ = await self.api.list(
+            PODS, run.namespace, selector=f"{names.run_selector(run)},{names.ROLE}"
+        )
+        return found
+
+    async def _pod_of(self, ref: InstanceRef) -> dict[str, Any] | None:
+        """Return the pod of an attempt, also one that is only kept."""
+        for numbered in (False, True):
+            with contextlib.suppress(NotFound):
+                pod = await self.api.get(
+                    PODS, ref.run.namespace, names.pod_name(ref, numbered=numbered)
+                )
+                if _identity(names.parse_ref(pod)) == _identity(ref):
+                    return pod
+        return None
+
+    async def _create_one(
+        self,
+        spec: InstanceSpec,
+        facts: RunFacts,
+        record_uid: str,
+        options: pods.PodOptions,
+        others: Sequence[Mapping[str, Any]],
+    ) -> Outcome:
+        ref = spec.ref
+        stale = _stale(facts, ref.run.generation)
+        if stale:
+            return Outcome(ref=ref, result="refused", message=f"run {ref.run.uid}: {stale}")
+        if self._max_run_seconds:
+            deadline = min(spec.deadline_seconds or self._max_run_seconds, self._max_run_seconds)
+            spec = dataclasses.replace(spec, deadline_seconds=deadline)
+        try:
+            for pod in others:
+                if _identity(names.parse_ref(pod))[:2] != (ref.role, ref.index):
+                    continue
+                verdict = judge(pod, ref)
+                if verdict.step in ("wait", "refuse") and not is_over(pod):
+                    return Outcome(ref=ref, result="refused", message=verdict.message)
+            data = pods.file_data(spec)
+            document = pods.pod_of(spec, facts, record_uid, options=options)
+            if data:
+                files = objects.files_document(
+                    ref.run, document["metadata"]["name"], data, record_uid=record_uid
+                )
+                await self._ensure(CONFIG_MAPS, ref.run, files)
+            return await self._create_pod(ref, document)
+        except Forbidden as error:
+            # a quota frees itself; whatever else is forbidden is named and fails
+            quota = "exceeded quota" in str(error)
+            return Outcome(ref=ref, result="refused" if quota else "error", message=str(error))
+        except (Invalid, InputError, NotFound) as error:
+            return Outcome(ref=ref, result="error", message=str(error))
+
+    async def _create_pod(self, ref: InstanceRef, document: Mapping[str, Any]) -> Outcome:
+        """Create a pod, adopt the one that is there, or make way first where it is over."""
+        until = time.monotonic() + _GONE_SECONDS
+        pause = _LOOK_SECONDS[0]
+        name = document["metadata"]["name"]
+        while True:
+            try:
+                made = await self.api.create(PODS, ref.run.namespace, document)
+            except AlreadyExists:
+                pass
+            else:
+                uid = made["metadata"]["uid"]
+                return Outcome(ref=dataclasses.replace(ref, uid=uid), result="created")
+            try:
+                found = await self.api.get(PODS, ref.run.namespace, name)
+            except NotFound:
+                continue
+            verdict = judge(found, ref)
+            if verdict.step == "adopt":
+                uid = found["metadata"]["uid"]
+                return Outcome(ref=dataclasses.replace(ref, uid=uid), result="adopted")
+            if verdict.step == "foreign":
+                return Outcome(ref=ref, result="error", message=verdict.message)
+            if verdict.step == "refuse" or time.monotonic() > until:
+                message = verdict.message or f"pod {name} is not gone yet"
+                return Outcome(ref=ref, result="refused", message=message)
+            if verdict.step == "replace":
+                await self._delete_pod(ref.run, found, grace_seconds=0)
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, 0.5)
+
+    async def _unless_removed(
+        self, run: RunRef, record_uid: str, outcomes: Sequence[Outcome]
+    ) -> Sequence[Outcome]:
+        """Take back what was created while somebody removed the run or took it over."""
+        record = await self._record(run)
+        gone = record is None or record["metadata"]["uid"] != record_uid
+        why = "was removed" if gone else ""
+        if record is not None and not gone:
+            why = _stale(RunFacts.from_document(record), run.generation)
+        if not why:
+            return outcomes
+        made = [each.ref for each in outcomes if each.result == "created"]
+        await self.delete(made, grace_seconds=0)
+        return [
+            Outcome(ref=each.ref, result="refused", message=f"run {run.uid}: {why}")
+            for each in outcomes
+        ]
+
+    async def _release_one(self, ref: InstanceRef, answer: ReleaseAnswer) -> None:
+        run = ref.run
+        pod = await self._pod_of(ref)
+        if pod is None or (ref.uid and pod["metadata"]["uid"] != ref.uid):
+            return
+        name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
+        addresses = {role: list(all_) for role, all_ in answer.addresses.items()}
+        told: dict[str, Any] = {"uid": uid, "kind": answer.kind, "addresses": addresses}
+        text = json.dumps(told)
+        if len(text) > pods.ANSWER_BYTES:
+            documents = objects.answer_documents(
+                run,
+                name,
+                uid,
+                json.dumps(addresses),
+                shard_bytes=pods.SHARD_BYTES,
+                record_uid=_owner_uid(pod),
+            )
+            await _all(self.api.apply(CONFIG_MAPS, run.namespace, each) for each in documents)
+            text = json.dumps({"uid": uid, "kind": answer.kind, "shards": len(documents)})
+        change = {"metadata": {"uid": uid, "annotations": {names.RELEASE: text}}}
+        with contextlib.suppress(NotFound, Conflict, Invalid):  # another pod of that name by now
+            await self.api.patch(PODS, run.namespace, name, change)
+
+    async def _delete_pod(
+        self, run: RunRef, pod: Mapping[str, Any], *, grace_seconds: float
+    ) -> None:
+        """Delete one very pod, never by force; what it prints until its end is archived."""
+        metadata = pod["metadata"]
+        ref = dataclasses.replace(names.parse_ref(pod), run=run)
+        reached = asyncio.Event()
+        keeping = asyncio.create_task(
+            self._archive.keep(self.api, metadata["name"], _container(pod), ref, reached=reached)
+        )
+        over = is_over(pod)
+        if over:
+            await keeping
+        else:
+            reading = asyncio.ensure_future(reached.wait())
+            try:
+                await asyncio.wait({reading}, timeout=_LOG_SECONDS)
+            finally:
+                reading.cancel()
+        if observe(pod, now=time.time()).held:
+            grace_seconds = 0  # the hold has nothing to save, and its start may miss the order
+        try:
+            with contextlib.suppress(Conflict):  # another pod of that name: not the one meant
+                await self.api.delete(
+                    PODS,
+                    run.namespace,
+                    metadata["name"],
+                    uid=metadata["uid"],
+                    # 0 would be force: the object gone while its processes may live
+                    grace_seconds=None if over else max(1, round(grace_seconds)),
+                )
+        finally:
+            if not over:
+                _BACKGROUND.add(keeping)
+                keeping.add_done_callback(_BACKGROUND.discard)
+
+    # the end -----------------------------------------------------------------------------------
+    async def _end_pods(self, run: RunRef, *, keeps: _Keeps) -> bool:
+        """Return whether pods stay (ended, and only to be looked at); raises StillAlive."""
+        until = 0.0
+        pause = _LOOK_SECONDS[0]
+        while True:
+            found = await self._pods(run)
+            kept = [pod for pod in found if keeps(pod)]
+            waited = [pod for pod in found if not keeps(pod)]
+            await _all(
+                [
+                    *(self._keep_pod(run, pod) for pod in kept if names.KEPT not in _labels(pod)),
+                    *(self._end_pod(run, pod) for pod in waited),
+                ]
+            )
+            if not waited:
+                return bool(kept)
+            if not until:
+                graces = [
+                    float((pod.get("spec") or {}).get("terminationGracePeriodSeconds") or 0)
+                    for pod in waited
+                ]
+                until = time.monotonic() + max(graces) + _REMOVE_SECONDS
+            if time.monotonic() > until:
+                where = "; ".join(
+                    f"pod {pod['metadata']['name']} on node"
+                    f" {(pod.get('spec') or {}).get('nodeName') or '(none)'}"
+                    for pod in waited
+                )
+                raise StillAlive(f"run {run.uid}: {where} is not gone yet")
+            await asyncio.sleep(pause)
+            pause = min(pause * 1.5, _LOOK_SECONDS[1])
+
+    async def _end_pod(self, run: RunRef, pod: Mapping[str, Any]) -> None:
+        if pod["metadata"].get("deletionTimestamp"):
+            return
+        grace = (pod.get("spec") or {}).get("terminationGracePeriodSeconds") or 0
+        await self._delete_pod(run, pod, grace_seconds=float(grace))
+
+    async def _keep_pod(self, run: RunRef, pod: Mapping[str, Any]) -> None:
+        """Mark an ended pod as one that is no instance any more, its log archived."""
+        metadata = pod["metadata"]
+        ref = dataclasses.replace(names.parse_ref(pod), run=run)
+        await self._archive.keep(self.api, metadata["name"], _container(pod), ref)
+        marks = {"labels": {names.KEPT: "true"}, "annotations": dict(gangs.ENDED_FOR_GOOD)}
+        change = {"metadata": {"uid": metadata["uid"], **marks}}
+        with contextlib.suppress(NotFound, Conflict, Invalid):
+            await self.api.patch(PODS, run.namespace, metadata["name"], change)
+
+    async def _remove_rest(self, run: RunRef, *, with_record: bool) -> None:
+        """Delete services, gangs and secrets, then ConfigMaps, the record last."""
+        await self._delete_all(SERVICES, run)
+        for kind in _GROUP_KINDS.values():
+            with contextlib.suppress(NotFound, Forbidden):  # not installed, or never used
+                await self._delete_all(kind, run)
+        with contextlib.suppress(Forbidden):  # only jobs with ssh or a callback have any
+            await self._delete_all(SECRETS, run)
+        await self._delete_all(CONFIG_MAPS, run, but=names.record_name(run))
+        if with_record:
+            await self.api.delete(CONFIG_MAPS, run.namespace, names.record_name(run))
+
+    async def _delete_all(self, kind: Kind, run: RunRef, *, but: str = "") -> None:
+        found, _ = await self.api.list(kind, run.namespace, selector=names.run_selector(run))
+        await _all(
+            self.api.delete(kind, run.namespace, each["metadata"]["name"])
+            for each in found
+            if each["metadata"]["name"] != but
+        )
+
+
+_BACKGROUND: set[asyncio.Task[None]] = set()
+"""Logs that are being followed to their end; a task nobody holds may vanish."""
+
+
+_Keeps = Callable[[Mapping[str, Any]], bool]
+"""Whether a pod stays when its run is removed."""
+
+
+def _keeps(facts: RunFacts, pod: Mapping[str, Any]) -> bool:
+    """Return whether an ended pod stays to be looked at."""
+    if not is_over(pod) or pod["metadata"].get("deletionTimestamp"):
+        return False
+    if facts.clean_pod_policy == "All":
+        return False
+    ttl, ended_at = facts.ttl_seconds_after_finished, observe(pod, now=time.time()).finished_at
+    return ttl is None or ended_at is None or time.time() < ended_at + ttl
+
+
+def _keeps_none(_: Mapping[str, Any]) -> bool:
+    return False
+
+
+async def _all(calls: Any) -> list[Any]:
+    """Await all of them; the first error is raised when every one is done."""
+    answers = await asyncio.gather(*calls, return_exceptions=True)
+    for each in answers:
+        if isinstance(each, BaseException):
+            raise each
+    return answers
+
+
+def _stale(facts: RunFacts, generation: int) -> str:
+    """Return why a holder of `generation` may not act; empty where it may."""
+    if facts.removed != NEVER_REMOVED and facts.removed >= generation:
+        return f"it was removed under generation {facts.removed}"
+    if facts.generation > generation:
+        return f"generation {facts.generation} owns it, not {generation}"
+    return ""
+
+
+def _controller_problem(run: RunRef) -> Problem | None:
+    message = names.controller_problem(run.controller)
+    if not message:
+        return None
+    return Problem(code="bad_name", field="[training] deployment_id", message=message)
+
+
+def _refused(instances: Sequence[InstanceSpec], message: str) -> list[Outcome]:
+    return [Outcome(ref=each.ref, result="refused", message=message) for each in instances]
+
+
+def _identity(ref: InstanceRef) -> tuple[str, int, tuple[int, int, int]]:
+    return ref.role, ref.index, names.attempt_of(ref)
+
+
+def _labels(found: Mapping[str, Any]) -> Collection[str]:
+    return found["metadata"].get("labels") or {}
+
+
+def _container(pod: Mapping[str, Any]) -> str:
+    name = (pod["metadata"].get("annotations") or {}).get(names.CONTAINER)
+    return str(name or pod["spec"]["containers"][0]["name"])
+
+
+def _owner_uid(pod: Mapping[str, Any]) -> str:
+    return str(pod["metadata"]["ownerReferences"][0]["uid"])
+
+
+def _check_owner(found: Mapping[str, Any], run: RunRef) -> None:
+    """Raise InputError for an object of the same name that is not this run's."""
+    labels = found["metadata"].get("labels") or {}
+    if (labels.get(names.CONTROLLER), labels.get(names.RUN)) == (run.controller, run.uid):
+        return
+    whose = f"run {labels[names.RUN]}" if names.RUN in labels else "somebody else"
+    problem = Problem(
+        code="duplicate",
+        field="metadata.name",
+        value=run.job,
+        message=f"{found.get('kind', 'an object')} {found['metadata']['name']} in namespace"
+        f" {run.namespace} belongs to {whose}: it is not touched",
+        hint="run it again under another run id",
+    )
+    raise InputError(problems=[problem])
+
+
+def _node_view(node: Mapping[str, Any]) -> NodeView:
+    has = (node.get("status") or {}).get("allocatable") or {}
+    return NodeView(
+        name=node["metadata"]["name"],
+        cpus=parse_quantity(has.get("cpu", 0)),
+        memory_bytes=int(parse_quantity(has.get("memory", 0))),
+        gpus=int(parse_quantity(has.get("nvidia.com/gpu", 0))),
+    )

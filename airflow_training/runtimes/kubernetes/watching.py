@@ -1,0 +1,290 @@
+"""One list and watch for all runs of a namespace, shared by whoever follows one of them.
+
+An idle run costs nothing of its own: the watch is one request in five minutes, whatever it covers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import logging
+import random
+import time
+from collections import defaultdict
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from typing import Any
+
+from airflow_training.control.model import Observation
+from airflow_training.errors import RuntimeUnavailable
+from airflow_training.runtimes.kubernetes import names
+from airflow_training.runtimes.kubernetes.api import Api, ApiError, Expired
+from airflow_training.runtimes.kubernetes.kinds import PODS
+from airflow_training.runtimes.kubernetes.observing import look_again_at, observe, trimmed
+from airflow_training.runtimes.port import Changed, Gone, Snapshot
+from airflow_training.spec.resolved import RunRef
+
+__all__ = ["NamespaceWatch"]
+
+log = logging.getLogger(__name__)
+
+WATCH_SECONDS = (270, 330)
+"""How long one watch request lasts; spread, so that many processes do not come back together."""
+_PAUSES = (0.1, 5.0)
+"""Seconds before the next try: at first, and at most."""
+
+Change = Snapshot | Changed | Gone
+_Told = Change | Exception
+
+
+class NamespaceWatch:
+    """The pods of one deployment in one namespace, as observations by run.
+
+    Starts with the first follower and ends with the last. Belongs to one event loop.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        namespace: str,
+        controller: str,
+        *,
+        silent_seconds: float,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        """`silent_seconds`: how long the server may be away before followers are told."""
+        self._api = api
+        self._namespace = namespace
+        self._selector = names.controller_selector(controller)
+        self._now = now
+        self._silent_seconds = silent_seconds
+        self._pods: dict[str, Mapping[str, Any]] = {}
+        self._seen: defaultdict[str, dict[str, Observation]] = defaultdict(dict)
+        """Run uid -> pod name -> what it was last seen to do."""
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._followers: defaultdict[str, set[asyncio.Queue[_Told]]] = defaultdict(set)
+        self._task: asyncio.Task[None] | None = None
+        self._synced = False
+
+    @property
+    def idle(self) -> bool:
+        """Return whether nobody follows it."""
+        return not self._followers
+
+    async def follow(self, run: RunRef) -> AsyncGenerator[Change, None]:
+        """Yield a snapshot of the run, then its changes; raises RuntimeUnavailable."""
+        queue: asyncio.Queue[_Told] = asyncio.Queue()
+        self._followers[run.uid].add(queue)
+        try:
+            if self._synced:
+                await self._catch_up(run)
+                queue = self._renew(run.uid, queue)
+                queue.put_nowait(self._snapshot(run.uid))
+            self._start()
+            while True:
+                told = await queue.get()
+                if isinstance(told, Exception):
+                    raise told
+                yield told
+        finally:
+            self._leave(run.uid, queue)
+
+    # the task ----------------------------------------------------------------------------------
+    def _start(self) -> None:
+        if self._task is None:
+            # in a context of its own: what it logs belongs to no follower
+            loop = asyncio.get_running_loop()
+            self._task = contextvars.Context().run(loop.create_task, self._watch_for_ever())
+
+    async def _watch_for_ever(self) -> None:
+        heard_at = time.monotonic()
+        pause, longest = _PAUSES
+        while True:
+            try:
+                items, version = await self._api.list(
+                    PODS, self._namespace, selector=self._selector
+                )
+                self._replace(items)
+                heard_at, pause = time.monotonic(), _PAUSES[0]
+                version, heard_at = await self._watch(version)
+                continue  # a full comparison
+            except Expired:
+                log.info("the watch of %s fell behind; listing again", self._namespace)
+            except (RuntimeUnavailable, ApiError) as error:
+                if not isinstance(error, RuntimeUnavailable) or (
+                    time.monotonic() - heard_at > self._silent_seconds
+                ):
+                    self._tell_unreachable(error)
+            await asyncio.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311 - jitter, no secret
+            pause = min(pause * 2, longest)
+
+    async def _watch(self, version: str) -> tuple[str, float]:
+        """Follow what happens after `version` for one comparison period, across broken connections.
+
+        Raises Expired, and RuntimeUnavailable when the server stays away.
+        """
+        until = time.monotonic() + random.uniform(*WATCH_SECONDS)  # noqa: S311 - jitter, no secret
+        heard_at = time.monotonic()
+        pause = _PAUSES[0]
+        while (left := until - time.monotonic()) > 0:
+            opened_at = time.monotonic()
+            try:
+                async for kind, pod in self._api.watch(
+                    PODS,
+                    self._namespace,
+                    selector=self._selector,
+                    resource_version=version,
+                    timeout_seconds=max(1, int(left)),
+                ):
+                    version = pod["metadata"]["resourceVersion"]
+                    if kind == "DELETED":
+                        self._remove(pod)
+                    elif kind != "BOOKMARK":
+                        self._put(pod)
+                heard_at = time.monotonic()
+            except RuntimeUnavailable:
+                if time.monotonic() - heard_at > self._silent_seconds:
+                    raise
+            if time.monotonic() - opened_at > 1.0:
+                pause = _PAUSES[0]
+            await asyncio.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311 - jitter, no secret
+            pause = min(pause * 2, _PAUSES[1])
+        return version, heard_at
+
+    async def _catch_up(self, run: RunRef) -> None:
+        """Read the run's pods once: a follower sees what was done before it came."""
+        try:
+            items, _ = await self._api.list(
+                PODS, self._namespace, selector=names.instance_selector(run)
+            )
+        except ApiError as error:
+            raise RuntimeUnavailable(str(error)) from error
+        for pod in items:
+            self._put(pod)
+
+    # the picture -------------------------------------------------------------------------------
+    def _replace(self, items: Iterable[Mapping[str, Any]]) -> None:
+        """Take a whole list; followers get a snapshot where it says something new."""
+        listed = {pod["metadata"]["name"]: pod for pod in items}
+        before = {uid: dict(seen) for uid, seen in self._seen.items()}
+        for name in [name for name in self._pods if name not in listed]:
+            self._forget(name)
+        for pod in listed.values():
+            self._remember(pod)
+        for uid in list(self._followers):
+            if not self._synced or before.get(uid, {}) != self._seen.get(uid, {}):
+                self._tell(uid, self._snapshot(uid))
+        self._synced = True
+
+    def _put(self, pod: Mapping[str, Any]) -> None:
+        name = pod["metadata"]["name"]
+        known = self._pods.get(name)
+        if known is not None and _is_older(pod, known):
+            return
+        replaced = known is not None and known["metadata"]["uid"] != pod["metadata"]["uid"]
+        if replaced:
+            self._remove(known or {})
+        seen = self._remember(pod)
+        if seen is not None:
+            self._tell(pod["metadata"]["labels"][names.RUN], Changed(instance=seen))
+
+    def _remove(self, pod: Mapping[str, Any]) -> None:
+        name = pod["metadata"]["name"]
+        known = self._pods.get(name)
+        if known is None or known["metadata"]["uid"] != pod["metadata"]["uid"]:
+            return
+        run_uid = known["metadata"]["labels"][names.RUN]
+        seen = self._forget(name)
+        if seen is not None:
+            self._tell(run_uid, Gone(role=seen.role, index=seen.index, uid=seen.uid))
+
+    def _remember(self, pod: Mapping[str, Any]) -> Observation | None:
+        """Return what the pod does now where that is news."""
+        try:
+            seen = observe(pod, now=self._now())
+        except (KeyError, ValueError) as error:
+            log.warning("pod %s has odd labels: %r", pod["metadata"].get("name"), error)
+            return None
+        name = pod["metadata"]["name"]
+        self._pods[name] = trimmed(pod)
+        self._look_again(name)
+        of_run = self._seen[pod["metadata"]["labels"][names.RUN]]
+        if of_run.get(name) == seen:
+            return None
+        of_run[name] = seen
+        return seen
+
+    def _forget(self, name: str) -> Observation | None:
+        pod = self._pods.pop(name)
+        timer = self._timers.pop(name, None)
+        if timer is not None:
+            timer.cancel()
+        run_uid = pod["metadata"]["labels"][names.RUN]
+        seen = self._seen[run_uid].pop(name, None)
+        if not self._seen[run_uid]:
+            del self._seen[run_uid]
+        return seen
+
+    def _look_again(self, name: str) -> None:
+        """Observe a pod once more when time alone will have changed what it means."""
+        timer = self._timers.pop(name, None)
+        if timer is not None:
+            timer.cancel()
+        now = self._now()
+        at = look_again_at(self._pods[name], now=now)
+        if at is not None:
+            loop = asyncio.get_running_loop()
+            self._timers[name] = loop.call_later(at - now, self._due, name)
+
+    def _due(self, name: str) -> None:
+        pod = self._pods[name]
+        seen = self._remember(pod)
+        if seen is not None:
+            self._tell(pod["metadata"]["labels"][names.RUN], Changed(instance=seen))
+
+    # followers ---------------------------------------------------------------------------------
+    def _snapshot(self, run_uid: str) -> Snapshot:
+        return Snapshot(instances=tuple(self._seen.get(run_uid, {}).values()))
+
+    def _tell(self, run_uid: str, told: _Told) -> None:
+        for queue in self._followers.get(run_uid, ()):
+            queue.put_nowait(told)
+
+    def _tell_unreachable(self, error: Exception) -> None:
+        self._synced = False
+        for uid in list(self._followers):
+            self._tell(uid, RuntimeUnavailable(str(error)))
+
+    def _renew(self, run_uid: str, queue: asyncio.Queue[_Told]) -> asyncio.Queue[_Told]:
+        """Return a new queue: what was told before the snapshot is in the snapshot."""
+        self._followers[run_uid].discard(queue)
+        fresh: asyncio.Queue[_Told] = asyncio.Queue()
+        self._followers[run_uid].add(fresh)
+        return fresh
+
+    def _leave(self, run_uid: str, queue: asyncio.Queue[_Told]) -> None:
+        self._followers[run_uid].discard(queue)
+        if not self._followers[run_uid]:
+            del self._followers[run_uid]
+        if self._followers or self._task is None:
+            return
+        self._task.cancel()
+        self._task = None
+        self._synced = False
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+        self._pods.clear()
+        self._seen.clear()
+
+
+def _is_older(pod: Mapping[str, Any], known: Mapping[str, Any]) -> bool:
+    """Return whether news of the same pod was overtaken by what a list said meanwhile."""
+    return pod["metadata"]["uid"] == known["metadata"]["uid"] and _version(pod) < _version(known)
+
+
+def _version(pod: Mapping[str, Any]) -> int:
+    """Return the resource version as a number; Kubernetes 1.35 promises that they compare."""
+    try:
+        return int(pod["metadata"].get("resourceVersion", ""))
+    except ValueError:
+        return 0

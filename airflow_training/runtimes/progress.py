@@ -1,0 +1,44 @@
+"""What a line of progress says. Pure: scripts write it, so nothing about it is taken for granted."""
+
+from __future__ import annotations
+
+from typing import Any, TypeGuard
+
+from airflow_training.control.model import Progress
+
+__all__ = ["progress_of"]
+
+_TOO_LARGE = 1 << 63
+"""No database has a place for it; an infinite or undefined number is none below it either."""
+
+
+def progress_of(values: Any) -> Progress | None:
+    """Return a decoded line as progress, without what makes no sense in it; None for no object."""
+    if not isinstance(values, dict):
+        return None
+
+    def number(name: str) -> float | None:
+        value = values.get(name)
+        return value if _is_number(value) and abs(value) < _TOO_LARGE else None
+
+    def whole(name: str) -> int | None:
+        value = number(name)
+        return None if value is None else int(value)
+
+    metrics = values.get("metrics")
+    return Progress(
+        step=whole("step"),
+        total_steps=whole("total_steps"),
+        epoch=number("epoch"),
+        samples=whole("samples"),
+        time=number("time"),
+        metrics={
+            str(name): float(value)
+            for name, value in (metrics.items() if isinstance(metrics, dict) else ())
+            if _is_number(value) and (isinstance(value, float) or abs(value) < _TOO_LARGE)
+        },
+    )
+
+
+def _is_number(value: Any) -> TypeGuard[int | float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)

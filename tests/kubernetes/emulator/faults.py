@@ -1,0 +1,44 @@
+"""Faults that tests switch on: refused, hanging and cut requests, and what watches do to events."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Literal
+
+Action = Literal["status", "hang", "reset-before", "reset-after"]
+
+
+@dataclass(slots=True, kw_only=True)
+class Rule:
+    action: Action
+    verb: str
+    path: str
+    times: int
+    code: int = 500
+    retry_after: int | None = None
+    seconds: float = 0.0
+
+
+@dataclass(slots=True)
+class Faults:
+    """What goes wrong now. `verb` is one of the API (`create`, `watch`, ...) or empty for all."""
+
+    rules: list[Rule] = field(default_factory=list)
+    duplicated: bool = False
+    """Every watch event is sent twice."""
+    http_gone: bool = False
+    """A watch from a forgotten version is refused, instead of beginning with an ERROR event."""
+    delays: dict[str, float] = field(default_factory=dict)
+    """Regex of `namespace/name` -> seconds that events of these objects come late."""
+
+    def take(self, verb: str, path: str) -> Rule | None:
+        """Return the first rule that fits this request, and use it up once."""
+        for rule in self.rules:
+            if rule.times and rule.verb in ("", verb) and re.search(rule.path, path):
+                rule.times -= 1
+                return rule
+        return None
+
+    def delay_of(self, key: str) -> float:
+        return next((s for pattern, s in self.delays.items() if re.search(pattern, key)), 0.0)

@@ -1,0 +1,468 @@
+"""The agent in a pod: what is injected, and the program itself as a real process."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_training.agent.package import portable_agent
+from airflow_training.runtimes.kubernetes import inject, names
+from airflow_training.runtimes.kubernetes.facts import facts_of
+from airflow_training.runtimes.kubernetes.objects import agent_document, answer_documents
+from airflow_training.runtimes.kubernetes.pods import PodOptions, answer_shards, needs_agent
+from tests.kubernetes.samples import (
+    OPTIONS,
+    RUN,
+    a_container,
+    a_job,
+    a_pod,
+    a_role,
+    an_instance,
+    main_container,
+)
+from tests.kubernetes.strict import complaints
+
+PATIENCE_SECONDS = 30.0
+UID = "3f0c"
+
+
+# what is injected --------------------------------------------------------------------------------
+def hold_of(pod: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = next(
+        each for each in pod["spec"]["initContainers"] if each["name"] == names.AGENT_CONTAINER
+    )
+    return found
+
+
+def test_an_image_without_anything_works_when_nothing_is_asked():
+    distroless = a_role(main={"name": "main", "image": "gcr.io/distroless/static"})
+    pod = a_pod(a_job(distroless))
+    assert "initContainers" not in pod["spec"]
+    assert "command" not in main_container(pod)
+    assert not any("agent" in volume["name"] for volume in pod["spec"]["volumes"])
+    assert not needs_agent(an_instance(a_job(distroless)), OPTIONS)
+    reporting = PodOptions(callback_url="http://airflow")
+    assert "command" not in main_container(a_pod(a_job(distroless), options=reporting))
+
+
+def test_a_held_instance_waits_in_a_restricted_init_container():
+    pod = a_pod(a_job(a_role(spec={"initContainers": [a_container("fetch")]})), held=True)
+    assert complaints(pod) == []
+    assert [each["name"] for each in pod["spec"]["initContainers"]] == [
+        "fetch",
+        names.AGENT_CONTAINER,
+    ]
+    hold = hold_of(pod)
+    assert hold["image"] == "agent:1"
+    security = hold["securityContext"]
+    assert security["runAsNonRoot"] is True
+    assert security["runAsUser"] > 0
+    assert security["allowPrivilegeEscalation"] is False
+    assert security["capabilities"] == {"drop": ["ALL"]}
+    assert security["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert hold["resources"]["limits"] == hold["resources"]["requests"]
+    assert main_container(pod)["command"] == ["python", "train.py"]
+    assert pod["metadata"]["annotations"][names.HELD] == "true"
+
+
+@pytest.mark.parametrize(
+    ("pod_security", "user"), [({}, 65532), ({"runAsUser": 0}, 65532), ({"runAsUser": 1000}, None)]
+)
+def test_the_init_container_is_never_root(pod_security, user):
+    pod = a_pod(a_job(a_role(spec={"securityContext": pod_security})), held=True)
+    assert hold_of(pod)["securityContext"].get("runAsUser") == user
+
+
+def test_without_an_agent_image_the_users_own_is_taken():
+    pod = a_pod(held=True, options=PodOptions(agent_config_map="m"))
+    assert hold_of(pod)["image"] == "train:1"
+
+
+def test_the_release_reaches_the_pod_without_rights():
+    pod = a_pod(held=True)
+    (volume,) = [v for v in pod["spec"]["volumes"] if "downwardAPI" in v]
+    (item,) = volume["downwardAPI"]["items"]
+    assert item["fieldRef"]["fieldPath"] == f"metadata.annotations['{names.RELEASE}']"
+    assert pod["spec"]["automountServiceAccountToken"] is False
+
+
+def test_large_answers_have_a_place_from_the_start():
+    small, large = a_job(a_role("worker", 100)), a_job(a_role("worker", 5000))
+    assert answer_shards(facts_of(RUN, small)) == 0
+    shards = answer_shards(facts_of(RUN, large))
+    pod = a_pod(large, held=True)
+    (volume,) = [v for v in pod["spec"]["volumes"] if "projected" in v]
+    sources = [source["configMap"] for source in volume["projected"]["sources"]]
+    assert all(source["optional"] for source in sources)
+    documents = answer_documents(
+        RUN, pod["metadata"]["name"], UID, "x" * 1000, shard_bytes=999, record_uid="u"
+    )
+    assert len(sources) == shards >= len(documents) == 2
+    assert [d["metadata"]["name"] for d in documents] == [s["name"] for s in sources[:2]]
+
+
+def test_output_and_progress_make_the_agent_the_parent_of_the_command():
+    job = a_job(output_uri="s3://b/$(x)", output_role="worker")
+    pod = a_pod(job)
+    command = main_container(pod)["command"]
+    assert command[:5] == ["python3", "-I", "-S", command[3], "run"]
+    assert command[command.index("--") + 1 :] == ["python", "train.py"]
+    assert command[command.index("--output-uri") + 1] == "s3://b/$$(x)"
+    assert "s3://b/$$(x).progress/worker-0.json" in command
+    mounts = {m["mountPath"]: m for m in main_container(pod)["volumeMounts"]}
+    assert command[3].startswith(f"{inject.AGENT_FOLDER}/program/")
+    assert mounts[f"{inject.AGENT_FOLDER}/program"]["readOnly"] is True
+    assert "initContainers" not in pod["spec"]
+    assert a_pod(job, index=1)["spec"]["containers"][0]["command"] == ["python", "train.py"]
+
+
+def test_progress_goes_to_the_callback_with_a_token_that_is_a_secret():
+    options = PodOptions(agent_config_map="m", callback_url="https://airflow/training/")
+    pod = a_pod(options=options)
+    command = main_container(pod)["command"]
+    assert f"https://airflow/training/runs/{RUN.uid}/progress" in command
+    token = main_container(pod)["env"][-1]
+    assert token["valueFrom"]["secretKeyRef"]["name"] == names.callback_secret_name(RUN)
+    silent = a_job(a_role(metadata={"annotations": {names.AGENT: "false"}}))
+    assert main_container(a_pod(silent, options=options))["command"] == ["python", "train.py"]
+
+
+# the program -------------------------------------------------------------------------------------
+@pytest.fixture(scope="session")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("agent") / "agent.pyz"
+    path.write_bytes(portable_agent())
+    return path
+
+
+def test_the_program_fits_into_a_config_map_and_brings_no_byte_code():
+    assert len(portable_agent()) <= 512 * 1024
+    assert b".pyc" not in portable_agent()
+    assert portable_agent() == portable_agent()
+    document = agent_document(RUN, portable_agent(), record_uid="u")
+    digest = hashlib.sha256(portable_agent()).hexdigest()[:8]
+    assert document["metadata"]["name"] == f"digits-01234-agent-{digest}"
+
+
+def pythons() -> list[Any]:
+    """Return this Python, and the oldest that the agent has to run on, where there is one."""
+    found = [pytest.param(sys.executable, id="this-python")]
+    old = [*Path.home().glob(".pyenv/versions/3.8.*/bin/python3.8")]
+    with contextlib.suppress(TypeError):
+        old.append(Path(shutil.which("python3.8")))  # type: ignore[arg-type]
+    for each in old:
+        probe = subprocess.run([each, "-c", "pass"], check=False, capture_output=True)
+        if probe.returncode == 0:
+            return [*found, pytest.param(str(each), id="python-3.8")]
+    return found
+
+
+@pytest.fixture(params=pythons())
+def python(request: pytest.FixtureRequest) -> str:
+    found: str = request.param
+    return found
+
+
+@contextlib.contextmanager
+def agent(
+    python: str, program: Path, *arguments: object, **env: str
+) -> Iterator[subprocess.Popen[str]]:
+    """Start the agent; it is gone at the end, whatever happened."""
+    process = subprocess.Popen(
+        [python, "-I", "-S", str(program), *map(str, arguments)],
+        env={"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8", **env},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def until(holds: Any) -> None:
+    limit = time.monotonic() + PATIENCE_SECONDS
+    while not holds():
+        assert time.monotonic() < limit
+        time.sleep(0.01)
+
+
+def holding(tmp_path: Path) -> list[object]:
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / "live-0").write_text("host a\n")
+    return [
+        "hold", "--release", tmp_path / "release", "--answers", tmp_path / "answers",
+        "--addresses", tmp_path / "training" / "addresses.json",
+        "--write", tmp_path / "files" / "live-0", tmp_path / "live" / "live-0",
+        "--write-executable", tmp_path / "files" / "live-0", tmp_path / "live" / "run",
+    ]  # fmt: skip
+
+
+def test_hold_waits_for_the_release_that_means_this_pod(tmp_path, program, python):
+    release = tmp_path / "release"
+    release.write_text(json.dumps({"uid": "another", "kind": "Confirmation"}))
+    with agent(python, program, *holding(tmp_path), TRAINING_POD_UID=UID) as process:
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(timeout=1)
+        assert not (tmp_path / "live").exists()
+        answer = {"uid": UID, "kind": "List", "addresses": {"ps": ["a:1"]}}
+        release.write_text(json.dumps(answer))
+        assert process.wait(PATIENCE_SECONDS) == 0
+    written = tmp_path / "live" / "live-0"
+    assert written.read_text() == "host a\n"
+    assert written.stat().st_mode & 0o777 == 0o644
+    assert (tmp_path / "live" / "run").stat().st_mode & 0o777 == 0o755
+    assert json.loads((tmp_path / "training" / "addresses.json").read_text()) == {"ps": ["a:1"]}
+
+
+def test_hold_puts_a_large_answer_together(tmp_path, program, python):
+    addresses = {"worker": [f"digits-{i}:1" for i in range(50)]}
+    documents = answer_documents(
+        RUN, "p", UID, json.dumps(addresses), shard_bytes=100, record_uid="u"
+    )
+    (tmp_path / "release").write_text(
+        json.dumps({"uid": UID, "kind": "List", "shards": len(documents)})
+    )
+    folder = tmp_path / "answers"
+    folder.mkdir()
+    parts = {key: text for each in documents for key, text in each["data"].items()}
+    last = list(parts)[-1]
+    for key in list(parts)[:-1]:
+        (folder / key).write_text(parts[key])
+    (folder / f"other-{len(parts) - 1}").write_text("of an older pod")
+    with agent(python, program, *holding(tmp_path), TRAINING_POD_UID=UID) as process:
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(timeout=1)
+        (folder / last).write_text(parts[last])
+        assert process.wait(PATIENCE_SECONDS) == 0
+    assert json.loads((tmp_path / "training" / "addresses.json").read_text()) == addresses
+
+
+def test_hold_ends_when_it_is_told_to(tmp_path, program, python):
+    with agent(python, program, *holding(tmp_path), TRAINING_POD_UID=UID) as process:
+        time.sleep(0.5)
+        process.terminate()
+        assert process.wait(PATIENCE_SECONDS) in (143, -15)
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [
+        (["sh", "-c", "exit 7"], 7),
+        (["sh", "-c", "kill -9 $$"], 137),
+        (["true"], 0),
+        (["there-is-no-such-command"], 127),
+        (["/"], 126),
+    ],
+)
+def test_run_ends_as_the_command_did(tmp_path, program, python, command, code):
+    log = tmp_path / "termination-log"
+    with agent(python, program, "run", "--termination-log", log, "--", *command) as process:
+        assert process.wait(PATIENCE_SECONDS) == code
+    if code in (126, 127):
+        assert json.loads(log.read_text())["airflow-training"]["reason"] in (
+            "CommandNotFound",
+            "StartError",
+        )
+    else:  # then the end of the log is the message
+        assert not log.exists()
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2"])
+def test_run_passes_signals_on(tmp_path, program, python, name):
+    ready, got = tmp_path / "ready", tmp_path / "got"
+    script = f"trap 'echo {name} > {got}; exit 9' {name[3:]}; echo > {ready}; while :; do sleep 0.05; done"
+    with agent(python, program, "run", "--", "sh", "-c", script) as process:
+        until(ready.exists)
+        process.send_signal(getattr(signal, name))
+        assert process.wait(PATIENCE_SECONDS) == 9
+    assert got.read_text().strip() == name
+
+
+def test_run_buries_orphans_and_keeps_the_commands_streams(program, python):
+    script = "(sleep 0.2 &) ; echo out; echo err >&2; exit 3"
+    with agent(python, program, "run", "--", "sh", "-c", script) as process:
+        out, err = process.communicate(timeout=PATIENCE_SECONDS)
+    assert (process.returncode, out, err) == (3, "out\n", "err\n")
+
+
+def output_options(tmp_path: Path, uri: str) -> list[object]:
+    (tmp_path / "output").mkdir()
+    return [
+        "run", "--output", tmp_path / "output", "--output-uri", uri,
+        "--termination-log", tmp_path / "log",
+    ]  # fmt: skip
+
+
+def last_words(tmp_path: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((tmp_path / "log").read_text())["airflow-training"]
+    return found
+
+
+def test_run_uploads_the_output_and_leaves_the_result(tmp_path, program, python):
+    uri = f"file://{tmp_path}/bucket/final"
+    options = output_options(tmp_path, uri)
+    script = f"echo model > {tmp_path}/output/m.txt"
+    with agent(python, program, *options, "--", "sh", "-c", script) as process:
+        assert process.wait(PATIENCE_SECONDS) == 0
+    assert (tmp_path / "bucket" / "final" / "m.txt").read_text() == "model\n"
+    output = last_words(tmp_path)["output"]
+    assert (output["uri"], output["bytes"], output["files"]) == (uri, 6, 1)
+    assert output["digest"].startswith("sha256:")
+    assert (tmp_path / "log").stat().st_size <= 4096
+
+
+def test_a_failed_upload_fails_the_instance(tmp_path, program, python):
+    (tmp_path / "file").write_text("in the way")
+    options = output_options(tmp_path, f"file://{tmp_path}/file/final")
+    script = f"echo model > {tmp_path}/output/m.txt"
+    with agent(python, program, *options, "--", "sh", "-c", script) as process:
+        assert process.wait(PATIENCE_SECONDS) == 1
+    said = last_words(tmp_path)
+    assert said["reason"] == "OutputFailed"
+    assert "could not be uploaded" in said["message"]
+
+
+@pytest.mark.parametrize("code", [0, 5])
+def test_what_was_told_to_end_uploads_nothing(tmp_path, program, python, code):
+    options = output_options(tmp_path, f"file://{tmp_path}/bucket")
+    ready = tmp_path / "ready"
+    script = f"trap 'exit {code}' TERM; echo > {ready}; while :; do sleep 0.05; done"
+    with agent(python, program, *options, "--", "sh", "-c", script) as process:
+        until(ready.exists)
+        process.terminate()
+        assert process.wait(PATIENCE_SECONDS) == (code or 143)
+    assert not (tmp_path / "bucket").exists()
+
+
+def test_a_failed_command_uploads_nothing(tmp_path, program, python):
+    options = output_options(tmp_path, f"file://{tmp_path}/bucket")
+    with agent(python, program, *options, "--", "false") as process:
+        assert process.wait(PATIENCE_SECONDS) == 1
+    assert not (tmp_path / "bucket").exists()
+
+
+# progress ----------------------------------------------------------------------------------------
+class Callback(HTTPServer):
+    """Keeps what was posted."""
+
+    def __init__(self) -> None:
+        self.posted: list[tuple[str, str, dict[str, Any]]] = []
+        super().__init__(("127.0.0.1", 0), _Handler)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}/runs/x/progress"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Callback
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.server.posted.append((self.path, self.headers["Authorization"], json.loads(body)))
+        self.send_response(204)
+        self.end_headers()
+
+    def log_message(self, *_: Any) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def callback() -> Iterator[Callback]:
+    server = Callback()
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+SCRIPT = """
+echo '{"step": 1}' >> "$FILE"; echo '{"step": 2}' >> "$FILE"; printf '{"step": 3' >> "$FILE"
+test -z "$TRAINING_CALLBACK_TOKEN"
+"""
+
+
+def test_run_posts_the_newest_progress_with_its_token(tmp_path, program, python, callback):
+    progress = tmp_path / "progress.jsonl"
+    options = ["run", "--progress", progress, "--progress-url", callback.url]
+    env = {
+        "TRAINING_CALLBACK_TOKEN": "secret",
+        "TRAINING_ROLE": "worker",
+        "TRAINING_INDEX": "3",
+        "TRAINING_ATTEMPT": "1",
+        "TRAINING_JOB_ATTEMPT": "0",
+        "FILE": str(progress),
+    }
+    with agent(python, program, *options, "--", "sh", "-c", SCRIPT, **env) as process:
+        assert process.wait(PATIENCE_SECONDS) == 0  # also: the command does not see the token
+    path, authorization, body = callback.posted[-1]
+    assert (path, authorization) == ("/runs/x/progress", "Bearer secret")
+    assert body == {
+        "role": "worker",
+        "index": "3",
+        "attempt": "1",
+        "job_attempt": "0",
+        "progress": {"step": 2},
+    }
+
+
+def test_without_a_callback_progress_is_left_in_storage(tmp_path, program, python):
+    progress, target = tmp_path / "progress.jsonl", tmp_path / "out.progress" / "worker-0.json"
+    options = ["run", "--progress", progress, "--progress-uri", f"file://{target}"]
+    with agent(
+        python, program, *options, "--", "sh", "-c", SCRIPT, FILE=str(progress), TRAINING_INDEX="0"
+    ) as process:
+        assert process.wait(PATIENCE_SECONDS) == 0
+    assert json.loads(target.read_text())["progress"] == {"step": 2}
+
+
+def test_training_goes_on_when_nobody_takes_its_reports(tmp_path, program, python):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # nobody listens
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}/"
+        progress = tmp_path / "p"
+        options = ["run", "--progress", progress, "--progress-url", url]
+        with agent(
+            python, program, *options, "--", "sh", "-c", SCRIPT, FILE=str(progress)
+        ) as process:
+            _, err = process.communicate(timeout=PATIENCE_SECONDS)
+    assert process.returncode == 0
+    assert err.count("cannot report progress") == 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["hold"],
+        ["hold", "--release"],
+        ["run"],
+        ["run", "--"],
+        ["run", "--what", "x", "--", "true"],
+    ],
+)
+def test_wrong_arguments_are_told(program, python, arguments):
+    with agent(python, program, *arguments) as process:
+        _, err = process.communicate(timeout=PATIENCE_SECONDS)
+    assert process.returncode == 2
+    assert "usage: agent hold" in err
+    assert "Traceback" not in err

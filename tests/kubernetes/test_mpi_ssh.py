@@ -1,0 +1,125 @@
+"""The ssh of an MPI job for real: the framework's scripts, the run's keys, no privileges."""
+
+from __future__ import annotations
+
+import base64
+import os
+import pwd
+import shutil
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from airflow_training.runtimes.kubernetes.objects import ssh_secret_document
+from tests.frameworks.samples import a_resolved_job
+from tests.kubernetes.samples import RUN, an_instance
+
+SSHD = shutil.which("sshd") or next((p for p in ("/usr/sbin/sshd",) if Path(p).exists()), None)
+
+
+def _has_sshd() -> bool:
+    if SSHD is None or not shutil.which("ssh"):
+        return False
+    return os.getuid() != 0 or any(user.pw_name == "sshd" for user in pwd.getpwall())
+
+
+needs_sshd = pytest.mark.skipif(not _has_sshd(), reason="needs an installed ssh and sshd")
+PATIENCE_SECONDS = 30.0
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """Return a folder with /etc/mpi and /training as the pods of a run have them."""
+    port = _free_port()
+    job = a_resolved_job("mpi", {"launcher": 1, "worker": 1}, runtime="kubernetes")
+    (tmp_path / "training").mkdir()
+    keys = tmp_path / "etc" / "mpi" / "ssh"
+    keys.mkdir(parents=True)
+    for name, content in ssh_secret_document(RUN, record_uid="u")["data"].items():
+        (keys / name).write_bytes(base64.b64decode(content))
+        (keys / name).chmod(0o444)  # as the Secret is mounted: too open for ssh as it is
+    for role in ("launcher", "worker"):
+        for path, text in an_instance(job, role).files.items():
+            moved = text.replace("/training/", f"{tmp_path}/training/").replace("2222", str(port))
+            target = tmp_path / path.lstrip("/")
+            target.write_text(moved.replace("/etc/mpi/", f"{tmp_path}/etc/mpi/"))
+            target.chmod(0o755)
+    (tmp_path / "port").write_text(str(port))
+    return tmp_path
+
+
+def _free_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port: int = taken.getsockname()[1]
+        return port
+
+
+@pytest.mark.e2e
+@needs_sshd
+def test_a_command_runs_in_the_workers_own_environment(place):
+    script = place / "etc/mpi/ssh.sh"
+    environment = {
+        **os.environ,
+        "PATH": f"{Path(str(SSHD)).parent}:/usr/bin:/bin",
+        "ODD": 'a\'b "c"\n$x',
+    }
+    server = subprocess.Popen(
+        ["/bin/sh", place / "etc/mpi/sshd.sh"], env=environment, stderr=subprocess.DEVNULL
+    )
+    try:
+        until = time.monotonic() + PATIENCE_SECONDS
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", int((place / "port").read_text()))).close()
+                break
+            except OSError:
+                assert time.monotonic() < until
+                time.sleep(0.05)
+        done = subprocess.run(
+            [
+                "/bin/sh",
+                script,
+                "-x",
+                "-o",
+                "ConnectionAttempts=9",
+                "localhost",
+                'printf %s "$ODD"; exit 7',
+            ],
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_SECONDS,
+            check=False,
+        )
+    finally:
+        server.kill()
+        server.wait()
+    assert (done.returncode, done.stdout, done.stderr) == (7, environment["ODD"], "")
+
+
+def test_a_name_that_is_not_known_yet_is_waited_for(place, tmp_path):
+    """`getent` fails twice, then the name is known; then ssh is started with the run's keys."""
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    fakes = {
+        "getent": f'echo "$2" >> {tmp_path}/asked; [ $(wc -l < {tmp_path}/asked) -gt 2 ]',
+        "sleep": ":",
+        "ssh": f'printf "%s\\n" "$@" > {tmp_path}/called',
+    }
+    for name, script in fakes.items():
+        (tools / name).write_text(f"#!/bin/sh\n{script}\n")
+        (tools / name).chmod(0o755)
+    subprocess.run(
+        ["/bin/sh", place / "etc/mpi/ssh.sh", "-x", "-o", "A=b", "me@host-1", "orted", "-x", "y"],
+        env={"PATH": f"{tools}:/usr/bin:/bin"},
+        check=True,
+        timeout=PATIENCE_SECONDS,
+    )
+    assert (tmp_path / "asked").read_text().split() == ["host-1"] * 3
+    called = (tmp_path / "called").read_text().split("\n")
+    assert called[-8:-1] == ["-x", "-o", "A=b", "me@host-1", "orted", "-x", "y"]
+    key = Path(called[called.index("-i") + 1])
+    assert key.stat().st_mode & 0o077 == 0

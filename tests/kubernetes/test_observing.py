@@ -1,0 +1,421 @@
+"""What a pod's status means, case by case, as real clusters write it."""
+
+from __future__ import annotations
+
+import copy
+import sys
+from datetime import datetime, timezone
+from typing import Any
+
+import pytest
+
+from airflow_training.control.failures import classify
+from airflow_training.runtimes.kubernetes import names
+from airflow_training.runtimes.kubernetes.observing import (
+    CANNOT_START_SECONDS,
+    OVERDUE_SECONDS,
+    is_over,
+    look_again_at,
+    observe,
+    trimmed,
+)
+from tests.kubernetes.samples import a_job, a_pod, a_role
+
+NOW = 1_800_000_000.0
+
+
+def at(seconds: float) -> str:
+    """Return a time relative to NOW as the API server writes it."""
+    return datetime.fromtimestamp(NOW + seconds, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def terminated(code: int, reason: str = "", **keys: Any) -> dict[str, Any]:
+    reason = reason or ("Completed" if code == 0 else "Error")
+    times = {"startedAt": at(-60), "finishedAt": at(-10)}
+    return {"terminated": {"exitCode": code, "reason": reason, **times, **keys}}
+
+
+def waiting(reason: str, message: str = "") -> dict[str, Any]:
+    return {"waiting": {"reason": reason, **({"message": message} if message else {})}}
+
+
+RUNNING = {"running": {"startedAt": at(-60)}}
+
+
+def container(state: dict[str, Any], name: str = "main", **keys: Any) -> dict[str, Any]:
+    running = "running" in state
+    return {"name": name, "state": state, "ready": running, "started": running, **keys}
+
+
+def condition(
+    kind: str, status: str, reason: str = "", message: str = "", when: float = -60
+) -> Any:
+    found = {"type": kind, "status": status, "lastTransitionTime": at(when)}
+    return {
+        **found,
+        **({"reason": reason} if reason else {}),
+        **({"message": message} if message else {}),
+    }
+
+
+def pod(
+    phase: str = "Running",
+    *containers: dict[str, Any],
+    node: str = "node-1",
+    conditions: list[Any] | None = None,
+    metadata: dict[str, Any] | None = None,
+    spec: dict[str, Any] | None = None,
+    held: bool = False,
+    init: list[Any] | None = None,
+    **status: Any,
+) -> dict[str, Any]:
+    made = a_pod(a_job(a_role(ports={"main": 2345})), held=held, index=1, attempt=2)
+    made["metadata"] |= {"uid": "u-1", "resourceVersion": "9", **(metadata or {})}
+    made["spec"] |= {"nodeName": node} if node else {}
+    made["spec"] |= spec or {}
+    made["status"] = {
+        "phase": phase,
+        "conditions": [condition("PodScheduled", "True")] if conditions is None else conditions,
+        "containerStatuses": list(containers),
+        **({"initContainerStatuses": init} if init else {}),
+        **status,
+    }
+    return made
+
+
+DELETED = {"deletionTimestamp": at(10), "deletionGracePeriodSeconds": 30}
+"""Asked for 20 s ago: what ended 10 s ago was told to."""
+EVICTED = condition(
+    "DisruptionTarget", "True", "EvictionByEvictionAPI", "Eviction API: evicting", -20
+)
+UNSCHEDULABLE = "0/5 nodes are available: 2 Insufficient cpu, 3 node(s) had untolerated taint."
+
+CASES = {
+    # phases of a life
+    "nothing-yet": (pod("Pending", node="", conditions=[]), "pending", "Scheduling", {"scheduled": False}),
+    "unschedulable": (
+        pod("Pending", node="", conditions=[condition("PodScheduled", "False", "Unschedulable", UNSCHEDULABLE)]),
+        "pending", "Unschedulable", {"message": UNSCHEDULABLE, "scheduled": False},
+    ),
+    "gated": (
+        pod(
+            "Pending", node="",
+            conditions=[condition("PodScheduled", "False", "SchedulingGated", "Scheduling is blocked")],
+            spec={"schedulingGates": [{"name": "kueue.x-k8s.io/admission"}]},
+        ),
+        "pending", "SchedulingGated", {"message": "Scheduling is blocked", "scheduled": False},
+    ),
+    "placed": (pod("Pending"), "pending", "Starting", {"scheduled": True, "node": "node-1"}),
+    "creating": (pod("Pending", container(waiting("ContainerCreating"))), "pending", "Starting", {}),
+    "users-init-container": (
+        pod("Pending", container(waiting("PodInitializing")), init=[container(RUNNING, "fetch")]),
+        "pending", "Initializing", {"message": "init container 'fetch' runs", "held": False},
+    ),
+    "held": (
+        pod("Pending", container(waiting("PodInitializing")), held=True,
+            init=[container(RUNNING, names.AGENT_CONTAINER)]),
+        "pending", "WaitingForDependency", {"held": True, "address_live": False},
+    ),
+    "held-beside-a-sidecar": (
+        pod("Pending", container(waiting("PodInitializing")), held=True,
+            init=[container(RUNNING, "proxy"), container(RUNNING, names.AGENT_CONTAINER)]),
+        "pending", "WaitingForDependency", {"held": True},
+    ),
+    "running": (
+        pod("Running", container(RUNNING), conditions=[condition("Ready", "True")]),
+        "running", "Started",
+        {"ready": True, "address_live": True, "port_open": True, "started_at": NOW - 60,
+         "address": "digits-01234-worker-1.digits-01234-worker.team.svc:2345"},
+    ),
+    "not-ready": (
+        pod("Running", container(RUNNING), conditions=[condition("Ready", "False", "ContainersNotReady")]),
+        "running", "Started", {"ready": False, "address_live": True},
+    ),
+    "startup-probe-of-the-user": (
+        pod("Running", container(RUNNING, started=False)),
+        "running", "Started", {"address_live": False, "port_open": False},
+    ),
+    "startup-probe-of-ours": (
+        pod("Running", container(RUNNING, started=False),
+            metadata={"annotations": {names.PORT_PROBE: "true", names.CONTAINER: "main"}}),
+        "running", "Started", {"address_live": True, "port_open": False},
+    ),
+    "restarted-inside": (
+        pod("Running", container(RUNNING, restartCount=2, lastState=terminated(137, "OOMKilled"))),
+        "running", "Started", {"message": "restarted 2 times inside the pod, last after OOMKilled (137)"},
+    ),
+    # ends
+    "succeeded": (
+        pod("Succeeded", container(terminated(0))),
+        "succeeded", "Completed", {"exit_code": 0, "finished_at": NOW - 10, "signal": None},
+    ),
+    "succeeded-long-collected": (pod("Succeeded"), "succeeded", "Completed", {"exit_code": 0}),
+    "exit-code": (
+        pod("Failed", container(terminated(3, message="ValueError: no\n"))),
+        "failed", "Error", {"exit_code": 3, "signal": None, "message": "ValueError: no", "class": "user"},
+    ),
+    "sidecar-lives-on-after-success": (
+        pod("Running", container(RUNNING, "proxy"), container(terminated(0))),
+        "succeeded", "Completed", {"exit_code": 0},
+    ),
+    "sidecar-lives-on-after-failure": (
+        pod("Running", container(RUNNING, "proxy"), container(terminated(1))),
+        "failed", "Error", {"exit_code": 1},
+    ),
+    "sidecar-failed-but-training-did-not": (
+        pod("Failed", container(terminated(1), "proxy"), container(terminated(0))),
+        "succeeded", "Completed", {"exit_code": 0},
+    ),
+    "killed": (
+        pod("Failed", container(terminated(137))),
+        "failed", "Error", {"exit_code": 137, "signal": 9, "class": "infrastructure"},
+    ),
+    "terminated": (
+        pod("Failed", container(terminated(143))),
+        "failed", "Error", {"exit_code": 143, "signal": 15, "class": "infrastructure"},
+    ),
+    "segfault": (
+        pod("Failed", container(terminated(139))),
+        "failed", "Error", {"exit_code": 139, "signal": 11, "class": "user"},
+    ),
+    "signal-field": (
+        pod("Failed", container(terminated(255, signal=9))), "failed", "Error", {"signal": 9},
+    ),
+    "exit-255-is-no-signal": (
+        pod("Failed", container(terminated(255))), "failed", "Error", {"signal": None, "class": "unknown"},
+    ),
+    "oom": (
+        pod("Failed", container(terminated(137, "OOMKilled"))),
+        "failed", "OOMKilled", {"exit_code": 137, "signal": 9, "class": "resource"},
+    ),
+    "oom-while-the-node-is-drained": (
+        pod("Failed", container(terminated(137, "OOMKilled")), conditions=[EVICTED]),
+        "failed", "OOMKilled", {"class": "resource"},
+    ),
+    "evicted-by-the-kubelet": (
+        pod("Failed", reason="Evicted", message="The node was low on resource: memory."),
+        "failed", "Evicted",
+        {"message": "The node was low on resource: memory.", "exit_code": None, "class": "resource"},
+    ),
+    "evicted-with-an-exit-code": (
+        pod("Failed", container(terminated(137)), reason="Evicted", message="ephemeral-storage"),
+        "failed", "Evicted", {"exit_code": 137},
+    ),
+    "drained": (
+        pod("Failed", container(terminated(143)), conditions=[EVICTED], metadata=DELETED),
+        "failed", "EvictionByEvictionAPI", {"disrupted": True, "class": "preemption", "exit_code": 143},
+    ),
+    "drained-and-left-politely": (
+        pod("Succeeded", container(terminated(0)), conditions=[EVICTED]),
+        "failed", "EvictionByEvictionAPI", {"disrupted": True, "class": "preemption"},
+    ),
+    "done-before-it-was-drained": (
+        pod("Succeeded", container(terminated(0)),
+            conditions=[condition("DisruptionTarget", "True", "DeletionByPodGC", "", when=-5)]),
+        "succeeded", "Completed", {"disrupted": False},
+    ),
+    "preempted-by-the-scheduler": (
+        pod("Failed", container(terminated(137)),
+            conditions=[condition("DisruptionTarget", "True", "PreemptionByScheduler", "for vip", -20)]),
+        "failed", "PreemptionByScheduler", {"disrupted": True, "message": "for vip"},
+    ),
+    "preempted-by-kueue": (
+        pod("Failed", container(terminated(143)), metadata=DELETED,
+            conditions=[condition("TerminationTarget", "True", "WorkloadEvictedDueToPreempted", "", -20)]),
+        "failed", "WorkloadEvictedDueToPreempted", {"disrupted": True, "class": "preemption"},
+    ),
+    "preempting": (
+        pod("Failed", reason="Preempting", message="Preempted in order to admit critical pod"),
+        "failed", "Preempting", {"class": "preemption"},
+    ),
+    "own-deadline": (
+        pod("Failed", container(terminated(0)), reason="DeadlineExceeded",
+            message="Pod was active on the node longer than the specified deadline"),
+        "failed", "DeadlineExceeded", {"exit_code": 0},
+    ),
+    "out-of-cpu": (pod("Failed", reason="OutOfcpu"), "failed", "OutOfcpu", {"class": "resource"}),
+    "node-shut-down": (
+        pod("Failed", container(terminated(143)), reason="Terminated", message="Pod was terminated in response to imminent node shutdown."),
+        "failed", "Terminated", {"class": "infrastructure"},
+    ),
+    "status-unknown": (
+        pod("Failed", container(terminated(137, "ContainerStatusUnknown"))),
+        "failed", "ContainerStatusUnknown", {"class": "infrastructure"},
+    ),
+    "users-init-container-failed": (
+        pod("Failed", container(waiting("PodInitializing")), init=[container(terminated(4, message="no data"), "fetch")]),
+        "failed", "Error", {"exit_code": 4, "message": "init container 'fetch' ended with exit code 4: no data", "finished_at": NOW - 10},
+    ),
+    # what cannot start
+    "image-pull": (
+        pod("Pending", container(waiting("ImagePullBackOff", 'Back-off pulling image "nope"'))),
+        "pending", "ImagePullBackOff", {"message": "container 'main': Back-off pulling image \"nope\""},
+    ),
+    "image-pull-of-an-init-container": (
+        pod("Pending", container(waiting("PodInitializing")), init=[container(waiting("ErrImagePull", "denied"), "fetch")]),
+        "pending", "ErrImagePull", {"message": "container 'fetch': denied"},
+    ),
+    "image-pull-for-too-long": (
+        pod("Pending", container(waiting("ImagePullBackOff", "gone")),
+            conditions=[condition("PodScheduled", "True", when=-CANNOT_START_SECONDS)]),
+        "failed", "ImagePullBackOff", {"class": "user", "message": "container 'main': gone"},
+    ),
+    "bad-image-name": (
+        pod("Pending", container(waiting("InvalidImageName"))), "failed", "InvalidImageName", {"class": "user"},
+    ),
+    "secret-missing": (
+        pod("Pending", container(waiting("CreateContainerConfigError", 'secret "key" not found'))),
+        "pending", "CreateContainerConfigError", {"message": "container 'main': secret \"key\" not found"},
+    ),
+    "command-missing": (
+        pod("Failed", container(terminated(128, "StartError", message='exec: "trian": executable file not found in $PATH'))),
+        "failed", "StartError", {"class": "user"},
+    ),
+    "no-python-for-the-agent": (
+        pod("Failed", container(terminated(128, "StartError", message='exec: "python3": executable file not found in $PATH: unknown'))),
+        "failed", "AgentNeedsPython", {},
+    ),
+    "no-python-for-the-hold": (
+        pod("Pending", held=True, init=[container(waiting("CreateContainerError", "executable file `python3` not found in $PATH"), names.AGENT_CONTAINER)]),
+        "failed", "AgentNeedsPython", {},
+    ),
+    # leaving, and lost
+    "terminating": (
+        pod("Running", container(RUNNING), metadata=DELETED),
+        "terminating", "Deleted", {"address_live": False, "state_since": NOW - 20, "message": ""},
+    ),
+    "terminating-for-too-long": (
+        pod("Running", container(RUNNING), metadata={"deletionTimestamp": at(-300), "deletionGracePeriodSeconds": 30}),
+        "terminating", "Overdue", {"message": f"node node-1 was to end it by {at(-300)} and has not said that it did"},
+    ),
+    "deleted-and-ended-by-it": (
+        pod("Failed", container(terminated(143)), metadata=DELETED), "failed", "Deleted", {"exit_code": 143},
+    ),
+    "deleted-and-left-politely": (
+        pod("Succeeded", container(terminated(0)), metadata=DELETED), "failed", "Deleted", {"exit_code": 0},
+    ),
+    "deleted-after-its-end": (
+        pod("Succeeded", container(terminated(0)), metadata={"deletionTimestamp": at(0), "deletionGracePeriodSeconds": 0}),
+        "succeeded", "Completed", {},
+    ),
+    "deleted-before-it-had-a-node": (
+        pod("Pending", node="", conditions=[], metadata=DELETED), "failed", "Deleted", {"exit_code": None},
+    ),
+    "node-lost": (
+        pod("Running", container(RUNNING), reason="NodeLost"),
+        "unknown", "NodeLost", {"message": "nothing is heard from node node-1; it may still run there"},
+    ),
+    "phase-unknown": (pod("Unknown", container(RUNNING)), "unknown", "NodeLost", {"address_live": False}),
+    "ready-unknown": (
+        pod("Running", container(RUNNING), conditions=[condition("Ready", "Unknown", "NodeStatusUnknown")]),
+        "unknown", "NodeLost", {},
+    ),
+    "made-not-ready-by-the-node-controller": (
+        pod("Running", container(RUNNING), conditions=[condition("Ready", "False")]), "unknown", "NodeLost", {},
+    ),
+    "deleted-on-a-lost-node": (
+        pod("Running", container(RUNNING), metadata=DELETED,
+            conditions=[condition("Ready", "False"), condition("DisruptionTarget", "True", "DeletionByTaintManager")]),
+        "unknown", "NodeLost", {},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("seen", "state", "reason", "more"), CASES.values(), ids=list(CASES))
+@pytest.mark.parametrize("shape", [lambda p: p, trimmed], ids=["whole", "trimmed"])
+def test_what_a_pod_says(seen, state, reason, more, shape):
+    found = observe(shape(seen), now=NOW)
+    assert (found.state, found.reason) == (state, reason)
+    more = dict(more)
+    expected_class = more.pop("class", None)
+    assert {name: getattr(found, name) for name in more} == more
+    if expected_class:
+        assert expected_class == classify(
+            reason=found.reason,
+            disrupted=found.disrupted,
+            signal=found.signal,
+            exit_code=found.exit_code,
+        )
+    assert (found.role, found.index, found.attempt, found.uid) == ("worker", 1, 2, "u-1")
+
+
+@pytest.mark.parametrize("seen", [case[0] for case in CASES.values()], ids=list(CASES))
+def test_looking_changes_nothing_and_says_the_same_again(seen):
+    before = copy.deepcopy(seen)
+    assert observe(seen, now=NOW) == observe(seen, now=NOW)
+    assert trimmed(trimmed(seen)) == trimmed(seen)
+    assert seen == before
+
+
+def test_what_an_agent_left_behind_is_the_output():
+    said = '{"airflow-training": {"output": {"uri": "s3://o", "bytes": 3, "digest": "sha256:1", "files": 1}}}'
+    found = observe(pod("Succeeded", container(terminated(0, message=said))), now=NOW)
+    assert found.output == {"uri": "s3://o", "bytes": 3, "digest": "sha256:1"}
+    said = '{"airflow-training": {"reason": "OutputFailed", "message": "no bucket"}}'
+    found = observe(pod("Failed", container(terminated(1, message=said))), now=NOW)
+    assert (found.state, found.reason, found.message) == ("failed", "OutputFailed", "no bucket")
+
+
+@pytest.mark.parametrize("said", ["{", "[]", '{"airflow-training": 3}', "plain words", '"x"'])
+def test_other_last_words_are_a_message(said):
+    found = observe(pod("Failed", container(terminated(1, message=said))), now=NOW)
+    assert (found.state, found.message, found.output) == ("failed", said, None)
+
+
+def test_a_container_that_cannot_start_is_looked_at_again_in_time():
+    stuck = pod("Pending", container(waiting("ImagePullBackOff")))
+    when = look_again_at(stuck, now=NOW)
+    assert when == NOW - 60 + CANNOT_START_SECONDS
+    assert observe(stuck, now=when - 1).state == "pending"
+    assert observe(stuck, now=when).state == "failed"
+    assert not is_over(stuck)
+    assert look_again_at(stuck, now=when) is None
+    assert look_again_at(pod("Running", container(RUNNING)), now=NOW) is None
+
+
+def test_a_pod_that_should_be_gone_is_looked_at_again_in_time():
+    leaving = pod("Running", container(RUNNING), metadata={"deletionTimestamp": at(10)})
+    when = look_again_at(leaving, now=NOW)
+    assert when == NOW + 10 + OVERDUE_SECONDS
+    assert observe(leaving, now=when - 1).reason == "Deleted"
+    assert observe(leaving, now=when).reason == "Overdue"
+    assert look_again_at(leaving, now=when) is None
+
+
+@pytest.mark.parametrize(
+    ("seen", "over"),
+    [
+        (pod("Running", container(terminated(0)), container(RUNNING, "proxy")), False),
+        (pod("Running", container(RUNNING), metadata=DELETED), False),
+        (
+            pod("Failed", container(terminated(1)), metadata={**DELETED, "finalizers": ["kueue"]}),
+            True,
+        ),
+        (pod("Succeeded", container(terminated(0))), True),
+        (pod("Pending", node="", metadata=DELETED), True),
+        (pod("Pending", node=""), False),
+    ],
+)
+def test_when_nothing_of_a_pod_runs_any_more(seen, over):
+    assert is_over(seen) is over
+    assert is_over(trimmed(seen)) is over
+
+
+def test_a_pod_of_others_is_no_instance():
+    strange = pod("Running", container(RUNNING), metadata={"labels": {"app": "x"}})
+    with pytest.raises(KeyError):
+        observe(strange, now=NOW)
+
+
+def test_a_thousand_watched_pods_fit_into_20_mb():
+    noisy = pod("Running", container(RUNNING, imageID="sha256:" + "0" * 64))
+    noisy["metadata"]["managedFields"] = [{"fieldsV1": {f"f:{i}": {} for i in range(500)}}]
+    noisy["metadata"]["annotations"][names.RELEASE] = "x" * 60_000
+
+    def size(value: Any) -> int:
+        inner = (
+            value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+        )
+        return sys.getsizeof(value) + sum(map(size, inner))
+
+    assert size(trimmed(noisy)) < 20_000 * 0.75

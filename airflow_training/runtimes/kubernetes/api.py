@@ -331,9 +331,8 @@ class Api:
 
     async def serves(self, kind: Kind) -> bool:
         """Return whether the cluster knows the kind (its custom resource is installed)."""
-        where = f"/apis/{kind.group}/{kind.version}" if kind.group else f"/api/{kind.version}"
         try:
-            found = await self._call("GET", where, what="discover")
+            found = await self._call("GET", f"/apis/{kind.group}/{kind.version}", what="discover")
         except NotFound:
             return False
         return any(each.get("name") == kind.plural for each in found.get("resources") or ())

@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import functools
 import json
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from airflow_training.agent.package import portable_agent
 from airflow_training.errors import InputError, LeaseLost, Problem, RuntimeUnavailable, StillAlive
@@ -80,6 +81,30 @@ _REMOVE_SECONDS = 30.0
 """How much longer than the longest grace `remove` waits for the last pod to go."""
 _LOOK_SECONDS = (0.05, 2.0)
 """Between two looks at pods that are to go: at first, and at most."""
+_PASSING = (
+    "exceeded quota",
+    "status unknown for quota",  # it was made a moment ago
+    'serviceaccount "default" not found',  # the namespace was
+)
+"""What the server forbids for the time being."""
+
+_Arguments = ParamSpec("_Arguments")
+_Answer = TypeVar("_Answer")
+
+
+def _told(
+    call: Callable[_Arguments, Coroutine[Any, Any, _Answer]],
+) -> Callable[_Arguments, Coroutine[Any, Any, _Answer]]:
+    """Make what the server refuses an error of the port: the caller tries again, and says why."""
+
+    @functools.wraps(call)
+    async def told(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Answer:
+        try:
+            return await call(*args, **kwargs)
+        except ApiError as error:
+            raise RuntimeUnavailable(f"the cluster refuses: {error}") from error
+
+    return told
 
 
 class KubernetesRuntime:
@@ -137,6 +162,7 @@ class KubernetesRuntime:
         )
 
     # the port ----------------------------------------------------------------------------------
+    @_told
     async def check(self, run: RunRef, job: ResolvedJob) -> Sequence[Problem]:
         """Return what the cluster lacks for the job: rights, kinds, queues, quota."""
         problem = _controller_problem(run)
@@ -144,6 +170,7 @@ class KubernetesRuntime:
             return [problem]
         return await check_cluster(self.api, job, facts_of(run, job), callback=self._has_callback)
 
+    @_told
     async def prepare(self, run: RunRef, job: ResolvedJob) -> Addresses:
         """Make the run's record, services and gang; raises LeaseLost and InputError."""
         problem = _controller_problem(run)
@@ -186,6 +213,7 @@ class KubernetesRuntime:
             for role in job.roles
         }
 
+    @_told
     async def create(self, instances: Sequence[InstanceSpec]) -> Sequence[Outcome]:
         """Create or adopt the pods of these attempts."""
         if not instances:
@@ -213,6 +241,7 @@ class KubernetesRuntime:
         )
         return await self._unless_removed(run, uid, outcomes)
 
+    @_told
     async def release(self, instances: Sequence[InstanceRef], answer: ReleaseAnswer) -> None:
         """Give held pods their answer, through an annotation that reaches them as a file."""
         await _all(self._release_one(ref, answer) for ref in instances)
@@ -224,6 +253,7 @@ class KubernetesRuntime:
         )
         raise InputError(problems=[problem], path=f"{instance.role}-{instance.index}")
 
+    @_told
     async def delete(self, instances: Sequence[InstanceRef], *, grace_seconds: float) -> None:
         """Ask for the end of pods, each by its uid; their logs are archived."""
         by_run: dict[RunRef, list[InstanceRef]] = {}
@@ -255,6 +285,7 @@ class KubernetesRuntime:
             if shared.idle:
                 self._watches.pop(key, None)
 
+    @_told
     async def read_log(
         self, instance: InstanceRef, cursor: Cursor, *, limit: int, attempt: int | None = None
     ) -> LogChunk:
@@ -281,6 +312,7 @@ class KubernetesRuntime:
         archived = await self._archive.read(instance, cursor, limit=limit)
         return archived or LogChunk(data=b"", next=cursor, end=True)
 
+    @_told
     async def remove(self, run: RunRef) -> None:
         """End every pod, then everything else of the run; raises StillAlive.
 
@@ -291,6 +323,7 @@ class KubernetesRuntime:
         kept = await self._end_pods(run, keeps=partial(_keeps, facts) if facts else _keeps_none)
         await self._remove_rest(run, with_record=not kept)
 
+    @_told
     async def purge(self, run: RunRef) -> None:
         """As `remove`, but nothing is kept: for runs that no store knows; raises StillAlive."""
         await self._bury(run)
@@ -319,6 +352,7 @@ class KubernetesRuntime:
         except ApiError as error:
             raise RuntimeUnavailable(f"namespace {namespace}: {error}") from error
 
+    @_told
     async def cluster_view(self) -> ClusterView:
         """Return the nodes that pods may go to; one made-up node where we may not see them."""
         try:
@@ -476,12 +510,9 @@ class KubernetesRuntime:
                 )
                 await self._ensure(CONFIG_MAPS, ref.run, files)
             return await self._create_pod(ref, document)
-        except Forbidden as error:
-            # a quota frees itself; whatever else is forbidden is named and fails
-            quota = "exceeded quota" in str(error)
-            return Outcome(ref=ref, result="refused" if quota else "error", message=str(error))
-        except (Invalid, InputError, NotFound) as error:
-            return Outcome(ref=ref, result="error", message=str(error))
+        except (ApiError, InputError) as error:
+            passes = any(text in str(error) for text in _PASSING)
+            return Outcome(ref=ref, result="refused" if passes else "error", message=str(error))
 
     async def _create_pod(self, ref: InstanceRef, document: Mapping[str, Any]) -> Outcome:
         """Create a pod, adopt the one that is there, or make way first where it is over."""

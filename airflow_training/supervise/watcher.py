@@ -24,6 +24,8 @@ __all__ = ["Watcher", "retry_delay"]
 
 log = logging.getLogger(__name__)
 _ObjectKey = tuple[str, int, str]
+_ENDED = frozenset({"succeeded", "failed"})
+_GONE: Mapping[str, Any] = {"address_live": False, "port_open": False, "ready": False}
 
 
 def retry_delay(failures: int) -> float:
@@ -41,6 +43,9 @@ class Watcher:
         self._on_change = on_change
         self._seen: dict[_ObjectKey, Observation] = {}
         self._imagined: dict[str, _ObjectKey] = {}
+        self._new_ends: set[_ObjectKey] = set()
+        self._leaving: set[_ObjectKey] = set()
+        self._shown: set[_ObjectKey] = set()
         self._reachable = True
         self._failures = 0
         self._restart = asyncio.Event()
@@ -49,11 +54,20 @@ class Watcher:
         self.progressed = asyncio.Event()
         """Set while `take_progress` has something to give."""
 
-    @property
-    def observations(self) -> Observations | None:
-        """Return what is known; None before the first snapshot."""
+    def look(self) -> Observations | None:
+        """Return what is known for one decision; None before the first snapshot.
+
+        An object that ended and went away since the last look is told once more as it ended:
+        how it ended decides what follows, and an absent object only says that it vanished.
+        """
         if not self._snapshot.is_set():
             return None
+        for key in self._shown:
+            self._seen.pop(key, None)
+        self._new_ends.clear()
+        self._shown, self._leaving = self._leaving, set()
+        if self._shown:
+            self._on_change()
         return Observations(instances=tuple(self._seen.values()), reachable=self._reachable)
 
     @property
@@ -124,6 +138,8 @@ class Watcher:
             imagined = {key: self._seen[key] for key in self._imagined.values()}
             before, self._seen = self._seen, {_key(each): each for each in change.instances}
             self._seen |= imagined
+            for keys in (self._new_ends, self._leaving, self._shown):
+                keys.clear()
             for key, each in self._seen.items():
                 self._note_progress(before.get(key), each)
             self._reachable = True
@@ -135,9 +151,21 @@ class Watcher:
             self._seen[key] = change.instance
             self._note_progress(before_it, change.instance)
             if before_it is None or _relevant(before_it) != _relevant(change.instance):
+                if change.instance.state in _ENDED:
+                    self._new_ends.add(key)
                 self._on_change()
-        elif self._seen.pop((change.role, change.index, change.uid), None) is not None:
-            self._on_change()
+        else:
+            key = (change.role, change.index, change.uid)
+            last = self._seen.get(key)
+            if last is not None and last.disrupted and last.state not in _ENDED:
+                # the platform said why it takes the object away: that is how it ended
+                self._seen[key] = dataclasses.replace(last, state="failed", **_GONE)
+                self._leaving.add(key)
+                self._on_change()
+            elif key in self._new_ends:
+                self._leaving.add(key)
+            elif self._seen.pop(key, None) is not None:
+                self._on_change()
 
     def _note_progress(self, before: Observation | None, now: Observation) -> None:
         if now.progress is not None and (before is None or before.progress != now.progress):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ import pytest
 
 from airflow_training.errors import RuntimeUnavailable
 from airflow_training.runtimes.kubernetes import KubernetesRuntime
-from airflow_training.runtimes.kubernetes.api import Invalid, NotFound
+from airflow_training.runtimes.kubernetes.api import Forbidden, Invalid, NotFound
 from airflow_training.runtimes.kubernetes.facts import facts_of
 from airflow_training.runtimes.kubernetes.kinds import Kind
 from airflow_training.runtimes.kubernetes.logs import LogArchive
@@ -67,10 +66,19 @@ async def test_what_may_pass_is_tried_again_and_what_may_not_fails(
     assert (outcome.result, outcome.message) == (result, str(error))
 
 
-async def test_what_the_port_cannot_do_is_said_as_an_error_of_the_port(runtime):
-    nowhere = dataclasses.replace(samples.RUN, namespace="nowhere")
-    with pytest.raises(RuntimeUnavailable, match="nowhere"):
-        await runtime.prepare(nowhere, samples.a_job())
+async def test_rights_that_were_taken_away_are_an_error_of_the_port(runtime, monkeypatch):
+    await runtime.prepare(samples.RUN, samples.a_job())
+
+    async def refuse(*_: Any, **__: Any) -> None:
+        raise Forbidden(403, "Forbidden", "pods is forbidden: User cannot list resource pods")
+
+    monkeypatch.setattr(runtime.api, "list", refuse)
+    for call in (
+        runtime.remove(samples.RUN),
+        runtime.delete([samples.an_instance(samples.a_job()).ref], grace_seconds=1),
+    ):
+        with pytest.raises(RuntimeUnavailable, match="cannot list resource pods"):
+            await call
 
 
 class Installed:

@@ -79,6 +79,8 @@ _GONE_SECONDS = 5.0
 """How long `create` waits for an ended pod of the same name to go."""
 _REMOVE_SECONDS = 30.0
 """How much longer than the longest grace `remove` waits for the last pod to go."""
+_LOG_SECONDS = 3.0
+"""How long the end of a pod waits until its log is being read."""
 _LOOK_SECONDS = (0.05, 2.0)
 """Between two looks at pods that are to go: at first, and at most."""
 _PASSING = (
@@ -128,9 +130,14 @@ class KubernetesRuntime:
         options: pods.PodOptions,
         max_run_seconds: float | None = None,
         callback_token: Callable[[str], str] | None = None,
+        patience_seconds: float = 20.0,
     ) -> None:
-        """`max_run_seconds`: longest life of any pod. `callback_token`: run uid -> its token."""
-        self.api = Api(connect, connection)
+        """`max_run_seconds`: longest life of any pod. `callback_token`: run uid -> its token.
+
+        `patience_seconds`: how long the server may be away before anybody is told.
+        """
+        self.api = Api(connect, connection, budget_seconds=patience_seconds)
+        self._patience_seconds = patience_seconds
         self._archive = archive
         self._options = options
         self._max_run_seconds = max_run_seconds
@@ -173,6 +180,18 @@ class KubernetesRuntime:
     @_told
     async def prepare(self, run: RunRef, job: ResolvedJob) -> Addresses:
         """Make the run's record, services and gang; raises LeaseLost and InputError."""
+        try:
+            return await self._prepare(run, job)
+        except (Forbidden, Invalid, NotFound) as error:
+            problem = Problem(
+                code="not_allowed",
+                field="metadata.namespace",
+                value=run.namespace,
+                message=f"nothing can be created in namespace '{run.namespace}': {error}",
+            )
+            raise InputError(problems=[problem]) from error
+
+    async def _prepare(self, run: RunRef, job: ResolvedJob) -> Addresses:
         problem = _controller_problem(run)
         if problem is not None:
             raise InputError(problems=[problem])
@@ -276,7 +295,9 @@ class KubernetesRuntime:
         key = (asyncio.get_running_loop(), run.namespace, run.controller)
         shared = self._watches.get(key)
         if shared is None:
-            shared = self._watches[key] = NamespaceWatch(self.api, run.namespace, run.controller)
+            shared = self._watches[key] = NamespaceWatch(
+                self.api, run.namespace, run.controller, silent_seconds=self._patience_seconds
+            )
         try:
             async with contextlib.aclosing(shared.follow(run)) as changes:
                 async for change in changes:
@@ -593,12 +614,19 @@ class KubernetesRuntime:
         """Delete one very pod, never by force; what it prints until its end is archived."""
         metadata = pod["metadata"]
         ref = dataclasses.replace(names.parse_ref(pod), run=run)
+        reached = asyncio.Event()
         keeping = asyncio.create_task(
-            self._archive.keep(self.api, metadata["name"], _container(pod), ref)
+            self._archive.keep(self.api, metadata["name"], _container(pod), ref, reached=reached)
         )
         over = is_over(pod)
         if over:
             await keeping
+        else:
+            reading = asyncio.ensure_future(reached.wait())
+            try:
+                await asyncio.wait({reading}, timeout=_LOG_SECONDS)
+            finally:
+                reading.cancel()
         if observe(pod, now=time.time()).held:
             grace_seconds = 0  # the hold has nothing to save, and its start may miss the order
         try:

@@ -1,0 +1,101 @@
+"""What a decision is shown when things happen faster than decisions are taken."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, cast
+
+import pytest
+
+from airflow_training.control.model import Observations
+from airflow_training.runtimes.port import Changed, Gone, Runtime, Snapshot
+from airflow_training.spec.resolved import RunRef
+from airflow_training.supervise.watcher import Watcher
+from tests.builders import seen
+
+RUN = RunRef(uid="u", job="j", namespace="n", controller="c", generation=0)
+WORKER = seen("worker", 0, "running", uid="1")
+FAILED = seen("worker", 0, "failed", uid="1", exit_code=9)
+GONE = Gone(role="worker", index=0, uid="1")
+
+
+class Told:
+    """A runtime that tells what it is given."""
+
+    def __init__(self) -> None:
+        self.queue: asyncio.Queue[Any] = asyncio.Queue()
+
+    async def watch(self, run: RunRef) -> AsyncIterator[Snapshot | Changed | Gone]:
+        while True:
+            yield await self.queue.get()
+            self.queue.task_done()
+
+
+@contextlib.asynccontextmanager
+async def watching() -> AsyncIterator[tuple[Watcher, Any, list[str]]]:
+    runtime, wakes = Told(), []
+    watcher = Watcher(cast(Runtime, runtime), RUN, on_change=lambda: wakes.append("woken"))
+    task = asyncio.create_task(watcher.run())
+
+    async def tell(*changes: Snapshot | Changed | Gone) -> None:
+        for change in changes:
+            runtime.queue.put_nowait(change)
+        await asyncio.wait_for(runtime.queue.join(), 10)
+
+    try:
+        await tell(Snapshot(instances=(WORKER,)))
+        yield watcher, tell, wakes
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+def states(found: Observations | None) -> Sequence[str]:
+    return [each.state for each in cast(Observations, found).instances]
+
+
+async def test_an_end_is_seen_although_the_object_went_at_once():
+    async with watching() as (watcher, tell, wakes):
+        await tell(Changed(instance=FAILED), GONE)
+        wakes.clear()
+        assert states(watcher.look()) == ["failed"]
+        assert wakes, "that it is gone asks for another look"
+        assert states(watcher.look()) == []
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param((GONE,), id="while-running"),
+        pytest.param((Changed(instance=FAILED), None, GONE), id="after-a-look"),
+    ],
+)
+async def test_what_was_seen_or_never_ended_is_simply_gone(changes):
+    async with watching() as (watcher, tell, _):
+        watcher.look()
+        for change in changes:
+            if change is None:
+                assert states(watcher.look()) == ["failed"]
+            else:
+                await tell(change)
+        assert states(watcher.look()) == []
+
+
+async def test_a_new_snapshot_is_the_truth():
+    async with watching() as (watcher, tell, _):
+        await tell(Changed(instance=FAILED), GONE, Snapshot(instances=()))
+        assert states(watcher.look()) == []
+
+
+async def test_what_the_platform_took_away_failed_by_that():
+    leaving = seen("worker", 0, "terminating", uid="1", reason="Preempted", disrupted=True)
+    async with watching() as (watcher, tell, _):
+        await tell(Changed(instance=leaving))
+        assert states(watcher.look()) == ["terminating"]
+        await tell(GONE)
+        found = cast(Observations, watcher.look()).instances[0]
+        assert (found.state, found.reason, found.disrupted) == ("failed", "Preempted", True)
+        assert states(watcher.look()) == []

@@ -154,6 +154,25 @@ async def test_what_ends_while_the_api_server_is_away_is_seen_afterwards(stage: 
         assert restarts(stage, uid) == []
 
 
+async def test_rights_that_are_taken_away_are_waited_for(stage: Stage):
+    control = stage.cluster.control
+    control.add_user("trainer", token="trainer")
+    everything = [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]
+    control.allow("trainer", everything)
+    uid = stage.launch(resolved())
+    async with stage.driving(uid, runtime=stage.runtime(token="trainer")) as task:
+        await stage.until_running(uid)
+        control.revoke("trainer")
+        stage.store.add_request(uid, "stop", reason="enough")
+        await until(lambda: stage.store.ledger(uid).job.condition == "StopRequested")
+        await asyncio.sleep(0.5)
+        assert not task.done()
+        assert stage.pods()["worker-0"]["status"]["phase"] == "Running"
+        control.allow("trainer", everything)
+        assert await asyncio.wait_for(task, 30) == "Stopped"
+    assert "Running" not in {each["status"]["phase"] for each in stage.pods().values()}
+
+
 # objects that others delete ----------------------------------------------------------------------
 async def test_a_deleted_service_is_made_again_with_the_next_instance(stage: Stage):
     roles = ({"name": "master"}, {"name": "worker"})

@@ -414,7 +414,9 @@ class Api:
             except json.JSONDecodeError as error:  # of a proxy that is in the way
                 why = f"no answer of a cluster: {error}"
             left = until - time.monotonic()
-            if wait is None:
+            if wait is not None:
+                wait *= random.uniform(1.0, 1.25)  # noqa: S311 - others were told the same
+            else:
                 wait = pause * random.uniform(0.5, 1.5)  # noqa: S311 - jitter, no secret
                 pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
             if wait > left:

@@ -12,8 +12,15 @@ import dataclasses
 import functools
 import json
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
-from functools import partial
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Coroutine,
+    Mapping,
+    Sequence,
+)
 from typing import Any, ParamSpec, TypeVar
 
 from airflow_training.agent.package import portable_agent
@@ -70,6 +77,9 @@ from airflow_training.spec.resolved import ResolvedJob, RunRef
 
 __all__ = ["KubernetesRuntime"]
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
 _GROUP_KINDS: Mapping[str, Kind] = {
     "volcano": VOLCANO_GROUPS,
     "coscheduling": COSCHEDULING_GROUPS,
@@ -90,23 +100,18 @@ _PASSING = (
 )
 """What the server forbids for the time being."""
 
-_Arguments = ParamSpec("_Arguments")
-_Answer = TypeVar("_Answer")
 
-
-def _told(
-    call: Callable[_Arguments, Coroutine[Any, Any, _Answer]],
-) -> Callable[_Arguments, Coroutine[Any, Any, _Answer]]:
-    """Make what the server refuses an error of the port: the caller tries again, and says why."""
+def _speaking(call: Callable[P, Awaitable[T]]) -> Callable[P, Coroutine[Any, Any, T]]:
+    """Tell what the server refuses unexpectedly (rights that were taken away) in the port's words."""
 
     @functools.wraps(call)
-    async def told(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Answer:
+    async def spoken(*args: P.args, **values: P.kwargs) -> T:
         try:
-            return await call(*args, **kwargs)
+            return await call(*args, **values)
         except ApiError as error:
             raise RuntimeUnavailable(f"the cluster refuses: {error}") from error
 
-    return told
+    return spoken
 
 
 class KubernetesRuntime:
@@ -169,7 +174,7 @@ class KubernetesRuntime:
         )
 
     # the port ----------------------------------------------------------------------------------
-    @_told
+    @_speaking
     async def check(self, run: RunRef, job: ResolvedJob) -> Sequence[Problem]:
         """Return what the cluster lacks for the job: rights, kinds, queues, quota."""
         problem = _controller_problem(run)
@@ -177,7 +182,7 @@ class KubernetesRuntime:
             return [problem]
         return await check_cluster(self.api, job, facts_of(run, job), callback=self._has_callback)
 
-    @_told
+    @_speaking
     async def prepare(self, run: RunRef, job: ResolvedJob) -> Addresses:
         """Make the run's record, services and gang; raises LeaseLost and InputError."""
         try:
@@ -232,7 +237,7 @@ class KubernetesRuntime:
             for role in job.roles
         }
 
-    @_told
+    @_speaking
     async def create(self, instances: Sequence[InstanceSpec]) -> Sequence[Outcome]:
         """Create or adopt the pods of these attempts."""
         if not instances:
@@ -260,7 +265,7 @@ class KubernetesRuntime:
         )
         return await self._unless_removed(run, uid, outcomes)
 
-    @_told
+    @_speaking
     async def release(self, instances: Sequence[InstanceRef], answer: ReleaseAnswer) -> None:
         """Give held pods their answer, through an annotation that reaches them as a file."""
         await _all(self._release_one(ref, answer) for ref in instances)
@@ -272,7 +277,7 @@ class KubernetesRuntime:
         )
         raise InputError(problems=[problem], path=f"{instance.role}-{instance.index}")
 
-    @_told
+    @_speaking
     async def delete(self, instances: Sequence[InstanceRef], *, grace_seconds: float) -> None:
         """Ask for the end of pods, each by its uid; their logs are archived."""
         by_run: dict[RunRef, list[InstanceRef]] = {}
@@ -306,7 +311,7 @@ class KubernetesRuntime:
             if shared.idle:
                 self._watches.pop(key, None)
 
-    @_told
+    @_speaking
     async def read_log(
         self, instance: InstanceRef, cursor: Cursor, *, limit: int, attempt: int | None = None
     ) -> LogChunk:
@@ -333,7 +338,7 @@ class KubernetesRuntime:
         archived = await self._archive.read(instance, cursor, limit=limit)
         return archived or LogChunk(data=b"", next=cursor, end=True)
 
-    @_told
+    @_speaking
     async def remove(self, run: RunRef) -> None:
         """End every pod, then everything else of the run; raises StillAlive.
 
@@ -341,10 +346,12 @@ class KubernetesRuntime:
         job has that, and with them the run's record.
         """
         facts = await self._bury(run)
-        kept = await self._end_pods(run, keeps=partial(_keeps, facts) if facts else _keeps_none)
+        kept = await self._end_pods(
+            run, keeps=functools.partial(_keeps, facts) if facts else _keeps_none
+        )
         await self._remove_rest(run, with_record=not kept)
 
-    @_told
+    @_speaking
     async def purge(self, run: RunRef) -> None:
         """As `remove`, but nothing is kept: for runs that no store knows; raises StillAlive."""
         await self._bury(run)
@@ -373,7 +380,7 @@ class KubernetesRuntime:
         except ApiError as error:
             raise RuntimeUnavailable(f"namespace {namespace}: {error}") from error
 
-    @_told
+    @_speaking
     async def cluster_view(self) -> ClusterView:
         """Return the nodes that pods may go to; one made-up node where we may not see them."""
         try:

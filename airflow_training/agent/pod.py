@@ -34,8 +34,8 @@ _POLL_SECONDS = 0.2
 _PROGRESS_SECONDS = 10.0
 _PROGRESS_TIMEOUT_SECONDS = 5.0
 _TERMINATION_LOG = "/dev/termination-log"
-_MAX_MESSAGE = 2000
-"""Kubernetes keeps 4096 bytes of a termination message."""
+_MAX_RESULT_BYTES = 2000
+"""Kubernetes keeps 4096 bytes of a termination message, and 12 KiB of those of all containers."""
 _FORWARDED = (
     signal.SIGTERM,
     signal.SIGINT,
@@ -223,10 +223,14 @@ class _Run:
 
     def _tell(self, result: dict[str, Any]) -> None:
         """Leave the result where the kubelet takes the container's last words from."""
-        short = {**result, "message": str(result.get("message", ""))[:_MAX_MESSAGE]}
+        message = str(result.get("message", ""))
+        text = _result(result, message)
+        while len(text) > _MAX_RESULT_BYTES and message:  # a cut document would say nothing
+            message = message[: len(message) // 2]
+            text = _result(result, message)
         try:
             with Path(self._options["--termination-log"]).open("w", encoding="utf-8") as file:
-                json.dump({"airflow-training": short}, file)
+                file.write(text)
         except OSError as error:
             _say(f"cannot leave the result: {error}")
 
@@ -260,6 +264,10 @@ class _Run:
         if os.getpid() == 1:  # anywhere else -1 would mean processes of others
             with contextlib.suppress(ProcessLookupError):
                 os.kill(-1, signal.SIGKILL)
+
+
+def _result(result: dict[str, Any], message: str) -> str:
+    return json.dumps({"airflow-training": {**result, "message": message}})
 
 
 class _Reporter:

@@ -36,10 +36,11 @@ async def connect(connection: str) -> ApiClient:
     from airflow.providers.cncf.kubernetes.hooks.kubernetes import AsyncKubernetesHook
     from kubernetes_asyncio import client
 
-    from airflow_training.runtimes.kubernetes.connection import connect_from_here
+    from airflow_training.runtimes.kubernetes.connection import CONNECTIONS, connect_from_here
 
     name = connection or _DEFAULT_CONNECTION
     configuration = client.Configuration()
+    configuration.connection_pool_maxsize = CONNECTIONS
     hook = AsyncKubernetesHook(conn_id=name, client_configuration=configuration)
     try:
         extras = await hook.get_conn_extras()

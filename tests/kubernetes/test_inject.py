@@ -466,3 +466,14 @@ def test_wrong_arguments_are_told(program, python, arguments):
     assert process.returncode == 2
     assert "usage: agent hold" in err
     assert "Traceback" not in err
+
+
+def test_last_words_are_never_too_long_to_be_read(tmp_path, program, python):
+    log = tmp_path / "termination-log"
+    command = "ü" * 1500
+    with agent(python, program, "run", "--termination-log", log, "--", command) as process:
+        assert process.wait(PATIENCE_SECONDS) == 126
+    assert log.stat().st_size <= 2000
+    words = json.loads(log.read_text())["airflow-training"]
+    assert words["reason"] == "StartError"
+    assert words["message"].startswith("cannot run")

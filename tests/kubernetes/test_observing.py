@@ -14,6 +14,7 @@ from airflow_training.runtimes.kubernetes import names
 from airflow_training.runtimes.kubernetes.observing import (
     CANNOT_START_SECONDS,
     OVERDUE_SECONDS,
+    SETTLE_SECONDS,
     is_over,
     look_again_at,
     observe,
@@ -33,6 +34,11 @@ def terminated(code: int, reason: str = "", **keys: Any) -> dict[str, Any]:
     reason = reason or ("Completed" if code == 0 else "Error")
     times = {"startedAt": at(-60), "finishedAt": at(-10)}
     return {"terminated": {"exitCode": code, "reason": reason, **times, **keys}}
+
+
+def just_ended(code: int, reason: str = "") -> dict[str, Any]:
+    """Return the state of a container that ended a second ago."""
+    return {"terminated": {**terminated(code, reason)["terminated"], "finishedAt": at(-1)}}
 
 
 def waiting(reason: str, message: str = "") -> dict[str, Any]:
@@ -209,6 +215,40 @@ CASES = {
         pod("Succeeded", container(terminated(0)), conditions=[EVICTED]),
         "failed", "EvictionByEvictionAPI", {"disrupted": True, "class": "preemption"},
     ),
+    "evicted-by-the-kubelet-which-says-so-last": (
+        pod("Failed", container(terminated(0)), reason="Evicted", message="The node was low on resource: memory.",
+            conditions=[condition("DisruptionTarget", "True", "TerminationByKubelet", "low", -8)]),
+        "failed", "Evicted", {"disrupted": True},
+    ),
+    "node-shut-down-which-the-kubelet-says-last": (
+        pod("Failed", container(terminated(143)), reason="Terminated", message="imminent node shutdown",
+            conditions=[condition("DisruptionTarget", "True", "TerminationByKubelet", "shutdown", -8)]),
+        "failed", "Terminated", {"disrupted": True},
+    ),
+    "ended-and-the-kubelet-has-not-said-why": (
+        pod("Running", container(just_ended(0))),
+        "running", "Ending", {"address_live": False, "port_open": False, "ready": False, "exit_code": None},
+    ),
+    "killed-and-the-kubelet-has-not-said-why": (
+        pod("Running", container(just_ended(137))), "running", "Ending", {"signal": None},
+    ),
+    "ended-on-its-own-beside-a-drain": (
+        pod("Running", container(just_ended(143)), conditions=[EVICTED]),
+        "failed", "EvictionByEvictionAPI", {"disrupted": True},
+    ),
+    "out-of-memory-needs-no-more-words": (
+        pod("Running", container(just_ended(137, "OOMKilled"))), "failed", "OOMKilled", {"exit_code": 137},
+    ),
+    "deleted-and-just-ended": (
+        pod("Running", container(just_ended(0)), metadata=DELETED), "failed", "Deleted", {"exit_code": 0},
+    ),
+    "over-and-just-ended": (
+        pod("Succeeded", container(just_ended(0))), "succeeded", "Completed", {"exit_code": 0},
+    ),
+    "lost-when-the-node-booted": (
+        pod("Failed", container(terminated(255, "Unknown"))),
+        "failed", "ContainerStatusUnknown", {"class": "infrastructure", "exit_code": 255},
+    ),
     "done-before-it-was-drained": (
         pod("Succeeded", container(terminated(0)),
             conditions=[condition("DisruptionTarget", "True", "DeletionByPodGC", "", when=-5)]),
@@ -262,6 +302,10 @@ CASES = {
     ),
     "bad-image-name": (
         pod("Pending", container(waiting("InvalidImageName"))), "failed", "InvalidImageName", {"class": "user"},
+    ),
+    "image-not-signed": (
+        pod("Pending", container(waiting("SignatureValidationFailed", "no signature"))),
+        "pending", "SignatureValidationFailed", {},
     ),
     "secret-missing": (
         pod("Pending", container(waiting("CreateContainerConfigError", 'secret "key" not found'))),
@@ -371,6 +415,16 @@ def test_a_container_that_cannot_start_is_looked_at_again_in_time():
     assert not is_over(stuck)
     assert look_again_at(stuck, now=when) is None
     assert look_again_at(pod("Running", container(RUNNING)), now=NOW) is None
+
+
+def test_an_end_without_a_last_phase_counts_after_a_while():
+    beside_a_sidecar = pod("Running", container(just_ended(3)), container(RUNNING, "proxy"))
+    when = look_again_at(beside_a_sidecar, now=NOW)
+    assert when == NOW - 1 + SETTLE_SECONDS
+    assert observe(beside_a_sidecar, now=when - 0.1).state == "running"
+    assert observe(beside_a_sidecar, now=when).exit_code == 3
+    assert look_again_at(beside_a_sidecar, now=when) is None
+    assert look_again_at(pod("Failed", container(just_ended(3))), now=NOW) is None
 
 
 def test_a_pod_that_should_be_gone_is_looked_at_again_in_time():

@@ -130,6 +130,10 @@ def test_the_grace_is_the_pods_own_or_the_jobs():
     assert a_pod(own)["spec"]["terminationGracePeriodSeconds"] == 90
 
 
+def test_no_pod_is_deleted_by_force_whoever_deletes_it():
+    assert a_pod(a_job(grace_seconds=0))["spec"]["terminationGracePeriodSeconds"] == 1
+
+
 def test_output_and_progress_have_a_place_that_anybody_may_write():
     pod = a_pod()
     mounts = {m["mountPath"]: m["name"] for m in main_container(pod)["volumeMounts"]}

@@ -41,6 +41,8 @@ _CALL_SECONDS = 30.0
 """Longest single request."""
 _FIRST_PAUSE_SECONDS = 0.1
 _LONGEST_PAUSE_SECONDS = 5.0
+_DEAF_SECONDS = 100.0
+"""A watch that is silent for longer has lost its connection: a server sends bookmarks by the minute."""
 _PAGE = 500
 _TRANSIENT = frozenset({429, 500, 502, 503, 504})
 PatchType = Literal["merge-patch+json", "strategic-merge-patch+json", "json-patch+json"]
@@ -95,8 +97,11 @@ class _Session:
     """What belongs to one event loop."""
 
     clients: list[ApiClient]
-    """The newest one is used; older ones, whose credentials ran out, may still end a call."""
+    """The newest one is used; the one before it, whose credentials ran out, may still end a call."""
     writes: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_WRITES_IN_FLIGHT))
+    renewal: asyncio.Lock = field(default_factory=asyncio.Lock)
+    gave_up_at: float = 0.0
+    """When a write found that the server does not answer (monotonic)."""
 
     @property
     def client(self) -> ApiClient:
@@ -245,14 +250,23 @@ class Api:
         }
         path = kind.path(namespace)
         async with self._stream(
-            path, query=query, what=f"watch {kind}", seconds=timeout_seconds + 15.0
+            path,
+            query=query,
+            what=f"watch {kind}",
+            seconds=min(timeout_seconds + 15.0, _DEAF_SECONDS),
         ) as response:
             async for line in _lines(response):
                 if not line.strip():
                     continue
-                event = json.loads(line)
+                try:
+                    event = json.loads(line)
+                except ValueError as error:
+                    raise RuntimeUnavailable(f"watch {kind}: no answer of a cluster") from error
                 if event["type"] == "ERROR":
-                    raise _error(event["object"].get("code", 500), event["object"])
+                    status = event["object"]
+                    if status.get("code") == 410:
+                        raise _error(410, status)
+                    raise RuntimeUnavailable(f"watch {kind}: {status.get('message', '')}")
                 yield event["type"], event["object"]
 
     # what belongs to pods ----------------------------------------------------------------------
@@ -325,9 +339,8 @@ class Api:
 
     async def serves(self, kind: Kind) -> bool:
         """Return whether the cluster knows the kind (its custom resource is installed)."""
-        where = f"/apis/{kind.group}/{kind.version}" if kind.group else f"/api/{kind.version}"
         try:
-            found = await self._call("GET", where, what="discover")
+            found = await self._call("GET", f"/apis/{kind.group}/{kind.version}", what="discover")
         except NotFound:
             return False
         return any(each.get("name") == kind.plural for each in found.get("resources") or ())
@@ -335,8 +348,16 @@ class Api:
     # inside ------------------------------------------------------------------------------------
     async def _write(self, method: str, path: str, *, what: str, **more: Any) -> dict[str, Any]:
         session = await self._session()
+        asked_at = time.monotonic()
         async with session.writes:
-            answer: dict[str, Any] = await self._call(method, path, what=what, **more)
+            if session.gave_up_at > asked_at:
+                # not each of a thousand for itself, fifty at a time
+                raise RuntimeUnavailable(f"the cluster does not answer ({what})")
+            try:
+                answer: dict[str, Any] = await self._call(method, path, what=what, **more)
+            except RuntimeUnavailable:
+                session.gave_up_at = time.monotonic()
+                raise
             return answer
 
     async def _call(
@@ -390,6 +411,8 @@ class Api:
                         wait = float(response.headers.get("Retry-After", ""))
             except (aiohttp.ClientError, asyncio.TimeoutError, ConnectionError) as error:
                 why = str(error) or type(error).__name__
+            except json.JSONDecodeError as error:  # of a proxy that is in the way
+                why = f"no answer of a cluster: {error}"
             left = until - time.monotonic()
             if wait is not None:
                 wait *= random.uniform(1.0, 1.25)  # noqa: S311 - others were told the same
@@ -468,8 +491,12 @@ class Api:
 
     async def _renew(self, session: _Session, refused: ApiClient) -> None:
         """Connect anew: the credentials of a client were refused."""
-        if session.client is refused:
+        async with session.renewal:
+            if session.client is not refused:
+                return
             session.clients.append(await self._client())
+            while len(session.clients) > 2:
+                await session.clients.pop(0).close()
 
 
 async def _lines(response: ClientResponse) -> AsyncIterator[bytes]:

@@ -14,7 +14,10 @@ from airflow_training.errors import RuntimeUnavailable
 if TYPE_CHECKING:
     from kubernetes_asyncio.client import ApiClient
 
-__all__ = ["Connect", "connect_from_here"]
+__all__ = ["CONNECTIONS", "Connect", "connect_from_here"]
+
+CONNECTIONS = 256
+"""At once to one cluster: writes, watches, and logs that are followed to their end for minutes."""
 
 Connect = Callable[[str], "Awaitable[ApiClient]"]
 """Connection name -> a client of the event loop that asks; raises RuntimeUnavailable."""
@@ -29,14 +32,18 @@ async def connect_from_here(connection: str) -> ApiClient:
 
     if not connection:
         inside = client.Configuration()
+        inside.connection_pool_maxsize = CONNECTIONS
         try:
             config.load_incluster_config(client_configuration=inside)  # type: ignore[no-untyped-call]  # theirs
         except config.ConfigException:
             pass  # not in a pod
         else:
             return client.ApiClient(configuration=inside)
+    outside = client.Configuration()
+    outside.connection_pool_maxsize = CONNECTIONS
     try:
-        return await config.new_client_from_config(context=connection or None)
+        await config.load_kube_config(context=connection or None, client_configuration=outside)
+        return client.ApiClient(configuration=outside)
     except (config.ConfigException, OSError) as error:
         what = f"the kubeconfig context {connection!r}" if connection else "a cluster"
         raise RuntimeUnavailable(

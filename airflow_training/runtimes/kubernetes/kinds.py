@@ -7,9 +7,7 @@ from dataclasses import dataclass
 __all__ = [
     "CONFIG_MAPS",
     "COSCHEDULING_GROUPS",
-    "EVENTS",
     "KUEUE_LOCAL_QUEUES",
-    "KUEUE_WORKLOADS",
     "NAMESPACES",
     "NODES",
     "PODS",
@@ -47,7 +45,6 @@ class Kind:
 
 
 CONFIG_MAPS = Kind("", "v1", "configmaps")
-EVENTS = Kind("", "v1", "events")
 NAMESPACES = Kind("", "v1", "namespaces", namespaced=False)
 NODES = Kind("", "v1", "nodes", namespaced=False)
 PODS = Kind("", "v1", "pods")
@@ -60,5 +57,8 @@ REVIEWS = Kind("authorization.k8s.io", "v1", "selfsubjectaccessreviews", namespa
 VOLCANO_GROUPS = Kind("scheduling.volcano.sh", "v1beta1", "podgroups")
 VOLCANO_QUEUES = Kind("scheduling.volcano.sh", "v1beta1", "queues", namespaced=False)
 COSCHEDULING_GROUPS = Kind("scheduling.x-k8s.io", "v1alpha1", "podgroups")
-KUEUE_LOCAL_QUEUES = Kind("kueue.x-k8s.io", "v1beta1", "localqueues")
-KUEUE_WORKLOADS = Kind("kueue.x-k8s.io", "v1beta1", "workloads")
+KUEUE_LOCAL_QUEUES = (
+    Kind("kueue.x-k8s.io", "v1beta2", "localqueues"),
+    Kind("kueue.x-k8s.io", "v1beta1", "localqueues"),
+)
+"""As Kueue 0.15 and newer serve them, and as those before 0.20 do."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
 import json
 import logging
 from collections.abc import AsyncIterator
@@ -155,22 +156,37 @@ async def read_live(
 ) -> LogChunk:
     """Return what a running container printed after `cursor`; at most `limit` bytes."""
     since, _, skipped = cursor.token.partition("|")
-    try:
-        text = await api.log(namespace, pod, container=container, timestamps=True, since_time=since)
-    except (Invalid, NotFound):
-        return LogChunk(data=b"", next=cursor, end=False)
-    return _cut(text, cursor, since=since, skip=int(skipped or 0), limit=limit)
+    size = limit + _WINDOW_BYTES
+    while True:
+        try:
+            text = await api.log(
+                namespace,
+                pod,
+                container=container,
+                timestamps=True,
+                since_time=since,
+                limit_bytes=size,
+            )
+        except (Invalid, NotFound):
+            return LogChunk(data=b"", next=cursor, end=False)
+        chunk = _cut(text, cursor, since=since, skip=int(skipped or 0), limit=limit)
+        if chunk.data or len(text) < size:
+            return chunk
+        size *= 4  # nothing new: even more was printed within one second
 
 
 def _cut(text: bytes, cursor: Cursor, *, since: str, skip: int, limit: int) -> LogChunk:
     """Take what is new from lines that begin with time stamps; the server's start is a second's.
 
-    `skip`: bytes read already of the lines stamped `since`, and of those after them.
+    `skip`: bytes read already of the lines stamped `since`, and of those after them. The text may
+    end anywhere, also within a time stamp.
     """
     taken = bytearray()
     stamp, before = since, 0
-    for line in text.splitlines(keepends=True):
-        at, _, content = line.partition(b" ")
+    for line in io.BytesIO(text):  # only a newline ends a line: progress bars print b"\r"
+        at, blank, content = line.partition(b" ")
+        if not blank:
+            continue
         moment = at.decode("ascii", errors="replace")
         if _key(moment) < _key(since):
             continue

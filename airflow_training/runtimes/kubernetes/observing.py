@@ -21,6 +21,7 @@ from airflow_training.runtimes.kubernetes import names
 __all__ = [
     "CANNOT_START_SECONDS",
     "OVERDUE_SECONDS",
+    "SETTLE_SECONDS",
     "is_over",
     "look_again_at",
     "observe",
@@ -31,12 +32,16 @@ CANNOT_START_SECONDS = 300.0
 """How long a container may be unable to start (its image, its Secrets) before that is a failure."""
 OVERDUE_SECONDS = 30.0
 """How long after its grace a deleted pod may still be there before its node is named."""
+SETTLE_SECONDS = 5.0
+"""How long after the end of its container a pod may take to say why the kubelet ended it."""
 
 _MAY_PASS = frozenset(
     {
         "ErrImagePull",
+        "ImageInspectError",
         "ImagePullBackOff",
         "RegistryUnavailable",
+        "SignatureValidationFailed",
         "CreateContainerConfigError",
         "CreateContainerError",
         "RunContainerError",
@@ -84,7 +89,7 @@ def observe(pod: Mapping[str, Any], *, now: float, progress: Progress | None = N
     own = _training_container(pod)
     end = _end_of(own)
     said = _said(pod, own, end, now=now)
-    running = said.state == "running"
+    running = said.state == "running" and end is None
     started = own.get("started", True) is not False
     node = (pod.get("spec") or {}).get("nodeName") or ""
     failed = said.state == "failed"
@@ -131,6 +136,9 @@ def is_over(pod: Mapping[str, Any]) -> bool:
 
 def look_again_at(pod: Mapping[str, Any], *, now: float) -> float | None:
     """Return when `observe` says something else though the pod stays as it is; None: never."""
+    settles_at = _settles_at(pod, _end_of(_training_container(pod)))
+    if settles_at is not None:
+        return settles_at if settles_at > now else None
     if is_over(pod):
         return None
     if _is_deleted(pod):
@@ -195,6 +203,9 @@ def trimmed(pod: Mapping[str, Any]) -> dict[str, Any]:
 
 # state -------------------------------------------------------------------------------------------
 def _said(pod: Mapping[str, Any], own: Mapping[str, Any], end: _End | None, *, now: float) -> _Said:
+    settles_at = _settles_at(pod, end)
+    if settles_at is not None and now < settles_at:
+        return _Said("running", "Ending", "its container has ended, the kubelet cleans up")
     if end is not None or is_over(pod):
         return _ended(pod, end)
     lost = _lost(pod)
@@ -212,6 +223,20 @@ def _said(pod: Mapping[str, Any], own: Mapping[str, Any], end: _End | None, *, n
     if "running" in (own.get("state") or {}):
         return _Said("running", "Started", _restarts_inside(own))
     return _pending(pod, now=now)
+
+
+def _settles_at(pod: Mapping[str, Any], end: _End | None) -> float | None:
+    """Return until when the pod may yet say why its container ended; None: it has said all.
+
+    A kubelet tells the exit code first. That it was the one who ended the pod (an eviction, the
+    deadline, a shutdown of the node) it tells with the last phase, when all volumes are unmounted.
+    Where other containers live on there is no last phase, and the exit code has to do.
+    """
+    if end is None or end.finished_at is None or end.reason == "OOMKilled":
+        return None
+    if is_over(pod) or _is_deleted(pod) or _disruption(pod, end) is not None:
+        return None
+    return end.finished_at + SETTLE_SECONDS
 
 
 def _ended(pod: Mapping[str, Any], end: _End | None) -> _Said:
@@ -242,6 +267,8 @@ def _by_container(pod: Mapping[str, Any], end: _End) -> _Said:
         return _Said("succeeded", "Completed", str(end.result.get("message") or ""))
     if _lacks_python(end.message):
         return _Said("failed", "AgentNeedsPython", _python_advice(pod))
+    if end.reason == "Unknown":  # what containerd says of what it finds after the node has booted
+        return _Said("failed", "ContainerStatusUnknown", end.message or "its node has started anew")
     said = str(end.result.get("message") or "") or end.message
     reason = str(end.result.get("reason") or "") or end.reason or "Error"
     return _Said("failed", reason, said)
@@ -391,6 +418,8 @@ def _disruption(pod: Mapping[str, Any], end: _End | None) -> Mapping[str, Any] |
         found = _condition(pod, kind)
         if found.get("status") != "True":
             continue
+        if found.get("reason") == "TerminationByKubelet":
+            return found  # written with the last phase only, after the containers have ended
         at = _epoch(found.get("lastTransitionTime"))
         finished = end.finished_at if end else None
         if at is None or finished is None or at <= finished:

@@ -38,6 +38,8 @@ SHARD_BYTES = 512 * 1024
 _PROGRESS_FILE = f"{inject.TRAINING_FOLDER}/progress.jsonl"
 _BYTES_PER_ADDRESS = 200
 _PORT_PROBE_FAILURES = 1_000_000
+_MAX_SECONDS = 2**31 - 1
+"""Longest `activeDeadlineSeconds` that the API server takes."""
 _FILES_VOLUME = "airflow-training-files"
 
 
@@ -194,7 +196,8 @@ class _Made:
             "restartPolicy": "Never",
             "hostname": _hostname(instance),
             "subdomain": names.service_name(ref.run.prefix, ref.role),
-            "terminationGracePeriodSeconds": max(0, math.ceil(instance.grace_seconds)),
+            # 0 would be force, whoever deletes: the object gone while its processes may live
+            "terminationGracePeriodSeconds": max(1, math.ceil(instance.grace_seconds)),
             "containers": containers,
         }
         if init:
@@ -208,7 +211,7 @@ class _Made:
             if each is not None
         ]
         if deadlines:
-            made["activeDeadlineSeconds"] = max(1, math.ceil(min(deadlines)))
+            made["activeDeadlineSeconds"] = min(max(1, math.ceil(min(deadlines))), _MAX_SECONDS)
         self._place(made, scheduler_name)
         return made
 

@@ -45,12 +45,15 @@ _EVERY_RUN: Mapping[tuple[Kind, str], Sequence[str]] = {
 }
 _SECRET_VERBS = ("create", "get", "list", "delete")
 _GROUP_VERBS = ("create", "get", "list", "patch", "delete")
-_GANG_KINDS: Mapping[str, Kind] = {
+_GROUP_KINDS: Mapping[str, Kind] = {
     "volcano": VOLCANO_GROUPS,
     "coscheduling": COSCHEDULING_GROUPS,
+}
+_GANG_KINDS: Mapping[str, Sequence[Kind]] = {
+    **{gang: (kind,) for gang, kind in _GROUP_KINDS.items()},
     "kueue": KUEUE_LOCAL_QUEUES,
 }
-_QUEUE_KINDS: Mapping[str, Kind] = {"volcano": VOLCANO_QUEUES, "kueue": KUEUE_LOCAL_QUEUES}
+"""What a cluster serves where a gang is installed: the first one there is."""
 
 
 def needed_rights(facts: RunFacts, *, callback: bool = False) -> Sequence[Right]:
@@ -58,8 +61,8 @@ def needed_rights(facts: RunFacts, *, callback: bool = False) -> Sequence[Right]
     needed = dict(_EVERY_RUN)
     if facts.ssh or callback:
         needed[SECRETS, ""] = _SECRET_VERBS
-    kind = _GANG_KINDS.get(facts.gang.kind)
-    if kind is not None and kind is not KUEUE_LOCAL_QUEUES:
+    kind = _GROUP_KINDS.get(facts.gang.kind)
+    if kind is not None:
         needed[kind, ""] = _GROUP_VERBS
     return [(kind, sub, verb) for (kind, sub), verbs in needed.items() for verb in verbs]
 
@@ -155,8 +158,10 @@ async def _service_accounts(api: Api, job: ResolvedJob) -> list[Problem]:
 async def _scheduling(api: Api, job: ResolvedJob) -> list[Problem]:
     wanted = job.scheduling
     problems = []
-    gang = _GANG_KINDS.get(wanted.gang)
-    if gang is not None and not await api.serves(gang):
+    gangs = _GANG_KINDS.get(wanted.gang, ())
+    served = [kind for kind in gangs if await api.serves(kind)]
+    if gangs and not served:
+        gang = gangs[0]
         return [
             Problem(
                 code="not_supported",
@@ -167,7 +172,9 @@ async def _scheduling(api: Api, job: ResolvedJob) -> list[Problem]:
                 hint="install it, or take another gang",
             )
         ]
-    queue = _QUEUE_KINDS.get(wanted.gang)
+    queue = VOLCANO_QUEUES if wanted.gang == "volcano" else None
+    if wanted.gang == "kueue":
+        queue = served[0]
     if (
         queue is not None
         and wanted.queue

@@ -93,6 +93,12 @@ _LOG_SECONDS = 3.0
 """How long the end of a pod waits until its log is being read."""
 _LOOK_SECONDS = (0.05, 2.0)
 """Between two looks at pods that are to go: at first, and at most."""
+_PASSING = (
+    "exceeded quota",
+    "status unknown for quota",  # it was made a moment ago
+    'serviceaccount "default" not found',  # the namespace was
+)
+"""What the server forbids for the time being."""
 
 
 def _speaking(call: Callable[P, Awaitable[T]]) -> Callable[P, Coroutine[Any, Any, T]]:
@@ -168,6 +174,7 @@ class KubernetesRuntime:
         )
 
     # the port ----------------------------------------------------------------------------------
+    @_speaking
     async def check(self, run: RunRef, job: ResolvedJob) -> Sequence[Problem]:
         """Return what the cluster lacks for the job: rights, kinds, queues, quota."""
         problem = _controller_problem(run)
@@ -175,6 +182,7 @@ class KubernetesRuntime:
             return [problem]
         return await check_cluster(self.api, job, facts_of(run, job), callback=self._has_callback)
 
+    @_speaking
     async def prepare(self, run: RunRef, job: ResolvedJob) -> Addresses:
         """Make the run's record, services and gang; raises LeaseLost and InputError."""
         try:
@@ -530,12 +538,9 @@ class KubernetesRuntime:
                 )
                 await self._ensure(CONFIG_MAPS, ref.run, files)
             return await self._create_pod(ref, document)
-        except Forbidden as error:
-            # a quota frees itself; whatever else is forbidden is named and fails
-            quota = "exceeded quota" in str(error)
-            return Outcome(ref=ref, result="refused" if quota else "error", message=str(error))
-        except (Invalid, InputError, NotFound) as error:
-            return Outcome(ref=ref, result="error", message=str(error))
+        except (ApiError, InputError) as error:
+            passes = any(text in str(error) for text in _PASSING)
+            return Outcome(ref=ref, result="refused" if passes else "error", message=str(error))
 
     async def _create_pod(self, ref: InstanceRef, document: Mapping[str, Any]) -> Outcome:
         """Create a pod, adopt the one that is there, or make way first where it is over."""

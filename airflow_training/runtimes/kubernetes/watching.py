@@ -64,6 +64,8 @@ class NamespaceWatch:
         self._followers: defaultdict[str, set[asyncio.Queue[_Told]]] = defaultdict(set)
         self._task: asyncio.Task[None] | None = None
         self._synced = False
+        self._gone_meanwhile: dict[object, set[str]] = {}
+        """For each list that is on its way: the uids that went since it was asked for."""
 
     @property
     def idle(self) -> bool:
@@ -103,7 +105,7 @@ class NamespaceWatch:
                 items, version = await self._api.list(
                     PODS, self._namespace, selector=self._selector
                 )
-                self._replace(items)
+                self._replace(items, version)
                 heard_at, pause = time.monotonic(), _PAUSES[0]
                 version, heard_at = await self._watch(version)
                 continue  # a full comparison
@@ -114,6 +116,9 @@ class NamespaceWatch:
                     time.monotonic() - heard_at > self._silent_seconds
                 ):
                     self._tell_unreachable(error)
+            except Exception as error:
+                log.exception("the watch of %s broke", self._namespace)
+                self._tell_unreachable(RuntimeUnavailable(f"the watch broke: {error!r}"))
             await asyncio.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311 - jitter, no secret
             pause = min(pause * 2, longest)
 
@@ -152,24 +157,35 @@ class NamespaceWatch:
 
     async def _catch_up(self, run: RunRef) -> None:
         """Read the run's pods once: a follower sees what was done before it came."""
+        asked = object()
+        gone = self._gone_meanwhile[asked] = set()
         try:
             items, _ = await self._api.list(
                 PODS, self._namespace, selector=names.instance_selector(run)
             )
         except ApiError as error:
             raise RuntimeUnavailable(str(error)) from error
+        finally:
+            del self._gone_meanwhile[asked]
         for pod in items:
-            self._put(pod)
+            if pod["metadata"]["uid"] not in gone:
+                self._put(pod)
 
     # the picture -------------------------------------------------------------------------------
-    def _replace(self, items: Iterable[Mapping[str, Any]]) -> None:
-        """Take a whole list; followers get a snapshot where it says something new."""
+    def _replace(self, items: Iterable[Mapping[str, Any]], version: str) -> None:
+        """Take a whole list; followers get a snapshot where it says something new.
+
+        What a follower's own list has told since this one was made is newer, and stays.
+        """
+        made_at = _number(version)
         listed = {pod["metadata"]["name"]: pod for pod in items}
         before = {uid: dict(seen) for uid, seen in self._seen.items()}
-        for name in [name for name in self._pods if name not in listed]:
-            self._forget(name)
-        for pod in listed.values():
-            self._remember(pod)
+        for name, known in list(self._pods.items()):
+            if name not in listed and _version(known) <= made_at:
+                self._forget(name)
+        for name, pod in listed.items():
+            if name not in self._pods or _version(pod) >= _version(self._pods[name]):
+                self._remember(pod)
         for uid in list(self._followers):
             if not self._synced or before.get(uid, {}) != self._seen.get(uid, {}):
                 self._tell(uid, self._snapshot(uid))
@@ -215,6 +231,8 @@ class NamespaceWatch:
 
     def _forget(self, name: str) -> Observation | None:
         pod = self._pods.pop(name)
+        for gone in self._gone_meanwhile.values():
+            gone.add(pod["metadata"]["uid"])
         timer = self._timers.pop(name, None)
         if timer is not None:
             timer.cancel()
@@ -283,8 +301,12 @@ def _is_older(pod: Mapping[str, Any], known: Mapping[str, Any]) -> bool:
 
 
 def _version(pod: Mapping[str, Any]) -> int:
-    """Return the resource version as a number; Kubernetes 1.35 promises that they compare."""
+    return _number(pod["metadata"].get("resourceVersion", ""))
+
+
+def _number(version: str) -> int:
+    """Return a resource version as a number; Kubernetes 1.35 promises that they compare."""
     try:
-        return int(pod["metadata"].get("resourceVersion", ""))
+        return int(version)
     except ValueError:
         return 0

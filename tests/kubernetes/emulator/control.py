@@ -245,10 +245,16 @@ class Control:
     ) -> None:
         """Node-pressure eviction: the pod fails as a whole and stays as an object."""
         run = self._run(namespace, name)
-        self._disrupt(namespace, name, "TerminationByKubelet", message)
+        run.disruption = condition(
+            "DisruptionTarget", True, reason="TerminationByKubelet", message=message
+        )
         run.over = True
         run.forced = {"phase": "Failed", "reason": "Evicted", "message": message}
         self._parts.kubelet.stop_pod(run, 0)
+
+    def delay_phases(self, *, seconds: float) -> None:
+        """Let kubelets tell exit codes at once, and the last phase of a pod so much later."""
+        self._parts.kubelet.phase_seconds = seconds
 
     def evict_by_api(self, name: str, *, namespace: str = "default") -> None:
         """What `kubectl drain` does to one pod."""

@@ -10,7 +10,7 @@ from tests.kubernetes.emulator import kinds, nodes
 from tests.kubernetes.emulator.clock import stamp
 from tests.kubernetes.emulator.errors import ApiError
 from tests.kubernetes.emulator.podlogs import PodLogs
-from tests.kubernetes.emulator.podstatus import Container, build, containers_of
+from tests.kubernetes.emulator.podstatus import Container, build, containers_of, with_condition
 from tests.kubernetes.emulator.registry import DeleteOptions, Registry
 from tests.kubernetes.emulator.store import Change, Entry, Object
 
@@ -31,6 +31,10 @@ class PodRun:
         """Evicted, past its deadline, failed by force: the phase is final."""
         self.forced: Object = {}
         """phase, reason and message that override what the containers say."""
+        self.disruption: Object | None = None
+        """The condition by which the kubelet says, with the last phase, that it ended the pod."""
+        self.settles_at: float | None = None
+        """When its volumes are unmounted, and the last phase may be told."""
 
     @property
     def ending(self) -> bool:
@@ -63,6 +67,8 @@ class Kubelet:
         self._numbers = itertools.count(1)
         self.unpullable: list[str] = []
         """Images that cannot be pulled."""
+        self.phase_seconds = 0.0
+        """How long after the exit codes the last phase of a pod is told."""
         registry.store.listeners.append(self._on_change)
 
     # What the two kinds of kubelet do
@@ -170,7 +176,30 @@ class Kubelet:
             started=run.started,
         )  # fmt: skip
         status.update(run.forced)
-        self.registry.set_status(current, status)
+        if run.disruption is not None:
+            status["conditions"] = with_condition(status["conditions"], run.disruption)
+        if not self._is_early(run, current, status):
+            self.registry.set_status(current, status)
+
+    def _is_early(self, run: PodRun, current: Entry, status: Object) -> bool:
+        """Tell the exit codes alone where the last phase, and who ended the pod, come later."""
+        old = current.obj["status"]
+        over = ("Succeeded", "Failed")
+        if not self.phase_seconds or current.obj["metadata"].get("deletionTimestamp"):
+            return False
+        if status["phase"] not in over or old["phase"] in over:
+            return False
+        loop = asyncio.get_running_loop()
+        if run.settles_at is None:
+            run.settles_at = loop.time() + self.phase_seconds
+            loop.call_at(run.settles_at, self.publish, run)
+        if loop.time() >= run.settles_at:
+            return False
+        early = {key: value for key, value in status.items() if key not in ("reason", "message")}
+        early["phase"] = old["phase"]
+        early["conditions"] = [one for one in status["conditions"] if one is not run.disruption]
+        self.registry.set_status(current, early)
+        return True
 
     def fail_whole(self, run: PodRun, reason: str, message: str) -> None:
         """Fail a pod as a whole, as an eviction or a deadline does; its containers end."""

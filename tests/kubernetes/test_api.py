@@ -1,0 +1,121 @@
+"""The client of the API against a server, a proxy or credentials that are not well."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from airflow_training.errors import RuntimeUnavailable
+from airflow_training.runtimes.kubernetes.api import Api, Expired, Forbidden
+from airflow_training.runtimes.kubernetes.kinds import PODS
+
+
+class Response:
+    def __init__(self, status: int, content: bytes) -> None:
+        self.status = status
+        self.headers: dict[str, str] = {}
+        self.content = self
+        self._content = content
+
+    async def read(self) -> bytes:
+        return self._content
+
+    async def iter_any(self) -> AsyncIterator[bytes]:
+        yield self._content
+
+    async def __aenter__(self) -> Response:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        pass
+
+
+class Client:
+    """Answers every request in the same way."""
+
+    user_agent = ""
+
+    def __init__(self, answer: Callable[[], Response]) -> None:
+        self.answer = answer
+        self.closed = False
+        self.asked = 0
+
+    async def call_api(self, *_: Any, **__: Any) -> Response:
+        self.asked += 1
+        await asyncio.sleep(0)
+        return self.answer()
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+class Cluster:
+    def __init__(self, status: int = 200, answer: Any = b"") -> None:
+        content = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
+        self.response = lambda: Response(status, content)
+        self.clients: list[Client] = []
+
+    async def connect(self, connection: str) -> Any:
+        await asyncio.sleep(0)
+        self.clients.append(Client(self.response))
+        return self.clients[-1]
+
+    def api(self, budget_seconds: float = 0.3) -> Api:
+        return Api(self.connect, budget_seconds=budget_seconds)
+
+
+async def watched(api: Api) -> list[Any]:
+    events = api.watch(PODS, "team", selector="", resource_version="1", timeout_seconds=300)
+    return [event async for event in events]
+
+
+async def test_the_page_of_a_proxy_is_no_answer():
+    api = Cluster(200, b"<html>please log in</html>").api()
+    with pytest.raises(RuntimeUnavailable, match="no answer of a cluster"):
+        await api.get(PODS, "team", "a")
+    with pytest.raises(RuntimeUnavailable, match="no answer of a cluster"):
+        await watched(Cluster(200, b"<html>please log in</html>\n").api())
+
+
+@pytest.mark.parametrize(("code", "error"), [(410, Expired), (500, RuntimeUnavailable)])
+async def test_only_an_old_version_makes_a_watch_list_again(code, error):
+    event = {"type": "ERROR", "object": {"kind": "Status", "code": code, "message": "odd"}}
+    with pytest.raises(error, match="odd"):
+        await watched(Cluster(200, json.dumps(event).encode() + b"\n").api())
+
+
+async def test_refused_credentials_are_renewed_once_a_call_and_leave_no_clients_open():
+    cluster = Cluster(401, {"message": "Unauthorized"})
+    api = cluster.api()
+    for _ in range(10):
+        refused = await asyncio.gather(
+            *(api.get(PODS, "team", "a") for _ in range(3)), return_exceptions=True
+        )
+        assert [str(each) for each in refused] == ["Unauthorized"] * 3
+    assert len(cluster.clients) <= 11
+    assert sum(not each.closed for each in cluster.clients) == 2
+
+
+async def test_a_thousand_writes_give_up_together():
+    cluster = Cluster(503, {"message": "away"})
+    api = cluster.api(budget_seconds=0.3)
+    began = time.monotonic()
+    answers = await asyncio.gather(
+        *(api.create(PODS, "team", {}) for _ in range(1000)), return_exceptions=True
+    )
+    assert {type(each) for each in answers} == {RuntimeUnavailable}
+    assert time.monotonic() - began < 3.0  # one after another in fifties: 6 s
+    with pytest.raises(RuntimeUnavailable, match="away"):  # asked anew: the server is, too
+        await api.create(PODS, "team", {})
+
+
+async def test_what_is_not_allowed_is_said_at_once():
+    cluster = Cluster(403, {"reason": "Forbidden", "message": "no rights"})
+    with pytest.raises(Forbidden, match="no rights"):
+        await cluster.api().create(PODS, "team", {})
+    assert cluster.clients[0].asked == 1

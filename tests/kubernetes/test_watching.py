@@ -1,0 +1,133 @@
+"""The shared watch, against a server that says things at the worst moment."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+import anyio
+import pytest
+
+from airflow_training.errors import RuntimeUnavailable
+from airflow_training.runtimes.kubernetes.api import Expired
+from airflow_training.runtimes.kubernetes.watching import NamespaceWatch
+from airflow_training.runtimes.port import Changed, Snapshot
+from airflow_training.spec.resolved import RunRef
+from tests.kubernetes.samples import a_job, a_pod
+
+
+def a_running_pod(uid: str = "u-1", version: int = 5) -> dict[str, Any]:
+    made = a_pod(a_job())
+    made["metadata"] |= {"uid": uid, "resourceVersion": str(version)}
+    made["spec"]["nodeName"] = "node-1"
+    started = {"running": {"startedAt": "2026-01-01T00:00:00Z"}}
+    made["status"] = {
+        "phase": "Running",
+        "containerStatuses": [{"name": "main", "state": started, "started": True}],
+    }
+    return made
+
+
+def ready(pod: dict[str, Any]) -> dict[str, Any]:
+    pod["status"]["conditions"] = [{"type": "Ready", "status": "True"}]
+    return pod
+
+
+POD = a_running_pod()
+LABELS = POD["metadata"]["labels"]
+RUN = RunRef(
+    uid=LABELS["airflow-training/run"],
+    job=LABELS["app.kubernetes.io/name"],
+    namespace="team",
+    controller=LABELS["airflow-training/controller"],
+    generation=1,
+)
+
+
+class Server:
+    """Lists what it is told to, when it is told to, and says what it is told to."""
+
+    def __init__(self, *pods: dict[str, Any]) -> None:
+        self.pods = list(pods)
+        self.version = 10
+        self.may_answer = asyncio.Event()
+        self.may_answer.set()
+        self.asked = asyncio.Event()
+        self.events: asyncio.Queue[tuple[str, dict[str, Any]] | Exception] = asyncio.Queue()
+
+    async def list(self, *_: Any, **__: Any) -> tuple[list[dict[str, Any]], str]:
+        found = list(self.pods)
+        version = str(self.version)
+        self.asked.set()
+        await self.may_answer.wait()
+        return found, version
+
+    async def watch(self, *_: Any, **__: Any) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+        while True:
+            told = await self.events.get()
+            if isinstance(told, Exception):
+                raise told
+            yield told
+
+
+def a_watch(server: Server) -> NamespaceWatch:
+    return NamespaceWatch(server, "team", RUN.controller, silent_seconds=30.0)  # type: ignore[arg-type]  # only what it asks for
+
+
+async def test_a_pod_that_goes_while_it_is_listed_does_not_come_back():
+    server = Server(POD)
+    watch = a_watch(server)
+    with anyio.fail_after(10):
+        async with contextlib.aclosing(watch.follow(RUN)) as first:
+            assert len((await anext(first)).instances) == 1
+            server.may_answer.clear()
+            server.asked.clear()
+            async with contextlib.aclosing(watch.follow(RUN)) as second:
+                snapshot = asyncio.create_task(anext(second))
+                await server.asked.wait()
+                server.events.put_nowait(("DELETED", a_running_pod(version=11)))
+                await anext(first)  # gone
+                server.may_answer.set()
+                assert await snapshot == Snapshot(instances=())
+
+
+@pytest.mark.parametrize("error", [KeyError("metadata"), ValueError("odd")])
+async def test_a_watch_that_breaks_tells_its_followers_and_starts_again(error):
+    server = Server(POD)
+    watch = a_watch(server)
+    with anyio.fail_after(10):
+        async with contextlib.aclosing(watch.follow(RUN)) as changes:
+            await anext(changes)
+            server.events.put_nowait(error)
+            with pytest.raises(RuntimeUnavailable, match="the watch broke"):
+                await anext(changes)
+        async with contextlib.aclosing(watch.follow(RUN)) as changes:
+            assert len((await anext(changes)).instances) == 1
+            server.events.put_nowait(("ADDED", a_running_pod("u-2", 12)))
+            while not isinstance(change := await anext(changes), Changed):
+                pass
+            assert change.instance.uid == "u-2"
+
+
+async def test_an_old_list_takes_nothing_away_that_is_newer():
+    server = Server()
+    watch = a_watch(server)
+    with anyio.fail_after(10):
+        async with contextlib.aclosing(watch.follow(RUN)) as first:
+            assert await anext(first) == Snapshot(instances=())
+            slow = server.may_answer = asyncio.Event()
+            server.asked.clear()
+            server.events.put_nowait(Expired(410, "Expired", "too old"))
+            await server.asked.wait()  # the whole list is made, and on its way
+            server.pods, server.version = [a_running_pod(version=15)], 15
+            server.may_answer = asyncio.Event()
+            server.may_answer.set()
+            async with contextlib.aclosing(watch.follow(RUN)) as second:
+                assert len((await anext(second)).instances) == 1
+                slow.set()
+                server.events.put_nowait(("MODIFIED", ready(a_running_pod(version=16))))
+                change = await anext(second)
+                assert isinstance(change, Changed)
+                assert change.instance.ready

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from airflow_training.spec.words import counted
-
 if TYPE_CHECKING:
     from airflow_training.compiler.source import JobSource
     from airflow_training.spec.models import TrainingJob
@@ -13,23 +11,21 @@ if TYPE_CHECKING:
 __all__ = ["FORM", "about"]
 
 _HEAD = """\
-| task | what it does |
-|---|---|
-| `plan` | checks the job with its parameters and queues it |
-| `reconcile` | drives the run from start to end; its log tells the whole story |
-"""
-_END = """\
-| `rollup` | says how the job ended, root cause first |
-| `cleanup` | confirms that nothing is alive |
-
-Mark the DAG run failed to stop the training.
+- **plan** checks the job with its parameters and queues it
+- **reconcile** drives the run from start to end; its log tells the whole story
 """
 _ROLES = """\
-| `<role>.await_<role>` | waits until what the role depends on is there |
-| `<role>.run` | tells the story of a role; its link **Instance logs** leads to what the instances print |
+- **await_&lt;role&gt;** waits until what its role depends on is there
+- **run** tells the story of its role; what the instances print: its tab Details, link Instance logs
 """
 _MAPPED_ROLES = """\
-| `role` | one per role: tells its story; the link **Instance logs** leads to what the instances print |
+- **role**, one per role, tells its story; what the instances print: its tab Details, link Instance logs
+"""
+_END = """\
+- **rollup** says how the job ended, root cause first
+- **cleanup** confirms that nothing is alive
+
+Mark the DAG run failed to stop the training.
 """
 
 FORM = f"""\
@@ -41,11 +37,9 @@ Runs the training job that its form names: a document, a template, or a file of 
 
 def about(job: TrainingJob, source: JobSource) -> str:
     """Return the text, as Markdown, of the DAG that a job becomes."""
-    where = f", from `{source.path}`" if source.path else ""
-    roles = "".join(
-        f"- {role.name}: {counted(role.replicas, 'instance')}\n" for role in job.spec.roles
-    )
+    roles = ", ".join(f"{role.name} ({role.replicas})" for role in job.spec.roles)
+    where = f"\n\nFile: {source.path}" if source.path else ""
     return (
-        f"Training job **{job.metadata.name}**: framework `{job.spec.framework_name}`{where}.\n\n"
-        f"{roles}\n{_HEAD}{_ROLES}{_END}"
+        f"Training job **{job.metadata.name}**: {job.spec.framework_name}, roles {roles}.{where}"
+        f"\n\n{_HEAD}{_ROLES}{_END}"
     )

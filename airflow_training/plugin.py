@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import sys
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 
 from airflow.plugins_manager import AirflowPlugin
 from airflow.sdk import BaseOperatorLink
+from airflow.sdk.configuration import conf
 
 from airflow_training import listener
 from airflow_training.operators.reconcile import ReconcileOperator
@@ -34,13 +35,15 @@ class InstanceLogsLink(BaseOperatorLink):
 
     def get_link(self, operator: Any, *, ti_key: Any) -> str:  # noqa: ARG002 - Airflow's signature
         """Return the address of the page, on the server that shows the link."""
+        # Airflow may live below a path of its server: https://example.com/airflow
+        below = urlsplit(conf.get("api", "base_url", fallback="")).path.rstrip("/")
         query = {
             "dag_id": ti_key.dag_id,
             "run_id": ti_key.run_id,
             "task_id": ti_key.task_id,
             "map_index": ti_key.map_index,
         }
-        return f"{PREFIX}/logs?{urlencode(query)}"
+        return f"{below}{PREFIX}/logs?{urlencode(query)}"
 
 
 async def pages(scope: Any, receive: Any, send: Any) -> None:

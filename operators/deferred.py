@@ -9,8 +9,9 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow.sdk.exceptions import AirflowFailException
 from airflow.triggers.base import StartTriggerArgs
+
+from airflow_training.operators.failing import failure
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -35,6 +36,8 @@ class StartsInTriggerer:
     trigger_class: ClassVar[str]
     """Module and name."""
     defer: Any
+    """Of BaseOperator."""
+    log: Any
     """Of BaseOperator."""
     on_success_callback: Any
     """Of BaseOperator."""
@@ -65,5 +68,5 @@ class StartsInTriggerer:
     def resume(self, context: Context, event: Mapping[str, Any]) -> Any:  # noqa: ARG002
         """Return the task's value, or fail without a retry: the job has restarts of its own."""
         if "message" in event:
-            raise AirflowFailException(event["message"])
+            raise failure(event["message"], log=self.log)
         return event["value"]

@@ -48,6 +48,8 @@ class Result:
     def story(self) -> str:
         """Return the outcome as text, root cause first."""
         why = ": ".join(filter(None, [self.reason, self.message]))
+        if not self.job:
+            return f"root cause: {why}"
         lines = [f"job {self.job} {self.state.lower()} ({why})"]
         if not self.succeeded:
             lines.insert(0, f"root cause: {self.root_cause or why}")

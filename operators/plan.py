@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
-from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_training.errors import InputError, RuntimeUnavailable
+from airflow_training.operators.failing import failure
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -54,9 +54,9 @@ class PlanOperator(BaseOperator):
         try:
             admitted = self.admit(context)
         except InputError as error:
-            raise AirflowFailException(f"the job was refused\n{error}") from None
+            raise failure(f"the job was refused\n{error}", log=self.log) from None
         except RuntimeUnavailable as error:
-            raise AirflowFailException(f"the job could not be checked: {error}") from None
+            raise failure(f"the job could not be checked: {error}", log=self.log) from None
         for warning in admitted.warnings:
             self.log.warning("%s", warning)
         self.log.info("run %s of job %s is queued", admitted.uid, admitted.job)

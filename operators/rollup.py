@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Asset, BaseOperator
-from airflow.sdk.exceptions import AirflowFailException
+
+from airflow_training.operators.failing import failure
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -33,7 +34,7 @@ class RollupOperator(BaseOperator):
 
         result = finish(context["ti"], group_id=self.group_id, log=self.log.info)
         if not result.succeeded:
-            raise AirflowFailException(result.story())
+            raise failure(result.story(), log=self.log)
         self.log.info("%s", result.story())
         for outlet in self.outlets:
             if isinstance(outlet, Asset):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 import signal
 from importlib.util import find_spec
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Annotated
 import typer
 
 from airflow_training.cli.documents import OutputOption
-from airflow_training.cli.output import Output, fail, next_step, note, print_json
+from airflow_training.cli.output import Output, command_line, fail, next_step, note, print_json
 
 __all__ = ["demo"]
 
@@ -81,6 +82,9 @@ def _in_airflow(folder: Path, *, keep: bool, output: Output) -> None:
             print(f"run      {result.run_url}")
         if keep or console.is_terminal:
             note(f"Airflow keeps running at {stack.url} (no login); Ctrl-C stops it")
+            note(f"a job file in {folder / 'jobs'} is a DAG some seconds later")
+            home = shlex.quote(str(folder))
+            note(f"its runs, in another terminal: AIRFLOW_HOME={home} {command_line('list')}")
             with contextlib.suppress(KeyboardInterrupt):
                 stack.wait()
         else:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import DAG, Asset, AssetAll, AssetAny, Param
 from airflow.sdk.definitions.param import ParamsDict
 
+from airflow_training.compiler.about import about
 from airflow_training.compiler.group import add_tasks, document_outlets
 from airflow_training.compiler.shape import shape_of
 from airflow_training.compiler.source import JobSource
@@ -46,7 +47,7 @@ def source_to_dag(source: JobSource, job: TrainingJob) -> DAG:
         tags=["training", *settings.tags],
         max_active_runs=settings.max_active_runs,
         catchup=settings.catchup,
-        doc_md=_about(job),
+        doc_md=about(job, source),
         **options,
     ) as dag:
         plan = PlanOperator(task_id="plan", source=source, dag_params=True, retries=0)
@@ -86,9 +87,3 @@ def _param(param: Any) -> Param:
     if "default" not in param.model_fields_set:
         return Param(description=description, **schema)
     return Param(default, description=description, **schema)
-
-
-def _about(job: TrainingJob) -> str:
-    """Return what the DAG page says about the job."""
-    roles = ", ".join(f"{role.name} ({role.replicas})" for role in job.spec.roles)
-    return f"Training job `{job.metadata.name}`: {job.spec.framework_name}, roles {roles}."

@@ -16,6 +16,8 @@ from airflow_training.supervise.job_templates import find_template, template_nam
 __all__ = ["form_params", "job_files", "job_of_form"]
 
 _SUFFIXES = (".yaml", ".yml", ".json")
+_NONE = {"null": "none"}
+"""How the form's lists show that nothing is chosen."""
 _EXAMPLE = """\
 apiVersion: airflow-training/v1
 kind: TrainingJob
@@ -50,12 +52,13 @@ def form_params() -> dict[str, Param]:
             type=["null", "string"],
             format="multiline",
             title="Job",
-            description_md=f"A TrainingJob document (YAML or JSON):\n```yaml\n{_EXAMPLE}```",
+            description_md=f"A TrainingJob document (YAML or JSON), unless one is chosen below:\n```yaml\n{_EXAMPLE}```",
         ),
         "template": Param(
             None,
             type=["null", "string"],
             enum=[None, *template_names(settings.templates_folder)],
+            values_display=_NONE,
             title="Template",
             description="A job template of this Airflow, instead of a text.",
         ),
@@ -63,6 +66,7 @@ def form_params() -> dict[str, Param]:
             None,
             type=["null", "string"],
             enum=[None, *_names(settings.jobs_folder)],
+            values_display=_NONE,
             title="Job file",
             description="A file of the jobs folder, instead of a text.",
         ),
@@ -70,7 +74,7 @@ def form_params() -> dict[str, Param]:
             {},
             type="object",
             title="Parameters",
-            description="Values of the job's parameters.",
+            description='Values of the job\'s own parameters, for example {"lr": 0.1}.',
         ),
     }
 

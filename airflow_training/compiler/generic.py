@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from airflow.sdk import DAG
 
+from airflow_training.compiler.about import FORM
 from airflow_training.compiler.form import form_params
 from airflow_training.compiler.group import RECONCILE_WEIGHT, add_end
 from airflow_training.operators.plan import PlanFormOperator
@@ -11,12 +12,6 @@ from airflow_training.operators.reconcile import ReconcileOperator
 from airflow_training.operators.role import MappedRoleOperator
 
 __all__ = ["generic_dag"]
-
-_ABOUT = """\
-Runs the training job that its form names: a document, a template, or a file of the jobs folder.
-
-The roles are known only when `plan` has read the job, so `role` is mapped over them.
-"""
 
 
 def generic_dag(dag_id: str = "training_job") -> DAG:
@@ -27,8 +22,9 @@ def generic_dag(dag_id: str = "training_job") -> DAG:
         params=form_params(),
         tags=["training"],
         catchup=False,
-        doc_md=_ABOUT,
+        doc_md=FORM,
     ) as dag:
+        # the roles are known only when `plan` has read the job
         plan = PlanFormOperator(task_id="plan", retries=0)
         role = MappedRoleOperator.partial(
             task_id="role", map_index_template="{{ task.role }}", retries=0, weight_rule="absolute"

@@ -7,7 +7,7 @@ loader file in `dags/` is for those who cannot configure a bundle.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,22 +18,10 @@ from airflow_training.compiler.form import job_files
 from airflow_training.compiler.source import JobSource, parse_jobs
 from airflow_training.errors import InputError
 
-__all__ = ["BrokenJobs", "load_file", "load_folder"]
+__all__ = ["BROKEN", "load_file", "load_folder"]
 
-
-class BrokenJobs(DAG):
-    """Stands for the job files that cannot be DAGs; refuses itself with all their messages.
-
-    Airflow checks each DAG of a file apart, so the good ones beside it are loaded.
-    """
-
-    def __init__(self, dag_id: str, messages: Iterable[str]) -> None:
-        super().__init__(dag_id, schedule=None)
-        self._messages = "\n\n".join(messages)
-
-    def validate(self) -> None:
-        """Raise ValueError: shown as the import error of the loader file."""
-        raise ValueError(self._messages)
+BROKEN = "broken_job_files"
+"""Id of the DAG that tells about job files that cannot be DAGs."""
 
 
 def load_file(path: str | os.PathLike[str]) -> dict[str, DAG]:
@@ -60,7 +48,7 @@ def load_file(path: str | os.PathLike[str]) -> dict[str, DAG]:
 
 
 def load_folder(folder: str | os.PathLike[str]) -> Mapping[str, Any]:
-    """Return every good job of a folder as a DAG, and one object that tells about the others.
+    """Return every good job of a folder as a DAG, and one DAG that tells about the others.
 
     While a task runs, only files that mention its DAG are read further, and broken ones of
     other DAGs are left alone.
@@ -81,8 +69,24 @@ def load_folder(folder: str | os.PathLike[str]) -> Mapping[str, Any]:
             else:
                 dags[name], origin[name] = dag, path
     if messages and wanted is None:
-        dags["broken_job_files"] = BrokenJobs("broken_job_files", messages)
+        dags[BROKEN] = _broken(messages)
     return dags
+
+
+def _broken(messages: Sequence[str]) -> DAG:
+    """Return a DAG without tasks that tells what is wrong with the broken files.
+
+    An import error would be seen better, but Airflow then deactivates every DAG of the loader
+    file: nothing of them would be scheduled any more, not even the end of what runs.
+    """
+    text = "\n\n".join(messages)
+    return DAG(
+        BROKEN,
+        dag_display_name="broken job files",
+        schedule=None,
+        tags=["broken"],
+        doc_md=f"These files are no DAGs until they are mended:\n\n```text\n{text}\n```\n",
+    )
 
 
 def _in_question(folder: Path, wanted: str | None) -> Iterable[Path]:

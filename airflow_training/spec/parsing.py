@@ -121,9 +121,14 @@ def parse_data(
 
 
 def with_lines(problems: Iterable[Problem], lines: Lines) -> list[Problem]:
-    """Return the problems with the line of their field, in the order of the file."""
+    """Return the problems with the line of their field, in the order of the file.
+
+    A value that was given beside the document (`params.lr`) is on none of its lines.
+    """
     placed = [
-        problem if problem.line is not None else replace(problem, line=lines.of(problem.field))
+        problem
+        if problem.line is not None or problem.field.startswith("params.")
+        else replace(problem, line=lines.of(problem.field))
         for problem in problems
     ]
     return sorted(placed, key=lambda problem: problem.line or 0)

@@ -18,7 +18,9 @@ __all__ = ["NO_RUN", "GroupTrigger", "lease_is_stale"]
 
 _FRESH_SECONDS = 15.0
 """A first try that begins so soon after `plan` was not forgotten: Airflow need not be asked."""
-NO_RUN = "the run is not in the store: `plan` did not create it, or it was pruned"
+NO_RUN = (
+    "the run is not in the store: `plan` did not create it (its log says why), or it was pruned"
+)
 
 
 def lease_is_stale(state: RunState, *, now: float) -> bool:

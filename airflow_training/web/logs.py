@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from html import escape
-from urllib.parse import urlencode
 
 from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
 from airflow.api_fastapi.core_api.security import requires_access_dag
@@ -19,6 +17,7 @@ from airflow_training.state.store import RunState, deployment_id, open_store
 from airflow_training.triggers.access import runtime_of
 from airflow_training.triggers.log_tail import instance_ref
 from airflow_training.web import progress, status
+from airflow_training.web.page import instances_page
 
 __all__ = ["app"]
 
@@ -68,29 +67,8 @@ def _role_of(state: RunState, task_id: str, map_index: int) -> str | None:
 def instances(dag_id: str, run_id: str, task_id: str, map_index: int = -1) -> str:
     """Return a page that lists the instances of a task with links to their logs."""
     state = _find(dag_id, run_id, task_id, map_index)
-    wanted = _role_of(state, task_id, map_index)
     here = {"dag_id": dag_id, "run_id": run_id, "task_id": task_id, "map_index": map_index}
-    rows = []
-    for (role, index), entry in sorted(state.ledger.instances.items()):
-        if wanted not in (None, role):
-            continue
-        links = [
-            f'<a href="log?{escape(urlencode({**here, "role": role, "index": index, "attempt": a}))}">'
-            f"{a}</a>"
-            for a in range(entry.attempt + 1)
-        ]
-        cells = (f"{role}-{index}", entry.state, entry.reason, entry.message)
-        rows.append(
-            "<tr>"
-            + "".join(f"<td>{escape(cell)}</td>" for cell in cells)
-            + f"<td>{' '.join(links)}</td></tr>"
-        )
-    title = escape(f"{state.record.job}: instances of {wanted or 'all roles'}")
-    return (
-        f"<!doctype html><title>{title}</title><h1>{title}</h1><table border=1 cellpadding=6>"
-        "<tr><th>instance<th>state<th>reason<th>message<th>logs by attempt</tr>"
-        f"{''.join(rows)}</table>"
-    )
+    return instances_page(state, role=_role_of(state, task_id, map_index), query=here)
 
 
 @app.get("/log", dependencies=[_may_read_logs])

@@ -56,14 +56,24 @@ def test_every_page_asks_airflow_whether_the_user_may_read_it():
         assert any(name.startswith("requires_access_dag") for name in asked), route.path  # type: ignore[attr-defined]
 
 
-def test_the_link_of_a_task_follows_from_its_task_instance():
+@pytest.mark.parametrize(
+    ("base_url", "below"),
+    [
+        pytest.param("", "", id="default"),
+        pytest.param("https://example.com", "", id="top-of-its-server"),
+        pytest.param("https://example.com/airflow/", "/airflow", id="below-a-path"),
+    ],
+)
+def test_the_link_of_a_task_follows_from_its_task_instance(monkeypatch, base_url, below):
     class Key:
         dag_id, run_id, task_id, map_index = "d", "manual__2026+00:00", "worker.run", -1
 
+    monkeypatch.setenv("AIRFLOW__API__BASE_URL", base_url)
     link = TrainingPlugin.operator_extra_links[0]
     assert isinstance(link, InstanceLogsLink)
     assert link.get_link(None, ti_key=Key()) == (
-        "/training/logs?dag_id=d&run_id=manual__2026%2B00%3A00&task_id=worker.run&map_index=-1"
+        f"{below}/training/logs"
+        "?dag_id=d&run_id=manual__2026%2B00%3A00&task_id=worker.run&map_index=-1"
     )
 
 

@@ -166,6 +166,11 @@ def test_parameters_are_checked_against_what_the_job_declares(params, code):
         assert checked.resolved.variables["params"] == {"lr": 0.5}
 
 
+def test_a_value_that_was_given_beside_the_document_is_on_none_of_its_lines():
+    (problem,) = check(text_of(dag=LR), params={"lr": "fast"}).problems
+    assert str(problem) == "params.lr: must be of type number, not text"
+
+
 def test_a_parameter_without_default_is_missing_only_when_the_job_starts():
     text = text_of(dag={"params": {"lr": {"type": "number"}}})
     assert check(text).problems == []

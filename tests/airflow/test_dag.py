@@ -33,13 +33,13 @@ def test_a_training_job_a_document_and_a_file_make_the_same_dag(tmp_path: Path):
 def test_the_docs_of_a_dag_name_its_file_its_roles_and_what_its_tasks_do(tmp_path: Path):
     path = tmp_path / "digits.yaml"
     path.write_text(TrainingJob.model_validate(PYTORCH).to_yaml())
-    told = job_to_dag(path).doc_md
+    told = job_to_dag(path).doc_md or ""
     assert f"File: {path}\n" in told
     assert "pytorch, roles master (1), worker (2)." in told
     for name in ("plan", "reconcile", "await_&lt;role&gt;", "run", "rollup", "cleanup"):
         assert f"- **{name}** " in told
     for task_id in generic_dag().task_ids:
-        assert f"- **{task_id}**" in generic_dag().doc_md
+        assert f"- **{task_id}**" in (generic_dag().doc_md or "")
 
 
 def test_the_start_date_is_utc_where_the_document_names_no_zone():

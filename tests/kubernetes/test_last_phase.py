@@ -68,7 +68,7 @@ async def test_an_end_is_judged_when_all_is_said(
     await runtime.prepare(RUN, job)
     spec = samples.an_instance(job)
     await runtime.create([dataclasses.replace(spec, ref=dataclasses.replace(spec.ref, run=RUN))])
-    ends = []
+    ends: list[str] = []
     with anyio.fail_after(20):
         async with contextlib.aclosing(runtime.watch(RUN)) as changes:
             async for seen in observations(changes):

@@ -66,8 +66,10 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 
 def _stories(values: dict[str, Any]) -> Iterator[tuple[str, Callable[[], str]]]:
-    yield "pods and events of the namespace", values["site"].story
-    for job in getattr(values.get("jobs"), "made", ()):
+    made = getattr(values.get("jobs"), "made", ())
+    runs = [job.uid for job in made]
+    yield "pods and events of the namespace", lambda: values["site"].story(runs)
+    for job in made:
         yield f"run {job.run_id}: stderr", lambda job=job: job.stderr
         yield f"run {job.run_id}: events", lambda job=job: "\n".join(map(str, job.events()))
 

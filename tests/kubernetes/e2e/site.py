@@ -122,10 +122,10 @@ class Site:
 
     # what a failed test shows
 
-    def story(self) -> str:
-        """Return pods and events of the namespace, for people."""
+    def story(self, runs: Sequence[str]) -> str:
+        """Return the pods of these runs (all without any) and the events of the namespace, for people."""
         lines = []
-        for pod in self.pods():
+        for pod in [pod for run in runs or ("",) for pod in self.pods(run)]:
             status = pod.get("status") or {}
             lines.append(
                 f"{pod['metadata']['name']}: {status.get('phase')} {status.get('reason') or ''}"
@@ -134,15 +134,21 @@ class Site:
             )
             for key in ("initContainerStatuses", "containerStatuses"):
                 for each in status.get(key) or ():
-                    lines.append(f"    {each['name']}: {each.get('state')} last={each.get('lastState')}")
+                    lines.append(
+                        f"    {each['name']}: {each.get('state')} last={each.get('lastState')}"
+                    )
             for each in status.get("conditions") or ():
                 if each.get("message"):
                     lines.append(f"    {each['type']}={each['status']}: {each['message']}")
         lines.append("")
-        events = [self._plain(each) for each in self.core.list_namespaced_event(self.namespace).items]
+        events = [
+            self._plain(each) for each in self.core.list_namespaced_event(self.namespace).items
+        ]
         for event in sorted(events, key=lambda each: str(each.get("lastTimestamp")))[-60:]:
             about = (event.get("involvedObject") or {}).get("name")
-            lines.append(f"{event.get('lastTimestamp')} {about}: {event.get('reason')}: {event.get('message')}")
+            lines.append(
+                f"{event.get('lastTimestamp')} {about}: {event.get('reason')}: {event.get('message')}"
+            )
         return "\n".join(lines)
 
 

@@ -28,9 +28,7 @@ class PodHarness(contract.Harness):
 
     image: str = ""
 
-    def spec(
-        self, kind: contract.Kind, index: int = 0, *, attempt: int = 0, **changes: Any
-    ) -> Any:
+    def spec(self, kind: contract.Kind, index: int = 0, *, attempt: int = 0, **changes: Any) -> Any:
         container = {
             "name": "main",
             "image": self.image,

@@ -11,7 +11,9 @@ from tests.kubernetes.e2e.job import Job, document, role
 from tests.kubernetes.e2e.proxy import Proxy
 from tests.kubernetes.e2e.site import Site
 
-FIRST_ATTEMPT_SLEEPS = 'if [ "$TRAINING_ATTEMPT" = 0 ]; then sleep 100000; fi; echo attempt $TRAINING_ATTEMPT'
+FIRST_ATTEMPT_SLEEPS = (
+    'if [ "$TRAINING_ATTEMPT" = 0 ]; then sleep 100000; fi; echo attempt $TRAINING_ATTEMPT'
+)
 
 
 def restarts(job: Job) -> dict[str, int]:
@@ -20,7 +22,7 @@ def restarts(job: Job) -> dict[str, int]:
 
 
 def test_a_killed_process_is_restarted(site: Site, jobs):
-    script = "if [ $TRAINING_ATTEMPT = 0 ]; then sh -c 'kill -9 $$'; fi"
+    script = "if [ $TRAINING_ATTEMPT = 0 ]; then sh -c 'kill -9 $$$$'; fi"  # $$ is Kubernetes' way to write $
     job = jobs(document(site, "killed", role("worker", script, replicas=2)))
     result = job.succeed()
     assert [each["attempt"] for each in result["instances"]] == [1, 1]
@@ -52,8 +54,10 @@ def test_a_deleted_pod_is_replaced(site: Site, jobs):
 def test_the_drain_of_a_node_is_a_preemption_and_costs_no_restart(site: Site, jobs):
     job = jobs(
         document(
-            site, "drained", role("worker", FIRST_ATTEMPT_SLEEPS, replicas=2, backoffLimit=0),
-        )  # fmt: skip
+            site,
+            "drained",
+            role("worker", FIRST_ATTEMPT_SLEEPS, replicas=2, backoffLimit=0),
+        )
     )
     before = job.until_running("worker", 2)
     node = before[0]["spec"]["nodeName"]
@@ -99,9 +103,7 @@ def test_a_run_survives_the_death_of_its_controller(site: Site, jobs):
 
 
 def test_a_deadline_ends_a_run_even_without_a_controller(site: Site, jobs):
-    job = jobs(
-        document(site, "deadline", role("worker", "sleep 100000"), activeDeadlineSeconds=8)
-    )
+    job = jobs(document(site, "deadline", role("worker", "sleep 100000"), activeDeadlineSeconds=8))
     job.until_running("worker")
     job.kill_controller()
 
@@ -115,9 +117,7 @@ def test_a_deadline_ends_a_run_even_without_a_controller(site: Site, jobs):
 
 
 def test_an_image_that_is_not_there_fails_in_the_words_of_the_node(site: Site, jobs):
-    job = jobs(
-        document(site, "no-image", role("worker", "true"), image="registry.invalid/none:1")
-    )
+    job = jobs(document(site, "no-image", role("worker", "true"), image="registry.invalid/none:1"))
     result = job.result()
     assert result["state"] == "Failed"
     assert "registry.invalid/none:1" in str(result)
@@ -127,11 +127,12 @@ def test_an_image_that_is_not_there_fails_in_the_words_of_the_node(site: Site, j
 def test_what_stays_of_a_run(site: Site, jobs, policy: str):
     job = jobs(
         document(
-            site, "stays",
+            site,
+            "stays",
             role("worker", "echo finished"),
             role("monitor", "sleep 100000", tracked=False),
             cleanPodPolicy=policy,
-        )  # fmt: skip
+        )
     )
     job.succeed()
     kept = [pod["metadata"]["labels"]["airflow-training/role"] for pod in site.pods(job.uid)]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from tests.kubernetes.e2e.job import document, role
 from tests.kubernetes.e2e.site import Site
 
@@ -56,23 +58,31 @@ def test_pytorch_style_rendezvous(site: Site, jobs):
     command = {"image": site.training_image, "command": ["python3", "-c", RENDEZVOUS]}
     job = jobs(
         document(
-            site, "rendezvous", role("master"), role("worker", replicas=2),
-            framework="pytorch", **command,
-        )  # fmt: skip
+            site,
+            "rendezvous",
+            role("master"),
+            role("worker", replicas=2),
+            framework="pytorch",
+            **command,
+        )
     )
     job.succeed()
     assert "together: ['1', '2']" in job.log("master")
 
 
-def test_mpi_hello_across_pods(site: Site, jobs):
+@pytest.mark.parametrize("workers", [1, 2])
+def test_mpi_hello_across_pods(site: Site, jobs, workers: int):
     hello = "from mpi4py import MPI; w = MPI.COMM_WORLD; print('hello', w.allreduce(w.Get_rank()), w.Get_size())"
     job = jobs(
         document(
-            site, "hello",
+            site,
+            "hello",
             role("launcher", command=["mpirun", "-n", "2", "python3", "-c", hello]),
-            role("worker", replicas=2),
-            framework="mpi", image=site.training_image,
-        )  # fmt: skip
+            role("worker", replicas=workers),
+            framework="mpi",
+            image=site.training_image,
+            parameters={"slotsPerWorker": 2 // workers},
+        )
     )
     job.succeed()
     assert job.log("launcher").count("hello 1 2") == 2
@@ -81,14 +91,19 @@ def test_mpi_hello_across_pods(site: Site, jobs):
 def test_workers_come_when_the_ports_of_their_servers_are_open(site: Site, jobs):
     job = jobs(
         document(
-            site, "servers",
+            site,
+            "servers",
             role("ps", replicas=2, command=["python3", "-c", SERVER], tracked=False),
             role(
-                "worker", replicas=2, command=["python3", "-c", CLIENT], restartPolicy="Never",
+                "worker",
+                replicas=2,
+                command=["python3", "-c", CLIENT],
+                restartPolicy="Never",
                 dependsOn=[{"role": "ps", "status": "PortOpen"}],
             ),
-            framework="tensorflow", image=site.training_image,
-        )  # fmt: skip
+            framework="tensorflow",
+            image=site.training_image,
+        )
     )
     servers = job.until_running("ps", 2)
     assert not site.pods(job.uid, role="worker")
@@ -98,21 +113,27 @@ def test_workers_come_when_the_ports_of_their_servers_are_open(site: Site, jobs)
 
 
 def test_held_instances_wait_inside_and_get_the_addresses(site: Site, jobs):
-    gate = "until [ -f /tmp/go ]; do sleep 0.2; done; sleep 100000"
+    probe = {"exec": {"command": ["true"]}, "initialDelaySeconds": 8, "periodSeconds": 1}
+    ready = {"name": "main", "readinessProbe": probe}
     job = jobs(
         document(
-            site, "held",
+            site,
+            "held",
             role(
-                "ps", f"sleep 8; touch /tmp/go; {gate}", tracked=False,
+                "ps",
+                "sleep 100000",
+                tracked=False,
                 ports=[{"name": "main", "containerPort": 2222}],
-                readinessProbe=None,
+                pod={"terminationGracePeriodSeconds": 1, "containers": [ready]},
             ),
             role(
-                "worker", "cat /training/addresses.json", replicas=2,
+                "worker",
+                "cat /training/addresses.json",
+                replicas=2,
                 dependsOn=[{"role": "ps", "status": "Ready", "answer": "List"}],
             ),
             schedulingPolicy={"startup": "createAllHold"},
-        )  # fmt: skip
+        )
     )
 
     def held() -> bool:

@@ -19,11 +19,12 @@ def is_placed_nowhere(site: Site) -> Document:
 
 def is_held(site: Site) -> Document:
     return document(
-        site, "cancel",
+        site,
+        "cancel",
         role("ps", "sleep 100000", pod=NOWHERE),
         role("worker", "sleep 100000", dependsOn=[{"role": "ps"}]),
         schedulingPolicy={"startup": "createAllHold"},
-    )  # fmt: skip
+    )
 
 
 def is_running(site: Site) -> Document:
@@ -32,7 +33,10 @@ def is_running(site: Site) -> Document:
 
 def waits_for_its_restart(site: Site) -> Document:
     return document(
-        site, "cancel", role("worker", "exit 137"), restart={"backoff": {"initialSeconds": 3000, "maxSeconds": 3000}}
+        site,
+        "cancel",
+        role("worker", "exit 137"),
+        restart={"backoff": {"initialSeconds": 3000, "maxSeconds": 3000}},
     )
 
 
@@ -80,7 +84,12 @@ def test_a_paused_run_has_no_pods_and_goes_on_where_it_was(site: Site, jobs):
 
 def test_a_suspended_job_begins_when_it_is_resumed(site: Site, jobs):
     job = jobs(document(site, "suspended", role("worker", "true"), suspend=True))
-    site.until("the run", lambda: '"Suspended"' in job.command("status", job.run_id, "-o", "json", check=False).stdout)
+    site.until(
+        "the run",
+        lambda: (
+            '"Suspended"' in job.command("status", job.run_id, "-o", "json", check=False).stdout
+        ),
+    )
     assert not site.pods(job.uid)
     job.command("resume", job.run_id)
     job.succeed()
@@ -90,7 +99,9 @@ def test_logs_are_followed_and_kept(site: Site, jobs):
     script = 'for i in 1 2 3 4 5; do echo line $i of $TRAINING_ATTEMPT; sleep 1; done; [ "$TRAINING_ATTEMPT" = 1 ]'
     job = jobs(document(site, "logs", role("worker", script)))
     job.until_running("worker")
-    followed = job.command("logs", "show", job.run_id, "--role", "worker", "--attempt", "0", "-f").stdout
+    followed = job.command(
+        "logs", "show", job.run_id, "--role", "worker", "--attempt", "0", "-f"
+    ).stdout
     assert followed == "".join(f"line {i} of 0\n" for i in range(1, 6))
     job.succeed()
     assert job.log("worker") == followed.replace("of 0", "of 1")

@@ -317,7 +317,7 @@ class ProcessKubelet(Kubelet):
     ) -> None:
         if startup:
             await asyncio.sleep(startup.get("initialDelaySeconds", 0))
-            while not await self._passes(pod, startup, process):
+            while not await self._passes(pod, startup, process):  # noqa: ASYNC110 - a probe is a poll
                 await asyncio.sleep(startup.get("periodSeconds", 10))
             one.startup_passed = True
             one.ready = readiness is None

@@ -9,7 +9,7 @@ import pytest
 from kubernetes.client.exceptions import ApiException
 
 from tests.kubernetes.e2e.job import document, role
-from tests.kubernetes.e2e.site import Site
+from tests.kubernetes.e2e.site import Document, Site
 
 GROUPS = {
     "volcano": ("scheduling.volcano.sh", "v1beta1"),
@@ -19,7 +19,7 @@ KUEUE = ("kueue.x-k8s.io", "v1beta1")
 SMALL = {"requests": {"cpu": "10m", "memory": "16Mi"}}
 
 
-def group_of(site: Site, kind: str, run: str) -> list[dict]:
+def group_of(site: Site, kind: str, run: str) -> list[Document]:
     found = site.custom.list_namespaced_custom_object(
         *GROUPS[kind], site.namespace, "podgroups", label_selector=f"airflow-training/run={run}"
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
+import functools
 import gc
 import itertools
 import os
@@ -17,7 +18,6 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -55,7 +55,7 @@ class Place:
 
         return await config.new_client_from_config(str(self.kubeconfig))
 
-    @cached_property
+    @functools.cached_property
     def runtime(self) -> KubernetesRuntime:
         return KubernetesRuntime(
             connect=self.connect,
@@ -328,8 +328,7 @@ async def ends(place: Place, api: Any, store: Store) -> None:
             async for _ in trigger.run():
                 break
             done = time.monotonic()
-            while name not in witness.jobs_ended:
-                await asyncio.sleep(0.02)
+            await until(functools.partial(witness.jobs_ended.__contains__, name))
             theirs.append(done - witness.jobs_ended[name])
     figure("end of 10 pods to the run's end, median", median(ours), "s")
     figure(

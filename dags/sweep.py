@@ -17,5 +17,5 @@ with DAG(
     max_active_runs=1,
     tags=["training"],
     doc_md=__doc__,
-):
+) as dag:
     SweepOperator(task_id="sweep", retries=1)

@@ -21,17 +21,17 @@ class SweepOperator(BaseOperator):
 
     Args:
         idle_seconds: A run that nobody has driven for so long is abandoned.
-        dry_run: Only say what would be ended.
+        only_tell: Only say what would be ended.
     """
 
     ui_color = "#eeeeee"
 
     def __init__(
-        self, *, idle_seconds: float = 3600.0, dry_run: bool = False, **kwargs: Any
+        self, *, idle_seconds: float = 3600.0, only_tell: bool = False, **kwargs: Any
     ) -> None:
         super().__init__(**kwargs)
         self.idle_seconds = idle_seconds
-        self.dry_run = dry_run
+        self.only_tell = only_tell
 
     def execute(self, context: Context) -> int:  # noqa: ARG002 - Airflow's signature
         """Return how many things were ended; raises AirflowException."""
@@ -46,7 +46,7 @@ class SweepOperator(BaseOperator):
                 store=open_store(),
                 settings=load_settings(),
                 idle_seconds=self.idle_seconds,
-                dry_run=self.dry_run,
+                dry_run=self.only_tell,
                 connect=connect,
             )
         )

@@ -51,7 +51,9 @@ def run(
     run_id: Annotated[
         str, typer.Option(help="Name of the run; the same name again takes it up where it is.")
     ] = "",
-    runtime: Annotated[str, typer.Option(help="Instead of the document's: local.")] = "",
+    runtime: Annotated[
+        str, typer.Option(help="Instead of the document's: local or kubernetes.")
+    ] = "",
     simulate: Annotated[
         Path | None,
         typer.Option(metavar="FAULTS", help="Simulate the instances, with these faults."),

@@ -205,15 +205,17 @@ def _show_waiting(draft: Draft, entry: InstanceEntry, gate: Gate, *, blocked: st
     """Keep state and reason of an instance that has no object of its own true."""
     old = draft.occupied.get((entry.role, entry.index))
     if old is not None and old.state not in ENDED:
-        if old.state != "unknown":
+        if old.state != "unknown" and old.reason != reasons.OVERDUE:
             draft.change(entry, state="terminating")
             return
         message = f"its old instance on node {old.node or '(unknown)'} may still run"
+        if old.reason == reasons.OVERDUE:
+            message = f"its old instance is not gone: {old.message}"
         if entry.reason != reasons.WAITING_FOR_OLD_INSTANCE:
             draft.tell(reasons.WAITING_FOR_OLD_INSTANCE, message, of=entry, level="warning")
         draft.change(
             entry,
-            state="unknown",
+            state=old.state,
             reason=reasons.WAITING_FOR_OLD_INSTANCE,
             message=message,
         )

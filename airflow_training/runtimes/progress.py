@@ -17,7 +17,9 @@ def progress_of(values: Any) -> Progress | None:
 
     def number(name: str) -> float | None:
         value = values.get(name)
-        return value if _is_number(value) and math.isfinite(value) else None
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return None
+        return value if math.isfinite(value) else None
 
     def whole(name: str) -> int | None:
         value = number(name)
@@ -33,10 +35,6 @@ def progress_of(values: Any) -> Progress | None:
         metrics={
             str(name): float(value)
             for name, value in (metrics.items() if isinstance(metrics, dict) else ())
-            if _is_number(value)
+            if isinstance(value, int | float) and not isinstance(value, bool)
         },
     )
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)

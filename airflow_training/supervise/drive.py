@@ -25,7 +25,7 @@ from airflow_training.control.model import (
     Progress,
     Request,
 )
-from airflow_training.errors import LeaseLost, RuntimeUnavailable, StillAlive
+from airflow_training.errors import InputError, LeaseLost, RuntimeUnavailable, StillAlive
 from airflow_training.runtimes.port import Addresses, Runtime
 from airflow_training.spec.resolved import RunRef
 from airflow_training.state.store import Store
@@ -33,6 +33,7 @@ from airflow_training.supervise.effects import Effects, never_created
 from airflow_training.supervise.hub import Hub
 from airflow_training.supervise.lease_keeper import LeaseKeeper
 from airflow_training.supervise.queueing import Turn, queued, role_resources
+from airflow_training.supervise.rendering import expected_addresses
 from airflow_training.supervise.short_lives import with_short_lives
 from airflow_training.supervise.waiting import is_set_within
 from airflow_training.supervise.watcher import Watcher, retry_delay
@@ -189,11 +190,16 @@ class Drive:
     async def _prepare(self) -> bool:
         """Fix the addresses; return False while the runtime does not answer."""
         await self._keeper.confirm()
+        prepared = True
         try:
             addresses = await self._runtime.prepare(self._run, self._job)
         except RuntimeUnavailable as error:
             self._unreachable(error)
             return False
+        except InputError as error:
+            # an instance that cannot be created is a failure like any other, with its limits
+            log.warning("run %s could not be prepared: %s", self._uid, error)
+            addresses, prepared = expected_addresses(self._job, self._run.prefix), False
         await self._store_addresses(addresses)
         self._effects = Effects(
             runtime=self._runtime,
@@ -201,6 +207,7 @@ class Drive:
             job=self._job,
             addresses=addresses,
             keeper=self._keeper,
+            prepared=prepared,
         )
         return True
 

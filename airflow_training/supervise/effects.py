@@ -31,6 +31,8 @@ __all__ = ["Effects", "Performed", "live_addresses", "never_created", "remaining
 
 
 _REPEAT_SECONDS = 2.0
+_REFUSALS = 3
+"""After so many refused creates the run is prepared again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +54,9 @@ class Effects:
     job: ResolvedJob
     addresses: Addresses
     keeper: LeaseKeeper
+    prepared: bool = True
+    """False: `prepare` is to be called (again) before anything is created."""
+    _refusals: int = 0
     _done_at: dict[Action, float] = field(default_factory=dict)
 
     async def perform(
@@ -85,10 +90,7 @@ class Effects:
             await self.runtime.delete(refs, grace_seconds=grace_seconds)
         outcomes: list[Outcome] = []
         if creates:
-            await self._address_all(ledger)
-            specs, outcomes = self._specs(creates, ledger, now=now)
-            await self.keeper.confirm()
-            outcomes += await self.runtime.create(specs)
+            outcomes = await self._create(creates, ledger, now=now)
         for kind, refs in releases.items():
             await self.keeper.confirm()
             live = live_addresses(ledger) if kind == "List" else {}
@@ -109,10 +111,31 @@ class Effects:
             failed=[each for each in outcomes if each.result == "error"],
         )
 
-    async def _address_all(self, ledger: Ledger) -> None:
+    async def _create(
+        self, creates: Sequence[Create], ledger: Ledger, *, now: float
+    ) -> list[Outcome]:
+        try:
+            await self._prepare_again(ledger)
+        except InputError as error:
+            self.prepared = False
+            return [
+                Outcome(ref=self._ref(each, ledger, ()), result="error", message=str(error))
+                for each in creates
+            ]
+        specs, outcomes = self._specs(creates, ledger, now=now)
+        await self.keeper.confirm()
+        outcomes += await self.runtime.create(specs)
+        if any(each.result == "refused" for each in outcomes):
+            self._refusals += 1
+            # what `prepare` made may be gone; it also says when it is not us who may create
+            self.prepared = self._refusals % _REFUSALS != 0
+        return outcomes
+
+    async def _prepare_again(self, ledger: Ledger) -> None:
         """Fix addresses for a role that was scaled beyond what is known; others keep theirs."""
         sizes = {name: entry.replicas for name, entry in ledger.roles.items()}
-        if all(size <= len(self.addresses.get(name, ())) for name, size in sizes.items()):
+        known = all(size <= len(self.addresses.get(name, ())) for name, size in sizes.items())
+        if known and self.prepared:
             return
         roles = tuple(
             dataclasses.replace(role, replicas=max(role.replicas, sizes.get(role.name, 0)))
@@ -122,6 +145,7 @@ class Effects:
         self.addresses = await self.runtime.prepare(
             self.run, dataclasses.replace(self.job, roles=roles)
         )
+        self.prepared = True
 
     def _specs(
         self, creates: Sequence[Create], ledger: Ledger, *, now: float

@@ -24,6 +24,8 @@ __all__ = ["Watcher", "retry_delay"]
 
 log = logging.getLogger(__name__)
 _ObjectKey = tuple[str, int, str]
+_ENDED = frozenset({"succeeded", "failed"})
+_GONE: Mapping[str, Any] = {"address_live": False, "port_open": False, "ready": False}
 
 
 def retry_delay(failures: int) -> float:
@@ -149,12 +151,18 @@ class Watcher:
             self._seen[key] = change.instance
             self._note_progress(before_it, change.instance)
             if before_it is None or _relevant(before_it) != _relevant(change.instance):
-                if change.instance.state in ("succeeded", "failed"):
+                if change.instance.state in _ENDED:
                     self._new_ends.add(key)
                 self._on_change()
         else:
             key = (change.role, change.index, change.uid)
-            if key in self._new_ends:
+            last = self._seen.get(key)
+            if last is not None and last.disrupted and last.state not in _ENDED:
+                # the platform said why it takes the object away: that is how it ended
+                self._seen[key] = dataclasses.replace(last, state="failed", **_GONE)
+                self._leaving.add(key)
+                self._on_change()
+            elif key in self._new_ends:
                 self._leaving.add(key)
             elif self._seen.pop(key, None) is not None:
                 self._on_change()

@@ -64,12 +64,16 @@ def _save(store: Store, uid: str, document: Any) -> None:
         reported = int(document["job_attempt"]), int(document["attempt"])
         progress = progress_of(document["progress"])
     except (KeyError, TypeError, ValueError):
-        progress = None
+        raise _unreadable() from None
     if progress is None:
-        raise HTTPException(400, "role, index, job_attempt, attempt and progress are needed")
+        raise _unreadable()
     state = store.read([uid]).get(uid)
     entry = state.ledger.instances.get((role, index)) if state is not None else None
     if entry is None:
         raise HTTPException(404, f"the run has no instance {index} of role {role}")
     if reported >= (entry.job_attempt, entry.attempt):
         store.save_progress(uid, {(role, index): dataclasses.asdict(progress)})
+
+
+def _unreadable() -> HTTPException:
+    return HTTPException(400, "role, index, job_attempt, attempt and progress are needed")

@@ -83,3 +83,11 @@ def test_the_loader_file_holds_the_jobs_of_the_folder_and_the_generic_dag(airflo
         "digits",
         "training_job",
     }
+
+
+def test_the_sweep_runs_every_hour_and_finds_nothing_in_an_empty_store(airflow_home: Path):
+    found = runpy.run_path(str(ROOT / "dags" / "sweep.py"))
+    [dag] = [each for each in found.values() if isinstance(each, DAG)]
+    assert (dag.dag_id, dag.schedule, dag.catchup) == ("training_sweep", "@hourly", False)
+    assert round_trip(dag).task_ids == ["sweep"]
+    assert dag.get_task("sweep").execute({}) == 0  # type: ignore[attr-defined,arg-type]  # no context is used

@@ -1,8 +1,14 @@
-"""The Kubernetes runtime keeps the contract of the port, against an emulated cluster."""
+"""The Kubernetes runtime keeps the contract of the port, also while everything around it fails.
+
+Containers are processes here, so that a hold is a real one; under faults they are scripted, as it
+is the requests and the watches that matter there.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -14,7 +20,7 @@ from airflow_training.runtimes.kubernetes.logs import LogArchive
 from airflow_training.runtimes.kubernetes.pods import PodOptions
 from airflow_training.spec.resolved import RunRef
 from tests.contracts.runtime import JOB, Harness, Kind, RuntimeContract
-from tests.kubernetes.emulator import Cluster
+from tests.kubernetes.emulator import Cluster, Control
 
 COMMANDS: dict[Kind, tuple[str, ...]] = {
     "sleeper": ("sleep", "inf"),
@@ -43,12 +49,6 @@ class PodHarness(Harness):
         return super().spec(kind, index, attempt=attempt, **values)
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    with Cluster() as cluster:
-        yield cluster
-
-
 def runtime_on(cluster: Cluster, folder: Path) -> KubernetesRuntime:
     async def connect(connection: str) -> Any:
         from kubernetes_asyncio import config
@@ -62,11 +62,110 @@ def runtime_on(cluster: Cluster, folder: Path) -> KubernetesRuntime:
     )
 
 
+async def harness_on(cluster: Cluster, folder: Path) -> Harness:
+    run = RunRef(uid=uuid4().hex[:20], job="contract", namespace="default", controller="tests")
+    harness = PodHarness(runtime=runtime_on(cluster, folder), run=run, commands=COMMANDS)
+    await harness.runtime.prepare(run, JOB)
+    return harness
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with Cluster(kubelet="processes") as cluster:
+        yield cluster
+
+
 class TestKubernetes(RuntimeContract):
     @pytest.fixture
-    async def harness(self, cluster: Cluster, tmp_path: Path) -> AsyncIterator[Harness]:
-        uid = uuid4().hex[:20]
-        run = RunRef(uid=uid, job="contract", namespace="default", controller="tests")
-        harness = PodHarness(runtime=runtime_on(cluster, tmp_path), run=run, commands=COMMANDS)
-        await harness.runtime.prepare(run, JOB)
-        yield harness
+    async def harness(self, cluster: Cluster, tmp_path: Path) -> Harness:
+        return await harness_on(cluster, tmp_path)
+
+
+# under faults -------------------------------------------------------------------------------------
+@pytest.fixture(scope="module")
+def scripted() -> Iterator[Cluster]:
+    with Cluster(bookmark_seconds=0.2) as cluster:
+        yield cluster
+
+
+def cut(control: Control) -> None:
+    control.cut_watches()
+
+
+def forget(control: Control) -> None:
+    control.compact()
+    control.cut_watches()
+
+
+def conflict(control: Control) -> None:
+    control.fail_requests(code=409, verb="update")
+    control.fail_requests(code=409, verb="create")
+
+
+def too_many(control: Control) -> None:
+    control.fail_requests(code=429, retry_after=1, path="/pods")
+
+
+def broken(control: Control) -> None:
+    control.fail_requests(code=500)
+
+
+def slow(control: Control) -> None:
+    control.hang_requests(seconds=0.15)
+
+
+def unsent(control: Control) -> None:
+    control.reset_requests(after_effect=False)
+
+
+def unheard(control: Control) -> None:
+    control.reset_requests(after_effect=True)
+
+
+def twice(control: Control) -> None:
+    control.duplicate_events()
+
+
+def late(control: Control) -> None:
+    # every other pod's events come late: they are overtaken
+    control.delay_events(pattern="-[02468]$", seconds=0.3)
+
+
+@contextlib.asynccontextmanager
+async def trouble(control: Control, once: Callable[[Control], None]) -> AsyncIterator[None]:
+    """Cause the same fault again and again while the block lasts."""
+
+    async def again_and_again() -> None:
+        while True:
+            control.clear_faults()
+            once(control)
+            # a client that does as it is told comes back after a second: not into the next one
+            await asyncio.sleep(5.0 if once is too_many else 0.25)
+
+    task = asyncio.create_task(again_and_again())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        control.clear_faults()
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [cut, forget, conflict, too_many, broken, slow, unsent, unheard, twice, late],
+    ids=lambda fault: fault.__name__,
+)
+class TestKubernetesUnderFaults(RuntimeContract):
+    @pytest.fixture
+    async def harness(
+        self,
+        scripted: Cluster,
+        tmp_path: Path,
+        fault: Callable[[Control], None],
+        request: pytest.FixtureRequest,
+    ) -> AsyncIterator[Harness]:
+        if "held" in request.node.name:
+            pytest.skip("a hold is a process, and here are none")
+        async with trouble(scripted.control, fault):
+            yield await harness_on(scripted, tmp_path)

@@ -13,6 +13,7 @@ from airflow_training.control.failures import classify
 from airflow_training.runtimes.kubernetes import names
 from airflow_training.runtimes.kubernetes.observing import (
     CANNOT_START_SECONDS,
+    OVERDUE_SECONDS,
     is_over,
     look_again_at,
     observe,
@@ -285,7 +286,7 @@ CASES = {
     ),
     "terminating-for-too-long": (
         pod("Running", container(RUNNING), metadata={"deletionTimestamp": at(-300), "deletionGracePeriodSeconds": 30}),
-        "terminating", "Deleted", {"message": "node node-1 should have ended it 300 s ago and has not said so"},
+        "terminating", "Overdue", {"message": f"node node-1 was to end it by {at(-300)} and has not said that it did"},
     ),
     "deleted-and-ended-by-it": (
         pod("Failed", container(terminated(143)), metadata=DELETED), "failed", "Deleted", {"exit_code": 143},
@@ -370,6 +371,15 @@ def test_a_container_that_cannot_start_is_looked_at_again_in_time():
     assert not is_over(stuck)
     assert look_again_at(stuck, now=when) is None
     assert look_again_at(pod("Running", container(RUNNING)), now=NOW) is None
+
+
+def test_a_pod_that_should_be_gone_is_looked_at_again_in_time():
+    leaving = pod("Running", container(RUNNING), metadata={"deletionTimestamp": at(10)})
+    when = look_again_at(leaving, now=NOW)
+    assert when == NOW + 10 + OVERDUE_SECONDS
+    assert observe(leaving, now=when - 1).reason == "Deleted"
+    assert observe(leaving, now=when).reason == "Overdue"
+    assert look_again_at(leaving, now=when) is None
 
 
 @pytest.mark.parametrize(

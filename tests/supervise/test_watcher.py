@@ -88,3 +88,14 @@ async def test_a_new_snapshot_is_the_truth():
     async with watching() as (watcher, tell, _):
         await tell(Changed(instance=FAILED), GONE, Snapshot(instances=()))
         assert states(watcher.look()) == []
+
+
+async def test_what_the_platform_took_away_failed_by_that():
+    leaving = seen("worker", 0, "terminating", uid="1", reason="Preempted", disrupted=True)
+    async with watching() as (watcher, tell, _):
+        await tell(Changed(instance=leaving))
+        assert states(watcher.look()) == ["terminating"]
+        await tell(GONE)
+        found = cast(Observations, watcher.look()).instances[0]
+        assert (found.state, found.reason, found.disrupted) == ("failed", "Preempted", True)
+        assert states(watcher.look()) == []

@@ -39,8 +39,6 @@ __all__ = [
 _WRITES_IN_FLIGHT = 50
 _CALL_SECONDS = 30.0
 """Longest single request."""
-_BUDGET_SECONDS = 20.0
-"""How long a call is tried again before the server counts as unreachable."""
 _FIRST_PAUSE_SECONDS = 0.1
 _LONGEST_PAUSE_SECONDS = 5.0
 _PAGE = 500
@@ -113,7 +111,7 @@ class Api:
     """
 
     def __init__(
-        self, connect: Connect, connection: str = "", *, budget_seconds: float = _BUDGET_SECONDS
+        self, connect: Connect, connection: str = "", *, budget_seconds: float = 20.0
     ) -> None:
         self._connect = connect
         self._connection = connection
@@ -287,12 +285,22 @@ class Api:
     async def log_blocks(
         self, namespace: str, pod: str, *, container: str, follow: bool
     ) -> AsyncIterator[bytes]:
-        """Yield a container's whole log as it comes; `follow`: until the container has ended."""
+        """Yield a container's whole log as it comes; `follow`: until the container has ended.
+
+        The first thing that is yielded is empty: the log is open. Raises RuntimeUnavailable where
+        the connection breaks.
+        """
+        import aiohttp
+
         path = PODS.path(namespace, pod, "log")
         query = {"container": container, "follow": "true" if follow else ""}
         async with self._stream(path, query=query, what="get pods/log", seconds=None) as response:
-            async for block in _blocks(response):
-                yield block
+            yield b""
+            try:
+                async for block in response.content.iter_any():
+                    yield block
+            except (aiohttp.ClientError, asyncio.TimeoutError, ConnectionError) as error:
+                raise RuntimeUnavailable(f"the log of {pod} broke off: {error}") from error
 
     # the cluster itself ------------------------------------------------------------------------
     async def allowed(
@@ -383,7 +391,9 @@ class Api:
             except (aiohttp.ClientError, asyncio.TimeoutError, ConnectionError) as error:
                 why = str(error) or type(error).__name__
             left = until - time.monotonic()
-            if wait is None:
+            if wait is not None:
+                wait *= random.uniform(1.0, 1.25)  # noqa: S311 - others were told the same
+            else:
                 wait = pause * random.uniform(0.5, 1.5)  # noqa: S311 - jitter, no secret
                 pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
             if wait > left:
@@ -487,7 +497,7 @@ def _passes(code: int, method: str, status: Mapping[str, Any]) -> bool:
     if code in _TRANSIENT:
         return True
     # two creates raced for one quota: nothing exists yet, the server asks to try again
-    return code == 409 and method == "POST" and status.get("reason") == "Conflict"
+    return code == 409 and method == "POST" and status.get("reason") != "AlreadyExists"
 
 
 def _status(content: bytes) -> Mapping[str, Any]:

@@ -30,7 +30,7 @@ async def connect_from_here(connection: str) -> ApiClient:
     if not connection:
         inside = client.Configuration()
         try:
-            config.load_incluster_config(client_configuration=inside)
+            config.load_incluster_config(client_configuration=inside)  # type: ignore[no-untyped-call]  # theirs
         except config.ConfigException:
             pass  # not in a pod
         else:

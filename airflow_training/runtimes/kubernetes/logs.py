@@ -24,7 +24,7 @@ __all__ = ["LogArchive", "read_live"]
 
 log = logging.getLogger(__name__)
 
-_SOURCES_AT_ONCE = 16
+_SOURCES_AT_ONCE = 64
 _WINDOW_BYTES = 1 << 20
 """Read beyond what was asked for: lines of the same second, and the time stamps."""
 
@@ -56,9 +56,18 @@ class LogArchive:
         """Return whether the attempt's log is here."""
         return await asyncio.to_thread(self._about, ref) is not None
 
-    async def keep(self, api: Api, pod: str, container: str, ref: InstanceRef) -> None:
+    async def keep(
+        self,
+        api: Api,
+        pod: str,
+        container: str,
+        ref: InstanceRef,
+        *,
+        reached: asyncio.Event | None = None,
+    ) -> None:
         """Archive the log of an attempt, following it to its end where it has not ended yet.
 
+        `reached` is set once the log is being read, or will not be: then its pod may go.
         What cannot be archived is said in our own log: it never keeps an instance from ending.
         """
         slots = self._slots.setdefault(
@@ -70,11 +79,14 @@ class LogArchive:
                     blocks = api.log_blocks(
                         ref.run.namespace, pod, container=container, follow=True
                     )
-                    await self._write(ref, blocks)
+                    await self._write(ref, _noting(blocks, reached))
         except (Invalid, NotFound):
             pass  # the container never started, or its pod is gone
         except (ApiError, RuntimeUnavailable, OSError) as error:
             log.warning("the log of %s could not be archived: %s", pod, error)
+        finally:
+            if reached is not None:
+                reached.set()
 
     async def read(self, ref: InstanceRef, cursor: Cursor, *, limit: int) -> LogChunk | None:
         """Return bytes of an archived log; None where the attempt is not here."""
@@ -127,6 +139,15 @@ class LogArchive:
     def _path(self, ref: InstanceRef, ending: str) -> str:
         attempt = f"{ref.epoch}.{ref.job_attempt}.{ref.attempt}"
         return f"{self._uri}/{ref.run.uid}/{ref.role}-{ref.index}/{attempt}.{ending}"
+
+
+async def _noting(
+    blocks: AsyncIterator[bytes], reached: asyncio.Event | None
+) -> AsyncIterator[bytes]:
+    async for block in blocks:
+        if reached is not None:
+            reached.set()
+        yield block
 
 
 async def read_live(

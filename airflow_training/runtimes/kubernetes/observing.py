@@ -14,11 +14,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from airflow_training.control import reasons
 from airflow_training.control.model import InstanceState, Observation, Progress
 from airflow_training.runtimes.kubernetes import names
 
 __all__ = [
     "CANNOT_START_SECONDS",
+    "OVERDUE_SECONDS",
     "is_over",
     "look_again_at",
     "observe",
@@ -27,6 +29,8 @@ __all__ = [
 
 CANNOT_START_SECONDS = 300.0
 """How long a container may be unable to start (its image, its Secrets) before that is a failure."""
+OVERDUE_SECONDS = 30.0
+"""How long after its grace a deleted pod may still be there before its node is named."""
 
 _MAY_PASS = frozenset(
     {
@@ -97,7 +101,7 @@ def observe(pod: Mapping[str, Any], *, now: float, progress: Progress | None = N
         message=said.message[:_MAX_MESSAGE],
         exit_code=_exit_code(pod, end, said),
         signal=end.signal if end and failed else None,
-        disrupted=failed and _disruption(pod, end) is not None,
+        disrupted=(failed or said.state == "terminating") and _disruption(pod, end) is not None,
         held=said.state == "pending" and said.reason == "WaitingForDependency",
         scheduled=bool(node),
         # a startup probe that is not ours says when the instance can be reached at all
@@ -127,8 +131,11 @@ def is_over(pod: Mapping[str, Any]) -> bool:
 
 def look_again_at(pod: Mapping[str, Any], *, now: float) -> float | None:
     """Return when `observe` says something else though the pod stays as it is; None: never."""
-    if is_over(pod) or _is_deleted(pod):
+    if is_over(pod):
         return None
+    if _is_deleted(pod):
+        overdue_at = _overdue_at(pod)
+        return overdue_at if overdue_at is not None and overdue_at > now else None
     stuck = _stuck(pod)
     if stuck is None or stuck[1] in _NEVER_PASSES:
         return None
@@ -194,7 +201,14 @@ def _said(pod: Mapping[str, Any], own: Mapping[str, Any], end: _End | None, *, n
     if lost:
         return _Said("unknown", "NodeLost", lost)
     if _is_deleted(pod):
-        return _Said("terminating", "Deleted", _overdue(pod, now=now))
+        overdue_at = _overdue_at(pod)
+        if overdue_at is None or now < overdue_at:
+            why = _disruption(pod, end) or {}
+            return _Said("terminating", why.get("reason") or "Deleted", why.get("message") or "")
+        node = pod["spec"]["nodeName"]
+        due = pod["metadata"]["deletionTimestamp"]
+        message = f"node {node} was to end it by {due} and has not said that it did"
+        return _Said("terminating", reasons.OVERDUE, message)
     if "running" in (own.get("state") or {}):
         return _Said("running", "Started", _restarts_inside(own))
     return _pending(pod, now=now)
@@ -292,12 +306,12 @@ def _lost(pod: Mapping[str, Any]) -> str:
     return ""
 
 
-def _overdue(pod: Mapping[str, Any], *, now: float) -> str:
+def _overdue_at(pod: Mapping[str, Any]) -> float | None:
+    """Return from when on it is odd that a deleted pod is still there; None without a node."""
     due = _epoch(pod["metadata"].get("deletionTimestamp"))
-    node = (pod.get("spec") or {}).get("nodeName") or ""
-    if due is None or now < due + 30 or not node:
-        return ""
-    return f"node {node} should have ended it {now - due:.0f} s ago and has not said so"
+    if due is None or not (pod.get("spec") or {}).get("nodeName"):
+        return None
+    return due + OVERDUE_SECONDS
 
 
 def _restarts_inside(own: Mapping[str, Any]) -> str:

@@ -234,6 +234,8 @@ class _Made:
     def _training_container(self) -> dict[str, Any]:
         instance = self._instance
         made = {key: value for key, value in self._main.items() if value not in (None, [])}
+        if made.get("workingDir") in (".", "./"):
+            del made["workingDir"]  # where the job's files are: in an image its own folder
         env = [
             {"name": "TRAINING_PROGRESS_FILE", "value": _PROGRESS_FILE},
             *(dict(each) for each in made.get("env") or ()),

@@ -9,11 +9,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import functools
 import json
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
-from functools import partial
-from typing import Any
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Coroutine,
+    Mapping,
+    Sequence,
+)
+from typing import Any, ParamSpec, TypeVar
 
 from airflow_training.agent.package import portable_agent
 from airflow_training.errors import InputError, LeaseLost, Problem, RuntimeUnavailable, StillAlive
@@ -69,6 +77,9 @@ from airflow_training.spec.resolved import ResolvedJob, RunRef
 
 __all__ = ["KubernetesRuntime"]
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
 _GROUP_KINDS: Mapping[str, Kind] = {
     "volcano": VOLCANO_GROUPS,
     "coscheduling": COSCHEDULING_GROUPS,
@@ -78,8 +89,23 @@ _GONE_SECONDS = 5.0
 """How long `create` waits for an ended pod of the same name to go."""
 _REMOVE_SECONDS = 30.0
 """How much longer than the longest grace `remove` waits for the last pod to go."""
+_LOG_SECONDS = 3.0
+"""How long the end of a pod waits until its log is being read."""
 _LOOK_SECONDS = (0.05, 2.0)
 """Between two looks at pods that are to go: at first, and at most."""
+
+
+def _speaking(call: Callable[P, Awaitable[T]]) -> Callable[P, Coroutine[Any, Any, T]]:
+    """Tell what the server refuses unexpectedly (rights that were taken away) in the port's words."""
+
+    @functools.wraps(call)
+    async def spoken(*args: P.args, **values: P.kwargs) -> T:
+        try:
+            return await call(*args, **values)
+        except ApiError as error:
+            raise RuntimeUnavailable(f"the cluster refuses: {error}") from error
+
+    return spoken
 
 
 class KubernetesRuntime:
@@ -103,9 +129,14 @@ class KubernetesRuntime:
         options: pods.PodOptions,
         max_run_seconds: float | None = None,
         callback_token: Callable[[str], str] | None = None,
+        patience_seconds: float = 20.0,
     ) -> None:
-        """`max_run_seconds`: longest life of any pod. `callback_token`: run uid -> its token."""
-        self.api = Api(connect, connection)
+        """`max_run_seconds`: longest life of any pod. `callback_token`: run uid -> its token.
+
+        `patience_seconds`: how long the server may be away before anybody is told.
+        """
+        self.api = Api(connect, connection, budget_seconds=patience_seconds)
+        self._patience_seconds = patience_seconds
         self._archive = archive
         self._options = options
         self._max_run_seconds = max_run_seconds
@@ -146,6 +177,18 @@ class KubernetesRuntime:
 
     async def prepare(self, run: RunRef, job: ResolvedJob) -> Addresses:
         """Make the run's record, services and gang; raises LeaseLost and InputError."""
+        try:
+            return await self._prepare(run, job)
+        except (Forbidden, Invalid, NotFound) as error:
+            problem = Problem(
+                code="not_allowed",
+                field="metadata.namespace",
+                value=run.namespace,
+                message=f"nothing can be created in namespace '{run.namespace}': {error}",
+            )
+            raise InputError(problems=[problem]) from error
+
+    async def _prepare(self, run: RunRef, job: ResolvedJob) -> Addresses:
         problem = _controller_problem(run)
         if problem is not None:
             raise InputError(problems=[problem])
@@ -186,6 +229,7 @@ class KubernetesRuntime:
             for role in job.roles
         }
 
+    @_speaking
     async def create(self, instances: Sequence[InstanceSpec]) -> Sequence[Outcome]:
         """Create or adopt the pods of these attempts."""
         if not instances:
@@ -213,6 +257,7 @@ class KubernetesRuntime:
         )
         return await self._unless_removed(run, uid, outcomes)
 
+    @_speaking
     async def release(self, instances: Sequence[InstanceRef], answer: ReleaseAnswer) -> None:
         """Give held pods their answer, through an annotation that reaches them as a file."""
         await _all(self._release_one(ref, answer) for ref in instances)
@@ -224,6 +269,7 @@ class KubernetesRuntime:
         )
         raise InputError(problems=[problem], path=f"{instance.role}-{instance.index}")
 
+    @_speaking
     async def delete(self, instances: Sequence[InstanceRef], *, grace_seconds: float) -> None:
         """Ask for the end of pods, each by its uid; their logs are archived."""
         by_run: dict[RunRef, list[InstanceRef]] = {}
@@ -246,7 +292,9 @@ class KubernetesRuntime:
         key = (asyncio.get_running_loop(), run.namespace, run.controller)
         shared = self._watches.get(key)
         if shared is None:
-            shared = self._watches[key] = NamespaceWatch(self.api, run.namespace, run.controller)
+            shared = self._watches[key] = NamespaceWatch(
+                self.api, run.namespace, run.controller, silent_seconds=self._patience_seconds
+            )
         try:
             async with contextlib.aclosing(shared.follow(run)) as changes:
                 async for change in changes:
@@ -255,6 +303,7 @@ class KubernetesRuntime:
             if shared.idle:
                 self._watches.pop(key, None)
 
+    @_speaking
     async def read_log(
         self, instance: InstanceRef, cursor: Cursor, *, limit: int, attempt: int | None = None
     ) -> LogChunk:
@@ -281,6 +330,7 @@ class KubernetesRuntime:
         archived = await self._archive.read(instance, cursor, limit=limit)
         return archived or LogChunk(data=b"", next=cursor, end=True)
 
+    @_speaking
     async def remove(self, run: RunRef) -> None:
         """End every pod, then everything else of the run; raises StillAlive.
 
@@ -288,9 +338,12 @@ class KubernetesRuntime:
         job has that, and with them the run's record.
         """
         facts = await self._bury(run)
-        kept = await self._end_pods(run, keeps=partial(_keeps, facts) if facts else _keeps_none)
+        kept = await self._end_pods(
+            run, keeps=functools.partial(_keeps, facts) if facts else _keeps_none
+        )
         await self._remove_rest(run, with_record=not kept)
 
+    @_speaking
     async def purge(self, run: RunRef) -> None:
         """As `remove`, but nothing is kept: for runs that no store knows; raises StillAlive."""
         await self._bury(run)
@@ -319,6 +372,7 @@ class KubernetesRuntime:
         except ApiError as error:
             raise RuntimeUnavailable(f"namespace {namespace}: {error}") from error
 
+    @_speaking
     async def cluster_view(self) -> ClusterView:
         """Return the nodes that pods may go to; one made-up node where we may not see them."""
         try:
@@ -562,12 +616,19 @@ class KubernetesRuntime:
         """Delete one very pod, never by force; what it prints until its end is archived."""
         metadata = pod["metadata"]
         ref = dataclasses.replace(names.parse_ref(pod), run=run)
+        reached = asyncio.Event()
         keeping = asyncio.create_task(
-            self._archive.keep(self.api, metadata["name"], _container(pod), ref)
+            self._archive.keep(self.api, metadata["name"], _container(pod), ref, reached=reached)
         )
         over = is_over(pod)
         if over:
             await keeping
+        else:
+            reading = asyncio.ensure_future(reached.wait())
+            try:
+                await asyncio.wait({reading}, timeout=_LOG_SECONDS)
+            finally:
+                reading.cancel()
         if observe(pod, now=time.time()).held:
             grace_seconds = 0  # the hold has nothing to save, and its start may miss the order
         try:

@@ -29,8 +29,6 @@ log = logging.getLogger(__name__)
 
 WATCH_SECONDS = (270, 330)
 """How long one watch request lasts; spread, so that many processes do not come back together."""
-SILENT_SECONDS = 30.0
-"""How long the server may be away before followers are told."""
 _PAUSES = (0.1, 5.0)
 """Seconds before the next try: at first, and at most."""
 
@@ -50,9 +48,10 @@ class NamespaceWatch:
         namespace: str,
         controller: str,
         *,
+        silent_seconds: float,
         now: Callable[[], float] = time.time,
-        silent_seconds: float = SILENT_SECONDS,
     ) -> None:
+        """`silent_seconds`: how long the server may be away before followers are told."""
         self._api = api
         self._namespace = namespace
         self._selector = names.controller_selector(controller)

@@ -1,0 +1,160 @@
+"""Runs on an emulated cluster, driven by the real loop over a real store."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from airflow_training.control.model import Event, InstanceEntry
+from airflow_training.runtimes.kubernetes import KubernetesRuntime
+from airflow_training.runtimes.kubernetes.logs import LogArchive
+from airflow_training.runtimes.kubernetes.pods import PodOptions
+from airflow_training.spec.resolved import ResolvedJob, RunKey
+from airflow_training.state.store import Store
+from airflow_training.supervise.admission import check_text
+from airflow_training.supervise.launch import launch
+from airflow_training.supervise.loop import Supervisor
+from airflow_training.supervise.owners import new_owner
+from tests.kubernetes.emulator import Cluster
+
+WAIT_SECONDS = 30.0
+CONTROLLER = "tests"
+
+
+def connect_to(cluster: Cluster, *, token: str = "") -> Callable[[str], Any]:
+    """Return what connects to an emulated cluster, whatever the connection is called."""
+
+    async def connect(connection: str) -> Any:
+        from kubernetes_asyncio import config
+
+        document = cluster.kubeconfig(token=token) if token else cluster.kubeconfig()
+        return await config.new_client_from_config_dict(document)
+
+    return connect
+
+
+def resolved(*roles: dict[str, Any], name: str = "digits", **spec: Any) -> ResolvedJob:
+    """Return a job whose instances sleep until the test says otherwise."""
+    document = {
+        "apiVersion": "airflow-training/v1",
+        "kind": "TrainingJob",
+        "metadata": {"name": name, "namespace": spec.pop("namespace", "default")},
+        "spec": {
+            "framework": "custom",
+            "image": "busybox",
+            "command": ["sleep", "inf"],
+            "roles": list(roles) or [{"name": "worker"}],
+            "restart": {"backoff": {"initialSeconds": 0.05}},
+            **spec,
+        },
+    }
+    (checked,) = check_text(yaml.safe_dump(document), runtime="kubernetes", run_uid="x" * 20)
+    assert checked.resolved is not None, checked.problems
+    return checked.resolved
+
+
+@dataclass
+class Stage:
+    """One store and one cluster, shared by any number of supervisors."""
+
+    store: Store
+    cluster: Cluster
+    folder: Path
+    patience_seconds: float = 2.0
+    events: list[Event] = field(default_factory=list)
+    _made: list[KubernetesRuntime] = field(default_factory=list)
+    """Kept, so that their connections are closed with the event loop and not before."""
+
+    def runtime(self, *, token: str = "") -> KubernetesRuntime:
+        made = KubernetesRuntime(
+            connect=connect_to(self.cluster, token=token),
+            archive=LogArchive(str(self.folder / "logs"), tail_bytes=0),
+            options=PodOptions(agent_image="python:3.12-alpine"),
+            patience_seconds=self.patience_seconds,
+        )
+        self._made.append(made)
+        return made
+
+    def launch(self, job: ResolvedJob, *, run_id: str = "one") -> str:
+        """Store a run and return its uid."""
+        key = RunKey(source="cli", run_id=run_id)
+        return launch(job, key=key, store=self.store, controller=CONTROLLER, activate_all=True).uid
+
+    @contextlib.asynccontextmanager
+    async def driving(self, uid: str, **options: Any) -> AsyncIterator[asyncio.Task[str]]:
+        """Drive a run beside the body; a test that leaves early cancels it."""
+        supervisor = Supervisor(
+            store=self.store,
+            runtime=options.pop("runtime", None) or self.runtime(),
+            run_uid=uid,
+            owner=new_owner(),
+            on_event=self.events.append,
+            **options,
+        )
+        task = asyncio.ensure_future(supervisor.run())
+        try:
+            yield task
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    # what is there -------------------------------------------------------------------------------
+    def entry(self, uid: str, role: str = "worker", index: int = 0) -> InstanceEntry:
+        return self.store.ledger(uid).instances[role, index]
+
+    def states(self, uid: str) -> dict[str, str]:
+        found = self.store.ledger(uid).instances
+        return {f"{role}-{index}": entry.state for (role, index), entry in found.items()}
+
+    def pods(self, namespace: str = "default") -> dict[str, Any]:
+        """Return instance (`worker-0`) -> its pod."""
+        found = self.cluster.control.list("pods", namespace=namespace)
+        return {
+            "{airflow-training/role}-{airflow-training/index}".format_map(_Labels(pod)): pod
+            for pod in found
+        }
+
+    def name(self, instance: str) -> str:
+        """Return the name of an instance's pod."""
+        return str(self.pods()[instance]["metadata"]["name"])
+
+    def uid(self, instance: str) -> str:
+        return str(self.pods()[instance]["metadata"]["uid"])
+
+    async def until_running(self, uid: str, **also: Any) -> None:
+        await until(lambda: set(self.states(uid).values()) == {"running"}, **also)
+
+
+class _Labels(dict[str, str]):
+    def __init__(self, pod: Any) -> None:
+        super().__init__(pod["metadata"]["labels"])
+
+
+async def until(condition: Callable[[], Any], *, seconds: float = WAIT_SECONDS) -> None:
+    """Return as soon as the condition holds; fail after a deadline."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + seconds
+    while not condition():
+        assert loop.time() < deadline, "it did not come to that"
+        await asyncio.sleep(0.02)
+
+
+@pytest.fixture
+def scripted() -> Iterator[Cluster]:
+    """Give a cluster whose pods do what the test says."""
+    with Cluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def stage(scripted: Cluster, tmp_path: Path) -> Iterator[Stage]:
+    store = Store(f"sqlite:///{tmp_path / 'store.db'}")
+    yield Stage(store=store, cluster=scripted, folder=tmp_path)
+    store.close()

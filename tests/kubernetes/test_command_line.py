@@ -1,0 +1,120 @@
+"""`airflow-training` on a cluster of processes: the same job files, the same commands."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.kubernetes.emulator import Cluster
+
+ROOT = Path(__file__).parents[2]
+DIGITS = ROOT / "dags" / "examples" / "digits"
+HELLO = """\
+apiVersion: airflow-training/v1
+kind: TrainingJob
+metadata: {name: hello}
+spec:
+  framework: custom
+  image: busybox
+  command: [sh, -c, 'echo "$TRAINING_ROLE $TRAINING_INDEX of $TRAINING_WORLD_SIZE"']
+  roles:
+    - {name: master}
+    - {name: worker, replicas: 2, dependsOn: [{role: master}]}
+"""
+
+
+@dataclass
+class Shell:
+    """Somebody's terminal."""
+
+    home: Path
+    kubeconfig: Path
+
+    def __call__(self, *words: str, seconds: float = 50) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "airflow_training.cli", *words],
+            env={**os.environ, "AIRFLOW_HOME": str(self.home), "KUBECONFIG": str(self.kubeconfig)},
+            cwd=self.home,
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+            check=False,
+        )
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with Cluster(kubelet="processes") as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def shell(cluster: Cluster, tmp_path: Path) -> Shell:
+    (tmp_path / "hello.yaml").write_text(HELLO)
+    return Shell(tmp_path, cluster.write_kubeconfig(tmp_path / "kubeconfig"))
+
+
+def test_a_job_runs_and_its_logs_are_there_when_its_pods_are_not(shell: Shell, cluster: Cluster):
+    done = shell(
+        "run", "hello.yaml", "--runtime", "kubernetes", "--run-id", "one", "-o", "json",
+        "--set", "spec.cleanPodPolicy=All",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["state"] == "Succeeded"
+    assert "Traceback" not in done.stderr
+    assert not cluster.control.list("pods", namespace="default")
+    shown = shell("logs", "show", "one", "--role", "worker", "--index", "1")
+    assert shown.stdout == "worker 1 of 3\n"
+
+
+def test_what_is_missing_is_exit_2_with_the_rule_to_add(shell: Shell, cluster: Cluster):
+    cluster.control.add_user("nobody", token="nobody")
+    cluster.write_kubeconfig(shell.kubeconfig, token="nobody")
+    done = shell("run", "hello.yaml", "--runtime", "kubernetes", "--run-id", "refused")
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert (
+        'resources: ["pods"]\n    verbs: [create, get, list, watch, patch, delete]' in done.stderr
+    )
+    assert "Traceback" not in done.stderr
+    assert "refused" not in shell("list").stdout
+
+
+def test_no_cluster_at_all_is_one_clear_message(shell: Shell):
+    shell.kubeconfig.unlink()
+    done = shell("run", "hello.yaml", "--runtime", "kubernetes")
+    assert done.returncode == 1
+    assert "error: cannot connect to a cluster" in done.stderr
+    assert "hint: set KUBECONFIG" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_context_that_does_not_exist_is_named(shell: Shell):
+    done = shell(
+        "run", "hello.yaml", "--runtime", "kubernetes", "--set", "spec.runtime.connection=prod"
+    )
+    assert done.returncode == 1
+    assert "the kubeconfig context 'prod'" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.e2e
+@pytest.mark.timeout(180)
+def test_the_example_trains_across_pods(shell: Shell):
+    """Real distributed data parallel: ranks find each other by the names of their services."""
+    pytest.importorskip("torch")
+    done = shell(
+        "run", str(DIGITS / "digits.yaml"), "--runtime", "kubernetes", "--run-id", "digits",
+        "-p", "epochs=2", "--set", f"spec.workingDir={DIGITS}", "-o", "json", seconds=160,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["state"] == "Succeeded"
+    log = shell("logs", "show", "digits", "--role", "master").stdout
+    assert "trained by 3 ranks" in log

@@ -1,0 +1,136 @@
+"""What a sweep ends on a cluster, what it leaves alone, and what it says before it does."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Sequence
+
+import pytest
+
+from airflow_training.settings import Settings, load_settings
+from airflow_training.spec.resolved import ResolvedJob
+from airflow_training.state.store import Store
+from airflow_training.supervise import sweep as sweeping
+from airflow_training.supervise.sweep import Swept, sweep
+from tests.kubernetes.conftest import CONTROLLER, Stage, connect_to, resolved
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a sweep look at what was made a moment ago too."""
+    monkeypatch.setattr(sweeping, "_BEGINNING_SECONDS", -60.0)
+
+
+@pytest.fixture
+def settings(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    monkeypatch.setenv("AIRFLOW_HOME", str(stage.folder))
+    monkeypatch.setenv("AIRFLOW__TRAINING__DEPLOYMENT_ID", CONTROLLER)
+    return load_settings()
+
+
+async def swept(stage: Stage, settings: Settings, *, dry_run: bool = False) -> Sequence[Swept]:
+    return await sweep(
+        store=stage.store,
+        settings=settings,
+        idle_seconds=3600.0,
+        dry_run=dry_run,
+        connect=connect_to(stage.cluster),
+    )
+
+
+async def ended(stage: Stage, job: ResolvedJob, *, run_id: str = "one") -> str:
+    """Return the uid of a run that was driven to its end."""
+    uid = stage.launch(job, run_id=run_id)
+    async with stage.driving(uid) as task:
+        assert await asyncio.wait_for(task, 30) == "Succeeded"
+    return uid
+
+
+def objects(stage: Stage) -> list[str]:
+    """Return what the cluster holds of ours, by kind."""
+    return [
+        plural
+        for plural in ("pods", "services", "configmaps", "secrets")
+        for each in stage.cluster.control.list(plural, namespace="default")
+        if "airflow-training/run" in (each["metadata"].get("labels") or {})
+    ]
+
+
+QUICK = {"name": "worker", "command": ["true"]}
+
+
+async def test_ended_pods_stay_until_their_time_is_over(stage: Stage, settings: Settings):
+    job = resolved(QUICK, ttlSecondsAfterFinished=3600)
+    await ended(stage, job)
+    assert objects(stage) == ["pods", "configmaps"], "what cleanPodPolicy keeps, and the record"
+    assert await swept(stage, settings) == []
+    await ended(stage, dataclasses.replace(job, ttl_seconds_after_finished=1.0), run_id="two")
+    await asyncio.sleep(2.1)  # times of pods are whole seconds
+    looked = await swept(stage, settings, dry_run=True)
+    assert [(each.run_id, each.done) for each in looked] == [("two", False)]
+    assert objects(stage) == ["pods"] * 2 + ["configmaps"] * 2, "it only looked"
+    assert [(each.run_id, each.done) for each in await swept(stage, settings)] == [("two", True)]
+    assert objects(stage) == ["pods", "configmaps"]
+    assert await swept(stage, settings) == []
+
+
+async def test_nothing_stays_where_the_job_says_so(stage: Stage):
+    await ended(stage, resolved(QUICK, cleanPodPolicy="All"))
+    assert objects(stage) == []
+
+
+async def test_what_belongs_to_no_run_is_ended(stage: Stage, settings: Settings):
+    lost = Store(f"sqlite:///{stage.folder / 'lost.db'}")
+    before = Stage(store=lost, cluster=stage.cluster, folder=stage.folder)
+    uid = before.launch(resolved())
+    async with before.driving(uid):
+        await before.until_running(uid)
+    lost.close()
+    await ended(stage, resolved(QUICK, cleanPodPolicy="All"), run_id="other")
+    (found,) = await swept(stage, settings, dry_run=True)
+    assert (found.uid, found.done) == (uid, False)
+    assert "node-" in found.why
+    assert stage.pods()["worker-0"]["status"]["phase"] == "Running"
+    (found,) = await swept(stage, settings)
+    assert (found.uid, found.done, found.problem) == (uid, True, "")
+    assert objects(stage) == []
+
+
+async def test_a_run_that_is_alive_and_those_of_others_are_left_alone(
+    stage: Stage, settings: Settings
+):
+    uid = stage.launch(resolved())
+    async with stage.driving(uid):
+        await stage.until_running(uid)
+        theirs = dataclasses.replace(settings, deployment_id="somebody-else")
+        assert await swept(stage, settings) == []
+        assert await swept(stage, theirs) == []
+        await stage.until_running(uid)
+
+
+async def test_a_run_that_nobody_drives_is_stopped(stage: Stage, settings: Settings):
+    uid = stage.launch(resolved())
+    async with stage.driving(uid):
+        await stage.until_running(uid)
+    (found,) = await sweep(
+        store=stage.store,
+        settings=settings,
+        idle_seconds=0.0,
+        dry_run=False,
+        connect=connect_to(stage.cluster),
+    )
+    assert (found.uid, found.done) == (uid, True)
+    assert stage.store.ledger(uid).job.state == "Stopped"
+    assert "Running" not in {pod["status"]["phase"] for pod in stage.pods().values()}
+
+
+async def test_a_cluster_that_shows_nothing_is_a_problem_that_is_told(
+    stage: Stage, settings: Settings
+):
+    await ended(stage, resolved(QUICK))
+    stage.cluster.control.fail_requests(code=403, times=1, verb="list")
+    (found,) = await swept(stage, settings)
+    assert not found.done
+    assert "namespace default" in found.why
+    assert found.problem

@@ -426,6 +426,7 @@ async def measure(place: Place) -> None:
 def main() -> None:
     # the provider's hook looks for an Airflow of its own
     os.environ.setdefault("AIRFLOW_HOME", tempfile.mkdtemp(prefix="airflow-training-bench-"))
+    os.environ.setdefault("AIRFLOW__LOGGING__LOGGING_LEVEL", "ERROR")
     with tempfile.TemporaryDirectory() as folder, a_cluster(Path(folder)) as place:
         heading("Kubernetes, " + ("emulated" if place.is_emulated else "a cluster"))
         asyncio.run(measure(place))

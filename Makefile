@@ -22,14 +22,15 @@ demo: $(INSTALLED) ## start Airflow and train a real job, end to end (KEEP=1 lea
 	$(BIN)/airflow-training demo --airflow $(if $(KEEP),--keep)
 
 test: lint types ## lint, types and all tests, also those with real processes and a real Airflow
-	$(BIN)/python -m pytest -n 2 -m "not airflow"
+	$(BIN)/python -m pytest -n 2 -m "not airflow and not cluster"
 	$(BIN)/python -m pytest -m airflow
 
 check: lint types ## the same without the slow end-to-end tests
 	$(BIN)/python -m pytest -n 2 -m "not e2e and not cluster"
 
-e2e: $(INSTALLED) ## only the end-to-end tests
-	$(BIN)/python -m pytest -m e2e
+e2e: $(INSTALLED) ## benchmarks and tests on the cluster of KUBECONFIG, with TRAINING_IMAGE and BUSYBOX_IMAGE
+	-$(BIN)/python -m benchmarks kubernetes
+	$(BIN)/python -m pytest tests/kubernetes/e2e -m cluster
 
 mutations: $(INSTALLED) ## break each guarantee on purpose and watch a test fail (ONLY=3 for one row)
 	$(BIN)/python -m tests.mutations $(ONLY)

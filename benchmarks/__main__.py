@@ -7,7 +7,7 @@ import sys
 
 from benchmarks.report import machine
 
-ALL = ("decide", "replacement", "run_overhead", "dag_parsing", "idle", "dag_latency")
+ALL = ("decide", "replacement", "run_overhead", "dag_parsing", "idle", "dag_latency", "kubernetes")
 
 
 def main(names: list[str]) -> int:

@@ -1,17 +1,26 @@
 # Airflow with airflow-training installed. Build from the repository root:
-#   docker build -f docker/airflow.Dockerfile -t airflow-training/airflow .
+#   docker build -f docker/airflow.Dockerfile -t airflow-training/airflow:0.1.0 .
 ARG AIRFLOW_VERSION=3.3.2
-FROM apache/airflow:${AIRFLOW_VERSION}-python3.11
+ARG PYTHON_VERSION=3.11
 
+FROM python:${PYTHON_VERSION}-slim-bookworm AS wheel
+WORKDIR /source
 # Only what the wheel is built from: a change of tests or docs does not rebuild the image.
-COPY --chown=airflow:root pyproject.toml README.md LICENSE /opt/airflow-training/
-COPY --chown=airflow:root airflow_training /opt/airflow-training/airflow_training
-COPY --chown=airflow:root operators /opt/airflow-training/operators
-COPY --chown=airflow:root sensors /opt/airflow-training/sensors
-COPY --chown=airflow:root frameworks /opt/airflow-training/frameworks
-COPY --chown=airflow:root dags /opt/airflow-training/dags
-RUN pip install --no-cache-dir "/opt/airflow-training[postgres]" "apache-airflow==${AIRFLOW_VERSION}"
+COPY pyproject.toml README.md LICENSE ./
+COPY airflow_training airflow_training
+COPY operators operators
+COPY sensors sensors
+COPY frameworks frameworks
+COPY dags dags
+RUN pip wheel --no-cache-dir --no-deps --wheel-dir /wheels .
 
+# Runs as the image's own user `airflow` (50000), group 0.
+FROM apache/airflow:${AIRFLOW_VERSION}-python${PYTHON_VERSION}
+COPY --chown=airflow:root constraints.txt /opt/airflow-training/constraints.txt
+COPY --from=wheel --chown=airflow:root /wheels /opt/airflow-training/wheels
+RUN wheel="$(echo /opt/airflow-training/wheels/*.whl)" \
+    && pip install --no-cache-dir --constraint /opt/airflow-training/constraints.txt "${wheel}[kubernetes,postgres]" \
+    && rm -r /opt/airflow-training
 # The loader turns every job file under /opt/airflow/jobs into a DAG.
 COPY --chown=airflow:root dags /opt/airflow/dags
 ENV AIRFLOW__TRAINING__JOBS_FOLDER=/opt/airflow/jobs

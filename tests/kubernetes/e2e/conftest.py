@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -66,10 +67,20 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 
 def _stories(values: dict[str, Any]) -> Iterator[tuple[str, Callable[[], str]]]:
-    yield "pods and events of the namespace", values["site"].story
-    for job in getattr(values.get("jobs"), "made", ()):
-        yield f"run {job.run_id}: stderr", lambda job=job: job.stderr
-        yield f"run {job.run_id}: events", lambda job=job: "\n".join(map(str, job.events()))
+    made = getattr(values.get("jobs"), "made", ())
+    runs = [job.uid for job in made]
+    yield "pods and events of the namespace", lambda: values["site"].story(runs)
+    for job in made:
+        yield f"run {job.run_id}: stderr", functools.partial(_stderr, job)
+        yield f"run {job.run_id}: events", functools.partial(_events, job)
+
+
+def _stderr(job: Job) -> str:
+    return job.stderr
+
+
+def _events(job: Job) -> str:
+    return "\n".join(map(str, job.events()))
 
 
 def _count(report: pytest.TestReport) -> None:

@@ -42,23 +42,24 @@ class Job:
 
     def start(self) -> Job:
         """Start the run, or go on with it after `kill_controller`."""
-        self._process = subprocess.Popen(
-            [
-                *COMMAND,
-                "run",
-                self._file,
-                "--runtime",
-                "kubernetes",
-                "--run-id",
-                self.run_id,
-                "-o",
-                "json",
-            ],
-            env=self._environment,
-            stdout=subprocess.PIPE,
-            stderr=(self._home / f"{self.run_id}.stderr").open("a"),
-            text=True,
-        )
+        with (self._home / f"{self.run_id}.stderr").open("a") as errors:
+            self._process = subprocess.Popen(
+                [
+                    *COMMAND,
+                    "run",
+                    self._file,
+                    "--runtime",
+                    "kubernetes",
+                    "--run-id",
+                    self.run_id,
+                    "-o",
+                    "json",
+                ],
+                env=self._environment,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+            )
         return self
 
     def kill_controller(self) -> None:
@@ -118,8 +119,11 @@ class Job:
         return found
 
     def events(self) -> Sequence[Mapping[str, Any]]:
-        text = self.command("events", self.run_id, "-o", "json").stdout
-        found: Sequence[Mapping[str, Any]] = json.loads(text)["events"]
+        """Return the story so far; nothing before the run is in the store."""
+        done = self.command("events", self.run_id, "-o", "json", check=False)
+        found: Sequence[Mapping[str, Any]] = (
+            json.loads(done.stdout)["events"] if not done.returncode else ()
+        )
         return found
 
     def log(self, role: str, index: int = 0, *, attempt: int | None = None) -> str:

@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 from uuid import uuid4
 
-import kubernetes
+from kubernetes.client.api.core_v1_api import CoreV1Api
+from kubernetes.client.api.custom_objects_api import CustomObjectsApi
 from kubernetes.client.exceptions import ApiException
+from kubernetes.config.kube_config import new_client_from_config
 
 Document = dict[str, Any]
 T = TypeVar("T")
@@ -37,11 +39,11 @@ class Site:
 
     @property
     def core(self) -> Any:
-        return kubernetes.client.CoreV1Api(self.client)
+        return CoreV1Api(self.client)
 
     @property
     def custom(self) -> Any:
-        return kubernetes.client.CustomObjectsApi(self.client)
+        return CustomObjectsApi(self.client)
 
     # waiting
 
@@ -122,24 +124,26 @@ class Site:
 
     # what a failed test shows
 
-    def story(self) -> str:
-        """Return pods and events of the namespace, for people."""
+    def story(self, runs: Sequence[str]) -> str:
+        """Return the pods of these runs (all without any) and the events of the namespace, for people."""
         lines = []
-        for pod in self.pods():
+        for pod in [pod for run in runs or ("",) for pod in self.pods(run)]:
             status = pod.get("status") or {}
             lines.append(
                 f"{pod['metadata']['name']}: {status.get('phase')} {status.get('reason') or ''}"
                 f" node={pod['spec'].get('nodeName')}"
                 f" deleted={pod['metadata'].get('deletionTimestamp') or 'no'}"
             )
-            for key in ("initContainerStatuses", "containerStatuses"):
-                for each in status.get(key) or ():
-                    lines.append(
-                        f"    {each['name']}: {each.get('state')} last={each.get('lastState')}"
-                    )
-            for each in status.get("conditions") or ():
-                if each.get("message"):
-                    lines.append(f"    {each['type']}={each['status']}: {each['message']}")
+            lines += [
+                f"    {each['name']}: {each.get('state')} last={each.get('lastState')}"
+                for key in ("initContainerStatuses", "containerStatuses")
+                for each in status.get(key) or ()
+            ]
+            lines += [
+                f"    {each['type']}={each['status']}: {each['message']}"
+                for each in status.get("conditions") or ()
+                if each.get("message")
+            ]
         lines.append("")
         events = [
             self._plain(each) for each in self.core.list_namespaced_event(self.namespace).items
@@ -166,7 +170,7 @@ def variable(name: str) -> str:
 def open_site() -> Iterator[Site]:
     """Make a namespace on the cluster of `$KUBECONFIG`; it is gone afterwards, whatever happened."""
     kubeconfig = Path(variable("KUBECONFIG").partition(os.pathsep)[0])
-    client = kubernetes.config.new_client_from_config(str(kubeconfig))
+    client = new_client_from_config(str(kubeconfig))
     site = Site(
         kubeconfig=kubeconfig,
         namespace=f"airflow-training-e2e-{uuid4().hex[:8]}",

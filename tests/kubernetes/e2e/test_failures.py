@@ -22,7 +22,7 @@ def restarts(job: Job) -> dict[str, int]:
 
 
 def test_a_killed_process_is_restarted(site: Site, jobs):
-    script = "if [ $TRAINING_ATTEMPT = 0 ]; then sh -c 'kill -9 $$'; fi"
+    script = "if [ $TRAINING_ATTEMPT = 0 ]; then sh -c 'kill -9 $$$$'; fi"  # $$ is Kubernetes' way to write $
     job = jobs(document(site, "killed", role("worker", script, replicas=2)))
     result = job.succeed()
     assert [each["attempt"] for each in result["instances"]] == [1, 1]
@@ -57,7 +57,7 @@ def test_the_drain_of_a_node_is_a_preemption_and_costs_no_restart(site: Site, jo
             site,
             "drained",
             role("worker", FIRST_ATTEMPT_SLEEPS, replicas=2, backoffLimit=0),
-        )  # fmt: skip
+        )
     )
     before = job.until_running("worker", 2)
     node = before[0]["spec"]["nodeName"]
@@ -132,7 +132,7 @@ def test_what_stays_of_a_run(site: Site, jobs, policy: str):
             role("worker", "echo finished"),
             role("monitor", "sleep 100000", tracked=False),
             cleanPodPolicy=policy,
-        )  # fmt: skip
+        )
     )
     job.succeed()
     kept = [pod["metadata"]["labels"]["airflow-training/role"] for pod in site.pods(job.uid)]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from tests.kubernetes.e2e.job import document, role
 from tests.kubernetes.e2e.site import Site
 
@@ -62,23 +64,25 @@ def test_pytorch_style_rendezvous(site: Site, jobs):
             role("worker", replicas=2),
             framework="pytorch",
             **command,
-        )  # fmt: skip
+        )
     )
     job.succeed()
     assert "together: ['1', '2']" in job.log("master")
 
 
-def test_mpi_hello_across_pods(site: Site, jobs):
+@pytest.mark.parametrize("workers", [1, 2])
+def test_mpi_hello_across_pods(site: Site, jobs, workers: int):
     hello = "from mpi4py import MPI; w = MPI.COMM_WORLD; print('hello', w.allreduce(w.Get_rank()), w.Get_size())"
     job = jobs(
         document(
             site,
             "hello",
             role("launcher", command=["mpirun", "-n", "2", "python3", "-c", hello]),
-            role("worker", replicas=2),
+            role("worker", replicas=workers),
             framework="mpi",
             image=site.training_image,
-        )  # fmt: skip
+            parameters={"slotsPerWorker": 2 // workers},
+        )
     )
     job.succeed()
     assert job.log("launcher").count("hello 1 2") == 2
@@ -99,7 +103,7 @@ def test_workers_come_when_the_ports_of_their_servers_are_open(site: Site, jobs)
             ),
             framework="tensorflow",
             image=site.training_image,
-        )  # fmt: skip
+        )
     )
     servers = job.until_running("ps", 2)
     assert not site.pods(job.uid, role="worker")
@@ -109,17 +113,18 @@ def test_workers_come_when_the_ports_of_their_servers_are_open(site: Site, jobs)
 
 
 def test_held_instances_wait_inside_and_get_the_addresses(site: Site, jobs):
-    gate = "until [ -f /tmp/go ]; do sleep 0.2; done; sleep 100000"
+    probe = {"exec": {"command": ["true"]}, "initialDelaySeconds": 8, "periodSeconds": 1}
+    ready = {"name": "main", "readinessProbe": probe}
     job = jobs(
         document(
             site,
             "held",
             role(
                 "ps",
-                f"sleep 8; touch /tmp/go; {gate}",
+                "sleep 100000",
                 tracked=False,
                 ports=[{"name": "main", "containerPort": 2222}],
-                readinessProbe=None,
+                pod={"terminationGracePeriodSeconds": 1, "containers": [ready]},
             ),
             role(
                 "worker",
@@ -128,7 +133,7 @@ def test_held_instances_wait_inside_and_get_the_addresses(site: Site, jobs):
                 dependsOn=[{"role": "ps", "status": "Ready", "answer": "List"}],
             ),
             schedulingPolicy={"startup": "createAllHold"},
-        )  # fmt: skip
+        )
     )
 
     def held() -> bool:

@@ -19,11 +19,12 @@ def is_placed_nowhere(site: Site) -> Document:
 
 def is_held(site: Site) -> Document:
     return document(
-        site, "cancel",
+        site,
+        "cancel",
         role("ps", "sleep 100000", pod=NOWHERE),
         role("worker", "sleep 100000", dependsOn=[{"role": "ps"}]),
         schedulingPolicy={"startup": "createAllHold"},
-    )  # fmt: skip
+    )
 
 
 def is_running(site: Site) -> Document:

@@ -52,6 +52,7 @@ class Container:
     ready: bool = False
     container_id: str = ""
     sidecar: bool = False
+    startup_passed: bool = True
 
     @property
     def exit_code(self) -> int | None:
@@ -65,7 +66,7 @@ class Container:
     def document(self) -> Object:
         found: Object = {
             "name": self.name, "image": self.image, "imageID": "", "ready": self.ready,
-            "restartCount": self.restarts, "started": self.is_running,
+            "restartCount": self.restarts, "started": self.is_running and self.startup_passed,
             "state": copy.deepcopy(self.state), "lastState": copy.deepcopy(self.last),
         }  # fmt: skip
         if self.container_id:

@@ -197,10 +197,14 @@ class ProcessKubelet(Kubelet):
         one.state = running(stamp())
         started = one.state["running"]["startedAt"]
         probe = spec.get("readinessProbe") if one in run.main else None
-        one.ready = probe is None
+        startup = spec.get("startupProbe")
+        one.startup_passed = startup is None
+        one.ready = probe is None and startup is None
         pod.progress.set()
         self.publish(run)
-        prober = self._spawn(self._probe(pod, one, probe, process)) if probe else None
+        prober = None
+        if probe or startup:
+            prober = self._spawn(self._probes(pod, one, startup, probe, process))
         try:
             await _copy(process, log)
             code = await process.wait()
@@ -302,6 +306,24 @@ class ProcessKubelet(Kubelet):
         }  # fmt: skip
 
     # Probes
+
+    async def _probes(
+        self,
+        pod: _Pod,
+        one: Container,
+        startup: Object | None,
+        readiness: Object | None,
+        process: asyncio.subprocess.Process,
+    ) -> None:
+        if startup:
+            await asyncio.sleep(startup.get("initialDelaySeconds", 0))
+            while not await self._passes(pod, startup, process):  # noqa: ASYNC110 - a probe is a poll
+                await asyncio.sleep(startup.get("periodSeconds", 10))
+            one.startup_passed = True
+            one.ready = readiness is None
+            self.publish(pod.run)
+        if readiness:
+            await self._probe(pod, one, readiness, process)
 
     async def _probe(
         self, pod: _Pod, one: Container, probe: Object, process: asyncio.subprocess.Process

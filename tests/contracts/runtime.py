@@ -48,6 +48,8 @@ class Harness:
     runtime: Runtime
     run: RunRef
     commands: Mapping[Kind, tuple[str, ...]] = field(default_factory=dict)
+    made: Any = "created"
+    """Equal to the result of a create that made something new."""
 
     def ref(self, kind: Kind, index: int = 0, **changes: Any) -> InstanceRef:
         return InstanceRef(**{"run": self.run, "role": kind, "index": index, **changes})
@@ -207,7 +209,7 @@ class RuntimeContract:
     async def test_create_twice_adopts(self, harness: Harness) -> None:
         first = await harness.runtime.create([harness.spec("sleeper")])
         second = await harness.runtime.create([harness.spec("sleeper")])
-        assert [o.result for o in (*first, *second)] == ["created", "adopted"]
+        assert [o.result for o in (*first, *second)] == [harness.made, "adopted"]
         assert first[0].ref.uid == second[0].ref.uid != ""
 
     async def test_create_adopts_what_has_ended(self, harness: Harness) -> None:
@@ -240,7 +242,7 @@ class RuntimeContract:
             await harness.runtime.create([harness.spec("broken")])
             old = await seen.state("broken", 0, "failed")
             outcome = (await harness.runtime.create([harness.spec("broken", attempt=1)]))[0]
-            assert outcome.result == "created"
+            assert outcome.result == harness.made
             new = await seen.state("broken", 0, "failed", attempt=1)
             assert new.uid != old.uid
             assert Gone(role="broken", index=0, uid=old.uid) in seen.history
@@ -257,7 +259,7 @@ class RuntimeContract:
             await harness.runtime.create([harness.spec("broken", attempt=4)])
             await seen.state("broken", 0, "failed")
             spec = harness.spec("broken", ref=harness.ref("broken", epoch=1))
-            assert (await harness.runtime.create([spec]))[0].result == "created"
+            assert (await harness.runtime.create([spec]))[0].result == harness.made
             await seen.state("broken", 0, "failed", epoch=1)
 
     async def test_a_stale_generation_is_refused(self, harness: Harness) -> None:
@@ -272,7 +274,7 @@ class RuntimeContract:
         stale = harness.spec("sleeper", 1)
         outcomes = await harness.runtime.create([newer])
         outcomes = [*outcomes, *await harness.runtime.create([stale])]
-        assert [o.result for o in outcomes] == ["created", "refused"]
+        assert [o.result for o in outcomes] == [harness.made, "refused"]
         await harness.runtime.remove(harness.later(7))
 
     async def test_a_newer_generation_adopts_what_the_older_one_made(
@@ -326,7 +328,7 @@ class RuntimeContract:
             await harness.runtime.delete([first[0].ref], grace_seconds=0)
             await seen.gone("sleeper", 0)
             second = await harness.runtime.create([harness.spec("sleeper")])
-            assert second[0].result == "created"
+            assert second[0].result == harness.made
             assert second[0].ref.uid != first[0].ref.uid
             await seen.state("sleeper", 0, "running", uid=second[0].ref.uid)
 
@@ -404,7 +406,7 @@ class RuntimeContract:
         ref = harness.ref("quick", run=harness.later(1), epoch=1)
         outcomes = await harness.runtime.create([harness.spec("quick", 0, ref=ref)])
         outcomes = [*outcomes, *await harness.runtime.create([harness.spec("quick", 1)])]
-        assert [o.result for o in outcomes] == ["created", "refused"]
+        assert [o.result for o in outcomes] == [harness.made, "refused"]
         await harness.runtime.remove(harness.later(1))
 
     async def test_prepare_by_a_stale_generation_says_that_the_lease_is_lost(

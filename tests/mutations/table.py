@@ -284,8 +284,8 @@ MUTATIONS = (
         guarantee=7,
         why="The proof is made, and nobody reads it.",
         file=f"{SUPERVISE}/admission.py",
-        old="    return resolved, choice, [problem] if problem else []\n",
-        new="    return resolved, choice, []\n",
+        old="    problems = [problem] if problem else []\n",
+        new="    problems = []\n",
         test=f"{ADMISSION}::test_each_code_that_needs_a_framework",
     ),
     # 8. what cannot work is refused before anything starts --------------------------------------------------

@@ -1,11 +1,12 @@
-# The training image of the digits example: PyTorch for CPUs, nothing of ours inside.
+# The training image of the digits example: PyTorch and nothing of ours inside.
 #   docker build -f docker/digits.Dockerfile -t airflow-training/digits:0.1.0 .
 FROM python:3.11-slim-bookworm AS packages
 COPY constraints.txt /constraints.txt
-# The CPU builds of the same pinned version: gigabytes smaller.
+# PyTorch's own index has builds for CPUs only, gigabytes smaller:
+#   docker build --build-arg PIP_EXTRA_INDEX_URL=... takes them.
+ARG PIP_EXTRA_INDEX_URL=
 RUN python -m venv /venv \
-    && /venv/bin/pip install --no-cache-dir --constraint /constraints.txt \
-       --extra-index-url https://download.pytorch.org/whl/cpu torch scikit-learn numpy
+    && /venv/bin/pip install --no-cache-dir --constraint /constraints.txt torch scikit-learn numpy
 
 FROM python:3.11-slim-bookworm
 COPY --from=packages /venv /venv

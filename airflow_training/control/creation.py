@@ -14,7 +14,7 @@ from airflow_training.control.outcomes import apply_policies
 from airflow_training.control.policies import role_verdict
 from airflow_training.control.root_cause import cause
 from airflow_training.control.scaling import add_missing, remove_surplus
-from airflow_training.control.turnover import ENDED, fail_for_good
+from airflow_training.control.turnover import ENDED, fail_for_good, makes_room
 from airflow_training.control.waves import waves
 from airflow_training.spec.resolved import ResolvedRole
 from airflow_training.spec.words import counted
@@ -135,7 +135,7 @@ def _held_back(draft: Draft, entry: InstanceEntry) -> bool:
     if entry.replace_at is not None and draft.now < entry.replace_at:
         draft.wake(entry.replace_at)
         return True
-    return (entry.role, entry.index) in draft.occupied
+    return not makes_room(draft, (entry.role, entry.index))
 
 
 def _gang_waits(draft: Draft) -> bool:
@@ -188,7 +188,7 @@ def _repeat(draft: Draft, role: ResolvedRole, wanted: list[InstanceEntry], gate:
             entry = draft.change(entry, released=True)
             draft.tell(reasons.RELEASED, f"receives {answer}", of=entry)
         if seen is None:
-            if not entry.uid and key not in draft.occupied:
+            if not entry.uid and makes_room(draft, key):
                 _create(draft, entry)
         elif entry.released and seen.held:
             draft.actions.append(

@@ -6,9 +6,18 @@ from typing import Any, Literal
 
 from airflow_training.control import reasons
 from airflow_training.control.draft import Draft
-from airflow_training.control.model import InstanceEntry, InstanceState
+from airflow_training.control.model import InstanceEntry, InstanceKey, InstanceState
 
-__all__ = ["AT_REST", "ENDED", "SETTLE_SECONDS", "close", "fail_for_good", "next_attempt", "settle"]
+__all__ = [
+    "AT_REST",
+    "ENDED",
+    "SETTLE_SECONDS",
+    "close",
+    "fail_for_good",
+    "makes_room",
+    "next_attempt",
+    "settle",
+]
 
 ENDED = frozenset({"succeeded", "failed"})
 """States of an object in which nothing of it is alive."""
@@ -115,6 +124,16 @@ def _alive(draft: Draft, entry: InstanceEntry) -> bool:
     key = (entry.role, entry.index)
     objects = (draft.objects.get(entry.uid), draft.current.get(key), draft.occupied.get(key))
     return any(seen is not None and seen.state not in ENDED for seen in objects)
+
+
+def makes_room(draft: Draft, key: InstanceKey) -> bool:
+    """Return whether no older object stands in the way of a new one.
+
+    One that has ended does until it is gone, but not in a group of Kueue: Kueue keeps it until it
+    sees the replacement.
+    """
+    old = draft.occupied.get(key)
+    return old is None or (old.state in ENDED and draft.spec.scheduling.gang == "kueue")
 
 
 def _may_appear_until(entry: InstanceEntry) -> float | None:

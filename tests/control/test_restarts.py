@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from airflow_training.control import reasons
@@ -318,3 +320,26 @@ def test_while_the_runtime_does_not_answer_nothing_counts_as_gone():
     bench.objects, bench.reachable = kept, True
     bench.step()
     assert bench.ledger.job.condition == "Running"
+
+
+@pytest.mark.parametrize(
+    ("gang", "beside"),
+    [
+        pytest.param("none", False, id="waits-until-the-old-one-is-gone"),
+        pytest.param("kueue", True, id="kueue-keeps-the-old-one-until-it-sees-the-new-one"),
+    ],
+)
+def test_a_replacement_beside_an_object_that_has_ended(gang, beside):
+    bench = Bench(job(role(replicas=2), gang=gang)).settle()
+    bench.end("worker", 0, 1).decide()
+    assert bench.actions(Delete) == [("worker", 0)]
+    bench.decide()  # the object is still there
+    assert bench.actions(Create) == ([("worker", 0)] if beside else [])
+
+
+def test_no_replacement_beside_an_object_that_lives_not_even_for_kueue():
+    bench = Bench(job(role(replicas=2), gang="kueue")).settle()
+    bench.end("worker", 0, 1).decide()
+    bench.objects["worker-0-0"] = replace(bench.objects["worker-0-0"], state="terminating")
+    bench.decide()
+    assert bench.actions(Create) == []

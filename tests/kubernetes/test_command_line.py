@@ -107,12 +107,16 @@ def test_a_context_that_does_not_exist_is_named(shell: Shell):
 
 @pytest.mark.e2e
 @pytest.mark.timeout(180)
-def test_the_example_trains_across_pods(shell: Shell):
+def test_the_job_of_the_readme_trains_across_pods_as_it_stands(shell: Shell, cluster: Cluster):
     """Real distributed data parallel: ranks find each other by the names of their services."""
     pytest.importorskip("torch")
+    readme = (ROOT / "README.md").read_text()
+    job = readme[readme.index("apiVersion:") :].partition("```")[0]
+    (shell.home / "digits.yaml").write_text(job)
+    cluster.control.image_starts_in("registry.example/digits:1", str(DIGITS))
     done = shell(
-        "run", str(DIGITS / "digits.yaml"), "--runtime", "kubernetes", "--run-id", "digits",
-        "-p", "epochs=2", "--set", f"spec.workingDir={DIGITS}", "-o", "json", seconds=160,
+        "run", "digits.yaml", "--runtime", "kubernetes", "--run-id", "digits", "-o", "json",
+        seconds=160,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["state"] == "Succeeded"

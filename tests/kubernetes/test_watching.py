@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 
+from airflow_training.control.model import Progress
 from airflow_training.errors import RuntimeUnavailable
 from airflow_training.runtimes.kubernetes.api import Expired
 from airflow_training.runtimes.kubernetes.watching import NamespaceWatch
@@ -131,3 +133,28 @@ async def test_an_old_list_takes_nothing_away_that_is_newer():
                 change = await anext(second)
                 assert isinstance(change, Changed)
                 assert change.instance.ready
+
+
+async def test_progress_in_object_storage_reaches_followers(tmp_path: Path):
+    pod = a_running_pod()
+    line = tmp_path / "master-0.json"
+    pod["metadata"]["annotations"]["airflow-training/progress"] = f"file://{line}"
+    watch = NamespaceWatch(
+        Server(pod),  # type: ignore[arg-type]  # only what it asks for
+        "team",
+        RUN.controller,
+        silent_seconds=30.0,
+        progress_seconds=0.01,
+    )
+    with anyio.fail_after(10):
+        async with contextlib.aclosing(watch.follow(RUN)) as changes:
+            assert isinstance(first := await anext(changes), Snapshot)
+            assert first.instances[0].progress is None
+            line.write_text("not yet whole")
+            await asyncio.sleep(0.05)
+            line.write_text('{"step": 3, "total_steps": 9, "metrics": {"loss": 0.5}}')
+            change = await anext(changes)
+            assert isinstance(change, Changed)
+            assert change.instance.progress == Progress(
+                step=3, total_steps=9, metrics={"loss": 0.5}
+            )

@@ -87,6 +87,7 @@ def hold_volumes(
 def hold_container(
     *,
     image: str,
+    pull_policy: str,
     pod_security: Mapping[str, Any],
     mounts: Sequence[Mapping[str, Any]],
     live_keys: Mapping[str, bool],
@@ -113,6 +114,7 @@ def hold_container(
     return {
         "name": names.AGENT_CONTAINER,
         "image": image,
+        **({"imagePullPolicy": pull_policy} if pull_policy else {}),
         "command": command,
         "env": [
             {"name": "TRAINING_POD_UID", "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}}

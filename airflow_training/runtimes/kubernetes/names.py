@@ -31,6 +31,7 @@ __all__ = [
     "KEPT",
     "MANAGED_BY",
     "PORT_PROBE",
+    "PROGRESS",
     "RELEASE",
     "ROLE",
     "RUN",
@@ -76,6 +77,8 @@ ADDRESS = "airflow-training/address"
 """Annotation: where other instances reach this one, `host:port`."""
 PORT_PROBE = "airflow-training/port-probe"
 """Annotation: the startup probe is ours and asks for the first port, not whether it has started."""
+PROGRESS = "airflow-training/progress"
+"""Annotation: the address where the instance leaves its newest progress."""
 SSH_KEYS = "airflow-training/ssh-keys"
 """Annotation of a role's template: where to mount the run's own ssh keys."""
 AGENT = "airflow-training/agent"

@@ -175,6 +175,8 @@ class _Made:
             ours[names.HELD] = "true"
         if self._probes_port:
             ours[names.PORT_PROBE] = "true"
+        if instance.output_uri and not self._options.callback_url:
+            ours[names.PROGRESS] = progress_uri_of(instance)
         return ours
 
     def spec(self, scheduler_name: str) -> dict[str, Any]:
@@ -366,6 +368,10 @@ class _Made:
         folder = {"name": "airflow-training", "mountPath": inject.TRAINING_FOLDER}
         return inject.hold_container(
             image=self._options.agent_image or str(self._main.get("image") or ""),
+            # its own image is pulled as the job says
+            pull_policy=""
+            if self._options.agent_image
+            else str(self._main.get("imagePullPolicy") or ""),
             pod_security=self._written.get("securityContext") or {},
             mounts=[program_mount, folder, *mounts],
             live_keys=live,

@@ -14,12 +14,13 @@ from collections import defaultdict
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from typing import Any
 
-from airflow_training.control.model import Observation
+from airflow_training.control.model import Observation, Progress
 from airflow_training.errors import RuntimeUnavailable
 from airflow_training.runtimes.kubernetes import names
 from airflow_training.runtimes.kubernetes.api import Api, ApiError, Expired
 from airflow_training.runtimes.kubernetes.kinds import PODS
 from airflow_training.runtimes.kubernetes.observing import look_again_at, observe, trimmed
+from airflow_training.runtimes.kubernetes.progress import stored_progress
 from airflow_training.runtimes.port import Changed, Gone, Snapshot
 from airflow_training.spec.resolved import RunRef
 
@@ -29,6 +30,8 @@ log = logging.getLogger(__name__)
 
 WATCH_SECONDS = (270, 330)
 """How long one watch request lasts; spread, so that many processes do not come back together."""
+PROGRESS_SECONDS = 15.0
+"""How often progress that lies in object storage is read."""
 _PAUSES = (0.1, 5.0)
 """Seconds before the next try: at first, and at most."""
 
@@ -50,6 +53,7 @@ class NamespaceWatch:
         *,
         silent_seconds: float,
         now: Callable[[], float] = time.time,
+        progress_seconds: float = PROGRESS_SECONDS,
     ) -> None:
         """`silent_seconds`: how long the server may be away before followers are told."""
         self._api = api
@@ -57,12 +61,15 @@ class NamespaceWatch:
         self._selector = names.controller_selector(controller)
         self._now = now
         self._silent_seconds = silent_seconds
+        self._progress_seconds = progress_seconds
+        self._progress: dict[str, Progress] = {}
+        """Pod uid -> the newest progress that was read."""
         self._pods: dict[str, Mapping[str, Any]] = {}
         self._seen: defaultdict[str, dict[str, Observation]] = defaultdict(dict)
         """Run uid -> pod name -> what it was last seen to do."""
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._followers: defaultdict[str, set[asyncio.Queue[_Told]]] = defaultdict(set)
-        self._task: asyncio.Task[None] | None = None
+        self._tasks: tuple[asyncio.Task[None], ...] = ()
         self._synced = False
         self._gone_meanwhile: dict[object, set[str]] = {}
         """For each list that is on its way: the uids that went since it was asked for."""
@@ -92,10 +99,13 @@ class NamespaceWatch:
 
     # the task ----------------------------------------------------------------------------------
     def _start(self) -> None:
-        if self._task is None:
-            # in a context of its own: what it logs belongs to no follower
-            loop = asyncio.get_running_loop()
-            self._task = contextvars.Context().run(loop.create_task, self._watch_for_ever())
+        if not self._tasks:
+            # in a context of their own: what they log belongs to no follower
+            start = asyncio.get_running_loop().create_task
+            self._tasks = tuple(
+                contextvars.Context().run(start, work)
+                for work in (self._watch_for_ever(), self._read_progress_for_ever())
+            )
 
     async def _watch_for_ever(self) -> None:
         heard_at = time.monotonic()
@@ -121,6 +131,18 @@ class NamespaceWatch:
                 self._tell_unreachable(RuntimeUnavailable(f"the watch broke: {error!r}"))
             await asyncio.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311 - jitter, no secret
             pause = min(pause * 2, longest)
+
+    async def _read_progress_for_ever(self) -> None:
+        while True:
+            await asyncio.sleep(self._progress_seconds)
+            for name, pod in list(self._pods.items()):
+                uri = (pod["metadata"].get("annotations") or {}).get(names.PROGRESS)
+                if not uri or not _runs(pod):
+                    continue
+                found = await asyncio.to_thread(stored_progress, uri)
+                if found is not None and self._pods.get(name) is pod:
+                    self._progress[pod["metadata"]["uid"]] = found
+                    self._due(name)
 
     async def _watch(self, version: str) -> tuple[str, float]:
         """Follow what happens after `version` for one comparison period, across broken connections.
@@ -216,7 +238,8 @@ class NamespaceWatch:
     def _remember(self, pod: Mapping[str, Any]) -> Observation | None:
         """Return what the pod does now where that is news."""
         try:
-            seen = observe(pod, now=self._now())
+            progress = self._progress.get(pod["metadata"]["uid"])
+            seen = observe(pod, now=self._now(), progress=progress)
         except (KeyError, ValueError) as error:
             log.warning("pod %s has odd labels: %r", pod["metadata"].get("name"), error)
             return None
@@ -231,6 +254,7 @@ class NamespaceWatch:
 
     def _forget(self, name: str) -> Observation | None:
         pod = self._pods.pop(name)
+        self._progress.pop(pod["metadata"]["uid"], None)
         for gone in self._gone_meanwhile.values():
             gone.add(pod["metadata"]["uid"])
         timer = self._timers.pop(name, None)
@@ -283,16 +307,22 @@ class NamespaceWatch:
         self._followers[run_uid].discard(queue)
         if not self._followers[run_uid]:
             del self._followers[run_uid]
-        if self._followers or self._task is None:
+        if self._followers:
             return
-        self._task.cancel()
-        self._task = None
+        for task in self._tasks:
+            task.cancel()
+        self._tasks = ()
         self._synced = False
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
         self._pods.clear()
         self._seen.clear()
+        self._progress.clear()
+
+
+def _runs(pod: Mapping[str, Any]) -> bool:
+    return bool((pod.get("status") or {}).get("phase") == "Running")
 
 
 def _is_older(pod: Mapping[str, Any], known: Mapping[str, Any]) -> bool:

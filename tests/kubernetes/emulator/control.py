@@ -194,6 +194,10 @@ class Control:
         """Pods with this image wait in ErrImagePull."""
         self._parts.kubelet.unpullable.append(image)
 
+    def image_starts_in(self, image: str, folder: str) -> None:
+        """Let containers of an image start in a folder of this machine, as its WORKDIR."""
+        self._parts.kubelet.workdirs[image] = folder
+
     def image_back_off(self, name: str, *, namespace: str = "default") -> None:
         """Let a pod that cannot pull go on to ImagePullBackOff."""
         self._scripted.pull_error(self._run(namespace, name), "ImagePullBackOff")

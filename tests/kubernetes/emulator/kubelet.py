@@ -67,6 +67,8 @@ class Kubelet:
         self._numbers = itertools.count(1)
         self.unpullable: list[str] = []
         """Images that cannot be pulled."""
+        self.workdirs: dict[str, str] = {}
+        """Image -> the folder in which its containers start."""
         self.phase_seconds = 0.0
         """How long after the exit codes the last phase of a pod is told."""
         registry.store.listeners.append(self._on_change)

@@ -250,7 +250,7 @@ class ProcessKubelet(Kubelet):
         command = [*(spec.get("command") or ()), *(spec.get("args") or ())]
         return {
             "root": str(attempt / "root"), "hostname": hostname, "env": env,
-            "cwd": spec.get("workingDir") or "/",
+            "cwd": spec.get("workingDir") or self.workdirs.get(spec["image"], "/"),
             "argv": [expand(text, env) for text in command]
             or ["no command given: images are not emulated"],
             "error_file": str(attempt / "error"),

@@ -16,7 +16,7 @@ from tests.kubernetes.emulator import Cluster
 ROOT = Path(__file__).resolve().parents[2]
 QUICK = (
     "rendezvous or its_servers or an_exit_code or deleted_pod or drain_of_a_node"
-    " or survives_the_death or a_paused_run or sweep or coscheduling or adopts or log_offsets"
+    " or survives_the_death or a_paused_run or sweep or coscheduling or kueue or adopts or log_offsets"
 )
 
 
@@ -24,7 +24,7 @@ QUICK = (
 def kubeconfig(tmp_path: Path) -> Iterator[Path]:
     if shutil.which("unshare") is None:
         pytest.skip("containers as processes need namespaces of this machine")
-    with Cluster(kubelet="processes", installed=["volcano", "coscheduling"]) as cluster:
+    with Cluster(kubelet="processes", installed=["volcano", "coscheduling", "kueue"]) as cluster:
         yield cluster.write_kubeconfig(tmp_path / "kubeconfig")
 
 

@@ -1310,17 +1310,17 @@ class TestProcessPods:
         )  # fmt: skip
         init = [
             {
-                "name": "prepare", "image": "x", "command": ["sh", "-c", "echo made > /work/here"],
-                "volumeMounts": [{"name": "work", "mountPath": "/work"}],
+                "name": "prepare", "image": "x", "command": ["sh", "-c", "echo made > /scratch/here"],
+                "volumeMounts": [{"name": "work", "mountPath": "/scratch"}],
             }
         ]  # fmt: skip
         script = (
-            "/opt/nowhere/run.sh; cat /work/here /sub; touch /opt/nowhere/x 2>/dev/null || echo ro; "
+            "/opt/nowhere/run.sh; cat /scratch/here /sub; touch /opt/nowhere/x 2>/dev/null || echo ro; "
             "cat /info/labels"
         )
         mounts = [
             {"name": "files", "mountPath": "/opt/nowhere"},
-            {"name": "work", "mountPath": "/work"},
+            {"name": "work", "mountPath": "/scratch"},
             {"name": "files", "mountPath": "/sub", "subPath": "other"},
             {"name": "info", "mountPath": "/info"},
         ]
@@ -1429,11 +1429,11 @@ class TestProcessPods:
         assert codes == {"polite": 0, "deaf": 137}
 
     async def test_restarts_and_previous_logs(self, machines: Cluster) -> None:
-        script = "echo $(date +%s%N); test -e /work/x && sleep 1000; touch /work/x; exit 3"
+        script = "echo $(date +%s%N); test -e /scratch/x && sleep 1000; touch /scratch/x; exit 3"
         machines.control.create(
             pod(
                 "again", ["sh", "-c", script.replace("$(", "$$(")], restartPolicy="OnFailure",
-                container={"volumeMounts": [{"name": "work", "mountPath": "/work"}]},
+                container={"volumeMounts": [{"name": "work", "mountPath": "/scratch"}]},
                 volumes=[{"name": "work", "emptyDir": {}}], terminationGracePeriodSeconds=0,
             )
         )  # fmt: skip
@@ -1450,13 +1450,13 @@ class TestProcessPods:
         assert first != await self.log(machines, "again")
 
     async def test_readiness_probes(self, machines: Cluster) -> None:
-        probe = {"exec": {"command": ["test", "-e", "/work/ready"]}, "periodSeconds": 1}
+        probe = {"exec": {"command": ["test", "-e", "/scratch/ready"]}, "periodSeconds": 1}
         machines.control.create(
             pod(
-                "probed", ["sh", "-c", "sleep 0.3; touch /work/ready; sleep 1000"],
+                "probed", ["sh", "-c", "sleep 0.3; touch /scratch/ready; sleep 1000"],
                 container={
                     "readinessProbe": probe,
-                    "volumeMounts": [{"name": "work", "mountPath": "/work"}],
+                    "volumeMounts": [{"name": "work", "mountPath": "/scratch"}],
                 },
                 volumes=[{"name": "work", "emptyDir": {}}],
             )

@@ -8,9 +8,11 @@ from typing import Any
 
 import httpx
 import pytest
+import yaml
 
 from tests.airflow.stack import Airflow
 from tests.kubernetes.emulator import Cluster
+from tests.kubernetes.readme import readme_job
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
@@ -72,6 +74,19 @@ def test_a_job_runs_on_the_cluster_of_an_airflow_connection(airflow: Airflow, cl
         timeout=30,
     )
     assert page.text == "trained by worker\n"
+
+
+def test_the_job_of_the_readme_trains_as_a_dag(airflow: Airflow, cluster: Cluster):
+    pytest.importorskip("torch")
+    connect(airflow, "emulated", cluster.kubeconfig())
+    document = yaml.safe_load(readme_job(cluster))
+    document["metadata"]["name"] = "readme"
+    document["spec"]["runtime"] = {"name": "kubernetes", "connection": "emulated"}
+    airflow.write(document)
+    run_id = airflow.trigger("readme")
+    assert airflow.wait_run("readme", run_id, seconds=200) == "success"
+    ledger = airflow.ledger("readme", run_id)
+    assert (ledger.job.state, ledger.job.restarts) == ("Succeeded", ())
 
 
 def test_plan_fails_with_the_rule_that_is_missing(airflow: Airflow, cluster: Cluster):

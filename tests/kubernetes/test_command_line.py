@@ -13,9 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests.kubernetes.emulator import Cluster
+from tests.kubernetes.readme import readme_job
 
-ROOT = Path(__file__).parents[2]
-DIGITS = ROOT / "dags" / "examples" / "digits"
 HELLO = """\
 apiVersion: airflow-training/v1
 kind: TrainingJob
@@ -110,10 +109,7 @@ def test_a_context_that_does_not_exist_is_named(shell: Shell):
 def test_the_job_of_the_readme_trains_across_pods_as_it_stands(shell: Shell, cluster: Cluster):
     """Real distributed data parallel: ranks find each other by the names of their services."""
     pytest.importorskip("torch")
-    readme = (ROOT / "README.md").read_text()
-    job = readme[readme.index("apiVersion:") :].partition("```")[0]
-    (shell.home / "digits.yaml").write_text(job)
-    cluster.control.image_starts_in("registry.example/digits:1", str(DIGITS))
+    (shell.home / "digits.yaml").write_text(readme_job(cluster))
     done = shell(
         "run", "digits.yaml", "--runtime", "kubernetes", "--run-id", "digits", "-o", "json",
         seconds=160,

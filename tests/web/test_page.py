@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from html import unescape
+from typing import Any
 
 from airflow_training.control.model import InstanceEntry
 from airflow_training.state.records import RunRecord, RunState
@@ -13,7 +14,7 @@ from tests.state.samples import START, a_job, a_key, a_ledger, worker
 TASK = {"dag_id": "digits", "run_id": "manual__2026+00:00", "task_id": "worker.run"}
 
 
-def page(*entries: InstanceEntry, role: str | None = None, **job: str) -> str:
+def page(*entries: InstanceEntry, role: str | None = None, **job: Any) -> str:
     """Return the page of a run with these instances."""
     record = RunRecord(
         uid="0",

@@ -13,7 +13,7 @@ import functools
 import json
 import time
 from collections.abc import (
-    AsyncIterator,
+    AsyncGenerator,
     Awaitable,
     Callable,
     Collection,
@@ -295,7 +295,7 @@ class KubernetesRuntime:
                 if pod is not None
             )
 
-    async def watch(self, run: RunRef) -> AsyncIterator[Snapshot | Changed | Gone]:
+    async def watch(self, run: RunRef) -> AsyncGenerator[Snapshot | Changed | Gone, None]:
         """Yield a snapshot, then changes; raises RuntimeUnavailable."""
         key = (asyncio.get_running_loop(), run.namespace, run.controller)
         shared = self._watches.get(key)
@@ -576,16 +576,17 @@ class KubernetesRuntime:
     async def _unless_removed(
         self, run: RunRef, record_uid: str, outcomes: Sequence[Outcome]
     ) -> Sequence[Outcome]:
-        """Take back what was created while somebody removed the run or took it over."""
+        """Take back what was created while somebody removed the run; refuse where it has a new holder."""
         record = await self._record(run)
         gone = record is None or record["metadata"]["uid"] != record_uid
-        why = "was removed" if gone else ""
-        if record is not None and not gone:
-            why = _stale(RunFacts.from_document(record), run.generation)
+        facts = None if record is None or gone else RunFacts.from_document(record)
+        why = "was removed" if facts is None else _stale(facts, run.generation)
         if not why:
             return outcomes
-        made = [each.ref for each in outcomes if each.result == "created"]
-        await self.delete(made, grace_seconds=0)
+        if facts is None or facts.removed >= run.generation:
+            made = [each.ref for each in outcomes if each.result == "created"]
+            await self.delete(made, grace_seconds=0)
+        # else the new holder, who may have adopted it by now, decides about it
         return [
             Outcome(ref=each.ref, result="refused", message=f"run {run.uid}: {why}")
             for each in outcomes

@@ -458,7 +458,7 @@ async def _watched(kubeconfig: str, namespace: str) -> tuple[int, int]:
     assert isinstance(first, Snapshot)
     await asyncio.sleep(3)
     grown = _resident_bytes() - before
-    await changes.aclose()  # type: ignore[attr-defined]  # a generator
+    await changes.aclose()
     return len(first.instances), grown
 
 

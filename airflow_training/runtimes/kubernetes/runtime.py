@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import dataclasses
 import functools
-import json
 import time
 from collections.abc import (
     AsyncGenerator,
@@ -24,7 +23,7 @@ from collections.abc import (
 from typing import Any, ParamSpec, TypeVar
 
 from airflow_training.agent.package import portable_agent
-from airflow_training.errors import InputError, LeaseLost, Problem, RuntimeUnavailable, StillAlive
+from airflow_training.errors import InputError, LeaseLost, Problem, RuntimeUnavailable
 from airflow_training.frameworks.naming import service_host
 from airflow_training.runtimes.kubernetes import gangs, names, objects, pods
 from airflow_training.runtimes.kubernetes.adoption import judge
@@ -32,18 +31,22 @@ from airflow_training.runtimes.kubernetes.api import (
     AlreadyExists,
     Api,
     ApiError,
-    Conflict,
     Forbidden,
     Invalid,
     NotFound,
 )
 from airflow_training.runtimes.kubernetes.connection import Connect
-from airflow_training.runtimes.kubernetes.facts import NEVER_REMOVED, RunFacts, facts_of
+from airflow_training.runtimes.kubernetes.facts import RunFacts, facts_of
+from airflow_training.runtimes.kubernetes.instances import (
+    Instances,
+    container_of,
+    identity,
+    together,
+)
 from airflow_training.runtimes.kubernetes.kinds import (
     CONFIG_MAPS,
     COSCHEDULING_GROUPS,
     NODES,
-    PODS,
     SECRETS,
     SERVICES,
     VOLCANO_GROUPS,
@@ -51,6 +54,7 @@ from airflow_training.runtimes.kubernetes.kinds import (
 )
 from airflow_training.runtimes.kubernetes.logs import LogArchive, read_live
 from airflow_training.runtimes.kubernetes.observing import is_over, observe
+from airflow_training.runtimes.kubernetes.record import Records, check_owner, stale
 from airflow_training.runtimes.kubernetes.rights import check_cluster
 from airflow_training.runtimes.kubernetes.services import service_documents
 from airflow_training.runtimes.kubernetes.sweep import Orphan, find_orphans
@@ -84,15 +88,6 @@ _GROUP_KINDS: Mapping[str, Kind] = {
     "volcano": VOLCANO_GROUPS,
     "coscheduling": COSCHEDULING_GROUPS,
 }
-_CAS_TRIES = 10
-_GONE_SECONDS = 5.0
-"""How long `create` waits for an ended pod of the same name to go."""
-_REMOVE_SECONDS = 30.0
-"""How much longer than the longest grace `remove` waits for the last pod to go."""
-_LOG_SECONDS = 3.0
-"""How long the end of a pod waits until its log is being read."""
-_LOOK_SECONDS = (0.05, 2.0)
-"""Between two looks at pods that are to go: at first, and at most."""
 _PASSING = (
     "exceeded quota",
     "status unknown for quota",  # it was made a moment ago
@@ -144,6 +139,8 @@ class KubernetesRuntime:
         self.api = Api(connect, connection, budget_seconds=patience_seconds)
         self._patience_seconds = patience_seconds
         self._archive = archive
+        self._records = Records(self.api)
+        self._instances = Instances(self.api, archive)
         self._options = options
         self._max_run_seconds = max_run_seconds
         self._callback_token = callback_token
@@ -200,7 +197,7 @@ class KubernetesRuntime:
         problem = _controller_problem(run)
         if problem is not None:
             raise InputError(problems=[problem])
-        record = await self._own(run, facts_of(run, job))
+        record = await self._records.own(run, facts_of(run, job))
         uid = record["metadata"]["uid"]
         facts = RunFacts.from_document(record)
         made = [
@@ -225,7 +222,7 @@ class KubernetesRuntime:
                     SECRETS, run, objects.callback_secret_document(run, token, record_uid=uid)
                 )
             )
-        await _all(made)
+        await together(made)
         return {
             role.name: tuple(
                 Address(
@@ -243,24 +240,26 @@ class KubernetesRuntime:
         if not instances:
             return []
         run = max((each.ref.run for each in instances), key=lambda each: each.generation)
-        record = await self._record(run)
+        record = await self._records.read(run)
         if record is None:
             return _refused(instances, f"run {run.uid} was removed, or never prepared")
         facts = RunFacts.from_document(record)
-        stale = _stale(facts, run.generation)
-        if stale:
-            return _refused(instances, f"run {run.uid}: {stale}")
+        why = stale(facts, run.generation)
+        if why:
+            return _refused(instances, f"run {run.uid}: {why}")
         if facts.generation < run.generation:
             try:
-                record = await self._own(run, dataclasses.replace(facts, generation=run.generation))
+                record = await self._records.own(
+                    run, dataclasses.replace(facts, generation=run.generation)
+                )
             except LeaseLost as lost:
                 return _refused(instances, str(lost))
             facts = RunFacts.from_document(record)
-        others = await self._pods(run) if facts.numbered else ()
+        others = await self._instances.all(run) if facts.numbered else ()
         uid = record["metadata"]["uid"]
         await self._mend_services(run, facts, record_uid=uid)
         options = await self._with_agent(run, instances, record_uid=uid)
-        outcomes = await _all(
+        outcomes = await together(
             self._create_one(each, facts, uid, options, others) for each in instances
         )
         return await self._unless_removed(run, uid, outcomes)
@@ -268,7 +267,7 @@ class KubernetesRuntime:
     @_speaking
     async def release(self, instances: Sequence[InstanceRef], answer: ReleaseAnswer) -> None:
         """Give held pods their answer, through an annotation that reaches them as a file."""
-        await _all(self._release_one(ref, answer) for ref in instances)
+        await together(self._instances.release(ref, answer) for ref in instances)
 
     async def restart_process(self, instance: InstanceRef) -> None:
         """Not offered: `capabilities.restart_in_place` is False."""
@@ -284,13 +283,13 @@ class KubernetesRuntime:
         for ref in instances:
             by_run.setdefault(ref.run, []).append(ref)
         for run, refs in by_run.items():
-            found = {pod["metadata"]["uid"]: pod for pod in await self._pods(run)}
-            by_attempt = {_identity(names.parse_ref(pod)): pod for pod in found.values()}
+            found = {pod["metadata"]["uid"]: pod for pod in await self._instances.all(run)}
+            by_attempt = {identity(names.parse_ref(pod)): pod for pod in found.values()}
             meant = [
-                found.get(ref.uid) if ref.uid else by_attempt.get(_identity(ref)) for ref in refs
+                found.get(ref.uid) if ref.uid else by_attempt.get(identity(ref)) for ref in refs
             ]
-            await _all(
-                self._delete_pod(run, pod, grace_seconds=grace_seconds)
+            await together(
+                self._instances.delete(run, pod, grace_seconds=grace_seconds)
                 for pod in meant
                 if pod is not None
             )
@@ -321,10 +320,10 @@ class KubernetesRuntime:
         archived = await self._archive.read(instance, cursor, limit=limit)
         if archived is not None:
             return archived
-        pod = await self._pod_of(instance)
+        pod = await self._instances.find(instance)
         if pod is None:
             return LogChunk(data=b"", next=cursor, end=True)
-        container = _container(pod)
+        container = container_of(pod)
         if not is_over(pod):
             return await read_live(
                 self.api,
@@ -345,8 +344,8 @@ class KubernetesRuntime:
         Ended pods stay where `cleanPodPolicy` says so, for `ttlSecondsAfterFinished` where the
         job has that, and with them the run's record.
         """
-        facts = await self._bury(run)
-        kept = await self._end_pods(
+        facts = await self._records.bury(run)
+        kept = await self._instances.end_all(
             run, keeps=functools.partial(_keeps, facts) if facts else _keeps_none
         )
         await self._remove_rest(run, with_record=not kept)
@@ -354,8 +353,8 @@ class KubernetesRuntime:
     @_speaking
     async def purge(self, run: RunRef) -> None:
         """As `remove`, but nothing is kept: for runs that no store knows; raises StillAlive."""
-        await self._bury(run)
-        await self._end_pods(run, keeps=_keeps_none)
+        await self._records.bury(run)
+        await self._instances.end_all(run, keeps=_keeps_none)
         await self._remove_rest(run, with_record=True)
 
     async def find_orphans(
@@ -402,56 +401,6 @@ class KubernetesRuntime:
     def _has_callback(self) -> bool:
         return bool(self._options.callback_url) and self._callback_token is not None
 
-    # the record --------------------------------------------------------------------------------
-    async def _record(self, run: RunRef) -> dict[str, Any] | None:
-        try:
-            record = await self.api.get(CONFIG_MAPS, run.namespace, names.record_name(run))
-        except NotFound:
-            return None
-        return None if record["metadata"].get("deletionTimestamp") else record
-
-    async def _own(self, run: RunRef, facts: RunFacts) -> dict[str, Any]:
-        """Write the record for the run's generation; raises LeaseLost where it may not."""
-        for _ in range(_CAS_TRIES):
-            record = await self._record(run)
-            try:
-                if record is None:
-                    return await self.api.create(CONFIG_MAPS, run.namespace, facts.document(run))
-                _check_owner(record, run)
-                known = RunFacts.from_document(record)
-                stale = _stale(known, run.generation)
-                if stale:
-                    raise LeaseLost(f"run {run.uid}: {stale}")
-                document = facts.document(run)
-                document["metadata"]["resourceVersion"] = record["metadata"]["resourceVersion"]
-                return await self.api.replace(CONFIG_MAPS, run.namespace, document)
-            except (AlreadyExists, Conflict, NotFound) as error:
-                if isinstance(error, NotFound) and record is None:
-                    raise  # the namespace is not there
-                await asyncio.sleep(_LOOK_SECONDS[0])
-        raise RuntimeUnavailable(f"run {run.uid}: its record changes all the time")
-
-    async def _bury(self, run: RunRef) -> RunFacts | None:
-        """Write down that nothing may be created any more; None where there is no record."""
-        for _ in range(_CAS_TRIES):
-            record = await self._record(run)
-            if record is None:
-                return None
-            _check_owner(record, run)
-            facts = RunFacts.from_document(record)
-            buried = max(facts.generation, facts.removed, run.generation)
-            if facts.removed == buried:
-                return facts
-            facts = dataclasses.replace(facts, removed=buried)
-            document = facts.document(run)
-            document["metadata"]["resourceVersion"] = record["metadata"]["resourceVersion"]
-            try:
-                await self.api.replace(CONFIG_MAPS, run.namespace, document)
-            except (Conflict, NotFound):
-                continue
-            return facts
-        raise RuntimeUnavailable(f"run {run.uid}: its record changes all the time")
-
     # objects -----------------------------------------------------------------------------------
     async def _ensure(self, kind: Kind, run: RunRef, document: Mapping[str, Any]) -> None:
         """Make an object unless it is there; raises InputError where the name is another's."""
@@ -459,20 +408,20 @@ class KubernetesRuntime:
             await self.api.create(kind, run.namespace, document)
         except AlreadyExists:
             found = await self.api.get(kind, run.namespace, document["metadata"]["name"])
-            _check_owner(found, run)
+            check_owner(found, run)
 
     async def _bring_to(self, kind: Kind, run: RunRef, document: Mapping[str, Any]) -> None:
         """Make an object, or bring it to the size the job has now."""
         with contextlib.suppress(NotFound):
             found = await self.api.get(kind, run.namespace, document["metadata"]["name"])
-            _check_owner(found, run)
+            check_owner(found, run)
         await self.api.apply(kind, run.namespace, document)
 
     async def _mend_services(self, run: RunRef, facts: RunFacts, *, record_uid: str) -> None:
         """Make services again that somebody deleted."""
         found, _ = await self.api.list(SERVICES, run.namespace, selector=names.run_selector(run))
         there = {each["metadata"]["name"] for each in found}
-        await _all(
+        await together(
             self._ensure(SERVICES, run, document)
             for document in service_documents(run, facts, record_uid=record_uid)
             if document["metadata"]["name"] not in there
@@ -490,24 +439,7 @@ class KubernetesRuntime:
         )
         return dataclasses.replace(self._options, agent_config_map=names.agent_name(run, program))
 
-    # pods --------------------------------------------------------------------------------------
-    async def _pods(self, run: RunRef) -> Sequence[dict[str, Any]]:
-        found, _ = await self.api.list(
-            PODS, run.namespace, selector=f"{names.run_selector(run)},{names.ROLE}"
-        )
-        return found
-
-    async def _pod_of(self, ref: InstanceRef) -> dict[str, Any] | None:
-        """Return the pod of an attempt, also one that is only kept."""
-        for numbered in (False, True):
-            with contextlib.suppress(NotFound):
-                pod = await self.api.get(
-                    PODS, ref.run.namespace, names.pod_name(ref, numbered=numbered)
-                )
-                if _identity(names.parse_ref(pod)) == _identity(ref):
-                    return pod
-        return None
-
+    # creating ----------------------------------------------------------------------------------
     async def _create_one(
         self,
         spec: InstanceSpec,
@@ -517,15 +449,15 @@ class KubernetesRuntime:
         others: Sequence[Mapping[str, Any]],
     ) -> Outcome:
         ref = spec.ref
-        stale = _stale(facts, ref.run.generation)
-        if stale:
-            return Outcome(ref=ref, result="refused", message=f"run {ref.run.uid}: {stale}")
+        why = stale(facts, ref.run.generation)
+        if why:
+            return Outcome(ref=ref, result="refused", message=f"run {ref.run.uid}: {why}")
         if self._max_run_seconds:
             deadline = min(spec.deadline_seconds or self._max_run_seconds, self._max_run_seconds)
             spec = dataclasses.replace(spec, deadline_seconds=deadline)
         try:
             for pod in others:
-                if _identity(names.parse_ref(pod))[:2] != (ref.role, ref.index):
+                if identity(names.parse_ref(pod))[:2] != (ref.role, ref.index):
                     continue
                 verdict = judge(pod, ref)
                 if verdict.step in ("wait", "refuse") and not is_over(pod):
@@ -537,50 +469,19 @@ class KubernetesRuntime:
                     ref.run, document["metadata"]["name"], data, record_uid=record_uid
                 )
                 await self._ensure(CONFIG_MAPS, ref.run, files)
-            return await self._create_pod(ref, document)
+            return await self._instances.create(ref, document)
         except (ApiError, InputError) as error:
             passes = any(text in str(error) for text in _PASSING)
             return Outcome(ref=ref, result="refused" if passes else "error", message=str(error))
-
-    async def _create_pod(self, ref: InstanceRef, document: Mapping[str, Any]) -> Outcome:
-        """Create a pod, adopt the one that is there, or make way first where it is over."""
-        until = time.monotonic() + _GONE_SECONDS
-        pause = _LOOK_SECONDS[0]
-        name = document["metadata"]["name"]
-        while True:
-            try:
-                made = await self.api.create(PODS, ref.run.namespace, document)
-            except AlreadyExists:
-                pass
-            else:
-                uid = made["metadata"]["uid"]
-                return Outcome(ref=dataclasses.replace(ref, uid=uid), result="created")
-            try:
-                found = await self.api.get(PODS, ref.run.namespace, name)
-            except NotFound:
-                continue
-            verdict = judge(found, ref)
-            if verdict.step == "adopt":
-                uid = found["metadata"]["uid"]
-                return Outcome(ref=dataclasses.replace(ref, uid=uid), result="adopted")
-            if verdict.step == "foreign":
-                return Outcome(ref=ref, result="error", message=verdict.message)
-            if verdict.step == "refuse" or time.monotonic() > until:
-                message = verdict.message or f"pod {name} is not gone yet"
-                return Outcome(ref=ref, result="refused", message=message)
-            if verdict.step == "replace":
-                await self._delete_pod(ref.run, found, grace_seconds=0)
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, 0.5)
 
     async def _unless_removed(
         self, run: RunRef, record_uid: str, outcomes: Sequence[Outcome]
     ) -> Sequence[Outcome]:
         """Take back what was created while somebody removed the run; refuse where it has a new holder."""
-        record = await self._record(run)
+        record = await self._records.read(run)
         gone = record is None or record["metadata"]["uid"] != record_uid
         facts = None if record is None or gone else RunFacts.from_document(record)
-        why = "was removed" if facts is None else _stale(facts, run.generation)
+        why = "was removed" if facts is None else stale(facts, run.generation)
         if not why:
             return outcomes
         if facts is None or facts.removed >= run.generation:
@@ -591,115 +492,6 @@ class KubernetesRuntime:
             Outcome(ref=each.ref, result="refused", message=f"run {run.uid}: {why}")
             for each in outcomes
         ]
-
-    async def _release_one(self, ref: InstanceRef, answer: ReleaseAnswer) -> None:
-        run = ref.run
-        pod = await self._pod_of(ref)
-        if pod is None or (ref.uid and pod["metadata"]["uid"] != ref.uid):
-            return
-        name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
-        addresses = {role: list(all_) for role, all_ in answer.addresses.items()}
-        told: dict[str, Any] = {"uid": uid, "kind": answer.kind, "addresses": addresses}
-        text = json.dumps(told)
-        if len(text) > pods.ANSWER_BYTES:
-            documents = objects.answer_documents(
-                run,
-                name,
-                uid,
-                json.dumps(addresses),
-                shard_bytes=pods.SHARD_BYTES,
-                record_uid=_owner_uid(pod),
-            )
-            await _all(self.api.apply(CONFIG_MAPS, run.namespace, each) for each in documents)
-            text = json.dumps({"uid": uid, "kind": answer.kind, "shards": len(documents)})
-        change = {"metadata": {"uid": uid, "annotations": {names.RELEASE: text}}}
-        with contextlib.suppress(NotFound, Conflict, Invalid):  # another pod of that name by now
-            await self.api.patch(PODS, run.namespace, name, change)
-
-    async def _delete_pod(
-        self, run: RunRef, pod: Mapping[str, Any], *, grace_seconds: float
-    ) -> None:
-        """Delete one very pod, never by force; what it prints until its end is archived."""
-        metadata = pod["metadata"]
-        ref = dataclasses.replace(names.parse_ref(pod), run=run)
-        reached = asyncio.Event()
-        keeping = asyncio.create_task(
-            self._archive.keep(self.api, metadata["name"], _container(pod), ref, reached=reached)
-        )
-        over = is_over(pod)
-        if over:
-            await keeping
-        else:
-            reading = asyncio.ensure_future(reached.wait())
-            try:
-                await asyncio.wait({reading}, timeout=_LOG_SECONDS)
-            finally:
-                reading.cancel()
-        if observe(pod, now=time.time()).held:
-            grace_seconds = 0  # the hold has nothing to save, and its start may miss the order
-        try:
-            with contextlib.suppress(Conflict):  # another pod of that name: not the one meant
-                await self.api.delete(
-                    PODS,
-                    run.namespace,
-                    metadata["name"],
-                    uid=metadata["uid"],
-                    # 0 would be force: the object gone while its processes may live
-                    grace_seconds=None if over else max(1, round(grace_seconds)),
-                )
-        finally:
-            if not over:
-                _BACKGROUND.add(keeping)
-                keeping.add_done_callback(_BACKGROUND.discard)
-
-    # the end -----------------------------------------------------------------------------------
-    async def _end_pods(self, run: RunRef, *, keeps: _Keeps) -> bool:
-        """Return whether pods stay (ended, and only to be looked at); raises StillAlive."""
-        until = 0.0
-        pause = _LOOK_SECONDS[0]
-        while True:
-            found = await self._pods(run)
-            kept = [pod for pod in found if keeps(pod)]
-            waited = [pod for pod in found if not keeps(pod)]
-            await _all(
-                [
-                    *(self._keep_pod(run, pod) for pod in kept if names.KEPT not in _labels(pod)),
-                    *(self._end_pod(run, pod) for pod in waited),
-                ]
-            )
-            if not waited:
-                return bool(kept)
-            if not until:
-                graces = [
-                    float((pod.get("spec") or {}).get("terminationGracePeriodSeconds") or 0)
-                    for pod in waited
-                ]
-                until = time.monotonic() + max(graces) + _REMOVE_SECONDS
-            if time.monotonic() > until:
-                where = "; ".join(
-                    f"pod {pod['metadata']['name']} on node"
-                    f" {(pod.get('spec') or {}).get('nodeName') or '(none)'}"
-                    for pod in waited
-                )
-                raise StillAlive(f"run {run.uid}: {where} is not gone yet")
-            await asyncio.sleep(pause)
-            pause = min(pause * 1.5, _LOOK_SECONDS[1])
-
-    async def _end_pod(self, run: RunRef, pod: Mapping[str, Any]) -> None:
-        if pod["metadata"].get("deletionTimestamp"):
-            return
-        grace = (pod.get("spec") or {}).get("terminationGracePeriodSeconds") or 0
-        await self._delete_pod(run, pod, grace_seconds=float(grace))
-
-    async def _keep_pod(self, run: RunRef, pod: Mapping[str, Any]) -> None:
-        """Mark an ended pod as one that is no instance any more, its log archived."""
-        metadata = pod["metadata"]
-        ref = dataclasses.replace(names.parse_ref(pod), run=run)
-        await self._archive.keep(self.api, metadata["name"], _container(pod), ref)
-        marks = {"labels": {names.KEPT: "true"}, "annotations": dict(gangs.ENDED_FOR_GOOD)}
-        change = {"metadata": {"uid": metadata["uid"], **marks}}
-        with contextlib.suppress(NotFound, Conflict, Invalid):
-            await self.api.patch(PODS, run.namespace, metadata["name"], change)
 
     async def _remove_rest(self, run: RunRef, *, with_record: bool) -> None:
         """Delete services, gangs and secrets, then ConfigMaps, the record last."""
@@ -715,19 +507,11 @@ class KubernetesRuntime:
 
     async def _delete_all(self, kind: Kind, run: RunRef, *, but: str = "") -> None:
         found, _ = await self.api.list(kind, run.namespace, selector=names.run_selector(run))
-        await _all(
+        await together(
             self.api.delete(kind, run.namespace, each["metadata"]["name"])
             for each in found
             if each["metadata"]["name"] != but
         )
-
-
-_BACKGROUND: set[asyncio.Task[None]] = set()
-"""Logs that are being followed to their end; a task nobody holds may vanish."""
-
-
-_Keeps = Callable[[Mapping[str, Any]], bool]
-"""Whether a pod stays when its run is removed."""
 
 
 def _keeps(facts: RunFacts, pod: Mapping[str, Any]) -> bool:
@@ -744,24 +528,6 @@ def _keeps_none(_: Mapping[str, Any]) -> bool:
     return False
 
 
-async def _all(calls: Any) -> list[Any]:
-    """Await all of them; the first error is raised when every one is done."""
-    answers = await asyncio.gather(*calls, return_exceptions=True)
-    for each in answers:
-        if isinstance(each, BaseException):
-            raise each
-    return answers
-
-
-def _stale(facts: RunFacts, generation: int) -> str:
-    """Return why a holder of `generation` may not act; empty where it may."""
-    if facts.removed != NEVER_REMOVED and facts.removed >= generation:
-        return f"it was removed under generation {facts.removed}"
-    if facts.generation > generation:
-        return f"generation {facts.generation} owns it, not {generation}"
-    return ""
-
-
 def _controller_problem(run: RunRef) -> Problem | None:
     message = names.controller_problem(run.controller)
     if not message:
@@ -771,40 +537,6 @@ def _controller_problem(run: RunRef) -> Problem | None:
 
 def _refused(instances: Sequence[InstanceSpec], message: str) -> list[Outcome]:
     return [Outcome(ref=each.ref, result="refused", message=message) for each in instances]
-
-
-def _identity(ref: InstanceRef) -> tuple[str, int, tuple[int, int, int]]:
-    return ref.role, ref.index, names.attempt_of(ref)
-
-
-def _labels(found: Mapping[str, Any]) -> Collection[str]:
-    return found["metadata"].get("labels") or {}
-
-
-def _container(pod: Mapping[str, Any]) -> str:
-    name = (pod["metadata"].get("annotations") or {}).get(names.CONTAINER)
-    return str(name or pod["spec"]["containers"][0]["name"])
-
-
-def _owner_uid(pod: Mapping[str, Any]) -> str:
-    return str(pod["metadata"]["ownerReferences"][0]["uid"])
-
-
-def _check_owner(found: Mapping[str, Any], run: RunRef) -> None:
-    """Raise InputError for an object of the same name that is not this run's."""
-    labels = found["metadata"].get("labels") or {}
-    if (labels.get(names.CONTROLLER), labels.get(names.RUN)) == (run.controller, run.uid):
-        return
-    whose = f"run {labels[names.RUN]}" if names.RUN in labels else "somebody else"
-    problem = Problem(
-        code="duplicate",
-        field="metadata.name",
-        value=run.job,
-        message=f"{found.get('kind', 'an object')} {found['metadata']['name']} in namespace"
-        f" {run.namespace} belongs to {whose}: it is not touched",
-        hint="run it again under another run id",
-    )
-    raise InputError(problems=[problem])
 
 
 def _node_view(node: Mapping[str, Any]) -> NodeView:

@@ -1,0 +1,237 @@
+"""The pods of runs: made once, adopted, released, ended and kept, with their logs archived. Never by force."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import json
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+from airflow_training.errors import StillAlive
+from airflow_training.runtimes.kubernetes import gangs, names, objects, pods
+from airflow_training.runtimes.kubernetes.adoption import judge
+from airflow_training.runtimes.kubernetes.api import (
+    AlreadyExists,
+    Api,
+    Conflict,
+    Invalid,
+    NotFound,
+)
+from airflow_training.runtimes.kubernetes.kinds import CONFIG_MAPS, PODS
+from airflow_training.runtimes.kubernetes.logs import LogArchive
+from airflow_training.runtimes.kubernetes.observing import is_over, observe
+from airflow_training.runtimes.port import InstanceRef, Outcome, ReleaseAnswer
+from airflow_training.spec.resolved import RunRef
+
+__all__ = ["Instances", "Keeps", "container_of", "identity", "together"]
+
+_GONE_SECONDS = 5.0
+"""How long `create` waits for an ended pod of the same name to go."""
+_END_SECONDS = 30.0
+"""How much longer than the longest grace `end_all` waits for the last pod to go."""
+_LOG_SECONDS = 3.0
+"""How long the end of a pod waits until its log is being read."""
+_LOOK_SECONDS = (0.05, 2.0)
+"""Between two looks at pods that are to go: at first, and at most."""
+
+Keeps = Callable[[Mapping[str, Any]], bool]
+"""Whether a pod stays when its run is removed."""
+
+
+class Instances:
+    """The pods of one cluster."""
+
+    def __init__(self, api: Api, archive: LogArchive) -> None:
+        self._api = api
+        self._archive = archive
+
+    async def all(self, run: RunRef) -> Sequence[dict[str, Any]]:
+        """Return every pod of a run, those that are only kept too."""
+        found, _ = await self._api.list(
+            PODS, run.namespace, selector=f"{names.run_selector(run)},{names.ROLE}"
+        )
+        return found
+
+    async def find(self, ref: InstanceRef) -> dict[str, Any] | None:
+        """Return the pod of an attempt, also one that is only kept."""
+        for numbered in (False, True):
+            with contextlib.suppress(NotFound):
+                pod = await self._api.get(
+                    PODS, ref.run.namespace, names.pod_name(ref, numbered=numbered)
+                )
+                if identity(names.parse_ref(pod)) == identity(ref):
+                    return pod
+        return None
+
+    async def create(self, ref: InstanceRef, document: Mapping[str, Any]) -> Outcome:
+        """Create a pod, adopt the one that is there, or make way first where it is over."""
+        until = time.monotonic() + _GONE_SECONDS
+        pause = _LOOK_SECONDS[0]
+        name = document["metadata"]["name"]
+        while True:
+            try:
+                made = await self._api.create(PODS, ref.run.namespace, document)
+            except AlreadyExists:
+                pass
+            else:
+                uid = made["metadata"]["uid"]
+                return Outcome(ref=dataclasses.replace(ref, uid=uid), result="created")
+            try:
+                found = await self._api.get(PODS, ref.run.namespace, name)
+            except NotFound:
+                continue
+            verdict = judge(found, ref)
+            if verdict.step == "adopt":
+                uid = found["metadata"]["uid"]
+                return Outcome(ref=dataclasses.replace(ref, uid=uid), result="adopted")
+            if verdict.step == "foreign":
+                return Outcome(ref=ref, result="error", message=verdict.message)
+            if verdict.step == "refuse" or time.monotonic() > until:
+                message = verdict.message or f"pod {name} is not gone yet"
+                return Outcome(ref=ref, result="refused", message=message)
+            if verdict.step == "replace":
+                await self.delete(ref.run, found, grace_seconds=0)
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, 0.5)
+
+    async def release(self, ref: InstanceRef, answer: ReleaseAnswer) -> None:
+        """Give a held pod its answer; nothing where it is another pod by now."""
+        run = ref.run
+        pod = await self.find(ref)
+        if pod is None or (ref.uid and pod["metadata"]["uid"] != ref.uid):
+            return
+        name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
+        addresses = {role: list(all_) for role, all_ in answer.addresses.items()}
+        told: dict[str, Any] = {"uid": uid, "kind": answer.kind, "addresses": addresses}
+        text = json.dumps(told)
+        if len(text) > pods.ANSWER_BYTES:
+            documents = objects.answer_documents(
+                run,
+                name,
+                uid,
+                json.dumps(addresses),
+                shard_bytes=pods.SHARD_BYTES,
+                record_uid=_owner_uid(pod),
+            )
+            await together(self._api.apply(CONFIG_MAPS, run.namespace, each) for each in documents)
+            text = json.dumps({"uid": uid, "kind": answer.kind, "shards": len(documents)})
+        change = {"metadata": {"uid": uid, "annotations": {names.RELEASE: text}}}
+        with contextlib.suppress(NotFound, Conflict, Invalid):  # another pod of that name by now
+            await self._api.patch(PODS, run.namespace, name, change)
+
+    async def delete(self, run: RunRef, pod: Mapping[str, Any], *, grace_seconds: float) -> None:
+        """Delete one very pod, never by force; what it prints until its end is archived."""
+        metadata = pod["metadata"]
+        ref = dataclasses.replace(names.parse_ref(pod), run=run)
+        reached = asyncio.Event()
+        keeping = asyncio.create_task(
+            self._archive.keep(self._api, metadata["name"], container_of(pod), ref, reached=reached)
+        )
+        over = is_over(pod)
+        if over:
+            await keeping
+        else:
+            reading = asyncio.ensure_future(reached.wait())
+            try:
+                await asyncio.wait({reading}, timeout=_LOG_SECONDS)
+            finally:
+                reading.cancel()
+        if observe(pod, now=time.time()).held:
+            grace_seconds = 0  # the hold has nothing to save, and its start may miss the order
+        try:
+            with contextlib.suppress(Conflict):  # another pod of that name: not the one meant
+                await self._api.delete(
+                    PODS,
+                    run.namespace,
+                    metadata["name"],
+                    uid=metadata["uid"],
+                    # 0 would be force: the object gone while its processes may live
+                    grace_seconds=None if over else max(1, round(grace_seconds)),
+                )
+        finally:
+            if not over:
+                _BACKGROUND.add(keeping)
+                keeping.add_done_callback(_BACKGROUND.discard)
+
+    async def end_all(self, run: RunRef, *, keeps: Keeps) -> bool:
+        """Return whether pods stay (ended, and only to be looked at); raises StillAlive."""
+        until = 0.0
+        pause = _LOOK_SECONDS[0]
+        while True:
+            found = await self.all(run)
+            kept = [pod for pod in found if keeps(pod)]
+            waited = [pod for pod in found if not keeps(pod)]
+            await together(
+                [
+                    *(self._keep(run, pod) for pod in kept if names.KEPT not in _labels(pod)),
+                    *(self._end(run, pod) for pod in waited),
+                ]
+            )
+            if not waited:
+                return bool(kept)
+            if not until:
+                graces = [
+                    float((pod.get("spec") or {}).get("terminationGracePeriodSeconds") or 0)
+                    for pod in waited
+                ]
+                until = time.monotonic() + max(graces) + _END_SECONDS
+            if time.monotonic() > until:
+                where = "; ".join(
+                    f"pod {pod['metadata']['name']} on node"
+                    f" {(pod.get('spec') or {}).get('nodeName') or '(none)'}"
+                    for pod in waited
+                )
+                raise StillAlive(f"run {run.uid}: {where} is not gone yet")
+            await asyncio.sleep(pause)
+            pause = min(pause * 1.5, _LOOK_SECONDS[1])
+
+    async def _end(self, run: RunRef, pod: Mapping[str, Any]) -> None:
+        if pod["metadata"].get("deletionTimestamp"):
+            return
+        grace = (pod.get("spec") or {}).get("terminationGracePeriodSeconds") or 0
+        await self.delete(run, pod, grace_seconds=float(grace))
+
+    async def _keep(self, run: RunRef, pod: Mapping[str, Any]) -> None:
+        """Mark an ended pod as one that is no instance any more, its log archived."""
+        metadata = pod["metadata"]
+        ref = dataclasses.replace(names.parse_ref(pod), run=run)
+        await self._archive.keep(self._api, metadata["name"], container_of(pod), ref)
+        marks = {"labels": {names.KEPT: "true"}, "annotations": dict(gangs.ENDED_FOR_GOOD)}
+        change = {"metadata": {"uid": metadata["uid"], **marks}}
+        with contextlib.suppress(NotFound, Conflict, Invalid):
+            await self._api.patch(PODS, run.namespace, metadata["name"], change)
+
+
+_BACKGROUND: set[asyncio.Task[None]] = set()
+"""Logs that are being followed to their end; a task nobody holds may vanish."""
+
+
+async def together(calls: Any) -> list[Any]:
+    """Await all of them; the first error is raised when every one is done."""
+    answers = await asyncio.gather(*calls, return_exceptions=True)
+    for each in answers:
+        if isinstance(each, BaseException):
+            raise each
+    return answers
+
+
+def identity(ref: InstanceRef) -> tuple[str, int, tuple[int, int, int]]:
+    """Return what tells attempts of one run apart."""
+    return ref.role, ref.index, names.attempt_of(ref)
+
+
+def container_of(pod: Mapping[str, Any]) -> str:
+    """Return the name of the container that trains."""
+    name = (pod["metadata"].get("annotations") or {}).get(names.CONTAINER)
+    return str(name or pod["spec"]["containers"][0]["name"])
+
+
+def _labels(found: Mapping[str, Any]) -> Collection[str]:
+    return found["metadata"].get("labels") or {}
+
+
+def _owner_uid(pod: Mapping[str, Any]) -> str:
+    return str(pod["metadata"]["ownerReferences"][0]["uid"])

@@ -471,7 +471,7 @@ def _sweep(airflow: Airflow) -> list[str]:
         [sys.executable, "-m", "airflow_training.cli", "sweep", "--idle", "5", "-o", "json"],
         env=airflow.stack.env,
         capture_output=True,
-        check=True,
+        check=False,  # 1 where other tests left runs on clusters that only Airflow can reach
         text=True,
     )
     return [each["run_id"] for each in json.loads(swept.stdout)["swept"] if each["done"]]

@@ -67,6 +67,8 @@ def run_demo(stack: AirflowStack, console: Console) -> DemoResult:
         store = Store(f"sqlite:///{stack.home / 'airflow_training.db'}")
         try:
             dag_state = _follow(client, store, run_id, console)
+            if not console.is_terminal:
+                console.line()  # rich ends its last picture without one where nobody watches
             return _result(store, run_id, dag_state=dag_state, url=url)
         finally:
             store.close()

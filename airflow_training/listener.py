@@ -37,7 +37,7 @@ def on_dag_run_running(dag_run: Any) -> None:
     def save() -> None:
         try:
             open_store().save_pools(deployment_id(), pools)
-        except Exception:
+        except Exception:  # the store's trouble must not become the scheduler's
             log.warning("Airflow's pools could not be saved for `plan`", exc_info=True)
 
     global _saving  # noqa: PLW0603 - the hook is a function, the scheduler is one

@@ -330,7 +330,7 @@ def _post(url: str, document: bytes, token: str) -> None:
     if token:
         headers["Authorization"] = f"Bearer {token}"
     request = Request(url, data=document, headers=headers, method="POST")  # noqa: S310  # as configured
-    with urlopen(request, timeout=_PROGRESS_TIMEOUT_SECONDS):  # noqa: S310
+    with urlopen(request, timeout=_PROGRESS_TIMEOUT_SECONDS):  # noqa: S310  # as configured
         pass
 
 

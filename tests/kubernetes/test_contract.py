@@ -20,6 +20,7 @@ from airflow_training.runtimes.kubernetes.logs import LogArchive
 from airflow_training.runtimes.kubernetes.pods import PodOptions
 from airflow_training.spec.resolved import RunRef
 from tests.contracts.runtime import JOB, Harness, Kind, RuntimeContract
+from tests.kubernetes.conftest import connect_to
 from tests.kubernetes.emulator import Cluster, Control
 
 COMMANDS: dict[Kind, tuple[str, ...]] = {
@@ -50,13 +51,8 @@ class PodHarness(Harness):
 
 
 def runtime_on(cluster: Cluster, folder: Path) -> KubernetesRuntime:
-    async def connect(connection: str) -> Any:
-        from kubernetes_asyncio import config
-
-        return await config.new_client_from_config_dict(cluster.kubeconfig())
-
     return KubernetesRuntime(
-        connect=connect,
+        connect=connect_to(cluster),
         archive=LogArchive(str(folder / "logs"), tail_bytes=0),
         options=PodOptions(agent_image="python:3.12-alpine"),
     )

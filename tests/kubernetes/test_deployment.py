@@ -22,6 +22,7 @@ from airflow_training.spec.resolved import ResolvedJob, ResolvedRole, RunKey, Sc
 from airflow_training.state.store import Store
 from airflow_training.supervise.cleanup import clean_up
 from airflow_training.supervise.loop import Supervisor
+from tests.kubernetes.conftest import connect_to
 from tests.kubernetes.emulator import Cluster
 from tests.kubernetes.samples import RUN, a_job
 
@@ -113,13 +114,8 @@ def the_job(gang: str, *, ssh: bool) -> ResolvedJob:
 
 @pytest.mark.parametrize("gang", GANGS)
 async def test_a_run_gets_by_with_the_role(cluster: Cluster, tmp_path: Path, gang: str):
-    async def connect(connection: str) -> Any:
-        from kubernetes_asyncio import config
-
-        return await config.new_client_from_config_dict(cluster.kubeconfig(token=TOKEN))
-
     runtime = KubernetesRuntime(
-        connect=connect,
+        connect=connect_to(cluster, token=TOKEN),
         archive=LogArchive(str(tmp_path / "logs"), tail_bytes=0),
         options=PodOptions(agent_image="python:3", callback_url="http://here"),
         callback_token=lambda uid: "token",

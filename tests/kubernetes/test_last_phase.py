@@ -18,6 +18,7 @@ from airflow_training.runtimes.kubernetes.logs import LogArchive
 from airflow_training.runtimes.kubernetes.pods import PodOptions
 from airflow_training.runtimes.port import Changed, Snapshot
 from tests.kubernetes import samples
+from tests.kubernetes.conftest import connect_to
 from tests.kubernetes.emulator import Cluster, Control
 
 RUN = dataclasses.replace(samples.RUN, namespace="default")
@@ -33,13 +34,8 @@ def cluster() -> Iterator[Cluster]:
 
 @pytest.fixture
 def runtime(cluster: Cluster, tmp_path: Path) -> KubernetesRuntime:
-    async def connect(connection: str) -> Any:
-        from kubernetes_asyncio import config
-
-        return await config.new_client_from_config_dict(cluster.kubeconfig())
-
     archive = LogArchive(str(tmp_path), tail_bytes=0)
-    return KubernetesRuntime(connect=connect, archive=archive, options=PodOptions())
+    return KubernetesRuntime(connect=connect_to(cluster), archive=archive, options=PodOptions())
 
 
 @pytest.mark.parametrize(

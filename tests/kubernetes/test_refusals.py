@@ -17,6 +17,7 @@ from airflow_training.runtimes.kubernetes.logs import LogArchive
 from airflow_training.runtimes.kubernetes.pods import PodOptions
 from airflow_training.runtimes.kubernetes.rights import check_cluster
 from tests.kubernetes import samples
+from tests.kubernetes.conftest import connect_to
 from tests.kubernetes.emulator import Cluster
 
 
@@ -29,13 +30,8 @@ def cluster() -> Iterator[Cluster]:
 
 @pytest.fixture
 def runtime(cluster: Cluster, tmp_path: Path) -> KubernetesRuntime:
-    async def connect(connection: str) -> Any:
-        from kubernetes_asyncio import config
-
-        return await config.new_client_from_config_dict(cluster.kubeconfig())
-
     archive = LogArchive(str(tmp_path), tail_bytes=0)
-    return KubernetesRuntime(connect=connect, archive=archive, options=PodOptions())
+    return KubernetesRuntime(connect=connect_to(cluster), archive=archive, options=PodOptions())
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ Standard library only. Serialise with `to_json` / `from_json`.
 
 from __future__ import annotations
 
+import base64
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -42,9 +43,14 @@ class RunKey:
 
     @property
     def uid(self) -> str:
-        """Return 20 lower-case hex digits, equal for equal keys."""
+        """Return 20 characters of a-z and 2-7, equal for equal keys.
+
+        Base 32, because object names carry only the first five: 33 million names for the runs of a
+        job where hex digits would give one million.
+        """
         parts = (self.source, self.dag_id, self.run_id, self.group_id, str(self.map_index))
-        return hashlib.sha256("\x1f".join(parts).encode()).hexdigest()[:20]
+        digest = hashlib.sha256("\x1f".join(parts).encode()).digest()
+        return base64.b32encode(digest).decode().lower()[:20]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

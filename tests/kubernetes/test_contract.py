@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -58,8 +59,13 @@ def runtime_on(cluster: Cluster, folder: Path) -> KubernetesRuntime:
     )
 
 
+_numbers = itertools.count()
+
+
 async def harness_on(cluster: Cluster, folder: Path) -> Harness:
-    run = RunRef(uid=uuid4().hex[:20], job="contract", namespace="default", controller="tests")
+    # Names carry the first five characters: numbered, no two runs of a cluster can share one.
+    uid = f"{next(_numbers):05d}{uuid4().hex[:15]}"
+    run = RunRef(uid=uid, job="contract", namespace="default", controller="tests")
     harness = PodHarness(runtime=runtime_on(cluster, folder), run=run, commands=COMMANDS)
     await harness.runtime.prepare(run, JOB)
     return harness

@@ -1,0 +1,91 @@
+"""The cluster view: groups of equal nodes, what their devices can do, and the links between them.
+
+Links are described by class, never pair by pair. Times are seconds, sizes bytes, rates bytes or
+operations per second, unless a name says otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    """One kind of accelerator (or CPU), as its data sheet and measurements describe it."""
+
+    name: str
+    memory_bytes: float
+    memory_bandwidth: float
+    """Bytes per second of device memory, from the data sheet."""
+    peak_flops: Mapping[str, float]
+    """Dense operations per second by precision (`fp32`, `tf32`, `fp16`, `bf16`, `fp8`)."""
+    matmul_efficiency: float
+    """Highest share of the peak that a matrix multiplication was measured to reach."""
+    units: int = 0
+    """Streaming multiprocessors or compute units, for wave quantisation; 0: not known."""
+    launch_seconds: float = 5e-6
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """A class of links: what one endpoint can send at once, and how long a message takes to arrive."""
+
+    name: str
+    bandwidth: float
+    """Bytes per second and direction of one device (or of one NIC)."""
+    latency_seconds: float
+    in_network: bool = False
+    """Switches can reduce in the network (NVLink SHARP, InfiniBand SHARP)."""
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeGroup:
+    """Equal nodes that stand on one fabric."""
+
+    name: str
+    count: int
+    device: Device
+    devices_per_node: int
+    intra_node: Link
+    nic: Link | None = None
+    """None: the node has no way out (a single machine)."""
+    nics_per_node: int = 1
+    host_cpus: float = 0.0
+    host_memory_bytes: float = 0.0
+    price_per_device_hour: float | None = None
+    spot_price_per_device_hour: float | None = None
+    spot_restarts_per_device_hour: float = 0.0
+    efficiency: float = 1.0
+    """Below 1 for devices that were measured to be slower than their kind."""
+
+    @property
+    def devices(self) -> int:
+        return self.count * self.devices_per_node
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tier:
+    """A level of switches above the nodes."""
+
+    name: str
+    nodes: int
+    """Nodes below one switch of this tier."""
+    oversubscription: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterView:
+    """All that cost and search know of a cluster."""
+
+    name: str
+    groups: tuple[NodeGroup, ...]
+    tiers: tuple[Tier, ...] = ()
+    links: Mapping[tuple[str, str], Link] = field(default_factory=dict)
+    """Links between two groups by their names, where they do not share a fabric."""
+
+    @property
+    def devices(self) -> int:
+        return sum(group.devices for group in self.groups)

@@ -1,0 +1,1 @@
+"""Adapters that read what the planner needs: files, jobs, nodes, torch modules, measurements."""

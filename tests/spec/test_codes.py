@@ -625,6 +625,36 @@ def test_a_restart_policy_of_the_pod_is_a_warning():
 
 
 @pytest.mark.parametrize(
+    ("key", "container", "refused"),
+    [
+        pytest.param("containers", {"restartPolicy": "OnFailure"}, "restartPolicy", id="container"),
+        pytest.param("containers", {"restartPolicy": "Never"}, None, id="as-it-is-anyway"),
+        pytest.param(
+            "containers",
+            {
+                "restartPolicy": "Never",
+                "restartPolicyRules": [
+                    {"action": "Restart", "exitCodes": {"operator": "In", "values": [42]}}
+                ],
+            },
+            "restartPolicyRules",
+            id="rules",
+        ),
+        pytest.param("initContainers", {"restartPolicy": "Always"}, None, id="sidecar"),
+        pytest.param(
+            "initContainers", {"restartPolicy": "OnFailure"}, "restartPolicy", id="init-container"
+        ),
+    ],
+)
+def test_a_container_that_would_be_restarted_inside_its_pod_is_refused(key, container, refused):
+    pod = {key: [{"name": "extra", "image": "busybox", **container}]}
+    document = parsed(edited("spec.roles.0.template", {"spec": pod}))
+    expected = [("conflict", f"spec.roles[0].template.spec.{key}[0].{refused}")] if refused else []
+    assert [(each.code, each.field) for each in document.problems] == expected
+    assert all("role's own restartPolicy" in each.hint for each in document.problems)
+
+
+@pytest.mark.parametrize(
     ("params", "codes"),
     [(None, []), (["lr"], []), (["epochs"], ["bad_template"]), ([], ["bad_template"])],
 )

@@ -66,7 +66,7 @@ class Kubelet:
         """Nodes whose kubelet cannot reach the API server."""
         self._numbers = itertools.count(1)
         self.unpullable: list[str] = []
-        """Images that cannot be pulled."""
+        """Images that cannot be pulled, besides those of a registry that cannot be."""
         self.workdirs: dict[str, str] = {}
         """Image -> the folder in which its containers start."""
         self.phase_seconds = 0.0
@@ -77,6 +77,14 @@ class Kubelet:
 
     def start_pod(self, run: PodRun) -> None:
         raise NotImplementedError
+
+    def cannot_be_pulled(self, run: PodRun) -> bool:
+        """Return whether an image of the pod is nowhere; `.invalid` is the domain that never exists."""
+        images = {one.image for one in (*run.init, *run.main)}
+        return any(
+            image in self.unpullable or image.partition("/")[0].endswith(".invalid")
+            for image in images
+        )
 
     def stop_pod(self, run: PodRun, grace_seconds: float) -> None:
         """Begin to end a pod; `confirm_stopped` when its containers have ended."""

@@ -90,7 +90,7 @@ class ProcessKubelet(Kubelet):
         run = pod.run
         address, run.pod_ip = run.pod_ip, ""
         self.publish(run)
-        if any(one.image in self.unpullable for one in (*run.init, *run.main)):
+        if self.cannot_be_pulled(run):
             await self._never_pulled(run)
         await self._until_mounted(pod)
         run.pod_ip = address

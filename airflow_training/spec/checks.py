@@ -13,6 +13,7 @@ from airflow_training.spec.graph import find_cycles
 from airflow_training.spec.models import ResumeFrom, TrainingJob, TrainingJobSpec
 from airflow_training.spec.params import check_value
 from airflow_training.spec.paths import Loc, format_path
+from airflow_training.spec.plan import Objective
 from airflow_training.spec.policies import ExitCodes
 from airflow_training.spec.problems import did_you_mean
 from airflow_training.spec.words import counted
@@ -273,6 +274,12 @@ def _plan(spec: TrainingJobSpec) -> Iterator[Problem]:
     elif plan.global_batch is not None and pinned not in (None, plan.global_batch):
         message = f"constraints pin another global batch, {pinned}"
         yield _problem("conflict", ("plan", "globalBatch"), plan.global_batch, message)
+    goal = plan.objective
+    if isinstance(goal, Objective) and (goal.by == "tokens" or goal.tokens or goal.budget):
+        for key in ("tokens", "budget"):
+            if getattr(goal, key) is None:
+                message = "is required: tokens and budget go together"
+                yield _problem("missing", ("plan", "objective", key), None, message)
 
 
 def _not_available(spec: TrainingJobSpec) -> Iterator[Problem]:

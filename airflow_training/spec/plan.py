@@ -12,18 +12,24 @@ from pydantic import Field, Tag
 
 from airflow_training.spec.base import DnsLabel, Many, Model, Number, either
 
-__all__ = ["APPLY", "Applied", "Plan", "TokenGoal"]
+__all__ = ["APPLY", "Applied", "Objective", "Plan"]
 
 Applied = Literal["replicas", "env", "microBatch"]
 APPLY: tuple[Applied, ...] = ("replicas", "env", "microBatch")
 
 
-class TokenGoal(Model):
-    """Train on so many tokens as fast as the money allows."""
+class Objective(Model):
+    """What a plan is chosen by, where one word does not say it all."""
 
-    tokens: Annotated[Number, Field(gt=0)]
+    by: Literal["time", "money", "tokens"] | None = None
+    """None: `tokens` where they are given, else `time`."""
+    tokens: Annotated[Number, Field(gt=0)] | None = None
+    """To train on as fast as the budget allows."""
     budget: Annotated[Number, Field(gt=0)] | None = None
-    """In the currency of the cluster's prices; None: no limit."""
+    """In the currency of the cluster's prices."""
+    purchase: Literal["on_demand", "spot"] = "on_demand"
+    restart_seconds: Annotated[Number, Field(gt=0)] = 900.0
+    """What losing a spot device costs: start-up, and half the time between two checkpoints."""
 
 
 class Plan(Model):
@@ -48,7 +54,7 @@ class Plan(Model):
     precision: Literal["fp32", "tf32", "fp16", "bf16", "fp8"] | None = None
     """None: bf16 where the devices compute in it, else fp32."""
     objective: Annotated[
-        Annotated[Literal["time", "money"], Tag("<text>")] | Annotated[TokenGoal, Tag("<object>")],
+        Annotated[Literal["time", "money"], Tag("<text>")] | Annotated[Objective, Tag("<object>")],
         either("time, money, or {tokens, budget}", kinds=("<text>", "<object>")),
     ] = "time"
     constraints: dict[str, Any] = Field(default_factory=dict)

@@ -249,12 +249,12 @@ def hold_out(measured: Sequence[Measured]) -> None:
     for hardware in DEVICES:
         seen = [row for row in measured if row.hardware not in (hardware, "inferred")]
         unseen = [row for row in measured if row.hardware == hardware]
-        constants = _with_priors(fit(seen))
+        constants = with_priors(fit(seen))
         every = np.abs(errors(unseen, constants))
         print(f"  {hardware}: median {np.median(every):.1%}, mean {every.mean():.1%}")
 
 
-def _with_priors(constants: Constants) -> Constants:
+def with_priors(constants: Constants) -> Constants:
     """Give every family that was not seen what a data sheet would say."""
     efficiency, latency = dict(constants.efficiency), dict(constants.latency)
     nvlink = [constants.latency[each] for each in constants.latency if each != "efa"]

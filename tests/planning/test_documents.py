@@ -130,7 +130,7 @@ def test_a_cluster_of_two_kinds_has_named_groups_in_order():
 
 
 def test_groups_of_one_kind_are_numbered():
-    view = parse_cluster({"nodes": [NODES, NODES]})
+    view = parse_cluster({"nodes": [NODES, {**NODES, "device": "A100"}]})
     assert [group.name for group in view.groups] == ["A100-SXM4-80GB-1", "A100-SXM4-80GB-2"]
 
 

@@ -26,7 +26,18 @@ class TimeConstants:
     """Time the host takes to launch one kernel, where the runtime has no own."""
     overlap_order: float = 4.0
     """Order of the norm that joins host and device time: high, the longer one alone counts."""
-    optimizer_bytes: float = 40.0
-    """Memory traffic of the optimizer for each parameter that a device updates."""
+    accumulation_bytes: float = 6.0
+    """Memory traffic of adding one gradient of a micro-batch to that of the step."""
+    optimizer_passes: float = 1.3
+    """Times that the optimizer's states go through memory in an update."""
+    overlap_contention: float = 0.2
+    """Share of a transfer beside compute by which it slows that compute."""
     network_efficiency: float = 0.8
+    hosts: Mapping[str, float] = field(default_factory=dict)
     runtimes: Mapping[str, float] = field(default_factory=dict)
+
+    def host_seconds_of(self, runtime: str) -> float:
+        return self.hosts.get(runtime, self.host_seconds)
+
+    def runtime_factor(self, runtime: str) -> float:
+        return self.runtimes.get(runtime, 1.0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 
@@ -33,6 +33,9 @@ class TimeConstants:
     overlap_contention: float = 0.2
     """Share of a transfer beside compute by which it slows that compute."""
     network_efficiency: float = 0.8
+    fitted_devices: tuple[str, ...] = ()
+    spread_known: tuple[float, float] = (0.9, 1.1)
+    spread_unknown: tuple[float, float] = (0.8, 1.25)
     hosts: Mapping[str, float] = field(default_factory=dict)
     runtimes: Mapping[str, float] = field(default_factory=dict)
 
@@ -41,3 +44,14 @@ class TimeConstants:
 
     def runtime_factor(self, runtime: str) -> float:
         return self.runtimes.get(runtime, 1.0)
+
+    def spread(self, runtime: str, devices: Sequence[str]) -> tuple[float, float]:
+        """Return the factors from an estimate to the tenth and ninetieth percentile of what it is."""
+        known = runtime in self.runtimes and all(
+            device in self.fitted_devices for device in devices
+        )
+        low, high = self.spread_known if known else self.spread_unknown
+        return low, high
+
+
+FROZEN = TimeConstants()

@@ -90,13 +90,14 @@ def _shapes(
     keys, of_row = np.unique(np.stack([pp, virtual, width]), axis=1, return_inverse=True)
     for index, (stages, chunks, devices) in enumerate(keys.T):
         within = np.flatnonzero(of_row.reshape(-1) == index)
-        on_stage = _kinds_of_stages(cluster, int(stages), int(devices), stage_devices)
+        on_stage = kinds_of_stages(cluster, int(stages), int(devices), stage_devices)
         yield within, int(stages), int(chunks), on_stage
 
 
-def _kinds_of_stages(
+def kinds_of_stages(
     cluster: ClusterView, stages: int, width: int, stage_devices: Sequence[str] | None
 ) -> list[list[int]]:
+    """Return the groups of the cluster, by number, that each stage of `width` devices lies on."""
     if len(cluster.groups) == 1:
         return [[0]] * stages
     if stage_devices is not None:

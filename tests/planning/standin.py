@@ -90,7 +90,7 @@ class Toy:
         passes = workload.global_batch // (rows.dp * rows.micro_batch)
         again = np.asarray([1.0, 1.08, 1.33])[rows.recompute]
         local = rows.tp * rows.cp
-        efficiency = 0.75 / (1 + 0.15 * np.log2(local)) * (1 - 0.3 / (1 + rows.micro_batch))
+        efficiency = 0.98 / (1 + 0.15 * np.log2(local)) * (1 - 0.2 / (1 + rows.micro_batch))
         layer = self.layer_flops * rows.micro_batch * again / (peak * local * efficiency)
         inside = rows.tp * rows.cp <= group.devices_per_node
         rate = np.where(inside, 2e11, 2e10)

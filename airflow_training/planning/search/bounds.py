@@ -58,16 +58,19 @@ def least_seconds(
 ) -> Floats:
     """Return the least time of a step on each split.
 
-    The fullest stage works through every micro-batch, and the first one passes through all others
-    before it gets there and after it leaves: (m - 1) max + sum, over the virtual stages where there
-    are some (Narayanan et al. 2021, section 2.2).
+    The fullest stage works through every micro-batch; and even the emptiest one, as the last, does so
+    after the first micro-batch came through all others, over the virtual stages where there are some
+    (Narayanan et al. 2021, section 2.2).
     """
     rate = peak_flops * splits.tp * splits.cp / splits.micro_batch
-    layers = np.ceil(work.layers / splits.pp) * work.least_layer_flops
-    fullest = np.maximum(layers, work.flops / splits.pp) / rate
+    least_layer = work.least_layer_flops / rate
     passes = global_batch // (splits.dp * splits.micro_batch)
-    others = np.maximum(work.flops / rate - fullest, 0.0) / splits.virtual_stages
-    return np.asarray(passes * fullest + others, dtype=np.float64)
+    fullest = np.maximum(
+        np.ceil(work.layers / splits.pp) * least_layer, work.flops / splits.pp / rate
+    )
+    emptiest = np.floor(work.layers / splits.pp) * least_layer
+    through_all = passes + (splits.pp - 1) / splits.virtual_stages
+    return np.asarray(np.maximum(passes * fullest, through_all * emptiest), dtype=np.float64)
 
 
 def least_bytes(work: Work, candidates: Candidates, *, precision: str) -> Floats:

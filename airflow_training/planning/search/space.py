@@ -88,7 +88,8 @@ def menus(limits: Limits, constraints: Constraints) -> dict[str, list[int]]:
     for name, values in usual.items():
         named = possible[name].intersection(constraints.rule(name).named)
         wanted = constraints.keep(name, {*values, *named})
-        found[name] = sorted(n for n in wanted if n <= limits.devices or name == "micro_batch")
+        takes_devices = name not in ("virtual_stages", "micro_batch")
+        found[name] = sorted(n for n in wanted if n <= limits.devices or not takes_devices)
     return found
 
 

@@ -64,6 +64,41 @@ CODES = [
         id="missing-where-to-resume",
     ),
     pytest.param(
+        edited("spec.plan", {"globalBatch": 8}),
+        "missing",
+        "spec.plan.model",
+        None,
+        "",
+        id="missing-model-to-plan",
+    ),
+    pytest.param(
+        edited("spec.plan", {"model": "model.yaml"}),
+        "missing",
+        "spec.plan.globalBatch",
+        None,
+        "",
+        id="missing-batch-to-plan",
+    ),
+    pytest.param(
+        edited(
+            "spec.plan",
+            {"model": "m.yaml", "globalBatch": 8, "constraints": {"global_batch": 16}},
+        ),
+        "conflict",
+        "spec.plan.globalBatch",
+        8,
+        "",
+        id="conflict-batch-pinned-twice",
+    ),
+    pytest.param(
+        edited("spec.plan", {"model": "m.yaml", "globalBatch": 8, "role": "workr"}),
+        "unknown_role",
+        "spec.plan.role",
+        "workr",
+        "did you mean 'worker'?",
+        id="unknown_role-to-plan-for",
+    ),
+    pytest.param(
         edited("spec.roles.1.replicas", "3"),
         "wrong_type",
         "spec.roles[1].replicas",
@@ -554,7 +589,6 @@ def test_the_head_of_a_file_is_required(key):
 
 
 NOT_AVAILABLE = [
-    ("spec.plan", {"goal": "time"}, "spec.plan"),
     ("spec.checkpoint", {"uri": "s3://a"}, "spec.checkpoint"),
 ]
 

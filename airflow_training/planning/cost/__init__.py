@@ -1,0 +1,1 @@
+"""What a strategy costs: seconds of a step and bytes of a device."""

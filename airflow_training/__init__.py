@@ -8,11 +8,13 @@ from typing import Any
 __version__ = "0.1.0"
 
 _LAZY = {
+    "Range": "airflow_training.compiler.search_space",
     "TrainingJob": "airflow_training.spec.models",
     "compile_job": "airflow_training.compiler.group",
     "get_provider_info": "airflow_training.provider",
     "job_to_dag": "airflow_training.compiler.dag",
     "training": "airflow_training.compiler.group",
+    "tune": "airflow_training.compiler.tuning",
 }
 """Public name -> module. Some of them need Airflow, which takes seconds to import."""
 

@@ -1,6 +1,6 @@
 """What a failure is: its class, the rule that matches it, and what its exit code says. Pure.
 
-The class comes from the pod reason (and disruption) first, then from the signal, then from the
+The class comes from the pod reason and disruption first, then from the signal, then from the
 exit code. Whether there is another try is decided in `restarts`, not here.
 """
 
@@ -123,12 +123,15 @@ def classify(
     *, reason: str, disrupted: bool, signal: int | None, exit_code: int | None
 ) -> FailureClass:
     """Return the class a failure is charged to."""
-    if reason == "OOMKilled":  # also while a node is drained: it would happen again
-        return "resource"
+    told = REASON_CLASSES.get(reason)
+    if (
+        told == "resource"
+    ):  # whoever ended it, a draining node or its kubelet: it would happen again
+        return told
     if disrupted:
         return "preemption"
-    if reason in REASON_CLASSES:
-        return REASON_CLASSES[reason]
+    if told is not None:
+        return told
     if signal is None and exit_code is not None and 128 < exit_code <= 128 + 64:
         signal = exit_code - 128  # shells report the signal of their child this way
     if signal is not None:

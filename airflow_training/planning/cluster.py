@@ -36,8 +36,15 @@ class Link:
     bandwidth: float
     """Bytes per second and direction of one device (or of one NIC)."""
     latency_seconds: float
+    efficiency: float = 0.8
+    """Share of the bandwidth that large messages reach."""
     in_network: bool = False
     """Switches can reduce in the network (NVLink SHARP, InfiniBand SHARP)."""
+    wired: tuple[tuple[int, float], ...] = ()
+    """Where devices are wired pair by pair: the share of `bandwidth` that a group of so many reaches.
+
+    Ascending; between two sizes it is interpolated. Empty: a switch gives every group all of it.
+    """
     source: str = ""
 
 
@@ -84,8 +91,20 @@ class ClusterView:
     groups: tuple[NodeGroup, ...]
     tiers: tuple[Tier, ...] = ()
     links: Mapping[tuple[str, str], Link] = field(default_factory=dict)
-    """Links between two groups by their names, where they do not share a fabric."""
+    """Links between two groups by their names in order, where they do not share a fabric."""
 
     @property
     def devices(self) -> int:
         return sum(group.devices for group in self.groups)
+
+    def link_between(self, one: str, other: str) -> Link | None:
+        """Return what a node of one group reaches a node of the other through; None: nothing.
+
+        Groups on one fabric meet at the rate of the slower NIC.
+        """
+        given = self.links.get((min(one, other), max(one, other)))
+        if given is not None:
+            return given
+        nics = [group.nic for group in self.groups if group.name in (one, other)]
+        known = [nic for nic in nics if nic is not None]
+        return min(known, key=lambda nic: nic.bandwidth) if len(known) == len(nics) else None

@@ -13,6 +13,7 @@ from airflow_training.spec.graph import find_cycles
 from airflow_training.spec.models import ResumeFrom, TrainingJob, TrainingJobSpec
 from airflow_training.spec.params import check_value
 from airflow_training.spec.paths import Loc, format_path
+from airflow_training.spec.plan import Objective
 from airflow_training.spec.policies import ExitCodes
 from airflow_training.spec.problems import did_you_mean
 from airflow_training.spec.words import counted
@@ -52,6 +53,7 @@ def check(
         *_checkpoint(spec),
         *_data(spec),
         *_dag(spec),
+        *_plan(spec),
         *check_pods(document),
         *check_expressions(document, spec=spec, params=params),
     ]
@@ -104,6 +106,8 @@ def _role_references(spec: TrainingJobSpec) -> Iterator[tuple[Loc, str]]:
                 yield ("failurePolicy", "rules", i, "targetRoles", j), name
     if spec.output is not None and spec.output.role is not None:
         yield ("output", "role"), spec.output.role
+    if spec.plan.role is not None:
+        yield ("plan", "role"), spec.plan.role
 
 
 def _dependencies(spec: TrainingJobSpec) -> Iterator[Problem]:
@@ -257,9 +261,28 @@ def _dag(spec: TrainingJobSpec) -> Iterator[Problem]:
             yield from check_value(param, param.default, (*loc, "default"))
 
 
+def _plan(spec: TrainingJobSpec) -> Iterator[Problem]:
+    plan = spec.plan
+    if not plan.model_fields_set:
+        return
+    if plan.model is None:
+        yield _problem("missing", ("plan", "model"), None, "is required")
+    pinned = plan.constraints.get("globalBatch", plan.constraints.get("global_batch"))
+    if plan.global_batch is None and pinned is None:
+        message = "is required: the samples of one step"
+        yield _problem("missing", ("plan", "globalBatch"), None, message)
+    elif plan.global_batch is not None and pinned not in (None, plan.global_batch):
+        message = f"constraints pin another global batch, {pinned}"
+        yield _problem("conflict", ("plan", "globalBatch"), plan.global_batch, message)
+    goal = plan.objective
+    if isinstance(goal, Objective) and (goal.by == "tokens" or goal.tokens or goal.budget):
+        for key in ("tokens", "budget"):
+            if getattr(goal, key) is None:
+                message = "is required: tokens and budget go together"
+                yield _problem("missing", ("plan", "objective", key), None, message)
+
+
 def _not_available(spec: TrainingJobSpec) -> Iterator[Problem]:
-    if spec.plan:
-        yield _later(("plan",), "plan", "nothing is planned")
     if spec.checkpoint is not None:
         lost = "nothing is committed or restored; the script finds TRAINING_CHECKPOINT_URI"
         yield _later(("checkpoint",), "checkpoint", lost)

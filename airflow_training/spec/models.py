@@ -16,6 +16,7 @@ from pydantic_core import PydanticCustomError
 from airflow_training.errors import InputError, Problem
 from airflow_training.spec.base import DnsLabel, KubernetesLabels, Many, Model, Number, either
 from airflow_training.spec.dag import Dag
+from airflow_training.spec.plan import Plan
 from airflow_training.spec.policies import FailurePolicy, Restart, SuccessPolicy
 from airflow_training.spec.roles import Role, Shorthand
 
@@ -168,7 +169,8 @@ class TrainingJobSpec(Shorthand):
     suspend: bool = False
     checkpoint: Checkpoint | None = None
     output: Output | None = None
-    plan: dict[str, Any] = Field(default_factory=dict)
+    plan: Plan = Field(default_factory=Plan)
+    """Nothing is planned without `model`."""
     dag: Dag | None = None
 
     @property

@@ -31,6 +31,7 @@ def check_pods(document: Mapping[str, Any]) -> list[Problem]:
         ):
             problems += found
             leaves_out |= open_ends
+        problems += _restarts_inside(mapping(role.get("template")), (*loc, "template", "spec"))
     if problems or not leaves_out:
         return problems
     for i, role in enumerate(mappings(spec.get("roles"))):
@@ -50,6 +51,33 @@ def pod_warnings(document: Mapping[str, Any]) -> Iterator[Problem]:
                 message="pods are always created with restartPolicy Never",
                 hint="the role's own restartPolicy says what is restarted",
             )
+
+
+def _restarts_inside(template: Mapping[str, Any], loc: Loc) -> Iterator[Problem]:
+    """Yield what would let a kubelet start a container again, past our counts and limits.
+
+    An init container with restartPolicy Always is a sidecar: that one may.
+    """
+    pod = mapping(template.get("spec"))
+    for key, allowed in (("initContainers", ("Never", "Always")), ("containers", ("Never",))):
+        for i, container in enumerate(mappings(pod.get(key))):
+            policy, rules = container.get("restartPolicy"), container.get("restartPolicyRules")
+            if policy is not None and policy not in allowed:
+                yield _conflicting((*loc, key, i, "restartPolicy"), policy, allowed)
+            if rules:
+                yield _conflicting((*loc, key, i, "restartPolicyRules"), rules, ())
+
+
+def _conflicting(loc: Loc, value: Any, allowed: tuple[str, ...]) -> Problem:
+    return Problem(
+        code="conflict",
+        field=format_path(loc),
+        value=value,
+        message="containers are not restarted inside their pod: restarts are counted and limited"
+        " by the job",
+        allowed=allowed,
+        hint="the role's own restartPolicy and failurePolicy.rules say what is restarted",
+    )
 
 
 def _check_shorthand(owner: Mapping[str, Any], loc: Loc) -> tuple[list[Problem], bool]:

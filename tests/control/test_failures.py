@@ -24,7 +24,7 @@ from tests.builders import rule
         ({"reason": "OOMKilled", "signal": 9}, "resource"),
         ({"reason": "OOMKilled", "exit_code": 137, "disrupted": True}, "resource"),
         ({"reason": "Evicted", "exit_code": 1}, "resource"),
-        ({"reason": "Evicted", "disrupted": True}, "preemption"),
+        ({"reason": "Evicted", "disrupted": True}, "resource"),
         ({"reason": "Preempted", "exit_code": 143}, "preemption"),
         ({"reason": "Error", "exit_code": 1, "disrupted": True}, "preemption"),
         ({"reason": "NodeLost"}, "infrastructure"),

@@ -35,7 +35,7 @@ def drain(control: Control, name: str) -> None:
     ("happens", "charged_to"),
     [
         pytest.param(delete, "infrastructure", id="pod-deleted"),
-        pytest.param(lambda c, name: c.evict_by_node(name), "preemption", id="node-pressure"),
+        pytest.param(lambda c, name: c.evict_by_node(name), "resource", id="node-pressure"),
         pytest.param(lambda c, name: c.evict_by_api(name), "preemption", id="evicted"),
         pytest.param(lambda c, name: c.preempt(name), "preemption", id="preempted"),
         pytest.param(drain, "preemption", id="node-drained"),

@@ -218,12 +218,12 @@ CASES = {
     "evicted-by-the-kubelet-which-says-so-last": (
         pod("Failed", container(terminated(0)), reason="Evicted", message="The node was low on resource: memory.",
             conditions=[condition("DisruptionTarget", "True", "TerminationByKubelet", "low", -8)]),
-        "failed", "Evicted", {"disrupted": True},
+        "failed", "Evicted", {"disrupted": True, "class": "resource"},
     ),
     "node-shut-down-which-the-kubelet-says-last": (
         pod("Failed", container(terminated(143)), reason="Terminated", message="imminent node shutdown",
             conditions=[condition("DisruptionTarget", "True", "TerminationByKubelet", "shutdown", -8)]),
-        "failed", "Terminated", {"disrupted": True},
+        "failed", "Terminated", {"disrupted": True, "class": "preemption"},
     ),
     "ended-and-the-kubelet-has-not-said-why": (
         pod("Running", container(just_ended(0))),

@@ -103,7 +103,15 @@ spec:
     watch: ckpt/
     progress: {stallSeconds: 30, stallFactor: 5, sections: {eval: 600}}
   output: {uri: "s3://models/digits/final", role: master}
-  plan: {goal: time}
+  plan:
+    model: {hidden: 64, layers: 2, heads: 4, seq: 16, vocab: 100}
+    cluster: request
+    globalBatch: 8
+    precision: bf16
+    objective: {tokens: 1000000, budget: 10.5}
+    constraints: {tp: 1, pp: {max: 2}, zero: {not: [3]}}
+    apply: [replicas, env, microBatch]
+    role: worker
   dag:
     schedule: {assets: ["s3://sets/digits"], operator: any}
     startDate: 2026-01-01

@@ -64,6 +64,41 @@ CODES = [
         id="missing-where-to-resume",
     ),
     pytest.param(
+        edited("spec.plan", {"globalBatch": 8}),
+        "missing",
+        "spec.plan.model",
+        None,
+        "",
+        id="missing-model-to-plan",
+    ),
+    pytest.param(
+        edited("spec.plan", {"model": "model.yaml"}),
+        "missing",
+        "spec.plan.globalBatch",
+        None,
+        "",
+        id="missing-batch-to-plan",
+    ),
+    pytest.param(
+        edited(
+            "spec.plan",
+            {"model": "m.yaml", "globalBatch": 8, "constraints": {"global_batch": 16}},
+        ),
+        "conflict",
+        "spec.plan.globalBatch",
+        8,
+        "",
+        id="conflict-batch-pinned-twice",
+    ),
+    pytest.param(
+        edited("spec.plan", {"model": "m.yaml", "globalBatch": 8, "role": "workr"}),
+        "unknown_role",
+        "spec.plan.role",
+        "workr",
+        "did you mean 'worker'?",
+        id="unknown_role-to-plan-for",
+    ),
+    pytest.param(
         edited("spec.roles.1.replicas", "3"),
         "wrong_type",
         "spec.roles[1].replicas",
@@ -554,7 +589,6 @@ def test_the_head_of_a_file_is_required(key):
 
 
 NOT_AVAILABLE = [
-    ("spec.plan", {"goal": "time"}, "spec.plan"),
     ("spec.checkpoint", {"uri": "s3://a"}, "spec.checkpoint"),
 ]
 
@@ -622,6 +656,36 @@ def test_a_restart_policy_of_the_pod_is_a_warning():
     assert [(w.code, w.field) for w in document.warnings] == [
         ("conflict", "spec.roles[0].template.spec.restartPolicy")
     ]
+
+
+@pytest.mark.parametrize(
+    ("key", "container", "refused"),
+    [
+        pytest.param("containers", {"restartPolicy": "OnFailure"}, "restartPolicy", id="container"),
+        pytest.param("containers", {"restartPolicy": "Never"}, None, id="as-it-is-anyway"),
+        pytest.param(
+            "containers",
+            {
+                "restartPolicy": "Never",
+                "restartPolicyRules": [
+                    {"action": "Restart", "exitCodes": {"operator": "In", "values": [42]}}
+                ],
+            },
+            "restartPolicyRules",
+            id="rules",
+        ),
+        pytest.param("initContainers", {"restartPolicy": "Always"}, None, id="sidecar"),
+        pytest.param(
+            "initContainers", {"restartPolicy": "OnFailure"}, "restartPolicy", id="init-container"
+        ),
+    ],
+)
+def test_a_container_that_would_be_restarted_inside_its_pod_is_refused(key, container, refused):
+    pod = {key: [{"name": "extra", "image": "busybox", **container}]}
+    document = parsed(edited("spec.roles.0.template", {"spec": pod}))
+    expected = [("conflict", f"spec.roles[0].template.spec.{key}[0].{refused}")] if refused else []
+    assert [(each.code, each.field) for each in document.problems] == expected
+    assert all("role's own restartPolicy" in each.hint for each in document.problems)
 
 
 @pytest.mark.parametrize(

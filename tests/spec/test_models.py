@@ -205,7 +205,27 @@ FIELDS: list[tuple[str, Values, Values, Values, Values]] = [
     ("spec.output", [{"uri": "s3://a"}, None], [TEXT], [], []),
     ("spec.output.uri", ["s3://a"], [NUMBER], [], []),
     ("spec.output.role", ["worker", None], [NUMBER], [], []),
-    ("spec.plan", [{}, {"anything": 1}], [TEXT], [], []),
+    ("spec.plan", [{}], [TEXT, None], [], []),
+    ("spec.plan.model", [{"hidden": 64}, "model.yaml", "train:model"], [NUMBER], [], []),
+    ("spec.plan.cluster", ["nodes", "request", "a.yaml", {"nodes": []}], [NUMBER, LIST], [], []),
+    ("spec.plan.globalBatch", [1, 2048], [TEXT, 1.5], [0], []),
+    ("spec.plan.precision", ["fp32", "tf32", "fp16", "bf16", "fp8"], [NUMBER], [], ["bf32"]),
+    (
+        "spec.plan.objective",
+        ["time", "money", {"purchase": "spot"}, {"tokens": 1, "budget": 0.5}],
+        [NUMBER, LIST],
+        [],
+        ["tokens"],
+    ),
+    ("spec.plan.objective.by", ["time", "money", None], [NUMBER], [], ["tokns"]),
+    ("spec.plan.objective.purchase", ["on_demand", "spot"], [NUMBER], [], ["reserved"]),
+    ("spec.plan.objective.restartSeconds", [1, 600.5], [TEXT], [0], []),
+    ("spec.plan.objective.tokens", [1, 3e11], [TEXT], [0], []),
+    ("spec.plan.objective.budget", [1, 2.5], [TEXT], [0], []),
+    ("spec.plan.constraints", [{}, {"tp": 8, "pp": {"max": 4}}], [LIST], [], []),
+    ("spec.plan.apply", [[], ["replicas"], ["env", "microBatch"]], [TEXT], [], []),
+    ("spec.plan.apply.0", ["replicas", "env", "microBatch"], [NUMBER], [], ["batch"]),
+    ("spec.plan.role", ["worker", None], [NUMBER], [], []),
     ("spec.dag", [{}, None], [TEXT], [], []),
     (
         "spec.dag.schedule",
@@ -244,6 +264,8 @@ FIELDS: list[tuple[str, Values, Values, Values, Values]] = [
     ("spec.dag.owner", ["me", None], [NUMBER], [], []),
 ]
 
+PLAN = {"model": "model.yaml", "globalBatch": 8, "apply": ["env"]}
+
 # what has to be there before a field inside it can be set
 SURROUNDINGS = {
     "spec.framework.": ("spec.framework", {"name": "mine"}),
@@ -270,6 +292,8 @@ SURROUNDINGS = {
     "spec.data.shard": ("spec.data", {"files": ["a"]}),
     "spec.dag.schedule.": ("spec.dag", {"schedule": {"assets": ["a"]}}),
     "spec.dag.params.lr.": ("spec.dag", {"params": {"lr": {}}}),
+    "spec.plan.objective.": ("spec.plan", {**PLAN, "objective": {"tokens": 1, "budget": 1}}),
+    "spec.plan.": ("spec.plan", PLAN),
     "spec.volumeMounts": ("spec.volumes", [{"name": "a", "emptyDir": {}}]),
 }
 
@@ -372,7 +396,14 @@ DEFAULTS: dict[str, Any] = {
     "spec.suspend": False,
     "spec.checkpoint": None,
     "spec.output": None,
-    "spec.plan": {},
+    "spec.plan.model": None,
+    "spec.plan.cluster": "nodes",
+    "spec.plan.global_batch": None,
+    "spec.plan.precision": None,
+    "spec.plan.objective": "time",
+    "spec.plan.constraints": {},
+    "spec.plan.apply": ["replicas", "env", "microBatch"],
+    "spec.plan.role": None,
     "spec.dag": None,
     "role.replicas": 1,
     "role.min_replicas": None,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from airflow_training.errors import InputError, LeaseLost, Problem, RuntimeUnavailable
@@ -38,46 +38,78 @@ class Records:
         return None if record["metadata"].get("deletionTimestamp") else record
 
     async def own(self, run: RunRef, facts: RunFacts) -> dict[str, Any]:
-        """Write the record for the run's generation; raises LeaseLost where it may not."""
+        """Write the record for the run's generation; raises LeaseLost where it may not.
+
+        Only this makes a record. A holder that was stalled right here may make one for a run that
+        was removed meanwhile: it finds out before it creates, and a sweep takes the record away.
+        """
+
+        def take(known: RunFacts) -> RunFacts:
+            _refuse_stale(known, run)
+            return facts
+
         for _ in range(_TRIES):
-            record = await self.read(run)
+            record = await self._change(run, take)
+            if record is not None:
+                return record
             try:
-                if record is None:
-                    return await self._api.create(CONFIG_MAPS, run.namespace, facts.document(run))
-                check_owner(record, run)
-                known = RunFacts.from_document(record)
-                why = stale(known, run.generation)
-                if why:
-                    raise LeaseLost(f"run {run.uid}: {why}")
-                document = facts.document(run)
-                document["metadata"]["resourceVersion"] = record["metadata"]["resourceVersion"]
-                return await self._api.replace(CONFIG_MAPS, run.namespace, document)
-            except (AlreadyExists, Conflict, NotFound) as error:
-                if isinstance(error, NotFound) and record is None:
-                    raise  # the namespace is not there
+                return await self._api.create(CONFIG_MAPS, run.namespace, facts.document(run))
+            except AlreadyExists:
                 await asyncio.sleep(_PAUSE_SECONDS)
-        raise RuntimeUnavailable(f"run {run.uid}: its record changes all the time")
+        raise _restless(run)
+
+    async def claim(self, run: RunRef) -> dict[str, Any] | None:
+        """Return the record, brought to the run's generation; None where there is none.
+
+        Raises LeaseLost where a newer generation has it, or has removed the run.
+        """
+
+        def take(known: RunFacts) -> RunFacts:
+            _refuse_stale(known, run)
+            return dataclasses.replace(known, generation=run.generation)
+
+        return await self._change(run, take)
 
     async def bury(self, run: RunRef) -> RunFacts | None:
         """Write down that nothing may be created any more; None where there is no record."""
+
+        def close(known: RunFacts) -> RunFacts:
+            newest = max(known.generation, known.removed, run.generation)
+            return dataclasses.replace(known, removed=newest)
+
+        record = await self._change(run, close)
+        return None if record is None else RunFacts.from_document(record)
+
+    async def _change(
+        self, run: RunRef, change: Callable[[RunFacts], RunFacts]
+    ) -> dict[str, Any] | None:
+        """Return the record after the change; None where there is none, which stays so."""
         for _ in range(_TRIES):
             record = await self.read(run)
             if record is None:
                 return None
             check_owner(record, run)
-            facts = RunFacts.from_document(record)
-            buried = max(facts.generation, facts.removed, run.generation)
-            if facts.removed == buried:
-                return facts
-            facts = dataclasses.replace(facts, removed=buried)
-            document = facts.document(run)
+            known = RunFacts.from_document(record)
+            wanted = change(known)
+            if wanted == known:
+                return record
+            document = wanted.document(run)
             document["metadata"]["resourceVersion"] = record["metadata"]["resourceVersion"]
             try:
-                await self._api.replace(CONFIG_MAPS, run.namespace, document)
+                return await self._api.replace(CONFIG_MAPS, run.namespace, document)
             except (Conflict, NotFound):
-                continue
-            return facts
-        raise RuntimeUnavailable(f"run {run.uid}: its record changes all the time")
+                await asyncio.sleep(_PAUSE_SECONDS)
+        raise _restless(run)
+
+
+def _refuse_stale(known: RunFacts, run: RunRef) -> None:
+    why = stale(known, run.generation)
+    if why:
+        raise LeaseLost(f"run {run.uid}: {why}")
+
+
+def _restless(run: RunRef) -> RuntimeUnavailable:
+    return RuntimeUnavailable(f"run {run.uid}: its record changes all the time")
 
 
 def stale(facts: RunFacts, generation: int) -> str:

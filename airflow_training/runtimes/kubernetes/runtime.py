@@ -240,21 +240,13 @@ class KubernetesRuntime:
         if not instances:
             return []
         run = max((each.ref.run for each in instances), key=lambda each: each.generation)
-        record = await self._records.read(run)
+        try:
+            record = await self._records.claim(run)
+        except LeaseLost as lost:
+            return _refused(instances, str(lost))
         if record is None:
             return _refused(instances, f"run {run.uid} was removed, or never prepared")
         facts = RunFacts.from_document(record)
-        why = stale(facts, run.generation)
-        if why:
-            return _refused(instances, f"run {run.uid}: {why}")
-        if facts.generation < run.generation:
-            try:
-                record = await self._records.own(
-                    run, dataclasses.replace(facts, generation=run.generation)
-                )
-            except LeaseLost as lost:
-                return _refused(instances, str(lost))
-            facts = RunFacts.from_document(record)
         others = await self._instances.all(run) if facts.numbered else ()
         uid = record["metadata"]["uid"]
         await self._mend_services(run, facts, record_uid=uid)

@@ -99,7 +99,7 @@ class ScriptedKubelet(Kubelet):
             else:
                 self.publish(run)
             return
-        if any(one.image in self.unpullable for one in (*run.init, *run.main)):
+        if self.cannot_be_pulled(run):
             self.pull_error(run, "ErrImagePull")
             return
         for spec, one in zip(run.spec.get("initContainers") or (), run.init, strict=True):

@@ -1,0 +1,89 @@
+"""The run's record is a fence: whoever lost the run, or slept while it was removed, creates nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+
+import pytest
+
+from airflow_training.errors import LeaseLost
+from airflow_training.runtimes.kubernetes import KubernetesRuntime
+from airflow_training.runtimes.port import InstanceSpec
+from airflow_training.spec.resolved import RunRef
+from tests.kubernetes.conftest import Stage, resolved, until
+from tests.kubernetes.samples import an_instance
+
+JOB = resolved()
+FIRST = RunRef(uid="a" * 20, job="digits", namespace="default", controller="tests", generation=1)
+STALL_SECONDS = 2.0
+
+
+def held_by(generation: int) -> RunRef:
+    return dataclasses.replace(FIRST, generation=generation)
+
+
+def instance_of(run: RunRef) -> InstanceSpec:
+    made = an_instance(JOB)
+    return dataclasses.replace(made, ref=dataclasses.replace(made.ref, run=run))
+
+
+def objects(stage: Stage) -> list[str]:
+    return [
+        each["metadata"]["name"]
+        for plural in ("pods", "services", "configmaps")
+        for each in stage.cluster.control.list(plural, namespace="default")
+        if "airflow-training/run" in (each["metadata"].get("labels") or {})
+    ]
+
+
+async def stalled(runtime: KubernetesRuntime, what: str) -> None:
+    """Return when a request of the runtime is on its way, which the server holds for a while."""
+    await until(lambda: runtime.api.requests[what])
+    await asyncio.sleep(0.3)
+
+
+async def test_a_new_holder_that_stalls_while_the_run_is_removed_makes_nothing(stage: Stage):
+    holder, other = stage.runtime(), stage.runtime()
+    await other.prepare(FIRST, JOB)
+    stage.cluster.control.hang_requests(seconds=STALL_SECONDS, verb="update", path="/configmaps/")
+    creating = asyncio.create_task(holder.create([instance_of(held_by(2))]))
+    await stalled(holder, "update configmaps")
+    await other.remove(held_by(3))
+    assert objects(stage) == []
+    (outcome,) = await creating
+    assert outcome.result == "refused"
+    assert objects(stage) == []
+
+
+async def test_a_record_that_comes_after_the_removal_lets_nobody_create_and_is_swept(stage: Stage):
+    stale, other = stage.runtime(), stage.runtime()
+    stage.cluster.control.hang_requests(seconds=STALL_SECONDS, verb="create", path="/configmaps$")
+    preparing = asyncio.create_task(stale.prepare(held_by(2), JOB))
+    await stalled(stale, "create configmaps")
+    await other.remove(held_by(3))
+    await preparing
+    (outcome,) = await other.create([instance_of(FIRST)])
+    assert outcome.result == "refused"
+    assert not stage.pods()
+    (orphan,) = await other.find_orphans(
+        "default", controller="tests", living=(), known=[FIRST.uid], older_than=float("inf")
+    )
+    await other.remove(orphan.run)
+    assert objects(stage) == []
+
+
+@pytest.mark.parametrize("generation", [1, 2])
+async def test_a_generation_that_was_removed_prepares_nothing_while_pods_are_kept(
+    stage: Stage, generation: int
+):
+    runtime = stage.runtime()
+    await runtime.prepare(FIRST, JOB)
+    await runtime.create([instance_of(FIRST)])
+    await until(lambda: stage.pods()["worker-0"]["status"]["phase"] == "Running")
+    stage.cluster.control.finish(stage.name("worker-0"))
+    await runtime.remove(held_by(2))
+    before = objects(stage)
+    with pytest.raises(LeaseLost, match="removed under generation 2"):
+        await runtime.prepare(held_by(generation), JOB)
+    assert objects(stage) == before

@@ -80,8 +80,9 @@ def ids(case: Case) -> str:
     return f"{case[0]}-{'-'.join('x'.join(map(str, shape)) for shape in case[1])}"
 
 
+@pytest.mark.parametrize("shares", [{}, {"a": (3, 1), "b": (0, 1, 2)}], ids=["even", "uneven"])
 @pytest.mark.parametrize("case", CASES, ids=ids)
-def test_a_split_operator_computes_what_the_whole_one_does(case):
+def test_a_split_operator_computes_what_the_whole_one_does(case, shares):
     view = view_of(case)
     (operator,) = view.operators
     values = values_for(view)
@@ -93,7 +94,9 @@ def test_a_split_operator_computes_what_the_whole_one_does(case):
     for one, other in product(places, places):
         mesh = Mesh.of({"a": 2, "b": 3})
         seeds = (Seed(one[0], "a", one[1]), Seed(other[0], "b", other[1]))
-        (placed,) = [s for s in complete(view, mesh, seeds).steps if isinstance(s, Placed)]
+        (placed,) = [
+            s for s in complete(view, mesh, seeds, shares=shares).steps if isinstance(s, Placed)
+        ]
         seen.update(placed.factors)
         inputs = [
             distribute(values[name], distribution)

@@ -100,7 +100,8 @@ def cross_entropy(operator: Operator, tensors: Tensors) -> Rule:
     """Loss of logits (..., classes) against class numbers.
 
     Split along the classes it reduces a maximum, a sum and the logit that was asked for, each of the
-    size of the loss (Shoeybi et al. 2019, arXiv:1909.08053, section 3).
+    size of the loss (Shoeybi et al. 2019, arXiv:1909.08053, section 3). As in Megatron-LM, the logits
+    become their softmax and then their gradient in one and the same memory.
     """
     rows = tuple(f"d{i}" for i in range(len(tensors[operator.inputs[1]].shape)))
     reduced = Exchange(
@@ -114,4 +115,5 @@ def cross_entropy(operator: Operator, tensors: Tensors) -> Rule:
         backward_flops=3.0,
         exchanges=(reduced,),
         saves=frozenset(operator.inputs),
+        in_place=True,
     )

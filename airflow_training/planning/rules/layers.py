@@ -74,11 +74,15 @@ def attention(operator: Operator, tensors: Tensors) -> Rule:
 
 @rule("gated")
 def gated(operator: Operator, tensors: Tensors) -> Rule:
-    """A gate times a value: input (..., 2, n), output (..., n); SwiGLU and its kin."""
+    """A gate times a value: input (..., 2, n), output (..., n); SwiGLU and its kin.
+
+    A second output of the shape of the first is the gate behind its activation, kept for the gradient
+    by implementations that multiply in a kernel of its own.
+    """
     factors = tuple(f"d{i}" for i in range(len(tensors[operator.outputs[0]].shape)))
     both = (*factors[:-1], "", factors[-1])
-    saves = frozenset(operator.inputs)
-    return Rule(inputs=(both,), outputs=(factors,), flops=5.0, saves=saves)
+    saves = frozenset((*operator.inputs, *operator.outputs[1:]))
+    return Rule(inputs=(both,), outputs=(factors,) * len(operator.outputs), flops=5.0, saves=saves)
 
 
 @rule("embedding")

@@ -177,7 +177,9 @@ class _Writer:
         inner = build.tensor("mlp.act", (*self.rows, ffn))
         if self.llama:
             wide = self._linear("mlp.up", normed, (("", 2), ffn), "bsh,hgf->bsgf")
-            build.operator("mlp.act", "gated", (wide,), (inner,), recompute=FULL)
+            # Llama's code multiplies in a kernel of its own, and so keeps the gate as well.
+            gate = build.tensor("mlp.gate", (*self.rows, ffn))
+            build.operator("mlp.act", "gated", (wide,), (inner, gate), recompute=FULL)
         else:
             wide = self._linear("mlp.up", normed, (ffn,), "bsh,hf->bsf")
             bias = build.parameter("mlp.up.bias", ffn)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 
@@ -26,7 +26,32 @@ class TimeConstants:
     """Time the host takes to launch one kernel, where the runtime has no own."""
     overlap_order: float = 4.0
     """Order of the norm that joins host and device time: high, the longer one alone counts."""
-    optimizer_bytes: float = 40.0
-    """Memory traffic of the optimizer for each parameter that a device updates."""
+    accumulation_bytes: float = 6.0
+    """Memory traffic of adding one gradient of a micro-batch to that of the step."""
+    optimizer_passes: float = 1.3
+    """Times that the optimizer's states go through memory in an update."""
+    overlap_contention: float = 0.2
+    """Share of a transfer beside compute by which it slows that compute."""
     network_efficiency: float = 0.8
+    fitted_devices: tuple[str, ...] = ()
+    spread_known: tuple[float, float] = (0.9, 1.1)
+    spread_unknown: tuple[float, float] = (0.8, 1.25)
+    hosts: Mapping[str, float] = field(default_factory=dict)
     runtimes: Mapping[str, float] = field(default_factory=dict)
+
+    def host_seconds_of(self, runtime: str) -> float:
+        return self.hosts.get(runtime, self.host_seconds)
+
+    def runtime_factor(self, runtime: str) -> float:
+        return self.runtimes.get(runtime, 1.0)
+
+    def spread(self, runtime: str, devices: Sequence[str]) -> tuple[float, float]:
+        """Return the factors from an estimate to the tenth and ninetieth percentile of what it is."""
+        known = runtime in self.runtimes and all(
+            device in self.fitted_devices for device in devices
+        )
+        low, high = self.spread_known if known else self.spread_unknown
+        return low, high
+
+
+FROZEN = TimeConstants()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,18 +12,34 @@ from airflow_training.planning.cluster import NodeGroup
 from airflow_training.planning.constants import TimeConstants
 from airflow_training.planning.cost.communication import AxisGroup, collective_seconds, exposed
 from airflow_training.planning.program import Collective
+from airflow_training.planning.strategy import Overlap, Precision
 
 Array = npt.NDArray[np.float64]
 
 
+_BYTES: Mapping[str, float] = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 2}
+
+
+def gradient_bytes(precision: Precision, overlap: Overlap) -> float:
+    """Return the bytes of a gradient on the wire.
+
+    bfloat16 gradients are added up and reduced in float32 (Megatron-LM and DeepSpeed do both), as
+    their mantissa is short; FSDP reduces each micro-batch's in the precision of the computation.
+    """
+    if precision in ("bf16", "fp8") and overlap != "fsdp-prefetch":
+        return 4.0
+    return _BYTES[precision]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replicas:
-    """What is replicated over one group of ranks: arrays of one shape, a number per stage."""
+    """Parameters that one group of ranks replicates: arrays of one shape."""
 
     elements: Array
     """Parameters that a device holds before ZeRO shards them."""
-    gradient_bytes: float
-    parameter_bytes: float
+    update_bytes: Array
+    """Memory traffic of updating them all once."""
+    precision: Precision
     group: AxisGroup
     zero: npt.NDArray[np.int64]
     micro_batches: Array
@@ -33,7 +50,7 @@ def exchange_seconds(
     *,
     forward: Array,
     backward: Array,
-    hidden: npt.NDArray[np.bool_],
+    overlap: Overlap,
     units: Array,
     nodes: NodeGroup,
     constants: TimeConstants,
@@ -42,7 +59,7 @@ def exchange_seconds(
 
     ZeRO 0 reduces gradients once, 1 scatters them and gathers the updated parameters, 2 scatters after
     every micro-batch, 3 also gathers parameters before each pass (Rajbhandari et al. 2020, arXiv
-    1910.02054, section 7). `forward` and `backward` are the seconds of one pass: where `hidden`, an
+    1910.02054, section 7). `forward` and `backward` are the seconds of one pass: with `overlap`, an
     exchange runs beside one, all but the first of `units` parts gathered or the last one reduced, which
     nothing is left to hide (Zhao et al. 2023, arXiv 2304.11277, section 3.3).
     """
@@ -50,14 +67,17 @@ def exchange_seconds(
     def cost(collective: Collective, each: float, window: Array) -> Array:
         whole = collective_seconds(collective, held.elements * each, held.group, nodes, constants)
         edge = whole / units
-        return np.where(hidden, edge + exposed(whole - edge, window, constants), whole)
+        if overlap == "none":
+            return whole
+        return edge + exposed(whole - edge, window, constants)
 
-    reduce = cost("all_reduce", held.gradient_bytes, backward)
-    scatter = cost("reduce_scatter", held.gradient_bytes, backward)
-    gather_forward = cost("all_gather", held.parameter_bytes, forward)
+    gradient, parameter = gradient_bytes(held.precision, overlap), _BYTES[held.precision]
+    reduce = cost("all_reduce", gradient, backward)
+    scatter = cost("reduce_scatter", gradient, backward)
+    gather_forward = cost("all_gather", parameter, forward)
     n = held.micro_batches
     # An all-gather and a reduce-scatter of as many bytes take the same time.
-    gather_and_scatter = cost("all_gather", held.parameter_bytes + held.gradient_bytes, backward)
+    gather_and_scatter = cost("all_gather", parameter + gradient, backward)
     return np.select(
         [held.zero == 0, held.zero == 1, held.zero == 2],
         [reduce, scatter + gather_forward, n * scatter + gather_forward],
@@ -66,7 +86,11 @@ def exchange_seconds(
 
 
 def optimizer_seconds(held: Replicas, nodes: NodeGroup, constants: TimeConstants) -> Array:
-    """Return the seconds of the update: Adam reads and writes its states once, bound by memory."""
+    """Return the seconds of the update, which memory traffic bounds; ZeRO shards it.
+
+    `constants.optimizer_passes` stands for what comes with it: unscaling, the norm of the gradients,
+    copies between precisions.
+    """
     shards = np.where(held.zero >= 1, held.group.ranks, 1.0)
     rate = nodes.device.memory_bandwidth * constants.bandwidth_efficiency * nodes.efficiency
-    return np.asarray(held.elements / shards * constants.optimizer_bytes / rate)
+    return np.asarray(held.update_bytes / shards * constants.optimizer_passes / rate)

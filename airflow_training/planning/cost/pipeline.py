@@ -35,9 +35,9 @@ def makespan(
     if schedule == "gpipe":
         # Every micro-batch goes forward before the first goes backward (Huang et al. 2019, arXiv
         # 1811.06965): two flow shops, each as long as its slowest stage and one micro-batch elsewhere.
-        total = (together.sum(axis=1, keepdims=True) + (n - 1) * forward.max(axis=1, keepdims=True)) + (
-            n - 1
-        ) * backward.max(axis=1, keepdims=True)
+        total = (
+            together.sum(axis=1, keepdims=True) + (n - 1) * forward.max(axis=1, keepdims=True)
+        ) + (n - 1) * backward.max(axis=1, keepdims=True)
         return np.asarray(total[:, 0])
     total = _one_forward_one_backward(forward, backward, n)
     busy = n[:, 0] * together.max(axis=1)

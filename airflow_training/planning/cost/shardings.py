@@ -12,15 +12,13 @@ from airflow_training.planning.cluster import NodeGroup
 from airflow_training.planning.constants import TimeConstants
 from airflow_training.planning.cost.communication import axis_group
 from airflow_training.planning.cost.passes import Passes, passes
+from airflow_training.planning.cost.tables import OVERLAP, RECOMPUTE
 from airflow_training.planning.lowering import lower
 from airflow_training.planning.plan import Candidates, Workload
 from airflow_training.planning.program import Program, Recompute, Sharding
 from airflow_training.planning.strategy import Overlap
 
 Rows = npt.NDArray[np.int64]
-
-RECOMPUTE: tuple[Recompute, ...] = ("none", "selective", "full")
-OVERLAP: tuple[Overlap, ...] = ("none", "dp", "all", "fsdp-prefetch")
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -15,12 +15,14 @@ from airflow_training.planning.cost.communication import axis_group, collective_
 from airflow_training.planning.cost.data_parallel import (
     Replicas,
     exchange_seconds,
+    gradient_bytes,
     optimizer_seconds,
 )
 from airflow_training.planning.cost.passes import PARTS, Passes
 from airflow_training.planning.cost.pipeline import makespan
 from airflow_training.planning.cost.shardings import Alike, Lowered
 from airflow_training.planning.plan import Candidates, Workload
+from airflow_training.planning.program import MeshAxis
 from airflow_training.planning.stages import boundaries, expanded
 from airflow_training.planning.strategy import Schedule
 
@@ -100,9 +102,7 @@ class Pipeline:
 
     @cached_property
     def _starts(self) -> Rows:
-        return boundaries(
-            self.found.program.pieces, self.stages * self.virtual, self.stage_layers
-        )
+        return boundaries(self.found.program.pieces, self.stages * self.virtual, self.stage_layers)
 
     @cached_property
     def _held(self) -> Array:
@@ -185,30 +185,91 @@ class Pipeline:
 
     def _end_of_step(self, forward: Array, backward: Array) -> dict[str, Array]:
         """Return what the stage with most parameters adds once its passes are done."""
-        elements, tied = self._parameters()
-        every, most = np.arange(len(self.rows)), elements.argmax(axis=1)
         nodes = self._slowest_way_out(range(len(self.kinds)))
-        sharded = OVERLAPS_GATHERS[self.same.overlap]
-        ranks = self._dp * self._cp
-        replicas = Replicas(
-            elements=elements[every, most],
-            gradient_bytes=gradient_bytes(self.workload.precision, sharded=sharded),
-            parameter_bytes=_PARAMETER_BYTES[self.workload.precision],
-            group=axis_group(ranks, self._tp, nodes),
-            zero=self.table.zero[self.rows],
-            micro_batches=self._micro_batches,
-        )
-        exchange = exchange_seconds(
-            replicas,
-            forward=forward[every, most],
-            backward=backward[every, most],
-            hidden=np.full(len(every), self.same.overlap != "none"),
-            units=self._held.sum(axis=0)[most],
-            nodes=nodes,
-            constants=self.constants,
-        )
-        return {
-            "dp": exchange,
-            "tied": self._tied_seconds(tied, nodes),
-            "optimizer": optimizer_seconds(replicas, nodes, self.constants),
-        }
+        every = np.arange(len(self.rows))
+        found = {name: np.zeros(len(every)) for name in ("dp", "tied", "optimizer")}
+        for over, elements, update in self._replicated():
+            most = elements.argmax(axis=1)
+            ranks, stride = self._replicas(over)
+            replicas = Replicas(
+                elements=elements[every, most],
+                update_bytes=update[every, most],
+                precision=self.workload.precision,
+                group=axis_group(ranks, stride, nodes),
+                zero=self.table.zero[self.rows],
+                micro_batches=self._micro_batches,
+            )
+            found["dp"] += exchange_seconds(
+                replicas,
+                forward=forward[every, most],
+                backward=backward[every, most],
+                overlap=self.same.overlap,
+                units=self._held.sum(axis=0)[most],
+                nodes=nodes,
+                constants=self.constants,
+            )
+            found["optimizer"] += optimizer_seconds(replicas, nodes, self.constants)
+        found["tied"] = self._tied_seconds(nodes)
+        return found
+
+    def _replicas(self, over: tuple[MeshAxis, ...]) -> tuple[Array, Array]:
+        """Return how many ranks hold the same parameters, and how far apart they are."""
+        ranks = self._dp * np.where("cp" in over, self._cp, 1.0)
+        stride = self._tp * np.where("cp" in over, 1.0, self._cp)
+        if "ep" in over:
+            return ranks, stride
+        ep = self._column(self.table.ep)
+        return ranks / ep, stride * ep
+
+    def _replicated(self) -> Iterator[tuple[tuple[MeshAxis, ...], Array, Array]]:
+        """Yield parameters of each stage by the axes that replicate them, and bytes of their update.
+
+        Weights that two pieces of one stage share are held and updated once.
+        """
+        pieces = self.found.program.pieces
+        together = self._held[:, :, None] * self._held.T[None]  # (piece, stage, other piece)
+        by_name = {piece.name: index for index, piece in enumerate(pieces)}
+        stages: dict[tuple[MeshAxis, ...], tuple[Array, Array]] = {}
+        for index, piece in enumerate(pieces):
+            updated = sum(
+                (np.asarray(k.read_bytes) + np.asarray(k.written_bytes) for k in piece.update),
+                np.zeros(self.found.count),
+            )
+            elements = [np.broadcast_to(h.elements, (self.found.count,)) for h in piece.parameters]
+            whole = sum(elements, np.zeros(self.found.count))
+            for held, count in zip(piece.parameters, elements, strict=True):
+                own = self._held[index]
+                if held.shared_with:
+                    own = np.where(together[index, :, by_name[held.shared_with]] > 0, 0.0, own)
+                share = updated * np.divide(count, whole, out=np.zeros_like(count), where=whole > 0)
+                axes = tuple(axis for axis in held.replicated_over if axis != "tp")
+                sums = stages.setdefault(axes, (np.zeros((self.found.count, self.stages)),) * 2)
+                stages[axes] = (
+                    sums[0] + count[:, None] * own,
+                    sums[1] + share[:, None] * own,
+                )
+        for axes, (elements_held, bytes_updated) in stages.items():
+            yield axes, elements_held[self.sharding], bytes_updated[self.sharding]
+
+    def _tied_seconds(self, nodes: NodeGroup) -> Array:
+        """Return the seconds of reducing gradients of weights that two stages share."""
+        pieces = self.found.program.pieces
+        by_name = {piece.name: index for index, piece in enumerate(pieces)}
+        apart = np.minimum(self._tp * self._cp * self._dp, float(nodes.devices_per_node))
+        seconds = np.zeros(len(self.rows))
+        for index, piece in enumerate(pieces):
+            for held in piece.parameters:
+                if not held.shared_with:
+                    continue
+                one, other = self._held[index] > 0, self._held[by_name[held.shared_with]] > 0
+                if not np.any(one & ~other):
+                    continue
+                size = np.broadcast_to(held.elements, (self.found.count,))[self.sharding]
+                seconds = seconds + collective_seconds(
+                    "all_reduce",
+                    size * gradient_bytes(self.workload.precision, self.same.overlap),
+                    axis_group(2.0, apart, nodes),
+                    nodes,
+                    self.constants,
+                )
+        return seconds

@@ -2,21 +2,26 @@
 
 Each axis of the mesh is settled alone, by claims. A seed claims a dimension of a tensor; a tensor claims
 the factors that its split dimension has in the operators that touch it; an operator claims the
-dimensions of its factor in all its tensors. The claim of highest priority wins, then the one that came
-the shortest way, then the one that stands first in the view. Claims are taken in that order (Dijkstra
-1959), so the result does not depend on the order of the seeds, no settled label ever changes, and
-settling again from the result gives the result.
+dimensions of its factor in all its tensors, and the same factor of its gradients. Claims are ranked:
+the forward pass is settled before the backward pass, which mirrors it; then by priority; then those
+that leave no partial sum; then by the length of the way they came; then by their place in the view.
+They are taken in that order (Dijkstra 1959), so the result does not depend on the order of the seeds, no
+settled label ever changes, and settling again from the result gives the result.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from airflow_training.planning.computation import ComputationView, Operator
 from airflow_training.planning.rules import Rule
+
+
+LAST_RESORT = 1_000
+"""How many steps a split is put back that leaves a sum over the mesh."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +71,8 @@ def settle(
 
 @dataclass(frozen=True, slots=True, order=True)
 class _Claim:
+    pass_: int
+    """0 while the way has stayed in the forward pass."""
     priority: int
     steps: int
     position: int
@@ -81,6 +88,9 @@ class _Graph:
     def __init__(self, view: ComputationView, rules: Mapping[str, Rule]) -> None:
         self.tensors = view.tensors
         self.operators: Sequence[Operator] = view.operators
+        self.gradients: dict[str, list[int]] = defaultdict(list)
+        self.sums: list[frozenset[str]] = []
+        """Per operator the factors whose split leaves a partial result."""
         self.boxes: list[tuple[tuple[str, tuple[str, ...]], ...]] = []
         """Per operator its tensors, each with the factors that may be split."""
         self.users: dict[str, list[tuple[int, int]]] = defaultdict(list)
@@ -95,8 +105,12 @@ class _Graph:
                     for name, box in zip(names, boxes, strict=True)
                 )
             )
+            made = [part for box in rule.outputs for entry in box for part in entry.split("*")]
+            self.sums.append(frozenset(rule.factors()).difference(made))
             for operand, name in enumerate(names):
                 self.users[name].append((position, operand))
+            if operator.of:
+                self.gradients[operator.of].append(position)
 
     def settle(self, seeds: Iterable[Seed]) -> Labels:
         closed: set[str] = set()
@@ -107,7 +121,7 @@ class _Graph:
             if seed.dim is None:
                 closed.add(seed.tensor)
             else:
-                heap.append(_Claim(seed.priority, 0, -1, -1, seed.tensor, str(seed.dim)))
+                heap.append(_Claim(0, seed.priority, 0, -1, -1, seed.tensor, str(seed.dim)))
         heapq.heapify(heap)
         while heap:
             claim = heapq.heappop(heap)
@@ -116,10 +130,14 @@ class _Graph:
                 if claim.name in tensors or claim.name in closed or not self._splits(claim, dim):
                     continue
                 tensors[claim.name] = dim
-                self._claim_operators(heap, claim, dim, operators)
+                claims = self._on_operators(claim, dim)
             elif claim.position not in operators:
                 operators[claim.position] = claim.label
-                self._claim_tensors(heap, claim, tensors)
+                claims = self._on_tensors(claim)
+            else:
+                continue
+            for made in claims:
+                heapq.heappush(heap, made)
         named = {self.operators[position].name: factor for position, factor in operators.items()}
         return Labels(tensors, named)
 
@@ -128,22 +146,22 @@ class _Graph:
         tensor = self.tensors[claim.name]
         return tensor.shape[dim] > 1 or "batch" in tensor.axes[dim].split("*")
 
-    def _claim_operators(
-        self, heap: list[_Claim], claim: _Claim, dim: int, settled: Mapping[int, str]
-    ) -> None:
+    def _on_operators(self, claim: _Claim, dim: int) -> Iterator[_Claim]:
         for position, operand in self.users[claim.name]:
-            factor = self.boxes[position][operand][1][dim]
-            if factor and position not in settled:
-                heapq.heappush(
-                    heap,
-                    _Claim(claim.priority, claim.steps + 1, position, operand, "", factor),
-                )
+            factor = self.boxes[position][operand][1][dim].partition("*")[0]
+            if factor:
+                forward = self.operators[position].phase == "forward"
+                steps = claim.steps + (LAST_RESORT if factor in self.sums[position] else 1)
+                pass_ = claim.pass_ if forward else 1
+                yield _Claim(pass_, claim.priority, steps, position, operand, "", factor)
 
-    def _claim_tensors(self, heap: list[_Claim], claim: _Claim, settled: Mapping[str, int]) -> None:
-        for operand, (name, factors) in enumerate(self.boxes[claim.position]):
-            if claim.label in factors and name not in settled:
-                dim = str(factors.index(claim.label))
-                heapq.heappush(
-                    heap,
-                    _Claim(claim.priority, claim.steps + 1, claim.position, operand, name, dim),
-                )
+    def _on_tensors(self, claim: _Claim) -> Iterator[_Claim]:
+        place, factor = claim.position, claim.label
+        steps = claim.steps + 1
+        for operand, (name, box) in enumerate(self.boxes[place]):
+            for dim, entry in enumerate(box):
+                if factor in entry.split("*"):
+                    yield replace(claim, steps=steps, operand=operand, name=name, label=str(dim))
+        for position in self.gradients[self.operators[place].name]:
+            if any(factor in entry.split("*") for _, box in self.boxes[position] for entry in box):
+                yield replace(claim, steps=steps, position=position)

@@ -86,15 +86,8 @@ def layouts(
         rule = rules[operator.name]
         split = _split(operator, labels)
         factors[operator.name] = split
-        inputs[operator.name] = tuple(_layout(box, split) for box in rule.inputs)
-        summed = {f for f in split if all(f != exchange.factor for exchange in rule.exchanges)}
-        outputs[operator.name] = tuple(
-            Layout(
-                _layout(box, split).dims,
-                frozenset(axis for f in summed if f not in box for axis in split[f]),
-            )
-            for box in rule.outputs
-        )
+        inputs[operator.name] = tuple(_layout(box, split, order) for box in rule.inputs)
+        outputs[operator.name] = tuple(_made(box, split, order, rule) for box in rule.outputs)
         for name, made in zip(operator.outputs, outputs[operator.name], strict=True):
             if name in unreduced:
                 tensors[name] = Layout(tensors[name].dims, made.partial)
@@ -138,8 +131,23 @@ def _split(operator: Operator, labels: Mapping[str, Labels]) -> dict[str, tuple[
     return split
 
 
-def _layout(box: tuple[str, ...], split: Mapping[str, tuple[str, ...]]) -> Layout:
-    return Layout(tuple(split.get(factor, ()) for factor in box))
+def _made(
+    box: tuple[str, ...], split: Mapping[str, tuple[str, ...]], order: Sequence[str], rule: Rule
+) -> Layout:
+    """Return the layout of a result: partial over the axes of the factors that it lacks."""
+    present = {factor for entry in box for factor in entry.split("*")}
+    present.update(exchange.factor for exchange in rule.exchanges)
+    partial = frozenset(axis for f, axes in split.items() if f not in present for axis in axes)
+    return Layout(_layout(box, split, order).dims, partial)
+
+
+def _layout(
+    box: tuple[str, ...], split: Mapping[str, tuple[str, ...]], order: Sequence[str]
+) -> Layout:
+    found = [
+        {axis for factor in entry.split("*") for axis in split.get(factor, ())} for entry in box
+    ]
+    return Layout(tuple(tuple(axis for axis in order if axis in axes) for axes in found))
 
 
 def _box(tensor: Tensor, dims: tuple[tuple[str, ...], ...]) -> Box:

@@ -64,6 +64,7 @@ class Partition:
         self.view = view
         self.rules = rules
         self.layouts = layouts
+        self._operators = {operator.name: operator for operator in view.operators}
 
     def tasks(self, operators: tuple[Operator, ...]) -> tuple[Task, ...]:
         """Return what one device runs for operators of one unit, in their order."""
@@ -82,9 +83,22 @@ class Partition:
         for name, target in zip(operator.inputs, self.layouts.inputs[operator.name], strict=True):
             source = self.layouts.tensors[name]
             key = (name, target, operator.phase)
-            if source != target and key not in moved:
+            if source != target and key not in moved and not self._kept(operator, name, target):
                 moved.add(key)
                 yield from self._moves(operator, name, source, target)
+
+    def _kept(self, operator: Operator, name: str, target: Layout) -> bool:
+        """Return whether a gradient finds an input as its forward operator had it.
+
+        What an all-to-all brought is as large as what it came from, so it is this that is kept. What was
+        gathered is larger: it is given up and gathered again.
+        """
+        forward = self._operators.get(operator.of)
+        if forward is None or name not in forward.inputs:
+            return False
+        had = self.layouts.inputs[forward.name][forward.inputs.index(name)]
+        path = steps(self.layouts.tensors[name], target, self.layouts.order)
+        return had == target and all(kind == "all_to_all" for kind, _, _ in path)
 
     def _after(self, operator: Operator) -> Iterator[Move]:
         for name, source in zip(operator.outputs, self.layouts.outputs[operator.name], strict=True):
@@ -158,7 +172,7 @@ class Partition:
             points=points(operator, rule, tensors, split, rule.factors()),
             reads=tuple(touched),
             writes=tuple(made),
-            gemm=self._gemm(operator, rule) if rule.kind in {"matmul", "conv"} else None,
+            gemm=self._gemm(operator, rule) if operator.kind in {"matmul", "conv"} else None,
             depth=rule.depth,
             dtype=tensors[operator.outputs[0]].dtype,
             count=operator.count,
@@ -173,10 +187,10 @@ class Partition:
         for factor in rule.factors():
             if factor not in out:
                 place = 3
-            elif factor in left and factor in right:
-                place = 0
+            elif factor in right:
+                place = 0 if factor in left else 2
             else:
-                place = 1 if factor in left else 2
+                place = 1
             groups[place].append(factor)
         split = self.layouts.factors[operator.name]
         batch, m, n, k = (
@@ -225,7 +239,11 @@ def _overlapped(tasks: list[Task], operators: tuple[Operator, ...]) -> Iterator[
     is being summed: Narayanan et al. 2021), a gather of a saved tensor beside the kernel before.
     """
     known = {operator.name: operator for operator in operators}
-    kernels = [place for place, task in enumerate(tasks) if isinstance(task, Kernel)]
+    kernels = [
+        place
+        for place, task in enumerate(tasks)
+        if isinstance(task, Kernel) and task.phase == "backward"
+    ]
     for place, task in enumerate(tasks):
         if isinstance(task, Kernel) or task.phase != "backward" or not task.tensor:
             yield task

@@ -80,6 +80,10 @@ class _Step:
         targets = tuple(name for name in targets if name not in rule.passes)
         if operator.kind == "matmul":
             self._matmul(operator, arriving[first])
+        elif rule.separate:
+            for name in targets:
+                others = replace(rule, saves=rule.saves - {name})
+                self._general(operator, others, arriving, (name,))
         elif targets:
             self._general(operator, rule, arriving, targets)
 
@@ -124,7 +128,7 @@ class _Step:
         self._add(
             operator,
             kind=f"{operator.kind}_backward",
-            suffix="backward",
+            suffix=f"backward.{targets[0]}" if rule.separate else "backward",
             inputs=(*arriving.values(), *saved),
             outputs=tuple(self._new_part(name, operator) for name in targets),
             attributes={**operator.attributes, "like": (*arriving, *saved, *targets)},

@@ -8,6 +8,8 @@ neither bias nor dropout.
 
 from __future__ import annotations
 
+from math import ceil
+
 from airflow_training.planning.building import ViewBuilder
 from airflow_training.planning.computation import ComputationView
 from airflow_training.planning.strategy import TransformerModel
@@ -69,7 +71,8 @@ class _Writer:
         normed = self._norm("attention.norm", stream, again=FULL)
         stream = self._join("attention.add", self._attention(normed), stream)
         normed = self._norm("mlp.norm", stream, again=FULL)
-        self.stream = self._join("mlp.add", self._mlp(normed), stream)
+        branch = self._experts(normed) if self.model.experts else self._mlp(normed)
+        self.stream = self._join("mlp.add", branch, stream)
         self.build.unit("layer", repeat=self.model.layers)
 
     def head(self) -> None:
@@ -188,6 +191,62 @@ class _Writer:
                 recompute=FULL,
             )
         return self._linear("mlp.down", inner, (("hidden", model.hidden),), "bsf,fh->bsh")
+
+    def _experts(self, normed: str) -> str:
+        """Add a mixture of experts whose router is balanced: each expert gets its share of rows."""
+        model, build = self.model, self.build
+        experts = ("experts", model.experts)
+        router = build.parameter(
+            "router.weight", ("hidden", model.hidden), ("router", model.experts)
+        )
+        scores = build.tensor("router", (*self.rows, ("router", model.experts)))
+        build.operator(
+            "router", "matmul", (normed, router), (scores,), equation="bsh,he->bse", recompute=FULL
+        )
+        shares = build.tensor("router.softmax", build.dims(scores))
+        build.operator("router.softmax", "softmax", (scores,), (shares,), recompute=FULL)
+        best = (*self.rows, ("choices", model.experts_per_token))
+        gates = build.tensor("router.gates", best)
+        choice = build.tensor("router.choice", best, dtype="int64")
+        build.operator("router.top_k", "top_k", (shares,), (gates, choice), recompute=FULL)
+
+        count = ceil(self.build.batch * model.seq * model.experts_per_token / model.experts)
+        rows, hidden = ("batch*sequence", count), ("hidden", model.hidden)
+        sorted_ = build.tensor("experts.rows", (experts, rows, hidden))
+        build.operator("experts.dispatch", "dispatch", (normed, choice), (sorted_,), recompute=FULL)
+        ffn = ("ffn", model.expert_ffn or model.ffn or 4 * model.hidden)
+        inner = build.tensor("experts.act", (experts, rows, ffn))
+        if self.llama:
+            two = ("", 2)
+            wide = self._expert_linear("experts.up", sorted_, (two, ffn), "erh,ehgf->ergf")
+            build.operator("experts.act", "gated", (wide,), (inner,), recompute=FULL)
+        else:
+            wide = self._expert_linear("experts.up", sorted_, (ffn,), "erh,ehf->erf")
+            build.operator(
+                "experts.act",
+                "elementwise",
+                (wide,),
+                (inner,),
+                function=model.mlp,
+                flops=8.0,
+                recompute=FULL,
+            )
+        back = self._expert_linear("experts.down", inner, (hidden,), "erf,efh->erh")
+        out = build.tensor("experts.out", self.wide)
+        build.operator("experts.combine", "combine", (back, gates, choice), (out,), recompute=FULL)
+        return out
+
+    def _expert_linear(
+        self, name: str, source: str, out: tuple[tuple[str, int], ...], equation: str
+    ) -> str:
+        build = self.build
+        experts, rows, width = build.dims(source)
+        weight = build.parameter(f"{name}.weight", experts, width, *out)
+        result = build.tensor(name, (experts, rows, *out))
+        build.operator(
+            name, "matmul", (source, weight), (result,), equation=equation, recompute=FULL
+        )
+        return result
 
     def _linear(
         self,

@@ -1,6 +1,6 @@
 """The rules of operators; importing this registers those of every kind that we know."""
 
-from airflow_training.planning.rules import algebra, layers, shapes
+from airflow_training.planning.rules import algebra, experts, images, layers, shapes
 from airflow_training.planning.rules.registry import (
     Exchange,
     Rule,
@@ -10,4 +10,16 @@ from airflow_training.planning.rules.registry import (
     rule_of,
 )
 
-__all__ = ["Exchange", "Rule", "Tensors", "algebra", "kinds", "layers", "rule", "rule_of", "shapes"]
+__all__ = [
+    "Exchange",
+    "Rule",
+    "Tensors",
+    "algebra",
+    "experts",
+    "images",
+    "kinds",
+    "layers",
+    "rule",
+    "rule_of",
+    "shapes",
+]

@@ -35,7 +35,10 @@ class Rule:
     """What splitting, pricing and differentiating one operator need to know."""
 
     inputs: tuple[tuple[str, ...], ...]
-    """A factor per dimension of every input; "" for a dimension that is broadcast or stays whole."""
+    """A factor per dimension of every input; "" for a dimension that is broadcast or stays whole.
+
+    A dimension in which rows of several factors lie in any order joins them (`batch*sequence`).
+    """
     outputs: tuple[tuple[str, ...], ...]
     kind: str = "elementwise"
     """The class of kernel, which the cost model has a rate for."""
@@ -47,6 +50,8 @@ class Rule:
     """Factors that cannot be split."""
     depth: float = 1.0
     """What a matrix multiplication sums over besides factors (a convolution's window)."""
+    separate: bool = False
+    """Every input has a gradient operator of its own, with `flops` per point."""
     exchanges: tuple[Exchange, ...] = ()
     saves: frozenset[str] = frozenset()
     """Names of the inputs and outputs that the gradient reads."""
@@ -63,7 +68,7 @@ class Rule:
 
     def factors(self) -> tuple[str, ...]:
         """Return every factor once, in the order in which the operands name them."""
-        named = (f for dims in (*self.inputs, *self.outputs) for f in dims if f)
+        named = (f for dims in (*self.inputs, *self.outputs) for f in dims if f and "*" not in f)
         return tuple(dict.fromkeys(named))
 
 
@@ -116,7 +121,7 @@ def _gradient_rule(operator: Operator, forward: Operator, of: Rule) -> Rule:
         of,
         inputs=tuple(boxes[name] for name in like[: len(operator.inputs)]),
         outputs=tuple(boxes[name] for name in like[len(operator.inputs) :]),
-        flops=2 * of.flops if of.backward_flops is None else of.backward_flops,
+        flops=_gradient_flops(of),
         exchanges=tuple(
             replace(exchange, forward=exchange.backward, backward=0.0)
             for exchange in of.exchanges
@@ -126,6 +131,12 @@ def _gradient_rule(operator: Operator, forward: Operator, of: Rule) -> Rule:
         passes=frozenset(),
         sparse=frozenset(sparse),
     )
+
+
+def _gradient_flops(of: Rule) -> float:
+    if of.separate:
+        return of.flops
+    return 2 * of.flops if of.backward_flops is None else of.backward_flops
 
 
 def _unknown(operator: Operator, tensors: Tensors) -> Rule:

@@ -163,15 +163,22 @@ def parse_cluster(data: Any, *, at: Loc = ("cluster",), unknown: Unknown = "refu
 
 def _group_names(groups: Sequence[NodesDocument]) -> list[str]:
     """Return a name for each group; where devices repeat, those not named are numbered."""
-    kinds = [
-        nodes.device if isinstance(nodes.device, str) else nodes.device.name for nodes in groups
-    ]
+    kinds = [_kind(nodes.device) for nodes in groups]
     seen: Counter[str] = Counter()
     names = []
     for nodes, kind in zip(groups, kinds, strict=True):
         seen[kind] += 1
         names.append(nodes.name or (f"{kind}-{seen[kind]}" if kinds.count(kind) > 1 else kind))
     return names
+
+
+def _kind(choice: str | DeviceDocument) -> str:
+    if not isinstance(choice, str):
+        return choice.name
+    try:
+        return catalogue.device(choice).name
+    except InputError:  # said once, where the group is read
+        return choice
 
 
 def _group(nodes: NodesDocument, *, name: str, at: Loc) -> NodeGroup:

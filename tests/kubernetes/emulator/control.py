@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -258,7 +259,8 @@ class Control:
 
     def delay_phases(self, *, seconds: float) -> None:
         """Let kubelets tell exit codes at once, and the last phase of a pod so much later."""
-        self._parts.kubelet.phase_seconds = seconds
+        kubelet = self._parts.kubelet
+        kubelet.pace = dataclasses.replace(kubelet.pace, phase=seconds)
 
     def evict_by_api(self, name: str, *, namespace: str = "default") -> None:
         """What `kubectl drain` does to one pod."""

@@ -147,6 +147,8 @@ class NodeView:
     cpus: float
     memory_bytes: int
     gpus: int = 0
+    device: str = ""
+    """What its GPUs are, as their driver or the node's labels say; empty: nobody knows."""
     free_cpus: float | None = None
     """None: not known, take `cpus`."""
     free_memory_bytes: int | None = None

@@ -1,0 +1,109 @@
+"""A model however it was named: a description, a file, or Python to trace. Becomes a training step's view."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from airflow_training.errors import InputError, Problem
+from airflow_training.planning.computation import ComputationView
+from airflow_training.planning.sources.documents import parse_model
+from airflow_training.spec.paths import Loc, format_path
+
+__all__ = ["read_document", "read_model"]
+
+
+def read_model(
+    model: str | Mapping[str, Any], *, base_dir: str = "", at: Loc = ("model",)
+) -> ComputationView:
+    """Return the view of one training step of a model.
+
+    Args:
+        model: the description of a transformer, the name of a YAML or JSON file that holds one or a
+            saved view, or `module:function`. The function returns a `torch.nn.Module` and a tuple
+            of example inputs.
+        base_dir: where relative files and modules are looked for; the current folder by default.
+        at: where the model was named, for errors.
+
+    Raises:
+        InputError: the model cannot be found, read or traced.
+    """
+    if isinstance(model, str):
+        if _is_reference(model):
+            return _traced(model, base_dir=base_dir, at=at)
+        model = read_document(model, base_dir=base_dir, at=at)
+        if "operators" in model:
+            from airflow_training.planning.training import with_backward
+            from airflow_training.planning.view_json import from_json
+
+            return with_backward(from_json(json.dumps(model)))
+    from airflow_training.planning.training import with_backward
+    from airflow_training.planning.transformer import computation
+
+    return with_backward(computation(parse_model(model, at=at)))
+
+
+def read_document(path: str, *, base_dir: str = "", at: Loc = ()) -> Mapping[str, Any]:
+    """Return the one mapping that a YAML or JSON file holds; raises `InputError`."""
+    from airflow_training.spec.loading import load_documents, read_file
+
+    where = Path(base_dir) / Path(path).expanduser()
+    if not where.is_file():
+        raise _bad(at, path, f"there is no file {where}")
+    documents = load_documents(read_file(where), str(where))
+    problems = [problem for each in documents for problem in each.problems]
+    if problems:
+        raise _bad(at, path, "; ".join(str(problem) for problem in problems))
+    if len(documents) != 1 or not isinstance(documents[0].data, Mapping):
+        raise _bad(at, path, "must hold one mapping")
+    return documents[0].data
+
+
+def _is_reference(text: str) -> bool:
+    module, _, name = text.partition(":")
+    return bool(name) and all(part.isidentifier() for part in (*module.split("."), name))
+
+
+def _traced(reference: str, *, base_dir: str, at: Loc) -> ComputationView:
+    """Import and call the user's function, and trace what it returns."""
+    from airflow_training.planning.sources.torch import trace
+    from airflow_training.planning.training import with_backward
+
+    module, _, name = reference.partition(":")
+    try:
+        with _importable(base_dir):
+            made = getattr(import_module(module), name)()
+    except Exception as error:  # somebody else's code may raise anything
+        said = f"{type(error).__name__}: {error}"
+        raise _bad(at, reference, f"cannot be called: {said}") from error
+    if not isinstance(made, tuple) or len(made) != 2 or not isinstance(made[1], tuple):
+        raise _bad(
+            at,
+            reference,
+            "must return a module and a tuple of example inputs",
+            hint="return model, (torch.zeros(8, 64),)",
+        )
+    return with_backward(trace(*made))
+
+
+@contextmanager
+def _importable(folder: str) -> Iterator[None]:
+    """Let modules of a folder be imported, as they are for a script that lies there."""
+    place = str(Path(folder or ".").resolve())
+    sys.path.insert(0, place)
+    try:
+        yield
+    finally:
+        sys.path.remove(place)
+
+
+def _bad(at: Loc, value: str, message: str, *, hint: str = "") -> InputError:
+    problem = Problem(
+        code="bad_reference", field=format_path(at), value=value, message=message, hint=hint
+    )
+    return InputError(problems=[problem])

@@ -59,8 +59,8 @@ class Question:
 
     workload: Workload
     cluster: ClusterView
-    constraints: Mapping[str, Any]
-    objective: Any
+    constraints: Constraints
+    objective: objectives.Objective
     sizes: Sizes
 
 
@@ -117,15 +117,25 @@ def plan_job(
     """
     question = question_of(job, resolved, runtime=runtime)
     started = time.perf_counter()
-    answer = search_plan(
-        question.workload,
-        question.cluster,
-        constraints=question.constraints,
-        objective=question.objective,
-        top_k=ALTERNATIVES,
-    )
+    try:
+        answer = search_plan(
+            question.workload,
+            question.cluster,
+            constraints=question.constraints,
+            objective=question.objective,
+            top_k=ALTERNATIVES,
+        )
+    except InputError as error:
+        raise InputError(problems=[_of_the_job(problem) for problem in error.problems]) from None
     answer = replace(answer, seconds=time.perf_counter() - started)
     return _planned(job.spec.plan, question, answer)
+
+
+def _of_the_job(problem: Problem) -> Problem:
+    """Return a problem of the search as one of the job that asked."""
+    if problem.field.startswith("spec."):
+        return problem
+    return replace(problem, field=f"spec.plan.{problem.field}".rstrip("."))
 
 
 def mistakes_of(job: TrainingJob, resolved: ResolvedJob) -> list[Problem]:
@@ -170,7 +180,7 @@ def question_of(
     given.pop("global_batch", None)
     if view is None or cluster is None or objective is None:
         raise InputError(problems=mistakes)
-    constraints = sizes.bound(given, applied=plan.apply, cluster_devices=cluster.devices)
+    bounded = sizes.bound(given, applied=plan.apply, cluster_devices=cluster.devices)
     return Question(
         workload=Workload(
             view=view,
@@ -179,7 +189,7 @@ def question_of(
             runtime=resolved.framework,
         ),
         cluster=cluster,
-        constraints=constraints,
+        constraints=constraints_of(bounded, where="spec.plan.constraints"),
         objective=objective,
         sizes=sizes,
     )

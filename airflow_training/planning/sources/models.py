@@ -1,4 +1,4 @@
-"""A model however it was named: a description, a file, or Python to trace. Becomes a training step's view."""
+"""A model however it was named (a description, a file, Python to trace) to its computation view."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import Any
 from airflow_training.errors import InputError, Problem
 from airflow_training.planning.computation import ComputationView
 from airflow_training.planning.sources.documents import parse_model
+from airflow_training.planning.transformer import computation
 from airflow_training.spec.paths import Loc, format_path
 
 __all__ = ["read_document", "read_model"]
@@ -21,7 +22,7 @@ __all__ = ["read_document", "read_model"]
 def read_model(
     model: str | Mapping[str, Any], *, base_dir: str = "", at: Loc = ("model",)
 ) -> ComputationView:
-    """Return the view of one training step of a model.
+    """Return the view of a model's forward pass.
 
     Args:
         model: the description of a transformer, the name of a YAML or JSON file that holds one or a
@@ -72,7 +73,6 @@ def _is_reference(text: str) -> bool:
 def _traced(reference: str, *, base_dir: str, at: Loc) -> ComputationView:
     """Import and call the user's function, and trace what it returns."""
     from airflow_training.planning.sources.torch import trace
-    from airflow_training.planning.training import with_backward
 
     module, _, name = reference.partition(":")
     try:
@@ -88,7 +88,7 @@ def _traced(reference: str, *, base_dir: str, at: Loc) -> ComputationView:
             "must return a module and a tuple of example inputs",
             hint="return model, (torch.zeros(8, 64),)",
         )
-    return with_backward(trace(*made))
+    return trace(*made)
 
 
 @contextmanager

@@ -37,9 +37,9 @@ def smallest(question: Question, *, evaluate: Evaluate) -> Smallest | None:
         most = [count for count in limits.counts if count > tried]
         constraints = question.constraints.without("devices")
         splits = space.splits(limits, constraints)
-        if _first_fit(wider, _on(splits, most[-1]), evaluate) is not None:
+        if first_fit(wider, _on(splits, most[-1]), evaluate) is not None:
             for count in most:
-                row = _first_fit(wider, _on(splits, count), evaluate)
+                row = first_fit(wider, _on(splits, count), evaluate)
                 if row is not None:
                     return Smallest(devices=count, row=row)
         tried = cluster.devices
@@ -50,7 +50,7 @@ def _on(splits: Candidates, devices: int) -> Candidates:
     return table.take(splits, table.devices(splits) == devices)
 
 
-def _first_fit(question: Question, splits: Candidates, evaluate: Evaluate) -> Candidates | None:
+def first_fit(question: Question, splits: Candidates, evaluate: Evaluate) -> Candidates | None:
     """Return a strategy that fits, or None after all were tried; small micro-batches come first."""
     modes = space.modes(question.constraints)
     order = np.argsort(splits.micro_batch, kind="stable")

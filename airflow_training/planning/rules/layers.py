@@ -47,11 +47,13 @@ def attention(operator: Operator, tensors: Tensors) -> Rule:
     Scores are never written; a float32 number per row is, for the gradient, which computes the scores
     again (five products instead of two: Dao et al. 2022, arXiv:2205.14135). `causal` skips half of them.
     Split along the sequence, keys and values travel round a ring (Liu et al. 2023, arXiv:2310.01889),
-    and in the gradient so do their gradients.
+    and in the gradient so do their gradients. `heads_first` is for (batch, heads, sequence, head).
     """
     query = ("batch", "sequence", "heads", "head")
+    if operator.attributes.get("heads_first"):
+        query = ("batch", "heads", "sequence", "head")
     share = 0.5 if operator.attributes.get("causal") else 1.0
-    keys = tensors[operator.inputs[1]].shape[1]
+    keys = tensors[operator.inputs[1]].shape[query.index("sequence")]
     products = 2.0 * share * keys
     ring = Exchange(
         factor="sequence",
@@ -61,8 +63,9 @@ def attention(operator: Operator, tensors: Tensors) -> Rule:
         backward=2.0,
     )
     return Rule(
-        inputs=(query, query, query),
-        outputs=(query, ("batch", "heads", "sequence")),
+        inputs=(query,) * len(operator.inputs[:3])
+        + tuple(("",) * len(tensors[name].shape) for name in operator.inputs[3:]),
+        outputs=(query, ("batch", "heads", "sequence"))[: len(operator.outputs)],
         kind="attention",
         flops=2 * products,
         backward_flops=5 * products,

@@ -24,8 +24,9 @@ from airflow_training.planning.launchers import (
 from airflow_training.planning.plan import Answer, Workload
 from airflow_training.planning.report import answer_document
 from airflow_training.planning.search import objectives
-from airflow_training.planning.search import search as search_plan
+from airflow_training.planning.search.constraints import Constraints
 from airflow_training.planning.search.constraints import parse as constraints_of
+from airflow_training.planning.search import search as search_plan
 from airflow_training.planning.sources.documents import parse_model
 from airflow_training.planning.sources.models import read_model
 from airflow_training.spec.models import TrainingJob
@@ -62,6 +63,7 @@ class Question:
     constraints: Constraints
     objective: objectives.Objective
     sizes: Sizes
+    warnings: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,8 +133,10 @@ def plan_job(
     return _planned(job.spec.plan, question, answer)
 
 
-def _of_the_job(problem: Problem) -> Problem:
-    """Return a problem of the search as one of the job that asked."""
+def _of_the_job(problem: Problem, *, path: str = "") -> Problem:
+    """Return a problem of the search, or of a file beside the job, as one of the job that asked."""
+    if path:
+        return Problem(code="bad_reference", field="spec.plan", message=f"{path}: {problem}")
     if problem.field.startswith("spec."):
         return problem
     return replace(problem, field=f"spec.plan.{problem.field}".rstrip("."))
@@ -145,7 +149,7 @@ def mistakes_of(job: TrainingJob, resolved: ResolvedJob) -> list[Problem]:
     if isinstance(plan.model, Mapping):
         _or_mistakes(mistakes, lambda: parse_model(_model(plan), at=(*_HERE, "model")))
     if plan.cluster != "nodes":
-        _or_mistakes(mistakes, lambda: cluster_of(plan.cluster, job, resolved, runtime=_nobody))
+        _or_mistakes(mistakes, lambda: cluster_of(plan.cluster, resolved, runtime=_nobody))
     _or_mistakes(mistakes, lambda: objectives.parse(_goal(plan), where="spec.plan.objective"))
     given = _snake(plan.constraints)
     given.pop("global_batch", None)
@@ -168,9 +172,7 @@ def question_of(
         mistakes,
         lambda: read_model(_model(plan), base_dir=resolved.base_dir, at=(*_HERE, "model")),
     )
-    cluster = _or_mistakes(
-        mistakes, lambda: cluster_of(plan.cluster, job, resolved, runtime=runtime)
-    )
+    found = _or_mistakes(mistakes, lambda: cluster_of(plan.cluster, resolved, runtime=runtime))
     sizes = sizes_of(job, resolved)
     objective = _or_mistakes(
         mistakes, lambda: objectives.parse(_goal(plan), where="spec.plan.objective")
@@ -178,8 +180,9 @@ def question_of(
     given = _snake(plan.constraints)
     batch = plan.global_batch or given.pop("global_batch", None)
     given.pop("global_batch", None)
-    if view is None or cluster is None or objective is None:
+    if view is None or found is None or objective is None:
         raise InputError(problems=mistakes)
+    cluster = found.view
     bounded = sizes.bound(given, applied=plan.apply, cluster_devices=cluster.devices)
     return Question(
         workload=Workload(
@@ -192,6 +195,7 @@ def question_of(
         constraints=constraints_of(bounded, where="spec.plan.constraints"),
         objective=objective,
         sizes=sizes,
+        warnings=(*found.warnings, *sizes.warnings),
     )
 
 
@@ -200,7 +204,7 @@ def _or_mistakes(mistakes: list[Problem], read: Callable[[], Any]) -> Any:
     try:
         return read()
     except InputError as error:
-        mistakes += error.problems
+        mistakes += [_of_the_job(problem, path=error.path) for problem in error.problems]
         return None
 
 
@@ -252,7 +256,7 @@ def _planned(plan: Plan, question: Question, answer: Answer) -> Planned:
         "rejected": found["rejected"],
         "evaluated": found["evaluated"],
         "seconds": round(found["seconds"], 3),
-        "warnings": [*found["warnings"], *sizes.warnings],
+        "warnings": [*question.warnings, *found["warnings"]],
     }
     if "env" in plan.apply:
         files = {

@@ -103,9 +103,7 @@ def _front(ranking: Ranking, workload: Workload) -> list[Strategy]:
     fastest = [ranking.fastest[count] for count in sorted(ranking.fastest)]
     seconds = np.asarray([row[0] for row in fastest])
     money = np.asarray([row[1] for row in fastest])
-    return [
-        table.strategy_at(fastest[row][2], 0, workload) for row in pareto.front(seconds, money)
-    ]
+    return [table.strategy_at(fastest[row][2], 0, workload) for row in pareto.front(seconds, money)]
 
 
 def _nothing(question: Question, ranking: Ranking, pricing: Pricing) -> InputError:

@@ -91,6 +91,8 @@ class Rejected:
     reason: Literal["memory", "time", "money", "divides"]
     by: float
     """Bytes too many, or the share by which it is slower or dearer."""
+    at_least: bool = False
+    """True where a bound cut the family before its best strategy was priced."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,5 +107,8 @@ class Answer:
     front: Sequence[Estimate] = ()
     """The Pareto front of time against money, fastest first."""
     evaluated: int = 0
+    """Strategies that were decided: priced, or cut by a bound that proves that they lose."""
+    priced: int = 0
+    """Those of them that the whole cost model was worked out for."""
     seconds: float = 0.0
     warnings: Sequence[str] = field(default=())

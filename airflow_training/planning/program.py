@@ -51,7 +51,10 @@ class Transfer:
     axis: MeshAxis
     phase: Phase
     payload_bytes: Number
-    """Size of the whole tensor that the group reduces, gathers or scatters (nccl-tests' `size`)."""
+    """nccl-tests' `size`: the whole tensor that the group reduces, gathers or scatters.
+
+    For all_to_all and send_recv what one device holds and sends.
+    """
     count: float = 1.0
     recomputed_in: frozenset[Recompute] = frozenset()
     overlaps: str = ""
@@ -63,7 +66,11 @@ class Parameters:
     """Parameters that one device holds and that are replicated (and reduced) over the same axes."""
 
     elements: Number
-    replicated_over: tuple[MeshAxis, ...] = ("dp", "cp")
+    replicated_over: tuple[MeshAxis, ...] = ("dp", "ep", "cp")
+    """`ep` lies inside data parallelism: `dp` here counts the dp/ep groups of experts.
+
+    Parameters of a dense layer have both, those of experts only `dp`.
+    """
     shared_with: str = ""
     """Name of the unit that holds the same weights (tied embeddings); reduced between the two."""
 
@@ -77,10 +84,15 @@ class Piece:
     work: tuple[Compute | Transfer, ...]
     """Forward, then backward, in order."""
     parameters: tuple[Parameters, ...]
+    update: tuple[Compute, ...] = ()
+    """The optimizer's kernels for all parameters of this piece, once per step."""
     saved_bytes: Mapping[Recompute, Number]
     """Activations kept from forward to backward for each recompute mode, per micro-batch."""
     working_bytes: Number
-    """Most that lives only inside one pass over the unit (logits, one layer recomputed, ...)."""
+    """Most that lives beside `saved_bytes["none"]` inside one pass over one copy of the unit.
+
+    A unit that is recomputed needs its own `saved_bytes["none"]` on top while it runs.
+    """
     boundary_bytes: Number
     """What a stage that ends here sends to the next one, per micro-batch."""
 

@@ -33,12 +33,13 @@ def layer_span(pieces: Sequence[Piece]) -> tuple[int, int]:
 def even_layers(layers: int, stages: int) -> npt.NDArray[np.int64]:
     """Return how many layers each of `stages` gets when they are spread as evenly as they divide.
 
-    Where they do not divide, the last and the first stage are the first to get fewer: they hold the
-    head and the embedding as well. (DeepSpeed's partition of BLOOM's 70 layers over 12 stages.)
+    Where they do not divide, the last and the first stage are the first to get fewer, as they hold
+    the head and the embedding as well (DeepSpeed's partition of BLOOM's 70 layers over 12 stages);
+    then the stages from the end on.
     """
     base, extra = divmod(layers, stages)
     counts = np.full(stages, base, dtype=np.int64)
-    shorter_first = [stages - 1, *range(stages - 1)]
+    shorter_first = [stages - 1, 0, *range(stages - 2, 0, -1)][:stages]
     counts[shorter_first[stages - extra :]] += 1
     return counts
 

@@ -1,0 +1,39 @@
+"""What a collective adds to a training step, beside other work and other groups."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from airflow_training.planning import collectives
+from airflow_training.planning.constants import TimeConstants
+from airflow_training.planning.group import Group
+from airflow_training.planning.program import Collective, Number
+
+Array = npt.NDArray[np.float64]
+
+
+def collective_seconds(
+    collective: Collective, payload_bytes: Number, group: Group, constants: TimeConstants
+) -> Array:
+    """Return the seconds of a collective inside a training step.
+
+    A group that leaves its nodes reaches `constants.network_efficiency` of what it reaches alone
+    (nccl-tests): ranks come late, and other traffic is on the way.
+    """
+    if constants.one_nic and group.nic is not None:
+        group = replace(group, siblings=np.maximum(group.siblings, group.nics_per_node))
+    alone = np.asarray(collectives.seconds(collective, payload_bytes, group))
+    return np.where(np.asarray(group.nodes) > 1, alone / constants.network_efficiency, alone)
+
+
+def exposed(transfer: Array, window: Array, constants: TimeConstants) -> Array:
+    """Return what a transfer adds to a window of compute that it runs beside.
+
+    The part that does not fit, and what the rest takes from the compute: both use the device's memory
+    and some of its units (Wang et al. 2022, arXiv 2211.05322, measure this as slow-down factors).
+    """
+    inside = np.minimum(transfer, window)
+    return np.asarray(transfer - inside * (1.0 - constants.overlap_contention))

@@ -1,0 +1,159 @@
+"""Costs of a table of strategies, and of one strategy with its breakdown and its range."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from airflow_training.planning.cluster import ClusterView, NodeGroup
+from airflow_training.planning.constants import FROZEN, TimeConstants
+from airflow_training.planning.cost.memory import Training, memory, stage_memory
+from airflow_training.planning.cost.step import TIME_PARTS, kinds_of_stages, step_parts
+from airflow_training.planning.cost.tables import as_table, rows_of
+from airflow_training.planning.lowering import lower
+from airflow_training.planning.plan import Candidates, Costs, Estimate, Part, Workload
+from airflow_training.planning.program import Program, Sharding
+from airflow_training.planning.strategy import Schedule, Strategy
+
+Array = npt.NDArray[np.float64]
+
+
+def evaluate(
+    workload: Workload,
+    cluster: ClusterView,
+    candidates: Candidates,
+    constants: TimeConstants = FROZEN,
+) -> Costs:
+    """Return the prices of a table of strategies, each on the first devices of the cluster.
+
+    Where the cluster has several kinds of nodes, stages lie on them in their order, and the smallest
+    device's memory counts.
+    """
+    time = step_parts(workload, cluster, candidates, constants)
+    peak, parts = _memory(workload, cluster, candidates)
+    return Costs(
+        step_seconds=_total(time),
+        memory_bytes=peak,
+        time_parts=time,
+        memory_parts=parts,
+    )
+
+
+def estimate(
+    workload: Workload,
+    cluster: ClusterView,
+    strategy: Strategy,
+    constants: TimeConstants = FROZEN,
+) -> Estimate:
+    """Return what one strategy takes, with its breakdown and the range that 80 % of runs fall into.
+
+    Raises:
+        InputError: the strategy's stages do not fit the model's layers or the cluster's groups.
+    """
+    table = as_table([strategy])
+    workload = replace(workload, global_batch=strategy.global_batch, precision=strategy.precision)
+    time = step_parts(
+        workload,
+        cluster,
+        table,
+        constants,
+        schedule=strategy.schedule,
+        stage_layers=strategy.stage_layers,
+        stage_devices=strategy.stage_devices,
+    )
+    seconds = float(_total(time)[0])
+    low, high = constants.spread(workload.runtime, [group.device.name for group in cluster.groups])
+    limits = _device_bytes_of_stages(cluster, strategy)
+    stages = stage_memory(
+        _lowered(workload, table, sequence_parallel=strategy.sequence_parallel),
+        table,
+        _training(workload, strategy.schedule),
+        device_bytes=limits,
+        stage_layers=strategy.stage_layers,
+    )
+    each = sum(stages.values(), np.zeros(strategy.pp))
+    tightest = int(np.argmax(each - np.asarray(limits)))
+    return Estimate(
+        strategy=strategy,
+        step_seconds=seconds,
+        p10=seconds * low,
+        p90=seconds * high,
+        memory_bytes=float(each[tightest]),
+        fits=bool(np.all(each <= np.asarray(limits))),
+        time=[Part(name=name, value=float(time[name][0])) for name in TIME_PARTS],
+        memory=[Part(name=name, value=float(part[tightest])) for name, part in stages.items()],
+        price_per_step=_price(cluster, strategy, seconds),
+    )
+
+
+def _total(parts: Mapping[str, Array]) -> Array:
+    return np.asarray(sum(parts.values(), np.zeros(1)))
+
+
+def _training(workload: Workload, schedule: Schedule = "1f1b") -> Training:
+    return Training(
+        global_batch=workload.global_batch,
+        precision=workload.precision,
+        runtime=workload.runtime,
+        schedule=schedule,
+    )
+
+
+def _memory(
+    workload: Workload, cluster: ClusterView, candidates: Candidates
+) -> tuple[Array, dict[str, Array]]:
+    device_bytes = min(group.device.memory_bytes for group in cluster.groups)
+    peak = np.zeros(len(candidates.tp))
+    parts: dict[str, Array] = {}
+    for split in np.unique(candidates.sequence_parallel):
+        rows = np.flatnonzero(candidates.sequence_parallel == split)
+        some = rows_of(candidates, rows)
+        program = _lowered(workload, some, sequence_parallel=bool(split))
+        found = memory(program, some, _training(workload), device_bytes=device_bytes)
+        peak[rows] = found.peak_bytes
+        for name, values in found.parts.items():
+            parts.setdefault(name, np.zeros(len(candidates.tp)))[rows] = values
+    return peak, parts
+
+
+def _lowered(workload: Workload, table: Candidates, *, sequence_parallel: bool) -> Program:
+    return lower(
+        workload.view,
+        Sharding(
+            micro_batch=table.micro_batch.astype(np.float64),
+            tp=table.tp.astype(np.float64),
+            cp=table.cp.astype(np.float64),
+            ep=table.ep.astype(np.float64),
+            sequence_parallel=sequence_parallel,
+            precision=workload.precision,
+        ),
+    )
+
+
+def _device_bytes_of_stages(cluster: ClusterView, strategy: Strategy) -> list[float]:
+    """Return the memory of the smallest device on each stage."""
+    on_stage = kinds_of_stages(
+        cluster, strategy.pp, strategy.devices // strategy.pp, strategy.stage_devices
+    )
+    sizes = [group.device.memory_bytes for group in cluster.groups]
+    return [min(sizes[kind] for kind in kinds) for kinds in on_stage]
+
+
+def _price(cluster: ClusterView, strategy: Strategy, seconds: float) -> float | None:
+    """Return the price of a step at list price; None where a group has none."""
+    on_stage = kinds_of_stages(
+        cluster, strategy.pp, strategy.devices // strategy.pp, strategy.stage_devices
+    )
+
+    def hourly(group: NodeGroup) -> float:
+        return group.price_per_device_hour or 0.0
+
+    used = [[cluster.groups[kind] for kind in kinds] for kinds in on_stage]
+    if any(group.price_per_device_hour is None for stage in used for group in stage):
+        return None
+    per_stage = strategy.devices / strategy.pp
+    rate = sum(per_stage * np.mean([hourly(group) for group in stage]) for stage in used)
+    return float(rate * seconds / 3600.0)

@@ -1,0 +1,66 @@
+"""The constants of the memory model: what runtimes keep per parameter, and what they hold besides."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Any
+
+from airflow_training.planning.cost.model_states import BytesPerParameter
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuntimeMemory:
+    """What one training framework keeps on a device."""
+
+    mixed: Mapping[str, BytesPerParameter]
+    """Bytes per parameter in `fp16` and in `bf16`."""
+    bucket_bytes: float
+    """Buffers in which gradients are gathered before they are reduced, where there are replicas."""
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryConstants:
+    """What data sheets and shapes do not say about memory."""
+
+    base_bytes: float
+    """CUDA context, NCCL's and libraries' buffers: there before the first tensor."""
+    allocation_overhead: float
+    """Memory that the allocator holds but cannot use, as a share of what is in use."""
+    tight_overhead: float
+    """What is left of that share when memory is short and the allocator gives back what it can."""
+    runtimes: Mapping[str, RuntimeMemory]
+
+    def runtime(self, name: str) -> RuntimeMemory:
+        """Return the constants of a runtime; of `generic` where it is not known."""
+        return self.runtimes.get(name, self.runtimes["generic"])
+
+
+def read(document: Mapping[str, Any]) -> MemoryConstants:
+    """Return the constants in a document of the form of `data/memory.json`."""
+    return MemoryConstants(
+        base_bytes=document["base_bytes"],
+        allocation_overhead=document["allocation_overhead"],
+        tight_overhead=document["tight_overhead"],
+        runtimes={name: _runtime(row) for name, row in document["runtimes"].items()},
+    )
+
+
+def _runtime(row: Mapping[str, Any]) -> RuntimeMemory:
+    return RuntimeMemory(
+        mixed={precision: BytesPerParameter(**row[precision]) for precision in ("fp16", "bf16")},
+        bucket_bytes=row["bucket_bytes"],
+        source=row["source"],
+    )
+
+
+def _shipped() -> MemoryConstants:
+    text = files("airflow_training.planning").joinpath("data/memory.json").read_text("utf-8")
+    return read(json.loads(text))
+
+
+FROZEN = _shipped()
+"""Fitted once (`benchmarks/fit_memory.py`)."""

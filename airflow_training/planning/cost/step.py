@@ -1,0 +1,116 @@
+"""Seconds of a training step for a table of strategies, part by part.
+
+A step is reduced as follows, and its parts add up to it exactly:
+
+1. every kernel and collective of a piece is priced alone (`roofline`, `communication`);
+2. a pass over a piece is their sum, joined with the time that the host needs to launch them (`passes`);
+3. a stage is the sum of its pieces, and of what it receives from its neighbours; where it lies on
+   several kinds of devices, the slowest sets its pace (`stage_times`);
+4. the pipeline is the makespan of its stages (`pipeline`): `micro_batches` times the slowest stage,
+   whose parts stand in the breakdown, and a `bubble`;
+5. then come gradient exchange that no pass hides, the optimizer, and weights that two stages share;
+6. the runtime's factor multiplies all: what its data loading, logging and synchronisation cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from airflow_training.planning.cluster import ClusterView
+from airflow_training.planning.constants import TimeConstants
+from airflow_training.planning.cost.passes import PARTS
+from airflow_training.planning.cost.shardings import alike, lowered, priced
+from airflow_training.planning.cost.stage_times import Pipeline
+from airflow_training.planning.plan import Candidates, Workload
+from airflow_training.planning.strategy import Schedule
+
+Array = npt.NDArray[np.float64]
+
+TIME_PARTS = (*PARTS, "pp", "bubble", "dp", "tied", "optimizer", "runtime")
+
+
+def step_parts(
+    workload: Workload,
+    cluster: ClusterView,
+    table: Candidates,
+    constants: TimeConstants,
+    *,
+    schedule: Schedule = "1f1b",
+    stage_layers: tuple[int, ...] | None = None,
+    stage_devices: Sequence[str] | None = None,
+) -> dict[str, Array]:
+    """Return the seconds of a step by part, as `TIME_PARTS` names them: arrays, a number per strategy.
+
+    Stages lie on the cluster's groups in their order, or where `stage_devices` says.
+    """
+    parts = {name: np.zeros(len(table.tp)) for name in TIME_PARTS}
+    for same in alike(table):
+        found = lowered(workload, table, same)
+        passes = [
+            priced(found, same, nodes, workload.runtime, constants) for nodes in cluster.groups
+        ]
+        for within, stages, virtual, on_stage in _shapes(cluster, table, same.rows, stage_devices):
+            pipeline = Pipeline(
+                workload=workload,
+                table=table,
+                rows=same.rows[within],
+                same=same,
+                found=found,
+                sharding=found.of_row[within],
+                stages=stages,
+                virtual=virtual,
+                kinds=cluster.groups,
+                passes=passes,
+                on_stage=on_stage,
+                constants=constants,
+                schedule=schedule,
+                stage_layers=stage_layers,
+            )
+            for name, seconds in pipeline.seconds().items():
+                parts[name][same.rows[within]] = seconds
+    before = sum((parts[name] for name in TIME_PARTS), np.zeros(len(table.tp)))
+    parts["runtime"] = (constants.runtime_factor(workload.runtime) - 1.0) * before
+    return parts
+
+
+def _shapes(
+    cluster: ClusterView,
+    table: Candidates,
+    rows: npt.NDArray[np.int64],
+    stage_devices: Sequence[str] | None,
+) -> Iterator[tuple[npt.NDArray[np.int64], int, int, list[list[int]]]]:
+    """Yield rows with one number of stages and virtual stages, and the kinds each stage lies on."""
+    pp, virtual = table.pp[rows], table.virtual_stages[rows]
+    width = (table.tp * table.cp * table.dp)[rows]
+    if len(cluster.groups) == 1:
+        width = np.ones_like(width)
+    keys, of_row = np.unique(np.stack([pp, virtual, width]), axis=1, return_inverse=True)
+    for index, (stages, chunks, devices) in enumerate(keys.T):
+        within = np.flatnonzero(of_row.reshape(-1) == index)
+        on_stage = kinds_of_stages(cluster, int(stages), int(devices), stage_devices)
+        yield within, int(stages), int(chunks), on_stage
+
+
+def kinds_of_stages(
+    cluster: ClusterView, stages: int, width: int, stage_devices: Sequence[str] | None
+) -> list[list[int]]:
+    """Return the groups of the cluster, by number, that each stage of `width` devices lies on."""
+    if len(cluster.groups) == 1:
+        return [[0]] * stages
+    if stage_devices is not None:
+        names = [group.name for group in cluster.groups]
+        return [[names.index(name)] for name in stage_devices]
+    ends = np.cumsum([group.devices for group in cluster.groups])
+    last = len(ends) - 1
+    return [
+        list(
+            range(
+                min(last, int(np.searchsorted(ends, stage * width, side="right"))),
+                min(last, int(np.searchsorted(ends, (stage + 1) * width - 1, side="right"))) + 1,
+            )
+        )
+        for stage in range(stages)
+    ]

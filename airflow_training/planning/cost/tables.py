@@ -1,0 +1,45 @@
+"""Strategies as tables of numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from airflow_training.planning.plan import Candidates
+from airflow_training.planning.program import Recompute
+from airflow_training.planning.strategy import Overlap, Strategy
+
+RECOMPUTE: tuple[Recompute, ...] = get_args(Recompute)
+OVERLAP: tuple[Overlap, ...] = get_args(Overlap)
+
+
+def as_table(strategies: Sequence[Strategy]) -> Candidates:
+    """Return strategies as the rows of a table; what it has no columns for is left out."""
+
+    def numbers(name: str) -> npt.NDArray[np.int64]:
+        return np.array([getattr(strategy, name) for strategy in strategies], dtype=np.int64)
+
+    return Candidates(
+        tp=numbers("tp"),
+        pp=numbers("pp"),
+        dp=numbers("dp"),
+        cp=numbers("cp"),
+        ep=numbers("ep"),
+        virtual_stages=numbers("virtual_stages"),
+        micro_batch=numbers("micro_batch"),
+        zero=numbers("zero"),
+        sequence_parallel=np.array([strategy.sequence_parallel for strategy in strategies]),
+        recompute=np.array([RECOMPUTE.index(s.recompute) for s in strategies], dtype=np.int64),
+        overlap=np.array([OVERLAP.index(s.overlap) for s in strategies], dtype=np.int64),
+    )
+
+
+def rows_of(table: Candidates, rows: npt.NDArray[np.int64]) -> Candidates:
+    """Return some rows of a table."""
+    return Candidates(
+        **{column.name: getattr(table, column.name)[rows] for column in fields(table)}
+    )

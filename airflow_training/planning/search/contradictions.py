@@ -1,0 +1,73 @@
+"""What to say when constraints leave no strategy at all: which rule is in the way, and what would work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from airflow_training.errors import InputError, Problem
+from airflow_training.planning.plan import Candidates
+from airflow_training.planning.search import space, table
+from airflow_training.planning.search.constraints import Constraints
+from airflow_training.planning.search.space import Limits
+
+_SHOWN = 12
+
+
+def contradiction(limits: Limits, constraints: Constraints) -> InputError:
+    """Return the error for constraints under which `space` has no strategy on these limits."""
+    keys = [key for key in constraints.rules if key not in ("stage_layers", "stage_devices")]
+    ways = []
+    for key in keys:
+        values = _values(limits, constraints.without(key), key)
+        if values:
+            ways.append(f"{key} could be {_listed(values)}")
+    if ways:
+        hint = "with the others as they are, " + "; or ".join(ways)
+    else:
+        alone = [
+            f"{key} {_listed(_values(limits, Constraints(), key))}"
+            for key in keys
+            if not _values(limits, Constraints(rules={key: constraints.rules[key]}), key)
+        ]
+        hint = (
+            "by themselves these could be: " + "; ".join(alone)
+            if alone
+            else "drop one of them: each works by itself"
+        )
+    said = ", ".join(f"{key}: {constraints.rules[key]}" for key in keys)
+    return InputError(
+        [
+            Problem(
+                code="contradiction",
+                field="constraints" if len(keys) != 1 else f"constraints.{keys[0]}",
+                value=said,
+                message=f"no strategy has {said} on {limits.devices} devices with "
+                f"{limits.layers} layers and a global batch of {limits.global_batch}",
+                hint=hint,
+            )
+        ]
+    )
+
+
+def _values(limits: Limits, constraints: Constraints, key: str) -> list[object]:
+    """Return the values of a key that some strategy under the constraints has."""
+    split, mode = space.splits(limits, constraints), space.modes(constraints)
+    if key in ("zero", "sequence_parallel", "recompute", "overlap"):
+        allowed = space.allowed_modes(split, mode).any(axis=0)
+        return _distinct(table.take(mode, allowed), key)
+    return _distinct(table.take(split, space.allowed_modes(split, mode).any(axis=1)), key)
+
+
+def _distinct(rows: Candidates, key: str) -> list[object]:
+    readers: dict[str, Callable[[int], object]] = {
+        "devices": lambda row: int(table.devices(rows)[row]),
+        "schedule": lambda row: "interleaved" if rows.virtual_stages[row] > 1 else "1f1b",
+    }
+    read = readers.get(key, lambda row: table.value_at(rows, key, row))
+    found = {read(row) for row in range(table.size(rows))}
+    return sorted(found, key=lambda value: (isinstance(value, str), value))
+
+
+def _listed(values: list[object]) -> str:
+    shown = ", ".join(str(value) for value in values[:_SHOWN])
+    return shown + (f", ... (up to {values[-1]})" if len(values) > _SHOWN else "")

@@ -1,0 +1,102 @@
+"""The best rows of tables that come one after the other, and why the rest lost."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from airflow_training.planning.plan import Candidates, Costs
+from airflow_training.planning.search import table
+from airflow_training.planning.search.prices import Scores
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(slots=True)
+class Family:
+    """What is known of all strategies with one value of one dimension."""
+
+    candidates: int = 0
+    best: float = np.inf
+    """Least score of those that were priced and fit."""
+    floor: float = np.inf
+    """Least score that one of those which a bound cut could have had."""
+    excess_bytes: float = np.inf
+    """Fewest bytes by which one did not fit."""
+    over_budget: float = np.inf
+    """Least share by which one that fits was beyond the budget."""
+
+
+@dataclass(slots=True)
+class Ranking:
+    """The k best rows of any device count, and the fastest of each."""
+
+    top_k: int
+    rows: Candidates | None = None
+    score: Floats = field(default_factory=lambda: np.zeros(0))
+    fastest: dict[int, tuple[float, float, Candidates]] = field(default_factory=dict)
+    """By device count: wall seconds, money and the row."""
+    families: dict[tuple[str, int], Family] = field(default_factory=lambda: defaultdict(Family))
+    priced: int = 0
+
+    @property
+    def worst_kept(self) -> float:
+        """The score that a row has to beat to be among the k best."""
+        return float(self.score[-1]) if len(self.score) >= self.top_k else np.inf
+
+    def to_beat(self, devices: npt.NDArray[np.int64]) -> Floats:
+        """Return the wall seconds of the fastest row so far on each of these device counts."""
+        counts, where = np.unique(devices, return_inverse=True)
+        best = [self.fastest[int(n)][0] if int(n) in self.fastest else np.inf for n in counts]
+        return np.asarray(best, dtype=np.float64)[where]
+
+    def add(self, rows: Candidates, costs: Costs, scores: Scores, *, memory_bytes: float) -> None:
+        """Take in priced rows; only those within `memory_bytes` per device can win."""
+        self.priced += table.size(rows)
+        fits = costs.memory_bytes <= memory_bytes
+        usable = np.where(fits, scores.score, np.inf)
+        excess = np.where(fits, np.inf, costs.memory_bytes - memory_bytes)
+        over = np.where(fits & (scores.over_budget > 0), scores.over_budget, np.inf)
+        self.note(rows, best=usable, excess_bytes=excess, over_budget=over)
+        winners = np.flatnonzero(usable < np.inf)
+        self._keep_best(table.take(rows, winners), usable[winners])
+        fitting = np.flatnonzero(fits & np.isfinite(scores.wall_seconds))
+        self._keep_fastest(table.take(rows, fitting), scores, fitting)
+
+    def note(self, rows: Candidates, **found: Floats) -> None:
+        """Remember of every family how near its rows came: numbers by the names of `Family`."""
+        for name in table.COLUMNS:
+            column = np.asarray(getattr(rows, name), dtype=np.int64)
+            for value in np.unique(column):
+                family = self.families[name, int(value)]
+                here = column == value
+                for key, numbers in found.items():
+                    nearest = min(getattr(family, key), float(numbers[here].min()))
+                    setattr(family, key, nearest)
+
+    def _keep_best(self, rows: Candidates, score: Floats) -> None:
+        if not len(score):
+            return
+        if self.rows is not None:
+            rows = table.stack([self.rows, rows])
+            score = np.concatenate([self.score, score])
+        last = min(self.top_k, len(score)) - 1
+        near = np.flatnonzero(score <= np.partition(score, last)[last])
+        # equal scores stand in the order of their columns, whatever order they were priced in
+        keys = [getattr(rows, name)[near] for name in reversed(table.COLUMNS)]
+        order = near[np.lexsort((*keys, score[near]))][: self.top_k]
+        self.rows, self.score = table.take(rows, order), score[order]
+
+    def _keep_fastest(self, rows: Candidates, scores: Scores, where: npt.NDArray[np.int64]) -> None:
+        seconds, money = scores.wall_seconds[where], scores.money[where]
+        devices = table.devices(rows)
+        for count in np.unique(devices):
+            here = np.flatnonzero(devices == count)
+            least = int(here[np.argmin(seconds[here])])
+            known = self.fastest.get(int(count))
+            if known is None or seconds[least] < known[0]:
+                row = table.take(rows, slice(least, least + 1))
+                self.fastest[int(count)] = (float(seconds[least]), float(money[least]), row)

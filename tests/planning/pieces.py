@@ -1,0 +1,50 @@
+"""Programs and tables of strategies made by hand, for tests of what cost makes of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from airflow_training.planning.plan import Candidates
+from airflow_training.planning.program import Parameters, Piece, Program, Sharding
+
+__all__ = ["candidates", "piece", "program"]
+
+
+def piece(
+    name: str,
+    *,
+    repeat: int = 1,
+    elements: float = 10.0,
+    saved: float = 100.0,
+    working: float = 0.0,
+    boundary: float = 0.0,
+    shared_with: str = "",
+) -> Piece:
+    """Return a piece without work; it keeps half in selective mode and a tenth in full mode."""
+    return Piece(
+        name=name,
+        repeat=repeat,
+        work=(),
+        parameters=(Parameters(elements=elements, shared_with=shared_with),),
+        saved_bytes={"none": saved, "selective": saved / 2, "full": saved / 10},
+        working_bytes=working,
+        boundary_bytes=boundary,
+    )
+
+
+def program(*pieces: Piece) -> Program:
+    return Program(name="by hand", sharding=Sharding(), pieces=pieces)
+
+
+def candidates(**columns: Any) -> Candidates:
+    """Return a table; a column that is not given holds 1 (or nothing) everywhere."""
+    every: dict[str, Any] = {
+        **dict.fromkeys(("tp", "pp", "dp", "cp", "ep", "virtual_stages", "micro_batch"), 1),
+        **dict.fromkeys(("zero", "recompute", "overlap"), 0),
+        "sequence_parallel": False,
+        **columns,
+    }
+    arrays = np.broadcast_arrays(*(np.atleast_1d(column) for column in every.values()))
+    return Candidates(**dict(zip(every, arrays, strict=True)))

@@ -1,0 +1,96 @@
+"""Rows of `plan estimate` (a model, a cluster, a strategy each) to what they are expected to take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+from airflow_training.errors import InputError, Problem
+from airflow_training.planning.computation import ComputationView
+from airflow_training.planning.constants import FROZEN, TimeConstants
+from airflow_training.planning.cost.estimating import estimate
+from airflow_training.planning.plan import Estimate, Part, Workload
+from airflow_training.planning.sources.documents import Row, parse_row
+from airflow_training.planning.strategy import TransformerModel
+from airflow_training.planning.transformer import computation
+
+__all__ = ["answer", "answers", "estimate_row"]
+
+
+def answers(
+    documents: Iterable[Any], constants: TimeConstants = FROZEN
+) -> Iterator[dict[str, Any]]:
+    """Yield the answer of each row, in order.
+
+    A row that makes no sense does not keep the others from their answers: its own is
+    `{"id", "error"}`, and the error names every mistake.
+    """
+    for document in documents:
+        try:
+            yield answer(document, constants)
+        except InputError as error:
+            name = document.get("id") if isinstance(document, Mapping) else None
+            yield {"id": name, "error": str(error)}
+
+
+def answer(document: Any, constants: TimeConstants = FROZEN) -> dict[str, Any]:
+    """Return `{"id", "step_time_s", "p10", "p90", "peak_memory_bytes", "fits", "breakdown"}`.
+
+    Keys nobody knows are ignored, and `measured` is never read.
+
+    Raises:
+        InputError: with every mistake of the row.
+    """
+    row = parse_row(document, unknown="ignore")
+    found = estimate_row(row, constants)
+    return {
+        "id": row.id,
+        "step_time_s": found.step_seconds,
+        "p10": found.p10,
+        "p90": found.p90,
+        "peak_memory_bytes": found.memory_bytes,
+        "fits": found.fits,
+        "breakdown": {"time_s": _parts(found.time), "memory_bytes": _parts(found.memory)},
+    }
+
+
+def estimate_row(row: Row, constants: TimeConstants = FROZEN) -> Estimate:
+    """Return what the strategy of a row is expected to take.
+
+    Batches and widths that do not divide are rounded up, as the slowest device has to.
+
+    Raises:
+        InputError: the strategy has more stages than the model has layers, or takes more devices than
+            the cluster has.
+    """
+    _check_devices(row)
+    workload = Workload(
+        view=_view(row.model),
+        global_batch=row.strategy.global_batch,
+        precision=row.strategy.precision,
+        runtime=row.runtime,
+    )
+    return estimate(workload, row.cluster, row.strategy, constants)
+
+
+def _check_devices(row: Row) -> None:
+    needed, there = row.strategy.devices, row.cluster.devices
+    if needed > there:
+        problem = Problem(
+            code="cluster_too_small",
+            field="strategy",
+            value=needed,
+            message=f"tp x pp x dp x cp takes {needed} devices, the cluster has {there}",
+        )
+        raise InputError([problem])
+
+
+@lru_cache(maxsize=64)
+def _view(model: TransformerModel) -> ComputationView:
+    """Return one view per model: what is worked out about a view is remembered with it."""
+    return computation(model)
+
+
+def _parts(parts: Sequence[Part]) -> list[dict[str, Any]]:
+    return [{"name": part.name, "value": part.value, "origin": part.origin} for part in parts]

@@ -21,17 +21,12 @@ __all__ = ["answer", "answers", "estimate_row"]
 def answers(
     documents: Iterable[Any], constants: TimeConstants = FROZEN
 ) -> Iterator[dict[str, Any]]:
-    """Yield the answer of each row, in order.
+    """Return the answer of each row, in order.
 
     A row that makes no sense does not keep the others from their answers: its own is
     `{"id", "error"}`, and the error names every mistake.
     """
-    for document in documents:
-        try:
-            yield answer(document, constants)
-        except InputError as error:
-            name = document.get("id") if isinstance(document, Mapping) else None
-            yield {"id": name, "error": str(error)}
+    return (_answer_or_error(document, constants) for document in documents)
 
 
 def answer(document: Any, constants: TimeConstants = FROZEN) -> dict[str, Any]:
@@ -72,6 +67,14 @@ def estimate_row(row: Row, constants: TimeConstants = FROZEN) -> Estimate:
         runtime=row.runtime,
     )
     return estimate(workload, row.cluster, row.strategy, constants)
+
+
+def _answer_or_error(document: Any, constants: TimeConstants) -> dict[str, Any]:
+    try:
+        return answer(document, constants)
+    except InputError as error:
+        name = document.get("id") if isinstance(document, Mapping) else None
+        return {"id": name, "error": str(error)}
 
 
 def _check_devices(row: Row) -> None:

@@ -147,8 +147,8 @@ class NodeView:
     cpus: float
     memory_bytes: int
     gpus: int = 0
-    device: str = ""
-    """What its GPUs are, as their driver or the node's labels say; empty: nobody knows."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """As on a node of Kubernetes; `nvidia.com/gpu.product` says what its GPUs are."""
     free_cpus: float | None = None
     """None: not known, take `cpus`."""
     free_memory_bytes: int | None = None

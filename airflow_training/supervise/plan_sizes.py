@@ -8,14 +8,14 @@ from typing import Any
 
 from airflow_training.errors import InputError, Problem
 from airflow_training.frameworks.pods import training_container
+from airflow_training.planning.sources.labels import count_of
 from airflow_training.spec.models import TrainingJob
 from airflow_training.spec.quantities import parse_quantity
 from airflow_training.spec.resolved import ResolvedJob, ResolvedRole
 from airflow_training.spec.words import counted
 
-__all__ = ["Sizes", "sizes_of"]
+__all__ = ["Sizes", "accelerators", "asked_cores", "sizes_of"]
 
-_ACCELERATORS = ("nvidia.com/gpu", "amd.com/gpu", "google.com/tpu", "huawei.com/Ascend910")
 _RANKS_PER_INSTANCE = ("nprocPerNode", "slotsPerWorker")
 """Parameters of frameworks whose instances start several ranks; a rank drives one device."""
 
@@ -143,10 +143,19 @@ def sizes_of(job: TrainingJob, resolved: ResolvedJob) -> Sizes:
 
 def accelerators(role: ResolvedRole) -> int:
     """Return how many accelerators one instance of a role asks for."""
+    return count_of(_amounts(role))
+
+
+def asked_cores(role: ResolvedRole) -> float:
+    """Return how many processors one instance of a role asks for; one where it does not say."""
+    return _amounts(role).get("cpu") or 1.0
+
+
+def _amounts(role: ResolvedRole) -> Mapping[str, float]:
     container = training_container(role.template, None, name=role.container)
     asked = container.get("resources") or {}
     merged = {**(asked.get("requests") or {}), **(asked.get("limits") or {})}
-    return sum(int(parse_quantity(str(merged[key]))) for key in _ACCELERATORS if key in merged)
+    return {name: parse_quantity(str(amount)) for name, amount in merged.items()}
 
 
 def _devices(role: ResolvedRole, resolved: ResolvedJob) -> int:

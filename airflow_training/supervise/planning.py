@@ -24,8 +24,9 @@ from airflow_training.planning.launchers import (
 from airflow_training.planning.plan import Answer, Workload
 from airflow_training.planning.report import answer_document
 from airflow_training.planning.search import objectives
-from airflow_training.planning.search import search as search_plan
+from airflow_training.planning.search.constraints import Constraints
 from airflow_training.planning.search.constraints import parse as constraints_of
+from airflow_training.planning.search import search as search_plan
 from airflow_training.planning.sources.documents import parse_model
 from airflow_training.planning.sources.models import read_model
 from airflow_training.spec.models import TrainingJob
@@ -59,9 +60,10 @@ class Question:
 
     workload: Workload
     cluster: ClusterView
-    constraints: Mapping[str, Any]
-    objective: Any
+    constraints: Constraints
+    objective: objectives.Objective
     sizes: Sizes
+    warnings: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,15 +119,27 @@ def plan_job(
     """
     question = question_of(job, resolved, runtime=runtime)
     started = time.perf_counter()
-    answer = search_plan(
-        question.workload,
-        question.cluster,
-        constraints=question.constraints,
-        objective=question.objective,
-        top_k=ALTERNATIVES,
-    )
+    try:
+        answer = search_plan(
+            question.workload,
+            question.cluster,
+            constraints=question.constraints,
+            objective=question.objective,
+            top_k=ALTERNATIVES,
+        )
+    except InputError as error:
+        raise InputError(problems=[_of_the_job(problem) for problem in error.problems]) from None
     answer = replace(answer, seconds=time.perf_counter() - started)
     return _planned(job.spec.plan, question, answer)
+
+
+def _of_the_job(problem: Problem, *, path: str = "") -> Problem:
+    """Return a problem of the search, or of a file beside the job, as one of the job that asked."""
+    if path:
+        return Problem(code="bad_reference", field="spec.plan", message=f"{path}: {problem}")
+    if problem.field.startswith("spec."):
+        return problem
+    return replace(problem, field=f"spec.plan.{problem.field}".rstrip("."))
 
 
 def mistakes_of(job: TrainingJob, resolved: ResolvedJob) -> list[Problem]:
@@ -135,7 +149,7 @@ def mistakes_of(job: TrainingJob, resolved: ResolvedJob) -> list[Problem]:
     if isinstance(plan.model, Mapping):
         _or_mistakes(mistakes, lambda: parse_model(_model(plan), at=(*_HERE, "model")))
     if plan.cluster != "nodes":
-        _or_mistakes(mistakes, lambda: cluster_of(plan.cluster, job, resolved, runtime=_nobody))
+        _or_mistakes(mistakes, lambda: cluster_of(plan.cluster, resolved, runtime=_nobody))
     _or_mistakes(mistakes, lambda: objectives.parse(_goal(plan), where="spec.plan.objective"))
     given = _snake(plan.constraints)
     given.pop("global_batch", None)
@@ -158,9 +172,7 @@ def question_of(
         mistakes,
         lambda: read_model(_model(plan), base_dir=resolved.base_dir, at=(*_HERE, "model")),
     )
-    cluster = _or_mistakes(
-        mistakes, lambda: cluster_of(plan.cluster, job, resolved, runtime=runtime)
-    )
+    found = _or_mistakes(mistakes, lambda: cluster_of(plan.cluster, resolved, runtime=runtime))
     sizes = sizes_of(job, resolved)
     objective = _or_mistakes(
         mistakes, lambda: objectives.parse(_goal(plan), where="spec.plan.objective")
@@ -168,9 +180,10 @@ def question_of(
     given = _snake(plan.constraints)
     batch = plan.global_batch or given.pop("global_batch", None)
     given.pop("global_batch", None)
-    if view is None or cluster is None or objective is None:
+    if view is None or found is None or objective is None:
         raise InputError(problems=mistakes)
-    constraints = sizes.bound(given, applied=plan.apply, cluster_devices=cluster.devices)
+    cluster = found.view
+    bounded = sizes.bound(given, applied=plan.apply, cluster_devices=cluster.devices)
     return Question(
         workload=Workload(
             view=view,
@@ -179,9 +192,10 @@ def question_of(
             runtime=resolved.framework,
         ),
         cluster=cluster,
-        constraints=constraints,
+        constraints=constraints_of(bounded, where="spec.plan.constraints"),
         objective=objective,
         sizes=sizes,
+        warnings=(*found.warnings, *sizes.warnings),
     )
 
 
@@ -190,7 +204,7 @@ def _or_mistakes(mistakes: list[Problem], read: Callable[[], Any]) -> Any:
     try:
         return read()
     except InputError as error:
-        mistakes += error.problems
+        mistakes += [_of_the_job(problem, path=error.path) for problem in error.problems]
         return None
 
 
@@ -242,7 +256,7 @@ def _planned(plan: Plan, question: Question, answer: Answer) -> Planned:
         "rejected": found["rejected"],
         "evaluated": found["evaluated"],
         "seconds": round(found["seconds"], 3),
-        "warnings": [*found["warnings"], *sizes.warnings],
+        "warnings": [*question.warnings, *found["warnings"]],
     }
     if "env" in plan.apply:
         files = {

@@ -1,10 +1,9 @@
-"""A model however it was named: a description, a file, or Python to trace. Becomes a training step's view."""
+"""A model however it was named (a description, a file, Python to trace) to its computation view."""
 
 from __future__ import annotations
 
-import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
@@ -12,16 +11,21 @@ from typing import Any
 
 from airflow_training.errors import InputError, Problem
 from airflow_training.planning.computation import ComputationView
+from airflow_training.planning.serial import from_json
 from airflow_training.planning.sources.documents import parse_model
+from airflow_training.planning.sources.files import read_file
+from airflow_training.planning.transformer import computation
 from airflow_training.spec.paths import Loc, format_path
 
-__all__ = ["read_document", "read_model"]
+__all__ = ["read_model"]
+
+_SUFFIXES = (".yaml", ".yml", ".json")
 
 
 def read_model(
     model: str | Mapping[str, Any], *, base_dir: str = "", at: Loc = ("model",)
 ) -> ComputationView:
-    """Return the view of one training step of a model.
+    """Return the view of a model's forward pass.
 
     Args:
         model: the description of a transformer, the name of a YAML or JSON file that holds one or a
@@ -33,35 +37,20 @@ def read_model(
     Raises:
         InputError: the model cannot be found, read or traced.
     """
-    if isinstance(model, str):
-        if _is_reference(model):
-            return _traced(model, base_dir=base_dir, at=at)
-        model = read_document(model, base_dir=base_dir, at=at)
-        if "operators" in model:
-            from airflow_training.planning.training import with_backward
-            from airflow_training.planning.view_json import from_json
-
-            return with_backward(from_json(json.dumps(model)))
-    from airflow_training.planning.training import with_backward
-    from airflow_training.planning.transformer import computation
-
-    return with_backward(computation(parse_model(model, at=at)))
+    if not isinstance(model, str):
+        return _described(model, at=at)
+    if _is_reference(model):
+        return _traced(model, base_dir=base_dir, at=at)
+    if Path(model).suffix not in _SUFFIXES:
+        allowed = ["a .yaml or .json file", "module:function"]
+        raise _bad(at, model, "is neither a file nor Python", allowed=allowed)
+    return read_file(Path(base_dir) / Path(model).expanduser(), _described)
 
 
-def read_document(path: str, *, base_dir: str = "", at: Loc = ()) -> Mapping[str, Any]:
-    """Return the one mapping that a YAML or JSON file holds; raises `InputError`."""
-    from airflow_training.spec.loading import load_documents, read_file
-
-    where = Path(base_dir) / Path(path).expanduser()
-    if not where.is_file():
-        raise _bad(at, path, f"there is no file {where}")
-    documents = load_documents(read_file(where), str(where))
-    problems = [problem for each in documents for problem in each.problems]
-    if problems:
-        raise _bad(at, path, "; ".join(str(problem) for problem in problems))
-    if len(documents) != 1 or not isinstance(documents[0].data, Mapping):
-        raise _bad(at, path, "must hold one mapping")
-    return documents[0].data
+def _described(document: Any, *, at: Loc) -> ComputationView:
+    if isinstance(document, Mapping) and "operators" in document:
+        return from_json(document)
+    return computation(parse_model(document, at=at))
 
 
 def _is_reference(text: str) -> bool:
@@ -72,7 +61,6 @@ def _is_reference(text: str) -> bool:
 def _traced(reference: str, *, base_dir: str, at: Loc) -> ComputationView:
     """Import and call the user's function, and trace what it returns."""
     from airflow_training.planning.sources.torch import trace
-    from airflow_training.planning.training import with_backward
 
     module, _, name = reference.partition(":")
     try:
@@ -88,7 +76,7 @@ def _traced(reference: str, *, base_dir: str, at: Loc) -> ComputationView:
             "must return a module and a tuple of example inputs",
             hint="return model, (torch.zeros(8, 64),)",
         )
-    return with_backward(trace(*made))
+    return trace(*made)
 
 
 @contextmanager
@@ -102,8 +90,15 @@ def _importable(folder: str) -> Iterator[None]:
         sys.path.remove(place)
 
 
-def _bad(at: Loc, value: str, message: str, *, hint: str = "") -> InputError:
+def _bad(
+    at: Loc, value: str, message: str, *, allowed: Sequence[str] = (), hint: str = ""
+) -> InputError:
     problem = Problem(
-        code="bad_reference", field=format_path(at), value=value, message=message, hint=hint
+        code="bad_reference",
+        field=format_path(at),
+        value=value,
+        message=message,
+        allowed=allowed,
+        hint=hint,
     )
     return InputError(problems=[problem])

@@ -540,5 +540,5 @@ def _node_view(node: Mapping[str, Any]) -> NodeView:
         cpus=parse_quantity(has.get("cpu", 0)),
         memory_bytes=int(parse_quantity(has.get("memory", 0))),
         gpus=int(parse_quantity(has.get("nvidia.com/gpu", 0))),
-        device=str((node["metadata"].get("labels") or {}).get("nvidia.com/gpu.product", "")),
+        labels=node["metadata"].get("labels") or {},
     )

@@ -32,7 +32,7 @@ def this_node(
         cpus=cpus,
         memory_bytes=memory,
         gpus=gpus,
-        device=_device(),
+        labels=_labels(),
         free_gpus=gpus if free_gpus is None else free_gpus,
         free_cpus=max(0.0, cpus - asked_cpus),
         free_memory_bytes=max(0, min(memory - asked_memory_bytes, available)),
@@ -134,8 +134,8 @@ def _gpus() -> Mapping[str, str]:
     return {number: uuid for number, _, uuid in _GPU.findall(_listed())}
 
 
-def _device() -> str:
+def _labels() -> Mapping[str, str]:
     """Return what the GPUs we may use are; the first one speaks for all."""
     names = {number: name for number, name, _ in _GPU.findall(_listed())}
     first = next(iter(visible_gpus()), "")
-    return names.get(first, "")
+    return {"nvidia.com/gpu.product": names[first]} if first in names else {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -10,12 +10,15 @@ from airflow_training.errors import InputError, Problem
 from airflow_training.planning.computation import ComputationView
 from airflow_training.planning.constants import FROZEN, TimeConstants
 from airflow_training.planning.cost.estimating import estimate
-from airflow_training.planning.plan import Estimate, Part, Workload
+from airflow_training.planning.plan import Estimate, Workload
+from airflow_training.planning.report import estimate_document
 from airflow_training.planning.sources.documents import Row, parse_row
 from airflow_training.planning.strategy import TransformerModel
 from airflow_training.planning.transformer import computation
 
 __all__ = ["answer", "answers", "estimate_row"]
+
+ANSWERED = ("step_time_s", "p10", "p90", "peak_memory_bytes", "fits", "breakdown")
 
 
 def answers(
@@ -39,15 +42,8 @@ def answer(document: Any, constants: TimeConstants = FROZEN) -> dict[str, Any]:
     """
     row = parse_row(document, unknown="ignore")
     found = estimate_row(row, constants)
-    return {
-        "id": row.id,
-        "step_time_s": found.step_seconds,
-        "p10": found.p10,
-        "p90": found.p90,
-        "peak_memory_bytes": found.memory_bytes,
-        "fits": found.fits,
-        "breakdown": {"time_s": _parts(found.time), "memory_bytes": _parts(found.memory)},
-    }
+    estimated = estimate_document(found)
+    return {"id": row.id, **{key: estimated[key] for key in ANSWERED}}
 
 
 def estimate_row(row: Row, constants: TimeConstants = FROZEN) -> Estimate:
@@ -93,7 +89,3 @@ def _check_devices(row: Row) -> None:
 def _view(model: TransformerModel) -> ComputationView:
     """Return one view per model: what is worked out about a view is remembered with it."""
     return computation(model)
-
-
-def _parts(parts: Sequence[Part]) -> list[dict[str, Any]]:
-    return [{"name": part.name, "value": part.value, "origin": part.origin} for part in parts]

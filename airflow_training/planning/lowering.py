@@ -116,7 +116,7 @@ def _split_anew(view: ComputationView, pattern: Pattern) -> _Split:
     unreduced = frozenset(
         name for name in view.tensors if is_parameter_gradient(name, view.tensors)
     )
-    known_splits = tuple(seeds(view, rules, sequence_parallel=pattern.sequence_parallel))
+    known_splits = tuple(seeds(view, sequence_parallel=pattern.sequence_parallel))
     placed = layouts(
         view,
         rules,

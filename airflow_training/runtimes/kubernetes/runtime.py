@@ -164,7 +164,9 @@ class KubernetesRuntime:
                 tail_bytes=settings.log_archive_tail_bytes,
             ),
             options=pods.PodOptions(
-                agent_image=settings.agent_image, callback_url=settings.callback_url
+                agent_image=settings.agent_image,
+                agent_user=settings.agent_user,
+                callback_url=settings.callback_url,
             ),
             max_run_seconds=settings.max_run_seconds or None,
             callback_token=callback_token,

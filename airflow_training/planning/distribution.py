@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import product
 from math import prod
@@ -26,6 +26,8 @@ class Mesh:
     shape: tuple[int, ...]
     devices: tuple[int, ...]
     """Device numbers, the last axis running fastest."""
+    _hash: int = field(init=False, repr=False, compare=False)
+    """Kept, as meshes are keys of caches and may have thousands of devices."""
 
     def __post_init__(self) -> None:
         if len(self.axes) != len(self.shape) or len(set(self.axes)) != len(self.axes):
@@ -37,6 +39,10 @@ class Mesh:
             raise _error("mesh.devices", self.devices, message)
         if len(set(self.devices)) != len(self.devices):
             raise _error("mesh.devices", self.devices, "a device stands on a mesh once")
+        object.__setattr__(self, "_hash", hash((self.axes, self.shape, self.devices)))
+
+    def __hash__(self) -> int:
+        return self._hash
 
     @classmethod
     def of(cls, sizes: Mapping[str, int], *, first: int = 0) -> Mesh:
@@ -137,6 +143,7 @@ class Distribution:
         return tuple(tuple(map(int, row)) for row in bounds[:, :, 1] - bounds[:, :, 0])
 
 
+@lru_cache(maxsize=65536)
 def even_slices(size: int, *parts: int) -> tuple[int, ...]:
     """Split `size` into parts[0], each of these into parts[1], ...: evenly, bigger slices first."""
     slices: tuple[int, ...] = (size,)

@@ -19,7 +19,6 @@ from dataclasses import dataclass, replace
 from airflow_training.planning.computation import ComputationView, Operator
 from airflow_training.planning.rules import Rule
 
-
 LAST_RESORT = 1_000
 """How many steps a split is put back that leaves a sum over the mesh."""
 

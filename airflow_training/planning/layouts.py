@@ -26,6 +26,11 @@ class Layout:
         """Return the dimension that a mesh axis splits."""
         return next((dim for dim, axes in enumerate(self.dims) if axis in axes), None)
 
+    def as_sum(self, axes: frozenset[str]) -> Layout:
+        """Return the layout with these axes holding terms of a sum."""
+        dims = tuple(tuple(axis for axis in dim if axis not in axes) for dim in self.dims)
+        return Layout(dims, self.partial | axes)
+
     def with_dim(self, axis: str, dim: int | None, order: Sequence[str]) -> Layout:
         """Return the layout with `axis` on another dimension, or on none, and summed."""
         dims = tuple(
@@ -58,6 +63,7 @@ def layouts(
     labels: Mapping[str, Labels],
     *,
     unreduced: frozenset[str] = frozenset(),
+    fixed: frozenset[str] = frozenset(),
 ) -> Layouts:
     """Return the layouts that settled labels mean.
 
@@ -67,6 +73,8 @@ def layouts(
         labels: The settled labels of every mesh axis, major first.
         unreduced: Tensors that stay the partial sums as which they are made (gradients of parameters,
             which are reduced once per step).
+        fixed: Tensors that lie as their labels say; others may stay partial up to the last of a row of
+            linear operators, so that one sum is reduced instead of its terms.
 
     """
     order = tuple(labels)
@@ -82,16 +90,69 @@ def layouts(
     inputs: dict[str, tuple[Layout, ...]] = {}
     outputs: dict[str, tuple[Layout, ...]] = {}
     factors: dict[str, dict[str, tuple[str, ...]]] = {}
+    late = deferred(view, rules, labels, fixed)
     for operator in view.operators:
         rule = rules[operator.name]
-        split = _split(operator, labels)
+        summed = late[operator.name]
+        split = _split(operator, labels, summed)
         factors[operator.name] = split
-        inputs[operator.name] = tuple(_layout(box, split, order) for box in rule.inputs)
-        outputs[operator.name] = tuple(_made(box, split, order, rule) for box in rule.outputs)
+        inputs[operator.name] = tuple(
+            Layout(_layout(box, split, order).dims, summed) for box in rule.inputs
+        )
+        for name in operator.inputs if summed else ():
+            tensors[name] = tensors[name].as_sum(summed)
+        made = (_made(box, split, order, rule) for box in rule.outputs)
+        outputs[operator.name] = tuple(Layout(one.dims, one.partial | summed) for one in made)
         for name, made in zip(operator.outputs, outputs[operator.name], strict=True):
             if name in unreduced:
                 tensors[name] = Layout(tensors[name].dims, made.partial)
     return Layouts(order, tensors, inputs, outputs, factors)
+
+
+def deferred(
+    view: ComputationView,
+    rules: Mapping[str, Rule],
+    labels: Mapping[str, Labels],
+    fixed: frozenset[str],
+) -> dict[str, frozenset[str]]:
+    """Return per operator the mesh axes whose sums it leaves to those who read its result.
+
+    A linear operator may do so if all its inputs are terms of a sum over the axis, and everyone who reads
+    one of them does the same.
+    """
+    makers = {name: operator for operator in view.operators for name in operator.outputs}
+    users: dict[str, list[str]] = {}
+    for operator in view.operators:
+        for name in operator.inputs:
+            users.setdefault(name, []).append(operator.name)
+
+    late = {
+        operator.name: frozenset(labels) if rules[operator.name].linear else frozenset()
+        for operator in view.operators
+    }
+
+    def sums(name: str) -> frozenset[str]:
+        """Return the axes over which a tensor is made as terms and only wanted as terms."""
+        maker = makers.get(name)
+        if maker is None or name in fixed:
+            return frozenset()
+        rule = rules[maker.name]
+        split = _split(maker, labels, late[maker.name])
+        made = _made(rule.outputs[maker.outputs.index(name)], split, tuple(labels), rule)
+        wanted = [late[user] for user in users.get(name, ())]
+        return frozenset.intersection(made.partial | late[maker.name], *wanted)
+
+    changed = True
+    while changed:
+        changed = False
+        for operator in view.operators:
+            axes = late[operator.name]
+            for name in operator.inputs if axes else ():
+                axes &= sums(name)
+            if axes != late[operator.name]:
+                late[operator.name] = axes
+                changed = True
+    return late
 
 
 def memory_of(tensor: Tensor, layout: Layout) -> Memory:
@@ -122,11 +183,13 @@ def scales(axis: str) -> bool:
     return "batch" in axis.split("*")
 
 
-def _split(operator: Operator, labels: Mapping[str, Labels]) -> dict[str, tuple[str, ...]]:
+def _split(
+    operator: Operator, labels: Mapping[str, Labels], summed: frozenset[str]
+) -> dict[str, tuple[str, ...]]:
     split: dict[str, tuple[str, ...]] = {}
     for axis, settled in labels.items():
         factor = settled.operators.get(operator.name)
-        if factor is not None:
+        if factor is not None and axis not in summed:
             split[factor] = (*split.get(factor, ()), axis)
     return split
 

@@ -15,8 +15,10 @@ import numpy as np
 
 from airflow_training.planning.activations import Activations
 from airflow_training.planning.computation import ComputationView, Operator, Unit
-from airflow_training.planning.labels import Seed, settle
+from airflow_training.planning.control_flow import inlined
+from airflow_training.planning.labels import settle
 from airflow_training.planning.layouts import Layout, Layouts, layouts, memory_of
+from airflow_training.planning.naming import named
 from airflow_training.planning.partition import Kernel, Move, Partition, Task
 from airflow_training.planning.program import (
     Compute,
@@ -30,24 +32,13 @@ from airflow_training.planning.program import (
     Transfer,
 )
 from airflow_training.planning.rules import Rule, rule_of
+from airflow_training.planning.seeding import seeds
 from airflow_training.planning.symbols import Box, Evaluator, Memory
 from airflow_training.planning.training import is_parameter_gradient, with_backward
 
 ORDER: tuple[MeshAxis, ...] = ("ep", "cp", "tp")
 """Mesh axes inside a layer, the neighbours last. Data parallelism is the micro-batch itself."""
 MODES: tuple[Recompute, ...] = ("none", "selective", "full")
-SPLIT_WEIGHTS = {
-    "heads": "tp",
-    "kv_heads": "tp",
-    "heads+kv_heads": "tp",
-    "ffn": "tp",
-    "vocab": "tp",
-    "experts": "ep",
-}
-"""Which mesh axis splits a dimension of a parameter, by its name."""
-SPLIT_INPUTS = {"batch": "ep", "sequence": "cp"}
-STREAM = ("batch", "sequence", "hidden")
-"""The activations that sequence parallelism splits (Korthikanti et al. 2022, arXiv:2205.05198)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,22 +88,6 @@ def lower(view: ComputationView, sharding: Sharding) -> Program:
     return Program(name=view.name, sharding=sharding, pieces=pieces, warnings=split.warnings)
 
 
-def seeds(view: ComputationView, pattern: Pattern) -> Iterable[Seed]:
-    """Yield the splits that the names of dimensions ask for.
-
-    Parameters come first (their split is what makes tensor and expert parallelism), then the inputs'
-    batch and sequence, then the residual stream.
-    """
-    for name, tensor in view.tensors.items():
-        for dim, axis in enumerate(tensor.axes):
-            if tensor.kind == "parameter" and axis in SPLIT_WEIGHTS:
-                yield Seed(name, SPLIT_WEIGHTS[axis], dim, 0)
-            elif tensor.kind == "input" and axis in SPLIT_INPUTS:
-                yield Seed(name, SPLIT_INPUTS[axis], dim, 1)
-        if pattern.sequence_parallel and tensor.axes == STREAM:
-            yield Seed(name, "tp", STREAM.index("sequence"), 2)
-
-
 _SPLITS: OrderedDict[tuple[int, Pattern], tuple[ComputationView, _Split]] = OrderedDict()
 _MOST = 256
 
@@ -124,10 +99,15 @@ def _split(view: ComputationView, pattern: Pattern) -> _Split:
     """
     key = (id(view), pattern)
     if key not in _SPLITS:
-        _SPLITS[key] = (view, _split_anew(with_backward(view), pattern))
+        _SPLITS[key] = (view, _split_anew(training_step(view), pattern))
         if len(_SPLITS) > _MOST:
             _SPLITS.popitem(last=False)
     return _SPLITS[key][1]
+
+
+def training_step(view: ComputationView) -> ComputationView:
+    """Return the whole step of a view: loops and branches laid open, dimensions named, gradients added."""
+    return with_backward(named(inlined(view)))
 
 
 def _split_anew(view: ComputationView, pattern: Pattern) -> _Split:
@@ -136,11 +116,13 @@ def _split_anew(view: ComputationView, pattern: Pattern) -> _Split:
     unreduced = frozenset(
         name for name in view.tensors if is_parameter_gradient(name, view.tensors)
     )
+    known_splits = tuple(seeds(view, sequence_parallel=pattern.sequence_parallel))
     placed = layouts(
         view,
         rules,
-        settle(view, rules, pattern.axes, seeds(view, pattern)),
+        settle(view, rules, pattern.axes, known_splits),
         unreduced=unreduced,
+        fixed=frozenset(seed.tensor for seed in known_splits),
     )
     partition = Partition(view, rules, placed)
     stretches = [

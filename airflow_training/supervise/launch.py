@@ -49,7 +49,8 @@ def launch(
     task will ask for activation (the command line). Raises InputError: `not_supported` for a
     local job larger than this machine, `conflict` for a run id that another document used.
     """
-    if resolved.runtime == "local":
+    # a run that is there has the size of its plan, which may be smaller than the document's
+    if resolved.runtime == "local" and store.run(key.uid) is None:
         from airflow_training.runtimes.local.node import this_node
 
         check_fits(resolved, ClusterView(nodes=[this_node()]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from airflow_training.errors import RuntimeUnavailable
@@ -30,13 +31,16 @@ def runtime_of(job: ResolvedJob) -> Runtime:
 async def connect(connection: str) -> ApiClient:
     """Return a client as an Airflow connection says, `kubernetes_default` where none is named.
 
-    A connection that says nothing means the cluster we run in, else the kubeconfig's own choice.
+    A connection that names no cluster means the one at hand, see `configuration_from_here`.
     Raises RuntimeUnavailable.
     """
     from airflow.providers.cncf.kubernetes.hooks.kubernetes import AsyncKubernetesHook
     from kubernetes_asyncio import client
 
-    from airflow_training.runtimes.kubernetes.connection import CONNECTIONS, connect_from_here
+    from airflow_training.runtimes.kubernetes.connection import (
+        CONNECTIONS,
+        configuration_from_here,
+    )
 
     name = connection or _DEFAULT_CONNECTION
     configuration = client.Configuration()
@@ -44,14 +48,24 @@ async def connect(connection: str) -> ApiClient:
     hook = AsyncKubernetesHook(conn_id=name, client_configuration=configuration)
     try:
         extras = await hook.get_conn_extras()
-        if not any(extras.get(way) or extras.get(f"extra__kubernetes__{way}") for way in _WAYS):
-            return await connect_from_here("")
-        async with hook.get_conn():  # reads the configuration; this client is closed with the block
-            return client.ApiClient(configuration=configuration)
+        if any(_extra(extras, way) for way in _WAYS):
+            async with hook.get_conn():  # reads the configuration; we need a client of our own
+                pass
+        else:
+            configuration = await configuration_from_here("")
+        # the provider's hook knows this field, but not where it is asynchronous
+        if str(_extra(extras, "disable_verify_ssl")).lower() == "true":
+            configuration.verify_ssl = False
+        return client.ApiClient(configuration=configuration)
     except RuntimeUnavailable:
         raise
     except Exception as error:  # whatever a secrets backend, a file or a plugin of theirs raises
         raise RuntimeUnavailable(f"cannot connect by the connection {name!r}: {error}") from error
+
+
+def _extra(extras: Mapping[str, Any], name: str) -> Any:
+    """Return a field of a Kubernetes connection, also as older forms have written it."""
+    return extras.get(name) or extras.get(f"extra__kubernetes__{name}")
 
 
 def run_key(store: Store, ti: Any, *, group_id: str, map_index: int | None = None) -> RunKey:

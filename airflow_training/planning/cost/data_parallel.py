@@ -10,7 +10,8 @@ import numpy.typing as npt
 
 from airflow_training.planning.cluster import NodeGroup
 from airflow_training.planning.constants import TimeConstants
-from airflow_training.planning.cost.communication import AxisGroup, collective_seconds, exposed
+from airflow_training.planning.cost.communication import collective_seconds, exposed
+from airflow_training.planning.group import Group
 from airflow_training.planning.program import Collective
 from airflow_training.planning.strategy import Overlap, Precision
 
@@ -40,7 +41,7 @@ class Replicas:
     update_bytes: Array
     """Memory traffic of updating them all once."""
     precision: Precision
-    group: AxisGroup
+    group: Group
     zero: npt.NDArray[np.int64]
     micro_batches: Array
 
@@ -65,7 +66,7 @@ def exchange_seconds(
     """
 
     def cost(collective: Collective, each: float, window: Array) -> Array:
-        whole = collective_seconds(collective, held.elements * each, held.group, nodes, constants)
+        whole = collective_seconds(collective, held.elements * each, held.group, constants)
         edge = whole / units
         if overlap == "none":
             return whole

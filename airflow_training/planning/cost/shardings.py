@@ -10,9 +10,9 @@ import numpy.typing as npt
 
 from airflow_training.planning.cluster import NodeGroup
 from airflow_training.planning.constants import TimeConstants
-from airflow_training.planning.cost.communication import axis_group
 from airflow_training.planning.cost.passes import Passes, passes
 from airflow_training.planning.cost.tables import OVERLAP, RECOMPUTE
+from airflow_training.planning.group import group_of
 from airflow_training.planning.lowering import lower
 from airflow_training.planning.plan import Candidates, Workload
 from airflow_training.planning.program import Program, Recompute, Sharding
@@ -86,9 +86,9 @@ def priced(
         overlap=same.overlap,
         nodes=nodes,
         groups={
-            "tp": axis_group(sharding.tp, 1.0, nodes),
-            "cp": axis_group(sharding.cp, sharding.tp, nodes),
-            "ep": axis_group(sharding.ep, sharding.tp * sharding.cp, nodes),
+            "tp": group_of(nodes, size=sharding.tp),
+            "cp": group_of(nodes, size=sharding.cp, stride=sharding.tp),
+            "ep": group_of(nodes, size=sharding.ep, stride=sharding.tp * sharding.cp),
         },
         host_seconds=constants.host_seconds_of(runtime),
         constants=constants,

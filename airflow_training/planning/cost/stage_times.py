@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from airflow_training.planning.cluster import NodeGroup
 from airflow_training.planning.constants import TimeConstants
-from airflow_training.planning.cost.communication import axis_group, collective_seconds
+from airflow_training.planning.cost.communication import collective_seconds
 from airflow_training.planning.cost.data_parallel import (
     Replicas,
     exchange_seconds,
@@ -21,6 +21,7 @@ from airflow_training.planning.cost.data_parallel import (
 from airflow_training.planning.cost.passes import PARTS, Passes
 from airflow_training.planning.cost.pipeline import makespan
 from airflow_training.planning.cost.shardings import Alike, Lowered
+from airflow_training.planning.group import group_of
 from airflow_training.planning.plan import Candidates, Workload
 from airflow_training.planning.program import MeshAxis
 from airflow_training.planning.stages import boundaries, expanded
@@ -176,10 +177,10 @@ class Pipeline:
         crosses = ((sender + 1) * distance % per_node == 0) & (distance * self.stages > per_node)
         apart = np.where(crosses | (distance >= per_node), float(per_node), 1.0)
         sent = collective_seconds(
-            "send_recv", size / split, axis_group(2.0, apart, nodes), nodes, self.constants
+            "send_recv", size / split, group_of(nodes, size=2.0, stride=apart), self.constants
         )
         gathered = collective_seconds(
-            "all_gather", size, axis_group(split, 1.0, nodes), nodes, self.constants
+            "all_gather", size, group_of(nodes, size=split), self.constants
         )
         return sent + gathered
 
@@ -195,7 +196,7 @@ class Pipeline:
                 elements=elements[every, most],
                 update_bytes=update[every, most],
                 precision=self.workload.precision,
-                group=axis_group(ranks, stride, nodes),
+                group=group_of(nodes, size=ranks, stride=stride),
                 zero=self.table.zero[self.rows],
                 micro_batches=self._micro_batches,
             )
@@ -268,8 +269,7 @@ class Pipeline:
                 seconds = seconds + collective_seconds(
                     "all_reduce",
                     size * gradient_bytes(self.workload.precision, self.same.overlap),
-                    axis_group(2.0, apart, nodes),
-                    nodes,
+                    group_of(nodes, size=2.0, stride=apart),
                     self.constants,
                 )
         return seconds

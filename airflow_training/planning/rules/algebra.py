@@ -31,7 +31,7 @@ The second output of the dropouts is the mask.
 PASSES = {"add": (0, 1), "bias_dropout_add": (2,)}
 """Inputs whose gradient is the result's gradient, where the shapes are equal."""
 
-LINEAR = frozenset({"add", "sub", "neg", "scale", "cast"})
+LINEAR = frozenset({"add", "sub", "neg", "scale"})
 
 
 def equation_of(operator: Operator) -> tuple[tuple[tuple[str, ...], ...], tuple[str, ...]]:

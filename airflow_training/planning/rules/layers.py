@@ -47,11 +47,13 @@ def attention(operator: Operator, tensors: Tensors) -> Rule:
     Scores are never written; a float32 number per row is, for the gradient, which computes the scores
     again (five products instead of two: Dao et al. 2022, arXiv:2205.14135). `causal` skips half of them.
     Split along the sequence, keys and values travel round a ring (Liu et al. 2023, arXiv:2310.01889),
-    and in the gradient so do their gradients.
+    and in the gradient so do their gradients. `heads_first` is for (batch, heads, sequence, head).
     """
     query = ("batch", "sequence", "heads", "head")
+    if operator.attributes.get("heads_first"):
+        query = ("batch", "heads", "sequence", "head")
     share = 0.5 if operator.attributes.get("causal") else 1.0
-    keys = tensors[operator.inputs[1]].shape[1]
+    keys = tensors[operator.inputs[1]].shape[query.index("sequence")]
     products = 2.0 * share * keys
     ring = Exchange(
         factor="sequence",
@@ -61,8 +63,9 @@ def attention(operator: Operator, tensors: Tensors) -> Rule:
         backward=2.0,
     )
     return Rule(
-        inputs=(query, query, query),
-        outputs=(query, ("batch", "heads", "sequence")),
+        inputs=(query,) * len(operator.inputs[:3])
+        + tuple(("",) * len(tensors[name].shape) for name in operator.inputs[3:]),
+        outputs=(query, ("batch", "heads", "sequence"))[: len(operator.outputs)],
         kind="attention",
         flops=2 * products,
         backward_flops=5 * products,
@@ -74,11 +77,15 @@ def attention(operator: Operator, tensors: Tensors) -> Rule:
 
 @rule("gated")
 def gated(operator: Operator, tensors: Tensors) -> Rule:
-    """A gate times a value: input (..., 2, n), output (..., n); SwiGLU and its kin."""
+    """A gate times a value: input (..., 2, n), output (..., n); SwiGLU and its kin.
+
+    A second output of the shape of the first is the gate behind its activation, kept for the gradient
+    by implementations that multiply in a kernel of its own.
+    """
     factors = tuple(f"d{i}" for i in range(len(tensors[operator.outputs[0]].shape)))
     both = (*factors[:-1], "", factors[-1])
-    saves = frozenset(operator.inputs)
-    return Rule(inputs=(both,), outputs=(factors,), flops=5.0, saves=saves)
+    saves = frozenset((*operator.inputs, *operator.outputs[1:]))
+    return Rule(inputs=(both,), outputs=(factors,) * len(operator.outputs), flops=5.0, saves=saves)
 
 
 @rule("embedding")
@@ -100,7 +107,8 @@ def cross_entropy(operator: Operator, tensors: Tensors) -> Rule:
     """Loss of logits (..., classes) against class numbers.
 
     Split along the classes it reduces a maximum, a sum and the logit that was asked for, each of the
-    size of the loss (Shoeybi et al. 2019, arXiv:1909.08053, section 3).
+    size of the loss (Shoeybi et al. 2019, arXiv:1909.08053, section 3). As in Megatron-LM, the logits
+    become their softmax and then their gradient in one and the same memory.
     """
     rows = tuple(f"d{i}" for i in range(len(tensors[operator.inputs[1]].shape)))
     reduced = Exchange(
@@ -114,4 +122,5 @@ def cross_entropy(operator: Operator, tensors: Tensors) -> Rule:
         backward_flops=3.0,
         exchanges=(reduced,),
         saves=frozenset(operator.inputs),
+        in_place=True,
     )

@@ -55,6 +55,22 @@ def concatenate(operator: Operator, tensors: Tensors) -> Rule:
     return Rule(inputs=inputs, outputs=(factors,), whole=whole, flops=0.0, linear=True)
 
 
+@rule("hand_over")
+def hand_over(operator: Operator, tensors: Tensors) -> Rule:
+    """Tensors handed in or out of the body of a loop or a branch, aligned from the right."""
+    names = (*operator.inputs, *operator.outputs)
+    most = max(len(tensors[name].shape) for name in names)
+    boxes = tuple(
+        tuple(f"d{i}" for i in range(most - len(tensors[name].shape), most)) for name in names
+    )
+    return Rule(
+        inputs=boxes[: len(operator.inputs)],
+        outputs=boxes[len(operator.inputs) :],
+        flops=0.0,
+        free=True,
+    )
+
+
 def runs(
     before: tuple[int, ...], after: tuple[int, ...]
 ) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:

@@ -12,13 +12,12 @@ from pydantic import Field, create_model
 
 from airflow_training.errors import InputError, Problem
 from airflow_training.planning.cluster import ClusterView
-from airflow_training.planning.sources.cluster_document import ClusterDocument, parse_cluster
+from airflow_training.planning.sources.clusters import parse_cluster
 from airflow_training.planning.sources.reading import Document, Mistakes, Unknown, read
 from airflow_training.planning.strategy import Strategy, TransformerModel
 from airflow_training.spec.paths import Loc, format_path
 
 __all__ = [
-    "ClusterDocument",
     "Row",
     "Unknown",
     "parse_cluster",

@@ -13,6 +13,7 @@ import yaml
 
 from tests.kubernetes.emulator import kinds
 from tests.kubernetes.emulator.cluster import kubeconfig
+from tests.kubernetes.emulator.kubelet import AS_REAL_ONES, AT_ONCE
 from tests.kubernetes.emulator.nodes import Node
 from tests.kubernetes.emulator.parts import ADMIN_TOKEN, Parts
 
@@ -30,6 +31,12 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--memory", default="256Gi", help="of each node")
     parser.add_argument("--gpus", type=int, default=0, help="of each node")
     parser.add_argument("--pods", type=int, default=110, help="of each node")
+    parser.add_argument(
+        "--slow", action="store_true", help="kubelets take about as long as real ones"
+    )
+    parser.add_argument(
+        "--offline", action="store_true", help="no registry answers: pull policy Always fails"
+    )
     parser.add_argument("--bookmark-seconds", type=float, default=60.0)
     return parser.parse_args()
 
@@ -37,7 +44,8 @@ def _arguments() -> argparse.Namespace:
 async def _serve(options: argparse.Namespace, folder: Path) -> None:
     parts = Parts(
         folder=folder, kubelet=options.kubelet, installed=options.install, port=options.port,
-        bookmark_seconds=options.bookmark_seconds,
+        bookmark_seconds=options.bookmark_seconds, offline=options.offline,
+        pace=AS_REAL_ONES if options.slow else AT_ONCE,
     )  # fmt: skip
     machines = [
         Node(

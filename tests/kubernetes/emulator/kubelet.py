@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from tests.kubernetes.emulator import kinds, nodes
 from tests.kubernetes.emulator.clock import stamp
@@ -13,6 +14,26 @@ from tests.kubernetes.emulator.podlogs import PodLogs
 from tests.kubernetes.emulator.podstatus import Container, build, containers_of, with_condition
 from tests.kubernetes.emulator.registry import DeleteOptions, Registry
 from tests.kubernetes.emulator.store import Change, Entry, Object
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """How long kubelets take for what costs an emulated one nothing, in seconds."""
+
+    start: float = 0.0
+    """From the node to the first container, and half of it from one container to the next."""
+    status: float = 0.0
+    """From what happens to where the API server is told, once for all that happened meanwhile."""
+    phase: float = 0.0
+    """From the exit codes to the last phase of a pod."""
+    removal: float = 0.0
+    """From the end of a deleted pod's containers to the end of its object."""
+    sync: float = 0.01
+    """From a change of configuration or names to where pods see it."""
+
+
+AT_ONCE = Pace()
+AS_REAL_ONES = Pace(start=3.0, status=1.0, phase=1.0, removal=1.5, sync=2.0)
 
 
 class PodRun:
@@ -33,6 +54,8 @@ class PodRun:
         """phase, reason and message that override what the containers say."""
         self.disruption: Object | None = None
         """The condition by which the kubelet says, with the last phase, that it ended the pod."""
+        self.told_soon = False
+        """Its status will be told in a moment."""
         self.settles_at: float | None = None
         """When its volumes are unmounted, and the last phase may be told."""
 
@@ -58,9 +81,14 @@ class PodRun:
 class Kubelet:
     """The kubelets of all nodes of a cluster."""
 
-    def __init__(self, registry: Registry, logs: PodLogs) -> None:
+    def __init__(
+        self, registry: Registry, logs: PodLogs, *, pace: Pace = AT_ONCE, offline: bool = False
+    ) -> None:
+        """`offline`: no registry answers, so that only what nodes have can run."""
         self.registry = registry
         self.logs = logs
+        self.pace = pace
+        self.offline = offline
         self.runs: dict[str, PodRun] = {}
         self.lost: set[str] = set()
         """Nodes whose kubelet cannot reach the API server."""
@@ -69,8 +97,6 @@ class Kubelet:
         """Images that cannot be pulled, besides those of a registry that cannot be."""
         self.workdirs: dict[str, str] = {}
         """Image -> the folder in which its containers start."""
-        self.phase_seconds = 0.0
-        """How long after the exit codes the last phase of a pod is told."""
         registry.store.listeners.append(self._on_change)
 
     # What the two kinds of kubelet do
@@ -80,10 +106,12 @@ class Kubelet:
 
     def cannot_be_pulled(self, run: PodRun) -> bool:
         """Return whether an image of the pod is nowhere; `.invalid` is the domain that never exists."""
-        images = {one.image for one in (*run.init, *run.main)}
+        containers = (*(run.spec.get("initContainers") or ()), *run.spec["containers"])
         return any(
-            image in self.unpullable or image.partition("/")[0].endswith(".invalid")
-            for image in images
+            one["image"] in self.unpullable
+            or one["image"].partition("/")[0].endswith(".invalid")
+            or (self.offline and one["imagePullPolicy"] == "Always")
+            for one in containers
         )
 
     def stop_pod(self, run: PodRun, grace_seconds: float) -> None:
@@ -173,7 +201,15 @@ class Kubelet:
         return found
 
     def publish(self, run: PodRun) -> None:
-        """Write the pod's status as it is now; a lost node says nothing."""
+        """Write the pod's status; a lost node says nothing."""
+        if not self.pace.status:
+            self._publish(run)
+        elif not run.told_soon:
+            run.told_soon = True
+            asyncio.get_running_loop().call_later(self.pace.status, self._publish, run)
+
+    def _publish(self, run: PodRun) -> None:
+        run.told_soon = False
         current = self.current(run)
         if current is None or run.node in self.lost:
             return
@@ -195,14 +231,14 @@ class Kubelet:
         """Tell the exit codes alone where the last phase, and who ended the pod, come later."""
         old = current.obj["status"]
         over = ("Succeeded", "Failed")
-        if not self.phase_seconds or current.obj["metadata"].get("deletionTimestamp"):
+        if not self.pace.phase or current.obj["metadata"].get("deletionTimestamp"):
             return False
         if status["phase"] not in over or old["phase"] in over:
             return False
         loop = asyncio.get_running_loop()
         if run.settles_at is None:
-            run.settles_at = loop.time() + self.phase_seconds
-            loop.call_at(run.settles_at, self.publish, run)
+            run.settles_at = loop.time() + self.pace.phase
+            loop.call_at(run.settles_at, self._publish, run)
         if loop.time() >= run.settles_at:
             return False
         early = {key: value for key, value in status.items() if key not in ("reason", "message")}
@@ -219,7 +255,13 @@ class Kubelet:
 
     def confirm_stopped(self, run: PodRun) -> None:
         """Publish the last status and, where the pod is being deleted, let it go."""
-        self.publish(run)
+        self._publish(run)
+        if self.pace.removal:
+            asyncio.get_running_loop().call_later(self.pace.removal, self._let_go, run)
+        else:
+            self._let_go(run)
+
+    def _let_go(self, run: PodRun) -> None:
         current = self.current(run)
         if current is None or run.node in self.lost:
             return

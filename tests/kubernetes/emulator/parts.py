@@ -15,7 +15,7 @@ from tests.kubernetes.emulator.evictions import Evictions
 from tests.kubernetes.emulator.faults import Faults
 from tests.kubernetes.emulator.gangs import PodGroups
 from tests.kubernetes.emulator.jobs import JobController
-from tests.kubernetes.emulator.kubelet import Kubelet
+from tests.kubernetes.emulator.kubelet import AT_ONCE, Kubelet, Pace
 from tests.kubernetes.emulator.kueue import Kueue
 from tests.kubernetes.emulator.nodes import Node
 from tests.kubernetes.emulator.podlogs import PodLogs
@@ -41,6 +41,8 @@ class Parts:
         installed: Sequence[str],
         port: int,
         bookmark_seconds: float,
+        pace: Pace = AT_ONCE,
+        offline: bool = False,
     ) -> None:
         store = Store()
         self.registry = Registry(store)
@@ -59,9 +61,11 @@ class Parts:
         self.logs = PodLogs(folder, lambda node: node not in self.kubelet.lost)
         self.kubelet: Kubelet
         if kubelet == "processes":
-            self.kubelet = ProcessKubelet(self.registry, self.logs, folder)
+            self.kubelet = ProcessKubelet(
+                self.registry, self.logs, folder, pace=pace, offline=offline
+            )
         else:
-            self.kubelet = ScriptedKubelet(self.registry, self.logs)
+            self.kubelet = ScriptedKubelet(self.registry, self.logs, pace=pace, offline=offline)
         self.control = Control(self)
         self.server = Server(
             registry=self.registry, access=self.access, faults=self.faults, log=self.log,

@@ -15,7 +15,7 @@ from typing import Any
 from tests.kubernetes.emulator import kinds, names, volumes
 from tests.kubernetes.emulator.clock import stamp
 from tests.kubernetes.emulator.environment import ConfigError, environment, expand
-from tests.kubernetes.emulator.kubelet import Kubelet, PodRun
+from tests.kubernetes.emulator.kubelet import Kubelet, Pace, PodRun
 from tests.kubernetes.emulator.podlogs import ContainerLog, PodLogs
 from tests.kubernetes.emulator.podstatus import Container, running, terminated, waiting
 from tests.kubernetes.emulator.registry import Registry
@@ -50,8 +50,10 @@ class _Pod:
 
 
 class ProcessKubelet(Kubelet):
-    def __init__(self, registry: Registry, logs: PodLogs, folder: Path) -> None:
-        super().__init__(registry, logs)
+    def __init__(
+        self, registry: Registry, logs: PodLogs, folder: Path, *, pace: Pace, offline: bool
+    ) -> None:
+        super().__init__(registry, logs, pace=pace, offline=offline)
         self._folder = folder / "pods"
         self._folder.mkdir()
         self._pods: dict[str, _Pod] = {}
@@ -92,6 +94,7 @@ class ProcessKubelet(Kubelet):
         self.publish(run)
         if self.cannot_be_pulled(run):
             await self._never_pulled(run)
+        await asyncio.sleep(self.pace.start)
         await self._until_mounted(pod)
         run.pod_ip = address
         self._write_hosts(pod)
@@ -104,6 +107,7 @@ class ProcessKubelet(Kubelet):
                 continue
             policy = "OnFailure" if run.spec["restartPolicy"] != "Never" else "Never"
             await self._keep(pod, spec, one, policy=policy)
+            await asyncio.sleep(self.pace.start / 2)
             if one.exit_code or run.ending:
                 self.publish(run)
                 return
@@ -455,7 +459,7 @@ class ProcessKubelet(Kubelet):
     def _refresh_soon(self) -> None:
         if not self._refreshing:
             self._refreshing = True
-            asyncio.get_running_loop().call_later(0.01, self._refresh)
+            asyncio.get_running_loop().call_later(self.pace.sync, self._refresh)
 
     def _refresh(self) -> None:
         self._refreshing = False

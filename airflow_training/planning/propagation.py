@@ -1,0 +1,252 @@
+"""Completes a partial annotation of a view: where every tensor lies and every operator runs.
+
+Attributes of tensors and of operators are separate. Where an operator wants a tensor elsewhere than it
+lies, or makes it elsewhere, a reshard stands between them; if only the devices differ, it is a send and
+a receive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+
+from airflow_training.errors import InputError, Problem
+from airflow_training.planning.computation import ComputationView, Operator
+from airflow_training.planning.distribution import Distribution, Mesh, even_slices
+from airflow_training.planning.labels import Seed, settle
+from airflow_training.planning.layouts import Layout, Layouts, layouts
+from airflow_training.planning.rules import Rule, rule_of
+
+__all__ = ["DistributedView", "Placed", "Reshard", "Seed", "complete"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placed:
+    """One operator with where it runs: what it wants of its inputs and makes of its outputs."""
+
+    operator: Operator
+    mesh: Mesh
+    factors: Mapping[str, tuple[str, ...]]
+    """The mesh axes along which each factor of its rule is split."""
+    inputs: tuple[Distribution, ...]
+    outputs: tuple[Distribution, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reshard:
+    """The move of one tensor from where it lies to where it is wanted."""
+
+    tensor: str
+    operator: str
+    """The operator that wants it so, or that made it so."""
+    source: Distribution
+    target: Distribution
+
+    @property
+    def only_placement(self) -> bool:
+        """Whether the parts stay as they are and just change devices: a send and a receive each."""
+        moved = replace(self.source, mesh=self.target.mesh)
+        return self.source.mesh != self.target.mesh and moved == self.target
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DistributedView:
+    """A view whose tensors and operators all have their place."""
+
+    view: ComputationView
+    tensors: Mapping[str, Distribution]
+    steps: tuple[Placed | Reshard, ...]
+    """In an order in which they can run."""
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def reshards(self) -> tuple[Reshard, ...]:
+        return tuple(step for step in self.steps if isinstance(step, Reshard))
+
+
+def complete(
+    view: ComputationView,
+    mesh: Mesh,
+    seeds: Iterable[Seed],
+    *,
+    placement: Mapping[str, Mesh] | None = None,
+) -> DistributedView:
+    """Return the view with every annotation filled in.
+
+    Operators of a kind that no rule knows run whole on every device, and a warning says so.
+
+    Args:
+        view: The computation.
+        mesh: Where it runs.
+        seeds: What is known of its tensors, in any order.
+        placement: Meshes of their own for units, by name: other devices with the same axes.
+
+    Raises:
+        InputError: A seed names a tensor, a dimension or a mesh axis that is not there, or two seeds
+            contradict each other.
+
+    """
+    known = tuple(seeds)
+    placement = placement or {}
+    _check(view, mesh, known, placement)
+    operators = {operator.name: operator for operator in view.operators}
+    rules = {
+        name: rule_of(operator, view.tensors, operators) for name, operator in operators.items()
+    }
+    settled = settle(view, rules, mesh.axes, known)
+    fixed = frozenset(seed.tensor for seed in known)
+    placed = layouts(view, rules, settled, fixed=fixed)
+    meshes = _meshes(view, mesh, placement)
+    homes = _homes(view, meshes, mesh)
+    tensors = {name: _distribution(homes[name], layout) for name, layout in placed.tensors.items()}
+    steps = tuple(_steps(view, rules, placed, meshes, tensors))
+    unknown = sorted({operators[name].kind for name, rule in rules.items() if not rule.known})
+    warnings = tuple(f"no rule for operators of kind {k!r}: every device runs all" for k in unknown)
+    return DistributedView(view=view, tensors=tensors, steps=steps, warnings=warnings)
+
+
+def _steps(
+    view: ComputationView,
+    rules: Mapping[str, Rule],
+    placed: Layouts,
+    meshes: Mapping[str, Mesh],
+    tensors: Mapping[str, Distribution],
+) -> Iterator[Placed | Reshard]:
+    for operator in view.operators:
+        rule = rules[operator.name]
+        blocks = _blocks(view, operator, rule)
+
+        def place(
+            names: tuple[str, ...],
+            boxes: tuple[tuple[str, ...], ...],
+            wanted: tuple[Layout, ...],
+            mesh: Mesh = meshes[operator.name],
+            blocks: Mapping[str, int] = blocks,
+        ) -> tuple[Distribution, ...]:
+            return tuple(
+                _distribution(mesh, layout, _sizes(mesh, layout, box, blocks, view, name))
+                for name, box, layout in zip(names, boxes, wanted, strict=True)
+            )
+
+        inputs = place(operator.inputs, rule.inputs, placed.inputs[operator.name])
+        outputs = place(operator.outputs, rule.outputs, placed.outputs[operator.name])
+        for name, target in dict(zip(operator.inputs, inputs, strict=True)).items():
+            if tensors[name] != target:
+                yield Reshard(
+                    tensor=name, operator=operator.name, source=tensors[name], target=target
+                )
+        yield Placed(
+            operator=operator,
+            mesh=meshes[operator.name],
+            factors=placed.factors[operator.name],
+            inputs=inputs,
+            outputs=outputs,
+        )
+        for name, source in zip(operator.outputs, outputs, strict=True):
+            if tensors[name] != source:
+                yield Reshard(
+                    tensor=name, operator=operator.name, source=source, target=tensors[name]
+                )
+
+
+def _blocks(view: ComputationView, operator: Operator, rule: Rule) -> dict[str, int]:
+    """Return into how many indivisible blocks each factor of an operator falls.
+
+    A merged dimension splits only between the slices of its major part, query heads only together with
+    their key and value heads: the shortest dimension of a factor counts its blocks.
+    """
+    blocks: dict[str, int] = {}
+    names = (*operator.inputs, *operator.outputs)
+    for name, box in zip(names, (*rule.inputs, *rule.outputs), strict=True):
+        for factor, size in zip(box, view.tensors[name].shape, strict=True):
+            blocks[factor] = min(size, blocks.get(factor, size))
+    return blocks
+
+
+def _sizes(
+    mesh: Mesh,
+    layout: Layout,
+    box: tuple[str, ...],
+    blocks: Mapping[str, int],
+    view: ComputationView,
+    name: str,
+) -> tuple[tuple[int, ...] | None, ...]:
+    """Return the slices of an operand where blocks make them other than even."""
+    found: list[tuple[int, ...] | None] = []
+    for size, factor, axes in zip(view.tensors[name].shape, box, layout.dims, strict=True):
+        parts = [mesh.size(axis) for axis in axes]
+        count = blocks[factor]
+        if not axes or size % count:
+            found.append(None)
+            continue
+        slices = tuple(size // count * length for length in even_slices(count, *parts))
+        found.append(None if slices == even_slices(size, *parts) else slices)
+    return tuple(found)
+
+
+def _distribution(
+    mesh: Mesh, layout: Layout, sizes: tuple[tuple[int, ...] | None, ...] = ()
+) -> Distribution:
+    return Distribution(mesh=mesh, dims=layout.dims, partial=tuple(layout.partial), sizes=sizes)
+
+
+def _meshes(view: ComputationView, mesh: Mesh, placement: Mapping[str, Mesh]) -> dict[str, Mesh]:
+    """Return the mesh of every operator: that of its unit."""
+    meshes = {operator.name: mesh for operator in view.operators}
+    for unit in view.units:
+        meshes.update(dict.fromkeys(unit.operators, placement.get(unit.name, mesh)))
+    return meshes
+
+
+def _homes(view: ComputationView, meshes: Mapping[str, Mesh], mesh: Mesh) -> dict[str, Mesh]:
+    """Return the mesh of every tensor: where it is made, or first used if it is there at the start."""
+    homes: dict[str, Mesh] = {}
+    for operator in view.operators:
+        for name in operator.inputs:
+            homes.setdefault(name, meshes[operator.name])
+        homes.update(dict.fromkeys(operator.outputs, meshes[operator.name]))
+    return {name: homes.get(name, mesh) for name in view.tensors}
+
+
+def _check(
+    view: ComputationView, mesh: Mesh, seeds: tuple[Seed, ...], placement: Mapping[str, Mesh]
+) -> None:
+    problems: list[Problem] = []
+    settled: dict[tuple[str, str, int], int | None] = {}
+    for seed in seeds:
+        if seed.tensor not in view.tensors:
+            problems.append(_problem("tensor", seed.tensor, "no such tensor", view.tensors))
+            continue
+        if seed.axis not in mesh.axes:
+            problems.append(_problem("axis", seed.axis, "the mesh has no such axis", mesh.axes))
+        rank = len(view.tensors[seed.tensor].shape)
+        if seed.dim is not None and not 0 <= seed.dim < rank:
+            message = f"{seed.tensor} has dimensions 0 to {rank - 1}"
+            problems.append(_problem("dim", seed.dim, message))
+        key = (seed.tensor, seed.axis, seed.priority)
+        if settled.setdefault(key, seed.dim) != seed.dim:
+            message = f"{seed.axis} is to split dimension {settled[key]} of {seed.tensor} too"
+            problems.append(_problem("dim", seed.dim, message))
+    units = [unit.name for unit in view.units]
+    for name, own in placement.items():
+        if name not in units:
+            problems.append(_problem("placement", name, "no such unit", units))
+        if own.axes != mesh.axes:
+            message = f"the mesh of {name} needs the same axes"
+            problems.append(_problem("placement", own.axes, message, mesh.axes))
+    if problems:
+        raise InputError(problems)
+
+
+def _problem(field: str, value: object, message: str, allowed: Iterable[str] = ()) -> Problem:
+    names = tuple(allowed)
+    close = get_close_matches(str(value), names, 1)
+    return Problem(
+        code="bad_annotation",
+        field=field,
+        value=value,
+        message=f"{message}: {value!r}",
+        allowed=names if len(names) <= 20 else (),
+        hint=f"did you mean {close[0]!r}?" if close else "",
+    )

@@ -1,0 +1,106 @@
+"""The cheapest way from one distribution of a tensor to another.
+
+A* over distributions. The measure is the bytes that all devices together receive, as
+each step is done on its own: a device is sent what it lacks of its new part; a ring reduces with n - 1
+terms of each part received, and an all-reduce gathers these afterwards (Patarasuk and Yuan,
+"Bandwidth optimal all-reduce algorithms for clusters of workstations", 2009). Among paths with equal
+bytes the one that sends least from mesh to mesh wins, then the one with the fewest calls.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from heapq import heappop, heappush
+from itertools import count
+
+from airflow_training.planning.computation import Tensor
+from airflow_training.planning.distribution import Distribution, even_slices
+from airflow_training.planning.reshard_steps import Shape, Step, steps_from, still_to_receive
+
+EFFORT = {"slice": 1, "mask": 1, "send_recv": 100}
+"""Sending piece by piece is the last resort: a collective (10) that moves as little is faster."""
+
+Cost = tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Path:
+    """Steps from one distribution to another; none where nothing changes."""
+
+    steps: tuple[Step, ...]
+    element_bytes: float
+
+    @property
+    def received_bytes(self) -> float:
+        """What all devices together receive: the measure that is minimal."""
+        return self.element_bytes * sum(step.received for step in self.steps)
+
+    @property
+    def busiest_bytes(self) -> float:
+        """What one device receives if it is the busiest one in each step."""
+        return self.element_bytes * sum(step.busiest for step in self.steps)
+
+
+def reshard(
+    tensor: Tensor, source: Distribution, target: Distribution, *, element_bytes: float
+) -> Path:
+    """Return the cheapest path from `source` to `target`, which may lie on different meshes.
+
+    Raises InputError where explicit slice sizes do not sum to the tensor's shape.
+    """
+    steps = cheapest(tensor.shape, _normal(source, tensor.shape), _normal(target, tensor.shape))
+    return Path(steps=steps, element_bytes=element_bytes)
+
+
+@lru_cache(maxsize=65536)
+def cheapest(shape: Shape, source: Distribution, target: Distribution) -> tuple[Step, ...]:
+    """Return the steps of the cheapest path (A*); both ends in their normal spelling."""
+    nothing = (0, 0, 0)
+    best: dict[Distribution, Cost] = {source: nothing}
+    came: dict[Distribution, Step] = {}
+    order = count()
+    queue = [(nothing, next(order), nothing, source)]
+    while queue:
+        _, _, cost, state = heappop(queue)
+        if state == target:
+            break
+        if cost > best[state]:
+            continue
+        for step in steps_from(state, target, shape):
+            reached = _added(cost, step)
+            if step.target not in best or reached < best[step.target]:
+                best[step.target] = reached
+                came[step.target] = step
+                received, between, effort = reached
+                hoped = (received + still_to_receive(step.target, target, shape), between, effort)
+                heappush(queue, (hoped, next(order), reached, step.target))
+    path: list[Step] = []
+    state = target
+    while state != source:
+        path.append(came[state])
+        state = path[-1].source
+    return tuple(reversed(path))
+
+
+def _added(cost: Cost, step: Step) -> Cost:
+    received, between, effort = cost
+    return (
+        received + step.received,
+        between + step.received * step.between_meshes,
+        effort + EFFORT.get(step.kind, 10),
+    )
+
+
+def _normal(state: Distribution, shape: Shape) -> Distribution:
+    """Return the state with None for every explicit split that is the even one."""
+    return replace(
+        state,
+        sizes=tuple(
+            None
+            if state.slices(shape, dim)
+            == even_slices(shape[dim], *(state.mesh.size(axis) for axis in axes))
+            else state.sizes[dim]
+            for dim, axes in enumerate(state.dims)
+        ),
+    )

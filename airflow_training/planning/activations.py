@@ -33,6 +33,10 @@ class Activations:
             if rules[operator.name].free
             for name in operator.outputs
         }
+        for operator in self.backward:
+            if rules[operator.name].in_place:
+                of = operator.attributes["like"][len(operator.inputs) :]
+                self.bases.update(zip(operator.outputs, of, strict=True))
         """Tensors that are another look at the memory of the one named."""
 
     def base(self, name: str) -> str:

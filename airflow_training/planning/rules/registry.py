@@ -63,6 +63,8 @@ class Rule:
     """Inputs that enter one term only, where the result is made as a sum over devices (a bias)."""
     free: bool = False
     """It moves no data: another look at the same memory."""
+    in_place: bool = False
+    """The gradients of its inputs are written over the inputs that were kept for them."""
     linear: bool = False
     """Applied to the terms of a sum it gives the terms of the result."""
     known: bool = True

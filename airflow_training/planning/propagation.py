@@ -131,7 +131,7 @@ def _steps(
 
         inputs = place(operator.inputs, rule.inputs, placed.inputs[operator.name])
         outputs = place(operator.outputs, rule.outputs, placed.outputs[operator.name])
-        for name, target in dict(zip(operator.inputs, inputs, strict=True)).items():
+        for name, target in dict.fromkeys(zip(operator.inputs, inputs, strict=True)):
             if tensors[name] != target:
                 yield Reshard(
                     tensor=name, operator=operator.name, source=tensors[name], target=target

@@ -94,6 +94,12 @@ OPTIONS: Mapping[str, Option] = {
         description="Image of the init container that holds an instance: any with Python 3.8 or newer."
         " Empty: the image of the training container.",
     ),
+    "agent_user": Option(
+        default="65532",
+        description="User id of that container. 0: the cluster says who (OpenShift, whose namespaces"
+        " have user ids of their own).",
+        type="integer",
+    ),
     "callback_url": Option(
         default="",
         description="Where instances on Kubernetes report progress. Empty: beside the job's output.",
@@ -141,6 +147,7 @@ class Settings:
     allowed_service_accounts: tuple[str, ...]
     kubernetes_connection: str
     agent_image: str
+    agent_user: int
     callback_url: str
     log_archive: str
     log_archive_tail_bytes: int

@@ -21,6 +21,8 @@ COPY --from=wheel --chown=airflow:root /wheels /opt/airflow-training/wheels
 RUN wheel="$(echo /opt/airflow-training/wheels/*.whl)" \
     && pip install --no-cache-dir --constraint /opt/airflow-training/constraints.txt "${wheel}[kubernetes,postgres]" \
     && rm -r /opt/airflow-training
+# Owned by the image's user, so that a volume mounted there is too; group 0 may write for any other.
+RUN mkdir -m 775 /opt/airflow/jobs /opt/airflow/training
 # The loader turns every job file under /opt/airflow/jobs into a DAG.
 COPY --chown=airflow:root dags /opt/airflow/dags
 ENV AIRFLOW__TRAINING__JOBS_FOLDER=/opt/airflow/jobs

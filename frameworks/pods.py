@@ -88,20 +88,20 @@ def ports_of(
 
 
 def environment_problems(
-    spec: TrainingJobSpec, role: Role, reserved: Collection[str]
+    spec: TrainingJobSpec, role: Role, reserved: Collection[str], *, by: str = "by the framework"
 ) -> list[Problem]:
-    """Return `reserved_env` for each variable of the user that is not theirs to set."""
+    """Return `reserved_env` for each variable of the user that is set `by` somebody else."""
     position = next(i for i, each in enumerate(spec.roles) if each is role)
     problems = []
     for field, name in _users_env(spec, role, f"spec.roles[{position}]"):
         if name in reserved or name.startswith(OWN_PREFIX):
-            by = "for every instance" if name.startswith(OWN_PREFIX) else "by the framework"
+            said = "for every instance" if name.startswith(OWN_PREFIX) else by
             problems.append(
                 Problem(
                     code="reserved_env",
                     field=field,
                     value=name,
-                    message=f"'{name}' is set {by}",
+                    message=f"'{name}' is set {said}",
                     hint="choose another name, or leave it out",
                 )
             )

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from airflow_training.compiler.source import JobSource
 from airflow_training.control.decide import new_ledger
@@ -14,11 +14,15 @@ from airflow_training.control.pools import refuse_small_pools
 from airflow_training.errors import InputError
 from airflow_training.operators.waiting import waiting_tasks
 from airflow_training.settings import load_settings
+from airflow_training.spec.models import TrainingJob
 from airflow_training.spec.resolved import ResolvedJob, RunKey
 from airflow_training.state.store import Store
-from airflow_training.supervise.admission import Checked, check_text
-from airflow_training.supervise.launch import check_runtime, controller_id, launch
+from airflow_training.supervise.admission import Checked, Planner, check_text
+from airflow_training.supervise.launch import check_runtime, controller_id, launch, tell_plan
 from airflow_training.triggers.access import open_store, run_key, runtime_of
+
+if TYPE_CHECKING:
+    from airflow_training.supervise.planning import Planned
 
 __all__ = ["Admitted", "admit", "template_variables"]
 
@@ -33,10 +37,13 @@ class Admitted:
     job: str
     roles: Sequence[str]
     warnings: Sequence[str]
+    plan: Mapping[str, Any] | None = None
+    """Of a job that asks for one; the store keeps it with the run."""
 
     def reference(self) -> dict[str, Any]:
         """Return what goes through XCom: names only, well below 1 KB."""
-        return {"run": self.uid, "job": self.job, "roles": list(self.roles)}
+        named = {"run": self.uid, "job": self.job, "roles": list(self.roles)}
+        return named if self.plan is None else {**named, "plan": self.plan["id"]}
 
 
 def admit(
@@ -58,6 +65,8 @@ def admit(
     store = open_store()
     ti = context["ti"]
     key = run_key(store, ti, group_id=group_id)
+    again = ti.try_number > 1
+    there = store.run(key.uid)
     checked = _check(
         source,
         params=params,
@@ -65,6 +74,8 @@ def admit(
         uid=key.uid,
         origin=origin,
         user=getattr(context.get("dag_run"), "triggering_user_name", None) or "",
+        # a run that goes on has its plan; one that begins again is planned anew
+        planner=_planner_of(source.read().metadata.name) if there is None or again else None,
     )
     resolved = _resolved(checked)
     roles = [role.name for role in resolved.roles]
@@ -73,7 +84,7 @@ def admit(
     asyncio.run(
         check_runtime(resolved, key=key, controller=controller, runtime=runtime_of(resolved))
     )
-    if ti.try_number > 1 and store.run(key.uid) is not None:
+    if again and there is not None:
         _start_over(store, key, resolved)
     else:
         launch(
@@ -88,7 +99,19 @@ def admit(
         job=resolved.name,
         roles=roles,
         warnings=[str(problem) for problem in checked.warnings],
+        plan=store.job(key.uid).plan,
     )
+
+
+def _planner_of(name: str) -> Planner:
+    """Return what plans the job called `name`, and no other job of its file."""
+
+    def planner(job: TrainingJob, resolved: ResolvedJob) -> Planned | None:
+        from airflow_training.supervise.planning import plan_job  # numpy: only where it is needed
+
+        return plan_job(job, resolved, runtime=runtime_of) if job.metadata.name == name else None
+
+    return planner
 
 
 def _check(
@@ -99,6 +122,7 @@ def _check(
     uid: str,
     origin: Origin,
     user: str,
+    planner: Planner | None,
 ) -> Checked:
     """Return the one document that `source` means, after all checks."""
     job = source.read()
@@ -112,6 +136,7 @@ def _check(
         run_uid=uid,
         source=origin,
         user=user,
+        planner=planner,
     )
     if len(documents) == 1:
         return documents[0]
@@ -140,6 +165,7 @@ def _start_over(store: Store, key: RunKey, resolved: ResolvedJob) -> None:
         )
         store.replace_job(key.uid, resolved, ledger, generation=generation)
         store.requeue(key.uid)
+        tell_plan(store, key.uid, resolved)
 
     settle(store, key.uid, reason="plan was cleared", then=begin_again)
 

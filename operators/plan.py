@@ -59,6 +59,11 @@ class PlanOperator(BaseOperator):
             raise failure(f"the job could not be checked: {error}", log=self.log) from None
         for warning in admitted.warnings:
             self.log.warning("%s", warning)
+        if admitted.plan is not None:
+            from airflow_training.planning.text import plan_lines
+
+            for line in plan_lines(admitted.plan):
+                self.log.info("%s", line)
         self.log.info("run %s of job %s is queued", admitted.uid, admitted.job)
         return admitted.reference()
 

@@ -29,6 +29,7 @@ __all__ = [
     "print_table",
     "print_warnings",
     "problem_json",
+    "table_lines",
     "time_text",
 ]
 
@@ -78,12 +79,18 @@ def problem_json(problem: Problem) -> Mapping[str, Any]:
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
     """Print rows under upper-case headings, aligned; plain text, so that pipes read it too."""
+    print("\n".join(table_lines(columns, rows)))
+
+
+def table_lines(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[str]:
+    """Return the lines that `print_table` prints."""
     texts = [[str(cell) if cell is not None else "" for cell in row] for row in rows]
     heads = [column.upper() for column in columns]
     widths = [max(map(len, column)) for column in zip(heads, *texts, strict=True)]
-    for line in (heads, *texts):
-        padded = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
-        print("   ".join(padded).rstrip())
+    return [
+        "   ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        for line in (heads, *texts)
+    ]
 
 
 def print_warnings(warnings: Sequence[Problem], *, path: str = "") -> None:

@@ -80,7 +80,7 @@ def rollup(
         "root_cause": _cause(entry.root_cause),
         "output": None if output is None else dict(output),
         "checkpoint": None,
-        "plan": None,
+        "plan": None if job.plan is None else dict(job.plan),
         "usage": [dict(row) for row in usage],
     }
 

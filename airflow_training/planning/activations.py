@@ -26,12 +26,17 @@ class Activations:
         self.forward = [operator for operator in operators if operator.phase == "forward"]
         self.backward = [operator for operator in operators if operator.phase == "backward"]
         self.makers = {name: op.name for op in self.forward for name in op.outputs}
+        self.turns = {name: op.count for op in self.forward for name in op.outputs}
         self.bases = {
             name: operator.inputs[0]
             for operator in operators
             if rules[operator.name].free
             for name in operator.outputs
         }
+        for operator in self.backward:
+            if rules[operator.name].in_place:
+                of = operator.attributes["like"][len(operator.inputs) :]
+                self.bases.update(zip(operator.outputs, of, strict=True))
         """Tensors that are another look at the memory of the one named."""
 
     def base(self, name: str) -> str:
@@ -39,6 +44,10 @@ class Activations:
         while name in self.bases:
             name = self.bases[name]
         return name
+
+    def times(self, name: str) -> float:
+        """Return how many copies of a tensor are kept: one per turn of the loop that makes it."""
+        return max(1.0, self.turns.get(name, 1.0))
 
     def saved(self, mode: Recompute) -> tuple[str, ...]:
         """Return the tensors kept from forward to backward.

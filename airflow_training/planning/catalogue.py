@@ -7,15 +7,17 @@ import importlib.resources
 import json
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from airflow_training.errors import InputError, Problem
 from airflow_training.planning.cluster import Device, Link
 from airflow_training.spec.problems import did_you_mean
 
-__all__ = ["device", "device_names", "link", "link_names", "network", "usual_link"]
+__all__ = ["cpu", "device", "device_names", "link", "link_names", "network", "usual_link"]
 
 _VENDORS = ("nvidia", "tesla", "amd", "instinct", "google", "huawei", "intel")
+_CORES = re.compile(r"^cpu-?([1-9][0-9]*)$")
 _FABRIC = re.compile(r"^(?P<fabric>[a-z-]+?)-?(?P<gbit>[0-9]+(?:\.[0-9]+)?)(?:g|gbit)?$")
 _RDMA_GBIT = 100.0
 """A NIC of this rate or above is taken for InfiniBand where nobody says what it is."""
@@ -24,13 +26,31 @@ _RDMA_GBIT = 100.0
 def device(name: str, *, field: str = "device") -> Device:
     """Return the device of that name or alias; vendor, case and punctuation do not matter.
 
+    `CPU` is one core, `CPU-8` eight of them that work as one device.
+
     Raises:
         InputError: no such device; `field` is where the name was written.
     """
     found = _devices().get(_plain(name))
+    cores = _CORES.match(name.lower().strip())
+    if found is None and cores:
+        return cpu(float(cores[1]))
     if found is None:
         raise InputError(problems=[_unknown("device", name, device_names(), field)])
     return found
+
+
+def cpu(cores: float, *, memory_bytes: float | None = None) -> Device:
+    """Return a device of so many cores; without a memory of its own it has the cores' share."""
+    core = _devices()["cpu"]
+    return replace(
+        core,
+        name=f"{core.name}-{cores:g}",
+        memory_bytes=core.memory_bytes * cores if memory_bytes is None else memory_bytes,
+        memory_bandwidth=core.memory_bandwidth * cores,
+        peak_flops={precision: rate * cores for precision, rate in core.peak_flops.items()},
+        units=max(1, round(cores)),
+    )
 
 
 def device_names() -> tuple[str, ...]:
@@ -67,7 +87,8 @@ def network(gbit_s: float) -> Link:
 def usual_link(device_name: str) -> Link | None:
     """Return what usually joins devices of that name inside a node; None for unknown devices."""
     found = _devices().get(_plain(device_name))
-    return link(_usual_links()[found.name]) if found else None
+    name = found.name if found else "CPU" if device_name.startswith("CPU-") else ""
+    return link(_usual_links()[name]) if name else None
 
 
 def _rated(fabric: Mapping[str, Any], gbit_s: float) -> Link:

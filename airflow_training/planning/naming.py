@@ -1,41 +1,66 @@
-"""Names for the dimensions that nobody named: they follow from the inputs', by the operators' rules."""
+"""Names for the dimensions that nobody named.
+
+Dimensions that run with a named dimension of an input take its name, by the operators' rules. Weights
+that are to be split over tensor-parallel devices get `columns`; those of the last product, whose results
+go to the loss, get `classes`, which frameworks pad where the devices do not divide them.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
-from airflow_training.planning.computation import ComputationView
+from airflow_training.planning.alternation import alternating
+from airflow_training.planning.computation import ComputationView, Tensor
 from airflow_training.planning.labels import Seed, settle
-from airflow_training.planning.rules import rule_of
+from airflow_training.planning.rules import Rule, rule_of
+from airflow_training.planning.seeding import SPLIT_WEIGHTS
 
 
 def named(view: ComputationView) -> ComputationView:
-    """Return the view with the names of its inputs' dimensions on all dimensions that run with them.
+    """Return the forward view with a name on every dimension that matters for a split.
 
-    Names that are there stay. A view whose tensors all have names is returned as it is.
+    Names that are there stay; if a parameter has one that asks for tensor parallelism, no other is split.
     """
-    if all(any(tensor.axes) or not tensor.shape for tensor in view.tensors.values()):
-        return view
     known = {operator.name: operator for operator in view.operators}
     rules = {name: rule_of(operator, view.tensors, known) for name, operator in known.items()}
-    inputs = [tensor for tensor in view.tensors.values() if tensor.kind == "input"]
-    names = dict.fromkeys(axis for tensor in inputs for axis in tensor.axes if axis)
-    found = settle(
-        view,
-        rules,
-        tuple(names),
-        [
-            Seed(tensor.name, axis, dim)
-            for tensor in inputs
-            for dim, axis in enumerate(tensor.axes)
-            if axis
-        ],
-    )
     tensors = dict(view.tensors)
-    for axis, labels in found.items():
-        for name, dim in labels.tensors.items():
-            tensor = tensors[name]
-            if tensor.kind != "parameter" and not tensor.axes[dim] and axis not in tensor.axes:
-                axes = (*tensor.axes[:dim], axis, *tensor.axes[dim + 1 :])
-                tensors[name] = replace(tensor, axes=axes)
+    _name_data(view, rules, tensors)
+    _name_weights(view, rules, tensors)
     return replace(view, tensors=tensors)
+
+
+def _name_data(
+    view: ComputationView, rules: Mapping[str, Rule], tensors: dict[str, Tensor]
+) -> None:
+    inputs = [tensor for tensor in tensors.values() if tensor.kind == "input"]
+    seeds = [
+        Seed(tensor.name, axis, dim)
+        for tensor in inputs
+        for dim, axis in enumerate(tensor.axes)
+        if axis
+    ]
+    names = tuple(dict.fromkeys(seed.axis for seed in seeds))
+    for axis, labels in settle(view, rules, names, seeds).items():
+        for name, dim in labels.tensors.items():
+            if tensors[name].kind != "parameter" and axis not in tensors[name].axes:
+                _name(tensors, name, dim, axis)
+
+
+def _name_weights(
+    view: ComputationView, rules: Mapping[str, Rule], tensors: dict[str, Tensor]
+) -> None:
+    parameters = [tensor for tensor in tensors.values() if tensor.kind == "parameter"]
+    if any(SPLIT_WEIGHTS.get(axis) == "tp" for tensor in parameters for axis in tensor.axes):
+        return
+    weights = list(alternating(view, rules))
+    for place, (name, dim, by_columns) in enumerate(weights):
+        last = by_columns and place == len(weights) - 1
+        _name(tensors, name, dim, "classes" if last else "columns")
+
+
+def _name(tensors: dict[str, Tensor], name: str, dim: int, axis: str) -> None:
+    tensor = tensors[name]
+    if not tensor.axes[dim]:
+        axes = (*tensor.axes[:dim], axis, *tensor.axes[dim + 1 :])
+        tensors[name] = replace(tensor, axes=axes)

@@ -158,7 +158,8 @@ def _lines(view: ComputationView, indent: str) -> Iterator[str]:
             inputs = ", ".join(operator.inputs)
             outputs = ", ".join(_shaped(view.tensors[each]) for each in operator.outputs)
             often = f" [{operator.count:g} times]" if operator.count != 1.0 else ""
-            yield f"{indent}  {outputs} = {operator.kind}({inputs}){often}"
+            kind = operator.attributes.get("function", operator.kind)
+            yield f"{indent}  {outputs} = {kind}({inputs}){often}"
             for body in operator.bodies:
                 yield from _lines(body, indent + "    ")
 

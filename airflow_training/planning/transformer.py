@@ -3,7 +3,7 @@
 Kernels are those of Megatron-LM: fused bias and GeLU, fused bias, dropout and residual, one product
 for query, key and value, logits and loss in float32 (Narayanan et al. 2021, arXiv:2104.04473, section
 4.2). Models with a gated feed-forward part are taken to be of the Llama kind: RMS norm, rotary positions,
-neither bias nor dropout.
+neither bias nor dropout. Models with fused attention, which came later, are taken to drop nothing out.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ class _Writer:
         self.rows = (("batch", batch), ("sequence", model.seq))
         self.wide = (*self.rows, ("hidden", model.hidden))
         self.llama = model.mlp in {"swiglu", "geglu"}
+        self.drops = not self.llama and model.attention == "unfused"
         self.stream = ""
         """The residual stream as it stands."""
 
@@ -64,7 +65,8 @@ class _Writer:
             recompute=NEVER,
         )
         self.stream = self._elementwise("embedding.add", "add", self.stream, looked_up, again=NEVER)
-        self.stream = self._dropout("embedding.dropout", self.stream, again=NEVER)
+        if self.drops:
+            self.stream = self._dropout("embedding.dropout", self.stream, again=NEVER)
 
     def layers(self) -> None:
         stream = self.stream
@@ -158,7 +160,7 @@ class _Writer:
         )
         weights = build.tensor("attention.weights", square)
         build.operator("attention.softmax", "softmax", (scores,), (weights,), recompute=ALWAYS)
-        if not self.llama:
+        if self.drops:
             weights = self._dropout("attention.dropout", weights, again=ALWAYS)
         context = build.tensor("attention.context", build.dims(query))
         build.operator(
@@ -177,7 +179,9 @@ class _Writer:
         inner = build.tensor("mlp.act", (*self.rows, ffn))
         if self.llama:
             wide = self._linear("mlp.up", normed, (("", 2), ffn), "bsh,hgf->bsgf")
-            build.operator("mlp.act", "gated", (wide,), (inner,), recompute=FULL)
+            # Llama's code multiplies in a kernel of its own, and so keeps the gate as well.
+            gate = build.tensor("mlp.gate", (*self.rows, ffn))
+            build.operator("mlp.act", "gated", (wide,), (inner, gate), recompute=FULL)
         else:
             wide = self._linear("mlp.up", normed, (ffn,), "bsh,hf->bsf")
             bias = build.parameter("mlp.up.bias", ffn)
@@ -283,19 +287,20 @@ class _Writer:
         build = self.build
         if self.llama:
             return self._elementwise(name, "add", branch, stream)
-        result = build.tensor(name, self.wide)
-        mask = build.tensor(f"{name}.mask", self.wide, dtype="bool")
+        results = [build.tensor(name, self.wide)]
+        if self.drops:
+            results.append(build.tensor(f"{name}.mask", self.wide, dtype="bool"))
         bias = build.parameter(f"{name}.bias", ("hidden", self.model.hidden))
         build.operator(
             name,
             "elementwise",
             (branch, bias, stream),
-            (result, mask),
+            results,
             function="bias_dropout_add",
             flops=4.0,
             recompute=FULL,
         )
-        return result
+        return results[0]
 
     def _elementwise(
         self,

@@ -147,6 +147,8 @@ class NodeView:
     cpus: float
     memory_bytes: int
     gpus: int = 0
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """As on a node of Kubernetes; `nvidia.com/gpu.product` says what its GPUs are."""
     free_cpus: float | None = None
     """None: not known, take `cpus`."""
     free_memory_bytes: int | None = None

@@ -219,6 +219,8 @@ class ResolvedJob:
     """Folder of the job file, absolute: `workingDir` on the local runtime is relative to it."""
     document: Mapping[str, Any] = field(default_factory=dict)
     """The user's document as written, for `export`."""
+    plan: Mapping[str, Any] | None = None
+    """What the planner answered and what of it this job got, as `status` shows it."""
 
     def role(self, name: str) -> ResolvedRole:
         """Return the role called `name`; raises KeyError."""

@@ -5,10 +5,10 @@ The command line, the plan task and the DAG loader all call this; what it accept
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from airflow_training.control.gang import (
     StartupChoice,
@@ -23,6 +23,7 @@ from airflow_training.frameworks.pods import training_container
 from airflow_training.frameworks.registry import Loaded, load_for
 from airflow_training.frameworks.resolve import Resolution, resolve
 from airflow_training.settings import Settings, load_settings
+from airflow_training.spec.checks import check
 from airflow_training.spec.models import TrainingJob
 from airflow_training.spec.params import check_params
 from airflow_training.spec.parsing import ParsedDocument, parse, with_lines
@@ -30,8 +31,13 @@ from airflow_training.spec.resolved import ResolvedJob, RunRef
 from airflow_training.supervise.rendering import expected_addresses, render_instance
 from airflow_training.supervise.trust import trust_problems
 
-__all__ = ["Checked", "check_file", "check_text"]
+if TYPE_CHECKING:
+    from airflow_training.supervise.planning import Planned
 
+__all__ = ["Checked", "Planner", "check_file", "check_text"]
+
+Planner = Callable[[TrainingJob, ResolvedJob], "Planned | None"]
+"""Searches the plan of a job that asks for one; None where the run has its plan already."""
 Source = Literal["file", "form"]
 
 
@@ -63,6 +69,7 @@ def check_file(
     fetch: bool = False,
     run_uid: str = "",
     user: str = "",
+    planner: Planner | None = None,
 ) -> Sequence[Checked]:
     """Check every document of a file. `overrides`: `--set path=value`. Raises nothing for bad input."""
     from airflow_training.spec.loading import read_file
@@ -82,6 +89,7 @@ def check_file(
         fetch=fetch,
         run_uid=run_uid,
         user=user,
+        planner=planner,
     )
 
 
@@ -98,6 +106,7 @@ def check_text(
     run_uid: str = "",
     source: Source = "file",
     user: str = "",
+    planner: Planner | None = None,
 ) -> Sequence[Checked]:
     """As `check_file`, for text.
 
@@ -106,7 +115,8 @@ def check_text(
     document's. `run_uid` is not empty when the job is about to run: then it must be complete, with
     a value for each parameter and a command or an image. `source="form"` is text from a trigger
     form: it names no files of the server and gets no rights over nodes. `user` is what the
-    `job_policy` hook is told.
+    `job_policy` hook is told. `planner` plans the jobs that ask for it; without one, nothing is
+    planned. It may raise RuntimeUnavailable.
     """
     try:
         settings = load_settings()
@@ -123,6 +133,7 @@ def check_text(
         source=source,
         user=user,
         settings=settings,
+        planner=planner,
     )
     return [
         _check(document, request)
@@ -145,6 +156,7 @@ class _Request:
     source: Source
     user: str
     settings: Settings
+    planner: Planner | None
 
 
 def _check(document: ParsedDocument, request: _Request) -> Checked:
@@ -163,14 +175,63 @@ def _check(document: ParsedDocument, request: _Request) -> Checked:
         return _answer(document, problems, warnings)
     variables = {**request.variables, "params": values}
     try:
-        resolution = _resolve(job, document, request, runtime=runtime, variables=variables)
+        laid = _lay_out(job, document, request, runtime=runtime, variables=variables)
+        if job.spec.plan.model is not None:
+            ready = request.planner is not None and not (problems or laid.problems)
+            planned = request.planner(job, laid.resolved) if request.planner and ready else None
+            if planned is not None:
+                job = planned.sized(job)
+                problems += [*check(job, data=document.raw), *planned.refused(job)]
+                laid = _lay_out(job, document, request, runtime=runtime, variables=variables)
+                laid = replace(laid, resolved=planned.equipped(laid.resolved))
+            elif not ready:
+                problems += _unplannable(job, laid.resolved)
     except InputError as error:
         problems += _of_the_job(error, job)
         return _answer(document, problems, warnings)
-    problems += resolution.problems
-    warnings += resolution.warnings
+    problems += laid.problems
+    warnings += laid.warnings
+    if request.starts and not problems:
+        problems += _unrenderable(laid.resolved)
+    answer = _answer(document, problems, warnings)
+    if answer.problems:
+        return answer
+    return replace(
+        answer, resolved=laid.resolved, defaults=laid.resolution.defaults, startup=laid.startup
+    )
+
+
+def _unplannable(job: TrainingJob, resolved: ResolvedJob) -> list[Problem]:
+    """Return what of a plan can be seen to be wrong without a search."""
+    from airflow_training.supervise.planning import mistakes_of  # numpy: only where there is a plan
+
+    return mistakes_of(job, resolved)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Laid:
+    """A job laid out with its framework, and all that can be said against it."""
+
+    resolution: Resolution
+    resolved: ResolvedJob
+    startup: StartupChoice | None
+    problems: Sequence[Problem]
+    warnings: Sequence[Problem]
+
+
+def _lay_out(
+    job: TrainingJob,
+    document: ParsedDocument,
+    request: _Request,
+    *,
+    runtime: str,
+    variables: Mapping[str, Any],
+) -> _Laid:
+    """Return what a job becomes at the size it has; raises InputError for the framework's faults."""
+    resolution = _resolve(job, document, request, runtime=runtime, variables=variables)
+    problems, warnings = list(resolution.problems), list(resolution.warnings)
     resolved, startup = resolution.job, None
-    if not _GRAPH_MISTAKES & {problem.code for problem in problems}:
+    if not _GRAPH_MISTAKES & {problem.code for problem in (*document.problems, *problems)}:
         resolved, startup, mistakes = _prove(job, resolved)
         problems += mistakes
     warnings += _without_effect(resolved)
@@ -179,12 +240,13 @@ def _check(document: ParsedDocument, request: _Request) -> Checked:
         job, resolved, source=request.source, user=request.user, settings=request.settings
     )
     (problems if request.starts else warnings).extend(_incomplete(resolved))
-    if request.starts and not problems:
-        problems += _unrenderable(resolved)
-    answer = _answer(document, problems, warnings)
-    if answer.problems:
-        return answer
-    return replace(answer, resolved=resolved, defaults=resolution.defaults, startup=startup)
+    return _Laid(
+        resolution=resolution,
+        resolved=resolved,
+        startup=startup,
+        problems=problems,
+        warnings=warnings,
+    )
 
 
 def _answer(

@@ -34,6 +34,7 @@ def trust_problems(
     problems = list(_allow_lists(resolved, positions, settings))
     if source == "form":
         problems += _node_rights(resolved, positions)
+        problems += _server_files(job)
     if settings.job_policy and not problems:
         problems += _ask_policy(settings.job_policy, resolved, user)
     return problems
@@ -80,6 +81,15 @@ def _node_rights(resolved: ResolvedJob, positions: Mapping[str, int]) -> Iterato
                 if mapping(container.get("securityContext")).get("privileged"):
                     field = f"{where}.{kind}[{i}].securityContext.privileged"
                     yield _too_much(field, "privileged")
+
+
+def _server_files(job: TrainingJob) -> Iterator[Problem]:
+    """Yield what a plan would read, or even call, of the server's own files."""
+    plan = job.spec.plan
+    if isinstance(plan.model, str):
+        yield _too_much("spec.plan.model", "a file or module to plan for")
+    if isinstance(plan.cluster, str) and plan.cluster not in ("nodes", "request"):
+        yield _too_much("spec.plan.cluster", "a file to plan for")
 
 
 def _too_much(field: str, what: str) -> Problem:

@@ -139,6 +139,15 @@ async def test_a_run_gets_by_with_the_role(cluster: Cluster, tmp_path: Path, gan
     assert left == []
 
 
+def test_volumes_of_the_compose_file_are_writable_folders_of_the_image():
+    """A named volume takes its owner from the folder that the image has there, else it is root's."""
+    compose = yaml.safe_load((ROOT / "docker" / "compose.yaml").read_text())
+    mounted = {each.partition(":")[2] for each in compose["x-airflow"]["volumes"]}
+    dockerfile = (ROOT / "docker" / "airflow.Dockerfile").read_text()
+    made = set(re.findall(r"^RUN mkdir -m 775 (.+)$", dockerfile, re.MULTILINE)[0].split())
+    assert mounted == made | {"/opt/airflow/logs"}, "logs is in Airflow's own image"
+
+
 def files() -> list[Path]:
     return sorted(path for path in (ROOT / "docker").iterdir() if path.is_file())
 

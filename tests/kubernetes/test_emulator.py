@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import json
 import os
@@ -1493,3 +1494,37 @@ def _ended(pid: int) -> bool:
     except ProcessLookupError:
         return True
     return False
+
+
+@pytest.mark.parametrize(
+    ("security", "refused"),
+    [
+        pytest.param({}, True, id="nothing-said"),
+        pytest.param(
+            {
+                "runAsNonRoot": True,
+                "allowPrivilegeEscalation": False,
+                "capabilities": {"drop": ["ALL"]},
+                "seccompProfile": {"type": "RuntimeDefault"},
+            },
+            False,
+            id="restricted",
+        ),
+    ],
+)
+def test_a_namespace_may_enforce_pod_security(security: dict[str, Any], refused: bool):
+    with Cluster() as cluster:
+        labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+        cluster.control.create(
+            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "n", "labels": labels}}
+        )
+        container = {"name": "main", "image": "busybox", "securityContext": security}
+        pod = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": "p"},
+            "spec": {"containers": [container]},
+        }
+        expected = pytest.raises(Exception, match='violates PodSecurity "restricted:latest"')
+        with expected if refused else contextlib.nullcontext():
+            cluster.control.create(pod, namespace="n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import hashlib
 import json
 import os
@@ -81,11 +82,31 @@ def test_a_held_instance_waits_in_a_restricted_init_container():
 
 
 @pytest.mark.parametrize(
-    ("pod_security", "user"), [({}, 65532), ({"runAsUser": 0}, 65532), ({"runAsUser": 1000}, None)]
+    ("pod_security", "configured", "user"),
+    [
+        pytest.param({}, 65532, 65532, id="nobody-is-named"),
+        pytest.param({"runAsUser": 0}, 65532, 65532, id="never-root"),
+        pytest.param({"runAsUser": 1000}, 65532, None, id="the-pods-own"),
+        pytest.param({}, 0, None, id="openshift-says-who"),
+        pytest.param({"runAsUser": 1000}, 7, None, id="the-pods-own-first"),
+        pytest.param({"runAsNonRoot": True}, 7, 7, id="as-configured"),
+    ],
 )
-def test_the_init_container_is_never_root(pod_security, user):
-    pod = a_pod(a_job(a_role(spec={"securityContext": pod_security})), held=True)
-    assert hold_of(pod)["securityContext"].get("runAsUser") == user
+def test_who_the_init_container_runs_as(pod_security, configured, user):
+    options = dataclasses.replace(OPTIONS, agent_user=configured)
+    job = a_job(a_role(spec={"securityContext": pod_security}))
+    security = hold_of(a_pod(job, held=True, options=options))["securityContext"]
+    assert security.get("runAsUser") == user
+    assert security["runAsNonRoot"] is True
+
+
+@pytest.mark.parametrize(
+    ("agent_image", "policy"), [("agent:latest", "IfNotPresent"), ("", "Always")]
+)
+def test_the_agents_image_is_pulled_only_where_it_is_missing(agent_image, policy):
+    options = dataclasses.replace(OPTIONS, agent_image=agent_image)
+    job = a_job(a_role(main=a_container(imagePullPolicy="Always")))
+    assert hold_of(a_pod(job, held=True, options=options))["imagePullPolicy"] == policy
 
 
 def test_without_an_agent_image_the_users_own_is_taken():

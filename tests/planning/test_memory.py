@@ -7,20 +7,27 @@ from typing import get_args
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_training.errors import InputError
 from airflow_training.planning.cost.memory import PARTS, Training, memory, stage_memory
 from airflow_training.planning.cost.memory_constants import FROZEN, MemoryConstants, RuntimeMemory
-from airflow_training.planning.program import Recompute
+from airflow_training.planning.cost.model_states import BytesPerParameter
+from airflow_training.planning.program import Parameters, Recompute
 from airflow_training.planning.strategy import Overlap
 from tests.planning.pieces import candidates, piece, program
 
+EACH = BytesPerParameter(weights=2, gradients=4, optimizer=12)
 EXACT = MemoryConstants(
+    base_bytes=0.0,
     allocation_overhead=0.0,
     tight_overhead=0.0,
-    runtimes={"generic": RuntimeMemory(gradient_bytes={"fp16": 2, "bf16": 4}, base_bytes=0.0)},
+    runtimes={
+        "generic": RuntimeMemory(
+            mixed={"fp16": EACH, "bf16": EACH}, bucket_bytes=0.0, source="made up"
+        )
+    },
 )
 """Constants that add nothing to what the pieces say."""
 
@@ -73,6 +80,19 @@ def test_context_parallel_ranks_are_replicas_of_the_weights():
     assert parts_of(cp=4, zero=1)["optimizer"] == parts_of(dp=4, zero=1)["optimizer"]
 
 
+def test_experts_have_fewer_replicas_than_dense_layers():
+    expert = Parameters(elements=10.0, replicated_over=("dp", "cp"))
+    layers = program(replace(piece("layer", repeat=8), parameters=(expert,)))
+    assert parts_of(layers, dp=8, ep=4, zero=1)["optimizer"] == 12 * 8 * 10 / 2
+
+
+def test_gradients_wait_in_buckets_where_there_are_replicas():
+    bucketed = replace(EXACT.runtimes["generic"], bucket_bytes=100.0)
+    constants = replace(EXACT, runtimes={"generic": bucketed})
+    assert parts_of(constants=constants)["communication"] == 0
+    assert parts_of(constants=constants, dp=2)["communication"] == 100
+
+
 def test_recomputing_keeps_less_and_works_with_one_layer_more():
     kept = parts_of(recompute=FULL)
     assert kept["activations"] == 8 * 10
@@ -89,7 +109,8 @@ def test_the_first_stage_keeps_the_most_micro_batches():
 
 
 def test_few_micro_batches_fill_fewer_places():
-    assert parts_of(pp=4, global_batch=2)["activations"] == 2 * 100 * 2
+    layers = program(piece("layer", repeat=8, saved=100.0))
+    assert parts_of(layers, pp=4, global_batch=2)["activations"] == 2 * 100 * 2
 
 
 def test_gpipe_keeps_all_micro_batches():
@@ -163,6 +184,7 @@ ROWS = st.fixed_dictionaries(
 
 
 @given(st.lists(ROWS, min_size=1, max_size=6))
+@settings(deadline=None)
 def test_a_table_is_priced_like_its_rows_and_its_parts_add_up(rows):
     columns = {key: [row[key] for row in rows] for key in rows[0]}
     training = Training(global_batch=64)
@@ -174,6 +196,7 @@ def test_a_table_is_priced_like_its_rows_and_its_parts_add_up(rows):
 
 
 @given(ROWS)
+@settings(deadline=None)
 def test_the_peak_is_that_of_the_fullest_stage(row):
     training = Training(global_batch=64)
     peak = memory(MODEL, candidates(**row), training, device_bytes=5e3).peak_bytes[0]
@@ -182,6 +205,7 @@ def test_the_peak_is_that_of_the_fullest_stage(row):
 
 
 @given(ROWS, st.sampled_from(["zero", "recompute"]))
+@settings(deadline=None)
 def test_what_saves_memory_keeps_no_more(row, what):
     more = {"zero": 3, "recompute": FULL}[what]
     training = Training(global_batch=64)

@@ -51,9 +51,9 @@ def four_gpus(
     monkeypatch.setenv("PATH", f"{tools}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.delenv("CUDA_DEVICE_ORDER", raising=False)
-    node._gpus.cache_clear()
+    node._listed.cache_clear()
     yield
-    node._gpus.cache_clear()
+    node._listed.cache_clear()
 
 
 @pytest.fixture
@@ -112,7 +112,7 @@ async def test_a_machine_without_gpus_has_none(
     harness: Harness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
-    node._gpus.cache_clear()
+    node._listed.cache_clear()
     assert visible_gpus() == ()
     assert await free(harness) == 0
     assert await create(harness, 0) == ["created"]

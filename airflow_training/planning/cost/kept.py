@@ -82,17 +82,14 @@ def kept(program: Program, candidates: Candidates, each: BytesPerParameter) -> K
 
 
 def replicas(parameters: Parameters, candidates: Candidates) -> Floats:
-    """Return how many devices hold the same parameters, shape (n,)."""
-    sizes = {
-        "tp": candidates.tp,
-        "cp": candidates.cp,
-        "ep": candidates.ep,
-        "dp": candidates.dp,
-        "pp": candidates.pp,
-    }
+    """Return how many devices ZeRO can part the parameters among, shape (n,).
+
+    Tensor-parallel ranks that hold the same norms are not among them.
+    """
+    sizes = {"dp": candidates.dp / candidates.ep, "ep": candidates.ep, "cp": candidates.cp}
     count = np.ones(len(candidates.pp))
     for axis in parameters.replicated_over:
-        count = count * sizes[axis]
+        count = count * sizes.get(axis, 1)
     return count
 
 

@@ -167,7 +167,7 @@ class _Setting:
         constants: MemoryConstants,
     ) -> _Setting:
         runtime = constants.runtime(training.runtime)
-        each = bytes_per_parameter(training.precision, gradient_bytes=runtime.gradient_bytes)
+        each = bytes_per_parameter(training.precision, runtime.mixed)
         ends = np.cumsum([piece.repeat for piece in program.pieces])
         return cls(
             table=kept(program, candidates, each),
@@ -215,9 +215,9 @@ def _stage(
     used = sum(parts.values(), np.zeros(1))
     return {
         **parts,
-        "runtime": np.full_like(used, runtime.base_bytes),
+        "runtime": np.full_like(used, setting.constants.base_bytes),
         "overhead": np.clip(
-            device_bytes - runtime.base_bytes - used,
+            device_bytes - setting.constants.base_bytes - used,
             setting.constants.tight_overhead * used,
             setting.constants.allocation_overhead * used,
         ),

@@ -8,28 +8,30 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
 
+from airflow_training.planning.cost.model_states import BytesPerParameter
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuntimeMemory:
-    """What one training framework keeps on a device. Bytes, or bytes per parameter."""
+    """What one training framework keeps on a device."""
 
-    gradient_bytes: Mapping[str, float]
-    """By precision: 2 as the backward pass leaves them, 4 added up in fp32, 6 for both."""
-    base_bytes: float
-    """CUDA context, NCCL and library buffers: there before the first tensor."""
-    bucket_bytes: float = 0.0
-    """Buffers that gradients are gathered in before they are reduced, where there are replicas."""
-    source: str = ""
+    mixed: Mapping[str, BytesPerParameter]
+    """Bytes per parameter in `fp16` and in `bf16`."""
+    bucket_bytes: float
+    """Buffers in which gradients are gathered before they are reduced, where there are replicas."""
+    source: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryConstants:
     """What data sheets and shapes do not say about memory."""
 
+    base_bytes: float
+    """CUDA context, NCCL's and libraries' buffers: there before the first tensor."""
     allocation_overhead: float
     """Memory that the allocator holds but cannot use, as a share of what is in use."""
     tight_overhead: float
-    """What is left of that share once memory is short and the allocator gives back what it can."""
+    """What is left of that share when memory is short and the allocator gives back what it can."""
     runtimes: Mapping[str, RuntimeMemory]
 
     def runtime(self, name: str) -> RuntimeMemory:
@@ -38,11 +40,20 @@ class MemoryConstants:
 
 
 def read(document: Mapping[str, Any]) -> MemoryConstants:
-    """Return the constants in the form of the shipped file."""
+    """Return the constants in a document of the form of `data/memory.json`."""
     return MemoryConstants(
-        allocation_overhead=document["allocation_overhead"]["value"],
-        tight_overhead=document["tight_overhead"]["value"],
-        runtimes={name: RuntimeMemory(**row) for name, row in document["runtimes"].items()},
+        base_bytes=document["base_bytes"],
+        allocation_overhead=document["allocation_overhead"],
+        tight_overhead=document["tight_overhead"],
+        runtimes={name: _runtime(row) for name, row in document["runtimes"].items()},
+    )
+
+
+def _runtime(row: Mapping[str, Any]) -> RuntimeMemory:
+    return RuntimeMemory(
+        mixed={precision: BytesPerParameter(**row[precision]) for precision in ("fp16", "bf16")},
+        bucket_bytes=row["bucket_bytes"],
+        source=row["source"],
     )
 
 

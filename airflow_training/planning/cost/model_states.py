@@ -22,23 +22,26 @@ class BytesPerParameter:
     optimizer: float
 
 
+FULL_PRECISION = BytesPerParameter(weights=4.0, gradients=4.0, optimizer=8.0)
+"""fp32 weights, gradients and the two moments of Adam."""
+
+
 def bytes_per_parameter(
-    precision: Precision, *, gradient_bytes: Mapping[str, float]
+    precision: Precision, mixed: Mapping[str, BytesPerParameter]
 ) -> BytesPerParameter:
     """Return what training with Adam keeps per parameter.
 
-    Mixed precision keeps a copy of the weights to compute with, and in fp32 the weights and two
-    moments: 2 + 12 bytes, and gradients of 2 to 6 (Micikevicius et al. 2018; Korthikanti et al. 2022
-    count 18 in all). Full precision keeps weights, gradients and two moments, 4 bytes each.
+    Mixed precision keeps weights to compute with (2 bytes), the weights and two moments in fp32 (12),
+    and gradients: 16 bytes or more (Micikevicius et al. 2018), 18 in Megatron-LM, which adds gradients
+    up in fp32 (Korthikanti et al. 2022).
 
     Args:
-        precision: of the training step. fp8 keeps its weights in bf16.
-        gradient_bytes: of the gradients, as the runtime keeps them in `fp16` and in `bf16`.
+        precision: of the training step; fp8 keeps its states as bf16 does.
+        mixed: what the runtime keeps in `fp16` and in `bf16`.
     """
     if precision in ("fp32", "tf32"):
-        return BytesPerParameter(weights=4.0, gradients=4.0, optimizer=8.0)
-    gradients = gradient_bytes["fp16" if precision == "fp16" else "bf16"]
-    return BytesPerParameter(weights=2.0, gradients=gradients, optimizer=12.0)
+        return FULL_PRECISION
+    return mixed["fp16" if precision == "fp16" else "bf16"]
 
 
 def model_states(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,10 +10,10 @@ import numpy.typing as npt
 
 from airflow_training.planning.cluster import NodeGroup
 from airflow_training.planning.constants import TimeConstants
-from airflow_training.planning.cost.communication import AxisGroup, collective_seconds, exposed
+from airflow_training.planning.cost.communication import collective_seconds, exposed
 from airflow_training.planning.cost.roofline import kernel_seconds
+from airflow_training.planning.group import Group
 from airflow_training.planning.program import Compute, MeshAxis, Piece, Program, Recompute, Transfer
-from airflow_training.planning.strategy import Overlap
 
 Array = npt.NDArray[np.float64]
 
@@ -36,74 +36,72 @@ def passes(
     *,
     rows: int,
     recompute: Recompute,
-    overlap: Overlap,
+    overlapped: bool,
     nodes: NodeGroup,
-    groups: Mapping[MeshAxis, AxisGroup],
+    groups: Mapping[MeshAxis, Group],
     host_seconds: float,
     constants: TimeConstants,
 ) -> Passes:
     """Return the times of `rows` shardings of a program on one kind of node."""
     forward = np.zeros((len(PARTS), len(program.pieces), rows))
     backward = np.zeros_like(forward)
-    price = _Pricing(program, overlap, nodes, groups, constants)
     for index, piece in enumerate(program.pieces):
-        counts = {"forward": 0.0, "backward": 0.0, "recompute": 0.0}
-        hidden: dict[str, npt.ArrayLike] = {}
-        for work in piece.work:
-            seconds = price.seconds(work, hidden)
+        counts = {"forward": 0.0, "backward": 0.0}
+        priced = _priced(
+            piece,
+            program,
+            rows=rows,
+            overlapped=overlapped,
+            nodes=nodes,
+            groups=groups,
+            constants=constants,
+        )
+        for work, seconds in priced:
             part = "compute" if isinstance(work, Compute) else work.axis
-            if work.phase == "forward":
-                forward[PARTS.index(part), index] += seconds
-                counts["forward"] += work.count
-                if recompute in work.recomputed_in:
-                    into = "recompute" if part == "compute" else part
-                    backward[PARTS.index(into), index] += seconds
-                    counts["backward"] += work.count
-            elif work.phase == "backward":
+            counts[work.phase] += work.count
+            if work.phase == "backward":
                 backward[PARTS.index(part), index] += seconds
+                continue
+            forward[PARTS.index(part), index] += seconds
+            if recompute in work.recomputed_in:
+                into = "recompute" if part == "compute" else part
+                backward[PARTS.index(into), index] += seconds
                 counts["backward"] += work.count
-        _accumulate(backward, index, piece, nodes, constants)
         _add_launch(forward[:, index], counts["forward"] * host_seconds, constants)
         _add_launch(backward[:, index], counts["backward"] * host_seconds, constants)
     return Passes(forward, backward)
 
 
-@dataclass(frozen=True, slots=True)
-class _Pricing:
-    program: Program
-    overlap: Overlap
-    nodes: NodeGroup
-    groups: Mapping[MeshAxis, AxisGroup]
-    constants: TimeConstants
-
-    def seconds(self, work: Compute | Transfer, hidden: dict[str, npt.ArrayLike]) -> Array:
-        """Return what the work adds to the pass; `hidden` remembers what a transfer can hide behind."""
-        if isinstance(work, Compute):
-            once = kernel_seconds(
-                work,
-                device=self.nodes.device,
-                precision=self.program.sharding.precision,
-                constants=self.constants,
+def _priced(
+    piece: Piece,
+    program: Program,
+    *,
+    rows: int,
+    overlapped: bool,
+    nodes: NodeGroup,
+    groups: Mapping[MeshAxis, Group],
+    constants: TimeConstants,
+) -> Iterator[tuple[Compute | Transfer, Array]]:
+    """Yield each kernel and transfer of a piece with the seconds that it adds to its pass."""
+    kernels = [work for work in piece.work if isinstance(work, Compute)]
+    seconds = kernel_seconds(
+        kernels,
+        rows=rows,
+        device=nodes.device,
+        precision=program.sharding.precision,
+        constants=constants,
+    )
+    seconds *= np.array([kernel.count for kernel in kernels])[:, None] / nodes.efficiency
+    by_name = {kernel.name: seconds[index] for index, kernel in enumerate(kernels)}
+    yield from zip(kernels, seconds, strict=True)
+    for work in piece.work:
+        if isinstance(work, Transfer):
+            moving = work.count * collective_seconds(
+                work.collective, work.payload_bytes, groups[work.axis], constants
             )
-            seconds = np.asarray(once) * work.count / self.nodes.efficiency
-            hidden[work.name] = seconds
-            return seconds
-        seconds = work.count * collective_seconds(
-            work.collective, work.payload_bytes, self.groups[work.axis], self.nodes, self.constants
-        )
-        behind = hidden.get(work.overlaps)
-        if behind is None or self.overlap != "all":
-            return seconds
-        return exposed(seconds, np.asarray(behind), self.constants)
-
-
-def _accumulate(
-    backward: Array, index: int, piece: Piece, nodes: NodeGroup, constants: TimeConstants
-) -> None:
-    """Add the traffic of adding each micro-batch's weight gradients to those of the step."""
-    elements = sum((np.asarray(held.elements) for held in piece.parameters), np.asarray(0.0))
-    rate = nodes.device.memory_bandwidth * constants.bandwidth_efficiency * nodes.efficiency
-    backward[PARTS.index("compute"), index] += elements * constants.accumulation_bytes / rate
+            if overlapped and work.overlaps in by_name:
+                moving = exposed(moving, by_name[work.overlaps], constants)
+            yield work, moving
 
 
 def _add_launch(parts: Array, host: float, constants: TimeConstants) -> None:

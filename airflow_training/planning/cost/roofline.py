@@ -1,6 +1,8 @@
-"""Seconds of one kernel on one device: its arithmetic, its memory traffic, its shape."""
+"""Seconds of kernels on one device: their arithmetic, their memory traffic, their shapes."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -8,6 +10,8 @@ import numpy.typing as npt
 from airflow_training.planning.cluster import Device
 from airflow_training.planning.constants import TimeConstants
 from airflow_training.planning.program import Compute, Number
+
+Array = npt.NDArray[np.float64]
 
 _TILES = ((256, 128, 1.0), (128, 256, 1.0), (128, 128, 0.93), (128, 64, 0.75), (64, 64, 0.55))
 """Rows and columns of the output that one streaming multiprocessor makes at once, and the share of
@@ -17,84 +21,6 @@ its peak that it reaches on them: a tile of a x b does 2abk operations on (a + b
 _LEAST_SPLIT = 512
 """Shortest part of k that is worth a tile of its own."""
 
-
-def kernel_seconds(
-    kernel: Compute, *, device: Device, precision: str, constants: TimeConstants
-) -> Number:
-    """Return how long the device works on the kernel once, launch by the host not counted.
-
-    The roofline (Williams, Waterman and Patterson 2009): the longer of arithmetic and memory traffic,
-    each at the rate that is achieved in practice, plus the time to fill and drain the device.
-    """
-    traffic = np.asarray(kernel.read_bytes) + np.asarray(kernel.written_bytes)
-    memory = traffic / (device.memory_bandwidth * constants.bandwidth_efficiency)
-    arithmetic = _arithmetic_seconds(kernel, device, precision, constants)
-    return np.maximum(memory, arithmetic) + constants.kernel_seconds
-
-
-def _arithmetic_seconds(
-    kernel: Compute, device: Device, precision: str, constants: TimeConstants
-) -> npt.NDArray[np.float64]:
-    dtype = precision if kernel.dtype == "compute" else kernel.dtype
-    if kernel.gemm is not None:
-        peak = peak_flops(device, precision) * device.matmul_efficiency
-        return gemm_seconds(
-            *kernel.gemm,
-            rate=peak * constants.matmul_efficiency,
-            units=device.units,
-            constants=constants,
-        )
-    if kernel.kind == "attention":
-        share = (
-            constants.attention_efficiency
-            if kernel.phase == "forward"
-            else constants.attention_backward_efficiency
-        )
-        return np.asarray(kernel.flops) / (peak_flops(device, precision) * share)
-    return np.asarray(kernel.flops) / peak_flops(device, "fp32")
-
-
-def gemm_seconds(
-    batch: Number,
-    m: Number,
-    n: Number,
-    k: Number,
-    *,
-    rate: float,
-    units: int,
-    constants: TimeConstants,
-) -> npt.NDArray[np.float64]:
-    """Return the time of `batch` products of (m, k) and (k, n) at `rate` operations per second.
-
-    Tile quantisation: outputs are made in whole tiles. Wave quantisation: the tiles run in waves of
-    `units` at a time, and the last wave takes as long as a full one (softened by
-    `constants.wave_quantisation`, as libraries split k or stagger tiles). Few tiles split k among
-    the idle units. Both after NVIDIA's Matrix Multiplication Background User's Guide.
-    """
-    batch, m, n, k = (np.asarray(value, dtype=np.float64) for value in (batch, m, n, k))
-    best: npt.NDArray[np.float64] | None = None
-    for rows, columns, share in _TILES:
-        tiles = batch * np.ceil(m / rows) * np.ceil(n / columns)
-        one_wave = 2.0 * rows * columns * k * max(units, 1) / (rate * share)
-        waves = tiles / max(units, 1)
-        if units:
-            splits = np.clip(np.floor(1 / waves), 1, np.maximum(1, k / _LEAST_SPLIT))
-            quantised = waves + constants.wave_quantisation * (np.ceil(waves) - waves)
-            waves = np.where(waves < 1, 1 / splits, quantised)
-        work = one_wave * waves
-        best = work if best is None else np.minimum(best, work)
-    assert best is not None
-    return best * (1.0 + constants.k_half / k)
-
-
-def peak_flops(device: Device, precision: str) -> float:
-    """Return the peak of the device at a precision, or at the next wider one that it has."""
-    for name in _WIDER[precision]:
-        if name in device.peak_flops:
-            return device.peak_flops[name]
-    return max(device.peak_flops.values())
-
-
 _WIDER = {
     "fp8": ("fp8", "bf16", "fp16", "tf32", "fp32"),
     "bf16": ("bf16", "fp16", "tf32", "fp32"),
@@ -102,3 +28,78 @@ _WIDER = {
     "tf32": ("tf32", "fp32"),
     "fp32": ("fp32", "tf32"),
 }
+
+
+def kernel_seconds(
+    kernels: Sequence[Compute],
+    *,
+    rows: int,
+    device: Device,
+    precision: str,
+    constants: TimeConstants,
+) -> Array:
+    """Return how long the device works on each kernel once, without its launch: (kernels, rows).
+
+    The roofline (Williams, Waterman and Patterson 2009): the longer of arithmetic and memory traffic,
+    each at the rate that is achieved in practice, plus the start and the end of the kernel.
+    """
+    traffic = _stacked([k.read_bytes for k in kernels], rows)
+    traffic += _stacked([k.written_bytes for k in kernels], rows)
+    memory = traffic / (device.memory_bandwidth * constants.bandwidth_efficiency)
+    arithmetic = _stacked([k.flops for k in kernels], rows)
+    peak = peak_flops(device, precision)
+    products = np.array([k.gemm is not None for k in kernels])
+    if products.any():
+        shapes = [k.gemm for k in kernels if k.gemm is not None]
+        arithmetic[products] = gemm_seconds(
+            *(_stacked(sizes, rows) for sizes in zip(*shapes, strict=True)),
+            rate=peak * device.matmul_efficiency * constants.matmul_efficiency,
+            units=device.units,
+            constants=constants,
+        )
+    shares = [
+        peak * constants.attention_share(device.name, kernel.phase)
+        if kernel.kind == "attention"
+        else peak_flops(device, "fp32")
+        for kernel in kernels
+    ]
+    arithmetic[~products] /= np.array(shares)[~products, None]
+    return np.maximum(memory, arithmetic) + constants.kernel_seconds
+
+
+def gemm_seconds(
+    batch: Array, m: Array, n: Array, k: Array, *, rate: float, units: int, constants: TimeConstants
+) -> Array:
+    """Return the time of `batch` products of (m, k) and (k, n) at `rate` operations per second.
+
+    Tile quantisation: outputs are made in whole tiles. Wave quantisation: the tiles run in waves of
+    `units` at a time, and the last wave takes as long as a full one (softened by
+    `constants.wave_quantisation`, as libraries also split k and stagger tiles). Where tiles do not
+    fill one wave, k is split among the idle units. Both after NVIDIA's Matrix Multiplication
+    Background User's Guide. `units` 0: not known, no waves.
+    """
+    best = np.full(np.shape(m), np.inf)
+    for rows, columns, share in _TILES:
+        waves = batch * np.ceil(m / rows) * np.ceil(n / columns) / max(units, 1)
+        one_wave = (2.0 * rows * columns * max(units, 1) / (rate * share)) * k
+        if units:
+            splits = np.clip(np.floor(1.0 / waves), 1.0, np.maximum(1.0, k / _LEAST_SPLIT))
+            quantised = waves + constants.wave_quantisation * (np.ceil(waves) - waves)
+            waves = np.where(waves < 1.0, 1.0 / splits, quantised)
+        best = np.minimum(best, one_wave * waves)
+    return best * (1.0 + constants.k_half / k)
+
+
+def peak_flops(device: Device, precision: str) -> float:
+    """Return the peak of the device at a precision, or at the nearest one that it has."""
+    for name in _WIDER[precision]:
+        if name in device.peak_flops:
+            return device.peak_flops[name]
+    return max(device.peak_flops.values())
+
+
+def _stacked(values: Sequence[Number], rows: int) -> Array:
+    stacked = np.empty((len(values), rows))
+    for index, value in enumerate(values):
+        stacked[index] = value
+    return stacked

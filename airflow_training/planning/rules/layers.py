@@ -77,11 +77,15 @@ def attention(operator: Operator, tensors: Tensors) -> Rule:
 
 @rule("gated")
 def gated(operator: Operator, tensors: Tensors) -> Rule:
-    """A gate times a value: input (..., 2, n), output (..., n); SwiGLU and its kin."""
+    """A gate times a value: input (..., 2, n), output (..., n); SwiGLU and its kin.
+
+    A second output of the shape of the first is the gate behind its activation, kept for the gradient
+    by implementations that multiply in a kernel of its own.
+    """
     factors = tuple(f"d{i}" for i in range(len(tensors[operator.outputs[0]].shape)))
     both = (*factors[:-1], "", factors[-1])
-    saves = frozenset(operator.inputs)
-    return Rule(inputs=(both,), outputs=(factors,), flops=5.0, saves=saves)
+    saves = frozenset((*operator.inputs, *operator.outputs[1:]))
+    return Rule(inputs=(both,), outputs=(factors,) * len(operator.outputs), flops=5.0, saves=saves)
 
 
 @rule("embedding")
@@ -103,7 +107,8 @@ def cross_entropy(operator: Operator, tensors: Tensors) -> Rule:
     """Loss of logits (..., classes) against class numbers.
 
     Split along the classes it reduces a maximum, a sum and the logit that was asked for, each of the
-    size of the loss (Shoeybi et al. 2019, arXiv:1909.08053, section 3).
+    size of the loss (Shoeybi et al. 2019, arXiv:1909.08053, section 3). As in Megatron-LM, the logits
+    become their softmax and then their gradient in one and the same memory.
     """
     rows = tuple(f"d{i}" for i in range(len(tensors[operator.inputs[1]].shape)))
     reduced = Exchange(
@@ -117,4 +122,5 @@ def cross_entropy(operator: Operator, tensors: Tensors) -> Rule:
         backward_flops=3.0,
         exchanges=(reduced,),
         saves=frozenset(operator.inputs),
+        in_place=True,
     )

@@ -22,7 +22,12 @@ class Document(BaseModel):
     """Part of a planner's document: keys as in Python, no silent conversions."""
 
     model_config = ConfigDict(
-        allow_inf_nan=False, extra="forbid", frozen=True, protected_namespaces=(), strict=True
+        allow_inf_nan=False,
+        extra="forbid",
+        frozen=True,
+        protected_namespaces=(),
+        strict=True,
+        use_attribute_docstrings=True,
     )
 
 

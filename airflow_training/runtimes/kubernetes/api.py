@@ -296,19 +296,26 @@ class Api:
         )
         return found
 
-    async def log_blocks(
-        self, namespace: str, pod: str, *, container: str, follow: bool
+    async def follow_log(
+        self, namespace: str, pod: str, *, container: str, since_time: str, silent_seconds: float
     ) -> AsyncIterator[bytes]:
-        """Yield a container's whole log as it comes; `follow`: until the container has ended.
+        """Yield a container's log with time stamps, as it comes and until the container has ended.
 
         The first thing that is yielded is empty: the log is open. Raises RuntimeUnavailable where
-        the connection breaks.
+        the connection breaks, or brings nothing for `silent_seconds`.
         """
         import aiohttp
 
         path = PODS.path(namespace, pod, "log")
-        query = {"container": container, "follow": "true" if follow else ""}
-        async with self._stream(path, query=query, what="get pods/log", seconds=None) as response:
+        query = {
+            "container": container,
+            "follow": "true",
+            "timestamps": "true",
+            "sinceTime": since_time,
+        }
+        async with self._stream(
+            path, query=query, what="get pods/log", seconds=silent_seconds
+        ) as response:
             yield b""
             try:
                 async for block in response.content.iter_any():

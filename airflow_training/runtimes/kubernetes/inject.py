@@ -37,7 +37,6 @@ _LIVE_FOLDER = f"{AGENT_FOLDER}/live"
 _PYTHON = ("python3", "-I", "-S")
 _RESOURCES = {"cpu": "200m", "memory": "64Mi"}
 """As requests and as limits, so that a pod of class Guaranteed stays one."""
-_NOBODY = 65532
 
 
 def agent_volume(config_map: str) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -88,14 +87,13 @@ def hold_container(
     *,
     image: str,
     pull_policy: str,
-    pod_security: Mapping[str, Any],
+    user: int,
     mounts: Sequence[Mapping[str, Any]],
     live_keys: Mapping[str, bool],
 ) -> dict[str, Any]:
     """Return the init container that waits for the release, then writes what it makes possible.
 
-    `live_keys`: key of a live file -> whether it is executable. `pod_security`: the pod's own
-    security context, whose user is kept unless it is root or not given.
+    `live_keys`: key of a live file -> whether it is executable. `user`: 0 asks for none.
     """
     command = [*_PYTHON, _PROGRAM, "hold", "--release", f"{_POD_FOLDER}/release"]
     command += ["--answers", _ANSWERS_FOLDER, "--addresses", f"{TRAINING_FOLDER}/addresses.json"]
@@ -109,8 +107,8 @@ def hold_container(
         "capabilities": {"drop": ["ALL"]},
         "seccompProfile": {"type": "RuntimeDefault"},
     }
-    if not pod_security.get("runAsUser"):
-        security["runAsUser"] = _NOBODY
+    if user:
+        security["runAsUser"] = user
     return {
         "name": names.AGENT_CONTAINER,
         "image": image,

@@ -32,8 +32,6 @@ _GONE_SECONDS = 5.0
 """How long `create` waits for an ended pod of the same name to go."""
 _END_SECONDS = 30.0
 """How much longer than the longest grace `end_all` waits for the last pod to go."""
-_LOG_SECONDS = 3.0
-"""How long the end of a pod waits until its log is being read."""
 _LOOK_SECONDS = (0.05, 2.0)
 """Between two looks at pods that are to go: at first, and at most."""
 
@@ -134,11 +132,7 @@ class Instances:
         if over:
             await keeping
         else:
-            reading = asyncio.ensure_future(reached.wait())
-            try:
-                await asyncio.wait({reading}, timeout=_LOG_SECONDS)
-            finally:
-                reading.cancel()
+            await reached.wait()
         if observe(pod, now=time.time()).held:
             grace_seconds = 0  # the hold has nothing to save, and its start may miss the order
         try:

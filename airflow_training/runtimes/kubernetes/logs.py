@@ -12,6 +12,7 @@ import contextlib
 import io
 import json
 import logging
+import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from importlib import import_module
@@ -21,11 +22,19 @@ from airflow_training.errors import RuntimeUnavailable
 from airflow_training.runtimes.kubernetes.api import Api, ApiError, Invalid, NotFound
 from airflow_training.runtimes.port import Cursor, InstanceRef, LogChunk
 
-__all__ = ["LogArchive", "read_live"]
+__all__ = ["LogArchive", "StampedReader", "followed", "read_live"]
 
 log = logging.getLogger(__name__)
 
-_SOURCES_AT_ONCE = 64
+_SOURCES_AT_ONCE = 192
+"""Logs that are followed at the same time: each is one of our connections, and a tail in memory."""
+_OPENING_SECONDS = 3.0
+"""How long the end of a pod waits for the first bytes of its log, once there is room to read it."""
+_SILENT_SECONDS = 60.0
+"""A log that says nothing for so long is asked for again: its connection may be dead."""
+_BROKEN_IN_A_ROW = 5
+_PAUSE_SECONDS = 1.0
+_STAMP = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.\d+)?(Z|[+-]\d\d:\d\d)")
 _WINDOW_BYTES = 1 << 20
 """Read beyond what was asked for: lines of the same second, and the time stamps."""
 
@@ -68,24 +77,29 @@ class LogArchive:
     ) -> None:
         """Archive the log of an attempt, following it to its end where it has not ended yet.
 
-        `reached` is set once the log is being read, or will not be: then its pod may go.
+        `reached` is set once the log is being read, or will not be: then its pod may go. Where
+        more pods end than logs can be read at once, they take turns.
         What cannot be archived is said in our own log: it never keeps an instance from ending.
         """
         slots = self._slots.setdefault(
             asyncio.get_running_loop(), asyncio.Semaphore(_SOURCES_AT_ONCE)
         )
+        opening: asyncio.TimerHandle | None = None
         try:
             async with slots:
+                if reached is not None:
+                    loop = asyncio.get_running_loop()
+                    opening = loop.call_later(_OPENING_SECONDS, reached.set)
                 if not await self.has(ref):
-                    blocks = api.log_blocks(
-                        ref.run.namespace, pod, container=container, follow=True
-                    )
+                    blocks = followed(api, ref.run.namespace, pod, container)
                     await self._write(ref, _noting(blocks, reached))
         except (Invalid, NotFound):
             pass  # the container never started, or its pod is gone
         except (ApiError, RuntimeUnavailable, OSError) as error:
             log.warning("the log of %s could not be archived: %s", pod, error)
         finally:
+            if opening is not None:
+                opening.cancel()
             if reached is not None:
                 reached.set()
 
@@ -103,10 +117,8 @@ class LogArchive:
                     await asyncio.to_thread(target.write, block)
                     continue
                 held += block
-                if len(held) > 2 * self._tail_bytes:
-                    del held[: -self._tail_bytes]
-            if self._tail_bytes:
                 del held[: max(0, len(held) - self._tail_bytes)]
+            if self._tail_bytes:
                 await asyncio.to_thread(target.write, bytes(held))
         start = size - len(held) if self._tail_bytes else 0
         await asyncio.to_thread(self._write_about, ref, _Kept(start=start, size=size))
@@ -149,6 +161,104 @@ async def _noting(
         if reached is not None:
             reached.set()
         yield block
+
+
+async def followed(api: Api, namespace: str, pod: str, container: str) -> AsyncIterator[bytes]:
+    """Yield a container's whole log until it has ended, across connections that break or fall silent.
+
+    The first thing that is yielded is empty: the log is open. Raises Invalid and NotFound where it
+    never was, and RuntimeUnavailable after several tries in a row that brought nothing.
+    """
+    reader = StampedReader()
+    opened, broken = False, 0
+    while broken < _BROKEN_IN_A_ROW:
+        blocks = api.follow_log(
+            namespace,
+            pod,
+            container=container,
+            since_time=reader.reopen(),
+            silent_seconds=_SILENT_SECONDS,
+        )
+        try:
+            async for block in blocks:
+                broken = 0
+                fresh = reader.take(block)
+                if fresh or not opened:
+                    opened = True
+                    yield fresh
+        except (Invalid, NotFound):
+            if opened:
+                return  # it went while nobody was connected: what was read is all there is
+            raise
+        except RuntimeUnavailable as error:
+            broken += 1
+            why = error
+        else:
+            return
+        log.debug("following the log of %s again: %s", pod, why)
+        await asyncio.sleep(_PAUSE_SECONDS)
+    raise RuntimeUnavailable(f"the log of {pod} breaks off again and again: {why}")
+
+
+class StampedReader:
+    """Takes the content out of lines that begin with time stamps, once each, across reopenings.
+
+    The server can start a log at a whole second only. So what has been taken of the newest second
+    is counted in bytes, and left out when that second comes again.
+    """
+
+    def __init__(self) -> None:
+        self._second, self._zone = "", ""
+        self._taken = 0
+        """Bytes taken of the newest second, over all openings."""
+        self._seen = 0
+        """The same of this opening only."""
+        self._rest = b""
+        """The beginning of a line whose time stamp is not complete."""
+        self._inside = False
+        """In the middle of a line."""
+        self._counts = False
+        """The line is of the newest second."""
+
+    def reopen(self) -> str:
+        """Return the time from which the log is to be sent now; empty: from its beginning."""
+        self._seen, self._rest, self._inside = 0, b"", False
+        return f"{self._second}{self._zone}"
+
+    def take(self, block: bytes) -> bytes:
+        """Return what is new in the next bytes of the log."""
+        fresh = bytearray()
+        text, at = self._rest + block, 0
+        while at < len(text):
+            if not self._inside:
+                blank = text.find(b" ", at)
+                if blank < 0:
+                    break
+                self._begin(text[at:blank].decode("ascii", errors="replace"))
+                at = blank + 1
+            end = text.find(b"\n", at) + 1 or len(text)
+            fresh += self._new(text[at:end])
+            self._inside = text[end - 1 : end] != b"\n"
+            at = end
+        self._rest = text[at:]
+        return bytes(fresh)
+
+    def _begin(self, stamp: str) -> None:
+        self._inside = True
+        found = _STAMP.fullmatch(stamp)
+        if found is not None and found[1] > self._second:
+            self._second, self._zone = found[1], found[2]
+            self._taken = self._seen = 0
+        # two streams of one container may come a little out of order
+        self._counts = found is not None and found[1] == self._second
+
+    def _new(self, content: bytes) -> bytes:
+        if not self._counts:
+            return content
+        known = max(0, self._taken - self._seen)
+        self._seen += len(content)
+        self._taken = max(self._taken, self._seen)
+        return content[known:]
 
 
 async def read_live(

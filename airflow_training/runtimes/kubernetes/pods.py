@@ -49,6 +49,8 @@ class PodOptions:
 
     agent_image: str = ""
     """For the init container; "": the image of the training container."""
+    agent_user: int = 65532
+    """User id of the init container where the pod names none; 0: the cluster says who."""
     agent_config_map: str = ""
     """Name of the ConfigMap with the agent; needed where `needs_agent` says so."""
     callback_url: str = ""
@@ -368,14 +370,19 @@ class _Made:
         folder = {"name": "airflow-training", "mountPath": inject.TRAINING_FOLDER}
         return inject.hold_container(
             image=self._options.agent_image or str(self._main.get("image") or ""),
-            # its own image is pulled as the job says
-            pull_policy=""
+            # the job's own image is pulled as the job says
+            pull_policy="IfNotPresent"
             if self._options.agent_image
             else str(self._main.get("imagePullPolicy") or ""),
-            pod_security=self._written.get("securityContext") or {},
+            user=self._hold_user(),
             mounts=[program_mount, folder, *mounts],
             live_keys=live,
         )
+
+    def _hold_user(self) -> int:
+        """Return the user id to ask for; 0: the pod's own, or what the cluster says."""
+        pod_security = self._written.get("securityContext") or {}
+        return 0 if pod_security.get("runAsUser") else self._options.agent_user
 
     def _template_annotations(self) -> Mapping[str, Any]:
         found: Mapping[str, Any] = (self._instance.pod.get("metadata") or {}).get(

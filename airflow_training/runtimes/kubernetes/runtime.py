@@ -164,7 +164,9 @@ class KubernetesRuntime:
                 tail_bytes=settings.log_archive_tail_bytes,
             ),
             options=pods.PodOptions(
-                agent_image=settings.agent_image, callback_url=settings.callback_url
+                agent_image=settings.agent_image,
+                agent_user=settings.agent_user,
+                callback_url=settings.callback_url,
             ),
             max_run_seconds=settings.max_run_seconds or None,
             callback_token=callback_token,
@@ -538,4 +540,5 @@ def _node_view(node: Mapping[str, Any]) -> NodeView:
         cpus=parse_quantity(has.get("cpu", 0)),
         memory_bytes=int(parse_quantity(has.get("memory", 0))),
         gpus=int(parse_quantity(has.get("nvidia.com/gpu", 0))),
+        labels=node["metadata"].get("labels") or {},
     )

@@ -18,7 +18,7 @@ from airflow_training.runtimes.port import NodeView
 __all__ = ["this_node", "visible_gpus"]
 
 _NVIDIA_SECONDS = 10.0
-_GPU = re.compile(r"^GPU (\d+):.*\(UUID: ([^)]*)\)", re.MULTILINE)
+_GPU = re.compile(r"^GPU (\d+): *(.*?) *\(UUID: ([^)]*)\)", re.MULTILINE)
 
 
 def this_node(
@@ -32,6 +32,7 @@ def this_node(
         cpus=cpus,
         memory_bytes=memory,
         gpus=gpus,
+        labels=_labels(),
         free_gpus=gpus if free_gpus is None else free_gpus,
         free_cpus=max(0.0, cpus - asked_cpus),
         free_memory_bytes=max(0, min(memory - asked_memory_bytes, available)),
@@ -110,11 +111,11 @@ def _by_uuid(name: str, gpus: Mapping[str, str]) -> str | None:
 
 
 @lru_cache(maxsize=1)
-def _gpus() -> Mapping[str, str]:
-    """Return number -> UUID of the NVIDIA GPUs; asked once, they do not come and go."""
+def _listed() -> str:
+    """Return what `nvidia-smi` lists; asked once, GPUs do not come and go."""
     tool = shutil.which("nvidia-smi")
     if tool is None:
-        return {}
+        return ""
     try:
         listed = subprocess.run(
             [tool, "--list-gpus"],
@@ -124,5 +125,17 @@ def _gpus() -> Mapping[str, str]:
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired):
-        return {}
-    return dict(_GPU.findall(listed.stdout))
+        return ""
+    return listed.stdout
+
+
+def _gpus() -> Mapping[str, str]:
+    """Return number -> UUID of the NVIDIA GPUs."""
+    return {number: uuid for number, _, uuid in _GPU.findall(_listed())}
+
+
+def _labels() -> Mapping[str, str]:
+    """Return what the GPUs we may use are; the first one speaks for all."""
+    names = {number: name for number, name, _ in _GPU.findall(_listed())}
+    first = next(iter(visible_gpus()), "")
+    return {"nvidia.com/gpu.product": names[first]} if first in names else {}

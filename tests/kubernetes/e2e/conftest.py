@@ -40,7 +40,7 @@ def jobs(site: Site, tmp_path: Path) -> Iterator[Callable[..., Job]]:
     made: list[Job] = []
 
     def start(document: Document, **keys: Any) -> Job:
-        job = Job(site, tmp_path, document, **keys)
+        job = Job(keys.pop("site", site), tmp_path, document, **keys)
         made.append(job)
         return job.start()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import signal
@@ -166,7 +167,12 @@ class Job:
 
 
 def document(site: Site, name: str, *roles: Document, **spec: Any) -> Document:
-    """Return a job of framework custom, unless `spec` says another."""
+    """Return a job of framework custom, unless `spec` says another.
+
+    Nothing is pulled that a node has: the cluster may have no registry, and a tag be `latest`.
+    """
+    framework = spec.get("framework", "custom")
+    container = "main" if framework == "custom" else framework
     return {
         "apiVersion": "airflow-training/v1",
         "kind": "TrainingJob",
@@ -175,10 +181,21 @@ def document(site: Site, name: str, *roles: Document, **spec: Any) -> Document:
             "framework": "custom",
             "image": site.busybox_image,
             "restart": {"backoff": {"initialSeconds": 0}},
-            "roles": list(roles),
+            "roles": [_pulled_only_where_missing(each, container) for each in roles],
             **spec,
         },
     }
+
+
+def _pulled_only_where_missing(role: Document, container: str) -> Document:
+    made = copy.deepcopy(role)
+    containers = made["template"]["spec"].setdefault("containers", [])
+    found = next((each for each in containers if each["name"] == container), None)
+    if found is None:
+        found = {"name": container}
+        containers.append(found)
+    found["imagePullPolicy"] = "IfNotPresent"
+    return made
 
 
 def role(name: str, script: str = "", *, replicas: int = 1, **keys: Any) -> Document:

@@ -64,7 +64,7 @@ class Proxy:
         return path
 
     def _make_absolute(self, entry: dict[str, Any]) -> None:
-        for key in ("certificate-authority", "client-certificate", "client-key"):
+        for key in ("certificate-authority", "client-certificate", "client-key", "tokenFile"):
             if entry.get(key):
                 entry[key] = str(self._folder / entry[key])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -173,19 +174,29 @@ def open_site() -> Iterator[Site]:
     client = new_client_from_config(str(kubeconfig))
     site = Site(
         kubeconfig=kubeconfig,
-        namespace=f"airflow-training-e2e-{uuid4().hex[:8]}",
+        namespace="",
         training_image=variable("TRAINING_IMAGE"),
         busybox_image=variable("BUSYBOX_IMAGE"),
         patience_seconds=float(os.environ.get("E2E_PATIENCE_SECONDS", "300")),
         client=client,
     )
-    site.core.create_namespace({"metadata": {"name": site.namespace}})
+    try:
+        with a_namespace(site) as made:
+            yield made
+    finally:
+        client.close()
+
+
+@contextlib.contextmanager
+def a_namespace(site: Site, **labels: str) -> Iterator[Site]:
+    """Make a namespace and return the site with it; it is gone afterwards."""
+    site = dataclasses.replace(site, namespace=f"airflow-training-e2e-{uuid4().hex[:8]}")
+    site.core.create_namespace({"metadata": {"name": site.namespace, "labels": labels}})
     try:
         _await_service_account(site)
         yield site
     finally:
         _remove(site)
-        client.close()
 
 
 def _await_service_account(site: Site) -> None:

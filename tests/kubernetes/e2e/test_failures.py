@@ -74,7 +74,7 @@ def test_the_drain_of_a_node_is_a_preemption_and_costs_no_restart(site: Site, jo
 def test_a_server_that_cannot_be_reached_for_a_while_costs_nothing(
     site: Site, jobs, tmp_path: Path
 ):
-    seconds = 12
+    seconds = 15
     with Proxy(site.kubeconfig) as door:
         job = jobs(
             document(site, "away", role("worker", f"sleep {seconds}", replicas=2)),
@@ -92,7 +92,7 @@ def test_a_server_that_cannot_be_reached_for_a_while_costs_nothing(
 
 
 def test_a_run_survives_the_death_of_its_controller(site: Site, jobs):
-    script = "sleep 15; echo done"
+    script = "sleep 20; echo done"
     job = jobs(document(site, "orphaned", role("worker", script, replicas=2)))
     before = {pod["metadata"]["uid"] for pod in job.until_running("worker", 2)}
     job.kill_controller()
@@ -103,7 +103,11 @@ def test_a_run_survives_the_death_of_its_controller(site: Site, jobs):
 
 
 def test_a_deadline_ends_a_run_even_without_a_controller(site: Site, jobs):
-    job = jobs(document(site, "deadline", role("worker", "sleep 100000"), activeDeadlineSeconds=8))
+    # long enough for a pod to start on a busy node
+    seconds = 30
+    job = jobs(
+        document(site, "deadline", role("worker", "sleep 100000"), activeDeadlineSeconds=seconds)
+    )
     job.until_running("worker")
     job.kill_controller()
 

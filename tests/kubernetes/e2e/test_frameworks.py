@@ -7,7 +7,7 @@ import json
 import pytest
 
 from tests.kubernetes.e2e.job import document, role
-from tests.kubernetes.e2e.site import Site
+from tests.kubernetes.e2e.site import Site, a_namespace
 
 RENDEZVOUS = """
 import os, socket, time
@@ -35,9 +35,9 @@ else:
 """
 
 SERVER = """
-import json, os, socket, time
+import os, socket, time
 mine = os.environ["TRAINING_ADDRESS"].rpartition(":")
-time.sleep(2)  # the port opens later than the pod runs
+time.sleep(10)  # the port opens later than the pod runs, also for whoever looks every few seconds
 server = socket.create_server((socket.gethostname(), int(mine[2])))
 while True:
     peer, _ = server.accept()
@@ -113,7 +113,8 @@ def test_workers_come_when_the_ports_of_their_servers_are_open(site: Site, jobs)
 
 
 def test_held_instances_wait_inside_and_get_the_addresses(site: Site, jobs):
-    probe = {"exec": {"command": ["true"]}, "initialDelaySeconds": 8, "periodSeconds": 1}
+    # ready only when the workers have surely been placed
+    probe = {"exec": {"command": ["true"]}, "initialDelaySeconds": 20, "periodSeconds": 1}
     ready = {"name": "main", "readinessProbe": probe}
     job = jobs(
         document(
@@ -148,3 +149,35 @@ def test_held_instances_wait_inside_and_get_the_addresses(site: Site, jobs):
     job.succeed()
     (address,) = json.loads(job.log("worker"))["ps"]
     assert address.endswith(":2222")
+
+
+def test_held_instances_run_where_pod_security_is_restricted(site: Site, jobs):
+    unprivileged = {
+        "name": "main",
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": 12345,
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+    }
+    pod = {"terminationGracePeriodSeconds": 1, "containers": [unprivileged]}
+    with a_namespace(site, **{"pod-security.kubernetes.io/enforce": "restricted"}) as restricted:
+        job = jobs(
+            document(
+                restricted,
+                "restricted",
+                role("ps", "sleep 100000", tracked=False, pod=pod),
+                role(
+                    "worker",
+                    "cat /training/addresses.json",
+                    dependsOn=[{"role": "ps", "answer": "List"}],
+                    pod=pod,
+                ),
+                schedulingPolicy={"startup": "createAllHold"},
+            ),
+            site=restricted,
+        )
+        job.succeed()
+        assert list(json.loads(job.log("worker"))) == ["ps"]

@@ -6,7 +6,7 @@ import asyncio
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import yaml
 
@@ -15,6 +15,7 @@ from tests.kubernetes.emulator.clock import stamp
 from tests.kubernetes.emulator.faults import Rule
 from tests.kubernetes.emulator.kinds import Kind
 from tests.kubernetes.emulator.kubelet import PodRun
+from tests.kubernetes.emulator.podlogs import Break
 from tests.kubernetes.emulator.podstatus import condition, with_condition
 from tests.kubernetes.emulator.processes import ProcessKubelet
 from tests.kubernetes.emulator.rbac import Grant, User
@@ -72,6 +73,10 @@ class Control:
 
     def _rule(self, rule: Rule) -> None:
         self._parts.faults.rules.append(rule)
+
+    def break_log(self, *, after_bytes: int, how: Literal["cut", "silence"]) -> None:
+        """Let the next log that is followed break off after so many bytes."""
+        self._parts.logs.breaks.append(Break(after_bytes=after_bytes, how=how))
 
     def clear_faults(self) -> None:
         self._parts.faults.rules.clear()

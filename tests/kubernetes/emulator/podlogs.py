@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from aiohttp import web
 
@@ -28,6 +28,15 @@ class LogOptions:
     since: datetime | None = None
     tail: int | None = None
     limit: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Break:
+    """A followed log whose connection dies."""
+
+    after_bytes: int
+    how: Literal["cut", "silence"]
+    """Reset, or open and dumb for ever."""
 
 
 class ContainerLog:
@@ -71,8 +80,10 @@ class ContainerLog:
         await self._news.wait()
 
 
-def _pieces(data: bytes, *, timestamps: bool, since: datetime | None) -> Iterator[bytes]:
-    """Yield the output lines of a CRI log."""
+def _pieces(
+    data: bytes, *, timestamps: bool, since: datetime | None, at_start: bool = True
+) -> Iterator[bytes]:
+    """Yield the output lines of a CRI log; only where a line starts is there a time stamp."""
     for line in data.splitlines(keepends=True):
         if not line.endswith(b"\n"):
             return
@@ -80,7 +91,8 @@ def _pieces(data: bytes, *, timestamps: bool, since: datetime | None) -> Iterato
         if since is not None and parsed(stamp.decode()) < since:
             continue
         end = b"\n" if flag == b"F" else b""
-        yield (stamp + b" " if timestamps else b"") + text + end
+        yield (stamp + b" " if timestamps and at_start else b"") + text + end
+        at_start = bool(end)
 
 
 class PodLogs:
@@ -90,6 +102,8 @@ class PodLogs:
         self._folder = folder
         self._reachable = reachable
         self._logs: dict[tuple[str, str], list[ContainerLog]] = {}
+        self.breaks: list[Break] = []
+        """How the next logs that are followed break off."""
 
     def open(self, pod: Entry, container: str) -> ContainerLog:
         """Begin the log of a new attempt."""
@@ -132,7 +146,16 @@ class PodLogs:
         response = web.StreamResponse(headers={"Content-Type": "text/plain"})
         response.enable_chunked_encoding()
         await response.prepare(request)
+        broken = self.breaks.pop(0) if self.breaks and options.follow else None
         try:
+            if broken is not None:
+                whole = b"".join(
+                    _pieces(
+                        log.path.read_bytes(), timestamps=options.timestamps, since=options.since
+                    )
+                )
+                await _break(request, response, whole[: broken.after_bytes], broken)
+                return response
             await _send(response, log, options)
             await response.write_eof()
         except ConnectionError:
@@ -155,20 +178,32 @@ class PodLogs:
         return attempts[-1]
 
 
+async def _break(
+    request: web.Request, response: web.StreamResponse, text: bytes, broken: Break
+) -> None:
+    await response.write(text)
+    while broken.how == "silence" and request.transport and not request.transport.is_closing():  # noqa: ASYNC110 - nothing tells of a client that leaves
+        await asyncio.sleep(0.02)
+    if request.transport:
+        request.transport.abort()
+
+
 async def _send(response: web.StreamResponse, log: ContainerLog, options: LogOptions) -> None:
     since = options.since
     if options.since_seconds:
         since = later(-options.since_seconds)
     left = options.limit
     offset = 0
-    first = True
+    first = at_start = True
     while True:
         ended = log.closed
         with log.path.open("rb") as file:
             file.seek(offset)
             data = file.read()
         offset += len(data)
-        pieces = list(_pieces(data, timestamps=options.timestamps, since=since))
+        pieces = list(_pieces(data, timestamps=options.timestamps, since=since, at_start=at_start))
+        if pieces:
+            at_start = pieces[-1].endswith(b"\n")
         if first and options.tail is not None:
             pieces = pieces[-options.tail :] if options.tail else []
         first = False

@@ -11,7 +11,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.kubernetes.emulator import defaults, errors, kinds, patches, quota, schema, validation
+from tests.kubernetes.emulator import (
+    defaults,
+    errors,
+    kinds,
+    patches,
+    podsecurity,
+    quota,
+    schema,
+    validation,
+)
 from tests.kubernetes.emulator.clock import later, stamp
 from tests.kubernetes.emulator.errors import ApiError, Cause
 from tests.kubernetes.emulator.kinds import Kind
@@ -216,6 +225,10 @@ class Registry:
         for entry in self.store.entries(kinds.LIMITRANGES, meta["namespace"]):
             _limit_defaults(entry.obj, spec)
         defaults.admitted_pod(spec)
+        namespace = self.store.find(kinds.NAMESPACES, "", meta["namespace"])
+        why = podsecurity.violations(namespace.obj, spec) if namespace is not None else ""
+        if why:
+            raise errors.forbidden(kinds.PODS, meta["name"], why)
         obj["status"]["qosClass"] = defaults.qos_class(spec)
 
     def _give_address(self, spec: Object) -> None:

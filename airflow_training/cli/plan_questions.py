@@ -1,0 +1,108 @@
+"""From the options of `plan search` and `plan explain` to what the planner is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
+
+from airflow_training.cli.output import fail
+
+if TYPE_CHECKING:
+    from airflow_training.planning.cluster import ClusterView
+    from airflow_training.planning.plan import Workload
+    from airflow_training.planning.search.constraints import Constraints
+    from airflow_training.planning.search.objectives import Objective
+
+__all__ = ["Options", "Question", "pairs"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What was typed."""
+
+    model: str
+    cluster: Path | None
+    global_batch: int
+    precision: str
+    objective: str = "time"
+    constraints: Sequence[str] = ()
+    runtime: str = "generic"
+
+    def question(self) -> Question:
+        """Return what is asked; raises InputError."""
+        from airflow_training.planning.search import constraints, objectives
+
+        given = pairs("--constraint", self.constraints)
+        return Question(
+            workload=self.workload(),
+            cluster=self.view(),
+            constraints=constraints.parse(given, where="--constraint"),
+            objective=objectives.parse(_value("--objective", self.objective), where="--objective"),
+        )
+
+    def workload(self) -> Workload:
+        """Return what is to be trained; raises InputError."""
+        from airflow_training.planning.plan import Workload
+        from airflow_training.planning.sources.models import read_model
+        from airflow_training.planning.strategy import Precision
+        from airflow_training.spec.problems import did_you_mean
+
+        for option, value in (("--model", self.model), ("--global-batch", self.global_batch)):
+            if not value:
+                raise fail(option, "is required", code="missing")
+        known = get_args(Precision)
+        if self.precision not in known:
+            raise fail(
+                "--precision",
+                "is not one of the values that exist",
+                value=self.precision,
+                allowed=known,
+                hint=did_you_mean(self.precision, known),
+            )
+        return Workload(
+            view=read_model(self.model, at=("--model",)),
+            global_batch=self.global_batch,
+            precision=self.precision,  # type: ignore[arg-type] # checked above
+            runtime=self.runtime,
+        )
+
+    def view(self) -> ClusterView:
+        """Return the cluster; raises InputError."""
+        from airflow_training.planning.sources.documents import parse_cluster
+        from airflow_training.planning.sources.files import read_file
+
+        if self.cluster is None:
+            raise fail("--cluster", "is required", code="missing")
+        return read_file(self.cluster, parse_cluster)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What the planner is asked."""
+
+    workload: Workload
+    cluster: ClusterView
+    constraints: Constraints
+    objective: Objective
+
+
+def pairs(option: str, given: Sequence[str]) -> dict[str, Any]:
+    """Return key -> value of `KEY=VALUE` words, values read as YAML; raises InputError."""
+    found = {}
+    for word in given:
+        key, equals, text = word.partition("=")
+        if not equals or not key:
+            raise fail(option, f"{word!r} is no KEY=VALUE", value=word, hint=f"{option} tp=8")
+        found[key] = _value(option, text)
+    return found
+
+
+def _value(option: str, text: str) -> Any:
+    from airflow_training.spec.loading import load_documents
+
+    loaded = load_documents(text)
+    if len(loaded) != 1 or loaded[0].problems:
+        raise fail(option, f"{text!r} is no YAML value", value=text, hint="quote it")
+    return loaded[0].data

@@ -1,0 +1,80 @@
+"""Answers of the planner as lines for people; a job's plan has its own in `planning.text`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from airflow_training.cli.output import table_lines
+from airflow_training.planning.text import (
+    bytes_text,
+    rejected_text,
+    seconds_text,
+    strategy_text,
+)
+
+__all__ = ["explained_lines", "search_lines"]
+
+Document = Mapping[str, Any]
+
+
+def search_lines(found: Document) -> list[str]:
+    """Return the plans of a search, best first."""
+    return [
+        *_plans(found["plans"]),
+        "",
+        f"{found['evaluated']:,} candidates in {found['seconds']:.2f} s",
+        *(f"warning: {each}" for each in found["warnings"]),
+    ]
+
+
+def explained_lines(found: Document) -> list[str]:
+    """Return where the time and the memory of a plan go, and why others lost against the best."""
+    plan = found["plan"]
+    lines = [strategy_text(plan), ""]
+    for title, kind, text in (
+        ("time", "time_s", seconds_text),
+        ("memory of the fullest device", "memory_bytes", bytes_text),
+    ):
+        parts = plan["breakdown"][kind]
+        whole = sum(each["value"] for each in parts) or 1.0
+        rows = [
+            [each["name"], text(each["value"]), f"{each['value'] / whole:.1%}", each["origin"]]
+            for each in parts
+            if each["value"]
+        ]
+        rows.append(["in all", text(whole), "", ""])
+        lines += [*table_lines([title, "value", "share", "from"], rows), ""]
+    if not plan["fits"]:
+        lines += ["it does not fit into the memory of the devices", ""]
+    if found["slower_than_best"] is not None:
+        lines += [
+            f"the best plan: {strategy_text(found['best'])}:"
+            f" {seconds_text(found['best']['step_time_s'])} a step"
+            f" (this one {found['slower_than_best']:+.1%})",
+            "",
+        ]
+    if found["rejected"]:
+        lines += ["why others lost", *(f"  {rejected_text(each)}" for each in found["rejected"]), ""]
+    if found["front"]:
+        lines += ["time against money", *_plans(found["front"]), ""]
+    return lines[:-1]
+
+
+def _plans(plans: Sequence[Document]) -> list[str]:
+    priced = any(each["price_per_step"] is not None for each in plans)
+    columns = ["#", "step", "p10 to p90", "memory", *(["price"] if priced else []), "plan"]
+    rows = []
+    for place, plan in enumerate(plans, start=1):
+        price = plan["price_per_step"]
+        rows.append(
+            [
+                place,
+                seconds_text(plan["step_time_s"]),
+                f"{seconds_text(plan['p10'])} to {seconds_text(plan['p90'])}",
+                bytes_text(plan["peak_memory_bytes"]),
+                *([f"{price:.4g}" if price is not None else ""] if priced else []),
+                strategy_text(plan),
+            ]
+        )
+    return table_lines(columns, rows)

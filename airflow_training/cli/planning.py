@@ -1,0 +1,216 @@
+"""`plan job | search | explain | estimate | calibrate | schema`: the planner without a run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from airflow_training.cli.documents import (
+    JobOption,
+    ParamOption,
+    SetOption,
+    only_job,
+    parse_params,
+    run_variables,
+)
+from airflow_training.cli.output import (
+    fail,
+    next_step,
+    note,
+    print_json,
+    print_warnings,
+)
+from airflow_training.cli.plan_files import Destination, read_lines, write_lines
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    name="plan", help="Find how to split a model and where to place it.", no_args_is_help=True,
+    rich_markup_mode=None,
+)  # fmt: skip
+
+OutputOption = Annotated[
+    str,
+    typer.Option(
+        "--output", "-o", metavar="table|json|FILE", help="How to print, or the file to write."
+    ),
+]
+PlotOption = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Draw the best plan: .svg or .png.")
+]
+ModelOption = Annotated[
+    str,
+    typer.Option(metavar="MODEL", help="A YAML or JSON file, or module:function to trace."),
+]
+ClusterOption = Annotated[Path | None, typer.Option(metavar="FILE", help="A cluster document.")]
+BatchOption = Annotated[int, typer.Option(min=0, help="Samples per step.")]
+PrecisionOption = Annotated[str, typer.Option(help="fp32, tf32, fp16, bf16 or fp8.")]
+ObjectiveOption = Annotated[str, typer.Option(help="time, money, or {tokens: N, budget: M}.")]
+ConstraintOption = Annotated[
+    list[str] | None,
+    typer.Option("--constraint", "-c", metavar="KEY=VALUE", help="tp=8, 'pp={max: 4}', ..."),
+]
+RuntimeOption = Annotated[str, typer.Option(help="The training framework that will run it.")]
+TopOption = Annotated[int, typer.Option(min=1, help="How many plans to show.")]
+
+
+@app.command()
+def job(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A job file, YAML or JSON.")],
+    params: ParamOption = None,
+    overrides: SetOption = None,
+    name: JobOption = "",
+    runtime: Annotated[
+        str, typer.Option(help="Instead of the document's: local or kubernetes.")
+    ] = "",
+    output: OutputOption = "table",
+    plot: PlotOption = None,
+) -> None:
+    """Plan a job as its run would, without running it."""
+    from airflow_training.cli.context import settings
+    from airflow_training.planning.text import plan_lines
+    from airflow_training.supervise.admission import check_file
+    from airflow_training.supervise.planning import plan_job
+    from airflow_training.supervise.runtimes import make_runtime
+
+    target = Destination.of(output)
+    known = settings()
+    checked = check_file(
+        file,
+        params=parse_params(params),
+        overrides=overrides or (),
+        variables=run_variables(""),
+        runtime=runtime or None,
+        fetch=True,
+        planner=lambda job, resolved: (
+            plan_job(
+                job,
+                resolved,
+                runtime=lambda made: make_runtime(made.runtime, known, connection=made.connection),
+            )
+            if name in ("", job.metadata.name)
+            else None
+        ),
+    )
+    chosen = only_job(checked, name=name, path=str(file))
+    print_warnings(chosen.warnings, path=str(file))
+    plan = chosen.resolved.plan if chosen.resolved else None
+    if plan is None:
+        raise fail("spec.plan", "the job asks for no plan", code="missing", hint="write spec.plan")
+    target.show(plan, plan_lines(plan))
+    _draw(plot, plan)
+    next_step("run", file)
+
+
+@app.command()
+def search(
+    model: ModelOption = "",
+    cluster: ClusterOption = None,
+    global_batch: BatchOption = 0,
+    precision: PrecisionOption = "bf16",
+    objective: ObjectiveOption = "time",
+    constraint: ConstraintOption = None,
+    runtime: RuntimeOption = "generic",
+    top_k: TopOption = 5,
+    requests: Annotated[
+        Path | None,
+        typer.Option("--input", metavar="FILE", help="Requests, a JSON document a line."),
+    ] = None,
+    output: OutputOption = "table",
+    plot: PlotOption = None,
+) -> None:
+    """Find the best plans for a model on a cluster.
+
+    With --input, answer a file of requests: a line each.
+    """
+    target = Destination(output)
+    if requests is not None:
+        _alone(model, cluster, plot)
+        _answer(requests, target, _found)
+        return
+    from airflow_training.cli.plan_tables import search_lines
+
+    asked = Options(
+        model=model,
+        cluster=cluster,
+        global_batch=global_batch,
+        precision=precision,
+        objective=objective,
+        constraints=constraint or (),
+        runtime=runtime,
+    )
+    found = _search(asked.question(), top_k=top_k)
+    target.show(found, search_lines(found))
+    _draw(plot, found["plans"][0])
+
+
+@app.command()
+def explain(
+    model: ModelOption = "",
+    cluster: ClusterOption = None,
+    global_batch: BatchOption = 0,
+    precision: PrecisionOption = "bf16",
+    objective: ObjectiveOption = "time",
+    constraint: ConstraintOption = None,
+    strategy: Annotated[
+        list[str] | None,
+        typer.Option("--strategy", "-s", metavar="KEY=VALUE", help="Explain this split: tp=8 ..."),
+    ] = None,
+    runtime: RuntimeOption = "generic",
+    output: OutputOption = "table",
+    plot: PlotOption = None,
+) -> None:
+    """Show where the time and the memory of a plan go, and why others lost.
+
+    Of the best plan, or of the split that --strategy names.
+    """
+    from airflow_training.cli.plan_tables import explained_lines
+
+    asked = Options(
+        model=model,
+        cluster=cluster,
+        global_batch=global_batch,
+        precision=precision,
+        objective=objective,
+        constraints=constraint or (),
+        runtime=runtime,
+    )
+    question = asked.question()
+    found = _search(question, top_k=1)
+    (best,) = found.pop("plans")
+    plan, slower = best, None
+    if strategy:
+        plan = _estimated(question, pairs("--strategy", strategy))
+        slower = plan["step_time_s"] / best["step_time_s"] - 1
+    explained = {"plan": plan, "best": best, "slower_than_best": slower, **found}
+    Destination(output).show(explained, explained_lines(explained))
+    _draw(plot, plan)
+
+
+@app.command()
+def estimate(
+    rows: Annotated[
+        Path, typer.Option("--input", metavar="FILE", help="Rows, a JSON document a line.")
+    ],
+    output: OutputOption = "json",
+    constants: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Of `plan calibrate`.")
+    ] = None,
+) -> None:
+    """Estimate step time and memory of strategies: a line for each row.
+
+    A row names a model, a cluster and a strategy. Keys nobody knows are ignored.
+    """
+    ...
+
+
+@app.command()
+def schema() -> None:
+    """Print the JSON Schema of cluster documents, for editors."""
+    from airflow_training.planning.sources.documents import cluster_schema
+
+    print_json(cluster_schema())

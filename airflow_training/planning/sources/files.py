@@ -1,0 +1,48 @@
+"""A cluster, a model or a strategy from a YAML or JSON file, its mistakes with their lines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from airflow_training.errors import InputError, Problem
+from airflow_training.spec.loading import load_documents
+from airflow_training.spec.parsing import with_lines
+from airflow_training.spec.paths import Loc
+
+__all__ = ["read_file"]
+
+_Parsed = TypeVar("_Parsed", covariant=True)
+
+
+class _Parser(Protocol[_Parsed]):
+    def __call__(self, data: object, /, *, at: Loc) -> _Parsed: ...
+
+
+def read_file(path: Path, parse: _Parser[_Parsed]) -> _Parsed:
+    """Return what `parse` (`parse_cluster`, `parse_model`, ...) makes of a file's one document.
+
+    Raises:
+        InputError: the file cannot be read, holds no or several documents, or has mistakes.
+    """
+    try:
+        text = path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "is no UTF-8 text"
+        raise _refused(path, f"cannot be read: {reason}") from error
+    documents = load_documents(text, path.name)
+    if len(documents) != 1:
+        raise _refused(path, f"must hold one document, not {len(documents)}")
+    (document,) = documents
+    if document.problems:
+        raise InputError(problems=with_lines(document.problems, document.lines), path=str(path))
+    try:
+        return parse(document.data, at=())
+    except InputError as error:
+        located = with_lines(error.problems, document.lines)
+        raise InputError(problems=located, path=str(path)) from error
+
+
+def _refused(path: Path, message: str) -> InputError:
+    problem = Problem(code="unreadable", field="", message=message)
+    return InputError(problems=[problem], path=str(path))

@@ -1,0 +1,223 @@
+"""A cluster view from what `examples/measure_cluster/measure.py` measured on the cluster itself."""
+
+from __future__ import annotations
+
+import statistics
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from pydantic import Field
+
+from airflow_training.errors import InputError, Problem
+from airflow_training.planning import catalogue
+from airflow_training.planning.cluster import ClusterView, Device, Link, NodeGroup
+from airflow_training.planning.collectives import frozen
+from airflow_training.planning.sources.reading import Document, read
+from airflow_training.planning.strategy import Precision
+from airflow_training.spec.paths import Loc
+
+__all__ = ["cluster_of_measurement"]
+
+_SLOWER = 0.95
+"""A node below this share of its kind's median is a group of its own, so that work can avoid it."""
+_ASSUMED_EFFICIENCY = 0.9
+"""Of a device without a data sheet: its peak is what was measured, over this."""
+
+_Positive = Annotated[float, Field(gt=0)]
+
+
+class _Rank(Document):
+    host: str
+    device: str
+    memory_bytes: _Positive
+    matmul_flops: Annotated[dict[Precision, _Positive], Field(min_length=1)]
+    """Operations per second of one large multiplication."""
+    memory_bandwidth: _Positive
+    """Bytes read and written per second by a copy."""
+    units: Annotated[int, Field(ge=0)] = 0
+    host_cpus: Annotated[float, Field(ge=0)] = 0.0
+    host_memory_bytes: Annotated[float, Field(ge=0)] = 0.0
+
+
+class _Link(Document):
+    kind: Literal["intra_node", "inter_node"]
+    pairs: Annotated[int, Field(ge=1)]
+    """How many pairs of ranks talked at once."""
+    latency_seconds: _Positive
+    """Of one way of a small message."""
+    bandwidth: _Positive
+    """Bytes per second of one pair."""
+
+
+class _Measurement(Document):
+    ranks: Annotated[list[_Rank], Field(min_length=1)]
+    links: list[_Link] = Field(default_factory=list)
+
+
+def cluster_of_measurement(
+    data: Any, /, *, at: Loc = ("measurement",), name: str = "measured"
+) -> ClusterView:
+    """Return the cluster that a measurement was made on.
+
+    A device of the catalogue keeps its data sheet and takes the measured share of its peak; another one
+    is described by its measurement alone. What was not measured (a link that no two ranks had) is that
+    of the catalogue. Nodes that are slower than their kind become groups of their own.
+
+    Raises:
+        InputError: with every mistake of the document, or nodes whose network was not measured.
+    """
+    document = read(_Measurement, data, at=at)
+    links: Mapping[str, _Link] = {link.kind: link for link in document.links}
+    nodes: dict[str, list[_Rank]] = defaultdict(list)
+    for rank in document.ranks:
+        nodes[rank.host].append(rank)
+    if len(nodes) > 1 and "inter_node" not in links:
+        problem = Problem(
+            code="missing",
+            field=".".join(str(part) for part in (*at, "links")),
+            message=f"says nothing of the network between {len(nodes)} nodes",
+        )
+        raise InputError(problems=[problem])
+    groups = [
+        _group(label, members, share=share, links=links)
+        for label, share, members in _kinds(list(nodes.values()))
+    ]
+    return ClusterView(name=name, groups=tuple(groups))
+
+
+def _kinds(nodes: Sequence[Sequence[_Rank]]) -> list[tuple[str, float, Sequence[Sequence[_Rank]]]]:
+    """Return groups of equal nodes: a label, their speed against their kind, and the nodes."""
+    equal: dict[tuple[str, int], list[Sequence[_Rank]]] = defaultdict(list)
+    for ranks in nodes:
+        equal[ranks[0].device, len(ranks)].append(ranks)
+    found = []
+    for (device, _), members in equal.items():
+        usual = statistics.median(map(_speed, members))
+        steady = [ranks for ranks in members if _speed(ranks) >= _SLOWER * usual]
+        found.append((device, 1.0, steady))
+        found += [
+            (f"{device}-slow-{ranks[0].host}", _speed(ranks) / usual, [ranks])
+            for ranks in members
+            if _speed(ranks) < _SLOWER * usual
+        ]
+    return _numbered(found)
+
+
+def _numbered(
+    groups: Sequence[tuple[str, float, Sequence[Sequence[_Rank]]]],
+) -> list[tuple[str, float, Sequence[Sequence[_Rank]]]]:
+    labels = [label for label, _, _ in groups]
+    return [
+        (label if labels.count(label) == 1 else f"{label}-{place}", share, members)
+        for place, (label, share, members) in enumerate(groups, start=1)
+    ]
+
+
+def _speed(ranks: Sequence[_Rank]) -> float:
+    """Return how fast a node's slowest device multiplies: a step waits for it."""
+    return min(max(rank.matmul_flops.values()) for rank in ranks)
+
+
+def _group(
+    label: str,
+    nodes: Sequence[Sequence[_Rank]],
+    *,
+    share: float,
+    links: Mapping[str, _Link],
+) -> NodeGroup:
+    ranks = [rank for node in nodes for rank in node]
+    device = _device(ranks, share)
+    outside = links.get("inter_node")
+    return NodeGroup(
+        name=label,
+        count=len(nodes),
+        device=device,
+        devices_per_node=len(nodes[0]),
+        intra_node=_intra_node(device, links.get("intra_node")),
+        nic=None if outside is None else _network(outside),
+        host_cpus=min(rank.host_cpus for rank in ranks),
+        host_memory_bytes=min(rank.host_memory_bytes for rank in ranks),
+        efficiency=share,
+    )
+
+
+def _device(ranks: Sequence[_Rank], share: float) -> Device:
+    """Return the device; `share` of its speed is the group's, and taken out of the measurement."""
+    measured = {
+        precision: statistics.median(rank.matmul_flops[precision] for rank in ranks) / share
+        for precision in ranks[0].matmul_flops
+        if all(precision in rank.matmul_flops for rank in ranks)
+    }
+    memory = min(rank.memory_bytes for rank in ranks)
+    try:
+        known = catalogue.device(ranks[0].device)
+    except InputError:
+        known = None
+    # what the catalogue says of a CPU is a guess
+    if known is None or known.name.startswith("CPU"):
+        return Device(
+            name=ranks[0].device,
+            memory_bytes=memory,
+            memory_bandwidth=statistics.median(rank.memory_bandwidth for rank in ranks),
+            peak_flops={key: rate / _ASSUMED_EFFICIENCY for key, rate in measured.items()},
+            matmul_efficiency=_ASSUMED_EFFICIENCY,
+            units=ranks[0].units,
+            source="measured",
+        )
+    shares = [measured[key] / peak for key, peak in known.peak_flops.items() if key in measured]
+    return replace(
+        known,
+        memory_bytes=memory,
+        matmul_efficiency=min(1.0, max(shares, default=known.matmul_efficiency)),
+        source=f"{known.source}; matrix rate and memory measured",
+    )
+
+
+def _intra_node(device: Device, measured: _Link | None) -> Link:
+    usual = catalogue.usual_link(device.name)
+    if measured is None:
+        return usual or catalogue.link("shared-memory")
+    latency = _latency(measured)
+    if usual is None or usual.name == "shared-memory":
+        return Link(
+            name="measured-intra-node",
+            bandwidth=measured.bandwidth,
+            latency_seconds=latency,
+            efficiency=1.0,
+            source="measured",
+        )
+    pair = usual.bandwidth * _pair_share(usual)
+    return replace(
+        usual,
+        name=f"{usual.name}-measured",
+        latency_seconds=latency,
+        efficiency=min(1.0, measured.bandwidth / pair),
+        source=f"{usual.source}; latency and efficiency measured",
+    )
+
+
+def _pair_share(link: Link) -> float:
+    if not link.wired:
+        return 1.0
+    sizes, shares = zip(*link.wired, strict=True)
+    return float(np.interp(2, sizes, shares))
+
+
+def _network(measured: _Link) -> Link:
+    """Return all NICs of a node as one: how many there are cannot be seen from inside."""
+    return Link(
+        name="measured-network",
+        bandwidth=measured.bandwidth * measured.pairs,
+        latency_seconds=_latency(measured),
+        efficiency=1.0,
+        source=f"measured with {measured.pairs} pairs of ranks at once",
+    )
+
+
+def _latency(measured: _Link) -> float:
+    """Return what the link itself takes: without what starting any collective takes."""
+    started = frozen().base_seconds + frozen().fill_seconds
+    return max(1e-6, measured.latency_seconds - started)

@@ -1,0 +1,104 @@
+"""The cluster that a job is planned for: a document, a file, what the job asks for, or the machines."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from airflow_training.errors import InputError, Problem
+from airflow_training.planning import catalogue
+from airflow_training.planning.cluster import ClusterView, NodeGroup
+from airflow_training.planning.sources.documents import parse_cluster
+from airflow_training.planning.sources.files import read_file
+from airflow_training.planning.sources.kubernetes_nodes import Found, cluster_of_nodes
+from airflow_training.planning.sources.request import cluster_of_request
+from airflow_training.spec.problems import did_you_mean
+from airflow_training.spec.resolved import ResolvedJob
+from airflow_training.supervise.plan_sizes import accelerators, asked_cores
+
+if TYPE_CHECKING:
+    from airflow_training.runtimes.port import NodeView, Runtime
+
+__all__ = ["cluster_of"]
+
+_AT = ("spec", "plan", "cluster")
+_WORDS = ("nodes", "request")
+
+
+def cluster_of(
+    wanted: str | Mapping[str, Any],
+    resolved: ResolvedJob,
+    *,
+    runtime: Callable[[ResolvedJob], Runtime],
+) -> Found:
+    """Return the cluster that `spec.plan.cluster` means, and what was assumed of it.
+
+    `runtime` is asked for its machines where `nodes` is wanted. Raises InputError,
+    RuntimeUnavailable.
+    """
+    if isinstance(wanted, Mapping):
+        return Found(view=parse_cluster(wanted, at=_AT), warnings=())
+    if wanted == "nodes":
+        return _of_nodes(asyncio.run(runtime(resolved).cluster_view()).nodes, resolved)
+    if wanted == "request":
+        return Found(view=cluster_of_request(resolved), warnings=())
+    if Path(wanted).suffix not in (".yaml", ".yml", ".json"):
+        raise InputError(
+            problems=[
+                Problem(
+                    code="not_allowed",
+                    field="spec.plan.cluster",
+                    value=wanted,
+                    message="is neither nodes, request nor a file",
+                    allowed=[*_WORDS, "a .yaml or .json file", "a cluster document"],
+                    hint=did_you_mean(wanted, _WORDS),
+                )
+            ]
+        )
+    path = Path(resolved.base_dir) / Path(wanted).expanduser()
+    return Found(view=read_file(path, parse_cluster), warnings=())
+
+
+def _of_nodes(nodes: Sequence[NodeView], resolved: ResolvedJob) -> Found:
+    """Return what a runtime's machines are to a job: their GPUs where it asks for some, else cores."""
+    name = f"the {resolved.runtime} nodes"
+    if any(accelerators(role) for role in resolved.roles):
+        return cluster_of_nodes([_node_document(node) for node in nodes if node.gpus], name=name)
+    cores = max(asked_cores(role) for role in resolved.roles)
+    sizes = Counter((int(node.cpus // cores), node.memory_bytes) for node in nodes)
+    groups = [
+        NodeGroup(
+            name=f"nodes-{place}",
+            count=count,
+            device=catalogue.cpu(cores, memory_bytes=memory / ranks),
+            devices_per_node=ranks,
+            intra_node=catalogue.link("shared-memory"),
+            nic=catalogue.network(10.0),
+        )
+        for place, ((ranks, memory), count) in enumerate(sizes.items(), start=1)
+        if ranks
+    ]
+    if not groups:
+        raise InputError(
+            problems=[
+                Problem(
+                    code="not_supported",
+                    field="spec.plan.cluster",
+                    value="nodes",
+                    message=f"no node has the {cores:g} processors that one rank asks for",
+                )
+            ]
+        )
+    return Found(view=ClusterView(name=name, groups=tuple(groups)), warnings=())
+
+
+def _node_document(node: NodeView) -> Mapping[str, Any]:
+    """Return a machine as the API server of Kubernetes would describe it."""
+    has = {"cpu": node.cpus, "memory": node.memory_bytes, "nvidia.com/gpu": node.gpus}
+    return {
+        "metadata": {"name": node.name, "labels": dict(node.labels)},
+        "status": {"allocatable": {key: str(amount) for key, amount in has.items()}},
+    }

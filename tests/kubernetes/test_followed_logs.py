@@ -1,0 +1,119 @@
+"""Logs that are followed to their end, over connections that break, fall silent or are too few."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from pathlib import Path
+
+import pytest
+
+from airflow_training.errors import RuntimeUnavailable
+from airflow_training.runtimes.kubernetes import logs
+from airflow_training.runtimes.kubernetes.logs import LogArchive, StampedReader
+from airflow_training.runtimes.port import Cursor
+from tests.kubernetes.conftest import Stage, resolved, until
+from tests.kubernetes.test_record import FIRST, instance_of
+
+LINES = [
+    ("00.1", b"one\n"),
+    ("00.2", b"two\rtwo and a half\n"),
+    ("00.2", b"\n"),
+    ("03.000000001", b"three is long " * 9 + b"\n"),
+    ("03.5", b"four\n"),
+    ("09.7", b"no newline at the end"),
+]
+WHOLE = b"".join(content for _, content in LINES)
+
+
+def served(since: str) -> bytes:
+    """Return what a kubelet sends from a whole second on."""
+    stamps = [(f"2026-01-01T00:00:{at}Z", content) for at, content in LINES]
+    return b"".join(
+        stamp.encode() + b" " + content for stamp, content in stamps if stamp >= since.rstrip("Z")
+    )
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_whatever_breaks_where_every_byte_comes_once(seed: int):
+    dice = random.Random(seed)
+    reader, got = StampedReader(), b""
+    for breaks in range(dice.randrange(6), -1, -1):
+        text = served(reader.reopen())
+        end = dice.randrange(len(text) + 1) if breaks else len(text)
+        at = 0
+        while at < end:
+            size = dice.randrange(1, 40)
+            got += reader.take(text[at : min(at + size, end)])
+            at += size
+    assert got == WHOLE
+
+
+def test_a_line_of_the_other_stream_that_comes_late_is_not_dropped():
+    reader = StampedReader()
+    text = b"2026-01-01T00:00:03.1Z one\n2026-01-01T00:00:02.9Z late\n2026-01-01T00:00:03.2Z two\n"
+    assert reader.take(text) == b"one\nlate\ntwo\n"
+
+
+async def running(stage: Stage, text: str) -> str:
+    """Return the name of a running pod that has printed something."""
+    runtime = stage.runtime()
+    await runtime.prepare(FIRST, resolved())
+    await runtime.create([instance_of(FIRST)])
+    await until(lambda: stage.pods()["worker-0"]["status"]["phase"] == "Running")
+    name = stage.name("worker-0")
+    stage.cluster.control.print(name, text)
+    return name
+
+
+@pytest.mark.parametrize("how", ["cut", "silence"])
+async def test_a_log_is_whole_though_its_connection_died(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how
+):
+    monkeypatch.setattr(logs, "_SILENT_SECONDS", 0.3)
+    monkeypatch.setattr(logs, "_PAUSE_SECONDS", 0.05)
+    control = stage.cluster.control
+    first = "".join(f"step {number}\n" for number in range(40))
+    name = await running(stage, first)
+    for after_bytes in (500, 0, 30):
+        control.break_log(after_bytes=after_bytes, how=how)
+    ref = instance_of(FIRST).ref
+    archive = LogArchive(str(tmp_path / "archive"), tail_bytes=0)
+    keeping = asyncio.create_task(archive.keep(stage.runtime().api, name, "main", ref))
+    await asyncio.sleep(2.5)
+    control.print(name, "the last words\n")
+    control.finish(name)
+    await asyncio.wait_for(keeping, 20)
+    chunk = await archive.read(ref, Cursor(), limit=1 << 20)
+    assert chunk is not None
+    assert chunk.data.decode() == first + "the last words\n"
+
+
+async def test_a_server_that_never_lets_us_follow_is_told_in_the_end(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(logs, "_PAUSE_SECONDS", 0.01)
+    name = await running(stage, "one\n")
+    stage.cluster.control.fail_requests(code=500, times=100, path="/log$")
+    with pytest.raises(RuntimeUnavailable, match="again and again"):
+        async for _ in logs.followed(stage.runtime().api, "default", name, "main"):
+            pass
+
+
+async def test_more_pods_than_logs_that_can_be_read_at_once_lose_no_last_words(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(logs, "_SOURCES_AT_ONCE", 2)
+    control = stage.cluster.control
+    count = 7
+    uid = stage.launch(resolved({"name": "worker", "replicas": count}))
+    runtime = stage.runtime()
+    async with stage.driving(uid, runtime=runtime) as task:
+        await stage.until_running(uid)
+        control.behave(".*", stop_seconds=0.4)
+        for index in range(count):
+            control.print(stage.name(f"worker-{index}"), f"words of {index}\n")
+        stage.store.add_request(uid, "stop", reason="enough")
+        await asyncio.wait_for(task, 30)
+    archived = [path.read_text() for path in (stage.folder / "logs").rglob("*.log")]
+    assert sorted(archived) == [f"words of {index}\n" for index in range(count)]

@@ -67,8 +67,48 @@ class _Drawer:
         width = self.draw(SIZES)
         right = self.given([*rows[:batch], summed, width])
         letters = "abc"[: len(rows)]
-        equation = f"{letters}k,{letters[:batch]}kn->{letters}n"
-        self.add("matmul", [left, right], (*rows, width), equation=equation)
+        left_and_right = f"{letters}k,{letters[:batch]}kn"
+        if self.draw(st.booleans()):
+            bias, equation = self.given([width]), f"{left_and_right},n->{letters}n"
+            self.add("matmul", [left, right, bias], (*rows, width), equation=equation)
+        else:
+            equation = f"{left_and_right}->{letters}n"
+            self.add("matmul", [left, right], (*rows, width), equation=equation)
+
+    def softmax(self) -> None:
+        name = self.any_tensor(least=1)
+        if name is not None:
+            shape = self.shape(name)
+            self.add("softmax", [name], shape, dim=self.draw(st.integers(-len(shape), -1)))
+
+    def norm(self) -> None:
+        name = self.any_tensor(least=1)
+        if name is not None:
+            shape = self.shape(name)
+            last = self.draw(st.integers(0, len(shape) - 1))
+            self.add("norm", [name, self.given(shape[last:])], shape)
+
+    def attention(self) -> None:
+        batch, sequence, heads, groups, head = (self.draw(SIZES) for _ in range(5))
+        query = self.given([batch, sequence, heads * groups, head])
+        key, value = (self.given([batch, sequence, heads, head]) for _ in range(2))
+        first = self.draw(st.booleans())
+        if first:
+            query, key, value = (self.swapped(name) for name in (query, key, value))
+        self.add("attention", [query, key, value], self.shape(query), heads_first=first)
+
+    def swapped(self, name: str) -> str:
+        batch, sequence, heads, head = self.shape(name)
+        self.add("transpose", [name], (batch, heads, sequence, head), order=(0, 2, 1, 3))
+        return list(self.build.tensors)[-1]
+
+    def cross_entropy(self) -> None:
+        logits = self.any_tensor(least=1)
+        if logits is not None:
+            rows = self.shape(logits)[:-1]
+            labels = self.given(rows, prefix="rows")
+            self.numbers.append(labels)
+            self.add("cross_entropy", [logits, labels], rows)
 
     def elementwise(self) -> None:
         first = self.any_tensor()
@@ -167,6 +207,10 @@ KINDS = [
         "reshape",
         "split",
         "concatenate",
+        "softmax",
+        "norm",
+        "attention",
+        "cross_entropy",
         "unheard_of",
     }
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,7 +24,7 @@ NICS = ("infiniband-200", "infiniband-sharp-400", "efa-100", "ethernet-10")
 
 
 def group(
-    size: float, *, stride: float = 1.0, link="nvlink3", nic="infiniband-200", **nodes
+    size: Any, *, stride: float = 1.0, link="nvlink3", nic="infiniband-200", **nodes
 ) -> Group:
     kind = NodeGroup(
         **{

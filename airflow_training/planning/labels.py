@@ -6,7 +6,7 @@ dimensions of its factor in all its tensors, and the same factor of its gradient
 the forward pass is settled before the backward pass, which mirrors it; then by priority; then those
 that leave no partial sum; then by the length of the way they came; then by their place in the view.
 They are taken in that order (Dijkstra 1959), so the result does not depend on the order of the seeds, no
-settled label ever changes, and settling again from the result gives the result.
+settled label ever changes, and what was settled, given as further, weaker seeds, changes nothing.
 """
 
 from __future__ import annotations
@@ -87,6 +87,8 @@ class _Graph:
     def __init__(self, view: ComputationView, rules: Mapping[str, Rule]) -> None:
         self.tensors = view.tensors
         self.operators: Sequence[Operator] = view.operators
+        forward = (op for op in view.operators if op.phase == "forward")
+        self.forward = {name for op in forward for name in (*op.inputs, *op.outputs)}
         self.gradients: dict[str, list[int]] = defaultdict(list)
         self.sums: list[frozenset[str]] = []
         """Per operator the factors whose split leaves a partial result."""
@@ -120,7 +122,8 @@ class _Graph:
             if seed.dim is None:
                 closed.add(seed.tensor)
             else:
-                heap.append(_Claim(0, seed.priority, 0, -1, -1, seed.tensor, str(seed.dim)))
+                late = 0 if seed.tensor in self.forward else 1
+                heap.append(_Claim(late, seed.priority, 0, -1, -1, seed.tensor, str(seed.dim)))
         heapq.heapify(heap)
         while heap:
             claim = heapq.heappop(heap)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -33,7 +33,7 @@ from airflow_training.planning.program import (
 )
 from airflow_training.planning.rules import Rule, rule_of
 from airflow_training.planning.seeding import seeds
-from airflow_training.planning.symbols import Box, Evaluator, Memory
+from airflow_training.planning.symbols import Box, Evaluator, Extent, Memory
 from airflow_training.planning.training import is_parameter_gradient, with_backward
 
 ORDER: tuple[MeshAxis, ...] = ("ep", "cp", "tp")
@@ -143,12 +143,18 @@ def _stretch(
     rules: Mapping[str, Rule],
     partition: Partition,
 ) -> _Stretch:
+    if unit == view.units[-1]:
+        operators = tuple(map(_once, operators))
     life = Activations(view, rules, operators)
     placed = partition.layouts
     tensors = view.tensors
 
     def memory(name: str) -> Memory:
         return memory_of(tensors[name], placed.tensors[name])
+
+    def kept(name: str) -> Memory:
+        held = memory(name)
+        return replace(held, box=(*held.box, Extent(life.times(name))))
 
     working = tuple(
         (*map(memory, alive), *_copies(view, operator, placed)) for operator, alive in life.alive()
@@ -160,10 +166,15 @@ def _stretch(
         tasks=partition.tasks(passes),
         update=tuple(task for task in partition.tasks(updates) if isinstance(task, Kernel)),
         parameters=_parameters(view, unit, operators, placed),
-        saved={mode: tuple(map(memory, life.saved(mode))) for mode in MODES},
+        saved={mode: tuple(map(kept, life.saved(mode))) for mode in MODES},
         working=tuple(dict.fromkeys(working)),
         boundary=tuple(map(memory, _leaving(view, unit))),
     )
+
+
+def _once(operator: Operator) -> Operator:
+    """The last unit's backward pass follows at once: running it again would save nothing."""
+    return replace(operator, attributes={**operator.attributes, "recompute": ()})
 
 
 def _copies(view: ComputationView, operator: Operator, placed: Layouts) -> tuple[Memory, ...]:

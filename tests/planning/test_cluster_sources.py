@@ -257,6 +257,8 @@ def test_a_slow_node_becomes_a_group_of_its_own():
     ranks[-1]["matmul_flops"]["bf16"] = 125e12
     view = cluster_of_measurement({"ranks": ranks, "links": [BETWEEN]})
     assert [(group.count, group.efficiency) for group in view.groups] == [(2, 1.0), (1, 0.5)]
+    for group in view.groups:
+        assert group.device.matmul_efficiency == pytest.approx(250 / 312)
 
 
 def test_an_unknown_device_is_what_was_measured():

@@ -14,7 +14,6 @@ from airflow_training.planning.cost.communication import collective_seconds, exp
 from airflow_training.planning.cost.roofline import kernel_seconds
 from airflow_training.planning.group import Group
 from airflow_training.planning.program import Compute, MeshAxis, Piece, Program, Recompute, Transfer
-from airflow_training.planning.strategy import Overlap
 
 Array = npt.NDArray[np.float64]
 
@@ -37,7 +36,7 @@ def passes(
     *,
     rows: int,
     recompute: Recompute,
-    overlap: Overlap,
+    overlapped: bool,
     nodes: NodeGroup,
     groups: Mapping[MeshAxis, Group],
     host_seconds: float,
@@ -48,7 +47,16 @@ def passes(
     backward = np.zeros_like(forward)
     for index, piece in enumerate(program.pieces):
         counts = {"forward": 0.0, "backward": 0.0}
-        for work, seconds in _priced(piece, program, rows, overlap, nodes, groups, constants):
+        priced = _priced(
+            piece,
+            program,
+            rows=rows,
+            overlapped=overlapped,
+            nodes=nodes,
+            groups=groups,
+            constants=constants,
+        )
+        for work, seconds in priced:
             part = "compute" if isinstance(work, Compute) else work.axis
             counts[work.phase] += work.count
             if work.phase == "backward":
@@ -59,7 +67,6 @@ def passes(
                 into = "recompute" if part == "compute" else part
                 backward[PARTS.index(into), index] += seconds
                 counts["backward"] += work.count
-        _accumulate(backward, index, piece, nodes, constants)
         _add_launch(forward[:, index], counts["forward"] * host_seconds, constants)
         _add_launch(backward[:, index], counts["backward"] * host_seconds, constants)
     return Passes(forward, backward)
@@ -68,8 +75,9 @@ def passes(
 def _priced(
     piece: Piece,
     program: Program,
+    *,
     rows: int,
-    overlap: Overlap,
+    overlapped: bool,
     nodes: NodeGroup,
     groups: Mapping[MeshAxis, Group],
     constants: TimeConstants,
@@ -91,18 +99,9 @@ def _priced(
             moving = work.count * collective_seconds(
                 work.collective, work.payload_bytes, groups[work.axis], constants
             )
-            if overlap == "all" and work.overlaps in by_name:
+            if overlapped and work.overlaps in by_name:
                 moving = exposed(moving, by_name[work.overlaps], constants)
             yield work, moving
-
-
-def _accumulate(
-    backward: Array, index: int, piece: Piece, nodes: NodeGroup, constants: TimeConstants
-) -> None:
-    """Add the traffic of adding each micro-batch's weight gradients to those of the step."""
-    elements = sum((np.asarray(held.elements) for held in piece.parameters), np.asarray(0.0))
-    rate = nodes.device.memory_bandwidth * constants.bandwidth_efficiency * nodes.efficiency
-    backward[PARTS.index("compute"), index] += elements * constants.accumulation_bytes / rate
 
 
 def _add_launch(parts: Array, host: float, constants: TimeConstants) -> None:

@@ -186,7 +186,7 @@ def _steps(
         ]
         inputs = tuple(wanted[: len(operator.inputs)])
         outputs = tuple(wanted[len(operator.inputs) :])
-        for tensor, target in dict(zip(operator.inputs, inputs, strict=True)).items():
+        for tensor, target in dict.fromkeys(zip(operator.inputs, inputs, strict=True)):
             if tensors[tensor] != target:
                 yield Reshard(tensor=tensor, operator=name, source=tensors[tensor], target=target)
         yield Placed(

@@ -26,6 +26,7 @@ class Activations:
         self.forward = [operator for operator in operators if operator.phase == "forward"]
         self.backward = [operator for operator in operators if operator.phase == "backward"]
         self.makers = {name: op.name for op in self.forward for name in op.outputs}
+        self.turns = {name: op.count for op in self.forward for name in op.outputs}
         self.bases = {
             name: operator.inputs[0]
             for operator in operators
@@ -43,6 +44,10 @@ class Activations:
         while name in self.bases:
             name = self.bases[name]
         return name
+
+    def times(self, name: str) -> float:
+        """Return how many copies of a tensor are kept: one per turn of the loop that makes it."""
+        return max(1.0, self.turns.get(name, 1.0))
 
     def saved(self, mode: Recompute) -> tuple[str, ...]:
         """Return the tensors kept from forward to backward.

@@ -56,7 +56,7 @@ class ViewBuilder:
         **attributes: Any,
     ) -> None:
         """Add an operator that reads and makes tensors which are already there."""
-        self._operators.append(
+        self.add(
             Operator(
                 name=name,
                 kind=kind,
@@ -65,6 +65,10 @@ class ViewBuilder:
                 attributes=attributes,
             )
         )
+
+    def add(self, operator: Operator) -> None:
+        """Add an operator that is already written: a condition or a loop with its bodies."""
+        self._operators.append(operator)
 
     def unit(self, name: str, *, repeat: int = 1) -> None:
         """Make a unit of the operators added since the last one."""

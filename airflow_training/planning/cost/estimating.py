@@ -42,6 +42,21 @@ def evaluate(
     )
 
 
+def step_seconds(
+    workload: Workload,
+    cluster: ClusterView,
+    candidates: Candidates,
+    constants: TimeConstants = FROZEN,
+) -> Array:
+    """Return the seconds of `evaluate` alone."""
+    return _total(step_parts(workload, cluster, candidates, constants))
+
+
+def memory_bytes(workload: Workload, cluster: ClusterView, candidates: Candidates) -> Array:
+    """Return the memory of `evaluate` alone."""
+    return _memory(workload, cluster, candidates)[0]
+
+
 def estimate(
     workload: Workload,
     cluster: ClusterView,

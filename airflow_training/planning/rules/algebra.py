@@ -47,7 +47,12 @@ def matmul(operator: Operator, tensors: Tensors) -> Rule:
     inputs, output = equation_of(operator)
     saves = frozenset(operator.inputs[:2])
     return Rule(
-        inputs=inputs, outputs=(output,), kind="matmul", flops=2.0, saves=saves, linear=False
+        inputs=inputs,
+        outputs=(output,),
+        kind="matmul",
+        flops=2.0,
+        saves=saves,
+        once=frozenset(operator.inputs[2:]),
     )
 
 

@@ -38,6 +38,7 @@ def conv(operator: Operator, tensors: Tensors) -> Rule:
         whole=whole,
         depth=window / (groups if into != out else 1),
         separate=True,
+        once=frozenset(operator.inputs[2:]),
         saves=frozenset(operator.inputs[:2]),
     )
 

@@ -59,6 +59,8 @@ class Rule:
     """Inputs whose gradient is the first output's gradient itself."""
     sparse: frozenset[str] = frozenset()
     """Inputs of which only as much is touched as the first output is long."""
+    once: frozenset[str] = frozenset()
+    """Inputs that enter one term only, where the result is made as a sum over devices (a bias)."""
     free: bool = False
     """It moves no data: another look at the same memory."""
     in_place: bool = False
@@ -131,6 +133,7 @@ def _gradient_rule(operator: Operator, forward: Operator, of: Rule) -> Rule:
         ),
         saves=frozenset(),
         passes=frozenset(),
+        once=frozenset(),
         sparse=frozenset(sparse),
     )
 

@@ -1,26 +1,27 @@
-"""Exact search on equal devices: splits in the order of their bounds, priced a table at a time."""
+"""Exact search on equal devices: strategies in the order of their bounds, priced a table at a time."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from airflow_training.planning.cluster import ClusterView
-from airflow_training.planning.plan import Candidates, Costs, Workload
+from airflow_training.planning.plan import Candidates, Workload
 from airflow_training.planning.search import bounds, space, table
 from airflow_training.planning.search.constraints import Constraints
 from airflow_training.planning.search.objectives import Objective
-from airflow_training.planning.search.prices import Rates, scores, tokens_per_sample
+from airflow_training.planning.search.prices import Rates, Scores, scores, tokens_per_sample
+from airflow_training.planning.search.pricing import Pricing
 from airflow_training.planning.search.ranking import Ranking
 
-Evaluate = Callable[[Workload, ClusterView, Candidates], Costs]
 Floats = npt.NDArray[np.float64]
 
-_ROWS = 16_384
-"""Rows that are priced at once: enough to pay for a call, few enough for a small memory."""
+_SPLITS = 512
+"""Splits that are crossed with their modes at once."""
+_ROWS = 1024
+"""Strategies that are priced at once to begin with; later tables grow, as fewer cuts are to come."""
 _SURE = 1.0 + 1e-9
 """A bound has to be worse by more than rounding."""
 
@@ -34,33 +35,47 @@ class Question:
     constraints: Constraints
     objective: Objective
     rates: Rates
-    work: bounds.Work
+    layer_elements: float
+    """Parameters of all layers, which `bounds` counts with."""
+
+    @property
+    def memory_bytes(self) -> float:
+        return self.cluster.groups[0].device.memory_bytes
+
+    def scores(self, rows: Candidates, seconds: Floats) -> Scores:
+        """Return how steps of so many seconds count."""
+        return scores(
+            self.objective,
+            self.rates,
+            step_seconds=seconds,
+            devices=table.devices(rows)[:, None].astype(np.float64),
+            tokens_per_step=self.workload.global_batch * tokens_per_sample(self.workload.view),
+        )
 
 
-def rank(question: Question, splits: Candidates, *, top_k: int, evaluate: Evaluate) -> Ranking:
+def rank(question: Question, splits: Candidates, *, top_k: int, pricing: Pricing) -> Ranking:
     """Return the best strategies on these splits, and the fastest on each device count of the front.
 
     No strategy is left out that could be among the k best, or the fastest of a count in
     `front_counts`: what a bound cuts is not priced, but counted and remembered.
     """
-    ranking = Ranking(top_k=top_k)
     modes = space.modes(question.constraints)
+    ranking = Ranking(top_k=top_k)
     _count(ranking, splits, modes)
-    floor_seconds, floor_score = _floors(question, splits)
-    devices = table.devices(splits)
-    in_front = np.isin(devices, front_counts(int(devices.max(initial=0))))
-    order = np.lexsort((np.arange(len(devices)), floor_score))
-    waiting = order[np.isfinite(floor_score[order])]
-    while len(waiting):
-        hopeless = floor_score[waiting] > ranking.worst_kept * _SURE
-        slow = floor_seconds[waiting] > ranking.to_beat(devices[waiting]) * _SURE
-        cut = hopeless & (slow | ~in_front[waiting])
-        if cut.any():
-            ranking.note(table.take(splits, waiting[cut]), floor=floor_score[waiting[cut]])
-        waiting = waiting[~cut]
-        step = max(1, _ROWS // max(1, table.size(modes)))
-        _price(question, ranking, table.take(splits, waiting[:step]), modes, evaluate)
-        waiting = waiting[step:]
+    if not table.size(splits) or not table.size(modes):
+        return ranking
+    floors = pricing.floors(question.workload, question.cluster, _ways(splits, modes))
+    front = front_counts(int(table.devices(splits).max()))
+    fastest = _fastest(modes)
+    least = np.min(
+        [floors(space.with_mode(splits, fastest, row)) for row in range(table.size(fastest))],
+        axis=0,
+    )
+    waiting = _Waiting(question, splits, least, front)
+    while (block := waiting.next(ranking, _SPLITS)) is not None:
+        rows = _small_enough(question, ranking, space.expand(block, modes))
+        if table.size(rows):
+            _price(question, ranking, pricing, _Waiting(question, rows, floors(rows), front))
     return ranking
 
 
@@ -69,49 +84,75 @@ def front_counts(most: int) -> list[int]:
     return [most >> half for half in range(most.bit_length()) if most % (1 << half) == 0]
 
 
-def _price(
-    question: Question,
-    ranking: Ranking,
-    splits: Candidates,
-    modes: Candidates,
-    evaluate: Evaluate,
-) -> None:
-    rows = space.expand(splits, modes)
-    memory_bytes = question.cluster.groups[0].device.memory_bytes
-    least = bounds.least_bytes(question.work, rows, precision=question.workload.precision)
-    too_big = least > memory_bytes
-    if too_big.any():
-        big = table.take(rows, too_big)
-        ranking.note(big, excess_bytes=least[too_big] - memory_bytes)
-        rows = table.take(rows, ~too_big)
-    if not table.size(rows):
-        return
-    costs = evaluate(question.workload, question.cluster, rows)
-    ranking.add(rows, costs, _scores(question, rows, costs.step_seconds), memory_bytes=memory_bytes)
+class _Waiting:
+    """Rows that are not decided yet, those with the lowest bound first."""
+
+    def __init__(
+        self, question: Question, rows: Candidates, least_seconds: Floats, front: list[int]
+    ) -> None:
+        least = question.scores(rows, least_seconds)
+        order = np.argsort(least.score, kind="stable")
+        self.rows = table.take(rows, order)
+        self.score, self.seconds = least.score[order], least.wall_seconds[order]
+        self.devices = table.devices(self.rows)
+        self.in_front = np.isin(self.devices, front)
+
+    def next(self, ranking: Ranking, most: int) -> Candidates | None:
+        """Return up to `most` rows after those are cut that cannot win any more."""
+        hopeless = self.score > ranking.worst_kept * _SURE
+        slow = self.seconds > ranking.to_beat(self.devices) * _SURE
+        cut = hopeless & (slow | ~self.in_front)
+        if cut.any():
+            ranking.note(table.take(self.rows, cut), floor=self.score[cut])
+            self._keep(~cut)
+        if not len(self.score):
+            return None
+        found = table.take(self.rows, slice(0, most))
+        self._keep(slice(most, None))
+        return found
+
+    def _keep(self, rows: npt.NDArray[np.bool_] | slice) -> None:
+        self.rows = table.take(self.rows, rows)
+        self.score, self.seconds = self.score[rows], self.seconds[rows]
+        self.devices, self.in_front = self.devices[rows], self.in_front[rows]
 
 
-def _floors(question: Question, splits: Candidates) -> tuple[Floats, Floats]:
-    """Return the least wall seconds and the least score of each split."""
-    group = question.cluster.groups[0]
-    seconds = bounds.least_seconds(
-        question.work,
-        splits,
-        peak_flops=bounds.peak_flops(group),
-        global_batch=question.workload.global_batch,
-    )
-    found = _scores(question, splits, seconds)
-    return found.wall_seconds, found.score
+def _price(question: Question, ranking: Ranking, pricing: Pricing, waiting: _Waiting) -> None:
+    """Price rows until the rest cannot win."""
+    workload, cluster = question.workload, question.cluster
+    while (rows := waiting.next(ranking, _ROWS)) is not None:
+        bytes_held = pricing.memory_bytes(workload, cluster, rows)
+        fits = bytes_held <= question.memory_bytes
+        ranking.refuse(table.take(rows, ~fits), (bytes_held - question.memory_bytes)[~fits])
+        rows = table.take(rows, fits)
+        if table.size(rows):
+            seconds = pricing.step_seconds(workload, cluster, rows)
+            ranking.add(rows, question.scores(rows, seconds))
 
 
-def _scores(question: Question, rows: Candidates, seconds: Floats):
-    workload = question.workload
-    return scores(
-        question.objective,
-        question.rates,
-        step_seconds=seconds,
-        devices=table.devices(rows)[:, None].astype(np.float64),
-        tokens_per_step=workload.global_batch * tokens_per_sample(workload.view),
-    )
+def _small_enough(question: Question, ranking: Ranking, rows: Candidates) -> Candidates:
+    least = bounds.least_bytes(question.layer_elements, rows, precision=question.workload.precision)
+    fits = least <= question.memory_bytes
+    ranking.refuse(table.take(rows, ~fits), (least - question.memory_bytes)[~fits])
+    return table.take(rows, fits)
+
+
+def _ways(splits: Candidates, modes: Candidates) -> Candidates:
+    """Return every way in which a layer is run: sizes and modes that a pass depends on, once each."""
+    sizes = np.stack([splits.tp, splits.cp, splits.ep, splits.micro_batch])
+    _, first = np.unique(sizes, axis=1, return_index=True)
+    sizes_once = table.take(splits, first)
+    flags = np.stack([modes.sequence_parallel, modes.recompute, modes.overlap == space.ALL])
+    _, first = np.unique(flags, axis=1, return_index=True)
+    return space.cross_modes(sizes_once, table.take(modes, first))
+
+
+def _fastest(modes: Candidates) -> Candidates:
+    """Return modes of which one is the fastest for a layer: the least recomputation, the rest varied."""
+    least = table.take(modes, modes.recompute == modes.recompute.min())
+    flags = np.stack([least.sequence_parallel, least.overlap == space.ALL])
+    _, first = np.unique(flags, axis=1, return_index=True)
+    return table.take(least, first)
 
 
 def _count(ranking: Ranking, splits: Candidates, modes: Candidates) -> None:

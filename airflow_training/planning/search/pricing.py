@@ -1,18 +1,27 @@
-"""The cost model that a search asks: a table of strategies at once, or one strategy in detail."""
+"""The cost model that a search asks: tables of strategies at once, or one strategy in detail."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
+
 from airflow_training.planning.cluster import ClusterView
-from airflow_training.planning.plan import Candidates, Costs, Estimate, Workload
+from airflow_training.planning.plan import Candidates, Estimate, Workload
 from airflow_training.planning.strategy import Strategy
+
+Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pricing:
-    """Both ways to ask; they agree on every strategy that a table can hold."""
+    """What can be asked; the answers agree on every strategy."""
 
-    evaluate: Callable[[Workload, ClusterView, Candidates], Costs]
+    floors: Callable[[Workload, ClusterView, Candidates], Callable[[Candidates], Floats]]
+    """Made ready for a table: a quick function to seconds that steps of its rows never beat."""
+    memory_bytes: Callable[[Workload, ClusterView, Candidates], Floats]
+    """Of the fullest device."""
+    step_seconds: Callable[[Workload, ClusterView, Candidates], Floats]
     estimate: Callable[[Workload, ClusterView, Strategy], Estimate]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from airflow_training.planning.plan import Candidates, Costs
+from airflow_training.planning.plan import Candidates
 from airflow_training.planning.search import table
 from airflow_training.planning.search.prices import Scores
 
@@ -53,18 +53,19 @@ class Ranking:
         best = [self.fastest[int(n)][0] if int(n) in self.fastest else np.inf for n in counts]
         return np.asarray(best, dtype=np.float64)[where]
 
-    def add(self, rows: Candidates, costs: Costs, scores: Scores, *, memory_bytes: float) -> None:
-        """Take in priced rows; only those within `memory_bytes` per device can win."""
+    def add(self, rows: Candidates, scores: Scores) -> None:
+        """Take in rows that fit, with their prices."""
         self.priced += table.size(rows)
-        fits = costs.memory_bytes <= memory_bytes
-        usable = np.where(fits, scores.score, np.inf)
-        excess = np.where(fits, np.inf, costs.memory_bytes - memory_bytes)
-        over = np.where(fits & (scores.over_budget > 0), scores.over_budget, np.inf)
-        self.note(rows, best=usable, excess_bytes=excess, over_budget=over)
-        winners = np.flatnonzero(usable < np.inf)
-        self._keep_best(table.take(rows, winners), usable[winners])
-        fitting = np.flatnonzero(fits & np.isfinite(scores.wall_seconds))
-        self._keep_fastest(table.take(rows, fitting), scores, fitting)
+        over = np.where(scores.over_budget > 0, scores.over_budget, np.inf)
+        self.note(rows, best=scores.score, over_budget=over)
+        winners = np.flatnonzero(np.isfinite(scores.score))
+        self._keep_best(table.take(rows, winners), scores.score[winners])
+        self._keep_fastest(rows, scores)
+
+    def refuse(self, rows: Candidates, excess_bytes: Floats) -> None:
+        """Remember rows that need so many bytes more than a device has."""
+        if len(excess_bytes):
+            self.note(rows, excess_bytes=excess_bytes)
 
     def note(self, rows: Candidates, **found: Floats) -> None:
         """Remember of every family how near its rows came: numbers by the names of `Family`."""
@@ -90,13 +91,12 @@ class Ranking:
         order = near[np.lexsort((*keys, score[near]))][: self.top_k]
         self.rows, self.score = table.take(rows, order), score[order]
 
-    def _keep_fastest(self, rows: Candidates, scores: Scores, where: npt.NDArray[np.int64]) -> None:
-        seconds, money = scores.wall_seconds[where], scores.money[where]
-        devices = table.devices(rows)
+    def _keep_fastest(self, rows: Candidates, scores: Scores) -> None:
+        seconds, devices = scores.wall_seconds, table.devices(rows)
         for count in np.unique(devices):
             here = np.flatnonzero(devices == count)
             least = int(here[np.argmin(seconds[here])])
             known = self.fastest.get(int(count))
-            if known is None or seconds[least] < known[0]:
+            if np.isfinite(seconds[least]) and (known is None or seconds[least] < known[0]):
                 row = table.take(rows, slice(least, least + 1))
-                self.fastest[int(count)] = (float(seconds[least]), float(money[least]), row)
+                self.fastest[int(count)] = (float(seconds[least]), float(scores.money[least]), row)

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from airflow_training.errors import InputError, Problem
+from airflow_training.planning import cost
 from airflow_training.planning.cluster import ClusterView
 from airflow_training.planning.lowering import lower
 from airflow_training.planning.plan import Answer, Estimate, Workload
@@ -17,7 +18,7 @@ from airflow_training.planning.search.constraints import Constraints
 from airflow_training.planning.search.contradictions import contradiction
 from airflow_training.planning.search.explain import rejected
 from airflow_training.planning.search.homogeneous import Question
-from airflow_training.planning.search.objectives import Objective, Tokens
+from airflow_training.planning.search.objectives import Objective, Time, Tokens
 from airflow_training.planning.search.placement import placement
 from airflow_training.planning.search.pricing import Pricing
 from airflow_training.planning.search.ranking import Ranking
@@ -26,6 +27,43 @@ from airflow_training.planning.strategy import Strategy
 from airflow_training.spec.words import counted
 
 _GIB = 2.0**30
+FREE = Constraints()
+FASTEST = Time()
+MODEL = Pricing(
+    floors=cost.floors,
+    memory_bytes=cost.memory_bytes,
+    step_seconds=cost.step_seconds,
+    estimate=cost.estimate,
+)
+
+
+def search(
+    workload: Workload,
+    cluster: ClusterView,
+    *,
+    constraints: Constraints = FREE,
+    objective: Objective = FASTEST,
+    top_k: int = 5,
+    pricing: Pricing = MODEL,
+) -> Answer:
+    """Return the best plans for a workload on a cluster, and why the others lost.
+
+    Plans may take fewer devices than the cluster has, where that is better.
+
+    Args:
+        workload: what is trained.
+        cluster: what it may be trained on.
+        constraints: what users pin, bound or forbid (`constraints.parse`).
+        objective: what plans are compared by (`objectives.parse`).
+        top_k: plans to return, at least one.
+        pricing: the cost model; another one for calibrated constants.
+
+    Raises:
+        InputError: nothing keeps the constraints, nothing fits (it names the smallest cluster on which
+            something would), nothing is within the budget, or prices that the objective needs are missing.
+    """
+    question = question_of(workload, cluster, constraints, objective)
+    return search_equal(question, top_k=top_k, pricing=pricing)
 
 
 def search_equal(question: Question, *, top_k: int, pricing: Pricing) -> Answer:
@@ -41,7 +79,7 @@ def search_equal(question: Question, *, top_k: int, pricing: Pricing) -> Answer:
     evaluated = int(space.allowed_modes(splits, modes).sum())
     if not evaluated:
         raise contradiction(limits, question.constraints)
-    ranking = homogeneous.rank(question, splits, top_k=top_k, evaluate=pricing.evaluate)
+    ranking = homogeneous.rank(question, splits, top_k=top_k, pricing=pricing)
     if ranking.rows is None:
         raise _nothing(question, ranking, pricing)
     workload = question.workload
@@ -76,7 +114,7 @@ def question_of(
         constraints=constraints,
         objective=objective,
         rates=prices.rates(cluster, objective),
-        work=bounds.work_of(whole),
+        layer_elements=bounds.layer_elements(whole),
     )
 
 
@@ -141,7 +179,7 @@ def _over_budget(objective: Tokens, over: float) -> InputError:
 
 
 def _what_would_fit(question: Question, pricing: Pricing) -> str:
-    larger = smallest(question, evaluate=pricing.evaluate)
+    larger = smallest(question, pricing=pricing)
     ways = []
     if larger is not None:
         row = larger.row
@@ -151,6 +189,6 @@ def _what_would_fit(question: Question, pricing: Pricing) -> str:
     limits = space.limits_of(question.workload, question.cluster)
     for key in question.constraints.rules:
         free = replace(question, constraints=question.constraints.without(key))
-        if first_fit(free, space.splits(limits, free.constraints), pricing.evaluate) is not None:
+        if first_fit(free, space.splits(limits, free.constraints), pricing) is not None:
             ways.append(f"without the constraint on {key} it fits")
     return "; ".join(ways) or "no number of such devices would do: choose one with more memory"

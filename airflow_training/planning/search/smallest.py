@@ -8,7 +8,8 @@ import numpy as np
 
 from airflow_training.planning.plan import Candidates
 from airflow_training.planning.search import bounds, space, table
-from airflow_training.planning.search.homogeneous import Evaluate, Question
+from airflow_training.planning.search.homogeneous import Question
+from airflow_training.planning.search.pricing import Pricing
 
 _MOST_DOUBLINGS = 12
 _ROWS = 16_384
@@ -22,7 +23,7 @@ class Smallest:
     row: Candidates
 
 
-def smallest(question: Question, *, evaluate: Evaluate) -> Smallest | None:
+def smallest(question: Question, *, pricing: Pricing) -> Smallest | None:
     """Return the smallest cluster that would fit, at most 4,096 times as large; None: there is none.
 
     The device counts that are tried are those of `counts.device_counts`.
@@ -37,9 +38,9 @@ def smallest(question: Question, *, evaluate: Evaluate) -> Smallest | None:
         most = [count for count in limits.counts if count > tried]
         constraints = question.constraints.without("devices")
         splits = space.splits(limits, constraints)
-        if first_fit(wider, _on(splits, most[-1]), evaluate) is not None:
+        if first_fit(wider, _on(splits, most[-1]), pricing) is not None:
             for count in most:
-                row = first_fit(wider, _on(splits, count), evaluate)
+                row = first_fit(wider, _on(splits, count), pricing)
                 if row is not None:
                     return Smallest(devices=count, row=row)
         tried = cluster.devices
@@ -50,20 +51,22 @@ def _on(splits: Candidates, devices: int) -> Candidates:
     return table.take(splits, table.devices(splits) == devices)
 
 
-def first_fit(question: Question, splits: Candidates, evaluate: Evaluate) -> Candidates | None:
+def first_fit(question: Question, splits: Candidates, pricing: Pricing) -> Candidates | None:
     """Return a strategy that fits, or None after all were tried; small micro-batches come first."""
     modes = space.modes(question.constraints)
     order = np.argsort(splits.micro_batch, kind="stable")
     step = max(1, _ROWS // max(1, table.size(modes)))
-    limit = question.cluster.groups[0].device.memory_bytes
+    limit = question.memory_bytes
     for start in range(0, len(order), step):
         rows = space.expand(table.take(splits, order[start : start + step]), modes)
-        least = bounds.least_bytes(question.work, rows, precision=question.workload.precision)
+        least = bounds.least_bytes(
+            question.layer_elements, rows, precision=question.workload.precision
+        )
         rows = table.take(rows, least <= limit)
         if not table.size(rows):
             continue
-        costs = evaluate(question.workload, question.cluster, rows)
-        tightest = int(np.argmin(costs.memory_bytes))
-        if costs.memory_bytes[tightest] <= limit:
+        held = pricing.memory_bytes(question.workload, question.cluster, rows)
+        tightest = int(np.argmin(held))
+        if held[tightest] <= limit:
             return table.take(rows, slice(tightest, tightest + 1))
     return None

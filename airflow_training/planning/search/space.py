@@ -28,7 +28,7 @@ AXES: Mapping[str, tuple[str, ...]] = {
 """The axes of a view that each axis of the mesh splits. `vocab` is not among them: it is padded."""
 MODE_COLUMNS = ("zero", "sequence_parallel", "recompute", "overlap")
 _TILE = 128
-_NO_OVERLAP, _DP, _ALL, _PREFETCH = range(4)
+_NO_OVERLAP, _DP, ALL, _PREFETCH = range(4)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,18 +142,25 @@ def expand(split: Candidates, mode: Candidates) -> Candidates:
     Sequence parallel needs a tensor-parallel group. Of modes that are the same for a split (nothing to
     shard or to overlap on a single replica) only the plainest allowed one is listed.
     """
-    rows, width = table.size(split), table.size(mode)
-    left = np.repeat(np.arange(rows), width)
-    right = np.tile(np.arange(width), rows)
-    keep = allowed_modes(split, mode)[left, right] if rows else np.zeros(0, dtype=np.bool_)
-    left, right = left[keep], right[keep]
-    own = MODE_COLUMNS
+    keep = allowed_modes(split, mode).reshape(-1)
+    return table.take(cross_modes(split, mode), keep)
+
+
+def cross_modes(split: Candidates, mode: Candidates) -> Candidates:
+    """Return every split in every mode, split by split, whether it can be in it or not."""
+    left = np.repeat(np.arange(table.size(split)), table.size(mode))
+    right = np.tile(np.arange(table.size(mode)), table.size(split))
     return Candidates(
         **{
-            name: getattr(mode, name)[right] if name in own else getattr(split, name)[left]
+            name: getattr(mode, name)[right] if name in MODE_COLUMNS else getattr(split, name)[left]
             for name in table.COLUMNS
         }
     )
+
+
+def with_mode(split: Candidates, mode: Candidates, row: int) -> Candidates:
+    """Return every split in one mode."""
+    return cross_modes(split, table.take(mode, slice(row, row + 1)))
 
 
 def allowed_modes(split: Candidates, mode: Candidates) -> npt.NDArray[np.bool_]:
@@ -168,7 +175,7 @@ def allowed_modes(split: Candidates, mode: Candidates) -> npt.NDArray[np.bool_]:
     for group in (sharded, ~sharded):
         least = mode.overlap[group].min(initial=_PREFETCH)
         plain[group] = mode.overlap[group] == least
-    nothing_to_hide = whole | (alone & (mode.overlap != _ALL)[None, :])
+    nothing_to_hide = whole | (alone & (mode.overlap != ALL)[None, :])
     return wanted & (~nothing_to_hide | plain[None, :])
 
 

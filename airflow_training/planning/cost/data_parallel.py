@@ -11,9 +11,10 @@ import numpy.typing as npt
 from airflow_training.planning.cluster import NodeGroup
 from airflow_training.planning.constants import TimeConstants
 from airflow_training.planning.cost.communication import collective_seconds, exposed
+from airflow_training.planning.cost.tables import OVERLAP
 from airflow_training.planning.group import Group
-from airflow_training.planning.program import Collective
-from airflow_training.planning.strategy import Overlap, Precision
+from airflow_training.planning.program import Collective, Number
+from airflow_training.planning.strategy import Precision
 
 Array = npt.NDArray[np.float64]
 
@@ -21,15 +22,14 @@ Array = npt.NDArray[np.float64]
 _BYTES: Mapping[str, float] = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 2}
 
 
-def gradient_bytes(precision: Precision, overlap: Overlap) -> float:
+def gradient_bytes(precision: Precision, overlap: npt.NDArray[np.int64]) -> Array:
     """Return the bytes of a gradient on the wire.
 
     bfloat16 gradients are added up and reduced in float32 (Megatron-LM and DeepSpeed do both), as
     their mantissa is short; FSDP reduces each micro-batch's in the precision of the computation.
     """
-    if precision in ("bf16", "fp8") and overlap != "fsdp-prefetch":
-        return 4.0
-    return _BYTES[precision]
+    wide = 4.0 if precision in ("bf16", "fp8") else _BYTES[precision]
+    return np.where(overlap == OVERLAP.index("fsdp-prefetch"), _BYTES[precision], wide)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +51,7 @@ def exchange_seconds(
     *,
     forward: Array,
     backward: Array,
-    overlap: Overlap,
+    overlap: npt.NDArray[np.int64],
     units: Array,
     nodes: NodeGroup,
     constants: TimeConstants,
@@ -65,12 +65,11 @@ def exchange_seconds(
     nothing is left to hide (Zhao et al. 2023, arXiv 2304.11277, section 3.3).
     """
 
-    def cost(collective: Collective, each: float, window: Array) -> Array:
+    def cost(collective: Collective, each: Number, window: Array) -> Array:
         whole = collective_seconds(collective, held.elements * each, held.group, constants)
         edge = whole / units
-        if overlap == "none":
-            return whole
-        return edge + exposed(whole - edge, window, constants)
+        hidden = edge + exposed(whole - edge, window, constants)
+        return np.where(overlap == OVERLAP.index("none"), whole, hidden)
 
     gradient, parameter = gradient_bytes(held.precision, overlap), _BYTES[held.precision]
     reduce = cost("all_reduce", gradient, backward)

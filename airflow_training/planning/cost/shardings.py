@@ -16,7 +16,6 @@ from airflow_training.planning.group import group_of
 from airflow_training.planning.lowering import lower
 from airflow_training.planning.plan import Candidates, Workload
 from airflow_training.planning.program import Program, Recompute, Sharding
-from airflow_training.planning.strategy import Overlap
 
 Rows = npt.NDArray[np.int64]
 
@@ -26,8 +25,6 @@ class Alike:
     """Strategies that one call of `lower` covers: what is one value for it, and their rows."""
 
     sequence_parallel: bool
-    recompute: Recompute
-    overlap: Overlap
     rows: Rows
 
 
@@ -41,21 +38,24 @@ class Lowered:
     """The sharding of each row of `Alike.rows`."""
 
 
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """The ways in which a pass over a sharding runs: with what recomputation, hidden behind what."""
+
+    pairs: tuple[tuple[Recompute, bool], ...]
+    """Recomputation, and whether layers' own collectives overlap compute; `count` shardings each."""
+    of_row: Rows
+    """The run of each row of `Alike.rows`, of those of all pairs one after the other."""
+
+
 def alike(table: Candidates) -> Iterator[Alike]:
-    """Yield the strategies of a table, grouped by which axes are split at all and how a pass runs."""
+    """Yield the strategies of a table, grouped by which axes are split at all."""
     code = table.sequence_parallel.astype(np.int64)
     for column in (table.tp, table.cp, table.ep):
         code = code * 2 + (column > 1)
-    code = (code * len(RECOMPUTE) + table.recompute) * len(OVERLAP) + table.overlap
     for value in np.unique(code):
         rows = np.flatnonzero(code == value)
-        first = rows[0]
-        yield Alike(
-            bool(table.sequence_parallel[first]),
-            RECOMPUTE[table.recompute[first]],
-            OVERLAP[table.overlap[first]],
-            rows,
-        )
+        yield Alike(bool(table.sequence_parallel[rows[0]]), rows)
 
 
 def lowered(workload: Workload, table: Candidates, same: Alike) -> Lowered:
@@ -74,22 +74,39 @@ def lowered(workload: Workload, table: Candidates, same: Alike) -> Lowered:
     return Lowered(lower(workload.view, sharding), unique.shape[1], of_row.reshape(-1))
 
 
+def runs(table: Candidates, same: Alike, found: Lowered) -> Runs:
+    """Return the ways in which passes of the strategies run."""
+    hides = table.overlap[same.rows] == OVERLAP.index("all")
+    pairs, of_row = np.unique(table.recompute[same.rows] * 2 + hides, return_inverse=True)
+    return Runs(
+        tuple((RECOMPUTE[pair // 2], bool(pair % 2)) for pair in pairs.tolist()),
+        of_row.reshape(-1) * found.count + found.of_row,
+    )
+
+
 def priced(
-    found: Lowered, same: Alike, nodes: NodeGroup, runtime: str, constants: TimeConstants
+    found: Lowered, ways: Runs, nodes: NodeGroup, runtime: str, constants: TimeConstants
 ) -> Passes:
-    """Return the seconds of a pass over each piece for each sharding, on one kind of node."""
+    """Return the seconds of a pass over each piece for each run, on one kind of node."""
     sharding = found.program.sharding
-    return passes(
-        found.program,
-        rows=found.count,
-        recompute=same.recompute,
-        overlap=same.overlap,
-        nodes=nodes,
-        groups={
-            "tp": group_of(nodes, size=sharding.tp),
-            "cp": group_of(nodes, size=sharding.cp, stride=sharding.tp),
-            "ep": group_of(nodes, size=sharding.ep, stride=sharding.tp * sharding.cp),
-        },
-        host_seconds=constants.host_seconds_of(runtime),
-        constants=constants,
+    each = [
+        passes(
+            found.program,
+            rows=found.count,
+            recompute=recompute,
+            overlap="all" if hides else "none",
+            nodes=nodes,
+            groups={
+                "tp": group_of(nodes, size=sharding.tp),
+                "cp": group_of(nodes, size=sharding.cp, stride=sharding.tp),
+                "ep": group_of(nodes, size=sharding.ep, stride=sharding.tp * sharding.cp),
+            },
+            host_seconds=constants.host_seconds_of(runtime),
+            constants=constants,
+        )
+        for recompute, hides in ways.pairs
+    ]
+    return Passes(
+        np.concatenate([one.forward for one in each], axis=2),
+        np.concatenate([one.backward for one in each], axis=2),
     )

@@ -46,6 +46,8 @@ class Pipeline:
     found: Lowered
     sharding: Rows
     """The sharding of each strategy."""
+    run: Rows
+    """The column of `passes` of each strategy."""
     stages: int
     virtual: int
     kinds: Sequence[NodeGroup]
@@ -117,7 +119,7 @@ class Pipeline:
 
     def _stage_passes(self) -> tuple[Array, Array]:
         """Return forward and backward seconds of each stage by part: (parts, rows, stages)."""
-        used, of_row = np.unique(self.sharding, return_inverse=True)
+        used, of_row = np.unique(self.run, return_inverse=True)
         per_kind = [
             tuple(
                 np.tensordot(times[:, :, used], self._held, axes=(1, 0))[:, of_row]
@@ -151,38 +153,50 @@ class Pipeline:
         forward = np.zeros((len(self.rows), self.stages))
         backward = np.zeros_like(forward)
         of_unit = expanded(self.found.program.pieces)
-        times: dict[tuple[int, int], Array] = {}
+        distance = self._tp * self._cp * self._dp
         for chunk in range(1, self.stages * self.virtual):
             sender, receiver = (chunk - 1) % self.stages, chunk % self.stages
-            key = int(of_unit[self._starts[chunk] - 1]), sender
-            if key not in times:
-                times[key] = self._hop(*key)
-            forward[:, receiver] += times[key]
-            backward[:, sender] += times[key]
+            nodes = self._slowest_way_out([*self.on_stage[sender], *self.on_stage[receiver]])
+            per_node = nodes.devices_per_node
+            next_node = ((sender + 1) * distance % per_node == 0) & (
+                distance * self.stages > per_node
+            )
+            inside, outside = self._hops(int(of_unit[self._starts[chunk] - 1]), nodes.name)
+            seconds = np.where(next_node | (distance >= per_node), outside, inside)
+            forward[:, receiver] += seconds
+            backward[:, sender] += seconds
         return forward, backward
 
-    def _hop(self, piece: int, sender: int) -> Array:
-        """Return the seconds of handing on what a piece ends with, from one stage to the next.
+    def _hops(self, piece: int, kind: str) -> tuple[Array, Array]:
+        """Return the seconds of handing on what a piece ends with, inside a node and between nodes.
 
         Tensor-parallel ranks that hold the same activations send a share each, and gather the rest
         inside the node (Narayanan et al. 2021, arXiv 2104.04473, section 4.1).
         """
-        receiver = (sender + 1) % self.stages
-        nodes = self._slowest_way_out([*self.on_stage[sender], *self.on_stage[receiver]])
-        boundary = self.found.program.pieces[piece].boundary_bytes
-        size = np.broadcast_to(boundary, (self.found.count,))[self.sharding]
-        split = np.ones_like(self._tp) if self.same.sequence_parallel else self._tp
-        per_node = nodes.devices_per_node
-        distance = self._tp * self._cp * self._dp
-        crosses = ((sender + 1) * distance % per_node == 0) & (distance * self.stages > per_node)
-        apart = np.where(crosses | (distance >= per_node), float(per_node), 1.0)
-        sent = collective_seconds(
-            "send_recv", size / split, group_of(nodes, size=2.0, stride=apart), self.constants
-        )
-        gathered = collective_seconds(
-            "all_gather", size, group_of(nodes, size=split), self.constants
-        )
-        return sent + gathered
+        if (piece, kind) not in self._known_hops:
+            nodes = next(nodes for nodes in self.kinds if nodes.name == kind)
+            boundary = self.found.program.pieces[piece].boundary_bytes
+            size = np.broadcast_to(boundary, (self.found.count,))[self.sharding]
+            split = np.ones_like(self._tp) if self.same.sequence_parallel else self._tp
+            gathered = collective_seconds(
+                "all_gather", size, group_of(nodes, size=split), self.constants
+            )
+            inside, outside = (
+                gathered
+                + collective_seconds(
+                    "send_recv",
+                    size / split,
+                    group_of(nodes, size=2.0, stride=apart),
+                    self.constants,
+                )
+                for apart in (1.0, float(nodes.devices_per_node))
+            )
+            self._known_hops[piece, kind] = inside, outside
+        return self._known_hops[piece, kind]
+
+    @cached_property
+    def _known_hops(self) -> dict[tuple[int, str], tuple[Array, Array]]:
+        return {}
 
     def _end_of_step(self, forward: Array, backward: Array) -> dict[str, Array]:
         """Return what the stage with most parameters adds once its passes are done."""
@@ -204,7 +218,7 @@ class Pipeline:
                 replicas,
                 forward=forward[every, most],
                 backward=backward[every, most],
-                overlap=self.same.overlap,
+                overlap=self.table.overlap[self.rows],
                 units=self._held.sum(axis=0)[most],
                 nodes=nodes,
                 constants=self.constants,
@@ -268,7 +282,7 @@ class Pipeline:
                 size = np.broadcast_to(held.elements, (self.found.count,))[self.sharding]
                 seconds = seconds + collective_seconds(
                     "all_reduce",
-                    size * gradient_bytes(self.workload.precision, self.same.overlap),
+                    size * gradient_bytes(self.workload.precision, self.table.overlap[self.rows]),
                     group_of(nodes, size=2.0, stride=apart),
                     self.constants,
                 )

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from airflow_training.planning.cluster import ClusterView
 from airflow_training.planning.constants import TimeConstants
 from airflow_training.planning.cost.passes import PARTS
-from airflow_training.planning.cost.shardings import alike, lowered, priced
+from airflow_training.planning.cost.shardings import alike, lowered, priced, runs
 from airflow_training.planning.cost.stage_times import Pipeline
 from airflow_training.planning.plan import Candidates, Workload
 from airflow_training.planning.strategy import Schedule
@@ -49,8 +49,9 @@ def step_parts(
     parts = {name: np.zeros(len(table.tp)) for name in TIME_PARTS}
     for same in alike(table):
         found = lowered(workload, table, same)
+        ways = runs(table, same, found)
         passes = [
-            priced(found, same, nodes, workload.runtime, constants) for nodes in cluster.groups
+            priced(found, ways, nodes, workload.runtime, constants) for nodes in cluster.groups
         ]
         for within, stages, virtual, on_stage in _shapes(cluster, table, same.rows, stage_devices):
             pipeline = Pipeline(
@@ -60,6 +61,7 @@ def step_parts(
                 same=same,
                 found=found,
                 sharding=found.of_row[within],
+                run=ways.of_row[within],
                 stages=stages,
                 virtual=virtual,
                 kinds=cluster.groups,

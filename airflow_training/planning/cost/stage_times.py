@@ -111,10 +111,9 @@ class Pipeline:
     def _held(self) -> Array:
         """How many units of each piece each stage holds: (pieces, stages)."""
         of_unit = expanded(self.found.program.pieces)
+        chunk = np.repeat(np.arange(self.stages * self.virtual), np.diff(self._starts))
         held = np.zeros((len(self.found.program.pieces), self.stages))
-        for chunk in range(self.stages * self.virtual):
-            of = of_unit[self._starts[chunk] : self._starts[chunk + 1]]
-            np.add.at(held, (of, chunk % self.stages), 1.0)
+        np.add.at(held, (of_unit, chunk % self.stages), 1.0)
         return held
 
     def _stage_passes(self) -> tuple[Array, Array]:
@@ -153,50 +152,43 @@ class Pipeline:
         forward = np.zeros((len(self.rows), self.stages))
         backward = np.zeros_like(forward)
         of_unit = expanded(self.found.program.pieces)
-        distance = self._tp * self._cp * self._dp
-        for chunk in range(1, self.stages * self.virtual):
-            sender, receiver = (chunk - 1) % self.stages, chunk % self.stages
+        chunks = np.arange(1, self.stages * self.virtual)
+        senders, receivers = (chunks - 1) % self.stages, chunks % self.stages
+        alike: dict[tuple[int, str], list[int]] = {}
+        for chunk, sender, receiver in zip(chunks, senders, receivers, strict=True):
             nodes = self._slowest_way_out([*self.on_stage[sender], *self.on_stage[receiver]])
-            per_node = nodes.devices_per_node
-            next_node = ((sender + 1) * distance % per_node == 0) & (
-                distance * self.stages > per_node
-            )
-            inside, outside = self._hops(int(of_unit[self._starts[chunk] - 1]), nodes.name)
-            seconds = np.where(next_node | (distance >= per_node), outside, inside)
-            forward[:, receiver] += seconds
-            backward[:, sender] += seconds
+            piece = int(of_unit[self._starts[chunk] - 1])
+            alike.setdefault((piece, nodes.name), []).append(int(chunk) - 1)
+        for (piece, kind), which in alike.items():
+            seconds = self._hops(piece, kind, senders[which])
+            np.add.at(forward, (slice(None), receivers[which]), seconds)
+            np.add.at(backward, (slice(None), senders[which]), seconds)
         return forward, backward
 
-    def _hops(self, piece: int, kind: str) -> tuple[Array, Array]:
-        """Return the seconds of handing on what a piece ends with, inside a node and between nodes.
+    def _hops(self, piece: int, kind: str, senders: Rows) -> Array:
+        """Return the seconds of handing on what a piece ends with, from these stages to the next ones.
 
         Tensor-parallel ranks that hold the same activations send a share each, and gather the rest
         inside the node (Narayanan et al. 2021, arXiv 2104.04473, section 4.1).
         """
-        if (piece, kind) not in self._known_hops:
-            nodes = next(nodes for nodes in self.kinds if nodes.name == kind)
-            boundary = self.found.program.pieces[piece].boundary_bytes
-            size = np.broadcast_to(boundary, (self.found.count,))[self.sharding]
-            split = np.ones_like(self._tp) if self.same.sequence_parallel else self._tp
-            gathered = collective_seconds(
-                "all_gather", size, group_of(nodes, size=split), self.constants
+        nodes = next(nodes for nodes in self.kinds if nodes.name == kind)
+        per_node = nodes.devices_per_node
+        boundary = self.found.program.pieces[piece].boundary_bytes
+        size = np.broadcast_to(boundary, (self.found.count,))[self.sharding]
+        split = np.ones_like(self._tp) if self.same.sequence_parallel else self._tp
+        inside, outside = (
+            collective_seconds(
+                "send_recv", size / split, group_of(nodes, size=2.0, stride=apart), self.constants
             )
-            inside, outside = (
-                gathered
-                + collective_seconds(
-                    "send_recv",
-                    size / split,
-                    group_of(nodes, size=2.0, stride=apart),
-                    self.constants,
-                )
-                for apart in (1.0, float(nodes.devices_per_node))
-            )
-            self._known_hops[piece, kind] = inside, outside
-        return self._known_hops[piece, kind]
-
-    @cached_property
-    def _known_hops(self) -> dict[tuple[int, str], tuple[Array, Array]]:
-        return {}
+            for apart in (1.0, float(per_node))
+        )
+        gathered = collective_seconds(
+            "all_gather", size, group_of(nodes, size=split), self.constants
+        )
+        distance = (self._tp * self._cp * self._dp)[:, None]
+        leaves = ((senders + 1) * distance % per_node == 0) & (distance * self.stages > per_node)
+        sent = np.where(leaves | (distance >= per_node), outside[:, None], inside[:, None])
+        return np.asarray(sent + gathered[:, None])
 
     def _end_of_step(self, forward: Array, backward: Array) -> dict[str, Array]:
         """Return what the stage with most parameters adds once its passes are done."""

@@ -101,11 +101,10 @@ def _row(document: dict[str, Any]) -> Row:
 
 def errors(measured: Sequence[Row], base: float, overhead: float) -> npt.NDArray[np.float64]:
     """Return predicted over measured peak, less one."""
-    return (
-        np.array([row.used.max() * (1 + overhead) + base for row in measured])
-        / np.array([row.peak for row in measured])
-        - 1.0
-    )
+    predicted = np.array([row.used.max() * (1 + overhead) + base for row in measured])
+    peaks = np.array([row.peak for row in measured], dtype=np.float64)
+    relative: npt.NDArray[np.float64] = predicted / peaks - 1.0
+    return relative
 
 
 def fit(measured: Sequence[Row]) -> tuple[float, float]:

@@ -18,7 +18,7 @@ from airflow_training.spec.models import TrainingJob
 from airflow_training.spec.resolved import ResolvedJob, RunKey
 from airflow_training.state.store import Store
 from airflow_training.supervise.admission import Checked, Planner, check_text
-from airflow_training.supervise.launch import check_runtime, controller_id, launch
+from airflow_training.supervise.launch import check_runtime, controller_id, launch, tell_plan
 from airflow_training.triggers.access import open_store, run_key, runtime_of
 
 if TYPE_CHECKING:
@@ -165,6 +165,7 @@ def _start_over(store: Store, key: RunKey, resolved: ResolvedJob) -> None:
         )
         store.replace_job(key.uid, resolved, ledger, generation=generation)
         store.requeue(key.uid)
+        tell_plan(store, key.uid, resolved)
 
     settle(store, key.uid, reason="plan was cleared", then=begin_again)
 

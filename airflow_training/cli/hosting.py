@@ -64,6 +64,11 @@ def host(start: Start, *, settings: Settings) -> str:
             start.job, key=start.key, store=store, controller=controller, activate_all=True
         )
         log_to_stderr(as_json=start.as_json)
+        if plan := store.job(record.uid).plan:
+            from airflow_training.planning.text import plan_lines
+
+            for line in plan_lines(plan):
+                view.say(line)
         if not start.as_json:
             note(f"run {record.key.run_id} of job {record.job} on {record.runtime}")
         asyncio.run(_host(store, runtime, record, view, max_running_jobs=settings.max_running_jobs))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import secrets
 from collections.abc import Mapping, Sequence
@@ -9,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -27,6 +28,12 @@ from airflow_training.cli.documents import (
 from airflow_training.cli.output import Output, fail
 from airflow_training.cli.start import Start
 from airflow_training.spec.resolved import RunKey
+
+if TYPE_CHECKING:
+    from airflow_training.spec.models import TrainingJob
+    from airflow_training.spec.resolved import ResolvedJob
+    from airflow_training.supervise.admission import Planner
+    from airflow_training.supervise.planning import Planned
 
 __all__ = ["Wanted", "run"]
 
@@ -142,6 +149,7 @@ class Wanted:
             runtime="local" if single else runtime or None,
             fetch=True,
             run_uid=key.uid,
+            planner=_planner(key, job=self.job, simulate=simulate),
         )
         check_param_names(checked, given)
         chosen = only_job(checked, name=self.job, path=source.path)
@@ -178,6 +186,30 @@ class Wanted:
             )
         path = self.file or find_template(self.template, folder=settings().templates_folder)
         return _Source(text=read_file(path), path=str(path), base_dir=str(path.resolve().parent))
+
+
+def _planner(key: RunKey, *, job: str, simulate: Path | None) -> Planner:
+    """Return what plans the job of a run that is new; one that goes on has its plan."""
+
+    def planner(asked: TrainingJob, resolved: ResolvedJob) -> Planned | None:
+        from airflow_training.supervise.planning import plan_job
+        from airflow_training.supervise.runtimes import make_runtime
+
+        if job not in ("", asked.metadata.name):
+            return None
+        with contextlib.closing(open_store()) as store:
+            if store.run(key.uid) is not None:
+                return None
+        known = settings()
+        return plan_job(
+            asked,
+            resolved,
+            runtime=lambda made: make_runtime(
+                made.runtime, known, connection=made.connection, simulate=simulate
+            ),
+        )
+
+    return planner
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

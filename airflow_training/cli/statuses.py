@@ -66,6 +66,10 @@ def print_status(
         )
     if document["root_cause"]:
         print(f"\nroot cause: {document['root_cause'].get('message', document['root_cause'])}")
+    if document["plan"]:
+        from airflow_training.planning.text import one_line
+
+        print(f"\nplan {document['plan']['id']}: {one_line(document['plan'])}")
     if document["output"]:
         print(f"\noutput: {document['output']['uri']}")
 

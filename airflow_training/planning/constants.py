@@ -28,14 +28,14 @@ class TimeConstants:
     """Time the host takes to launch one kernel, where the runtime has no own."""
     overlap_order: float = 4.0
     """Order of the norm that joins host and device time: high, the longer one alone counts."""
-    accumulation_bytes: float = 6.0
-    """Memory traffic of adding one gradient of a micro-batch to that of the step."""
     optimizer_passes: float = 1.3
     """Times that the optimizer's states go through memory in an update."""
     overlap_contention: float = 0.2
     """Share of a transfer beside compute by which it slows that compute."""
     network_efficiency: float = 0.8
-    one_nic: bool = False
+    """Share of what a group between nodes reaches alone that it reaches in a step."""
+    straggling: float = 0.02
+    """Standard deviation of the time of equal replicas, as a share of it."""
     fitted_devices: tuple[str, ...] = ()
     spread_known: tuple[float, float] = (0.9, 1.1)
     spread_unknown: tuple[float, float] = (0.8, 1.25)

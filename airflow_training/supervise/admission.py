@@ -176,13 +176,16 @@ def _check(document: ParsedDocument, request: _Request) -> Checked:
     variables = {**request.variables, "params": values}
     try:
         laid = _lay_out(job, document, request, runtime=runtime, variables=variables)
-        if job.spec.plan.model is not None and not (problems or laid.problems):
-            planned = _plan(job, laid.resolved, request)
+        if job.spec.plan.model is not None:
+            ready = request.planner is not None and not (problems or laid.problems)
+            planned = request.planner(job, laid.resolved) if request.planner and ready else None
             if planned is not None:
                 job = planned.sized(job)
                 problems += [*check(job, data=document.raw), *planned.refused(job)]
                 laid = _lay_out(job, document, request, runtime=runtime, variables=variables)
                 laid = replace(laid, resolved=planned.equipped(laid.resolved))
+            elif not ready:
+                problems += _unplannable(job, laid.resolved)
     except InputError as error:
         problems += _of_the_job(error, job)
         return _answer(document, problems, warnings)
@@ -198,16 +201,11 @@ def _check(document: ParsedDocument, request: _Request) -> Checked:
     )
 
 
-def _plan(job: TrainingJob, resolved: ResolvedJob, request: _Request) -> Planned | None:
-    """Return the plan of a job that asks for one; raises InputError, RuntimeUnavailable."""
-    if request.planner is not None:
-        return request.planner(job, resolved)
+def _unplannable(job: TrainingJob, resolved: ResolvedJob) -> list[Problem]:
+    """Return what of a plan can be seen to be wrong without a search."""
     from airflow_training.supervise.planning import mistakes_of  # numpy: only where there is a plan
 
-    mistakes = mistakes_of(job, resolved)
-    if mistakes:
-        raise InputError(problems=mistakes)
-    return None
+    return mistakes_of(job, resolved)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from airflow_training.control.decide import new_ledger
+from airflow_training.control.model import Event
 from airflow_training.errors import InputError
 from airflow_training.runtimes.port import ClusterView, Runtime
 from airflow_training.settings import Settings
@@ -12,7 +13,7 @@ from airflow_training.spec.resolved import ResolvedJob, RunKey, RunRef
 from airflow_training.state.store import RunRecord, Store
 from airflow_training.supervise.queueing import check_fits
 
-__all__ = ["check_runtime", "controller_id", "launch"]
+__all__ = ["check_runtime", "controller_id", "launch", "tell_plan"]
 
 
 def controller_id(store: Store, settings: Settings) -> str:
@@ -49,10 +50,26 @@ def launch(
     task will ask for activation (the command line). Raises InputError: `not_supported` for a
     local job larger than this machine, `conflict` for a run id that another document used.
     """
+    there = store.run(key.uid) is not None
     # a run that is there has the size of its plan, which may be smaller than the document's
-    if resolved.runtime == "local" and store.run(key.uid) is None:
+    if resolved.runtime == "local" and not there:
         from airflow_training.runtimes.local.node import this_node
 
         check_fits(resolved, ClusterView(nodes=[this_node()]))
     ledger = new_ledger(resolved, now=time.time(), activate_all=activate_all)
-    return store.create_run(key, resolved, ledger, controller=controller, queue=True)
+    record = store.create_run(key, resolved, ledger, controller=controller, queue=True)
+    if not there:
+        tell_plan(store, key.uid, resolved)
+    return record
+
+
+def tell_plan(store: Store, uid: str, resolved: ResolvedJob) -> None:
+    """Add the plan of a job that has one to the story of its run."""
+    if resolved.plan is not None:
+        from airflow_training.planning.text import one_line
+
+        plan = resolved.plan
+        event = Event(
+            at=store.now(), reason="Planned", message=one_line(plan), data={"plan": plan["id"]}
+        )
+        store.add_events(uid, [event])

@@ -67,11 +67,13 @@ class Sizes:
         high = min(high or rule.get("max", 0), rule.get("max", high))
         if high and low > high:
             raise self._contradiction(rule, low, high)
-        merged: dict[str, Any] = {**rule, "min": low, **({"max": high} if high else {})}
+        merged: dict[str, Any] = dict(rule)
+        merged |= {"min": low} if low > 1 else {}
+        merged |= {"max": high} if high else {}
         broken = [n for n in range(1, cluster_devices + 1) if n % self.per_instance]
         if broken:
             merged["not"] = [*_listed(rule.get("not", ())), *broken]
-        return {**given, "devices": merged}
+        return {**given, "devices": merged} if merged else dict(given)
 
     def _check_pinned(self, asked: int, low: int, high: int) -> None:
         if asked % self.per_instance or asked < low or (high and asked > high):

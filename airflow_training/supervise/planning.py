@@ -27,8 +27,7 @@ from airflow_training.planning.search import objectives
 from airflow_training.planning.search.constraints import Constraints
 from airflow_training.planning.search.constraints import parse as constraints_of
 from airflow_training.planning.search import search as search_plan
-from airflow_training.planning.sources.documents import parse_model
-from airflow_training.planning.sources.models import read_model
+from airflow_training.planning.sources.models import is_reference, read_model
 from airflow_training.spec.models import TrainingJob
 from airflow_training.spec.plan import Objective, Plan
 from airflow_training.spec.resolved import FileTemplate, ResolvedJob
@@ -37,6 +36,7 @@ from airflow_training.supervise.plan_sizes import Sizes, sizes_of
 
 if TYPE_CHECKING:
     from airflow_training.planning.cluster import ClusterView
+    from airflow_training.planning.computation import ComputationView
     from airflow_training.runtimes.port import Runtime
 
 __all__ = ["ALTERNATIVES", "Planned", "Question", "mistakes_of", "plan_job", "question_of"]
@@ -136,7 +136,15 @@ def plan_job(
 def _of_the_job(problem: Problem, *, path: str = "") -> Problem:
     """Return a problem of the search, or of a file beside the job, as one of the job that asked."""
     if path:
-        return Problem(code="bad_reference", field="spec.plan", message=f"{path}: {problem}")
+        hint = problem.hint
+        said = replace(problem, hint="", allowed=())
+        return Problem(
+            code="bad_reference",
+            field="spec.plan",
+            message=f"{path}: {said}",
+            allowed=problem.allowed,
+            hint=hint,
+        )
     if problem.field.startswith("spec."):
         return problem
     return replace(problem, field=f"spec.plan.{problem.field}".rstrip("."))
@@ -146,8 +154,8 @@ def mistakes_of(job: TrainingJob, resolved: ResolvedJob) -> list[Problem]:
     """Return what is wrong with the texts of a plan. Asks no runtime, and runs no Python of the user."""
     plan = job.spec.plan
     mistakes: list[Problem] = []
-    if isinstance(plan.model, Mapping):
-        _or_mistakes(mistakes, lambda: parse_model(_model(plan), at=(*_HERE, "model")))
+    if isinstance(plan.model, Mapping) or not is_reference(plan.model or ""):
+        _or_mistakes(mistakes, lambda: _view(plan, resolved))
     if plan.cluster != "nodes":
         _or_mistakes(mistakes, lambda: cluster_of(plan.cluster, resolved, runtime=_nobody))
     _or_mistakes(mistakes, lambda: objectives.parse(_goal(plan), where="spec.plan.objective"))
@@ -168,10 +176,7 @@ def question_of(
     """Return what a job asks the planner; raises InputError with every mistake, RuntimeUnavailable."""
     plan = job.spec.plan
     mistakes: list[Problem] = []
-    view = _or_mistakes(
-        mistakes,
-        lambda: read_model(_model(plan), base_dir=resolved.base_dir, at=(*_HERE, "model")),
-    )
+    view = _or_mistakes(mistakes, lambda: _view(plan, resolved))
     found = _or_mistakes(mistakes, lambda: cluster_of(plan.cluster, resolved, runtime=runtime))
     sizes = sizes_of(job, resolved)
     objective = _or_mistakes(
@@ -208,11 +213,10 @@ def _or_mistakes(mistakes: list[Problem], read: Callable[[], Any]) -> Any:
         return None
 
 
-def _model(plan: Plan) -> str | Mapping[str, Any]:
-    """Return the model in the planner's own spelling."""
-    if plan.model is None:
-        raise ValueError("a job without a model is not planned")
-    return plan.model if isinstance(plan.model, str) else _snake(plan.model)
+def _view(plan: Plan, resolved: ResolvedJob) -> ComputationView:
+    """Return the view of the model that a plan names; raises InputError."""
+    model = _snake(plan.model) if isinstance(plan.model, Mapping) else plan.model or ""
+    return read_model(model, base_dir=resolved.base_dir, at=(*_HERE, "model"))
 
 
 def _goal(plan: Plan) -> Any:

@@ -140,6 +140,14 @@ def test_sharing_and_narrow_switches_are_never_faster(collective, of, payload):
     assert time(collective, payload, narrowed) >= time(collective, payload, of)
 
 
+@pytest.mark.parametrize("collective", COLLECTIVES)
+def test_groups_that_share_nics_wait_for_each_other(collective):
+    """Eight groups of one rank per node have an eighth of the NICs each."""
+    of = group(4.0, stride=8.0, nics_per_node=1)
+    alone = dataclasses.replace(of, siblings=1.0)
+    assert time(collective, 1e9, of) == pytest.approx(8 * time(collective, 1e9, alone), rel=0.1)
+
+
 @given(groups, payloads)
 def test_reducing_is_gathering_after_scattering(of, payload):
     """A ring all-reduce is a reduce-scatter and an all-gather that share their start."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import numpy.typing as npt
 
@@ -23,8 +21,6 @@ def collective_seconds(
     A group that leaves its nodes reaches `constants.network_efficiency` of what it reaches alone
     (nccl-tests): ranks come late, and other traffic is on the way.
     """
-    if constants.one_nic and group.nic is not None:
-        group = replace(group, siblings=np.maximum(group.siblings, group.nics_per_node))
     alone = np.asarray(collectives.seconds(collective, payload_bytes, group))
     return np.where(np.asarray(group.nodes) > 1, alone / constants.network_efficiency, alone)
 

@@ -13,7 +13,7 @@ from airflow_training.planning.constants import TimeConstants
 from airflow_training.planning.cost.communication import collective_seconds, exposed
 from airflow_training.planning.cost.tables import OVERLAP
 from airflow_training.planning.group import Group
-from airflow_training.planning.program import Collective, Number
+from airflow_training.planning.program import Collective
 from airflow_training.planning.strategy import Precision
 
 Array = npt.NDArray[np.float64]
@@ -22,14 +22,32 @@ Array = npt.NDArray[np.float64]
 _BYTES: Mapping[str, float] = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 2}
 
 
+_ACCUMULATION_BYTES: Mapping[str, float] = {
+    "fp32": 12,
+    "tf32": 12,
+    "fp16": 6,
+    "bf16": 10,
+    "fp8": 10,
+}
+"""Memory traffic of adding a gradient to those of the step: read it, read and write the sum, which is
+in float32 but for float16 (Megatron-LM, `main_grad`)."""
+
+_UNFUSED_ACCUMULATION_BYTES = {("megatron-deepspeed", "bf16"): 18.0}
+"""DeepSpeed's bfloat16 optimizer casts the gradient to float32 before it adds it
+(`BF16_Optimizer.update_hp_grads`)."""
+
+_PREFETCH = OVERLAP.index("fsdp-prefetch")
+_NONE = OVERLAP.index("none")
+
+
 def gradient_bytes(precision: Precision, overlap: npt.NDArray[np.int64]) -> Array:
-    """Return the bytes of a gradient on the wire.
+    """Return the bytes of a gradient on the wire, by the code of each strategy's overlap.
 
     bfloat16 gradients are added up and reduced in float32 (Megatron-LM and DeepSpeed do both), as
     their mantissa is short; FSDP reduces each micro-batch's in the precision of the computation.
     """
-    wide = 4.0 if precision in ("bf16", "fp8") else _BYTES[precision]
-    return np.where(overlap == OVERLAP.index("fsdp-prefetch"), _BYTES[precision], wide)
+    summed = 4.0 if precision in ("bf16", "fp8") else _BYTES[precision]
+    return np.where(overlap == _PREFETCH, _BYTES[precision], summed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,48 +59,59 @@ class Replicas:
     update_bytes: Array
     """Memory traffic of updating them all once."""
     precision: Precision
+    runtime: str
     group: Group
     zero: npt.NDArray[np.int64]
+    overlap: npt.NDArray[np.int64]
     micro_batches: Array
 
 
 def exchange_seconds(
-    held: Replicas,
-    *,
-    forward: Array,
-    backward: Array,
-    overlap: npt.NDArray[np.int64],
-    units: Array,
-    nodes: NodeGroup,
-    constants: TimeConstants,
+    held: Replicas, *, forward: Array, backward: Array, units: Array, constants: TimeConstants
 ) -> Array:
     """Return the seconds of gradient and parameter exchange in a step that no pass hides.
 
     ZeRO 0 reduces gradients once, 1 scatters them and gathers the updated parameters, 2 scatters after
     every micro-batch, 3 also gathers parameters before each pass (Rajbhandari et al. 2020, arXiv
-    1910.02054, section 7). `forward` and `backward` are the seconds of one pass: with `overlap`, an
+    1910.02054, section 7). `forward` and `backward` are the seconds of one pass: with overlap, an
     exchange runs beside one, all but the first of `units` parts gathered or the last one reduced, which
     nothing is left to hide (Zhao et al. 2023, arXiv 2304.11277, section 3.3).
     """
 
-    def cost(collective: Collective, each: Number, window: Array) -> Array:
+    def cost(collective: Collective, each: Array | float, window: Array) -> Array:
         whole = collective_seconds(collective, held.elements * each, held.group, constants)
         edge = whole / units
-        hidden = edge + exposed(whole - edge, window, constants)
-        return np.where(overlap == OVERLAP.index("none"), whole, hidden)
+        beside = edge + exposed(whole - edge, window, constants)
+        return np.where(held.overlap == _NONE, whole, beside)
 
-    gradient, parameter = gradient_bytes(held.precision, overlap), _BYTES[held.precision]
-    reduce = cost("all_reduce", gradient, backward)
-    scatter = cost("reduce_scatter", gradient, backward)
-    gather_forward = cost("all_gather", parameter, forward)
+    gradient = gradient_bytes(held.precision, held.overlap)
+    parameter = _BYTES[held.precision]
     n = held.micro_batches
-    # An all-gather and a reduce-scatter of as many bytes take the same time.
-    gather_and_scatter = cost("all_gather", parameter + gradient, backward)
-    return np.select(
-        [held.zero == 0, held.zero == 1, held.zero == 2],
-        [reduce, scatter + gather_forward, n * scatter + gather_forward],
-        n * (gather_forward + gather_and_scatter),
-    )
+    seconds = np.zeros_like(n)
+    for zero in np.unique(held.zero):
+        if zero == 0:
+            found = cost("all_reduce", gradient, backward)
+        else:
+            gather = cost("all_gather", parameter, forward)
+            if zero < 3:
+                found = cost("reduce_scatter", gradient, backward) * np.where(zero == 2, n, 1.0)
+                found = found + gather
+            else:
+                # An all-gather and a reduce-scatter of as many bytes take the same time.
+                found = n * (gather + cost("all_gather", parameter + gradient, backward))
+        seconds = np.where(held.zero == zero, found, seconds)
+    return seconds
+
+
+def accumulation_seconds(held: Replicas, nodes: NodeGroup, constants: TimeConstants) -> Array:
+    """Return the seconds of adding one micro-batch's gradients to those of the step.
+
+    From ZeRO 2 on, each rank adds up its own share.
+    """
+    usual = _ACCUMULATION_BYTES[held.precision]
+    each = _UNFUSED_ACCUMULATION_BYTES.get((held.runtime, held.precision), usual)
+    shards = np.where(held.zero >= 2, held.group.ranks, 1.0)
+    return held.elements / shards * each / _memory_rate(nodes, constants)
 
 
 def optimizer_seconds(held: Replicas, nodes: NodeGroup, constants: TimeConstants) -> Array:
@@ -92,5 +121,9 @@ def optimizer_seconds(held: Replicas, nodes: NodeGroup, constants: TimeConstants
     copies between precisions.
     """
     shards = np.where(held.zero >= 1, held.group.ranks, 1.0)
-    rate = nodes.device.memory_bandwidth * constants.bandwidth_efficiency * nodes.efficiency
-    return np.asarray(held.update_bytes / shards * constants.optimizer_passes / rate)
+    passes = constants.optimizer_passes
+    return held.update_bytes / shards * passes / _memory_rate(nodes, constants)
+
+
+def _memory_rate(nodes: NodeGroup, constants: TimeConstants) -> float:
+    return nodes.device.memory_bandwidth * constants.bandwidth_efficiency * nodes.efficiency

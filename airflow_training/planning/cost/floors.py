@@ -14,8 +14,7 @@ import numpy.typing as npt
 
 from airflow_training.planning.cluster import ClusterView
 from airflow_training.planning.constants import FROZEN, TimeConstants
-from airflow_training.planning.cost.shardings import alike, lowered, priced, runs
-from airflow_training.planning.cost.tables import OVERLAP, RECOMPUTE
+from airflow_training.planning.cost.shardings import OVERLAP, RECOMPUTE, alike, lowered, priced
 from airflow_training.planning.plan import Candidates, Workload
 from airflow_training.planning.stages import layer_span
 
@@ -86,12 +85,11 @@ def floors(
     begin, end = layer_span(workload.view.units)
     found = {name: np.zeros(len(codes)) for name in ("before", "least", "layers", "after")}
     for same in alike(ways):
-        once = lowered(workload, ways, same)
-        run = runs(ways, same, once)
-        times = priced(once, run, nodes, workload.runtime, constants)
-        each = (times.forward + times.backward).sum(axis=0)[:, run.of_row]
+        program = lowered(workload, ways, same)
+        times = priced(program, same, nodes, workload.runtime, constants)
+        each = (times.forward + times.backward).sum(axis=0)[:, program.of_row]
         unit, least = 0, np.full(len(same.rows), np.inf)
-        for piece, seconds in zip(once.program.pieces, each, strict=True):
+        for piece, seconds in zip(program.program.pieces, each, strict=True):
             where = "before" if unit < begin else "layers" if unit < end else "after"
             found[where][same.rows] += piece.repeat * seconds
             if where == "layers":

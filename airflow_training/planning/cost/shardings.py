@@ -10,57 +10,70 @@ import numpy.typing as npt
 
 from airflow_training.planning.cluster import NodeGroup
 from airflow_training.planning.constants import TimeConstants
-from airflow_training.planning.cost.passes import Passes, passes
+from airflow_training.planning.cost.passes import Mode, Passes, passes
 from airflow_training.planning.cost.tables import OVERLAP, RECOMPUTE
 from airflow_training.planning.group import group_of
 from airflow_training.planning.lowering import lower
 from airflow_training.planning.plan import Candidates, Workload
-from airflow_training.planning.program import Program, Recompute, Sharding
+from airflow_training.planning.program import Number, Program, Sharding
 
+Array = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Alike:
-    """Strategies that one call of `lower` covers: what is one value for it, and their rows."""
-
-    sequence_parallel: bool
-    rows: Rows
-
-
-@dataclass(frozen=True, slots=True)
 class Lowered:
-    """The shardings of strategies that are alike: arrays of length `count` in the program."""
+    """Strategies that one lowering covers, as they split the same axes: their different shardings."""
 
+    rows: Rows
+    """Of the table."""
     program: Program
     count: int
+    """Shardings: the length of the program's arrays."""
+    modes: tuple[Mode, ...]
     of_row: Rows
-    """The sharding of each row of `Alike.rows`."""
+    """The sharding of each of `rows`, counted on from mode to mode."""
 
 
-@dataclass(frozen=True, slots=True)
-class Runs:
-    """The ways in which a pass over a sharding runs: with what recomputation, hidden behind what."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layouts:
+    """Shardings with a number of replicas each: what the time of a pipeline depends on."""
 
-    pairs: tuple[tuple[Recompute, bool], ...]
-    """Recomputation, and whether layers' own collectives overlap compute; `count` shardings each."""
-    of_row: Rows
-    """The run of each row of `Alike.rows`, of those of all pairs one after the other."""
+    program: Program
+    sequence_parallel: bool
+    sharding: Rows
+    """The sharding of each layout."""
+    passes: Rows
+    """Where its passes stand: shardings counted on from mode to mode."""
+    tp: Array
+    cp: Array
+    ep: Array
+    dp: Array
+    width: Array
+    """Devices of a stage."""
+
+    @property
+    def count(self) -> int:
+        """Return the number of layouts."""
+        return len(self.sharding)
+
+    def of_sharding(self, number: Number) -> Array:
+        """Return a number of the program for each layout."""
+        values = np.asarray(number, dtype=np.float64)
+        return np.full(self.count, values) if values.ndim == 0 else values[self.sharding]
 
 
-def alike(table: Candidates) -> Iterator[Alike]:
-    """Yield the strategies of a table, grouped by which axes are split at all."""
+def lowered(workload: Workload, table: Candidates) -> Iterator[Lowered]:
+    """Lower each different sharding of a table once; many strategies share one."""
     code = table.sequence_parallel.astype(np.int64)
     for column in (table.tp, table.cp, table.ep):
         code = code * 2 + (column > 1)
     for value in np.unique(code):
-        rows = np.flatnonzero(code == value)
-        yield Alike(bool(table.sequence_parallel[rows[0]]), rows)
+        yield _lowered(workload, table, np.flatnonzero(code == value))
 
 
-def lowered(workload: Workload, table: Candidates, same: Alike) -> Lowered:
-    """Lower each different sharding of the strategies once; many strategies share one."""
-    columns = np.stack([c[same.rows] for c in (table.tp, table.cp, table.ep, table.micro_batch)])
+def _lowered(workload: Workload, table: Candidates, rows: Rows) -> Lowered:
+    columns = np.stack([c[rows] for c in (table.tp, table.cp, table.ep, table.micro_batch)])
     unique, of_row = np.unique(columns, axis=1, return_inverse=True)
     tp, cp, ep, micro_batch = unique.astype(np.float64)
     sharding = Sharding(
@@ -68,45 +81,60 @@ def lowered(workload: Workload, table: Candidates, same: Alike) -> Lowered:
         tp=tp,
         cp=cp,
         ep=ep,
-        sequence_parallel=same.sequence_parallel,
+        sequence_parallel=bool(table.sequence_parallel[rows[0]]),
         precision=workload.precision,
     )
-    return Lowered(lower(workload.view, sharding), unique.shape[1], of_row.reshape(-1))
-
-
-def runs(table: Candidates, same: Alike, found: Lowered) -> Runs:
-    """Return the ways in which passes of the strategies run."""
-    hides = table.overlap[same.rows] == OVERLAP.index("all")
-    pairs, of_row = np.unique(table.recompute[same.rows] * 2 + hides, return_inverse=True)
-    return Runs(
-        tuple((RECOMPUTE[pair // 2], bool(pair % 2)) for pair in pairs.tolist()),
-        of_row.reshape(-1) * found.count + found.of_row,
+    overlapped = table.overlap[rows] == OVERLAP.index("all")
+    codes, mode = np.unique(table.recompute[rows] * 2 + overlapped, return_inverse=True)
+    count = unique.shape[1]
+    return Lowered(
+        rows=rows,
+        program=lower(workload.view, sharding),
+        count=count,
+        modes=tuple(Mode(RECOMPUTE[code // 2], bool(code % 2)) for code in codes),
+        of_row=mode.reshape(-1) * count + of_row.reshape(-1),
     )
 
 
-def priced(
-    found: Lowered, ways: Runs, nodes: NodeGroup, runtime: str, constants: TimeConstants
-) -> Passes:
-    """Return the seconds of a pass over each piece for each run, on one kind of node."""
+def priced(found: Lowered, nodes: NodeGroup, runtime: str, constants: TimeConstants) -> Passes:
+    """Return the seconds of a pass over each piece for each sharding, on one kind of node."""
     sharding = found.program.sharding
-    each = [
-        passes(
-            found.program,
-            rows=found.count,
-            recompute=recompute,
-            overlap="all" if hides else "none",
-            nodes=nodes,
-            groups={
-                "tp": group_of(nodes, size=sharding.tp),
-                "cp": group_of(nodes, size=sharding.cp, stride=sharding.tp),
-                "ep": group_of(nodes, size=sharding.ep, stride=sharding.tp * sharding.cp),
-            },
-            host_seconds=constants.host_seconds_of(runtime),
-            constants=constants,
-        )
-        for recompute, hides in ways.pairs
-    ]
-    return Passes(
-        np.concatenate([one.forward for one in each], axis=2),
-        np.concatenate([one.backward for one in each], axis=2),
+    return passes(
+        found.program,
+        found.modes,
+        rows=found.count,
+        nodes=nodes,
+        groups={
+            "tp": group_of(nodes, size=sharding.tp),
+            "cp": group_of(nodes, size=sharding.cp, stride=sharding.tp),
+            "ep": group_of(nodes, size=sharding.ep, stride=sharding.tp * sharding.cp),
+        },
+        host_seconds=constants.host_seconds_of(runtime),
+        constants=constants,
     )
+
+
+def layouts(found: Lowered, table: Candidates, within: Rows) -> tuple[Layouts, Rows]:
+    """Return the different layouts of some of the rows of `found`, and the layout of each of them."""
+    rows = found.rows[within]
+    most = int(table.dp.max()) + 1
+    keys, of_row = np.unique(found.of_row[within] * most + table.dp[rows], return_inverse=True)
+    passes_of, dp = np.divmod(keys, most)
+    sharding = passes_of % found.count
+    of_sharding = found.program.sharding
+    tp, cp, ep = (
+        np.asarray(size, dtype=np.float64)[sharding]
+        for size in (of_sharding.tp, of_sharding.cp, of_sharding.ep)
+    )
+    whole = Layouts(
+        program=found.program,
+        sequence_parallel=of_sharding.sequence_parallel,
+        sharding=sharding,
+        passes=passes_of,
+        tp=tp,
+        cp=cp,
+        ep=ep,
+        dp=dp.astype(np.float64),
+        width=tp * cp * dp,
+    )
+    return whole, of_row.reshape(-1)

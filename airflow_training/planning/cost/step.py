@@ -8,7 +8,8 @@ A step is reduced as follows, and its parts add up to it exactly:
    several kinds of devices, the slowest sets its pace (`stage_times`);
 4. the pipeline is the makespan of its stages (`pipeline`): `micro_batches` times the slowest stage,
    whose parts stand in the breakdown, and a `bubble`;
-5. then come gradient exchange that no pass hides, the optimizer, and weights that two stages share;
+5. then come adding up gradients, their exchange that no pass hides, the optimizer, weights that two
+   stages share, and waiting for the slowest replica;
 6. the runtime's factor multiplies all: what its data loading, logging and synchronisation cost.
 """
 
@@ -21,15 +22,27 @@ import numpy.typing as npt
 
 from airflow_training.planning.cluster import ClusterView
 from airflow_training.planning.constants import TimeConstants
+from airflow_training.planning.cost.end_of_step import end_of_step
 from airflow_training.planning.cost.passes import PARTS
-from airflow_training.planning.cost.shardings import alike, lowered, priced, runs
-from airflow_training.planning.cost.stage_times import Pipeline
+from airflow_training.planning.cost.shardings import layouts, lowered, priced
+from airflow_training.planning.cost.stage_times import Pipeline, slowest_way_out
+from airflow_training.planning.cost.tables import rows_of
 from airflow_training.planning.plan import Candidates, Workload
 from airflow_training.planning.strategy import Schedule
 
 Array = npt.NDArray[np.float64]
 
-TIME_PARTS = (*PARTS, "pp", "bubble", "dp", "tied", "optimizer", "runtime")
+TIME_PARTS = (
+    *PARTS,
+    "pp",
+    "bubble",
+    "accumulation",
+    "dp",
+    "tied",
+    "optimizer",
+    "straggling",
+    "runtime",
+)
 
 
 def step_parts(
@@ -47,21 +60,12 @@ def step_parts(
     Stages lie on the cluster's groups in their order, or where `stage_devices` says.
     """
     parts = {name: np.zeros(len(table.tp)) for name in TIME_PARTS}
-    for same in alike(table):
-        found = lowered(workload, table, same)
-        ways = runs(table, same, found)
-        passes = [
-            priced(found, ways, nodes, workload.runtime, constants) for nodes in cluster.groups
-        ]
-        for within, stages, virtual, on_stage in _shapes(cluster, table, same.rows, stage_devices):
+    for found in lowered(workload, table):
+        passes = [priced(found, nodes, workload.runtime, constants) for nodes in cluster.groups]
+        for within, stages, virtual, on_stage in _shapes(cluster, table, found.rows, stage_devices):
+            shared, layout = layouts(found, table, within)
             pipeline = Pipeline(
-                workload=workload,
-                table=table,
-                rows=same.rows[within],
-                same=same,
-                found=found,
-                sharding=found.of_row[within],
-                run=ways.of_row[within],
+                layouts=shared,
                 stages=stages,
                 virtual=virtual,
                 kinds=cluster.groups,
@@ -71,11 +75,52 @@ def step_parts(
                 schedule=schedule,
                 stage_layers=stage_layers,
             )
-            for name, seconds in pipeline.seconds().items():
-                parts[name][same.rows[within]] = seconds
+            rows = found.rows[within]
+            some = rows_of(table, rows)
+            for name, seconds in _seconds(pipeline, workload, some, layout, constants).items():
+                parts[name][rows] = seconds
     before = sum((parts[name] for name in TIME_PARTS), np.zeros(len(table.tp)))
     parts["runtime"] = (constants.runtime_factor(workload.runtime) - 1.0) * before
     return parts
+
+
+def _seconds(
+    pipeline: Pipeline,
+    workload: Workload,
+    table: Candidates,
+    layout: npt.NDArray[np.int64],
+    constants: TimeConstants,
+) -> dict[str, Array]:
+    """Return the seconds of the rows of one pipeline by part, without those of the runtime."""
+    first = np.unique(layout, return_index=True)[1]
+    micro_batches = np.ceil(workload.global_batch / (table.dp * table.micro_batch))
+    of_layout, passes = pipeline.parts(micro_batches[first])
+    found = {name: seconds[layout] for name, seconds in of_layout.items()}
+    found |= end_of_step(
+        pipeline,
+        workload,
+        table,
+        layout,
+        passes=passes[layout],
+        micro_batches=micro_batches,
+        constants=constants,
+    )
+    busy = sum((found[name] for name in (*PARTS, "pp", "bubble", "accumulation")), 0.0)
+    found["straggling"] = busy * straggling(pipeline, constants)[layout]
+    return found
+
+
+def straggling(pipeline: Pipeline, constants: TimeConstants) -> Array:
+    """Return by what share the slowest replica is slower than the others, for each layout.
+
+    Replicas run by themselves until they meet to reduce gradients, so the slowest sets the pace: the
+    greatest of r normal times is about sqrt(2 ln r) standard deviations above their mean (Cramer 1946,
+    section 28.6). Replicas that share nodes count as one.
+    """
+    nodes = slowest_way_out(pipeline.kinds)
+    within = np.maximum(1.0, nodes.devices_per_node // (pipeline.layouts.tp * pipeline.layouts.cp))
+    apart = np.ceil(pipeline.layouts.dp / within)
+    return np.asarray(constants.straggling * np.sqrt(2.0 * np.log(apart)))
 
 
 def _shapes(
@@ -89,9 +134,8 @@ def _shapes(
     width = (table.tp * table.cp * table.dp)[rows]
     if len(cluster.groups) == 1:
         width = np.ones_like(width)
-    keys, of_row = np.unique(np.stack([pp, virtual, width]), axis=1, return_inverse=True)
-    for index, (stages, chunks, devices) in enumerate(keys.T):
-        within = np.flatnonzero(of_row.reshape(-1) == index)
+    for stages, chunks, devices in np.unique(np.stack([pp, virtual, width]), axis=1).T:
+        within = np.flatnonzero((pp == stages) & (virtual == chunks) & (width == devices))
         on_stage = kinds_of_stages(cluster, int(stages), int(devices), stage_devices)
         yield within, int(stages), int(chunks), on_stage
 

@@ -112,6 +112,20 @@ def parse_row(data: Any, *, unknown: Unknown = "ignore") -> Row:
 
 def _model_problems(model: TransformerModel, at: Loc) -> list[Problem]:
     problems = []
+    if model.hidden % model.heads:
+        near = sorted(
+            (size for size in range(1, model.hidden + 1) if model.hidden % size == 0),
+            key=lambda size: (abs(size - model.heads), size),
+        )
+        problems.append(
+            Problem(
+                code="not_divisible",
+                field=format_path((*at, "heads")),
+                value=model.heads,
+                message=f"must divide the hidden size {model.hidden}",
+                allowed=sorted(near[:6]),
+            )
+        )
     if model.kv_heads is not None and model.heads % model.kv_heads:
         problems.append(
             Problem(

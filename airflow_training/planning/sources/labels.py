@@ -34,8 +34,6 @@ _PRODUCT_LABELS = (
 _SHORT_NAMES = {"nvidia-tesla-a100": "A100-SXM4-40GB"}
 """Where a cloud's name is shorter than it should be."""
 
-_SLICE = re.compile(r"-MIG-|-mig-")
-
 
 def count_of(resources: Mapping[str, float]) -> int:
     """Return how many devices an amount of resources is; 0: none."""
@@ -43,14 +41,15 @@ def count_of(resources: Mapping[str, float]) -> int:
 
 
 def device_of(labels: Mapping[str, str]) -> Device | str | None:
-    """Return the device that labels name, a name the catalogue does not have, or None."""
+    """Return the device that labels name, a name the catalogue does not have, or None.
+
+    A slice of a device (MIG) is not in the catalogue: nothing is known of what it reaches.
+    """
     unknown = None
     for key in _PRODUCT_LABELS:
         name = labels.get(key)
         if name is None:
             continue
-        if _SLICE.search(name):
-            return name
         # time-slicing offers each device several times; it stays one device
         name = _SHORT_NAMES.get(name, name.removesuffix("-SHARED"))
         try:

@@ -17,7 +17,7 @@ from airflow_training.planning.sources.files import read_file
 from airflow_training.planning.transformer import computation
 from airflow_training.spec.paths import Loc, format_path
 
-__all__ = ["read_model"]
+__all__ = ["is_reference", "read_model"]
 
 _SUFFIXES = (".yaml", ".yml", ".json")
 
@@ -39,7 +39,7 @@ def read_model(
     """
     if not isinstance(model, str):
         return _described(model, at=at)
-    if _is_reference(model):
+    if is_reference(model):
         return _traced(model, base_dir=base_dir, at=at)
     if Path(model).suffix not in _SUFFIXES:
         allowed = ["a .yaml or .json file", "module:function"]
@@ -53,7 +53,8 @@ def _described(document: Any, *, at: Loc) -> ComputationView:
     return computation(parse_model(document, at=at))
 
 
-def _is_reference(text: str) -> bool:
+def is_reference(text: str) -> bool:
+    """Return whether a model is named as `module:function`."""
     module, _, name = text.partition(":")
     return bool(name) and all(part.isidentifier() for part in (*module.split("."), name))
 

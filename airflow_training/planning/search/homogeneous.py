@@ -18,9 +18,9 @@ from airflow_training.planning.search.ranking import Ranking
 
 Floats = npt.NDArray[np.float64]
 
-_SPLITS = 512
+_SPLITS = 2048
 """Splits that are crossed with their modes at once."""
-_ROWS = 1024
+_ROWS = 4096
 """Strategies that are priced at once to begin with; later tables grow, as fewer cuts are to come."""
 _ROUND = 32
 """Rows of a device count that stand before the first of the next one with a worse bound."""

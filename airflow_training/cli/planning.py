@@ -130,7 +130,13 @@ def search(
     """
     target = Destination(output)
     if requests is not None:
-        _answer_requests(requests, target)
+        from airflow_training.planning.requests import answers
+
+        _refuse_beside_input(model=model, cluster=cluster, plot=plot)
+        documents = (document for _, document in read_lines(requests))
+        answered = list(answers(documents, clock=time.perf_counter))
+        target.write_lines(answered)
+        _complain(answered, what="request")
         return
     from airflow_training.cli.plan_tables import search_lines
 
@@ -197,9 +203,6 @@ def estimate(
         Path, typer.Option("--input", metavar="FILE", help="Rows, a JSON document a line.")
     ],
     output: OutputOption = "json",
-    constants: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Of `plan calibrate`.")
-    ] = None,
 ) -> None:
     """Estimate step time and memory of strategies: a line for each row.
 
@@ -256,6 +259,15 @@ def _estimated(question: Question, split: Mapping[str, Any]) -> dict[str, Any]:
             value=strategy.devices,
         )
     return plan_document(estimate(workload, question.cluster, strategy))
+
+
+def _refuse_beside_input(**given: object) -> None:
+    """Raise InputError for options that a file of requests leaves no room for."""
+    for name, value in given.items():
+        if value:
+            raise fail(
+                f"--{name}", "is no option beside --input", code="conflict", value=str(value)
+            )
 
 
 def _complain(answered: Sequence[Mapping[str, Any]], *, what: str) -> None:

@@ -78,7 +78,10 @@ def parse_model(
     """Return a transformer's sizes; raises `InputError` with every mistake."""
     document = read(_ModelDocument, data, at=at, unknown=unknown)
     model = TransformerModel(**{key: getattr(document, key) for key in document.model_fields_set})
-    Mistakes(_model_problems(model, at)).complain()
+    problems = _model_problems(model, at)
+    if unknown == "refuse":  # what was measured exists, whatever its sizes
+        problems += _uneven_heads(model, at)
+    Mistakes(problems).complain()
     return model
 
 
@@ -112,20 +115,6 @@ def parse_row(data: Any, *, unknown: Unknown = "ignore") -> Row:
 
 def _model_problems(model: TransformerModel, at: Loc) -> list[Problem]:
     problems = []
-    if model.hidden % model.heads:
-        near = sorted(
-            (size for size in range(1, model.hidden + 1) if model.hidden % size == 0),
-            key=lambda size: (abs(size - model.heads), size),
-        )
-        problems.append(
-            Problem(
-                code="not_divisible",
-                field=format_path((*at, "heads")),
-                value=model.heads,
-                message=f"must divide the hidden size {model.hidden}",
-                allowed=sorted(near[:6]),
-            )
-        )
     if model.kv_heads is not None and model.heads % model.kv_heads:
         problems.append(
             Problem(
@@ -146,6 +135,21 @@ def _model_problems(model: TransformerModel, at: Loc) -> list[Problem]:
             )
         )
     return problems
+
+
+def _uneven_heads(model: TransformerModel, at: Loc) -> list[Problem]:
+    if model.hidden % model.heads == 0:
+        return []
+    fitting = [size for size in range(1, model.hidden + 1) if model.hidden % size == 0]
+    nearest = sorted(fitting, key=lambda size: abs(size - model.heads))[:6]
+    problem = Problem(
+        code="not_divisible",
+        field=format_path((*at, "heads")),
+        value=model.heads,
+        message=f"must divide the hidden size {model.hidden}",
+        allowed=sorted(nearest),
+    )
+    return [problem]
 
 
 def _strategy_problems(strategy: Strategy, at: Loc) -> list[Problem]:

@@ -78,7 +78,10 @@ def parse_model(
     """Return a transformer's sizes; raises `InputError` with every mistake."""
     document = read(_ModelDocument, data, at=at, unknown=unknown)
     model = TransformerModel(**{key: getattr(document, key) for key in document.model_fields_set})
-    Mistakes(_model_problems(model, at)).complain()
+    wrong = _model_problems(model, at)
+    if unknown == "refuse":
+        wrong += _width_problems(model, at)
+    Mistakes(wrong).complain()
     return model
 
 
@@ -110,14 +113,14 @@ def parse_row(data: Any, *, unknown: Unknown = "ignore") -> Row:
     return Row(id=row.id, model=model, cluster=cluster, strategy=strategy, runtime=row.runtime)
 
 
-def _model_problems(model: TransformerModel, at: Loc) -> list[Problem]:
-    problems = []
+def _width_problems(model: TransformerModel, at: Loc) -> list[Problem]:
+    """Heads of unequal width cannot be trained, but tables of published runs do have them."""
     if model.hidden % model.heads:
         near = sorted(
             (size for size in range(1, model.hidden + 1) if model.hidden % size == 0),
             key=lambda size: (abs(size - model.heads), size),
         )
-        problems.append(
+        return [
             Problem(
                 code="not_divisible",
                 field=format_path((*at, "heads")),
@@ -125,7 +128,12 @@ def _model_problems(model: TransformerModel, at: Loc) -> list[Problem]:
                 message=f"must divide the hidden size {model.hidden}",
                 allowed=sorted(near[:6]),
             )
-        )
+        ]
+    return []
+
+
+def _model_problems(model: TransformerModel, at: Loc) -> list[Problem]:
+    problems = []
     if model.kv_heads is not None and model.heads % model.kv_heads:
         problems.append(
             Problem(

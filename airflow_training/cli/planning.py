@@ -221,7 +221,7 @@ def estimate(
 @app.command()
 def schema() -> None:
     """Print the JSON Schema of cluster documents, for editors."""
-    from airflow_training.planning.sources.documents import cluster_schema
+    from airflow_training.planning.sources.cluster_document import cluster_schema
 
     print_json(cluster_schema())
 

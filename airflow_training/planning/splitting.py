@@ -5,9 +5,9 @@ Splitting settles the layouts, the kernels and the moves of every unit, once per
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from airflow_training.planning.activations import Activations
 from airflow_training.planning.computation import ComputationView, Operator, Unit
@@ -57,21 +57,34 @@ class SplitView:
     warnings: tuple[str, ...]
 
 
-_SPLITS: OrderedDict[tuple[int, Pattern], tuple[ComputationView, SplitView]] = OrderedDict()
-_MOST = 256
+class _Same:
+    """A view as a key, by identity: views are large, and hold what cannot be hashed."""
+
+    __slots__ = ("view",)
+
+    def __init__(self, view: ComputationView) -> None:
+        self.view = view
+
+    def __hash__(self) -> int:
+        return id(self.view)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self.view is other.view
 
 
 def split(view: ComputationView, pattern: Pattern) -> SplitView:
-    """Return the split view, from memory where it is known.
+    """Return the split view, from memory where it is known."""
+    return _split(_Same(view), pattern)
 
-    Views are compared by identity (the memory holds on to them): they are large and cannot be hashed.
-    """
-    key = (id(view), pattern)
-    if key not in _SPLITS:
-        _SPLITS[key] = (view, _Splitter(training_step(view), pattern).split())
-        if len(_SPLITS) > _MOST:
-            _SPLITS.popitem(last=False)
-    return _SPLITS[key][1]
+
+@lru_cache(maxsize=256)
+def _split(same: _Same, pattern: Pattern) -> SplitView:
+    return _Splitter(_step(same), pattern).split()
+
+
+@lru_cache(maxsize=32)
+def _step(same: _Same) -> ComputationView:
+    return training_step(same.view)
 
 
 def training_step(view: ComputationView) -> ComputationView:

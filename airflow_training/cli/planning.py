@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -20,11 +18,10 @@ from airflow_training.cli.documents import (
 from airflow_training.cli.output import (
     fail,
     next_step,
-    note,
     print_json,
     print_warnings,
 )
-from airflow_training.cli.plan_files import Destination, read_lines, write_lines
+from airflow_training.cli.plan_files import Destination
 
 __all__ = ["app"]
 
@@ -205,7 +202,6 @@ def estimate(
 
     A row names a model, a cluster and a strategy. Keys nobody knows are ignored.
     """
-    ...
 
 
 @app.command()

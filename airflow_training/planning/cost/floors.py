@@ -14,7 +14,8 @@ import numpy.typing as npt
 
 from airflow_training.planning.cluster import ClusterView
 from airflow_training.planning.constants import FROZEN, TimeConstants
-from airflow_training.planning.cost.shardings import OVERLAP, RECOMPUTE, alike, lowered, priced
+from airflow_training.planning.cost.shardings import lowered, priced
+from airflow_training.planning.cost.tables import OVERLAP, RECOMPUTE
 from airflow_training.planning.plan import Candidates, Workload
 from airflow_training.planning.stages import layer_span
 
@@ -84,18 +85,17 @@ def floors(
     )
     begin, end = layer_span(workload.view.units)
     found = {name: np.zeros(len(codes)) for name in ("before", "least", "layers", "after")}
-    for same in alike(ways):
-        program = lowered(workload, ways, same)
-        times = priced(program, same, nodes, workload.runtime, constants)
+    for program in lowered(workload, ways):
+        times = priced(program, nodes, workload.runtime, constants)
         each = (times.forward + times.backward).sum(axis=0)[:, program.of_row]
-        unit, least = 0, np.full(len(same.rows), np.inf)
+        unit, least = 0, np.full(len(program.rows), np.inf)
         for piece, seconds in zip(program.program.pieces, each, strict=True):
             where = "before" if unit < begin else "layers" if unit < end else "after"
-            found[where][same.rows] += piece.repeat * seconds
+            found[where][program.rows] += piece.repeat * seconds
             if where == "layers":
                 least = np.minimum(least, seconds)
             unit += piece.repeat
-        found["least"][same.rows] = least
+        found["least"][program.rows] = least
     return _Floors(
         global_batch=workload.global_batch,
         factor=constants.runtime_factor(workload.runtime),

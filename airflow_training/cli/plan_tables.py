@@ -55,11 +55,7 @@ def explained_lines(found: Document) -> list[str]:
             "",
         ]
     if found["rejected"]:
-        lines += [
-            "why others lost",
-            *(f"  {rejected_text(each)}" for each in found["rejected"]),
-            "",
-        ]
+        lines += ["why others lost", *(f"  {rejected_text(each)}" for each in found["rejected"]), ""]
     if found["front"]:
         lines += ["time against money", *_plans(found["front"]), ""]
     return lines[:-1]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -18,10 +20,11 @@ from airflow_training.cli.documents import (
 from airflow_training.cli.output import (
     fail,
     next_step,
+    note,
     print_json,
     print_warnings,
 )
-from airflow_training.cli.plan_files import Destination
+from airflow_training.cli.plan_files import Destination, read_lines, write_lines
 
 __all__ = ["app"]
 
@@ -202,6 +205,7 @@ def estimate(
 
     A row names a model, a cluster and a strategy. Keys nobody knows are ignored.
     """
+    ...
 
 
 @app.command()

@@ -71,12 +71,12 @@ class Ranking:
         """Remember of every family how near its rows came: numbers by the names of `Family`."""
         for name in table.COLUMNS:
             column = np.asarray(getattr(rows, name), dtype=np.int64)
-            for value in np.unique(column):
-                family = self.families[name, int(value)]
-                here = column == value
-                for key, numbers in found.items():
-                    nearest = min(getattr(family, key), float(numbers[here].min()))
-                    setattr(family, key, nearest)
+            for key, numbers in found.items():
+                nearest = np.full(int(column.max(initial=0)) + 1, np.inf)
+                np.minimum.at(nearest, column, numbers)
+                for value in np.flatnonzero(nearest < np.inf):
+                    family = self.families[name, int(value)]
+                    setattr(family, key, min(getattr(family, key), float(nearest[value])))
 
     def _keep_best(self, rows: Candidates, score: Floats) -> None:
         if not len(score):

@@ -163,6 +163,11 @@ def with_mode(split: Candidates, mode: Candidates, row: int) -> Candidates:
     return cross_modes(split, table.take(mode, slice(row, row + 1)))
 
 
+def most_sharded(split: Candidates, mode: Candidates) -> Candidates:
+    """Return every split with its states sharded as far as a mode allows, to see whether it fits."""
+    return with_mode(split, mode, int(np.argmax(mode.zero)))
+
+
 def allowed_modes(split: Candidates, mode: Candidates) -> npt.NDArray[np.bool_]:
     """Return which modes each split can be in: shape (splits, modes)."""
     alone = (split.dp * split.cp == 1)[:, None]

@@ -4,7 +4,7 @@ A* over distributions. The measure is the bytes that all devices together receiv
 each step is done on its own: a device is sent what it lacks of its new part; a ring reduces with n - 1
 terms of each part received, and an all-reduce gathers these afterwards (Patarasuk and Yuan,
 "Bandwidth optimal all-reduce algorithms for clusters of workstations", 2009). Among paths with equal
-bytes the one that sends least from mesh to mesh wins, then the one with the fewest calls.
+bytes the one with the fewest calls wins.
 """
 
 from __future__ import annotations
@@ -18,10 +18,8 @@ from airflow_training.planning.computation import Tensor
 from airflow_training.planning.distribution import Distribution, even_slices
 from airflow_training.planning.reshard_steps import Shape, Step, steps_from, still_to_receive
 
-EFFORT = {"slice": 1, "mask": 1, "send_recv": 100}
-"""Sending piece by piece is the last resort: a collective (10) that moves as little is faster."""
-
-Cost = tuple[int, int, int]
+Cost = tuple[int, int]
+"""Elements received by all devices, then effort."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +54,7 @@ def reshard(
 @lru_cache(maxsize=65536)
 def cheapest(shape: Shape, source: Distribution, target: Distribution) -> tuple[Step, ...]:
     """Return the steps of the cheapest path (A*); both ends in their normal spelling."""
-    nothing = (0, 0, 0)
+    nothing = (0, 0)
     best: dict[Distribution, Cost] = {source: nothing}
     came: dict[Distribution, Step] = {}
     order = count()
@@ -68,12 +66,11 @@ def cheapest(shape: Shape, source: Distribution, target: Distribution) -> tuple[
         if cost > best[state]:
             continue
         for step in steps_from(state, target, shape):
-            reached = _added(cost, step)
+            reached = (cost[0] + step.received, cost[1] + _effort(step))
             if step.target not in best or reached < best[step.target]:
                 best[step.target] = reached
                 came[step.target] = step
-                received, between, effort = reached
-                hoped = (received + still_to_receive(step.target, target, shape), between, effort)
+                hoped = (reached[0] + still_to_receive(step.target, target, shape), reached[1])
                 heappush(queue, (hoped, next(order), reached, step.target))
     path: list[Step] = []
     state = target
@@ -83,13 +80,11 @@ def cheapest(shape: Shape, source: Distribution, target: Distribution) -> tuple[
     return tuple(reversed(path))
 
 
-def _added(cost: Cost, step: Step) -> Cost:
-    received, between, effort = cost
-    return (
-        received + step.received,
-        between + step.received * step.between_meshes,
-        effort + EFFORT.get(step.kind, 10),
-    )
+def _effort(step: Step) -> int:
+    """On one mesh sending piece by piece is the last resort: collectives that move as little are faster."""
+    if step.kind in {"slice", "mask"}:
+        return 1
+    return 100 if step.kind == "send_recv" and step.source.mesh == step.target.mesh else 10
 
 
 def _normal(state: Distribution, shape: Shape) -> Distribution:

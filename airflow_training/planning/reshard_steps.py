@@ -38,10 +38,6 @@ class Step:
     payload: int
     """Size of the (largest) whole that a group reduces, gathers or exchanges: nccl-tests' `size`."""
 
-    @property
-    def between_meshes(self) -> bool:
-        return self.source.mesh != self.target.mesh
-
 
 def steps_from(state: Distribution, target: Distribution, shape: Shape) -> Iterator[Step]:
     """Yield every step out of `state` that can be of use on the way to `target`."""
@@ -158,23 +154,21 @@ def _masks(state: Distribution, target: Distribution, shape: Shape) -> Iterator[
 
 
 def _landings(state: Distribution, target: Distribution, shape: Shape) -> Iterator[Distribution]:
-    """Yield where sending may land: from where masks finish, on another mesh also what is left to do.
+    """Yield where sending may land: at the target, or from where masks (and sums elsewhere) finish.
 
-    On one mesh no gather needs to follow, as each device can be sent all that it lacks, and sums come
-    first, as they make it less. Between meshes a gather afterwards saves sending the same part to
-    several devices, and terms may be sent to where fewer replicas sum them.
+    No gather needs to follow, as each device can be sent all that it lacks. On one mesh sums come
+    first, as they make it less; terms may be sent to another mesh where fewer replicas sum them.
     """
     if not set(state.partial) <= set(target.mesh.axes):
         return
     if any(state.mesh.size(axis) != target.mesh.size(axis) for axis in state.partial):
         return
-    loose = [axis for axis in target.partial if axis not in state.partial]
+    loose = tuple(axis for axis in target.partial if axis not in state.partial)
     if state.mesh != target.mesh:
-        landing = _with_terms_of(state, target)
-        yield from _split_further(landing, target, (*loose, *target.replicated), shape)
+        yield from _split_further(_with_terms_of(state, target), target, loose, shape)
     elif _kept_terms(state, target) == list(state.partial):
         landing = replace(target, partial=state.partial)
-        yield from _split_further(landing, target, tuple(loose), shape)
+        yield from _split_further(landing, target, loose, shape)
 
 
 @lru_cache(maxsize=4096)

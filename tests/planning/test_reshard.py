@@ -140,9 +140,9 @@ def lies(mesh, split=None, **more):
         pytest.param(
             lies(LINE),
             lies(Mesh.of({"tp": 4}, first=4)),
-            ["send_recv", "all_gather"],
-            64 + 3 * 64,
-            id="each-part-once-to-other-devices",
+            ["send_recv"],
+            4 * 64,
+            id="whole-to-other-devices",
         ),
         pytest.param(
             lies(Mesh.of({"x": 8}), {0: "x"}),

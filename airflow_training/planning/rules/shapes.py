@@ -18,12 +18,16 @@ def transpose(operator: Operator, tensors: Tensors) -> Rule:
 
 @rule("reshape")
 def reshape(operator: Operator, tensors: Tensors) -> Rule:
-    """Dimensions merged or cut up: a run of dimensions can be split along its major one only."""
+    """Dimensions merged or cut up: a run of dimensions can be split along its major one only.
+
+    And only where one of the two major ones divides the other, so that slices of both agree.
+    """
     before = tensors[operator.inputs[0]].shape
     after = tensors[operator.outputs[0]].shape
     inputs, outputs = [""] * len(before), [""] * len(after)
     for run, (left, right) in enumerate(runs(before, after)):
-        if left and right:
+        major = sorted((before[left[0]], after[right[0]]))
+        if major[1] % major[0] == 0:
             inputs[left[0]] = outputs[right[0]] = f"r{run}"
     return Rule(
         inputs=(tuple(inputs),), outputs=(tuple(outputs),), flops=0.0, free=True, linear=True

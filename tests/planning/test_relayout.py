@@ -46,7 +46,7 @@ def owned(view, strategy):
     sharding = Sharding(tp=strategy.tp, ep=strategy.ep, sequence_parallel=strategy.tp > 1)
     stage_of = layer_stages(strategy)
     replicas = strategy.dp * strategy.cp
-    devices = [set() for _ in range(strategy.devices)]
+    devices: list[set[object]] = [set() for _ in range(strategy.devices)]
     for parameter in split_parameters(view, sharding):
         if parameter.units == ("layer",):
             copies = [(layer, {stage_of[layer]}) for layer in range(LAYERS)]

@@ -7,6 +7,8 @@ example inputs and recording the operators (make_fx): the view is of the way it 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
 from typing import TYPE_CHECKING, Any
 
 from airflow_training.errors import InputError, Problem
@@ -67,7 +69,8 @@ Given = list[tuple[str, TensorKind]]
 def _traced(torch: Any, module: Any, inputs: tuple[Any, ...]) -> tuple[Any, Given]:
     """Return a graph of functional operators, and what its placeholders are."""
     try:
-        return _exported(torch, module, inputs)
+        with redirect_stdout(StringIO()), redirect_stderr(StringIO()):
+            return _exported(torch, module, inputs)
     except Exception as error:  # noqa: BLE001 - whatever torch and the user's code raise
         refused = error
     try:

@@ -53,6 +53,9 @@ class Measured:
     hardware: str
     collective: Collective
     algorithm: collectives.Algorithm | None
+    """The one it was made to use; None: NCCL chose."""
+    seen: collectives.Algorithm | None
+    """The faster one of ring and switch, where the source says so."""
     payload_bytes: float
     group: Group
     seconds: float
@@ -100,10 +103,18 @@ def _row(row: Mapping[str, object]) -> Measured:
         hardware=device,
         collective=collective,
         algorithm=algorithm,
+        seen=_seen(row, payload),
         payload_bytes=payload,
         group=group,
         seconds=taken,
     )
+
+
+def _seen(row: Mapping[str, object], payload: float) -> collectives.Algorithm | None:
+    if "(NVLS from ~2 MiB)" in str(row.get("link")):
+        return "in-network" if payload >= SWITCHES_AT[1] else "ring"
+    # measured both ways, the switch was faster
+    return "in-network" if "(" in str(row["op"]) else None
 
 
 def _group(link: str, nic: str, nics: int, *, ranks: int, stride: int) -> Group:
@@ -243,6 +254,17 @@ def show(title: str, measured: Sequence[Measured], constants: Constants | None) 
         )
 
 
+def choices(measured: Sequence[Measured]) -> tuple[int, int]:
+    """Return for how many rows the faster of ring and switch is chosen, and of how many it is known."""
+    known = [row for row in measured if row.seen is not None]
+    right = [
+        row
+        for row in known
+        if collectives.fastest(row.collective, row.payload_bytes, row.group) == row.seen
+    ]
+    return len(right), len(known)
+
+
 def hold_out(measured: Sequence[Measured]) -> None:
     """Print the error on each hardware with constants fitted on the others."""
     print("\nheld out by hardware: constants of the others, links by their prior")
@@ -297,6 +319,8 @@ def main() -> None:
     measured = rows()
     stated = [row for row in measured if row.hardware != "inferred"]
     show("shipped constants", measured, None)
+    right, known = choices(measured)
+    print(f"  the faster of ring and switch is chosen in {right} of {known} rows")
     constants = fit(stated)
     show("fitted anew", stated, constants)
     print(json.dumps(dataclasses.asdict(constants), indent=2))

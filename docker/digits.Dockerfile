@@ -1,4 +1,4 @@
-# The training image of the digits example: PyTorch and nothing of ours inside.
+# The training image of the examples (digits, measure_cluster): PyTorch and nothing of ours inside.
 #   docker build -f docker/digits.Dockerfile -t airflow-training/digits:0.1.0 .
 FROM python:3.11-slim-bookworm AS packages
 COPY constraints.txt /constraints.txt
@@ -12,7 +12,7 @@ FROM python:3.11-slim-bookworm
 COPY --from=packages /venv /venv
 ENV PATH=/venv/bin:$PATH PYTHONUNBUFFERED=1
 WORKDIR /workspace
-COPY dags/examples/digits/train.py .
+COPY dags/examples/digits/train.py dags/examples/measure_cluster/measure.py ./
 # Not root, so that it runs where PodSecurity is `restricted`; a number, so that the kubelet can tell.
 USER 65532:65532
 CMD ["python", "train.py"]

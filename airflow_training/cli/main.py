@@ -43,7 +43,12 @@ _COMMANDS = {
     "sweep": "steering:sweep",
     "demo": "demo:demo",
 }
-_GROUPS = {"logs": "logs:app", "frameworks": "frameworks:app", "db": "databases:app"}
+_GROUPS = {
+    "plan": "planning:app",
+    "logs": "logs:app",
+    "frameworks": "frameworks:app",
+    "db": "databases:app",
+}
 
 
 def build(words: Sequence[str] = ()) -> typer.Typer:

@@ -8,9 +8,9 @@ from typing import Any
 from airflow_training.cli.output import table_lines
 from airflow_training.planning.text import (
     bytes_text,
-    rejected_text,
     seconds_text,
     strategy_text,
+    why_text,
 )
 
 __all__ = ["explained_lines", "search_lines"]
@@ -55,10 +55,21 @@ def explained_lines(found: Document) -> list[str]:
             "",
         ]
     if found["rejected"]:
-        lines += ["why others lost", *(f"  {rejected_text(each)}" for each in found["rejected"]), ""]
+        lines += ["against the best, with the best of all else", *_families(found["rejected"]), ""]
     if found["front"]:
         lines += ["time against money", *_plans(found["front"]), ""]
     return lines[:-1]
+
+
+def _families(rejected: Sequence[Document]) -> list[str]:
+    """Return a line for each dimension: what every other value of it costs."""
+    lines: dict[str, list[str]] = {}
+    for each in rejected:
+        key = ", ".join(each["family"])
+        value = ", ".join(str(value) for value in each["family"].values())
+        lines.setdefault(key, []).append(f"{value}: {why_text(each)}")
+    width = max(map(len, lines))
+    return [f"  {key.ljust(width)}   {'; '.join(values)}" for key, values in lines.items()]
 
 
 def _plans(plans: Sequence[Document]) -> list[str]:

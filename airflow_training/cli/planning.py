@@ -24,7 +24,8 @@ from airflow_training.cli.output import (
     print_json,
     print_warnings,
 )
-from airflow_training.cli.plan_files import Destination, read_lines, write_lines
+from airflow_training.cli.plan_files import Destination, read_lines
+from airflow_training.cli.plan_questions import Options, Question, pairs
 
 __all__ = ["app"]
 
@@ -77,7 +78,7 @@ def job(
     from airflow_training.supervise.planning import plan_job
     from airflow_training.supervise.runtimes import make_runtime
 
-    target = Destination.of(output)
+    target = Destination(output)
     known = settings()
     checked = check_file(
         file,
@@ -129,8 +130,13 @@ def search(
     """
     target = Destination(output)
     if requests is not None:
-        _alone(model, cluster, plot)
-        _answer(requests, target, _found)
+        from airflow_training.planning.requests import answers
+
+        _refuse_beside_input(model=model, cluster=cluster, plot=plot)
+        documents = (document for _, document in read_lines(requests))
+        answered = list(answers(documents, clock=time.perf_counter))
+        target.write_lines(answered)
+        _complain(answered, what="request")
         return
     from airflow_training.cli.plan_tables import search_lines
 
@@ -197,20 +203,85 @@ def estimate(
         Path, typer.Option("--input", metavar="FILE", help="Rows, a JSON document a line.")
     ],
     output: OutputOption = "json",
-    constants: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Of `plan calibrate`.")
-    ] = None,
 ) -> None:
     """Estimate step time and memory of strategies: a line for each row.
 
-    A row names a model, a cluster and a strategy. Keys nobody knows are ignored.
+    A row names a model, a cluster and a strategy. Keys nobody knows are ignored. A row that makes
+    no sense is answered by its error.
     """
-    ...
+    from airflow_training.planning.constants import FROZEN
+    from airflow_training.planning.estimating import answers
+
+    documents = (document for _, document in read_lines(rows))
+    answered = list(answers(documents, FROZEN))
+    Destination(output).write_lines(answered)
+    _complain(answered, what="row")
 
 
 @app.command()
 def schema() -> None:
     """Print the JSON Schema of cluster documents, for editors."""
-    from airflow_training.planning.sources.documents import cluster_schema
+    from airflow_training.planning.sources.cluster_document import cluster_schema
 
     print_json(cluster_schema())
+
+
+def _search(question: Question, *, top_k: int) -> dict[str, Any]:
+    """Return the answer of a search as a document; raises InputError."""
+    from airflow_training.planning.report import answer_document
+    from airflow_training.planning.search import search as search_plan
+
+    started = time.perf_counter()
+    answer = search_plan(
+        question.workload,
+        question.cluster,
+        constraints=question.constraints,
+        objective=question.objective,
+        top_k=top_k,
+    )
+    return {**answer_document(answer), "seconds": round(time.perf_counter() - started, 3)}
+
+
+def _estimated(question: Question, split: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the plan of a split that was typed; raises InputError."""
+    from airflow_training.planning.cost import estimate
+    from airflow_training.planning.report import plan_document
+    from airflow_training.planning.sources.documents import parse_strategy
+
+    workload = question.workload
+    known = {"global_batch": workload.global_batch, "precision": workload.precision}
+    strategy = parse_strategy({**known, **split}, at=("--strategy",))
+    if strategy.devices > question.cluster.devices:
+        raise fail(
+            "--strategy",
+            f"takes {strategy.devices} devices, the cluster has {question.cluster.devices}",
+            code="cluster_too_small",
+            value=strategy.devices,
+        )
+    return plan_document(estimate(workload, question.cluster, strategy))
+
+
+def _refuse_beside_input(**given: object) -> None:
+    """Raise InputError for options that a file of requests leaves no room for."""
+    for name, value in given.items():
+        if value:
+            raise fail(
+                f"--{name}", "is no option beside --input", code="conflict", value=str(value)
+            )
+
+
+def _complain(answered: Sequence[Mapping[str, Any]], *, what: str) -> None:
+    """Name the lines that were answered by an error, and exit with 2 where there are some."""
+    bad = [each for each in answered if "error" in each]
+    for each in bad:
+        note(f"error: {what} {each['id']}: {each['error']}")
+    if bad:
+        raise typer.Exit(2)
+
+
+def _draw(plot: Path | None, plan: Mapping[str, Any]) -> None:
+    if plot is not None:
+        from airflow_training.cli.plan_pictures import draw
+
+        draw(plan, plot)
+        note(f"wrote {plot}")

@@ -27,7 +27,8 @@ LAST_RESORT = 1_000
 class Seed:
     """A known part of the answer: mesh axis `axis` splits dimension `dim` of a tensor.
 
-    `dim` None: it splits no dimension of it. Lower priorities are stronger.
+    `dim` None: it splits no dimension of it. What a seed says holds; the priority is that of what follows
+    from it, and lower ones are stronger.
     """
 
     tensor: str
@@ -114,14 +115,12 @@ class _Graph:
                 self.gradients[operator.of].append(position)
 
     def settle(self, seeds: Iterable[Seed]) -> Labels:
-        closed: set[str] = set()
+        known: dict[str, int | None] = {}
         tensors: dict[str, int] = {}
         operators: dict[int, str] = {}
         heap: list[_Claim] = []
-        for seed in seeds:
-            if seed.dim is None:
-                closed.add(seed.tensor)
-            else:
+        for seed in sorted(seeds, key=lambda seed: seed.priority):
+            if known.setdefault(seed.tensor, seed.dim) == seed.dim is not None:
                 late = 0 if seed.tensor in self.forward else 1
                 heap.append(_Claim(late, seed.priority, 0, -1, -1, seed.tensor, str(seed.dim)))
         heapq.heapify(heap)
@@ -129,7 +128,9 @@ class _Graph:
             claim = heapq.heappop(heap)
             if claim.name:
                 dim = int(claim.label)
-                if claim.name in tensors or claim.name in closed or not self._splits(claim, dim):
+                if claim.name in tensors or known.get(claim.name, dim) != dim:
+                    continue
+                if claim.name not in known and not self._splits(claim.name, dim):
                     continue
                 tensors[claim.name] = dim
                 claims = self._on_operators(claim, dim)
@@ -143,9 +144,9 @@ class _Graph:
         named = {self.operators[position].name: factor for position, factor in operators.items()}
         return Labels(tensors, named)
 
-    def _splits(self, claim: _Claim, dim: int) -> bool:
-        """A dimension of length 1 is not worth splitting, unless it stands for the batch."""
-        tensor = self.tensors[claim.name]
+    def _splits(self, name: str, dim: int) -> bool:
+        """A dimension of length 1 is split only if a seed says so, or if it stands for the batch."""
+        tensor = self.tensors[name]
         return tensor.shape[dim] > 1 or "batch" in tensor.axes[dim].split("*")
 
     def _on_operators(self, claim: _Claim, dim: int) -> Iterator[_Claim]:

@@ -101,8 +101,8 @@ def layouts(
         )
         for name in operator.inputs if summed else ():
             tensors[name] = tensors[name].as_sum(summed)
-        made = (_made(box, split, order, rule) for box in rule.outputs)
-        outputs[operator.name] = tuple(Layout(one.dims, one.partial | summed) for one in made)
+        results = (_made(box, split, order, rule) for box in rule.outputs)
+        outputs[operator.name] = tuple(Layout(one.dims, one.partial | summed) for one in results)
         for name, made in zip(operator.outputs, outputs[operator.name], strict=True):
             if name in unreduced:
                 tensors[name] = Layout(tensors[name].dims, made.partial)

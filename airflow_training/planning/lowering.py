@@ -8,7 +8,7 @@ or on arrays of them.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -63,8 +63,21 @@ class _Stretch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SplitParameter:
+    """A parameter, and how the axes inside a layer split it."""
+
+    name: str
+    shape: tuple[int, ...]
+    dims: tuple[tuple[str, ...], ...]
+    """Per dimension the mesh axes that split it, major first."""
+    units: tuple[str, ...]
+    """Names of the units that use it: more than one where units share weights."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Split:
     stretches: tuple[_Stretch, ...]
+    parameters: tuple[SplitParameter, ...]
     warnings: tuple[str, ...]
 
 
@@ -77,8 +90,7 @@ def lower(view: ComputationView, sharding: Sharding) -> Program:
             of the program. The axes that are 1 everywhere leave no trace in it.
 
     """
-    on = tuple(axis for axis in ORDER if np.any(np.asarray(getattr(sharding, axis)) > 1))
-    split = _split(view, Pattern(on, sharding.sequence_parallel and "tp" in on))
+    split = _split(view, _pattern(sharding))
     numbers = Evaluator(
         growth=_number(sharding.micro_batch) * _number(sharding.ep) / view.batch,
         axes={axis: _number(getattr(sharding, axis)) for axis in ORDER},
@@ -86,6 +98,16 @@ def lower(view: ComputationView, sharding: Sharding) -> Program:
     )
     pieces = tuple(_piece(stretch, numbers) for stretch in split.stretches)
     return Program(name=view.name, sharding=sharding, pieces=pieces, warnings=split.warnings)
+
+
+def split_parameters(view: ComputationView, sharding: Sharding) -> tuple[SplitParameter, ...]:
+    """Return every parameter of a view with the axes that split it; sizes do not matter."""
+    return _split(view, _pattern(sharding)).parameters
+
+
+def _pattern(sharding: Sharding) -> Pattern:
+    on = tuple(axis for axis in ORDER if np.any(np.asarray(getattr(sharding, axis)) > 1))
+    return Pattern(on, sharding.sequence_parallel and "tp" in on)
 
 
 _SPLITS: OrderedDict[tuple[int, Pattern], tuple[ComputationView, _Split]] = OrderedDict()
@@ -133,7 +155,21 @@ def _split_anew(view: ComputationView, pattern: Pattern) -> _Split:
         f"no rule for operators of kind {kind!r}: every device runs all of them"
         for kind in sorted({known[name].kind for name, rule in rules.items() if not rule.known})
     )
-    return _Split(stretches=tuple(stretches), warnings=warnings)
+    parameters = tuple(_split_parameters(view, placed))
+    return _Split(stretches=tuple(stretches), parameters=parameters, warnings=warnings)
+
+
+def _split_parameters(view: ComputationView, placed: Layouts) -> Iterator[SplitParameter]:
+    forward = {op.name: op.inputs for op in view.operators if op.phase == "forward"}
+    used = [{name for op in unit.operators for name in forward.get(op, ())} for unit in view.units]
+    for name, tensor in view.tensors.items():
+        if tensor.kind == "parameter":
+            units = tuple(
+                unit.name for unit, names in zip(view.units, used, strict=True) if name in names
+            )
+            yield SplitParameter(
+                name=name, shape=tensor.shape, dims=placed.tensors[name].dims, units=units
+            )
 
 
 def _stretch(

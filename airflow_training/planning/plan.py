@@ -79,6 +79,9 @@ class Estimate:
     fits: bool
     time: Sequence[Part]
     memory: Sequence[Part]
+    """Of the fullest device against its memory."""
+    stage_memory: Sequence[tuple[float, float]] = ()
+    """For each pipeline stage: bytes of a device, and how many its smallest device has."""
     price_per_step: float | None = None
 
 

@@ -7,12 +7,13 @@ a receive.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 
 from airflow_training.errors import InputError, Problem
 from airflow_training.planning.computation import ComputationView, Operator
+from airflow_training.planning.control_flow import inlined
 from airflow_training.planning.distribution import Distribution, Mesh, even_slices
 from airflow_training.planning.labels import Seed, settle
 from airflow_training.planning.layouts import Layout, Layouts, layouts
@@ -71,8 +72,9 @@ def complete(
     seeds: Iterable[Seed],
     *,
     placement: Mapping[str, Mesh] | None = None,
+    shares: Mapping[str, Sequence[int]] | None = None,
 ) -> DistributedView:
-    """Return the view with every annotation filled in.
+    """Return the view with every annotation filled in; loops and branches are laid open in it.
 
     Operators of a kind that no rule knows run whole on every device, and a warning says so.
 
@@ -81,15 +83,19 @@ def complete(
         mesh: Where it runs.
         seeds: What is known of its tensors, in any order.
         placement: Meshes of their own for units, by name: other devices with the same axes.
+        shares: For a mesh axis whose devices are not equally fast, how much each takes of whatever is
+            split along it; otherwise slices are even.
 
     Raises:
-        InputError: A seed names a tensor, a dimension or a mesh axis that is not there, or two seeds
-            contradict each other.
+        InputError: A seed names a tensor, a dimension or a mesh axis that is not there, two seeds
+            contradict each other, or the shares are not one per device.
 
     """
     known = tuple(seeds)
+    view = inlined(view)
     placement = placement or {}
-    _check(view, mesh, known, placement)
+    cutter = _Cutter(shares or {})
+    _check(view, mesh, known, placement, cutter.shares)
     operators = {operator.name: operator for operator in view.operators}
     rules = {
         name: rule_of(operator, view.tensors, operators) for name, operator in operators.items()
@@ -99,11 +105,61 @@ def complete(
     placed = layouts(view, rules, settled, fixed=fixed)
     meshes = _meshes(view, mesh, placement)
     homes = _homes(view, meshes, mesh)
-    tensors = {name: _distribution(homes[name], layout) for name, layout in placed.tensors.items()}
-    steps = tuple(_steps(view, rules, placed, meshes, tensors))
+    tensors = {
+        name: cutter.distribution(homes[name], layout, view.tensors[name].shape)
+        for name, layout in placed.tensors.items()
+    }
+    steps = tuple(_steps(view, rules, placed, meshes, tensors, cutter))
     unknown = sorted({operators[name].kind for name, rule in rules.items() if not rule.known})
     warnings = tuple(f"no rule for operators of kind {k!r}: every device runs all" for k in unknown)
     return DistributedView(view=view, tensors=tensors, steps=steps, warnings=warnings)
+
+
+class _Cutter:
+    """Cuts dimensions into the slices of devices, evenly or by shares."""
+
+    def __init__(self, shares: Mapping[str, Sequence[int]]) -> None:
+        self.shares = shares
+
+    def distribution(
+        self,
+        mesh: Mesh,
+        layout: Layout,
+        shape: tuple[int, ...],
+        blocks: tuple[int, ...] | None = None,
+    ) -> Distribution:
+        """Return the distribution of a tensor whose dimensions fall into so many blocks."""
+        sizes = tuple(
+            self._slices(mesh, axes, size, count) if axes and count and size % count == 0 else None
+            for axes, size, count in zip(layout.dims, shape, blocks or shape, strict=True)
+        )
+        return Distribution(mesh=mesh, dims=layout.dims, partial=tuple(layout.partial), sizes=sizes)
+
+    def _slices(
+        self, mesh: Mesh, axes: tuple[str, ...], size: int, blocks: int
+    ) -> tuple[int, ...] | None:
+        """Return the slices, or None where they are the even ones."""
+        slices: tuple[int, ...] = (blocks,)
+        for axis in axes:
+            shares = self.shares.get(axis, (1,) * mesh.size(axis))
+            slices = tuple(part for whole in slices for part in portions(whole, shares))
+        slices = tuple(size // blocks * part for part in slices)
+        even = even_slices(size, *(mesh.size(axis) for axis in axes))
+        return None if slices == even else slices
+
+
+def portions(count: int, shares: Sequence[int]) -> tuple[int, ...]:
+    """Split `count` in proportion to `shares`; what is left over goes to the largest rests.
+
+    >>> portions(10, (1, 1, 1, 1)), portions(10, (3, 1))
+    ((3, 3, 2, 2), (8, 2))
+    """
+    total = sum(shares)
+    whole = [count * share // total for share in shares]
+    rests = sorted(range(len(shares)), key=lambda i: (-(count * shares[i] % total), i))
+    for place in rests[: count - sum(whole)]:
+        whole[place] += 1
+    return tuple(whole)
 
 
 def _steps(
@@ -112,42 +168,37 @@ def _steps(
     placed: Layouts,
     meshes: Mapping[str, Mesh],
     tensors: Mapping[str, Distribution],
+    cutter: _Cutter,
 ) -> Iterator[Placed | Reshard]:
     for operator in view.operators:
-        rule = rules[operator.name]
+        name, rule, mesh = operator.name, rules[operator.name], meshes[operator.name]
         blocks = _blocks(view, operator, rule)
-
-        def place(
-            names: tuple[str, ...],
-            boxes: tuple[tuple[str, ...], ...],
-            wanted: tuple[Layout, ...],
-            mesh: Mesh = meshes[operator.name],
-            blocks: Mapping[str, int] = blocks,
-        ) -> tuple[Distribution, ...]:
-            return tuple(
-                _distribution(mesh, layout, _sizes(mesh, layout, box, blocks, view, name))
-                for name, box, layout in zip(names, boxes, wanted, strict=True)
+        wanted = [
+            cutter.distribution(
+                mesh, layout, view.tensors[tensor].shape, tuple(blocks[f] for f in box)
             )
-
-        inputs = place(operator.inputs, rule.inputs, placed.inputs[operator.name])
-        outputs = place(operator.outputs, rule.outputs, placed.outputs[operator.name])
-        for name, target in dict.fromkeys(zip(operator.inputs, inputs, strict=True)):
-            if tensors[name] != target:
-                yield Reshard(
-                    tensor=name, operator=operator.name, source=tensors[name], target=target
-                )
+            for tensor, box, layout in zip(
+                (*operator.inputs, *operator.outputs),
+                (*rule.inputs, *rule.outputs),
+                (*placed.inputs[name], *placed.outputs[name]),
+                strict=True,
+            )
+        ]
+        inputs = tuple(wanted[: len(operator.inputs)])
+        outputs = tuple(wanted[len(operator.inputs) :])
+        for tensor, target in dict.fromkeys(zip(operator.inputs, inputs, strict=True)):
+            if tensors[tensor] != target:
+                yield Reshard(tensor=tensor, operator=name, source=tensors[tensor], target=target)
         yield Placed(
             operator=operator,
-            mesh=meshes[operator.name],
-            factors=placed.factors[operator.name],
+            mesh=mesh,
+            factors=placed.factors[name],
             inputs=inputs,
             outputs=outputs,
         )
-        for name, source in zip(operator.outputs, outputs, strict=True):
-            if tensors[name] != source:
-                yield Reshard(
-                    tensor=name, operator=operator.name, source=source, target=tensors[name]
-                )
+        for tensor, source in zip(operator.outputs, outputs, strict=True):
+            if tensors[tensor] != source:
+                yield Reshard(tensor=tensor, operator=name, source=source, target=tensors[tensor])
 
 
 def _blocks(view: ComputationView, operator: Operator, rule: Rule) -> dict[str, int]:
@@ -162,33 +213,6 @@ def _blocks(view: ComputationView, operator: Operator, rule: Rule) -> dict[str, 
         for factor, size in zip(box, view.tensors[name].shape, strict=True):
             blocks[factor] = min(size, blocks.get(factor, size))
     return blocks
-
-
-def _sizes(
-    mesh: Mesh,
-    layout: Layout,
-    box: tuple[str, ...],
-    blocks: Mapping[str, int],
-    view: ComputationView,
-    name: str,
-) -> tuple[tuple[int, ...] | None, ...]:
-    """Return the slices of an operand where blocks make them other than even."""
-    found: list[tuple[int, ...] | None] = []
-    for size, factor, axes in zip(view.tensors[name].shape, box, layout.dims, strict=True):
-        parts = [mesh.size(axis) for axis in axes]
-        count = blocks[factor]
-        if not axes or size % count:
-            found.append(None)
-            continue
-        slices = tuple(size // count * length for length in even_slices(count, *parts))
-        found.append(None if slices == even_slices(size, *parts) else slices)
-    return tuple(found)
-
-
-def _distribution(
-    mesh: Mesh, layout: Layout, sizes: tuple[tuple[int, ...] | None, ...] = ()
-) -> Distribution:
-    return Distribution(mesh=mesh, dims=layout.dims, partial=tuple(layout.partial), sizes=sizes)
 
 
 def _meshes(view: ComputationView, mesh: Mesh, placement: Mapping[str, Mesh]) -> dict[str, Mesh]:
@@ -210,7 +234,11 @@ def _homes(view: ComputationView, meshes: Mapping[str, Mesh], mesh: Mesh) -> dic
 
 
 def _check(
-    view: ComputationView, mesh: Mesh, seeds: tuple[Seed, ...], placement: Mapping[str, Mesh]
+    view: ComputationView,
+    mesh: Mesh,
+    seeds: tuple[Seed, ...],
+    placement: Mapping[str, Mesh],
+    shares: Mapping[str, Sequence[int]],
 ) -> None:
     problems: list[Problem] = []
     settled: dict[tuple[str, str, int], int | None] = {}
@@ -235,6 +263,12 @@ def _check(
         if own.axes != mesh.axes:
             message = f"the mesh of {name} needs the same axes"
             problems.append(_problem("placement", own.axes, message, mesh.axes))
+    for axis, each in shares.items():
+        if axis not in mesh.axes:
+            problems.append(_problem("shares", axis, "the mesh has no such axis", mesh.axes))
+        elif len(each) != mesh.size(axis) or min(each) < 0 or not sum(each):
+            message = f"{axis} needs a share for each of its {mesh.size(axis)} devices"
+            problems.append(_problem("shares", tuple(each), message))
     if problems:
         raise InputError(problems)
 

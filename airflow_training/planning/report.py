@@ -30,6 +30,10 @@ def estimate_document(estimate: Estimate) -> dict[str, Any]:
         "fits": bool(estimate.fits),
         "price_per_step": estimate.price_per_step,
         "breakdown": {"time_s": _parts(estimate.time), "memory_bytes": _parts(estimate.memory)},
+        "stages": [
+            {"memory_bytes": used, "device_memory_bytes": limit}
+            for used, limit in estimate.stage_memory
+        ],
     }
 
 

@@ -7,7 +7,14 @@ from typing import Any
 
 from airflow_training.spec.words import counted
 
-__all__ = ["bytes_text", "one_line", "plan_lines", "seconds_text", "strategy_text"]
+__all__ = [
+    "bytes_text",
+    "one_line",
+    "plan_lines",
+    "seconds_text",
+    "strategy_text",
+    "why_text",
+]
 
 Document = Mapping[str, Any]
 _FAMILIES = 6
@@ -61,16 +68,20 @@ def strategy_text(plan: Document) -> str:
 
 
 def rejected_text(rejected: Document) -> str:
-    """Return why a family of strategies lost."""
+    """Return which family of strategies lost, and why."""
     family = ", ".join(f"{key} {value}" for key, value in rejected["family"].items())
+    return f"{family}: {why_text(rejected)} ({counted(rejected['candidates'], 'candidate')})"
+
+
+def why_text(rejected: Document) -> str:
+    """Return why a family of strategies lost: by bytes that do not fit, or by its distance."""
     by = rejected["by"]
-    why = {
+    return {
         "memory": f"{bytes_text(by)} too large for a device",
-        "time": f"{by:.0%} slower",
-        "money": f"{by:.0%} dearer",
+        "time": f"{by:.1%} slower",
+        "money": f"{by:.1%} dearer",
         "divides": "does not divide the model",
     }[rejected["reason"]]
-    return f"{family}: {why} ({counted(rejected['candidates'], 'candidate')})"
 
 
 def seconds_text(seconds: float) -> str:

@@ -70,14 +70,14 @@ class _Step:
             for name in operator.outputs
             if name in self.wanted and self.parts[name]
         }
-        targets = tuple(name for name in dict.fromkeys(operator.inputs) if name in self.wanted)
-        if not arriving or not targets:
+        wanted = tuple(name for name in dict.fromkeys(operator.inputs) if name in self.wanted)
+        if not arriving or not wanted:
             return
         first = operator.outputs[0]
-        for name in targets:
+        for name in wanted:
             if name in rule.passes and first in arriving:
                 self.parts[name].append(arriving[first])
-        targets = tuple(name for name in targets if name not in rule.passes)
+        targets = tuple(name for name in wanted if name not in rule.passes)
         if operator.kind == "matmul":
             self._matmul(operator, arriving[first])
         elif rule.separate:
@@ -106,8 +106,10 @@ class _Step:
                 outputs=(self._new_part(target, operator),),
                 attributes={"equation": f"{terms}->{''.join(result)}"},
             )
-        for bias, factors in zip(operator.inputs[2:], inputs[2:], strict=True):
-            dims = tuple(i for i, factor in enumerate(output) if factor not in factors)
+        for bias, own in zip(operator.inputs[2:], inputs[2:], strict=True):
+            if bias not in self.wanted:
+                continue
+            dims = tuple(i for i, factor in enumerate(output) if factor not in own)
             self._add(
                 operator,
                 kind="reduce",

@@ -8,7 +8,7 @@ from typing import Any
 
 from airflow_training.errors import InputError, Problem
 from airflow_training.frameworks.pods import training_container
-from airflow_training.planning.sources.labels import count_of
+from airflow_training.planning.sources.node_labels import count_of
 from airflow_training.spec.models import TrainingJob
 from airflow_training.spec.quantities import parse_quantity
 from airflow_training.spec.resolved import ResolvedJob, ResolvedRole

@@ -24,9 +24,9 @@ from airflow_training.planning.launchers import (
 from airflow_training.planning.plan import Answer, Workload
 from airflow_training.planning.report import answer_document
 from airflow_training.planning.search import objectives
+from airflow_training.planning.search import search as search_plan
 from airflow_training.planning.search.constraints import Constraints
 from airflow_training.planning.search.constraints import parse as constraints_of
-from airflow_training.planning.search import search as search_plan
 from airflow_training.planning.sources.models import is_reference, read_model
 from airflow_training.spec.models import TrainingJob
 from airflow_training.spec.plan import Objective, Plan

@@ -20,6 +20,8 @@ from airflow_training.cli.main import app
 from airflow_training.control.conditions import condition_of
 from airflow_training.control.model import TERMINAL_JOB_STATES, JobEntry, JobState
 from airflow_training.frameworks.registry import builtin_names, find, parse_framework
+from airflow_training.planning.sources.cluster_document import ClusterDocument
+from airflow_training.planning.sources.clusters import parse_cluster
 from airflow_training.runtimes.faults import parse_script
 from airflow_training.settings import OPTIONS
 from airflow_training.spec.models import TrainingJob, TrainingJobSpec
@@ -94,9 +96,13 @@ def test_a_yaml_example_is_valid(block: Block) -> None:
         assert not problems
     elif "faults" in document:
         assert parse_script(document).faults
+    elif "nodes" in document:
+        assert parse_cluster(document).devices
     else:
         if "kind" not in document:
-            assert set(document) <= _SPEC_KEYS, "neither a job, keys of spec, nor a fault script"
+            assert set(document) <= _SPEC_KEYS, (
+                "neither a job, keys of spec, a cluster, nor a fault script"
+            )
         text = block.text if "kind" in document else _whole(document)
         for checked in check_text(text, path=str(block), base_dir=str(ROOT)):
             assert not checked.problems
@@ -234,6 +240,11 @@ def _models(annotation: Any) -> Iterator[Any]:
 @pytest.mark.parametrize("field", sorted(set(_fields(TrainingJob, set()))))
 def test_every_field_is_on_the_page_of_the_document(field: str) -> None:
     assert re.search(rf"\b{re.escape(field)}\b", page("job.md"))
+
+
+@pytest.mark.parametrize("field", sorted(set(_fields(ClusterDocument, set()))))
+def test_every_field_of_a_cluster_is_on_its_page(field: str) -> None:
+    assert re.search(rf"\b{re.escape(field)}\b", page("clusters.md"))
 
 
 def _codes() -> set[str]:

@@ -16,7 +16,7 @@ from tests.kubernetes.emulator import Cluster
 ROOT = Path(__file__).resolve().parents[2]
 QUICK = (
     "rendezvous or its_servers or an_exit_code or deleted_pod or drain_of_a_node"
-    " or survives_the_death or a_paused_run or sweep or coscheduling or kueue or adopts or log_offsets"
+    " or restricted or survives_the_death or a_paused_run or sweep or coscheduling or kueue or adopts or log_offsets"
 )
 
 
@@ -24,7 +24,9 @@ QUICK = (
 def kubeconfig(tmp_path: Path) -> Iterator[Path]:
     if shutil.which("unshare") is None:
         pytest.skip("containers as processes need namespaces of this machine")
-    with Cluster(kubelet="processes", installed=["volcano", "coscheduling", "kueue"]) as cluster:
+    with Cluster(
+        kubelet="processes", installed=["volcano", "coscheduling", "kueue"], offline=True
+    ) as cluster:
         yield cluster.write_kubeconfig(tmp_path / "kubeconfig")
 
 
@@ -47,8 +49,8 @@ def test_its_quick_part_passes_and_ends_with_the_count(kubeconfig: Path) -> None
         env={
             **os.environ,
             "KUBECONFIG": str(kubeconfig),
-            "TRAINING_IMAGE": "train:1",
-            "BUSYBOX_IMAGE": "busybox:1",
+            "TRAINING_IMAGE": "train",  # no tag: it would be pulled, and there is no registry
+            "BUSYBOX_IMAGE": "busybox",
             "E2E_PATIENCE_SECONDS": "60",
         },
         capture_output=True,

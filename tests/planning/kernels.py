@@ -17,7 +17,8 @@ from airflow_training.planning.propagation import Placed
 from airflow_training.planning.rules import Rule, rule_of
 from tests.planning.execution import Sharded, collect, distribute
 
-Array = np.ndarray[Any, np.dtype[np.int64]]
+Array = Any
+"""An array of whole numbers."""
 
 
 @dataclass(frozen=True)
@@ -60,9 +61,9 @@ def elementwise(call: Call) -> Array:
 
 
 def reduce(call: Call) -> Array:
-    function = {"sum": np.sum, "max": np.max}[call.operator.attributes.get("function", "sum")]
     keep = bool(call.operator.attributes.get("keep", False))
-    return np.asarray(function(call.inputs[0], axis=tuple(call["dims"]), keepdims=keep))
+    reduced = np.max if call.operator.attributes.get("function") == "max" else np.sum
+    return np.asarray(reduced(call.inputs[0], axis=tuple(call["dims"]), keepdims=keep))
 
 
 def sum_of(call: Call) -> Array:
@@ -173,6 +174,11 @@ def group_norm(call: Call) -> Array:
     return (x - total) * weight.reshape(-1, *(1,) * (x.ndim - 2))
 
 
+def unheard_of(call: Call) -> Array:
+    """A kind without a rule: it needs the whole tensor."""
+    return np.cumsum(call.inputs[0]).reshape(call.inputs[0].shape)
+
+
 KERNELS: Mapping[str, Callable[[Call], Array | list[Array]]] = {
     function.__name__: function
     for function in (
@@ -193,6 +199,7 @@ KERNELS: Mapping[str, Callable[[Call], Array | list[Array]]] = {
         conv,
         pool,
         group_norm,
+        unheard_of,
     )
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import pytest
@@ -18,7 +19,7 @@ from airflow_training.planning.sources.clusters import parse_cluster, write_clus
 from airflow_training.planning.sources.reading import read
 
 SHIPPED = Path(planning.__file__).parent / "data" / "cluster.schema.json"
-FULL = {
+FULL: dict[str, Any] = {
     "name": "ours",
     "nodes": [
         {

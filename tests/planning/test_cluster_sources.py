@@ -13,7 +13,7 @@ import pytest
 
 from airflow_training.errors import InputError
 from airflow_training.planning.sources.clusters import parse_cluster, write_cluster
-from airflow_training.planning.sources.files import read_file
+from airflow_training.planning.sources.files import read_cluster, read_file
 from airflow_training.planning.sources.kubernetes_nodes import cluster_of_nodes
 from airflow_training.planning.sources.measured import cluster_of_measurement
 from airflow_training.planning.sources.request import cluster_of_request
@@ -35,7 +35,7 @@ def test_a_file_is_read_with_the_lines_of_its_mistakes(tmp_path):
     (problem,) = error.value.problems
     assert (problem.field, problem.line) == ("nodes[0].device", 3)
     path.write_text(path.read_text().replace("A10O", "A100"))
-    assert read_file(path, parse_cluster).devices == 16
+    assert read_file(path, parse_cluster) == read_cluster(path)
 
 
 @pytest.mark.parametrize(
@@ -297,7 +297,7 @@ def test_two_ranks_measure_this_machine(tmp_path, hosts):
         for rank in ranks:
             rank.kill()
             rank.wait()
-    view = read_file(tmp_path / "cluster-measured.json", cluster_of_measurement)
+    view = read_cluster(tmp_path / "cluster-measured.json")
     document = json.loads((tmp_path / "cluster-measured.json").read_text())
     assert [each["host"] for each in document["ranks"]] == list(hosts)
     assert view.devices == 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,7 +24,7 @@ NICS = ("infiniband-200", "infiniband-sharp-400", "efa-100", "ethernet-10")
 
 
 def group(
-    size: float, *, stride: float = 1.0, link="nvlink3", nic="infiniband-200", **nodes
+    size: Any, *, stride: float = 1.0, link="nvlink3", nic="infiniband-200", **nodes
 ) -> Group:
     kind = NodeGroup(
         **{
@@ -73,9 +74,8 @@ def test_the_faster_of_ring_and_switch_is_chosen():
 
 
 def test_the_switch_takes_over_where_it_was_seen_to():
-    node = group(8.0, link="nvlink4")
-    assert fastest("all_reduce", 2.0**19, node) == "ring"
-    assert fastest("all_reduce", 2.0**22, node) == "in-network"
+    right, known = fit_collectives.choices(fit_collectives.rows())
+    assert right == known == 22
 
 
 @pytest.mark.parametrize(("ranks", "gigabytes_per_second"), [(2, 22.6), (4, 85.4), (8, 134.5)])

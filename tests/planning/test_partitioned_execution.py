@@ -26,7 +26,12 @@ def split_views(draw):
         for unit, devices in zip(view.units, places, strict=False)
         if unit.name in own
     }
-    return view, numbers, complete(view, mesh, seeds, placement=placement)
+    shares = {
+        axis: draw(st.lists(st.integers(0, 3), min_size=size, max_size=size).filter(any))
+        for axis, size in zip(mesh.axes, mesh.shape, strict=True)
+        if draw(st.booleans())
+    }
+    return view, numbers, complete(view, mesh, seeds, placement=placement, shares=shares)
 
 
 @settings(max_examples=200, deadline=None)

@@ -9,22 +9,15 @@ import numpy as np
 from airflow_training.planning.computation import ComputationView
 from airflow_training.planning.propagation import DistributedView, Placed, Reshard
 from airflow_training.planning.reshard import reshard
-from tests.planning.execution import Sharded, box, distribute, perform
-from tests.planning.numpy_operators import KINDS, Call
+from tests.planning.execution import Sharded, distribute, perform
+from tests.planning.kernels import run_split, run_whole
 
 
 def run_serial(view: ComputationView, given: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Return every tensor of the view, computed on one device."""
     values = dict(given)
     for operator in view.operators:
-        inputs = tuple(values[name] for name in operator.inputs)
-        call = Call(
-            inputs=inputs,
-            attributes=operator.attributes,
-            input_boxes=tuple(tuple(slice(0, size) for size in x.shape) for x in inputs),
-            output_shapes=tuple(view.tensors[name].shape for name in operator.outputs),
-        )
-        values.update(zip(operator.outputs, KINDS[operator.kind](call), strict=True))
+        values.update(zip(operator.outputs, run_whole(view, operator, values), strict=True))
     return values
 
 
@@ -83,27 +76,9 @@ def run_operator(
         next(x for x in (at_home[name], *elsewhere.get(name, ())) if lies(x, wanted))
         for name, wanted in zip(operator.inputs, placed.inputs, strict=True)
     ]
-    made = {
-        name: Sharded(view.tensors[name].shape, where, {})
-        for name, where in zip(operator.outputs, placed.outputs, strict=True)
-    }
-    for device in placed.mesh.devices:
-        shapes = tuple(
-            tuple(
-                part.stop - part.start
-                for part in box(made[name].distribution, made[name].shape, device)
-            )
-            for name in operator.outputs
-        )
-        call = Call(
-            inputs=tuple(tensor.parts[device] for tensor in inputs),
-            attributes=operator.attributes,
-            input_boxes=tuple(tensor.box(device) for tensor in inputs),
-            output_shapes=shapes,
-        )
-        for name, part, shape in zip(
-            operator.outputs, KINDS[operator.kind](call), shapes, strict=True
-        ):
+    outputs = run_split(placed, view, inputs)
+    for output in outputs:
+        for device, part in output.parts.items():
+            shape = tuple(along.stop - along.start for along in output.box(device))
             assert part.shape == shape, f"{operator.name} makes {part.shape}, not {shape}"
-            made[name].parts[device] = part
-    return made
+    return dict(zip(operator.outputs, outputs, strict=True))

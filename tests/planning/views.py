@@ -52,9 +52,9 @@ class _Drawer:
         if left is None:
             return
         *rows, summed = self.shape(left)
-        if self.draw(st.booleans()) and self.draw(st.booleans()):
+        if len(rows) <= 2 and self.draw(st.booleans()) and self.draw(st.booleans()):
             # A tensor times itself.
-            letters = "abc"[: len(rows)]
+            letters = "abcdefg"[: len(rows)]
             other = letters.upper()
             self.add(
                 "matmul",
@@ -66,9 +66,49 @@ class _Drawer:
         batch = self.draw(st.integers(0, len(rows)))
         width = self.draw(SIZES)
         right = self.given([*rows[:batch], summed, width])
-        letters = "abc"[: len(rows)]
-        equation = f"{letters}k,{letters[:batch]}kn->{letters}n"
-        self.add("matmul", [left, right], (*rows, width), equation=equation)
+        letters = "abcdefg"[: len(rows)]
+        left_and_right = f"{letters}k,{letters[:batch]}kn"
+        if self.draw(st.booleans()):
+            bias, equation = self.given([width]), f"{left_and_right},n->{letters}n"
+            self.add("matmul", [left, right, bias], (*rows, width), equation=equation)
+        else:
+            equation = f"{left_and_right}->{letters}n"
+            self.add("matmul", [left, right], (*rows, width), equation=equation)
+
+    def softmax(self) -> None:
+        name = self.any_tensor(least=1)
+        if name is not None:
+            shape = self.shape(name)
+            self.add("softmax", [name], shape, dim=self.draw(st.integers(-len(shape), -1)))
+
+    def norm(self) -> None:
+        name = self.any_tensor(least=1)
+        if name is not None:
+            shape = self.shape(name)
+            last = self.draw(st.integers(0, len(shape) - 1))
+            self.add("norm", [name, self.given(shape[last:])], shape)
+
+    def attention(self) -> None:
+        batch, sequence, heads, groups, head = (self.draw(SIZES) for _ in range(5))
+        query = self.given([batch, sequence, heads * groups, head])
+        key, value = (self.given([batch, sequence, heads, head]) for _ in range(2))
+        first = self.draw(st.booleans())
+        if first:
+            query, key, value = (self.swapped(name) for name in (query, key, value))
+        self.add("attention", [query, key, value], self.shape(query), heads_first=first)
+
+    def swapped(self, name: str) -> str:
+        batch, sequence, heads, head = self.shape(name)
+        self.add("transpose", [name], (batch, heads, sequence, head), order=(0, 2, 1, 3))
+        return list(self.build.tensors)[-1]
+
+    def cross_entropy(self) -> None:
+        logits = self.any_tensor(least=1)
+        if logits is not None:
+            rows = self.shape(logits)[:-1]
+            labels = self.given(rows, prefix="rows")
+            self.numbers.append(labels)
+            self.add("cross_entropy", [logits, labels], rows)
 
     def elementwise(self) -> None:
         first = self.any_tensor()
@@ -99,7 +139,7 @@ class _Drawer:
         keep = self.draw(st.booleans())
         left = [1 if i in dims else n for i, n in enumerate(shape) if keep or i not in dims]
         function = self.draw(st.sampled_from(["sum", "max"]))
-        self.add("reduce", [name], left, dims=sorted(dims), keep=keep, function=function)
+        self.add("reduce", [name], left, dims=tuple(sorted(dims)), keep=keep, function=function)
 
     def embedding(self) -> None:
         rows = self.draw(st.lists(SIZES, min_size=1, max_size=2))
@@ -167,6 +207,10 @@ KINDS = [
         "reshape",
         "split",
         "concatenate",
+        "softmax",
+        "norm",
+        "attention",
+        "cross_entropy",
         "unheard_of",
     }
 ]

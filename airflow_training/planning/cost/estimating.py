@@ -100,6 +100,9 @@ def estimate(
         fits=bool(np.all(each <= np.asarray(limits))),
         time=[Part(name=name, value=float(time[name][0])) for name in TIME_PARTS],
         memory=[Part(name=name, value=float(part[tightest])) for name, part in stages.items()],
+        stage_memory=[
+            (float(used), float(limit)) for used, limit in zip(each, limits, strict=True)
+        ],
         price_per_step=_price(cluster, strategy, seconds),
     )
 

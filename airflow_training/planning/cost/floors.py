@@ -14,7 +14,8 @@ import numpy.typing as npt
 
 from airflow_training.planning.cluster import ClusterView
 from airflow_training.planning.constants import FROZEN, TimeConstants
-from airflow_training.planning.cost.shardings import OVERLAP, RECOMPUTE, alike, lowered, priced
+from airflow_training.planning.cost.shardings import lowered, priced
+from airflow_training.planning.cost.tables import OVERLAP, RECOMPUTE, rows_of
 from airflow_training.planning.plan import Candidates, Workload
 from airflow_training.planning.stages import layer_span
 
@@ -38,8 +39,6 @@ class _Floors:
     """Seconds of a forward and a backward pass over the units, for each way to run a layer."""
 
     global_batch: int
-    factor: float
-    """Of the runtime: it multiplies a step as a whole."""
     layers: int
     codes: Codes
     """A number for each way to run a layer, ascending."""
@@ -63,7 +62,7 @@ class _Floors:
         # the last stage works through all micro-batches once the first one has come through the others
         floor = np.maximum(floor, whole / virtual + (passes - 1.0 / virtual) * last)
         floor = np.where(rows.pp == 1, passes * whole, floor)
-        return np.asarray(floor * self.factor)
+        return np.asarray(floor)
 
 
 def floors(
@@ -77,35 +76,43 @@ def floors(
     It knows every way to run a layer (its split, micro-batch, recomputation, overlap) that a row of the
     table has, on the first nodes of the cluster.
     """
-    nodes = cluster.groups[0]
     codes, first = np.unique(codes_of(table), return_index=True)
-    ways = Candidates(
-        **{name: getattr(table, name)[first] for name in Candidates.__dataclass_fields__}
-    )
-    begin, end = layer_span(workload.view.units)
-    found = {name: np.zeros(len(codes)) for name in ("before", "least", "layers", "after")}
-    for same in alike(ways):
-        program = lowered(workload, ways, same)
-        times = priced(program, same, nodes, workload.runtime, constants)
-        each = (times.forward + times.backward).sum(axis=0)[:, program.of_row]
-        unit, least = 0, np.full(len(same.rows), np.inf)
-        for piece, seconds in zip(program.program.pieces, each, strict=True):
-            where = "before" if unit < begin else "layers" if unit < end else "after"
-            found[where][same.rows] += piece.repeat * seconds
-            if where == "layers":
-                least = np.minimum(least, seconds)
-            unit += piece.repeat
-        found["least"][same.rows] = least
+    forward, backward = pass_seconds(workload, cluster, rows_of(table, first), constants)
+    units = workload.view.units
+    begin, end = layer_span(units)
+    place = np.cumsum([0, *(unit.repeat for unit in units[:-1])])
+    repeats = np.array([unit.repeat for unit in units])[:, None]
+    each = forward + backward
+    inside = (place >= begin) & (place < end)
     return _Floors(
         global_batch=workload.global_batch,
-        factor=constants.runtime_factor(workload.runtime),
         layers=end - begin,
         codes=codes,
-        before=found["before"],
-        least_layer=found["least"],
-        all_layers=found["layers"],
-        after=found["after"],
+        before=(each * repeats)[place < begin].sum(axis=0),
+        least_layer=each[inside].min(axis=0),
+        all_layers=(each * repeats)[inside].sum(axis=0),
+        after=(each * repeats)[place >= end].sum(axis=0),
     ).seconds
+
+
+def pass_seconds(
+    workload: Workload,
+    cluster: ClusterView,
+    table: Candidates,
+    constants: TimeConstants = FROZEN,
+) -> tuple[Array, Array]:
+    """Return the seconds of a forward and a backward pass over each unit: (units, rows) each.
+
+    On the cluster's first nodes, with what the runtime adds; of a unit that is repeated, one.
+    """
+    forward = np.zeros((len(workload.view.units), len(table.tp)))
+    backward = np.zeros_like(forward)
+    for found in lowered(workload, table):
+        times = priced(found, cluster.groups[0], workload.runtime, constants)
+        forward[:, found.rows] = times.forward.sum(axis=0)[:, found.of_row]
+        backward[:, found.rows] = times.backward.sum(axis=0)[:, found.of_row]
+    factor = constants.runtime_factor(workload.runtime)
+    return forward * factor, backward * factor
 
 
 def codes_of(table: Candidates) -> Codes:

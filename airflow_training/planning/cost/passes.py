@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +13,15 @@ from airflow_training.planning.constants import TimeConstants
 from airflow_training.planning.cost.communication import collective_seconds, exposed
 from airflow_training.planning.cost.roofline import kernel_seconds
 from airflow_training.planning.group import Group
-from airflow_training.planning.program import Compute, MeshAxis, Piece, Program, Recompute, Transfer
+from airflow_training.planning.program import (
+    Compute,
+    MeshAxis,
+    Phase,
+    Piece,
+    Program,
+    Recompute,
+    Transfer,
+)
 
 Array = npt.NDArray[np.float64]
 
@@ -21,55 +29,57 @@ PARTS = ("compute", "recompute", "launch", "tp", "cp", "ep")
 
 
 @dataclass(frozen=True, slots=True)
+class Mode:
+    """How a pass runs, whatever its sizes."""
+
+    recompute: Recompute
+    overlapped: bool
+    """Collectives inside a layer run beside its kernels."""
+
+
+@dataclass(frozen=True, slots=True)
 class Passes:
-    """Seconds of a pass over each piece: arrays of shape (parts, pieces, rows), parts as in `PARTS`."""
+    """Seconds of a pass over each piece: (parts, pieces, rows), parts as in `PARTS`."""
 
     forward: Array
     backward: Array
 
-    def gathered(self, pieces: npt.NDArray[np.int64], rows: npt.NDArray[np.int64]) -> Passes:
-        return Passes(self.forward[:, pieces][:, :, rows], self.backward[:, pieces][:, :, rows])
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Work:
+    """A kernel or a collective, and the seconds that it takes in each row."""
+
+    part: str
+    phase: Phase
+    count: float
+    recomputed_in: frozenset[Recompute]
+    seconds: Array
+    beside_compute: Array
+    """What it adds to a pass where collectives run beside kernels."""
 
 
 def passes(
     program: Program,
+    modes: Sequence[Mode],
     *,
     rows: int,
-    recompute: Recompute,
-    overlapped: bool,
     nodes: NodeGroup,
     groups: Mapping[MeshAxis, Group],
     host_seconds: float,
     constants: TimeConstants,
 ) -> Passes:
-    """Return the times of `rows` shardings of a program on one kind of node."""
-    forward = np.zeros((len(PARTS), len(program.pieces), rows))
-    backward = np.zeros_like(forward)
+    """Return the times of `rows` shardings of a program in each mode, one mode after the other."""
+    shape = (len(PARTS), len(program.pieces), len(modes), rows)
+    forward, backward = np.zeros(shape), np.zeros(shape)
     for index, piece in enumerate(program.pieces):
-        counts = {"forward": 0.0, "backward": 0.0}
-        priced = _priced(
-            piece,
-            program,
-            rows=rows,
-            overlapped=overlapped,
-            nodes=nodes,
-            groups=groups,
-            constants=constants,
-        )
-        for work, seconds in priced:
-            part = "compute" if isinstance(work, Compute) else work.axis
-            counts[work.phase] += work.count
-            if work.phase == "backward":
-                backward[PARTS.index(part), index] += seconds
-                continue
-            forward[PARTS.index(part), index] += seconds
-            if recompute in work.recomputed_in:
-                into = "recompute" if part == "compute" else part
-                backward[PARTS.index(into), index] += seconds
-                counts["backward"] += work.count
-        _add_launch(forward[:, index], counts["forward"] * host_seconds, constants)
-        _add_launch(backward[:, index], counts["backward"] * host_seconds, constants)
-    return Passes(forward, backward)
+        priced = _priced(piece, program, rows=rows, nodes=nodes, groups=groups, constants=constants)
+        for place, mode in enumerate(modes):
+            here = np.s_[:, index, place]
+            launched = _add(priced, mode, forward[here], backward[here])
+            _add_launch(forward[here], launched[0] * host_seconds, constants)
+            _add_launch(backward[here], launched[1] * host_seconds, constants)
+    flat = (*shape[:2], len(modes) * rows)
+    return Passes(forward.reshape(flat), backward.reshape(flat))
 
 
 def _priced(
@@ -77,12 +87,10 @@ def _priced(
     program: Program,
     *,
     rows: int,
-    overlapped: bool,
     nodes: NodeGroup,
     groups: Mapping[MeshAxis, Group],
     constants: TimeConstants,
-) -> Iterator[tuple[Compute | Transfer, Array]]:
-    """Yield each kernel and transfer of a piece with the seconds that it adds to its pass."""
+) -> list[_Work]:
     kernels = [work for work in piece.work if isinstance(work, Compute)]
     seconds = kernel_seconds(
         kernels,
@@ -93,15 +101,44 @@ def _priced(
     )
     seconds *= np.array([kernel.count for kernel in kernels])[:, None] / nodes.efficiency
     by_name = {kernel.name: seconds[index] for index, kernel in enumerate(kernels)}
-    yield from zip(kernels, seconds, strict=True)
+    found = []
     for work in piece.work:
         if isinstance(work, Transfer):
-            moving = work.count * collective_seconds(
-                work.collective, work.payload_bytes, groups[work.axis], constants
+            group = groups[work.axis]
+            alone = work.count * collective_seconds(
+                work.collective, work.payload_bytes, group, constants
             )
-            if overlapped and work.overlaps in by_name:
-                moving = exposed(moving, by_name[work.overlaps], constants)
-            yield work, moving
+            window = by_name.get(work.overlaps)
+            beside = alone if window is None else exposed(alone, window, constants)
+        else:
+            alone = beside = by_name[work.name]
+        found.append(
+            _Work(
+                part="compute" if isinstance(work, Compute) else work.axis,
+                phase=work.phase,
+                count=work.count,
+                recomputed_in=work.recomputed_in,
+                seconds=alone,
+                beside_compute=beside,
+            )
+        )
+    return found
+
+
+def _add(
+    works: Sequence[_Work], mode: Mode, forward: Array, backward: Array
+) -> tuple[float, float]:
+    """Add works to the parts of both passes; return how many launches each pass has."""
+    launched = {"forward": 0.0, "backward": 0.0}
+    for work in works:
+        seconds = work.beside_compute if mode.overlapped else work.seconds
+        part = PARTS.index(work.part)
+        (forward if work.phase == "forward" else backward)[part] += seconds
+        launched[work.phase] += work.count
+        if work.phase == "forward" and mode.recompute in work.recomputed_in:
+            backward[PARTS.index("recompute") if work.part == "compute" else part] += seconds
+            launched["backward"] += work.count
+    return launched["forward"], launched["backward"]
 
 
 def _add_launch(parts: Array, host: float, constants: TimeConstants) -> None:

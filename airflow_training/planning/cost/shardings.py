@@ -10,39 +10,32 @@ import numpy.typing as npt
 
 from airflow_training.planning.cluster import NodeGroup
 from airflow_training.planning.constants import TimeConstants
-from airflow_training.planning.cost.passes import Passes, passes
+from airflow_training.planning.cost.passes import Mode, Passes, passes
 from airflow_training.planning.cost.tables import OVERLAP, RECOMPUTE
 from airflow_training.planning.group import group_of
 from airflow_training.planning.lowering import lower
 from airflow_training.planning.plan import Candidates, Workload
-from airflow_training.planning.program import Number, Program, Recompute, Sharding
+from airflow_training.planning.program import Number, Program, Sharding
 
 Array = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Alike:
-    """Strategies whose passes one call prices: what is one value for it, and their rows."""
-
-    sequence_parallel: bool
-    recompute: Recompute
-    overlapped: bool
-    """Collectives inside a layer run beside its kernels."""
-    rows: Rows
-
-
-@dataclass(frozen=True, slots=True)
 class Lowered:
-    """The shardings of strategies that are alike: arrays of length `count` in the program."""
+    """Strategies that one lowering covers, as they split the same axes: their different shardings."""
 
+    rows: Rows
+    """Of the table."""
     program: Program
     count: int
+    """Shardings: the length of the program's arrays."""
+    modes: tuple[Mode, ...]
     of_row: Rows
-    """The sharding of each row of `Alike.rows`."""
+    """The sharding of each of `rows`, counted on from mode to mode."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Layouts:
     """Shardings with a number of replicas each: what the time of a pipeline depends on."""
 
@@ -50,20 +43,19 @@ class Layouts:
     sequence_parallel: bool
     sharding: Rows
     """The sharding of each layout."""
+    passes: Rows
+    """Where its passes stand: shardings counted on from mode to mode."""
     tp: Array
     cp: Array
     ep: Array
     dp: Array
+    width: Array
+    """Devices of a stage."""
 
     @property
     def count(self) -> int:
         """Return the number of layouts."""
         return len(self.sharding)
-
-    @property
-    def width(self) -> Array:
-        """Return the number of devices of a stage."""
-        return self.tp * self.cp * self.dp
 
     def of_sharding(self, number: Number) -> Array:
         """Return a number of the program for each layout."""
@@ -71,27 +63,17 @@ class Layouts:
         return np.full(self.count, values) if values.ndim == 0 else values[self.sharding]
 
 
-def alike(table: Candidates) -> Iterator[Alike]:
-    """Yield the strategies of a table, grouped by which axes are split at all and how a pass runs."""
-    overlapped = table.overlap == OVERLAP.index("all")
-    code = table.sequence_parallel.astype(np.int64) * 2 + overlapped
+def lowered(workload: Workload, table: Candidates) -> Iterator[Lowered]:
+    """Lower each different sharding of a table once; many strategies share one."""
+    code = table.sequence_parallel.astype(np.int64)
     for column in (table.tp, table.cp, table.ep):
         code = code * 2 + (column > 1)
-    code = code * len(RECOMPUTE) + table.recompute
     for value in np.unique(code):
-        rows = np.flatnonzero(code == value)
-        first = rows[0]
-        yield Alike(
-            bool(table.sequence_parallel[first]),
-            RECOMPUTE[table.recompute[first]],
-            bool(overlapped[first]),
-            rows,
-        )
+        yield _lowered(workload, table, np.flatnonzero(code == value))
 
 
-def lowered(workload: Workload, table: Candidates, same: Alike) -> Lowered:
-    """Lower each different sharding of the strategies once; many strategies share one."""
-    columns = np.stack([c[same.rows] for c in (table.tp, table.cp, table.ep, table.micro_batch)])
+def _lowered(workload: Workload, table: Candidates, rows: Rows) -> Lowered:
+    columns = np.stack([c[rows] for c in (table.tp, table.cp, table.ep, table.micro_batch)])
     unique, of_row = np.unique(columns, axis=1, return_inverse=True)
     tp, cp, ep, micro_batch = unique.astype(np.float64)
     sharding = Sharding(
@@ -99,22 +81,28 @@ def lowered(workload: Workload, table: Candidates, same: Alike) -> Lowered:
         tp=tp,
         cp=cp,
         ep=ep,
-        sequence_parallel=same.sequence_parallel,
+        sequence_parallel=bool(table.sequence_parallel[rows[0]]),
         precision=workload.precision,
     )
-    return Lowered(lower(workload.view, sharding), unique.shape[1], of_row.reshape(-1))
+    overlapped = table.overlap[rows] == OVERLAP.index("all")
+    codes, mode = np.unique(table.recompute[rows] * 2 + overlapped, return_inverse=True)
+    count = unique.shape[1]
+    return Lowered(
+        rows=rows,
+        program=lower(workload.view, sharding),
+        count=count,
+        modes=tuple(Mode(RECOMPUTE[code // 2], bool(code % 2)) for code in codes),
+        of_row=mode.reshape(-1) * count + of_row.reshape(-1),
+    )
 
 
-def priced(
-    found: Lowered, same: Alike, nodes: NodeGroup, runtime: str, constants: TimeConstants
-) -> Passes:
+def priced(found: Lowered, nodes: NodeGroup, runtime: str, constants: TimeConstants) -> Passes:
     """Return the seconds of a pass over each piece for each sharding, on one kind of node."""
     sharding = found.program.sharding
     return passes(
         found.program,
+        found.modes,
         rows=found.count,
-        recompute=same.recompute,
-        overlapped=same.overlapped,
         nodes=nodes,
         groups={
             "tp": group_of(nodes, size=sharding.tp),
@@ -126,19 +114,27 @@ def priced(
     )
 
 
-def layouts(found: Lowered, same: Alike, table: Candidates, within: Rows) -> tuple[Layouts, Rows]:
-    """Return the different layouts of some rows of `same`, and the layout of each of them."""
-    rows = same.rows[within]
-    keys, of_row = np.unique(
-        np.stack([found.of_row[within], table.dp[rows]]), axis=1, return_inverse=True
-    )
-    sharding, dp = keys
+def layouts(found: Lowered, table: Candidates, within: Rows) -> tuple[Layouts, Rows]:
+    """Return the different layouts of some of the rows of `found`, and the layout of each of them."""
+    rows = found.rows[within]
+    most = int(table.dp.max()) + 1
+    keys, of_row = np.unique(found.of_row[within] * most + table.dp[rows], return_inverse=True)
+    passes_of, dp = np.divmod(keys, most)
+    sharding = passes_of % found.count
     of_sharding = found.program.sharding
     tp, cp, ep = (
         np.asarray(size, dtype=np.float64)[sharding]
         for size in (of_sharding.tp, of_sharding.cp, of_sharding.ep)
     )
     whole = Layouts(
-        found.program, same.sequence_parallel, sharding, tp, cp, ep, dp.astype(np.float64)
+        program=found.program,
+        sequence_parallel=of_sharding.sequence_parallel,
+        sharding=sharding,
+        passes=passes_of,
+        tp=tp,
+        cp=cp,
+        ep=ep,
+        dp=dp.astype(np.float64),
+        width=tp * cp * dp,
     )
     return whole, of_row.reshape(-1)

@@ -56,7 +56,7 @@ class Pipeline:
 
     @cached_property
     def by_part(self) -> tuple[Array, Array]:
-        """Forward and backward seconds of each stage by part: (parts, shardings, stages)."""
+        """Forward and backward seconds of each stage by part: (parts, passes, stages)."""
         per_kind = [
             (
                 np.tensordot(priced.forward, self.held, axes=(1, 0)),
@@ -98,42 +98,43 @@ class Pipeline:
         layouts = self.layouts
         size = layouts.of_sharding(layouts.program.pieces[piece].boundary_bytes)
         split = np.ones_like(layouts.tp) if layouts.sequence_parallel else layouts.tp
+        between = [
+            (*self.on_stage[sender], *self.on_stage[(sender + 1) % self.stages])
+            for sender in range(self.stages)
+        ]
         seconds = np.empty((layouts.count, self.stages))
-        known: dict[tuple[int, ...], tuple[Array, Array]] = {}
-        for sender in range(self.stages):
-            kinds = sorted({*self.on_stage[sender], *self.on_stage[(sender + 1) % self.stages]})
+        for kinds in {tuple(sorted(set(pair))) for pair in between}:
             nodes = slowest_way_out([self.kinds[kind] for kind in kinds])
-            if tuple(kinds) not in known:
-                gathered = collective_seconds(
-                    "all_gather", size, group_of(nodes, size=split), self.constants
+            gathered = collective_seconds(
+                "all_gather", size, group_of(nodes, size=split), self.constants
+            )
+            inside, outside = (
+                gathered
+                + collective_seconds(
+                    "send_recv",
+                    size / split,
+                    group_of(nodes, size=2.0, stride=stride),
+                    self.constants,
                 )
-                inside, outside = (
-                    gathered
-                    + collective_seconds(
-                        "send_recv",
-                        size / split,
-                        group_of(nodes, size=2.0, stride=stride),
-                        self.constants,
-                    )
-                    for stride in (1.0, float(nodes.devices_per_node))
-                )
-                known[tuple(kinds)] = inside, outside
-            inside, outside = known[tuple(kinds)]
-            crosses = (sender + 1) * layouts.width % nodes.devices_per_node == 0
-            crosses &= layouts.width * self.stages > nodes.devices_per_node
-            crosses |= layouts.width >= nodes.devices_per_node
-            seconds[:, sender] = np.where(crosses, outside, inside)
+                for stride in (1.0, float(nodes.devices_per_node))
+            )
+            senders = np.array([set(pair) == set(kinds) for pair in between])
+            end = (np.flatnonzero(senders) + 1) * layouts.width[:, None]
+            whole = layouts.width[:, None] * self.stages > nodes.devices_per_node
+            crosses = (end % nodes.devices_per_node == 0) & whole
+            crosses |= layouts.width[:, None] >= nodes.devices_per_node
+            seconds[:, senders] = np.where(crosses, outside[:, None], inside[:, None])
         return seconds
 
     @cached_property
     def forward(self) -> Array:
         """Seconds of one forward pass of each stage: (layouts, stages)."""
-        return self.by_part[0].sum(axis=0)[self.layouts.sharding] + self.received[0]
+        return self.by_part[0].sum(axis=0)[self.layouts.passes] + self.received[0]
 
     @cached_property
     def backward(self) -> Array:
         """Seconds of one backward pass of each stage: (layouts, stages)."""
-        return self.by_part[1].sum(axis=0)[self.layouts.sharding] + self.received[1]
+        return self.by_part[1].sum(axis=0)[self.layouts.passes] + self.received[1]
 
     def parts(self, micro_batches: Array) -> tuple[dict[str, Array], Array]:
         """Return the seconds of all passes by part, and how many passes of the slowest stage that is."""
@@ -147,9 +148,9 @@ class Pipeline:
         together = self.forward + self.backward
         every, slow = np.arange(self.layouts.count), together.argmax(axis=1)
         slowest = together[every, slow]
-        sharding = self.layouts.sharding
+        of = self.layouts.passes
         found = {
-            name: micro_batches * sum(times[part, sharding, slow] for times in self.by_part)
+            name: micro_batches * sum(times[part, of, slow] for times in self.by_part)
             for part, name in enumerate(PARTS)
         }
         found["pp"] = micro_batches * sum(times[every, slow] for times in self.received)

@@ -24,11 +24,11 @@ from airflow_training.planning.cluster import ClusterView
 from airflow_training.planning.constants import TimeConstants
 from airflow_training.planning.cost.end_of_step import end_of_step
 from airflow_training.planning.cost.passes import PARTS
-from airflow_training.planning.cost.shardings import alike, layouts, lowered, priced
+from airflow_training.planning.cost.shardings import layouts, lowered, priced
 from airflow_training.planning.cost.stage_times import Pipeline, slowest_way_out
-from airflow_training.planning.cost.tables import rows_of
+from airflow_training.planning.cost.tables import as_table, rows_of
 from airflow_training.planning.plan import Candidates, Workload
-from airflow_training.planning.strategy import Schedule
+from airflow_training.planning.strategy import Schedule, Strategy
 
 Array = npt.NDArray[np.float64]
 
@@ -60,13 +60,10 @@ def step_parts(
     Stages lie on the cluster's groups in their order, or where `stage_devices` says.
     """
     parts = {name: np.zeros(len(table.tp)) for name in TIME_PARTS}
-    for same in alike(table):
-        found = lowered(workload, table, same)
-        passes = [
-            priced(found, same, nodes, workload.runtime, constants) for nodes in cluster.groups
-        ]
-        for within, stages, virtual, on_stage in _shapes(cluster, table, same.rows, stage_devices):
-            shared, layout = layouts(found, same, table, within)
+    for found in lowered(workload, table):
+        passes = [priced(found, nodes, workload.runtime, constants) for nodes in cluster.groups]
+        for within, stages, virtual, on_stage in _shapes(cluster, table, found.rows, stage_devices):
+            shared, layout = layouts(found, table, within)
             pipeline = Pipeline(
                 layouts=shared,
                 stages=stages,
@@ -78,13 +75,29 @@ def step_parts(
                 schedule=schedule,
                 stage_layers=stage_layers,
             )
-            rows = same.rows[within]
+            rows = found.rows[within]
             some = rows_of(table, rows)
             for name, seconds in _seconds(pipeline, workload, some, layout, constants).items():
                 parts[name][rows] = seconds
     before = sum((parts[name] for name in TIME_PARTS), np.zeros(len(table.tp)))
     parts["runtime"] = (constants.runtime_factor(workload.runtime) - 1.0) * before
     return parts
+
+
+def strategy_seconds(
+    workload: Workload, cluster: ClusterView, strategy: Strategy, constants: TimeConstants
+) -> float:
+    """Return the seconds of a step of one strategy."""
+    parts = step_parts(
+        workload,
+        cluster,
+        as_table([strategy]),
+        constants,
+        schedule=strategy.schedule,
+        stage_layers=strategy.stage_layers,
+        stage_devices=strategy.stage_devices,
+    )
+    return float(sum(seconds[0] for seconds in parts.values()))
 
 
 def _seconds(
@@ -137,9 +150,8 @@ def _shapes(
     width = (table.tp * table.cp * table.dp)[rows]
     if len(cluster.groups) == 1:
         width = np.ones_like(width)
-    keys, of_row = np.unique(np.stack([pp, virtual, width]), axis=1, return_inverse=True)
-    for index, (stages, chunks, devices) in enumerate(keys.T):
-        within = np.flatnonzero(of_row.reshape(-1) == index)
+    for stages, chunks, devices in np.unique(np.stack([pp, virtual, width]), axis=1).T:
+        within = np.flatnonzero((pp == stages) & (virtual == chunks) & (width == devices))
         on_stage = kinds_of_stages(cluster, int(stages), int(devices), stage_devices)
         yield within, int(stages), int(chunks), on_stage
 

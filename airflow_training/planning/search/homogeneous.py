@@ -18,10 +18,12 @@ from airflow_training.planning.search.ranking import Ranking
 
 Floats = npt.NDArray[np.float64]
 
-_SPLITS = 512
+_SPLITS = 2048
 """Splits that are crossed with their modes at once."""
-_ROWS = 1024
+_ROWS = 4096
 """Strategies that are priced at once to begin with; later tables grow, as fewer cuts are to come."""
+_ROUND = 32
+"""Rows of a device count that stand before the first of the next one with a worse bound."""
 _SURE = 1.0 + 1e-9
 """A bound has to be worse by more than rounding."""
 
@@ -43,39 +45,54 @@ class Question:
         return self.cluster.groups[0].device.memory_bytes
 
     def scores(self, rows: Candidates, seconds: Floats) -> Scores:
-        """Return how steps of so many seconds count."""
+        """Return how steps of so many seconds count, on the first group of nodes."""
+        return self.scores_of(seconds, table.devices(rows)[:, None].astype(np.float64))
+
+    def scores_of(self, seconds: Floats, devices: Floats) -> Scores:
+        """Return how steps of so many seconds count; `devices` has a column per group."""
         return scores(
             self.objective,
             self.rates,
             step_seconds=seconds,
-            devices=table.devices(rows)[:, None].astype(np.float64),
+            devices=devices,
             tokens_per_step=self.workload.global_batch * tokens_per_sample(self.workload.view),
         )
 
 
-def rank(question: Question, splits: Candidates, *, top_k: int, pricing: Pricing) -> Ranking:
+def rank(
+    question: Question,
+    splits: Candidates,
+    *,
+    top_k: int,
+    pricing: Pricing,
+    to_beat: float = np.inf,
+) -> Ranking:
     """Return the best strategies on these splits, and the fastest on each device count of the front.
 
     No strategy is left out that could be among the k best, or the fastest of a count in
-    `front_counts`: what a bound cuts is not priced, but counted and remembered.
+    `front_counts`: what a bound cuts is not priced, but counted and remembered. A score of `to_beat` is
+    known already: what is worse is of no interest.
     """
     modes = space.modes(question.constraints)
-    ranking = Ranking(top_k=top_k)
+    ranking = Ranking(top_k=top_k, to_beat_score=to_beat)
     _count(ranking, splits, modes)
     if not table.size(splits) or not table.size(modes):
         return ranking
+    splits = _small_enough(question, ranking, splits, space.most_sharded(splits, modes))
     floors = pricing.floors(question.workload, question.cluster, _ways(splits, modes))
-    front = front_counts(int(table.devices(splits).max()))
+    front = front_counts(int(table.devices(splits).max(initial=1)))
     fastest = _fastest(modes)
     least = np.min(
         [floors(space.with_mode(splits, fastest, row)) for row in range(table.size(fastest))],
         axis=0,
     )
     waiting = _Waiting(question, splits, least, front)
-    while (block := waiting.next(ranking, _SPLITS)) is not None:
-        rows = _small_enough(question, ranking, space.expand(block, modes))
-        if table.size(rows):
-            _price(question, ranking, pricing, _Waiting(question, rows, floors(rows), front))
+    most = _SPLITS
+    while (block := waiting.next(ranking, most)) is not None:
+        rows = space.expand(block, modes)
+        rows = _small_enough(question, ranking, rows, rows)
+        _price(question, ranking, pricing, _Waiting(question, rows, floors(rows), front))
+        most *= 4
     return ranking
 
 
@@ -91,7 +108,7 @@ class _Waiting:
         self, question: Question, rows: Candidates, least_seconds: Floats, front: list[int]
     ) -> None:
         least = question.scores(rows, least_seconds)
-        order = np.argsort(least.score, kind="stable")
+        order = _best_of_each_count_first(least.score, table.devices(rows))
         self.rows = table.take(rows, order)
         self.score, self.seconds = least.score[order], least.wall_seconds[order]
         self.devices = table.devices(self.rows)
@@ -120,7 +137,8 @@ class _Waiting:
 def _price(question: Question, ranking: Ranking, pricing: Pricing, waiting: _Waiting) -> None:
     """Price rows until the rest cannot win."""
     workload, cluster = question.workload, question.cluster
-    while (rows := waiting.next(ranking, _ROWS)) is not None:
+    most = _ROWS
+    while (rows := waiting.next(ranking, most)) is not None:
         bytes_held = pricing.memory_bytes(workload, cluster, rows)
         fits = bytes_held <= question.memory_bytes
         ranking.refuse(table.take(rows, ~fits), (bytes_held - question.memory_bytes)[~fits])
@@ -128,13 +146,29 @@ def _price(question: Question, ranking: Ranking, pricing: Pricing, waiting: _Wai
         if table.size(rows):
             seconds = pricing.step_seconds(workload, cluster, rows)
             ranking.add(rows, question.scores(rows, seconds))
+        most *= 2
 
 
-def _small_enough(question: Question, ranking: Ranking, rows: Candidates) -> Candidates:
-    least = bounds.least_bytes(question.layer_elements, rows, precision=question.workload.precision)
+def _small_enough(
+    question: Question, ranking: Ranking, rows: Candidates, in_modes: Candidates
+) -> Candidates:
+    """Return the rows that a device can hold the states of, in the modes of `in_modes`."""
+    least = bounds.least_bytes(
+        question.layer_elements, in_modes, precision=question.workload.precision
+    )
     fits = least <= question.memory_bytes
     ranking.refuse(table.take(rows, ~fits), (least - question.memory_bytes)[~fits])
     return table.take(rows, fits)
+
+
+def _best_of_each_count_first(
+    score: Floats, devices: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
+    """Return an order in which every device count soon has something to beat: in rounds over counts."""
+    by_count = np.lexsort((score, devices))
+    starts = np.flatnonzero(np.diff(devices[by_count], prepend=-1))
+    place = np.arange(len(score)) - np.repeat(starts, np.diff(starts, append=len(score)))
+    return by_count[np.lexsort((score[by_count], place // _ROUND))]
 
 
 def _ways(splits: Candidates, modes: Candidates) -> Candidates:

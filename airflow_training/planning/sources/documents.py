@@ -8,13 +8,14 @@ from __future__ import annotations
 from dataclasses import MISSING, dataclass, fields
 from typing import Annotated, Any, get_args, get_type_hints
 
-from pydantic import Field, create_model
+from pydantic import Field, Tag, create_model
 
 from airflow_training.errors import InputError, Problem
 from airflow_training.planning.cluster import ClusterView
 from airflow_training.planning.sources.clusters import parse_cluster
 from airflow_training.planning.sources.reading import Document, Mistakes, Unknown, read
 from airflow_training.planning.strategy import Strategy, TransformerModel
+from airflow_training.spec.base import either
 from airflow_training.spec.paths import Loc, format_path
 
 __all__ = [
@@ -31,7 +32,7 @@ __all__ = [
 class Row:
     """One question of `plan estimate`: a model, a cluster, a strategy, and the framework."""
 
-    id: str
+    id: str | int
     model: TransformerModel
     cluster: ClusterView
     strategy: Strategy
@@ -65,7 +66,10 @@ _StrategyDocument = _document_of(Strategy, stage_layers=_Sizes | None, stage_dev
 
 
 class _RowDocument(Document):
-    id: str
+    id: Annotated[
+        Annotated[str, Tag("<text>")] | Annotated[int, Tag("<number>")],
+        either("text or a whole number", kinds=("<text>", "<number>")),
+    ]
     model: dict[str, Any]
     cluster: dict[str, Any]
     strategy: dict[str, Any]
@@ -78,7 +82,10 @@ def parse_model(
     """Return a transformer's sizes; raises `InputError` with every mistake."""
     document = read(_ModelDocument, data, at=at, unknown=unknown)
     model = TransformerModel(**{key: getattr(document, key) for key in document.model_fields_set})
-    Mistakes(_model_problems(model, at)).complain()
+    problems = _model_problems(model, at)
+    if unknown == "refuse":  # what was measured exists, whatever its sizes
+        problems += _uneven_heads(model, at)
+    Mistakes(problems).complain()
     return model
 
 
@@ -112,20 +119,6 @@ def parse_row(data: Any, *, unknown: Unknown = "ignore") -> Row:
 
 def _model_problems(model: TransformerModel, at: Loc) -> list[Problem]:
     problems = []
-    if model.hidden % model.heads:
-        near = sorted(
-            (size for size in range(1, model.hidden + 1) if model.hidden % size == 0),
-            key=lambda size: (abs(size - model.heads), size),
-        )
-        problems.append(
-            Problem(
-                code="not_divisible",
-                field=format_path((*at, "heads")),
-                value=model.heads,
-                message=f"must divide the hidden size {model.hidden}",
-                allowed=sorted(near[:6]),
-            )
-        )
     if model.kv_heads is not None and model.heads % model.kv_heads:
         problems.append(
             Problem(
@@ -146,6 +139,21 @@ def _model_problems(model: TransformerModel, at: Loc) -> list[Problem]:
             )
         )
     return problems
+
+
+def _uneven_heads(model: TransformerModel, at: Loc) -> list[Problem]:
+    if model.hidden % model.heads == 0:
+        return []
+    fitting = [size for size in range(1, model.hidden + 1) if model.hidden % size == 0]
+    nearest = sorted(fitting, key=lambda size: abs(size - model.heads))[:6]
+    problem = Problem(
+        code="not_divisible",
+        field=format_path((*at, "heads")),
+        value=model.heads,
+        message=f"must divide the hidden size {model.hidden}",
+        allowed=sorted(nearest),
+    )
+    return [problem]
 
 
 def _strategy_problems(strategy: Strategy, at: Loc) -> list[Problem]:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol, TypeVar
 
 from airflow_training.errors import InputError, Problem
+from airflow_training.planning.cluster import ClusterView
+from airflow_training.planning.sources.clusters import parse_cluster
+from airflow_training.planning.sources.measured import cluster_of_measurement
 from airflow_training.spec.loading import load_documents
 from airflow_training.spec.parsing import with_lines
 from airflow_training.spec.paths import Loc
 
-__all__ = ["read_file"]
+__all__ = ["read_cluster", "read_file"]
 
 _Parsed = TypeVar("_Parsed", covariant=True)
 
@@ -41,6 +45,17 @@ def read_file(path: Path, parse: _Parser[_Parsed]) -> _Parsed:
     except InputError as error:
         located = with_lines(error.problems, document.lines)
         raise InputError(problems=located, path=str(path)) from error
+
+
+def read_cluster(path: Path) -> ClusterView:
+    """Return the cluster that a file describes, or that was measured; raises as `read_file`."""
+    return read_file(path, _cluster)
+
+
+def _cluster(data: object, /, *, at: Loc) -> ClusterView:
+    if isinstance(data, Mapping) and "ranks" in data:
+        return cluster_of_measurement(data, at=at)
+    return parse_cluster(data, at=at)
 
 
 def _refused(path: Path, message: str) -> InputError:

@@ -13,7 +13,7 @@ from typing import Any
 from airflow_training.errors import InputError, Problem
 from airflow_training.planning import catalogue
 from airflow_training.planning.cluster import ClusterView, Device, Link, NodeGroup
-from airflow_training.planning.sources.labels import RESOURCES, count_of, device_of
+from airflow_training.planning.sources.node_labels import RESOURCES, count_of, device_of
 from airflow_training.spec.quantities import parse_quantity
 from airflow_training.spec.words import counted
 

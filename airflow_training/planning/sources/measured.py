@@ -81,39 +81,29 @@ def cluster_of_measurement(
             message=f"says nothing of the network between {len(nodes)} nodes",
         )
         raise InputError(problems=[problem])
-    groups = [
-        _group(label, members, share=share, links=links)
-        for label, share, members in _kinds(list(nodes.values()))
-    ]
-    return ClusterView(name=name, groups=tuple(groups))
+    return ClusterView(name=name, groups=_groups(list(nodes.values()), links))
 
 
-def _kinds(nodes: Sequence[Sequence[_Rank]]) -> list[tuple[str, float, Sequence[Sequence[_Rank]]]]:
-    """Return groups of equal nodes: a label, their speed against their kind, and the nodes."""
-    equal: dict[tuple[str, int], list[Sequence[_Rank]]] = defaultdict(list)
+def _groups(nodes: Sequence[Sequence[_Rank]], links: Mapping[str, _Link]) -> tuple[NodeGroup, ...]:
+    kinds: dict[tuple[str, int], list[Sequence[_Rank]]] = defaultdict(list)
     for ranks in nodes:
-        equal[ranks[0].device, len(ranks)].append(ranks)
-    found = []
-    for (device, _), members in equal.items():
+        kinds[ranks[0].device, len(ranks)].append(ranks)
+    named = [kind for kind, _ in kinds]
+    groups = []
+    for (kind, count), members in kinds.items():
+        label = kind if named.count(kind) == 1 else f"{kind}-x{count}"
         usual = statistics.median(map(_speed, members))
         steady = [ranks for ranks in members if _speed(ranks) >= _SLOWER * usual]
-        found.append((device, 1.0, steady))
-        found += [
-            (f"{device}-slow-{ranks[0].host}", _speed(ranks) / usual, [ranks])
+        whole = _group(label, members, links)
+        groups.append(replace(whole, count=len(steady)))
+        groups += [
+            replace(
+                whole, name=f"{label}-{ranks[0].host}", count=1, efficiency=_speed(ranks) / usual
+            )
             for ranks in members
             if _speed(ranks) < _SLOWER * usual
         ]
-    return _numbered(found)
-
-
-def _numbered(
-    groups: Sequence[tuple[str, float, Sequence[Sequence[_Rank]]]],
-) -> list[tuple[str, float, Sequence[Sequence[_Rank]]]]:
-    labels = [label for label, _, _ in groups]
-    return [
-        (label if labels.count(label) == 1 else f"{label}-{place}", share, members)
-        for place, (label, share, members) in enumerate(groups, start=1)
-    ]
+    return tuple(groups)
 
 
 def _speed(ranks: Sequence[_Rank]) -> float:
@@ -121,15 +111,9 @@ def _speed(ranks: Sequence[_Rank]) -> float:
     return min(max(rank.matmul_flops.values()) for rank in ranks)
 
 
-def _group(
-    label: str,
-    nodes: Sequence[Sequence[_Rank]],
-    *,
-    share: float,
-    links: Mapping[str, _Link],
-) -> NodeGroup:
+def _group(label: str, nodes: Sequence[Sequence[_Rank]], links: Mapping[str, _Link]) -> NodeGroup:
     ranks = [rank for node in nodes for rank in node]
-    device = _device(ranks, share)
+    device = _device(ranks)
     outside = links.get("inter_node")
     return NodeGroup(
         name=label,
@@ -140,14 +124,12 @@ def _group(
         nic=None if outside is None else _network(outside),
         host_cpus=min(rank.host_cpus for rank in ranks),
         host_memory_bytes=min(rank.host_memory_bytes for rank in ranks),
-        efficiency=share,
     )
 
 
-def _device(ranks: Sequence[_Rank], share: float) -> Device:
-    """Return the device; `share` of its speed is the group's, and taken out of the measurement."""
+def _device(ranks: Sequence[_Rank]) -> Device:
     measured = {
-        precision: statistics.median(rank.matmul_flops[precision] for rank in ranks) / share
+        precision: statistics.median(rank.matmul_flops[precision] for rank in ranks)
         for precision in ranks[0].matmul_flops
         if all(precision in rank.matmul_flops for rank in ranks)
     }

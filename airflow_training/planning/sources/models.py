@@ -61,8 +61,6 @@ def is_reference(text: str) -> bool:
 
 def _traced(reference: str, *, base_dir: str, at: Loc) -> ComputationView:
     """Import and call the user's function, and trace what it returns."""
-    from airflow_training.planning.sources.torch import trace
-
     module, _, name = reference.partition(":")
     try:
         with _importable(base_dir):
@@ -77,6 +75,8 @@ def _traced(reference: str, *, base_dir: str, at: Loc) -> ComputationView:
             "must return a module and a tuple of example inputs",
             hint="return model, (torch.zeros(8, 64),)",
         )
+    from airflow_training.planning.sources.torch import trace  # torch: only where it is needed
+
     return trace(*made)
 
 

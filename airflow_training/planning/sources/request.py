@@ -9,7 +9,7 @@ from typing import Any
 from airflow_training.errors import InputError, Problem
 from airflow_training.planning import catalogue
 from airflow_training.planning.cluster import ClusterView, Device, Link, NodeGroup
-from airflow_training.planning.sources.labels import count_of, device_of
+from airflow_training.planning.sources.node_labels import count_of, device_of
 from airflow_training.planning.sources.reading import Mistakes
 from airflow_training.spec.quantities import parse_quantity
 from airflow_training.spec.resolved import ResolvedJob, ResolvedRole

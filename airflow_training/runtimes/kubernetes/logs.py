@@ -171,7 +171,7 @@ async def followed(api: Api, namespace: str, pod: str, container: str) -> AsyncI
     """
     reader = StampedReader()
     opened, broken = False, 0
-    while broken < _BROKEN_IN_A_ROW:
+    while True:
         blocks = api.follow_log(
             namespace,
             pod,
@@ -192,12 +192,13 @@ async def followed(api: Api, namespace: str, pod: str, container: str) -> AsyncI
             raise
         except RuntimeUnavailable as error:
             broken += 1
-            why = error
+            if broken == _BROKEN_IN_A_ROW:
+                text = f"the log of {pod} breaks off again and again: {error}"
+                raise RuntimeUnavailable(text) from error
+            log.debug("following the log of %s again: %s", pod, error)
         else:
             return
-        log.debug("following the log of %s again: %s", pod, why)
         await asyncio.sleep(_PAUSE_SECONDS)
-    raise RuntimeUnavailable(f"the log of {pod} breaks off again and again: {why}")
 
 
 class StampedReader:

@@ -15,6 +15,7 @@ from uuid import uuid4
 
 import yaml
 
+from airflow_training.runtimes.kubernetes.observing import CANNOT_START_SECONDS
 from tests.kubernetes.e2e.site import Document, Site
 
 COMMAND = (sys.executable, "-m", "airflow_training.cli")
@@ -77,7 +78,9 @@ class Job:
     def result(self) -> Document:
         """Wait for the end; return what `run` prints on stdout."""
         assert self._process is not None
-        out, _ = self._process.communicate(timeout=2 * self.site.patience_seconds)
+        # a container may be unable to start for so long before that is a failure
+        timeout = CANNOT_START_SECONDS + self.site.patience_seconds
+        out, _ = self._process.communicate(timeout=timeout)
         assert out, f"exit code {self._process.returncode}:\n{self.stderr}"
         found: Document = json.loads(out)
         return found

@@ -13,7 +13,7 @@ As a process, so that clients can be killed around it; the same control over HTT
 **The API server** checks types and unknown fields, names, pods and what may not change; answers
 refusals as Status documents in the real one's words; and knows versions and conflicts, all four
 kinds of patch, server-side apply with field owners, finalizers, grace, garbage collection,
-terminating namespaces, quota, limit ranges, priority classes, evictions with disruption budgets,
+terminating namespaces, quota, limit ranges, PodSecurity (restricted), priority classes, evictions with disruption budgets,
 paged lists, watches with bookmarks and 410, RBAC by Role documents and access reviews.
 
 **The scheduler** binds by resources, taints, node selectors and required node affinity. Installed
@@ -34,7 +34,7 @@ container's own root and /tmp (it sees and writes the machine's), uids and secur
 liveness and startup probes, lifecycle hooks, persistent volumes, service account tokens, cluster
 addresses of services, pod affinity and topology spread in the scheduler, preemption by priority
 (use `preempt`, `evict_workload`), most Events, exact lists at old versions. Back-off between
-restarts is 0.2 to 5 seconds.
+restarts is 0.2 to 5 seconds. Kubelets do everything at once, unless `pace` (`--slow`) says otherwise.
 """
 
 from tests.kubernetes.emulator.cluster import Cluster, remote_control

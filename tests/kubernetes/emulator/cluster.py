@@ -15,6 +15,7 @@ from typing import Any, cast
 import yaml
 
 from tests.kubernetes.emulator.control import Control
+from tests.kubernetes.emulator.kubelet import AT_ONCE, Pace
 from tests.kubernetes.emulator.nodes import Node
 from tests.kubernetes.emulator.parts import ADMIN_TOKEN, KubeletKind, Parts
 
@@ -26,7 +27,8 @@ class Cluster:
     """A running cluster: `with Cluster() as cluster:` or `async with`.
 
     `kubelet`: "scripted" (instant, no processes) or "processes" (containers are processes here).
-    `installed`: which of "volcano", "coscheduling", "kueue" the cluster has.
+    `installed`: which of "volcano", "coscheduling", "kueue" the cluster has. `pace`: `AS_REAL_ONES`
+    lets processes start and end as slowly as real pods. `offline`: no registry answers.
     """
 
     def __init__(
@@ -37,10 +39,12 @@ class Cluster:
         installed: Sequence[str] = (),
         port: int = 0,
         bookmark_seconds: float = 60.0,
+        pace: Pace = AT_ONCE,
+        offline: bool = False,
     ) -> None:
         self._options: dict[str, Any] = {
             "kubelet": kubelet, "installed": tuple(installed), "port": port,
-            "bookmark_seconds": bookmark_seconds,
+            "bookmark_seconds": bookmark_seconds, "pace": pace, "offline": offline,
         }  # fmt: skip
         self._nodes = nodes
         self._folder = tempfile.TemporaryDirectory(prefix="emulator-", ignore_cleanup_errors=True)

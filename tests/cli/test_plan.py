@@ -1,0 +1,259 @@
+"""`plan` and jobs with a plan, as a user types them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.cli.conftest import job_file
+
+GPT = {"hidden": 1024, "layers": 24, "heads": 16, "seq": 1024, "vocab": 50304}
+TINY = {"hidden": 64, "layers": 2, "heads": 4, "seq": 64, "vocab": 512}
+NODE = {
+    "name": "one node",
+    "nodes": [
+        {
+            "count": 1,
+            "device": "A100-SXM4-80GB",
+            "devices_per_node": 8,
+            "price_per_device_hour": 2.0,
+        }
+    ],
+}
+ONE_DEVICE = {"devices": 1}
+
+
+@pytest.fixture
+def question(home) -> list[str]:
+    """Return the options that name a model and a cluster, with their files."""
+    Path("model.yaml").write_text(yaml.safe_dump(GPT))
+    Path("cluster.yaml").write_text(yaml.safe_dump(NODE))
+    return ["--model", "model.yaml", "--cluster", "cluster.yaml", "--global-batch", "64"]
+
+
+def request(**changes) -> str:
+    document = {
+        "id": "one",
+        "model": GPT,
+        "cluster": NODE,
+        "global_batch": 64,
+        "precision": "bf16",
+        "constraints": {"tp": 2},
+        "top_k": 2,
+    }
+    return json.dumps({**document, **changes})
+
+
+# a job with a plan --------------------------------------------------------------------------------
+@pytest.mark.e2e
+def test_a_job_with_a_plan_runs_and_keeps_it(command, home):
+    path = job_file(
+        Path("job.yaml"),
+        ("worker", 3),
+        command=["sh", "-c", 'echo "$DP_SIZE of $WORLD_SIZE, $MICRO_BATCH_SIZE"; cat $PLAN_FILE'],
+        framework="pytorch",
+        runtime={"name": "local"},
+        plan={"model": TINY, "globalBatch": 16, "constraints": {**ONE_DEVICE, "micro_batch": 4}},
+    )
+    done = command("run", str(path), "--run-id", "one", "-o", "json")
+    assert done.code == 0, done.stderr
+    plan = done.json["plan"]
+    assert plan["strategy"]["micro_batch"] == 4
+    assert plan["applied"]["replicas"] == {"worker": 1}
+    assert done.json["roles"]["worker"]["desired"] == 1
+    assert f"plan {plan['id']} of" in done.stderr
+    log = command("logs", "show", "one", "--role", "worker").stdout
+    said, _, written = log.partition("\n")
+    assert said == "1 of 1, 4"
+    assert json.loads(written)["strategy"] == plan["strategy"]
+    events = command("events", "one", "-o", "json").json["events"]
+    assert [each["data"] for each in events if each["reason"] == "Planned"] == [
+        {"plan": plan["id"]}
+    ]
+    shown = command("status", "one")
+    assert f"plan {plan['id']}: no split = 1 device" in shown.stdout
+    assert command("status", "one", "-o", "json").json["plan"] == plan
+
+
+@pytest.mark.e2e
+def test_a_run_that_goes_on_is_not_planned_anew(command, home):
+    Path("cluster.yaml").write_text(yaml.safe_dump(NODE))
+    path = job_file(
+        Path("job.yaml"),
+        ("worker", 1),
+        framework="pytorch",
+        plan={
+            "model": TINY,
+            "globalBatch": 16,
+            "cluster": "cluster.yaml",
+            "constraints": ONE_DEVICE,
+        },
+    )
+    first = command("run", str(path), "--run-id", "one", "-o", "json").json["plan"]
+    Path("cluster.yaml").write_text(
+        yaml.safe_dump({"name": "another", "nodes": [{**NODE["nodes"][0], "device": "V100-SXM2-32GB"}]})
+    )  # fmt: skip
+    again = command("run", str(path), "--run-id", "one", "-o", "json")
+    assert again.code == 0, again.stderr
+    assert again.json["plan"] == first
+    other = command("run", str(path), "--run-id", "two", "-o", "json").json["plan"]
+    assert other["cluster"] == "another"
+
+
+def test_a_job_that_fits_nowhere_starts_nothing(typed):
+    path = job_file(
+        Path("job.yaml"), ("worker", 1), framework="pytorch",
+        plan={"model": {**GPT, "hidden": 16384, "layers": 96}, "globalBatch": 16, "cluster": NODE},
+    )  # fmt: skip
+    refused = typed("run", str(path), "--run-id", "one")
+    assert refused.code == 2
+    assert "the smallest cluster that would fit has" in refused.stderr
+    assert typed("status", "one").code == 2
+
+
+def test_validate_finds_what_is_wrong_with_a_plan_where_it_is_written(typed):
+    path = job_file(
+        Path("job.yaml"), plan={"model": {**TINY, "heads": 5}, "globalBatch": 16, "cluster": "nods"}
+    )
+    answer = typed("validate", str(path), "-o", "json")
+    assert answer.code == 2
+    errors = answer.json["files"][0]["errors"]
+    assert {(each["field"], each["line"]) for each in errors} == {
+        ("spec.plan.model.heads", 1),
+        ("spec.plan.cluster", 1),
+    }
+
+
+def test_plan_job_shows_the_plan_and_starts_nothing(typed):
+    path = job_file(
+        Path("job.yaml"), ("worker", 2), framework="pytorch",
+        plan={"model": TINY, "globalBatch": 16, "cluster": NODE},
+    )  # fmt: skip
+    shown = typed("plan", "job", str(path))
+    assert shown.code == 0
+    assert shown.stdout.startswith("plan ")
+    assert "applied    worker x" in shown.stdout
+    assert typed("plan", "job", str(path), "-o", "json").json["cluster"] == "one node"
+    assert typed("list", "-o", "json").json == {"runs": []}
+
+
+def test_plan_job_needs_a_plan(typed):
+    refused = typed("plan", "job", str(job_file(Path("job.yaml"))))
+    assert refused.code == 2
+    assert "the job asks for no plan" in refused.stderr
+
+
+# search and explain -------------------------------------------------------------------------------
+def test_search_lists_plans_best_first(typed, question):
+    found = typed("plan", "search", *question, "-c", "tp=2", "--top-k", "3", "-o", "json").json
+    assert [each["strategy"]["tp"] for each in found["plans"]] == [2, 2, 2]
+    times = [each["step_time_s"] for each in found["plans"]]
+    assert times == sorted(times)
+    table = typed("plan", "search", *question, "-c", "tp=2").stdout.splitlines()
+    assert table[0].split() == ["#", "STEP", "P10", "TO", "P90", "MEMORY", "PRICE", "PLAN"]
+    assert table[1].startswith("1 ")
+
+
+def test_search_writes_the_file_that_output_names(typed, question):
+    done = typed("plan", "search", *question, "--output", "plans.json")
+    assert done.code == 0
+    assert done.stdout == ""
+    assert json.loads(Path("plans.json").read_text())["plans"]
+
+
+def test_explain_adds_up_and_says_how_far_a_split_is_from_the_best(typed, question):
+    found = typed("plan", "explain", *question, "-s", "tp=8", "-o", "json").json
+    plan = found["plan"]
+    assert plan["strategy"]["tp"] == 8
+    parts = plan["breakdown"]["time_s"]
+    assert sum(each["value"] for each in parts) == pytest.approx(plan["step_time_s"])
+    assert found["slower_than_best"] > 0
+    text = typed("plan", "explain", *question, "-s", "tp=8").stdout
+    assert "(this one +" in text
+    assert "time against money" in text
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        pytest.param(["-c", "tpp=2"], "did you mean 'tp'?", id="unknown-constraint"),
+        pytest.param(["-c", "tp"], "is no KEY=VALUE", id="no-value"),
+        pytest.param(["-c", "tp=3"], "hint: ", id="contradiction"),
+        pytest.param(["--precision", "bf61"], "did you mean 'bf16'?", id="precision"),
+        pytest.param(["--objective", "tme"], "did you mean 'time'?", id="objective"),
+        pytest.param(["--output", "no/such/folder"], "cannot be written", id="output"),
+        pytest.param(["--plot", "plan.gif"], "allowed: .png", id="picture"),
+        pytest.param(["--input", "requests.jsonl"], "no option beside --input", id="two-ways"),
+        pytest.param(["--model", "nothing.yaml"], "cannot be read", id="no-model"),
+    ],
+)
+def test_a_mistake_is_one_message_that_says_what_would_work(typed, question, words, says):
+    refused = typed("plan", "search", *question, *words)
+    assert refused.code == 2
+    assert says in refused.stderr
+
+
+def test_a_file_of_requests_is_answered_line_by_line(typed):
+    lines = [request(), request(id="two", constraints={"tpp": 2}), request(id="three")]
+    Path("requests.jsonl").write_text("\n".join(lines))
+    done = typed("plan", "search", "--input", "requests.jsonl", "--output", "out.jsonl")
+    assert done.code == 2, "one request makes no sense"
+    assert "request two: constraints.tpp" in done.stderr
+    one, two, three = map(json.loads, Path("out.jsonl").read_text().splitlines())
+    assert set(one) == {"id", "plans", "evaluated", "seconds"}
+    assert [set(each) for each in one["plans"]] == 2 * [
+        {"strategy", "step_time_s", "peak_memory_bytes", "placement", "price_per_step"}
+    ]
+    assert {"ep", "stage_layers", "stage_devices", "overlap"} <= set(one["plans"][0]["strategy"])
+    assert set(two) == {"id", "error"}
+    assert three["plans"] == one["plans"]
+
+
+def test_a_line_that_is_no_json_is_named(typed):
+    Path("requests.jsonl").write_text(request() + "\n{")
+    refused = typed("plan", "search", "--input", "requests.jsonl", "--output", "out.jsonl")
+    assert refused.code == 2
+    assert "line 2 is no JSON" in refused.stderr
+
+
+# estimate and schema ------------------------------------------------------------------------------
+def test_estimate_answers_every_row_and_never_reads_what_was_measured(typed):
+    row = {
+        "id": "a",
+        "model": {**GPT, "unheard_of": 1},
+        "cluster": NODE,
+        "strategy": {"dp": 8, "global_batch": 64, "micro_batch": 4},
+        "runtime": "megatron-lm",
+        "measured": {"step_time_s": 1.0},
+        "source": "nobody",
+    }
+    rows = [row, {**row, "id": "b", "measured": "nonsense"}]
+    Path("rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    done = typed("plan", "estimate", "--input", "rows.jsonl", "--output", "out.jsonl")
+    assert done.code == 0, done.stderr
+    one, other = map(json.loads, Path("out.jsonl").read_text().splitlines())
+    assert set(one) == {
+        "id", "step_time_s", "p10", "p90", "peak_memory_bytes", "fits", "breakdown"
+    }  # fmt: skip
+    assert one["p10"] < one["step_time_s"] < one["p90"]
+    assert {**other, "id": "a"} == one
+
+
+def test_the_schema_of_clusters_is_json_schema(typed):
+    import jsonschema
+
+    schema = typed("plan", "schema").json
+    jsonschema.Draft202012Validator.check_schema(schema)
+    jsonschema.Draft202012Validator(schema).validate(NODE)
+
+
+# pictures -----------------------------------------------------------------------------------------
+@pytest.mark.parametrize(("name", "begins"), [("plan.png", b"\x89PNG"), ("plan.svg", b"<?xml")])
+def test_a_plan_is_drawn(typed, question, name, begins):
+    pytest.importorskip("matplotlib", reason="of the extra `plots`")
+    done = typed("plan", "search", *question, "-c", "pp=4", "--plot", name)
+    assert done.code == 0, done.stderr
+    assert Path(name).read_bytes().startswith(begins)

@@ -24,7 +24,9 @@ def cut_into_units(view: ComputationView) -> ComputationView:
     can be had on any stage. What holds no matrix of parameters and repeats nothing joins a neighbour.
     """
     segments = _segments(view)
-    groups = _joined(_repeats(_signatures(view, segments)), view, segments)
+    numbers = _signatures(view, segments)
+    starts = [any(_dims_read(view, op) > 0 for op in segment) for segment in segments]
+    groups = _joined(_repeats(numbers, starts), view, segments)
     renamed: dict[str, str] = {}
     kept: list[tuple[Segment, int]] = []
     for group in groups:
@@ -74,9 +76,10 @@ def _carried(view: ComputationView) -> frozenset[str]:
     return frozenset(found)
 
 
-def _reads_matrix(view: ComputationView, op: Operator) -> bool:
+def _dims_read(view: ComputationView, op: Operator) -> int:
+    """Return how many dimensions the largest parameter has that an operator reads; 0: it reads none."""
     tensors = (view.tensors[name] for name in op.inputs)
-    return any(tensor.kind == "parameter" and len(tensor.shape) > 1 for tensor in tensors)
+    return max((len(t.shape) for t in tensors if t.kind == "parameter"), default=0)
 
 
 def _signatures(view: ComputationView, segments: Sequence[Segment]) -> list[int]:
@@ -127,12 +130,16 @@ def _described(
         )
 
 
-def _repeats(numbers: Sequence[int]) -> Iterator[_Group]:
-    """Yield rows of equal segments, each time the one that covers most, of the shortest period."""
+def _repeats(numbers: Sequence[int], starts: Sequence[bool]) -> Iterator[_Group]:
+    """Yield rows of equal segments, each time the one that covers most, of the shortest period.
+
+    A row starts with a segment of `starts`: modules begin with what has parameters.
+    """
     start = 0
     while start < len(numbers):
         best = _Group(start, 1, 1)
-        for period in range(1, (len(numbers) - start) // 2 + 1):
+        longest = (len(numbers) - start) // 2 if starts[start] else 0
+        for period in range(1, longest + 1):
             block = numbers[start : start + period]
             repeat = 1
             while numbers[start + repeat * period :][:period] == block:
@@ -152,7 +159,7 @@ def _joined(
     for group in groups:
         single = group.repeat == 1
         is_light = single and not any(
-            _reads_matrix(view, op)
+            _dims_read(view, op) > 1
             for segment in segments[group.start : group.stop]
             for op in segment
         )

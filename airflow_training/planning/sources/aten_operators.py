@@ -197,7 +197,7 @@ def _cross_entropy(scribe: Scribe, node: fx.Node) -> None:
         return
     each = scribe.made(f"{node.name}.rows", rows)
     scribe.operator(node.name, "cross_entropy", (logits, labels), [each])
-    dims = list(range(len(rows)))
+    dims = tuple(range(len(rows)))
     scribe.operator(f"{node.name}.mean", "reduce", [each], [result], dims=dims, function="mean")
 
 
@@ -213,7 +213,7 @@ def _reduce(scribe: Scribe, node: fx.Node) -> None:
     rank = len(scribe.shape(inputs[0]))
     at = 2 if name_of(node.target) == "linalg_vector_norm" else 1
     dims = arguments(node)[at] if len(arguments(node)) > at else node.kwargs.get("dim")
-    dims = [dims] if isinstance(dims, int) else list(dims or range(rank))
+    dims = (dims,) if isinstance(dims, int) else tuple(dims or range(rank))
     several = isinstance(node.meta["val"], (tuple, list))
     outputs = scribe.results(node) if several else (scribe.result(node),)
     keep = len(scribe.shape(outputs[0])) == rank

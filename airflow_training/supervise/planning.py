@@ -44,8 +44,10 @@ __all__ = ["ALTERNATIVES", "Planned", "Question", "mistakes_of", "plan_job", "qu
 _HERE = ("spec", "plan")
 ALTERNATIVES = 5
 """Plans that are kept: the best, and the next ones."""
-FOLDER = "{{ '/etc' if runtime == 'kubernetes' else instance_dir }}/training/plan"
-"""Where instances find the files of a plan."""
+_FILE = "{{ '/etc/training/plan' if runtime == 'kubernetes' else 'plan' }}"
+_SEEN = "{{ '/etc/training' if runtime == 'kubernetes' else instance_dir }}/plan"
+"""Folder of a plan's files: as they are written, on this machine below the instance's own folder, and
+as instances see it."""
 FILES: Mapping[str, str] = {
     "PLAN_FILE": "plan.json",
     "DEEPSPEED_CONFIG": "deepspeed.json",
@@ -264,13 +266,13 @@ def _planned(plan: Plan, question: Question, answer: Answer) -> Planned:
     }
     if "env" in plan.apply:
         files = {
-            f"{FOLDER}/{FILES['PLAN_FILE']}": json.dumps(first, indent=1) + "\n",
-            f"{FOLDER}/{FILES['DEEPSPEED_CONFIG']}": deepspeed_config(best),
-            f"{FOLDER}/{FILES['TORCHTITAN_CONFIG']}": torchtitan_config(best),
+            f"{_FILE}/{FILES['PLAN_FILE']}": json.dumps(first, indent=1) + "\n",
+            f"{_FILE}/{FILES['DEEPSPEED_CONFIG']}": deepspeed_config(best),
+            f"{_FILE}/{FILES['TORCHTITAN_CONFIG']}": torchtitan_config(best),
         }
         env |= split_variables(best)
         env["MEGATRON_ARGS"] = " ".join(megatron_arguments(best))
-        env |= {name: f"{FOLDER}/{file}" for name, file in FILES.items()}
+        env |= {name: f"{_SEEN}/{file}" for name, file in FILES.items()}
     if "microBatch" in plan.apply:
         env |= batch_variables(best)
     document["applied"]["env"] = sorted(env)

@@ -56,6 +56,7 @@ def test_a_job_with_a_plan_runs_and_keeps_it(command, home):
         command=["sh", "-c", 'echo "$DP_SIZE of $WORLD_SIZE, $MICRO_BATCH_SIZE"; cat $PLAN_FILE'],
         framework="pytorch",
         runtime={"name": "local"},
+        restart={"maxRestarts": 0},
         plan={"model": TINY, "globalBatch": 16, "constraints": {**ONE_DEVICE, "micro_batch": 4}},
     )
     done = command("run", str(path), "--run-id", "one", "-o", "json")

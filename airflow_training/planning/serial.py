@@ -29,8 +29,12 @@ def from_json(document: Mapping[str, Any]) -> ComputationView:
         raise InputError([_problem("version", document.get("version"), message, (VERSION,))])
     try:
         view = _read(document)
-    except (KeyError, TypeError, AttributeError) as wrong:
-        message = f"no view: {wrong!r} is missing or of the wrong type"
+    except KeyError as missing:
+        raise InputError(
+            [_problem("view", document.get("name"), f"{missing} is missing")]
+        ) from missing
+    except (TypeError, AttributeError) as wrong:
+        message = "it is not laid out as a view is"
         raise InputError([_problem("view", document.get("name"), message)]) from wrong
     problems = list(_dangling(view))
     if problems:

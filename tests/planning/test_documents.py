@@ -129,6 +129,18 @@ def test_a_cluster_of_two_kinds_has_named_groups_in_order():
     assert joined.name == "ethernet-50"
 
 
+@pytest.mark.parametrize("none", [{"nic_gbit_s": 0}, {"nics_per_node": 0}, {"nic_gbit_s": None}])
+def test_a_single_node_needs_no_nic(none):
+    (group,) = parse_cluster({"nodes": [{**NODES, "count": 1, **none}]}).groups
+    assert group.nic is None
+
+
+def test_a_row_may_be_numbered():
+    row = calibration_rows()[0]
+    assert parse_row({**row, "id": 7}).id == 7
+    assert set(problems(parse_row, {**row, "id": None})) == {"id"}
+
+
 def test_groups_of_one_kind_are_numbered():
     view = parse_cluster({"nodes": [NODES, {**NODES, "device": "A100"}]})
     assert [group.name for group in view.groups] == ["A100-SXM4-80GB-1", "A100-SXM4-80GB-2"]

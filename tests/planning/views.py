@@ -52,9 +52,9 @@ class _Drawer:
         if left is None:
             return
         *rows, summed = self.shape(left)
-        if self.draw(st.booleans()) and self.draw(st.booleans()):
+        if len(rows) <= 2 and self.draw(st.booleans()) and self.draw(st.booleans()):
             # A tensor times itself.
-            letters = "abc"[: len(rows)]
+            letters = "abcdefg"[: len(rows)]
             other = letters.upper()
             self.add(
                 "matmul",
@@ -66,7 +66,7 @@ class _Drawer:
         batch = self.draw(st.integers(0, len(rows)))
         width = self.draw(SIZES)
         right = self.given([*rows[:batch], summed, width])
-        letters = "abc"[: len(rows)]
+        letters = "abcdefg"[: len(rows)]
         left_and_right = f"{letters}k,{letters[:batch]}kn"
         if self.draw(st.booleans()):
             bias, equation = self.given([width]), f"{left_and_right},n->{letters}n"
@@ -139,7 +139,7 @@ class _Drawer:
         keep = self.draw(st.booleans())
         left = [1 if i in dims else n for i, n in enumerate(shape) if keep or i not in dims]
         function = self.draw(st.sampled_from(["sum", "max"]))
-        self.add("reduce", [name], left, dims=sorted(dims), keep=keep, function=function)
+        self.add("reduce", [name], left, dims=tuple(sorted(dims)), keep=keep, function=function)
 
     def embedding(self) -> None:
         rows = self.draw(st.lists(SIZES, min_size=1, max_size=2))

@@ -39,8 +39,6 @@ class _Floors:
     """Seconds of a forward and a backward pass over the units, for each way to run a layer."""
 
     global_batch: int
-    factor: float
-    """Of the runtime: it multiplies a step as a whole."""
     layers: int
     codes: Codes
     """A number for each way to run a layer, ascending."""
@@ -64,7 +62,7 @@ class _Floors:
         # the last stage works through all micro-batches once the first one has come through the others
         floor = np.maximum(floor, whole / virtual + (passes - 1.0 / virtual) * last)
         floor = np.where(rows.pp == 1, passes * whole, floor)
-        return np.asarray(floor * self.factor)
+        return np.asarray(floor)
 
 
 def floors(
@@ -88,7 +86,6 @@ def floors(
     inside = (place >= begin) & (place < end)
     return _Floors(
         global_batch=workload.global_batch,
-        factor=constants.runtime_factor(workload.runtime),
         layers=end - begin,
         codes=codes,
         before=(each * repeats)[place < begin].sum(axis=0),
@@ -106,7 +103,7 @@ def pass_seconds(
 ) -> tuple[Array, Array]:
     """Return the seconds of a forward and a backward pass over each unit: (units, rows) each.
 
-    On the cluster's first nodes; of a unit that is repeated, one.
+    On the cluster's first nodes, with what the runtime adds; of a unit that is repeated, one.
     """
     forward = np.zeros((len(workload.view.units), len(table.tp)))
     backward = np.zeros_like(forward)
@@ -114,7 +111,8 @@ def pass_seconds(
         times = priced(found, cluster.groups[0], workload.runtime, constants)
         forward[:, found.rows] = times.forward.sum(axis=0)[:, found.of_row]
         backward[:, found.rows] = times.backward.sum(axis=0)[:, found.of_row]
-    return forward, backward
+    factor = constants.runtime_factor(workload.runtime)
+    return forward * factor, backward * factor
 
 
 def codes_of(table: Candidates) -> Codes:

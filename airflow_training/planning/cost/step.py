@@ -26,9 +26,9 @@ from airflow_training.planning.cost.end_of_step import end_of_step
 from airflow_training.planning.cost.passes import PARTS
 from airflow_training.planning.cost.shardings import layouts, lowered, priced
 from airflow_training.planning.cost.stage_times import Pipeline, slowest_way_out
-from airflow_training.planning.cost.tables import rows_of
+from airflow_training.planning.cost.tables import as_table, rows_of
 from airflow_training.planning.plan import Candidates, Workload
-from airflow_training.planning.strategy import Schedule
+from airflow_training.planning.strategy import Schedule, Strategy
 
 Array = npt.NDArray[np.float64]
 
@@ -82,6 +82,22 @@ def step_parts(
     before = sum((parts[name] for name in TIME_PARTS), np.zeros(len(table.tp)))
     parts["runtime"] = (constants.runtime_factor(workload.runtime) - 1.0) * before
     return parts
+
+
+def strategy_seconds(
+    workload: Workload, cluster: ClusterView, strategy: Strategy, constants: TimeConstants
+) -> float:
+    """Return the seconds of a step of one strategy."""
+    parts = step_parts(
+        workload,
+        cluster,
+        as_table([strategy]),
+        constants,
+        schedule=strategy.schedule,
+        stage_layers=strategy.stage_layers,
+        stage_devices=strategy.stage_devices,
+    )
+    return float(sum(seconds[0] for seconds in parts.values()))
 
 
 def _seconds(

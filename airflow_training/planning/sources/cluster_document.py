@@ -83,8 +83,8 @@ class NodesDocument(Document):
     intra_node: _LinkChoice | None = None
     """Link between the devices of a node; not set: the one the device usually has."""
     nics_per_node: Annotated[int, Field(ge=0)] = 1
-    nic_gbit_s: Positive | None = None
-    """Rate of one NIC in Gbit/s."""
+    nic_gbit_s: NotNegative | None = None
+    """Rate of one NIC in Gbit/s; 0: there is none."""
     nic: _LinkChoice | None = None
     """Kind of the NICs: `infiniband`, `infiniband-sharp`, `roce`, `efa`, `ethernet`, or a link.
 

@@ -142,7 +142,7 @@ def _intra_node(nodes: NodesDocument, device: Device, *, at: Loc) -> Link:
 
 
 def _nic(nodes: NodesDocument, *, at: Loc) -> Link | None:
-    if nodes.nics_per_node == 0:
+    if nodes.nics_per_node == 0 or nodes.nic_gbit_s == 0:
         return None
     if isinstance(nodes.nic, LinkDocument):
         return _link(nodes.nic, at=at)

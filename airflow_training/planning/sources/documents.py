@@ -8,13 +8,14 @@ from __future__ import annotations
 from dataclasses import MISSING, dataclass, fields
 from typing import Annotated, Any, get_args, get_type_hints
 
-from pydantic import Field, create_model
+from pydantic import Field, Tag, create_model
 
 from airflow_training.errors import InputError, Problem
 from airflow_training.planning.cluster import ClusterView
 from airflow_training.planning.sources.clusters import parse_cluster
 from airflow_training.planning.sources.reading import Document, Mistakes, Unknown, read
 from airflow_training.planning.strategy import Strategy, TransformerModel
+from airflow_training.spec.base import either
 from airflow_training.spec.paths import Loc, format_path
 
 __all__ = [
@@ -31,7 +32,7 @@ __all__ = [
 class Row:
     """One question of `plan estimate`: a model, a cluster, a strategy, and the framework."""
 
-    id: str
+    id: str | int
     model: TransformerModel
     cluster: ClusterView
     strategy: Strategy
@@ -65,7 +66,10 @@ _StrategyDocument = _document_of(Strategy, stage_layers=_Sizes | None, stage_dev
 
 
 class _RowDocument(Document):
-    id: str
+    id: Annotated[
+        Annotated[str, Tag("<text>")] | Annotated[int, Tag("<number>")],
+        either("text or a whole number", kinds=("<text>", "<number>")),
+    ]
     model: dict[str, Any]
     cluster: dict[str, Any]
     strategy: dict[str, Any]

@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from airflow_training.errors import InputError, Problem
-from airflow_training.frameworks.pods import environment_problems
+from airflow_training.frameworks.pods import container_env, environment_problems, training_container
+from airflow_training.planning.advice import nccl_variables
 from airflow_training.planning.launchers import (
     batch_variables,
     deepspeed_config,
@@ -25,12 +26,15 @@ from airflow_training.planning.plan import Answer, Workload
 from airflow_training.planning.report import answer_document
 from airflow_training.planning.search import objectives
 from airflow_training.planning.search import search as search_plan
+from airflow_training.planning.search.calibrated import pricing_with
 from airflow_training.planning.search.constraints import Constraints
 from airflow_training.planning.search.constraints import parse as constraints_of
+from airflow_training.planning.sources.calibration import chosen_constants
 from airflow_training.planning.sources.models import is_reference, read_model
+from airflow_training.settings import load_settings
 from airflow_training.spec.models import TrainingJob
 from airflow_training.spec.plan import Objective, Plan
-from airflow_training.spec.resolved import FileTemplate, ResolvedJob
+from airflow_training.spec.resolved import FileTemplate, ResolvedJob, ResolvedRole
 from airflow_training.supervise.plan_cluster import cluster_of
 from airflow_training.supervise.plan_sizes import Sizes, sizes_of
 
@@ -44,8 +48,10 @@ __all__ = ["ALTERNATIVES", "Planned", "Question", "mistakes_of", "plan_job", "qu
 _HERE = ("spec", "plan")
 ALTERNATIVES = 5
 """Plans that are kept: the best, and the next ones."""
-FOLDER = "{{ '/etc' if runtime == 'kubernetes' else instance_dir }}/training/plan"
-"""Where instances find the files of a plan."""
+_FILE = "{{ '/etc/training/plan' if runtime == 'kubernetes' else 'plan' }}"
+_SEEN = "{{ '/etc/training' if runtime == 'kubernetes' else instance_dir }}/plan"
+"""Folder of a plan's files: as they are written, on this machine below the instance's own folder, and
+as instances see it."""
 FILES: Mapping[str, str] = {
     "PLAN_FILE": "plan.json",
     "DEEPSPEED_CONFIG": "deepspeed.json",
@@ -75,6 +81,8 @@ class Planned:
     replicas: Mapping[str, int]
     """Of the roles that change."""
     env: Mapping[str, str]
+    advice: Mapping[str, str]
+    """Variables that yield to the user's own."""
     files: Mapping[str, str]
     roles: tuple[str, ...]
     """Those that train: they get variables and files."""
@@ -100,12 +108,21 @@ class Planned:
         """Return the resolved job with the plan, its variables and its files."""
         files = tuple(FileTemplate(path=path, content=text) for path, text in self.files.items())
         roles = tuple(
-            replace(role, env={**role.env, **self.env}, files=(*role.files, *files))
+            replace(
+                role,
+                env={**role.env, **self.env, **self._advice_for(role)},
+                files=(*role.files, *files),
+            )
             if role.name in self.roles
             else role
             for role in resolved.roles
         )
         return replace(resolved, roles=roles, plan=self.document)
+
+    def _advice_for(self, role: ResolvedRole) -> dict[str, str]:
+        container = training_container(role.template, None, name=role.container)
+        theirs = {entry.get("name") for entry in container_env(container)}
+        return {name: value for name, value in self.advice.items() if name not in theirs}
 
 
 def plan_job(
@@ -126,6 +143,7 @@ def plan_job(
             constraints=question.constraints,
             objective=question.objective,
             top_k=ALTERNATIVES,
+            pricing=pricing_with(chosen_constants(load_settings().planner_constants)),
         )
     except InputError as error:
         raise InputError(problems=[_of_the_job(problem) for problem in error.problems]) from None
@@ -249,6 +267,7 @@ def _planned(plan: Plan, question: Question, answer: Answer) -> Planned:
     first, *others = found.pop("plans")
     replicas = sizes.replicas(best.devices) if "replicas" in plan.apply else {}
     env: dict[str, str] = {}
+    advice: dict[str, str] = {}
     files: dict[str, str] = {}
     document = {
         "cluster": question.cluster.name,
@@ -264,19 +283,25 @@ def _planned(plan: Plan, question: Question, answer: Answer) -> Planned:
     }
     if "env" in plan.apply:
         files = {
-            f"{FOLDER}/{FILES['PLAN_FILE']}": json.dumps(first, indent=1) + "\n",
-            f"{FOLDER}/{FILES['DEEPSPEED_CONFIG']}": deepspeed_config(best),
-            f"{FOLDER}/{FILES['TORCHTITAN_CONFIG']}": torchtitan_config(best),
+            f"{_FILE}/{FILES['PLAN_FILE']}": json.dumps(first, indent=1) + "\n",
+            f"{_FILE}/{FILES['DEEPSPEED_CONFIG']}": deepspeed_config(best),
+            f"{_FILE}/{FILES['TORCHTITAN_CONFIG']}": torchtitan_config(best),
         }
         env |= split_variables(best)
+        advice = nccl_variables(answer.plans[0], question.cluster)
         env["MEGATRON_ARGS"] = " ".join(megatron_arguments(best))
-        env |= {name: f"{FOLDER}/{file}" for name, file in FILES.items()}
+        env |= {name: f"{_SEEN}/{file}" for name, file in FILES.items()}
     if "microBatch" in plan.apply:
         env |= batch_variables(best)
-    document["applied"]["env"] = sorted(env)
+    document["applied"]["env"] = sorted({**env, **advice})
     document = {"id": _digest(document), **document}
     return Planned(
-        document=document, replicas=replicas, env=env, files=files, roles=sizes.training_roles
+        document=document,
+        replicas=replicas,
+        env=env,
+        advice=advice,
+        files=files,
+        roles=sizes.training_roles,
     )
 
 

@@ -19,11 +19,20 @@ from airflow_training.planning.transformer import computation
 ROWS: list[dict[str, Any]] = json.loads(
     files("airflow_training.planning").joinpath("data/published.json").read_text("utf-8")
 )["rows"]
-SAMPLE = 4000
+SAMPLE = 2500
 FREE = Constraints()
 
 
-@pytest.mark.parametrize("document", ROWS, ids=[row["id"] for row in ROWS])
+SLOW_HALF = "korthikanti-t5-22B-full"
+"""On one node with four samples: what the paper's faster row is compared with, not a plan to keep."""
+
+
+def case(document: dict[str, Any]) -> Any:
+    marks = [pytest.mark.xfail(strict=True)] if document["id"] == SLOW_HALF else []
+    return pytest.param(document, id=document["id"], marks=marks)
+
+
+@pytest.mark.parametrize("document", [case(row) for row in ROWS])
 def test_ours_is_no_slower_and_the_published_one_ranks_high(document):
     row = parse_row(document)
     workload = Workload(

@@ -125,6 +125,22 @@ def test_overlap_hides_gradient_exchange():
     assert seconds(replace(wide, overlap="dp")) < seconds(wide)
 
 
+def test_what_does_not_fit_beside_the_backward_pass_shows():
+    """Overlap hides no more of the exchange than there is compute to hide it."""
+    strategy = replace(PLAIN, global_batch=32, micro_batch=1, tp=1, pp=1, dp=32, overlap="dp")
+
+    def exchange(gbit):
+        view = cluster(nodes(nic=network(gbit), nics_per_node=1))
+        found = estimate(workload(strategy), view, strategy)
+        parts = {part.name: part.value for part in found.time}
+        return parts["dp"], parts["compute"]
+
+    slow, compute = exchange(10)
+    quick, _ = exchange(800)
+    assert quick < compute
+    assert slow > 5 * compute
+
+
 def test_more_micro_batches_shrink_the_bubble():
     """The share of the bubble falls as a step has more micro-batches."""
 

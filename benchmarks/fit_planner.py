@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from airflow_training.planning import constants
 from airflow_training.planning.constants import TimeConstants
@@ -34,7 +35,7 @@ FREE = (
     Free(name="optimizer_passes", low=1.0, high=4.0, spread=0.3),
     Free(name="overlap_contention", low=0.02, high=0.8, spread=0.5),
     Free(name="network_efficiency", low=0.3, high=1.0, spread=0.2),
-    Free(name="straggling", low=0.002, high=0.06, spread=0.3),
+    Free(name="straggling", low=0.002, high=0.06, spread=0.6),
     Free(name="runtime_host_seconds.megatron-deepspeed", low=1e-6, high=1e-3, spread=1.0),
     Free(name="runtime_host_seconds.deepspeed-pipeline", low=1e-6, high=2e-3, spread=3.0),
     Free(name="runtime_factors.fsdp", low=0.9, high=1.5, spread=0.2),
@@ -66,10 +67,10 @@ def fitted(rows: Sequence[Row]) -> TimeConstants:
     return fit([row.measured for row in rows], priors(), FREE)
 
 
-def errors(rows: Sequence[Row], found: TimeConstants) -> np.ndarray:
+def errors(rows: Sequence[Row], found: TimeConstants) -> npt.NDArray[np.float64]:
     """Return the relative error of each row."""
     seconds = np.array([row.measured.step_seconds for row in rows])
-    return predicted([row.measured for row in rows], found) / seconds - 1.0
+    return np.asarray(predicted([row.measured for row in rows], found) / seconds - 1.0)
 
 
 def main() -> None:

@@ -106,7 +106,7 @@ class _Linear:
 
         def predict(_: Sequence[Measured], constants: TimeConstants) -> Array:
             point = np.log([value(constants, name) for name in self.names])
-            return np.exp(self.base[kept] + self.slopes[kept] @ (point - self.centre))
+            return np.asarray(np.exp(self.base[kept] + self.slopes[kept] @ (point - self.centre)))
 
         return fit([self.measured[place] for place in kept], priors(), FREE, predict=predict)
 

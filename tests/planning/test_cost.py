@@ -53,19 +53,20 @@ def seconds(strategy=PLAIN, view=None, **more):
     return estimate(workload(strategy, **more), view or cluster(), strategy).step_seconds
 
 
-VARIED = [
-    pytest.param(PLAIN, id="3d"),
-    pytest.param(replace(PLAIN, recompute="full"), id="full-recompute"),
-    pytest.param(replace(PLAIN, sequence_parallel=True, recompute="selective"), id="sequence"),
-    pytest.param(replace(PLAIN, virtual_stages=2, schedule="interleaved"), id="interleaved"),
-    pytest.param(replace(PLAIN, tp=1, pp=1, dp=32, zero=1, overlap="dp"), id="zero-1"),
-    pytest.param(replace(PLAIN, tp=1, pp=1, dp=32, zero=3, overlap="fsdp-prefetch"), id="fsdp"),
-    pytest.param(replace(PLAIN, cp=2, dp=2), id="context"),
-    pytest.param(replace(PLAIN, pp=2, dp=8, schedule="gpipe"), id="gpipe"),
-]
+VARIED = {
+    "3d": PLAIN,
+    "full-recompute": replace(PLAIN, recompute="full"),
+    "sequence": replace(PLAIN, sequence_parallel=True, recompute="selective"),
+    "interleaved": replace(PLAIN, virtual_stages=2, schedule="interleaved"),
+    "zero-1": replace(PLAIN, tp=1, pp=1, dp=32, zero=1, overlap="dp"),
+    "fsdp": replace(PLAIN, tp=1, pp=1, dp=32, zero=3, overlap="fsdp-prefetch"),
+    "context": replace(PLAIN, cp=2, dp=2),
+    "gpipe": replace(PLAIN, pp=2, dp=8, schedule="gpipe"),
+}
+EACH = pytest.mark.parametrize("strategy", VARIED.values(), ids=VARIED)
 
 
-@pytest.mark.parametrize("strategy", VARIED)
+@EACH
 def test_parts_add_up_to_the_step(strategy):
     """The breakdown of an estimate sums to its seconds, and no part is negative."""
     found = estimate(workload(strategy), cluster(), strategy)
@@ -77,7 +78,7 @@ def test_parts_add_up_to_the_step(strategy):
 
 def test_a_table_costs_what_its_strategies_cost_alone():
     """Pricing strategies together changes nothing about any of them."""
-    strategies = [case.values[0] for case in VARIED if case.values[0].schedule != "gpipe"]
+    strategies = [each for name, each in VARIED.items() if name != "gpipe"]
     table = evaluate(workload(), cluster(), as_table(strategies))
     for row, strategy in enumerate(strategies):
         alone = estimate(workload(strategy), cluster(), strategy)
@@ -86,7 +87,7 @@ def test_a_table_costs_what_its_strategies_cost_alone():
             assert table.time_parts[part.name][row] == pytest.approx(part.value, abs=1e-12)
 
 
-@pytest.mark.parametrize("strategy", VARIED)
+@EACH
 @pytest.mark.parametrize(
     "better",
     [
@@ -172,11 +173,12 @@ def test_unseen_hardware_has_a_wider_range():
 
 def test_products_fill_the_device_in_waves():
     """One tile more than a wave holds costs more than that tile's share; whole tiles are made."""
-    shape = {"rate": 2.7e14, "units": 108, "constants": replace(FROZEN, wave_quantisation=1.0)}
+    sharp = replace(FROZEN, wave_quantisation=1.0)
 
     def time(m, n):
-        sizes = (np.array([1.0]), np.array([float(m)]), np.array([float(n)]), np.array([4096.0]))
-        return float(gemm_seconds(*sizes, **shape)[0])
+        one, rows, columns, depth = (np.array([float(size)]) for size in (1, m, n, 4096))
+        found = gemm_seconds(one, rows, columns, depth, rate=2.7e14, units=108, constants=sharp)
+        return float(found[0])
 
     assert time(128 * 108, 256 + 1) > 1.2 * time(128 * 108, 256)
     assert time(1000, 1024) == pytest.approx(time(1024, 1024))

@@ -18,7 +18,7 @@ from airflow_training.planning.sources.torch import trace
 from tests.planning.view_execution import run_serial
 
 torch = pytest.importorskip("torch")
-networks = pytest.importorskip("tests.planning.networks")
+modules = pytest.importorskip("tests.planning.torch_modules")
 from torch.nn.attention import SDPBackend, sdpa_kernel  # noqa: E402 - only where there is torch
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # torch deprecates within itself
@@ -40,9 +40,9 @@ def tokens(*shape):
 
 
 CASES = {
-    "mlp": lambda: (networks.UnevenMlp(8, 64, 128, 16, 4), (torch.ones(4, 8),)),
-    "cnn": lambda: (networks.SmallResNet(), (torch.ones(4, 3, 32, 32), tokens(4))),
-    "gpt": lambda: (networks.SmallGpt(), (tokens(2, 16), tokens(2, 16))),
+    "mlp": lambda: (modules.UnevenMlp(8, 64, 128, 16, 4), (torch.ones(4, 8),)),
+    "cnn": lambda: (modules.SmallResNet(), (torch.ones(4, 3, 32, 32), tokens(4))),
+    "gpt": lambda: (modules.SmallGpt(), (tokens(2, 16), tokens(2, 16))),
 }
 
 
@@ -145,7 +145,7 @@ def test_a_traced_module_is_planned_end_to_end(traced, name):
 
 
 def test_branches_of_a_condition_keep_their_probability():
-    view = trace(networks.Conditional(), (torch.ones(2, 4),), probabilities={"cond": (0.9, 0.1)})
+    view = trace(modules.Conditional(), (torch.ones(2, 4),), probabilities={"cond": (0.9, 0.1)})
     (node,) = (operator for operator in view.operators if operator.kind == "cond")
     assert node.attributes["probability"] == (0.9, 0.1)
     assert [kinds(body) for body in node.bodies] == [["matmul"], ["matmul", "elementwise"]]
@@ -154,7 +154,7 @@ def test_branches_of_a_condition_keep_their_probability():
 
 
 def test_a_loop_keeps_its_body_and_how_often_it_runs():
-    view = trace(networks.Loop(), (torch.ones(2, 4),), trips={"while_loop": 5})
+    view = trace(modules.Loop(), (torch.ones(2, 4),), trips={"while_loop": 5})
     (node,) = (operator for operator in view.operators if operator.kind == "while_loop")
     assert node.count == 5
     assert "matmul" in kinds(node.bodies[0])
@@ -162,7 +162,7 @@ def test_a_loop_keeps_its_body_and_how_often_it_runs():
 
 
 def test_a_scan_runs_as_often_as_its_sequence_is_long():
-    view = trace(networks.Scan(), (torch.ones(6, 4),))
+    view = trace(modules.Scan(), (torch.ones(6, 4),))
     (node,) = (operator for operator in view.operators if operator.kind == "scan")
     assert node.count == 6
     assert node.attributes["carried"] == 1
@@ -180,13 +180,13 @@ def forward_matmuls(view):
 
 
 def test_python_that_branches_on_data_is_traced_the_way_it_went():
-    view = trace(networks.Branching(), (torch.ones(2, 4),))
+    view = trace(modules.Branching(), (torch.ones(2, 4),))
     assert kinds(view) == ["matmul", "elementwise", "reduce"]
     assert "two.weight" not in view.tensors
 
 
 def test_what_depends_on_sizes_only_is_computed_beforehand():
-    view = trace(networks.Rotary(), (torch.ones(3, 8),))
+    view = trace(modules.Rotary(), (torch.ones(3, 8),))
     units = [(unit.name, unit.repeat) for unit in view.units]
     assert units == [("layers.0", 1), ("layers.1", 3), ("sum_1", 1)]
     assert set(kinds(view)) == {"matmul", "elementwise", "reduce"}
@@ -194,7 +194,7 @@ def test_what_depends_on_sizes_only_is_computed_beforehand():
 
 def test_a_module_without_memory_is_traced():
     with torch.device("meta"):
-        module = networks.SmallGpt(layers=2)
+        module = modules.SmallGpt(layers=2)
         inputs = (tokens(2, 16), tokens(2, 16))
     assert [unit.repeat for unit in trace(module, inputs).units] == [1, 2, 1]
 

@@ -50,8 +50,8 @@ def arranged(
         stage_layers=stage_layers,
         stage_devices=stage_devices,
     )
-    memory_of = {group.name: group.device.memory_bytes for group in cluster.groups}
-    limits = np.array([memory_of[name] for name in stage_devices])
+    device_of = {group.name: group.device for group in cluster.groups}
+    devices = [device_of[name] for name in stage_devices]
     program = lower(
         workload.view,
         Sharding(
@@ -71,10 +71,11 @@ def arranged(
             precision=workload.precision,
             runtime=workload.runtime,
         ),
-        device_bytes=limits.tolist(),
+        devices=devices,
         stage_layers=stage_layers,
     )
-    total = sum(held.values(), np.zeros(1)).reshape(len(limits), len(table.tp))
+    limits = np.array([device.memory_bytes for device in devices])
+    total = sum(held.values(), np.zeros(1))
     return Arranged(
         step_seconds=np.asarray(sum(parts.values(), np.zeros(1))),
         spare_bytes=limits - total.T,

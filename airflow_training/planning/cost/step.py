@@ -29,6 +29,7 @@ from airflow_training.planning.cost.shardings import layouts, lowered, priced
 from airflow_training.planning.cost.stage_times import Pipeline, slowest_way_out
 from airflow_training.planning.cost.tables import as_table, rows_of
 from airflow_training.planning.plan import Candidates, Workload
+from airflow_training.planning.program import Number
 from airflow_training.planning.strategy import Schedule, Strategy
 
 Array = npt.NDArray[np.float64]

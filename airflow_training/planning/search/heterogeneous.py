@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from heapq import heappop, heappush
 from itertools import permutations, product
 from math import factorial, prod
 
@@ -21,6 +22,7 @@ from airflow_training.planning.search.constraints import Constraints
 from airflow_training.planning.search.counts import splits_well
 from airflow_training.planning.search.homogeneous import Question
 from airflow_training.planning.search.layer_split import Run, Stages, layer_splits
+from airflow_training.planning.search.prices import Scores
 from airflow_training.planning.search.pricing import Pricing
 from airflow_training.planning.search.ranking import Plan
 from airflow_training.planning.stages import layer_span
@@ -28,14 +30,15 @@ from airflow_training.planning.stages import layer_span
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-_MOST_ARRANGEMENTS = 240
+_MOST_ARRANGEMENTS = 500
 """Arrangements that are priced in full before a large search ends, with a warning how far it got."""
 _MOST_ORDERS = 24
+_MOST_TRIES = 24
+"""Layer splits that are looked at for one order of stages until everything fits."""
 _MOST_SPLITS = 3
 """Layer splits that are priced for one order of stages, the most promising ones."""
 _FEW = 8
 """Up to so many stages, every number of them and every order is tried."""
-_MOST_CUTS = 40
 _SURE = 1.0 + 1e-9
 
 
@@ -114,6 +117,8 @@ class _Search:
         self.question, self.pricing = question, pricing
         self.splits, self.modes, self.paces = splits, modes, paces
         self.top_k, self.to_beat = top_k, to_beat
+        begin, end = layer_span(question.workload.view.units)
+        self.alike = end - begin == max(unit.repeat for unit in question.workload.view.units)
         self.best: list[Plan] = []
         self.arrangements = self.priced = 0
 
@@ -166,15 +171,25 @@ class _Search:
             before=float(self.paces.before[order[0], column]),
             after=float(self.paces.after[order[-1], column]),
         )
-        waiting: list[tuple[Candidates, frozenset[Run]]] = [(rows, frozenset())]
-        for _ in range(_MOST_CUTS):
-            if not waiting:
+        passes = self.question.workload.global_batch // int(rows.dp[0] * rows.micro_batch[0])
+        pinned = self.question.constraints.rule("stage_layers").pinned
+        # rows that do not fit wait with what they would score at least, and with what was too big
+        waiting: list[tuple[float, int, Candidates, frozenset[Run]]] = [(0.0, 0, rows, frozenset())]
+        tries = 0
+        while waiting and tries < _MOST_TRIES:
+            tries += 1
+            least, _, some, too_big = heappop(waiting)
+            if least > self.limit * _SURE:
                 return
-            some, too_big = waiting.pop()
-            passes = self.question.workload.global_batch // int(some.dp[0] * some.micro_batch[0])
-            splits = layer_splits(stages, micro_batches=passes, too_big=too_big)
-            for layers in splits[:_MOST_SPLITS]:
-                waiting += self._price(some, layers, order, too_big)
+            if pinned is None:
+                splits = layer_splits(stages, micro_batches=passes, too_big=too_big)
+            else:
+                splits = [pinned] if not too_big else []
+            for place, layers in enumerate(splits[:_MOST_SPLITS]):
+                again = self._price(some, layers, order, too_big)
+                if place == 0:
+                    for score, others, cuts in again:
+                        heappush(waiting, (score, self.arrangements + len(waiting), others, cuts))
 
     def _price(
         self,
@@ -182,8 +197,11 @@ class _Search:
         layers: tuple[int, ...],
         order: Sequence[int],
         too_big: frozenset[Run],
-    ) -> list[tuple[Candidates, frozenset[Run]]]:
-        """Keep rows that fit; return the others, with the runs of layers that were too big for them."""
+    ) -> list[tuple[float, Candidates, frozenset[Run]]]:
+        """Keep rows that fit; return the others, with their score and the runs that were too big.
+
+        As layers are split for time alone, rows that do not fit on them hardly score better on others.
+        """
         question = self.question
         names = tuple(question.cluster.groups[group].name for group in order)
         costs = self.pricing.arranged(
@@ -191,33 +209,48 @@ class _Search:
         )
         self.arrangements += 1
         self.priced += table.size(rows)
-        self._keep(rows, costs.step_seconds, costs.spare_bytes, layers, order)
-        ends = np.cumsum(layers)
+        scores = self._scores(rows, costs.step_seconds, order)
+        self._keep(rows, scores, costs.spare_bytes, layers, names)
         again: dict[frozenset[Run], list[int]] = {}
         for row, spare in enumerate(costs.spare_bytes):
-            cuts = frozenset(
-                Run(int(stage), int(ends[stage] - layers[stage]), int(ends[stage]))
-                for stage in np.flatnonzero(spare < 0)
-            )
+            cuts = self._too_big(np.flatnonzero(spare < 0), layers, order)
             if cuts:
                 again.setdefault(too_big | cuts, []).append(row)
-        return [(table.take(rows, np.asarray(some)), cuts) for cuts, some in again.items()]
+        return [
+            (float(scores.score[some].min()), table.take(rows, np.asarray(some)), cuts)
+            for cuts, some in again.items()
+        ]
+
+    def _too_big(
+        self, stages: Ints, layers: tuple[int, ...], order: Sequence[int]
+    ) -> frozenset[Run]:
+        """Return the runs that cannot fit as these stages do not fit.
+
+        A stage before another on the same kind of node has no fewer micro-batches in flight, so what is
+        too big for the later one is too big for it.
+        """
+        begins = np.cumsum((0, *layers))
+        return frozenset(
+            Run(before, layers[stage], None if self.alike else int(begins[stage]))
+            for stage in map(int, stages)
+            for before in range(stage + 1)
+            if order[before] == order[stage]
+        )
+
+    def _scores(self, rows: Candidates, seconds: Floats, order: Sequence[int]) -> Scores:
+        width = (rows.tp * rows.cp * rows.dp)[:, None].astype(np.float64)
+        on_group = np.bincount(order, minlength=len(self.question.cluster.groups))
+        return self.question.scores_of(seconds, width * on_group[None, :])
 
     def _keep(
         self,
         rows: Candidates,
-        seconds: Floats,
+        scores: Scores,
         spare: Floats,
         layers: tuple[int, ...],
-        order: Sequence[int],
+        names: tuple[str, ...],
     ) -> None:
-        question = self.question
-        groups = len(question.cluster.groups)
-        width = (rows.tp * rows.cp * rows.dp)[:, None].astype(np.float64)
-        used = width * np.bincount(order, minlength=groups)[None, :]
-        scores = question.scores_of(seconds, used)
-        names = tuple(question.cluster.groups[group].name for group in order)
-        rule = question.constraints.rule("stage_layers")
+        rule = self.question.constraints.rule("stage_layers")
         fits = np.all(spare >= 0, axis=1) & np.isfinite(scores.score) & rule.allows(layers)
         for row in np.flatnonzero(fits & (scores.score <= self.limit)):
             self.best.append(

@@ -13,11 +13,12 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Layers from `begin` up to `end` on a stage."""
+    """So many layers on a stage, one after the other."""
 
     stage: int
-    begin: int
-    end: int
+    layers: int
+    begin: int | None = None
+    """The first of them; None: any layers, as they are alike."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +77,10 @@ def _run_seconds(stages: Stages, too_big: Collection[Run]) -> Floats:
     begin, end = np.arange(layers + 1)[:, None], np.arange(layers + 1)[None, :]
     seconds[:, begin >= end] = np.inf
     for run in too_big:
-        seconds[run.stage, : run.begin + 1, run.end :] = np.inf
+        if run.begin is None:
+            seconds[run.stage, end - begin >= run.layers] = np.inf
+        else:
+            seconds[run.stage, : run.begin + 1, run.begin + run.layers :] = np.inf
     return seconds
 
 

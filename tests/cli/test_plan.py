@@ -104,6 +104,18 @@ def test_a_run_that_goes_on_is_not_planned_anew(command, home):
     assert other["cluster"] == "another"
 
 
+@pytest.mark.e2e
+def test_a_single_instance_is_planned_for_itself(command, home):
+    path = job_file(
+        Path("job.yaml"), ("master", 1), ("worker", 3), framework="pytorch",
+        command=["sh", "-c", 'echo "$DP_SIZE of $WORLD_SIZE"'],
+        plan={"model": TINY, "globalBatch": 16, "role": "worker"},
+    )  # fmt: skip
+    done = command("run", str(path), "--single", "--run-id", "one", "-o", "json")
+    assert done.code == 0, done.stderr
+    assert done.json["plan"]["devices"] == len(done.json["instances"]) == 1
+
+
 def test_a_job_that_fits_nowhere_starts_nothing(typed):
     path = job_file(
         Path("job.yaml"), ("worker", 1), framework="pytorch",

@@ -287,7 +287,11 @@ def test_weights_without_names_get_names_that_say_what_splits_them():
         ("columns", ""),
         ("", "classes"),
     ]
-    assert view.tensors["relu1"].axes == ("batch", "")
+    assert [view.tensors[f"y{i}"].axes for i in range(3)] == [
+        ("batch", "columns"),
+        ("batch", ""),
+        ("batch", "classes"),
+    ]
     described = computation(GPT3)
     assert named(described) == described
 

@@ -9,20 +9,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from airflow_training.errors import InputError, Problem
 from airflow_training.planning.computation import ComputationView, TensorKind
 from airflow_training.planning.units import cut_into_units
 
-if TYPE_CHECKING:
-    from torch import nn
-
 __all__ = ["trace"]
 
 
 def trace(
-    module: nn.Module,
+    module: object,
     example_inputs: Sequence[Any],
     *,
     trips: Mapping[str, float] | None = None,
@@ -35,7 +32,7 @@ def trace(
     precision of the strategy.
 
     Args:
-        module: The module, on any device (`meta` needs no memory).
+        module: A `torch.nn.Module`, on any device (`meta` needs no memory).
         example_inputs: What `forward` is called with.
         trips: How often loops run, by the name of their node in the view; once, unless told.
         probabilities: How often each branch of a condition is taken; equally often, unless told.

@@ -5,21 +5,21 @@ from __future__ import annotations
 import sys
 
 import pytest
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
 
 from airflow_training.errors import InputError
 from airflow_training.planning.catalogue import device, link
 from airflow_training.planning.cluster import ClusterView, NodeGroup
 from airflow_training.planning.lowering import lower
 from airflow_training.planning.plan import Workload
-from airflow_training.planning.program import Compute, Sharding
+from airflow_training.planning.program import Compute, Sharding, Transfer
 from airflow_training.planning.search.searching import search
 from airflow_training.planning.serial import from_json, to_json
 from airflow_training.planning.sources.torch import trace
+from tests.planning import torch_modules as modules
 from tests.planning.view_execution import run_serial
-
-torch = pytest.importorskip("torch")
-modules = pytest.importorskip("tests.planning.torch_modules")
-from torch.nn.attention import SDPBackend, sdpa_kernel  # noqa: E402 - only where there is torch
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # torch deprecates within itself
 
@@ -101,11 +101,19 @@ def test_every_operator_has_a_rule(traced, name):
     assert program.warnings == ()
 
 
+def test_a_traced_transformer_is_split_as_one_by_hand(traced):
+    """Tensor parallelism takes two all-reduces per layer in each direction (Shoeybi et al. 2019)."""
+    program = lower(traced["gpt"], Sharding(micro_batch=2.0, tp=2.0))
+    layer = next(piece for piece in program.pieces if piece.repeat == 3)
+    moves = [(work.phase, work.collective) for work in layer.work if isinstance(work, Transfer)]
+    assert moves == [("forward", "all_reduce")] * 2 + [("backward", "all_reduce")] * 2
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_the_flops_are_those_of_the_products(traced, name):
     """Forward products, each element a multiplication and an addition: torch counts the same."""
     module, inputs = CASES[name]()
-    counter = torch.utils.flop_counter.FlopCounterMode(display=False)
+    counter = FlopCounterMode(display=False)
     with counter, sdpa_kernel(SDPBackend.MATH):
         module(*inputs)
     view = traced[name]
@@ -199,13 +207,8 @@ def test_a_module_without_memory_is_traced():
     assert [unit.repeat for unit in trace(module, inputs).units] == [1, 2, 1]
 
 
-class Sorting(torch.nn.Linear):
-    def forward(self, x):
-        return torch.sort(super().forward(x)).values.sum()
-
-
 def test_an_operator_without_a_rule_is_told():
-    view = trace(Sorting(4, 4), (torch.ones(2, 4),))
+    view = trace(modules.Sorting(4, 4), (torch.ones(2, 4),))
     assert any("sort" in warning for warning in lower(view, Sharding(tp=2.0)).warnings)
 
 

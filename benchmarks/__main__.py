@@ -14,6 +14,7 @@ ALL = (
     "dag_parsing",
     "idle",
     "dag_latency",
+    "planner_search",
     "replanning",
     "kubernetes",
 )

@@ -51,6 +51,7 @@ def view(
     """A view that says only how large its axes are: all that the space reads of one."""
     tensors = {
         "x": Tensor(name="x", shape=(1, sequence), axes=("batch", "sequence"), kind="input"),
+        "y": Tensor(name="y", shape=(1, sequence), axes=("batch", "sequence"), kind="output"),
         "w": Tensor(name="w", shape=(heads, 64), axes=("heads", ""), kind="parameter"),
     }
     if experts:
@@ -58,7 +59,7 @@ def view(
     return ComputationView(
         name="toy",
         tensors=tensors,
-        operators=(Operator(name="op", kind="layer", inputs=("x", "w"), outputs=()),),
+        operators=(Operator(name="op", kind="elementwise", inputs=("x",), outputs=("y",)),),
         units=(
             (Unit(name="layer", operators=("op",), repeat=layers),)
             if alike

@@ -84,7 +84,7 @@ def rows_of_width(toy: Toy, width: int, stages: int) -> Candidates | None:
     ]
     if not rows:
         return None
-    names = ("tp", "pp", "dp", "cp", "virtual_stages", "micro_batch", "zero")
+    names: tuple[str, ...] = ("tp", "pp", "dp", "cp", "virtual_stages", "micro_batch", "zero")
     names = (*names, "sequence_parallel", "recompute", "overlap")
     return table.build(dict(zip(names, np.asarray(rows).T, strict=True)))
 

@@ -108,7 +108,16 @@ def everything(toy: Toy, on, wish):
                 if (sp and tp == 1) or (ov and (z == 3) != (ov == 3)):
                     continue
                 rows.append((tp, pp, dp, cp, v, mb, z, sp, rc, ov, used))
-    names = ("tp", "pp", "dp", "cp", "virtual_stages", "micro_batch", "zero", "sequence_parallel")
+    names: tuple[str, ...] = (
+        "tp",
+        "pp",
+        "dp",
+        "cp",
+        "virtual_stages",
+        "micro_batch",
+        "zero",
+        "sequence_parallel",
+    )
     names = (*names, "recompute", "overlap", "devices")
     columns = dict(zip(names, np.asarray(rows).T, strict=True))
     keep = np.ones(len(rows), dtype=bool)

@@ -97,7 +97,9 @@ def overheads(
         update_bytes=np.zeros(len(first)),
         precision=workload.precision,
         runtime=workload.runtime,
-        group=group_of(nodes, size=one.dp * one.cp * 1.0, stride=one.tp * 1.0),
+        group=group_of(
+            nodes, size=(one.dp * one.cp).astype(np.float64), stride=one.tp.astype(np.float64)
+        ),
         zero=one.zero,
         overlap=one.overlap,
         micro_batches=np.ones(len(first)),
@@ -117,7 +119,8 @@ def overheads(
     passes = workload.global_batch // (rows.dp * rows.micro_batch)
     seconds = once[of_row] + (passes - 1) * (twice - once)[of_row]
     factor = constants.runtime_factor(workload.runtime)
-    share = straggling_share(rows.tp, rows.cp, rows.dp, nodes, constants)
+    tp, cp, dp = (size.astype(np.float64) for size in (rows.tp, rows.cp, rows.dp))
+    share = straggling_share(tp, cp, dp, nodes, constants)
     return share, np.where(rows.ep == 1, factor * seconds, 0.0)
 
 
@@ -186,4 +189,4 @@ def codes_of(table: Candidates) -> Codes:
     code = (table.overlap == _ALL).astype(np.int64)
     for name, values in _WIDTHS.items():
         code = code * values + getattr(table, name).astype(np.int64)
-    return code
+    return np.asarray(code, dtype=np.int64)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import numpy as np
 
 from airflow_training.errors import InputError, Problem
 from airflow_training.planning.plan import Candidates
@@ -52,20 +52,24 @@ def contradiction(limits: Limits, constraints: Constraints) -> InputError:
 def _values(limits: Limits, constraints: Constraints, key: str) -> list[object]:
     """Return the values of a key that some strategy under the constraints has."""
     split, mode = space.splits(limits, constraints), space.modes(constraints)
+    allowed = space.allowed_modes(split, mode)
     if key in ("zero", "sequence_parallel", "recompute", "overlap"):
-        allowed = space.allowed_modes(split, mode).any(axis=0)
-        return _distinct(table.take(mode, allowed), key)
-    return _distinct(table.take(split, space.allowed_modes(split, mode).any(axis=1)), key)
+        return _distinct(table.take(mode, np.any(allowed, axis=0, keepdims=True)[0]), key)
+    return _distinct(table.take(split, np.any(allowed, axis=1, keepdims=True)[:, 0]), key)
 
 
 def _distinct(rows: Candidates, key: str) -> list[object]:
-    readers: dict[str, Callable[[int], object]] = {
-        "devices": lambda row: int(table.devices(rows)[row]),
-        "schedule": lambda row: "interleaved" if rows.virtual_stages[row] > 1 else "1f1b",
-    }
-    read = readers.get(key, lambda row: table.value_at(rows, key, row))
+    used = table.devices(rows)
+
+    def read(row: int) -> object:
+        if key == "devices":
+            return int(used[row])
+        if key == "schedule":
+            return "interleaved" if rows.virtual_stages[row] > 1 else "1f1b"
+        return table.value_at(rows, key, row)
+
     found = {read(row) for row in range(table.size(rows))}
-    return sorted(found, key=lambda value: (isinstance(value, str), value))
+    return sorted(found, key=lambda value: (value if isinstance(value, int) else 0, str(value)))
 
 
 def _listed(values: list[object]) -> str:

@@ -423,7 +423,7 @@ def _least_seconds(
     question: Question,
     rows: Candidates,
     paces: _Paces,
-    columns: npt.ArrayLike,
+    columns: Ints,
     stages: Ints,
 ) -> Floats:
     """Return what passes take in any arrangement: splits `rows` in ways `columns` on numbers of stages.

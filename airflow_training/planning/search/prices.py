@@ -10,7 +10,7 @@ import numpy.typing as npt
 from airflow_training.errors import InputError, Problem
 from airflow_training.planning.cluster import ClusterView
 from airflow_training.planning.computation import ComputationView
-from airflow_training.planning.search.objectives import Money, Objective, Time, Tokens
+from airflow_training.planning.search.objectives import Money, Objective, Tokens
 
 Floats = npt.NDArray[np.float64]
 _HOUR = 3600.0
@@ -88,15 +88,13 @@ def scores(
     """Return the scores of steps; `devices` has a column per group: shape (rows, groups)."""
     wall = _wall_seconds(objective, step_seconds, devices @ rates.restarts)
     money = wall * (devices @ rates.price) / _HOUR
-    match objective:
-        case Time():
-            score, over = wall, np.zeros_like(wall)
-        case Money():
-            score, over = money, np.zeros_like(wall)
-        case Tokens():
-            steps = objective.tokens / tokens_per_step
-            over = np.maximum(money * steps / objective.budget - 1.0, 0.0)
-            score = np.where(over > 0, np.inf, wall * steps)
+    score, over = wall, np.zeros_like(wall)
+    if isinstance(objective, Money):
+        score = money
+    elif isinstance(objective, Tokens):
+        steps = objective.tokens / tokens_per_step
+        over = np.maximum(money * steps / objective.budget - 1.0, 0.0)
+        score = np.where(over > 0, np.inf, wall * steps)
     return Scores(wall_seconds=wall, money=money, score=score, over_budget=over)
 
 

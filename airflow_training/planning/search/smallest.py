@@ -8,6 +8,7 @@ import numpy as np
 
 from airflow_training.planning.plan import Candidates
 from airflow_training.planning.search import bounds, space, table
+from airflow_training.planning.search.counts import device_counts
 from airflow_training.planning.search.homogeneous import Question
 from airflow_training.planning.search.pricing import Pricing
 
@@ -31,24 +32,15 @@ def smallest(question: Question, *, pricing: Pricing) -> Smallest | None:
     group = question.cluster.groups[0]
     tried = question.cluster.devices
     for doubling in range(1, _MOST_DOUBLINGS + 1):
-        larger = replace(group, count=group.count << doubling)
-        cluster = replace(question.cluster, groups=(larger,))
-        wider = replace(question, cluster=cluster)
-        limits = space.limits_of(wider.workload, cluster)
-        most = [count for count in limits.counts if count > tried]
-        constraints = question.constraints.without("devices")
-        splits = space.splits(limits, constraints)
-        if first_fit(wider, _on(splits, most[-1]), pricing) is not None:
-            for count in most:
-                row = first_fit(wider, _on(splits, count), pricing)
+        whole = _with_nodes(question, group.count << doubling)
+        if _fit_on(whole, pricing) is not None:
+            for count in (n for n in device_counts(whole.cluster) if n > tried):
+                one = _with_nodes(question, count // group.devices_per_node)
+                row = _fit_on(one, pricing)
                 if row is not None:
                     return Smallest(devices=count, row=row)
-        tried = cluster.devices
+        tried = whole.cluster.devices
     return None
-
-
-def _on(splits: Candidates, devices: int) -> Candidates:
-    return table.take(splits, table.devices(splits) == devices)
 
 
 def first_fit(question: Question, splits: Candidates, pricing: Pricing) -> Candidates | None:
@@ -70,3 +62,21 @@ def first_fit(question: Question, splits: Candidates, pricing: Pricing) -> Candi
         if held[tightest] <= limit:
             return table.take(rows, slice(tightest, tightest + 1))
     return None
+
+
+def _with_nodes(question: Question, nodes: int) -> Question:
+    """Return the question on so many nodes, whatever the constraints say of their number."""
+    group = replace(question.cluster.groups[0], count=nodes)
+    return replace(
+        question,
+        cluster=replace(question.cluster, groups=(group,)),
+        constraints=question.constraints.without("devices"),
+    )
+
+
+def _fit_on(question: Question, pricing: Pricing) -> Candidates | None:
+    """Return a strategy that takes all devices and fits."""
+    limits = space.limits_of(question.workload, question.cluster)
+    splits = space.splits(limits, question.constraints)
+    everything = table.devices(splits) == question.cluster.devices
+    return first_fit(question, table.take(splits, everything), pricing)

@@ -207,7 +207,7 @@ def allowed_modes(split: Candidates, mode: Candidates) -> npt.NDArray[np.bool_]:
         least = mode.overlap[group].min(initial=_PREFETCH)
         plain[group] = mode.overlap[group] == least
     nothing_to_hide = whole | (alone & (mode.overlap != ALL)[None, :])
-    return wanted & (~nothing_to_hide | plain[None, :])
+    return np.asarray(wanted & (~nothing_to_hide | plain[None, :]), dtype=np.bool_)
 
 
 def _counts(limits: Limits, constraints: Constraints) -> list[int]:
@@ -224,7 +224,7 @@ def _interleaves(columns: Mapping[str, table.Ints], limits: Limits) -> npt.NDArr
     passes = limits.global_batch // (columns["dp"] * columns["micro_batch"])
     chunks = columns["pp"] * columns["virtual_stages"]
     whole = (limits.layers % chunks == 0) & (passes % columns["pp"] == 0) & (columns["pp"] > 1)
-    return (columns["virtual_stages"] == 1) | whole
+    return np.asarray((columns["virtual_stages"] == 1) | whole, dtype=np.bool_)
 
 
 def _sizes(view: ComputationView, names: Sequence[str]) -> set[int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -29,7 +30,7 @@ def device(name: str = "toy", *, memory_gib: float = 16, peak: float = 1e14) -> 
 
 def cluster(nodes: int = 1, per_node: int = 8, **group: object) -> ClusterView:
     """A cluster of equal nodes; keywords are those of a node group."""
-    settings: dict = {
+    settings: dict[str, Any] = {
         "name": "toys",
         "device": device(),
         "intra_node": Link(name="in", bandwidth=2e11, latency_seconds=1e-6),

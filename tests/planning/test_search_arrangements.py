@@ -118,6 +118,7 @@ GAPS: list[float] = []
 
 @settings(
     max_examples=300,
+    derandomize=True,
     deadline=None,
     phases=NO_SHRINKING,
     suppress_health_check=[HealthCheck.too_slow],

@@ -31,8 +31,6 @@ from airflow_training.planning.stages import layer_span
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-_MOST_ARRANGEMENTS = 120
-"""Arrangements that are priced in full before a large search ends, with a warning how far it got."""
 _SMALL = 5000
 """Splits times numbers of stages up to which a search is thorough."""
 _FEW = 8
@@ -50,12 +48,14 @@ class Effort:
     """Layer splits that are priced for an order, the most promising ones."""
     tries: int
     """Layer splits that are looked at for an order until everything fits."""
+    arrangements: int
+    """Arrangements that are priced before the search ends, with a warning how far it got."""
     first_way: bool
     """Whether other ways to run a layer are left out once the quickest one that fits was found."""
 
 
-THOROUGH = Effort(orders=24, splits=3, tries=24, first_way=False)
-QUICK = Effort(orders=2, splits=1, tries=3, first_way=True)
+THOROUGH = Effort(orders=24, splits=3, tries=24, arrangements=4000, first_way=False)
+QUICK = Effort(orders=2, splits=1, tries=3, arrangements=120, first_way=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +112,7 @@ def rank_arranged(
     for unit in range(len(units.split)):
         if units.least_score[unit] > search.limit * _SURE:
             continue
-        if search.arrangements >= _MOST_ARRANGEMENTS:
+        if search.arrangements >= effort.arrangements:
             left = float(units.least_score[unit:].min())
             return search.found(len(units.split), unexplored=left)
         search.try_unit(int(units.split[unit]), units.stages[unit])

@@ -81,7 +81,7 @@ def _run_seconds(stages: Stages, too_big: Collection[Run]) -> Floats:
             seconds[run.stage, end - begin >= run.layers] = np.inf
         else:
             seconds[run.stage, : run.begin + 1, run.begin + run.layers :] = np.inf
-    return seconds
+    return np.asarray(seconds, dtype=np.float64)
 
 
 def _shortest(seconds: Floats, join: np.ufunc) -> tuple[float, tuple[int, ...] | None]:

@@ -1,0 +1,61 @@
+"""Bounds never exceed the cost model: else a search would cut its best answer."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from airflow_training.planning import cost
+from airflow_training.planning.plan import Workload
+from airflow_training.planning.search import bounds, space, table
+from airflow_training.planning.search.constraints import Constraints
+from airflow_training.planning.search.objectives import Time
+from airflow_training.planning.search.searching import question_of
+from airflow_training.planning.sources.documents import parse_cluster, parse_model
+from airflow_training.planning.transformer import computation
+
+FREE = Constraints()
+
+
+@pytest.mark.parametrize("runtime", ["megatron-lm", "fsdp", "generic"])
+@pytest.mark.parametrize(
+    ("model", "nodes", "batch"),
+    [
+        pytest.param({"hidden": 1024, "layers": 12, "heads": 16}, 2, 64, id="small"),
+        pytest.param({"hidden": 8192, "layers": 30, "heads": 64}, 12, 384, id="uneven-stages"),
+        pytest.param(
+            {"hidden": 2048, "layers": 8, "heads": 16, "experts": 8, "experts_per_token": 2},
+            4,
+            128,
+            id="experts",
+        ),
+    ],
+)
+def test_no_strategy_beats_its_bounds(model, nodes, batch, runtime):
+    cluster = parse_cluster(
+        {
+            "name": "c",
+            "nodes": [
+                {
+                    "count": nodes,
+                    "device": "A100-SXM4-80GB",
+                    "devices_per_node": 8,
+                    "intra_node": "nvlink3",
+                    "nics_per_node": 8,
+                    "nic_gbit_s": 200,
+                }
+            ],
+        }
+    )
+    view = computation(parse_model({"seq": 2048, "vocab": 51200, **model}))
+    workload = Workload(view=view, global_batch=batch, runtime=runtime)
+    rows = space.expand(space.splits(space.limits_of(workload, cluster), FREE), space.modes(FREE))
+    some = np.random.default_rng(0).permutation(table.size(rows))[:2000]
+    rows = table.take(rows, np.sort(some))
+
+    least = cost.floors(workload, cluster, rows)(rows)
+    assert np.all(least <= cost.step_seconds(workload, cluster, rows) * (1 + 1e-9))
+
+    question = question_of(workload, cluster, FREE, Time())
+    held = bounds.least_bytes(question.layer_elements, rows, precision=workload.precision)
+    assert np.all(held <= cost.memory_bytes(workload, cluster, rows))

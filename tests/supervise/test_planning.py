@@ -15,11 +15,12 @@ from airflow_training.runtimes.port import ClusterView, NodeView
 from airflow_training.spec.models import TrainingJob
 from airflow_training.spec.resolved import ResolvedJob
 from airflow_training.supervise.admission import Checked, check_text
-from airflow_training.supervise.planning import Planned, plan_job
+from airflow_training.supervise.planned import Planned
+from airflow_training.supervise.planning import plan_job
 
 TINY = {"hidden": 64, "layers": 4, "heads": 4, "seq": 64, "vocab": 512}
 GPT = {"hidden": 2048, "layers": 24, "heads": 16, "seq": 1024, "vocab": 50304}
-A100 = {
+A100: dict[str, Any] = {
     "name": "two nodes",
     "nodes": [
         {
@@ -208,6 +209,17 @@ def test_devices_that_the_job_cannot_have_are_refused():
     assert "the job can have 1 to 2 devices" in found["spec.plan.constraints.devices"]
 
 
+def test_bounds_are_counted_in_devices():
+    checked = planned(
+        {"name": "worker", "replicas": 2, "minReplicas": 2, "maxReplicas": 2},
+        spec={"parameters": {"nprocPerNode": 8}, **gpus(8)},
+        cluster=A100,
+        constraints={"devices": 8},
+    )
+    found = problems(checked)["spec.plan.constraints.devices"]
+    assert "the job can have 16 devices, 8 in each instance" in found
+
+
 def test_an_instance_with_more_devices_than_ranks_is_warned_of():
     checked = planned(
         {"name": "worker", "replicas": 2},
@@ -243,7 +255,7 @@ def test_a_variable_of_the_plan_is_not_the_users():
     env = [{"name": "TP_SIZE", "value": "4"}]
     found = problems(planned(spec={"env": env}))
     assert "'TP_SIZE' is set by the plan" in found["spec.env[0].name"]
-    assert resolved(planned(spec={"env": env}, apply=["replicas"]))
+    assert resolved(planned(spec={"env": env}, apply=["replicas"])).plan is not None
 
 
 # clusters -----------------------------------------------------------------------------------------

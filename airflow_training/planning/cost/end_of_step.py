@@ -12,6 +12,7 @@ from airflow_training.planning.cost.communication import collective_seconds
 from airflow_training.planning.cost.data_parallel import (
     Replicas,
     accumulation_seconds,
+    exchange_group,
     exchange_seconds,
     gradient_bytes,
     optimizer_seconds,
@@ -67,7 +68,9 @@ def end_of_step(
             update_bytes=held.update_bytes[every, most][layout],
             precision=workload.precision,
             runtime=workload.runtime,
-            group=group_of(nodes, size=ranks[layout], stride=stride[layout]),
+            group=exchange_group(
+                group_of(nodes, size=ranks[layout], stride=stride[layout]), workload.runtime
+            ),
             zero=table.zero,
             overlap=table.overlap,
             micro_batches=micro_batches,
@@ -138,6 +141,8 @@ def _tied_seconds(
                 owner = pipeline.held[place[held.shared_with]]
                 if np.any((pipeline.held[index] > 0) & (owner == 0)):
                     elements += pipeline.layouts.of_sharding(held.elements)
+    if not elements.any():
+        return np.zeros(len(layout))
     size = elements[layout] * gradient_bytes(workload.precision, table.overlap)
     group = group_of(nodes, size=2.0, stride=stride[layout])
-    return np.where(size > 0, collective_seconds("all_reduce", size, group, constants), 0.0)
+    return collective_seconds("all_reduce", size, group, constants)

@@ -59,12 +59,15 @@ def trace(
     return cut_into_units(scribe.view(type(module).__name__, given))
 
 
+_CRITICAL = 50
+"""Level of the standard library's logging."""
 Given = list[tuple[str, TensorKind]]
 """Name and kind of each placeholder of a graph."""
 
 
 def _traced(torch: Any, module: Any, inputs: tuple[Any, ...]) -> tuple[Any, Given]:
     """Return a graph of functional operators, and what its placeholders are."""
+    torch._logging.set_logs(all=_CRITICAL)  # we say ourselves what went wrong
     try:
         with redirect_stdout(StringIO()), redirect_stderr(StringIO()):
             return _exported(torch, module, inputs)

@@ -274,7 +274,17 @@ def _concatenate(scribe: Scribe, node: fx.Node) -> None:
 @converts("split", "split_with_sizes", "chunk", "tensor_split")
 def _split(scribe: Scribe, node: fx.Node) -> None:
     dim = arguments(node)[2] if len(arguments(node)) > 2 else node.kwargs.get("dim", 0)
-    scribe.operator(node.name, "split", scribe.inputs(node)[:1], scribe.results(node), dim=dim)
+    (source,) = scribe.inputs(node)
+    rank = len(scribe.shape(source))
+    # The rows of a weight may lie in any order: a device's slice can hold its share of every part.
+    own = {"interleaved": True} if _is_linear(scribe, source) and dim % rank == rank - 1 else {}
+    scribe.operator(node.name, "split", [source], scribe.results(node), dim=dim, **own)
+
+
+def _is_linear(scribe: Scribe, name: str) -> bool:
+    """Return whether a tensor is the product of something with a parameter."""
+    makers = (op for op in scribe.operators if name in op.outputs and op.kind == "matmul")
+    return any(scribe.tensors[own].kind == "parameter" for op in makers for own in op.inputs[1:2])
 
 
 @converts("slice")

@@ -5,10 +5,11 @@ The search is pure and lives in `planning`; here the job, the runtime's machines
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -27,19 +28,28 @@ from airflow_training.planning.search import objectives
 from airflow_training.planning.search import search as search_plan
 from airflow_training.planning.search.constraints import Constraints
 from airflow_training.planning.search.constraints import parse as constraints_of
+from airflow_training.planning.sources.clusters import write_cluster
 from airflow_training.planning.sources.models import is_reference, read_model
 from airflow_training.spec.models import TrainingJob
 from airflow_training.spec.plan import Objective, Plan
-from airflow_training.spec.resolved import FileTemplate, ResolvedJob
-from airflow_training.supervise.plan_cluster import cluster_of
+from airflow_training.spec.resolved import FileTemplate, ResolvedJob, ResolvedRole
+from airflow_training.supervise.plan_cluster import Nodes, cluster_of
 from airflow_training.supervise.plan_sizes import Sizes, sizes_of
 
 if TYPE_CHECKING:
     from airflow_training.planning.cluster import ClusterView
     from airflow_training.planning.computation import ComputationView
-    from airflow_training.runtimes.port import Runtime
+    from airflow_training.runtimes.port import NodeView, Runtime
 
-__all__ = ["ALTERNATIVES", "Planned", "Question", "mistakes_of", "plan_job", "question_of"]
+__all__ = [
+    "ALTERNATIVES",
+    "Planned",
+    "Question",
+    "best_plan",
+    "mistakes_of",
+    "plan_job",
+    "question_of",
+]
 
 _HERE = ("spec", "plan")
 ALTERNATIVES = 5
@@ -97,14 +107,19 @@ class Planned:
         ]
 
     def equipped(self, resolved: ResolvedJob) -> ResolvedJob:
-        """Return the resolved job with the plan, its variables and its files."""
+        """Return the resolved job with the plan, its variables and its files.
+
+        Those of a plan that it has already are taken away.
+        """
+        old = set(resolved.plan["applied"]["env"]) if resolved.plan else set()
         files = tuple(FileTemplate(path=path, content=text) for path, text in self.files.items())
-        roles = tuple(
-            replace(role, env={**role.env, **self.env}, files=(*role.files, *files))
-            if role.name in self.roles
-            else role
-            for role in resolved.roles
-        )
+
+        def equip(role: ResolvedRole) -> ResolvedRole:
+            kept = {name: value for name, value in role.env.items() if name not in old}
+            others = (file for file in role.files if not file.path.startswith(f"{FOLDER}/"))
+            return replace(role, env={**kept, **self.env}, files=(*others, *files))
+
+        roles = tuple(equip(role) if role.name in self.roles else role for role in resolved.roles)
         return replace(resolved, roles=roles, plan=self.document)
 
 
@@ -117,7 +132,15 @@ def plan_job(
     of `spec.plan` cannot be read, contradicts itself, or fits nowhere (then with the smallest
     cluster that would do), RuntimeUnavailable.
     """
-    question = question_of(job, resolved, runtime=runtime)
+
+    def nodes(asking: ResolvedJob) -> Sequence[NodeView]:
+        return asyncio.run(runtime(asking).cluster_view()).nodes
+
+    return best_plan(job.spec.plan, question_of(job, resolved, nodes=nodes))
+
+
+def best_plan(plan: Plan, question: Question) -> Planned:
+    """Return the answer to a question, as `plan_job` does."""
     started = time.perf_counter()
     try:
         answer = search_plan(
@@ -130,7 +153,7 @@ def plan_job(
     except InputError as error:
         raise InputError(problems=[_of_the_job(problem) for problem in error.problems]) from None
     answer = replace(answer, seconds=time.perf_counter() - started)
-    return _planned(job.spec.plan, question, answer)
+    return _planned(plan, question, answer)
 
 
 def _of_the_job(problem: Problem, *, path: str = "") -> Problem:
@@ -157,7 +180,7 @@ def mistakes_of(job: TrainingJob, resolved: ResolvedJob) -> list[Problem]:
     if isinstance(plan.model, Mapping) or not is_reference(plan.model or ""):
         _or_mistakes(mistakes, lambda: _view(plan, resolved))
     if plan.cluster != "nodes":
-        _or_mistakes(mistakes, lambda: cluster_of(plan.cluster, resolved, runtime=_nobody))
+        _or_mistakes(mistakes, lambda: cluster_of(plan.cluster, resolved, nodes=_nobody))
     _or_mistakes(mistakes, lambda: objectives.parse(_goal(plan), where="spec.plan.objective"))
     given = _snake(plan.constraints)
     given.pop("global_batch", None)
@@ -166,18 +189,16 @@ def mistakes_of(job: TrainingJob, resolved: ResolvedJob) -> list[Problem]:
     return mistakes
 
 
-def _nobody(_: ResolvedJob) -> Runtime:
+def _nobody(_: ResolvedJob) -> Sequence[NodeView]:
     raise AssertionError("only `nodes` asks a runtime")
 
 
-def question_of(
-    job: TrainingJob, resolved: ResolvedJob, *, runtime: Callable[[ResolvedJob], Runtime]
-) -> Question:
-    """Return what a job asks the planner; raises InputError with every mistake, RuntimeUnavailable."""
+def question_of(job: TrainingJob, resolved: ResolvedJob, *, nodes: Nodes) -> Question:
+    """Return what a job asks the planner; raises InputError with every mistake, and as `nodes` does."""
     plan = job.spec.plan
     mistakes: list[Problem] = []
     view = _or_mistakes(mistakes, lambda: _view(plan, resolved))
-    found = _or_mistakes(mistakes, lambda: cluster_of(plan.cluster, resolved, runtime=runtime))
+    found = _or_mistakes(mistakes, lambda: cluster_of(plan.cluster, resolved, nodes=nodes))
     sizes = sizes_of(job, resolved)
     objective = _or_mistakes(
         mistakes, lambda: objectives.parse(_goal(plan), where="spec.plan.objective")
@@ -261,6 +282,7 @@ def _planned(plan: Plan, question: Question, answer: Answer) -> Planned:
         "evaluated": found["evaluated"],
         "seconds": round(found["seconds"], 3),
         "warnings": [*question.warnings, *found["warnings"]],
+        "cluster_view": write_cluster(question.cluster),
     }
     if "env" in plan.apply:
         files = {

@@ -71,7 +71,8 @@ def rank(question: Question, splits: Candidates, *, top_k: int, pricing: Pricing
     front = front_counts(int(table.devices(splits).max(initial=1)))
     fastest = _fastest(modes)
     least = np.min(
-        [floors(space.with_mode(splits, fastest, row)) for row in range(table.size(fastest))], axis=0
+        [floors(space.with_mode(splits, fastest, row)) for row in range(table.size(fastest))],
+        axis=0,
     )
     waiting = _Waiting(question, splits, least, front)
     most = _SPLITS

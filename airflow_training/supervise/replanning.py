@@ -1,0 +1,164 @@
+"""Watches the cluster of a run that has a plan, and has it planned again when the cluster has changed.
+
+Runs beside the loop, and only asks and answers: what becomes of an answer is the loop's business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from airflow_training.control.model import InstanceEntry, InstanceKey, Ledger, Progress
+from airflow_training.errors import InputError, RuntimeUnavailable
+from airflow_training.planning.sources.models import is_reference
+from airflow_training.runtimes.port import NodeView, Runtime
+from airflow_training.spec.plan import Plan
+from airflow_training.spec.resolved import ResolvedJob
+from airflow_training.supervise.plan_again import Situation, Verdict, cluster_now, plan_again
+
+__all__ = ["Answer", "Replanner", "State", "plan_to_follow"]
+
+log = logging.getLogger(__name__)
+
+_searches = ThreadPoolExecutor(max_workers=1, thread_name_prefix="replanning")
+"""One at a time, however many runs this process drives."""
+
+
+def plan_to_follow(job: ResolvedJob) -> Plan | None:
+    """Return what a job asks of the planner, where its plan is to follow the cluster; else None.
+
+    The plan was applied, the cluster can change, and it can be planned again: not where the model
+    is Python of the user, which nothing but the plan task and the training runs, and not in a group
+    of Kueue, which keeps its size.
+    """
+    if job.plan is None or not (job.plan["applied"]["replicas"] or job.plan["applied"]["env"]):
+        return None
+    plan = Plan.model_validate(job.document["spec"]["plan"])
+    follows = plan.replan == "OnChange" and job.scheduling.gang != "kueue"
+    changes = isinstance(plan.cluster, str) and plan.cluster != "request"
+    traced = isinstance(plan.model, str) and is_reference(plan.model)
+    return plan if follows and changes and not traced else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """What the loop knows of its run."""
+
+    job: ResolvedJob
+    ledger: Ledger
+    progress: Mapping[InstanceKey, Progress]
+
+    @property
+    def team(self) -> Sequence[InstanceEntry]:
+        """Return the instances that train."""
+        ranked = {role.name for role in self.job.roles if role.rank_offset is not None}
+        return [e for e in self.ledger.instances.values() if e.role in ranked and not e.retired]
+
+    @property
+    def nodes(self) -> frozenset[str]:
+        """Return the names of the nodes they are on."""
+        return frozenset(entry.node for entry in self.team if entry.node)
+
+    def situation(self, nodes: Sequence[NodeView], *, broken: bool) -> Situation:
+        """Return what the planner is told."""
+        said = [self.progress.get((entry.role, entry.index)) for entry in self.team]
+        totals = [each.total_steps for each in said if each and each.total_steps is not None]
+        entry = self.ledger.job
+        known = entry.running_at is not None and entry.started_at is not None
+        return Situation(
+            job=self.job,
+            nodes=nodes,
+            step=max((each.step for each in said if each and each.step is not None), default=0),
+            total_steps=max(totals, default=None),
+            launch_seconds=entry.running_at - entry.started_at if known else None,
+            broken=broken,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """A verdict, and the job it is about."""
+
+    of: ResolvedJob
+    verdict: Verdict
+
+
+class Replanner:
+    """One run's eye on its cluster.
+
+    A change counts when two looks in a row have seen it, so a node that flaps causes no search, and
+    two searches are never closer than two looks.
+    """
+
+    def __init__(
+        self,
+        *,
+        runtime: Runtime,
+        plan: Plan,
+        state: Callable[[], State | None],
+        on_answer: Callable[[], None],
+    ) -> None:
+        """`state` returns None while the run cannot move. `on_answer` is called on the event loop."""
+        self._runtime = runtime
+        self._plan = plan
+        self._state = state
+        self._on_answer = on_answer
+        self._answer: Answer | None = None
+        self._job: ResolvedJob | None = None
+        self._judged: Mapping[str, Any] = {}
+        """The cluster that the plan, or the newest verdict, is about."""
+        self._seen: Mapping[str, Any] = {}
+        """The cluster at the last look."""
+        self._used: frozenset[str] = frozenset()
+        """Nodes that the run was on while the cluster was as it was judged."""
+
+    def take(self) -> Answer | None:
+        """Return an answer that was not taken yet."""
+        answer, self._answer = self._answer, None
+        return answer
+
+    def judge_again(self) -> None:
+        """Say that nothing could come of an answer."""
+        self._job = None
+
+    async def run(self, *, every_seconds: float) -> None:
+        """Look until cancelled."""
+        while True:
+            await asyncio.sleep(every_seconds)
+            try:
+                await self._look()
+            except (InputError, RuntimeUnavailable) as error:
+                log.warning("the cluster of a plan cannot be seen: %s", error)
+            except Exception:
+                log.exception("planning again failed; the run goes on as it is")
+
+    async def _look(self) -> None:
+        state = self._state()
+        if state is None or self._answer is not None:
+            return
+        if state.job is not self._job:
+            self._job = state.job
+            self._judged = (state.job.plan or {})["cluster_view"]
+        nodes: Sequence[NodeView] = ()
+        if self._plan.cluster == "nodes":
+            nodes = (await self._runtime.cluster_view()).nodes
+        before = self._seen
+        self._seen = seen = await asyncio.to_thread(
+            cluster_now, self._plan.cluster, state.job, nodes
+        )
+        if seen == self._judged:
+            self._used = state.nodes
+        elif seen == before:
+            lost = self._used - {node.name for node in nodes} if nodes else frozenset()
+            situation = state.situation(nodes, broken=bool(lost))
+            loop = asyncio.get_running_loop()
+            verdict = await loop.run_in_executor(
+                _searches, lambda: plan_again(situation, before=self._judged)
+            )
+            self._judged, self._used = seen, state.nodes
+            self._answer = Answer(of=state.job, verdict=verdict)
+            self._on_answer()

@@ -22,7 +22,13 @@ from airflow_training.spec.checks import check
 from airflow_training.spec.models import TrainingJob
 from airflow_training.spec.resolved import ResolvedJob
 from airflow_training.supervise.plan_cluster import cluster_of
-from airflow_training.supervise.planning import Planned, Question, best_plan, question_of
+from airflow_training.supervise.planning import (
+    Planned,
+    Question,
+    best_plan,
+    of_the_job,
+    question_of,
+)
 
 __all__ = ["Situation", "Verdict", "cluster_now", "plan_again", "steps_at_risk"]
 
@@ -94,11 +100,13 @@ def plan_again(situation: Situation, *, before: Mapping[str, Any]) -> Verdict:
             )
         planned, new = _moved(asked, job, question)
     except InputError as error:
-        problem = error.problems[0]
+        problem = of_the_job(error.problems[0], path=error.path)
+        said = f"{problem.field}: {problem.message}"
+        said += f" ({problem.hint})" if problem.hint else ""
         return Verdict(
             reason=reasons.REPLAN_FAILED,
             level="warning",
-            message=f"the cluster changed, and no other plan can run: {problem}",
+            message=f"the cluster changed, and no other plan can run: {said}",
         )
     text = (
         f"{said}: {decision.reason}; {strategy_text(old)} becomes"

@@ -47,6 +47,7 @@ __all__ = [
     "Question",
     "best_plan",
     "mistakes_of",
+    "of_the_job",
     "plan_job",
     "question_of",
 ]
@@ -151,12 +152,12 @@ def best_plan(plan: Plan, question: Question) -> Planned:
             top_k=ALTERNATIVES,
         )
     except InputError as error:
-        raise InputError(problems=[_of_the_job(problem) for problem in error.problems]) from None
+        raise InputError(problems=[of_the_job(problem) for problem in error.problems]) from None
     answer = replace(answer, seconds=time.perf_counter() - started)
     return _planned(plan, question, answer)
 
 
-def _of_the_job(problem: Problem, *, path: str = "") -> Problem:
+def of_the_job(problem: Problem, *, path: str = "") -> Problem:
     """Return a problem of the search, or of a file beside the job, as one of the job that asked."""
     if path:
         hint = problem.hint
@@ -230,7 +231,7 @@ def _or_mistakes(mistakes: list[Problem], read: Callable[[], Any]) -> Any:
     try:
         return read()
     except InputError as error:
-        mistakes += [_of_the_job(problem, path=error.path) for problem in error.problems]
+        mistakes += [of_the_job(problem, path=error.path) for problem in error.problems]
         return None
 
 

@@ -130,13 +130,14 @@ class Replanner:
         while True:
             await asyncio.sleep(every_seconds)
             try:
-                await self._look()
+                await self.look()
             except (InputError, RuntimeUnavailable) as error:
                 log.warning("the cluster of a plan cannot be seen: %s", error)
             except Exception:
                 log.exception("planning again failed; the run goes on as it is")
 
-    async def _look(self) -> None:
+    async def look(self) -> None:
+        """Look once; judge a change that the last look has seen too. Raises as the runtime does."""
         state = self._state()
         if state is None or self._answer is not None:
             return

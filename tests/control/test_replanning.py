@@ -17,8 +17,8 @@ from tests.builders import Bench, job, role
 WHY = Event(at=1000.0, reason=reasons.REPLANNED, message="a node is gone", data={"cost_steps": 3})
 
 
-def workers(number: int, **fields) -> ResolvedJob:
-    return job(role("worker", number, chief=True, **fields))
+def workers(number: int) -> ResolvedJob:
+    return job(role("worker", number, chief=True, backoff_limit=99), max_restarts=99)
 
 
 def move(bench: Bench, new: ResolvedJob) -> None:
@@ -109,7 +109,7 @@ def test_a_role_without_ranks_may_have_ended():
 HAPPENS = st.sampled_from(["runs", "starts", "fails", "vanishes", "terminates"])
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=100)
 @given(
     before=st.integers(1, 4),
     sizes=st.lists(st.integers(1, 4), min_size=1, max_size=3),

@@ -114,6 +114,11 @@ OPTIONS: Mapping[str, Option] = {
         description="How much of the end of each log is kept there; 0: the whole log.",
         type="integer",
     ),
+    "planner_constants": Option(
+        default="",
+        description="File of `airflow-training plan calibrate` that plans are made with."
+        " Empty: the shipped constants.",
+    ),
     "job_policy": Option(
         default="",
         description="module:function called with (job, user); raises or returns a message to refuse.",
@@ -151,6 +156,7 @@ class Settings:
     callback_url: str
     log_archive: str
     log_archive_tail_bytes: int
+    planner_constants: str
     job_policy: str
 
 

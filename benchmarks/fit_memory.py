@@ -78,22 +78,22 @@ def _row(document: dict[str, Any]) -> Row:
     )
     per_stage = strategy.devices // strategy.pp
     on_stage = kinds_of_stages(row.cluster, strategy.pp, per_stage, strategy.stage_devices)
-    sizes = [group.device.memory_bytes for group in row.cluster.groups]
-    limits = [min(sizes[kind] for kind in kinds) for kinds in on_stage]
+    kinds = [group.device for group in row.cluster.groups]
+    devices = [min((kinds[i] for i in stage), key=lambda d: d.memory_bytes) for stage in on_stage]
     parts = stage_memory(
         lower(computation(row.model), sharding),
         as_table([strategy]),
         training,
-        device_bytes=limits,
+        devices=devices,
         stage_layers=strategy.stage_layers,
         constants=EXACT,
     )
     measured = document["measured"]
     return Row(
-        id=row.id,
+        id=str(row.id),
         cluster=row.cluster.name,
-        used=np.sum(list(parts.values()), axis=0),
-        limits=np.array(limits),
+        used=np.sum(list(parts.values()), axis=0)[:, 0],
+        limits=np.array([device.memory_bytes for device in devices]),
         peak=measured.get("peak_memory_bytes"),
         ran=not measured.get("oom", False),
     )

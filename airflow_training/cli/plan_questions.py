@@ -11,11 +11,13 @@ from airflow_training.cli.output import fail
 
 if TYPE_CHECKING:
     from airflow_training.planning.cluster import ClusterView
+    from airflow_training.planning.constants import TimeConstants
     from airflow_training.planning.plan import Workload
     from airflow_training.planning.search.constraints import Constraints
     from airflow_training.planning.search.objectives import Objective
+    from airflow_training.planning.search.pricing import Pricing
 
-__all__ = ["Options", "Question", "pairs"]
+__all__ = ["Options", "Question", "constants_of", "pairs", "pricing_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +31,7 @@ class Options:
     objective: str = "time"
     constraints: Sequence[str] = ()
     runtime: str = "generic"
+    constants: Path | None = None
 
     def question(self) -> Question:
         """Return what is asked; raises InputError."""
@@ -40,6 +43,7 @@ class Options:
             cluster=self.view(),
             constraints=constraints.parse(given, where="--constraint"),
             objective=objectives.parse(_value("--objective", self.objective), where="--objective"),
+            pricing=pricing_of(self.constants),
         )
 
     def workload(self) -> Workload:
@@ -86,6 +90,22 @@ class Question:
     cluster: ClusterView
     constraints: Constraints
     objective: Objective
+    pricing: Pricing
+
+
+def constants_of(path: Path | None) -> TimeConstants:
+    """Return the constants of a file, else of the settings' file, else the shipped ones."""
+    from airflow_training.cli.context import settings
+    from airflow_training.planning.sources.calibration import chosen_constants
+
+    return chosen_constants(str(path or settings().planner_constants))
+
+
+def pricing_of(path: Path | None) -> Pricing:
+    """Return the cost model that counts with these constants; raises InputError."""
+    from airflow_training.planning.search.calibrated import pricing_with
+
+    return pricing_with(constants_of(path))
 
 
 def pairs(option: str, given: Sequence[str]) -> dict[str, Any]:

@@ -12,8 +12,9 @@ from airflow_training.planning.text import (
     strategy_text,
     why_text,
 )
+from airflow_training.spec.words import counted
 
-__all__ = ["explained_lines", "search_lines"]
+__all__ = ["calibrated_lines", "explained_lines", "search_lines"]
 
 Document = Mapping[str, Any]
 
@@ -59,6 +60,17 @@ def explained_lines(found: Document) -> list[str]:
     if found["front"]:
         lines += ["time against money", *_plans(found["front"]), ""]
     return lines[:-1]
+
+
+def calibrated_lines(
+    moved: Sequence[tuple[str, Any, Any]], before: float, after: float, *, rows: int
+) -> list[str]:
+    """Return which constants moved, and the mean error on the rows before and after."""
+    return [
+        *table_lines(["constant", "before", "after"], moved),
+        "",
+        f"mean error on these {counted(rows, 'row')}: {before:.1%} before, {after:.1%} after",
+    ]
 
 
 def _families(rejected: Sequence[Document]) -> list[str]:

@@ -25,7 +25,7 @@ from airflow_training.cli.output import (
     print_warnings,
 )
 from airflow_training.cli.plan_files import Destination, read_lines
-from airflow_training.cli.plan_questions import Options, Question, pairs
+from airflow_training.cli.plan_questions import Options, Question, constants_of, pairs, pricing_of
 
 __all__ = ["app"]
 
@@ -56,6 +56,10 @@ ConstraintOption = Annotated[
     typer.Option("--constraint", "-c", metavar="KEY=VALUE", help="tp=8, 'pp={max: 4}', ..."),
 ]
 RuntimeOption = Annotated[str, typer.Option(help="The training framework that will run it.")]
+ConstantsOption = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Of `plan calibrate`, instead of the shipped constants."),
+]
 TopOption = Annotated[int, typer.Option(min=1, help="How many plans to show.")]
 
 
@@ -116,6 +120,7 @@ def search(
     objective: ObjectiveOption = "time",
     constraint: ConstraintOption = None,
     runtime: RuntimeOption = "generic",
+    constants: ConstantsOption = None,
     top_k: TopOption = 5,
     requests: Annotated[
         Path | None,
@@ -134,7 +139,8 @@ def search(
 
         _refuse_beside_input(model=model, cluster=cluster, plot=plot)
         documents = (document for _, document in read_lines(requests))
-        answered = list(answers(documents, clock=time.perf_counter))
+        pricing = pricing_of(constants)
+        answered = list(answers(documents, pricing=pricing, clock=time.perf_counter))
         target.write_lines(answered)
         _complain(answered, what="request")
         return
@@ -148,6 +154,7 @@ def search(
         objective=objective,
         constraints=constraint or (),
         runtime=runtime,
+        constants=constants,
     )
     found = _search(asked.question(), top_k=top_k)
     target.show(found, search_lines(found))
@@ -167,6 +174,7 @@ def explain(
         typer.Option("--strategy", "-s", metavar="KEY=VALUE", help="Explain this split: tp=8 ..."),
     ] = None,
     runtime: RuntimeOption = "generic",
+    constants: ConstantsOption = None,
     output: OutputOption = "table",
     plot: PlotOption = None,
 ) -> None:
@@ -184,6 +192,7 @@ def explain(
         objective=objective,
         constraints=constraint or (),
         runtime=runtime,
+        constants=constants,
     )
     question = asked.question()
     found = _search(question, top_k=1)
@@ -203,19 +212,59 @@ def estimate(
         Path, typer.Option("--input", metavar="FILE", help="Rows, a JSON document a line.")
     ],
     output: OutputOption = "json",
+    constants: ConstantsOption = None,
 ) -> None:
     """Estimate step time and memory of strategies: a line for each row.
 
     A row names a model, a cluster and a strategy. Keys nobody knows are ignored. A row that makes
     no sense is answered by its error.
     """
-    from airflow_training.planning.constants import FROZEN
     from airflow_training.planning.estimating import answers
 
     documents = (document for _, document in read_lines(rows))
-    answered = list(answers(documents, FROZEN))
+    answered = list(answers(documents, constants_of(constants)))
     Destination(output).write_lines(answered)
     _complain(answered, what="row")
+
+
+@app.command()
+def calibrate(
+    rows: Annotated[
+        Path,
+        typer.Option("--input", metavar="FILE", help="Measured rows, a JSON document a line."),
+    ],
+    output: OutputOption = "table",
+    constants: ConstantsOption = None,
+) -> None:
+    """Fit the constants of the cost model to steps that you measured.
+
+    A row is one of `plan estimate` with `measured: {step_time_s}`. Few rows move little. Give the
+    file that --output names to the other commands, or to [training] planner_constants.
+    """
+    import dataclasses
+
+    from airflow_training.cli.plan_tables import calibrated_lines
+    from airflow_training.planning.refining import refine
+    from airflow_training.planning.sources.calibration import (
+        constants_document,
+        mean_error,
+        measured_rows,
+    )
+
+    measured = measured_rows(read_lines(rows))
+    if not measured:
+        message = "holds no row with measured: {step_time_s}"
+        raise fail("--input", message, code="missing", value=str(rows))
+    before = constants_of(constants)
+    after = refine(measured, before)
+    document = constants_document(after, source=f"fitted to {len(measured)} rows of {rows.name}")
+    moved = [
+        (each.name, getattr(before, each.name), getattr(after, each.name))
+        for each in dataclasses.fields(after)
+        if getattr(before, each.name) != getattr(after, each.name)
+    ]
+    errors = (mean_error(measured, before), mean_error(measured, after))
+    Destination(output).show(document, calibrated_lines(moved, *errors, rows=len(measured)))
 
 
 @app.command()
@@ -238,13 +287,13 @@ def _search(question: Question, *, top_k: int) -> dict[str, Any]:
         constraints=question.constraints,
         objective=question.objective,
         top_k=top_k,
+        pricing=question.pricing,
     )
     return {**answer_document(answer), "seconds": round(time.perf_counter() - started, 3)}
 
 
 def _estimated(question: Question, split: Mapping[str, Any]) -> dict[str, Any]:
     """Return the plan of a split that was typed; raises InputError."""
-    from airflow_training.planning.cost import estimate
     from airflow_training.planning.report import plan_document
     from airflow_training.planning.sources.documents import parse_strategy
 
@@ -258,7 +307,7 @@ def _estimated(question: Question, split: Mapping[str, Any]) -> dict[str, Any]:
             code="cluster_too_small",
             value=strategy.devices,
         )
-    return plan_document(estimate(workload, question.cluster, strategy))
+    return plan_document(question.pricing.estimate(workload, question.cluster, strategy))
 
 
 def _refuse_beside_input(**given: object) -> None:

@@ -25,6 +25,8 @@ class Device:
     units: int = 0
     """Streaming multiprocessors or compute units, for wave quantisation; 0: not known."""
     launch_seconds: float = 5e-6
+    context_bytes: float | None = None
+    """Memory that a process takes before its first tensor; None: what it takes on a GPU."""
     source: str = ""
 
 

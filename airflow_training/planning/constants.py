@@ -1,65 +1,93 @@
-"""The constants of the cost model, fitted once and frozen (`benchmarks/fit_planner.py`)."""
+"""The constants of time: what data sheets do not say. Fitted once (`benchmarks/fit_planner.py`), frozen."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, fields
+from importlib.resources import files
+from typing import Any
 
 from airflow_training.planning.computation import Phase
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeConstants:
-    """What data sheets do not say about time. Shares are of the device's or link's own rate."""
+    """Shares are of the device's or link's own rate."""
 
-    matmul_efficiency: float = 0.9
+    matmul_efficiency: float
     """Share of the highest measured matrix-multiply rate that training sustains."""
-    k_half: float = 100.0
-    """Depth k at which filling and draining the pipeline costs as much as the product itself."""
-    wave_quantisation: float = 0.5
+    k_half: float
+    """Depth k at which filling and draining the multipliers costs as much as the product itself."""
+    wave_quantisation: float
     """0: tiles of the last wave are spread; 1: the last wave takes as long as a full one."""
-    attention: Mapping[str, tuple[float, float]] = field(default_factory=lambda: {"": (0.55, 0.45)})
-    """Share of the peak that fused attention reaches, forward and backward, by how a device's name
-    begins; "" for all others."""
-    bandwidth_efficiency: float = 0.8
-    kernel_seconds: float = 3e-6
+    attention: Mapping[str, float]
+    """Share of the peak that fused attention reaches forward, by how a device's name begins; "" for
+    all others."""
+    attention_backward: float
+    """Rate of fused attention's backward pass against its forward pass."""
+    bandwidth_efficiency: float
+    """Share of the memory bandwidth that kernels bound by memory reach."""
+    kernel_seconds: float
     """Start and end of a kernel on the device."""
-    host_seconds: float = 8e-6
-    """Time the host takes to launch one kernel, where the runtime has no own."""
-    overlap_order: float = 4.0
+    host_seconds: float
+    """Time the host takes to launch what a view counts as one kernel."""
+    overlap_order: float
     """Order of the norm that joins host and device time: high, the longer one alone counts."""
-    optimizer_passes: float = 1.3
+    optimizer_passes: float
     """Times that the optimizer's states go through memory in an update."""
-    overlap_contention: float = 0.2
+    overlap_contention: float
     """Share of a transfer beside compute by which it slows that compute."""
-    network_efficiency: float = 0.8
+    network_efficiency: float
     """Share of what a group between nodes reaches alone that it reaches in a step."""
-    straggling: float = 0.02
+    straggling: float
     """Standard deviation of the time of equal replicas, as a share of it."""
+    runtime_host_seconds: Mapping[str, float]
+    """`host_seconds` of runtimes that were measured where the host sets the pace."""
+    runtime_factors: Mapping[str, float]
+    """What runtimes take for a step, against what their kernels and collectives do."""
     fitted_devices: tuple[str, ...] = ()
-    spread_known: tuple[float, float] = (0.9, 1.1)
-    spread_unknown: tuple[float, float] = (0.8, 1.25)
-    hosts: Mapping[str, float] = field(default_factory=dict)
-    runtimes: Mapping[str, float] = field(default_factory=dict)
+    """Devices that the constants were fitted on."""
+    spread_known: tuple[float, float] = (1.0, 1.0)
+    """Tenth and ninetieth percentile of measured against estimated time, of runtimes and devices that
+    were fitted, each row estimated by constants that have not seen its model."""
+    spread_unknown: tuple[float, float] = (1.0, 1.0)
+    """The same of clusters that the constants have not seen."""
 
     def attention_share(self, device: str, phase: Phase) -> float:
         """Return the share of the peak that fused attention reaches on a device."""
         longest = max((name for name in self.attention if device.startswith(name)), key=len)
-        return self.attention[longest][phase == "backward"]
+        return self.attention[longest] * (1.0 if phase == "forward" else self.attention_backward)
 
     def host_seconds_of(self, runtime: str) -> float:
-        return self.hosts.get(runtime, self.host_seconds)
+        """Return the seconds between launches of a runtime."""
+        return self.runtime_host_seconds.get(runtime, self.host_seconds)
 
     def runtime_factor(self, runtime: str) -> float:
-        return self.runtimes.get(runtime, 1.0)
+        """Return the factor of a runtime; 1 where it was never measured."""
+        return self.runtime_factors.get(runtime, 1.0)
 
     def spread(self, runtime: str, devices: Sequence[str]) -> tuple[float, float]:
-        """Return the factors from an estimate to the tenth and ninetieth percentile of what it is."""
-        known = runtime in self.runtimes and all(
-            device in self.fitted_devices for device in devices
-        )
-        low, high = self.spread_known if known else self.spread_unknown
-        return low, high
+        """Return the factors from an estimate to its tenth and ninetieth percentile."""
+        measured = {*self.runtime_host_seconds, *self.runtime_factors}
+        known = runtime in measured and all(device in self.fitted_devices for device in devices)
+        return self.spread_known if known else self.spread_unknown
 
 
-FROZEN = TimeConstants()
+def read(document: Mapping[str, Any]) -> TimeConstants:
+    """Return the constants in the form of the shipped file: by name, with lists for pairs."""
+    values = {field.name: document[field.name]["value"] for field in fields(TimeConstants)}
+    return TimeConstants(
+        **{
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in values.items()
+        }
+    )
+
+
+def _shipped() -> TimeConstants:
+    text = files("airflow_training.planning").joinpath("data/constants.json").read_text("utf-8")
+    return read(json.loads(text))
+
+
+FROZEN = _shipped()

@@ -17,7 +17,9 @@ from airflow_training.planning.control_flow import inlined
 from airflow_training.planning.distribution import Distribution, Mesh, even_slices
 from airflow_training.planning.labels import Seed, settle
 from airflow_training.planning.layouts import Layout, Layouts, layouts
+from airflow_training.planning.reshard import Path, reshard
 from airflow_training.planning.rules import Rule, rule_of
+from airflow_training.planning.symbols import BYTES
 
 __all__ = ["DistributedView", "Placed", "Reshard", "Seed", "complete"]
 
@@ -64,6 +66,18 @@ class DistributedView:
     @property
     def reshards(self) -> tuple[Reshard, ...]:
         return tuple(step for step in self.steps if isinstance(step, Reshard))
+
+    def path(self, move: Reshard, *, precision: str = "bf16") -> Path:
+        """Return the cheapest steps of a move, each with its bytes.
+
+        Args:
+            move: One of `reshards`.
+            precision: What the dtype `compute` is.
+
+        """
+        tensor = self.view.tensors[move.tensor]
+        element_bytes = BYTES[precision if tensor.dtype == "compute" else tensor.dtype]
+        return reshard(tensor, move.source, move.target, element_bytes=element_bytes)
 
 
 def complete(

@@ -15,10 +15,11 @@ import numpy.typing as npt
 
 from airflow_training.planning.computation import ComputationView
 from airflow_training.planning.distribution import Distribution, Mesh
-from airflow_training.planning.lowering import SplitParameter, lower, split_parameters
+from airflow_training.planning.lowering import lower, split_parameters
 from airflow_training.planning.program import Piece, Sharding
 from airflow_training.planning.stages import boundaries
 from airflow_training.planning.strategy import Strategy
+from airflow_training.planning.weights import SplitParameter
 
 STATE_BYTES = 12
 """Per parameter: weight and two moments, 4 bytes each."""

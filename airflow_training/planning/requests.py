@@ -15,6 +15,8 @@ from airflow_training.planning.report import strategy_document
 from airflow_training.planning.search import constraints, objectives, search
 from airflow_training.planning.search.constraints import Constraints
 from airflow_training.planning.search.objectives import Objective
+from airflow_training.planning.search.pricing import Pricing
+from airflow_training.planning.search.searching import MODEL
 from airflow_training.planning.sources.documents import parse_cluster, parse_model
 from airflow_training.planning.sources.reading import Document, Mistakes, read
 from airflow_training.planning.strategy import Precision
@@ -47,7 +49,9 @@ class Request:
     top_k: int
 
 
-def answers(documents: Iterable[Any], *, clock: Callable[[], float]) -> Iterator[dict[str, Any]]:
+def answers(
+    documents: Iterable[Any], *, pricing: Pricing = MODEL, clock: Callable[[], float]
+) -> Iterator[dict[str, Any]]:
     """Return the answer of each request, in order; `clock` tells the seconds that each one takes.
 
     A request that makes no sense, or that nothing fits, does not keep the others from their
@@ -56,7 +60,7 @@ def answers(documents: Iterable[Any], *, clock: Callable[[], float]) -> Iterator
     for document in documents:
         started = clock()
         try:
-            found = answer(parse_request(document))
+            found = answer(parse_request(document), pricing=pricing)
         except InputError as error:
             name = document.get("id") if isinstance(document, Mapping) else None
             yield {"id": name, "error": str(error)}
@@ -94,7 +98,7 @@ def parse_request(document: Any) -> Request:
     )
 
 
-def answer(request: Request) -> dict[str, Any]:
+def answer(request: Request, *, pricing: Pricing = MODEL) -> dict[str, Any]:
     """Return `{"id", "plans", "evaluated"}`, the best plan first; raises InputError if none fits."""
     found = search(
         request.workload,
@@ -102,6 +106,7 @@ def answer(request: Request) -> dict[str, Any]:
         constraints=request.constraints,
         objective=request.objective,
         top_k=request.top_k,
+        pricing=pricing,
     )
     plans = [
         _plan(estimate, placement)

@@ -27,17 +27,16 @@ class Path:
     """Steps from one distribution to another; none where nothing changes."""
 
     steps: tuple[Step, ...]
-    element_bytes: float
 
     @property
     def received_bytes(self) -> float:
         """What all devices together receive: the measure that is minimal."""
-        return self.element_bytes * sum(step.received for step in self.steps)
+        return sum(step.received_bytes for step in self.steps)
 
     @property
     def busiest_bytes(self) -> float:
         """What one device receives if it is the busiest one in each step."""
-        return self.element_bytes * sum(step.busiest for step in self.steps)
+        return sum(step.busiest_bytes for step in self.steps)
 
 
 def reshard(
@@ -48,7 +47,7 @@ def reshard(
     Raises InputError where explicit slice sizes do not sum to the tensor's shape.
     """
     steps = cheapest(tensor.shape, _normal(source, tensor.shape), _normal(target, tensor.shape))
-    return Path(steps=steps, element_bytes=element_bytes)
+    return Path(steps=tuple(replace(step, element_bytes=element_bytes) for step in steps))
 
 
 @lru_cache(maxsize=65536)

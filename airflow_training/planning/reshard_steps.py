@@ -23,7 +23,7 @@ Counts: TypeAlias = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One step of a reshard. Numbers count elements of the tensor."""
+    """One step of a reshard, with what it moves in elements of the tensor, and in bytes."""
 
     kind: StepKind
     """Two kinds are local: `slice` drops what others keep, `mask` makes a value one of several terms."""
@@ -37,6 +37,19 @@ class Step:
     """What the device that receives most receives."""
     payload: int
     """Size of the (largest) whole that a group reduces, gathers or exchanges: nccl-tests' `size`."""
+    element_bytes: float = 1.0
+
+    @property
+    def received_bytes(self) -> float:
+        return self.element_bytes * self.received
+
+    @property
+    def busiest_bytes(self) -> float:
+        return self.element_bytes * self.busiest
+
+    @property
+    def payload_bytes(self) -> float:
+        return self.element_bytes * self.payload
 
 
 def steps_from(state: Distribution, target: Distribution, shape: Shape) -> Iterator[Step]:

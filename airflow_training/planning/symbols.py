@@ -32,6 +32,8 @@ class Memory:
 
 
 BYTES = {
+    "complex128": 16.0,
+    "complex64": 8.0,
     "float64": 8.0,
     "float32": 4.0,
     "tf32": 4.0,
@@ -40,6 +42,7 @@ BYTES = {
     "fp16": 2.0,
     "bfloat16": 2.0,
     "bf16": 2.0,
+    "float8": 1.0,
     "fp8": 2.0,  # only products run in 8 bits; what is between them stays in 16
     "int64": 8.0,
     "int32": 4.0,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import replace
 
-from airflow_training.planning.computation import ComputationView, Operator, Phase, Tensor
+from airflow_training.planning.computation import ComputationView, Operator, Tensor
 from airflow_training.planning.rules import Rule, rule_of
 from airflow_training.planning.rules.algebra import equation_of
 
@@ -19,9 +19,14 @@ def gradient(name: str) -> str:
     return f"d:{name}"
 
 
+def of_gradient(name: str) -> str:
+    """Return the name of the tensor that this is the gradient of, or a part of the gradient."""
+    return name.removeprefix("d:").partition("@")[0]
+
+
 def is_parameter_gradient(name: str, tensors: Mapping[str, Tensor]) -> bool:
     """Return whether a tensor is the gradient of a parameter, or one user's part of it."""
-    of = tensors.get(name.removeprefix("d:").partition("@")[0])
+    of = tensors.get(of_gradient(name))
     return name.startswith("d:") and of is not None and of.kind == "parameter"
 
 
@@ -47,13 +52,17 @@ class _Step:
         self.parts: dict[str, list[str]] = defaultdict(list)
         """Per forward tensor, the gradients that its users give it."""
         self.wanted = _differentiable(view)
+        self.uses = Counter(name for op in view.operators for name in op.inputs)
+        self.uses.update(t.name for t in view.tensors.values() if t.kind == "output")
+        self.last_use: dict[str, str] = {}
+        """Per forward tensor, the unit of the use whose gradient came last."""
 
     def view(self) -> ComputationView:
         known = {operator.name: operator for operator in self.forward.operators}
         for operator in self.forward.operators:
             for name in operator.outputs:
                 if self.tensors[name].kind == "output" and name in self.wanted:
-                    self.parts[name] = [self._add_tensor(name, gradient(name))]
+                    self._new_part(name, "outside")
         for operator in reversed(self.forward.operators):
             self._differentiate(operator, rule_of(operator, self.forward.tensors, known))
         self._update_parameters()
@@ -66,7 +75,7 @@ class _Step:
 
     def _differentiate(self, operator: Operator, rule: Rule) -> None:
         arriving = {
-            name: self._total(name, operator)
+            name: self._total(name)
             for name in operator.outputs
             if name in self.wanted and self.parts[name]
         }
@@ -74,9 +83,10 @@ class _Step:
         if not arriving or not wanted:
             return
         first = operator.outputs[0]
-        for name in wanted:
-            if name in rule.passes and first in arriving:
+        for name in operator.inputs:
+            if name in rule.passes and name in self.wanted and first in arriving:
                 self.parts[name].append(arriving[first])
+                self.last_use[name] = self.unit_of.get(operator.name, "")
         targets = tuple(name for name in wanted if name not in rule.passes)
         if operator.kind == "matmul":
             self._matmul(operator, arriving[first])
@@ -95,29 +105,27 @@ class _Step:
             (right, left, arriving, (inputs[0], output), inputs[1]),
         )
         for place, (target, one, other, factors, result) in enumerate(wanted):
-            if target not in self.wanted:
-                continue
-            terms = ",".join("".join(term) for term in factors)
-            self._add(
-                operator,
-                kind="matmul",
-                suffix=("left", "right")[place],
-                inputs=(one, other),
-                outputs=(self._new_part(target, operator),),
-                attributes={"equation": f"{terms}->{''.join(result)}"},
-            )
+            if target in self.wanted:
+                terms = ",".join("".join(term) for term in factors)
+                self._add(
+                    operator,
+                    kind="matmul",
+                    suffix=("left", "right")[place],
+                    inputs=(one, other),
+                    targets=(target,),
+                    attributes={"equation": f"{terms}->{''.join(result)}"},
+                )
         for bias, own in zip(operator.inputs[2:], inputs[2:], strict=True):
-            if bias not in self.wanted:
-                continue
-            dims = tuple(i for i, factor in enumerate(output) if factor not in own)
-            self._add(
-                operator,
-                kind="reduce",
-                suffix="bias",
-                inputs=(arriving,),
-                outputs=(self._new_part(bias, operator),),
-                attributes={"dims": dims, "function": "sum"},
-            )
+            if bias in self.wanted:
+                dims = tuple(i for i, factor in enumerate(output) if factor not in own)
+                self._add(
+                    operator,
+                    kind="reduce",
+                    suffix="bias",
+                    inputs=(arriving,),
+                    targets=(bias,),
+                    attributes={"dims": dims, "function": "sum"},
+                )
 
     def _general(
         self, operator: Operator, rule: Rule, arriving: Mapping[str, str], targets: tuple[str, ...]
@@ -132,40 +140,38 @@ class _Step:
             kind=f"{operator.kind}_backward",
             suffix=f"backward.{targets[0]}" if rule.separate else "backward",
             inputs=(*arriving.values(), *saved),
-            outputs=tuple(self._new_part(name, operator) for name in targets),
+            targets=targets,
             attributes={**operator.attributes, "like": (*arriving, *saved, *targets)},
         )
 
-    def _total(self, name: str, operator: Operator) -> str:
+    def _total(self, name: str) -> str:
         """Return the gradient of a tensor as one tensor, made by adding its parts where need be."""
         parts = self.parts[name]
         if len(parts) == 1:
             return parts[0]
         total = self._add_tensor(name, gradient(name))
-        unit = self.unit_of.get(self._maker(parts[-1]), self.unit_of.get(operator.name, ""))
         self._append(
             Operator(
                 name=f"{total}.sum",
                 kind="sum_of",
                 inputs=tuple(parts),
                 outputs=(total,),
-                phase="backward" if self.tensors[name].kind == "activation" else "optimizer",
+                phase="optimizer" if self.tensors[name].kind == "parameter" else "backward",
             ),
-            unit,
+            self.last_use[name],
         )
         self.parts[name] = [total]
         return total
 
     def _update_parameters(self) -> None:
-        users: dict[str, str] = {}
+        unit_of: dict[str, str] = {}
         for operator in self.forward.operators:
             for name in operator.inputs:
-                users.setdefault(name, operator.name)
+                unit_of.setdefault(name, self.unit_of.get(operator.name, ""))
         for name, tensor in self.forward.tensors.items():
             if tensor.kind != "parameter" or not self.parts[name]:
                 continue
-            user = next(op for op in self.forward.operators if op.name == users[name])
-            total = self._total(name, user)
+            total = self._total(name)
             state = [f"{name}:{part}" for part in ("master", "mean", "variance")]
             after = [f"{each}:next" for each in (name, *state)]
             for each in (*state, *after):
@@ -179,13 +185,12 @@ class _Step:
                     outputs=tuple(after),
                     phase="optimizer",
                 ),
-                self.unit_of.get(user.name, ""),
+                unit_of[name],
             )
 
-    def _new_part(self, name: str, operator: Operator) -> str:
-        """Add the gradient that one user gives a tensor."""
-        users = sum(name in other.inputs for other in self.forward.operators)
-        own = gradient(name) if users == 1 else f"{gradient(name)}@{operator.name}"
+    def _new_part(self, name: str, maker: str) -> str:
+        """Add the gradient that one use gives a tensor."""
+        own = gradient(name) if self.uses[name] == 1 else f"{gradient(name)}@{maker}"
         self.parts[name].append(self._add_tensor(name, own))
         return own
 
@@ -201,29 +206,29 @@ class _Step:
         kind: str,
         suffix: str,
         inputs: tuple[str, ...],
-        outputs: tuple[str, ...],
+        targets: tuple[str, ...],
         attributes: Mapping[str, object],
-        phase: Phase = "backward",
     ) -> None:
+        """Add a gradient operator, which makes a part of the gradient of each of its targets."""
+        name = f"{operator.name}.{suffix}"
+        unit = self.unit_of.get(operator.name, "")
+        self.last_use.update(dict.fromkeys(targets, unit))
         made = Operator(
-            name=f"{operator.name}.{suffix}",
+            name=name,
             kind=kind,
             inputs=inputs,
-            outputs=outputs,
+            outputs=tuple(self._new_part(target, name) for target in targets),
             attributes=dict(attributes),
-            phase=phase,
+            phase="backward",
             of=operator.name,
             count=operator.count,
         )
-        self._append(made, self.unit_of.get(operator.name, ""))
+        self._append(made, unit)
 
     def _append(self, operator: Operator, unit: str) -> None:
         self.operators.append(operator)
         self.unit_of[operator.name] = unit
         self.added[unit].append(operator.name)
-
-    def _maker(self, name: str) -> str:
-        return next((op.name for op in reversed(self.operators) if name in op.outputs), "")
 
 
 def _differentiable(view: ComputationView) -> frozenset[str]:

@@ -91,6 +91,7 @@ def plan_again(situation: Situation, *, before: Mapping[str, Any]) -> Verdict:
             _moving(situation),
             constraints=question.constraints,
             objective=question.objective,
+            pricing=question.pricing,
         )
         said = "; ".join(changed) or "the cluster changed"
         facts = {"changes": changed, "action": decision.action, "why": decision.reason}

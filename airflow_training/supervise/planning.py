@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from airflow_training.errors import InputError, Problem
-from airflow_training.frameworks.pods import environment_problems
+from airflow_training.frameworks.pods import container_env, environment_problems, training_container
+from airflow_training.planning.advice import nccl_variables
 from airflow_training.planning.launchers import (
     batch_variables,
     deepspeed_config,
@@ -26,10 +27,14 @@ from airflow_training.planning.plan import Answer, Workload
 from airflow_training.planning.report import answer_document
 from airflow_training.planning.search import objectives
 from airflow_training.planning.search import search as search_plan
+from airflow_training.planning.search.calibrated import pricing_with
 from airflow_training.planning.search.constraints import Constraints
 from airflow_training.planning.search.constraints import parse as constraints_of
+from airflow_training.planning.search.pricing import Pricing
+from airflow_training.planning.sources.calibration import chosen_constants
 from airflow_training.planning.sources.clusters import write_cluster
 from airflow_training.planning.sources.models import is_reference, read_model
+from airflow_training.settings import load_settings
 from airflow_training.spec.models import TrainingJob
 from airflow_training.spec.plan import Objective, Plan
 from airflow_training.spec.resolved import FileTemplate, ResolvedJob, ResolvedRole
@@ -55,8 +60,10 @@ __all__ = [
 _HERE = ("spec", "plan")
 ALTERNATIVES = 5
 """Plans that are kept: the best, and the next ones."""
-FOLDER = "{{ '/etc' if runtime == 'kubernetes' else instance_dir }}/training/plan"
-"""Where instances find the files of a plan."""
+_FILE = "{{ '/etc/training/plan' if runtime == 'kubernetes' else 'plan' }}"
+_SEEN = "{{ '/etc/training' if runtime == 'kubernetes' else instance_dir }}/plan"
+"""Folder of a plan's files: as they are written, on this machine below the instance's own folder, and
+as instances see it."""
 FILES: Mapping[str, str] = {
     "PLAN_FILE": "plan.json",
     "DEEPSPEED_CONFIG": "deepspeed.json",
@@ -73,6 +80,7 @@ class Question:
     cluster: ClusterView
     constraints: Constraints
     objective: objectives.Objective
+    pricing: Pricing
     sizes: Sizes
     warnings: tuple[str, ...]
 
@@ -86,6 +94,8 @@ class Planned:
     replicas: Mapping[str, int]
     """Of the roles that change."""
     env: Mapping[str, str]
+    advice: Mapping[str, str]
+    """Variables that yield to the user's own."""
     files: Mapping[str, str]
     roles: tuple[str, ...]
     """Those that train: they get variables and files."""
@@ -117,11 +127,17 @@ class Planned:
 
         def equip(role: ResolvedRole) -> ResolvedRole:
             kept = {name: value for name, value in role.env.items() if name not in old}
-            others = (file for file in role.files if not file.path.startswith(f"{FOLDER}/"))
-            return replace(role, env={**kept, **self.env}, files=(*others, *files))
+            others = (file for file in role.files if not file.path.startswith(f"{_FILE}/"))
+            env = {**kept, **self.env, **self._advice_for(role)}
+            return replace(role, env=env, files=(*others, *files))
 
         roles = tuple(equip(role) if role.name in self.roles else role for role in resolved.roles)
         return replace(resolved, roles=roles, plan=self.document)
+
+    def _advice_for(self, role: ResolvedRole) -> dict[str, str]:
+        container = training_container(role.template, None, name=role.container)
+        theirs = {entry.get("name") for entry in container_env(container)}
+        return {name: value for name, value in self.advice.items() if name not in theirs}
 
 
 def plan_job(
@@ -150,6 +166,7 @@ def best_plan(plan: Plan, question: Question) -> Planned:
             constraints=question.constraints,
             objective=question.objective,
             top_k=ALTERNATIVES,
+            pricing=question.pricing,
         )
     except InputError as error:
         raise InputError(problems=[of_the_job(problem) for problem in error.problems]) from None
@@ -221,6 +238,7 @@ def question_of(job: TrainingJob, resolved: ResolvedJob, *, nodes: Nodes) -> Que
         cluster=cluster,
         constraints=constraints_of(bounded, where="spec.plan.constraints"),
         objective=objective,
+        pricing=pricing_with(chosen_constants(load_settings().planner_constants)),
         sizes=sizes,
         warnings=(*found.warnings, *sizes.warnings),
     )
@@ -271,6 +289,7 @@ def _planned(plan: Plan, question: Question, answer: Answer) -> Planned:
     first, *others = found.pop("plans")
     replicas = sizes.replicas(best.devices) if "replicas" in plan.apply else {}
     env: dict[str, str] = {}
+    advice: dict[str, str] = {}
     files: dict[str, str] = {}
     document = {
         "cluster": question.cluster.name,
@@ -287,19 +306,25 @@ def _planned(plan: Plan, question: Question, answer: Answer) -> Planned:
     }
     if "env" in plan.apply:
         files = {
-            f"{FOLDER}/{FILES['PLAN_FILE']}": json.dumps(first, indent=1) + "\n",
-            f"{FOLDER}/{FILES['DEEPSPEED_CONFIG']}": deepspeed_config(best),
-            f"{FOLDER}/{FILES['TORCHTITAN_CONFIG']}": torchtitan_config(best),
+            f"{_FILE}/{FILES['PLAN_FILE']}": json.dumps(first, indent=1) + "\n",
+            f"{_FILE}/{FILES['DEEPSPEED_CONFIG']}": deepspeed_config(best),
+            f"{_FILE}/{FILES['TORCHTITAN_CONFIG']}": torchtitan_config(best),
         }
         env |= split_variables(best)
+        advice = nccl_variables(answer.plans[0], question.cluster)
         env["MEGATRON_ARGS"] = " ".join(megatron_arguments(best))
-        env |= {name: f"{FOLDER}/{file}" for name, file in FILES.items()}
+        env |= {name: f"{_SEEN}/{file}" for name, file in FILES.items()}
     if "microBatch" in plan.apply:
         env |= batch_variables(best)
-    document["applied"]["env"] = sorted(env)
+    document["applied"]["env"] = sorted({**env, **advice})
     document = {"id": _digest(document), **document}
     return Planned(
-        document=document, replicas=replicas, env=env, files=files, roles=sizes.training_roles
+        document=document,
+        replicas=replicas,
+        env=env,
+        advice=advice,
+        files=files,
+        roles=sizes.training_roles,
     )
 
 

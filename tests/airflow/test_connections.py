@@ -104,6 +104,25 @@ async def test_a_connection_that_leads_nowhere_is_one_clear_error(monkeypatch, e
         await connect("no_such")
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "attribute", "expected"),
+    [
+        ("proxy-url", "http://proxy:3128", "proxy", "http://proxy:3128"),
+        ("tls-server-name", "kube", "tls_server_name", "kube"),
+        ("insecure-skip-tls-verify", True, "verify_ssl", False),
+    ],
+)
+async def test_what_a_kubeconfig_says_of_the_way_counts(
+    monkeypatch, key, value, attribute, expected
+):
+    config = kubeconfig("https://there:1")
+    config["clusters"][0]["cluster"][key] = value
+    define(monkeypatch, "special", kube_config=json.dumps(config))
+    client = await connect("special")
+    await client.close()
+    assert getattr(client.configuration, attribute) == expected
+
+
 # TLS ---------------------------------------------------------------------------------------------
 @pytest.fixture
 async def https(tmp_path: Path) -> AsyncIterator[str]:

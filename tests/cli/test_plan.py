@@ -56,6 +56,7 @@ def test_a_job_with_a_plan_runs_and_keeps_it(command, home):
         command=["sh", "-c", 'echo "$DP_SIZE of $WORLD_SIZE, $MICRO_BATCH_SIZE"; cat $PLAN_FILE'],
         framework="pytorch",
         runtime={"name": "local"},
+        restart={"maxRestarts": 0},
         plan={"model": TINY, "globalBatch": 16, "constraints": {**ONE_DEVICE, "micro_batch": 4}},
     )
     done = command("run", str(path), "--run-id", "one", "-o", "json")
@@ -240,6 +241,47 @@ def test_estimate_answers_every_row_and_never_reads_what_was_measured(typed):
     }  # fmt: skip
     assert one["p10"] < one["step_time_s"] < one["p90"]
     assert {**other, "id": "a"} == one
+
+
+def test_calibration_fits_the_constants_that_other_commands_take(typed):
+    def row(number: int, seconds: float) -> str:
+        strategy = {"dp": 8, "global_batch": 64, "micro_batch": number}
+        return json.dumps(
+            {
+                "id": number,
+                "model": GPT,
+                "cluster": NODE,
+                "strategy": strategy,
+                "runtime": "ours",
+                "measured": {"step_time_s": seconds},
+            }
+        )
+
+    Path("rows.jsonl").write_text("\n".join(row(size, 1.0) for size in (1, 2, 4)))
+
+    def estimated(*words: str) -> list[float]:
+        done = typed("plan", "estimate", "--input", "rows.jsonl", *words)
+        return [json.loads(line)["step_time_s"] for line in done.stdout.splitlines()]
+
+    before = estimated()
+    Path("rows.jsonl").write_text(
+        "\n".join(row(size, 1.3 * time) for size, time in zip((1, 2, 4), before, strict=True))
+    )
+    done = typed("plan", "calibrate", "--input", "rows.jsonl", "--output", "mine.json")
+    assert done.code == 0, done.stderr
+    after = estimated("--constants", "mine.json")
+    assert all(1.1 * old < new < 1.4 * old for old, new in zip(before, after, strict=True))
+    assert (
+        "mean error on these 3 rows" in typed("plan", "calibrate", "--input", "rows.jsonl").stdout
+    )
+
+
+def test_constants_that_are_none_are_refused(typed):
+    Path("rows.jsonl").write_text("{}")
+    Path("mine.json").write_text("[]")
+    refused = typed("plan", "estimate", "--input", "rows.jsonl", "--constants", "mine.json")
+    assert refused.code == 2
+    assert "is no file of `plan calibrate`" in refused.stderr
 
 
 def test_the_schema_of_clusters_is_json_schema(typed):

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from airflow_training.errors import RuntimeUnavailable
 from airflow_training.runtimes.kubernetes import logs
+from airflow_training.runtimes.kubernetes.api import NotFound
 from airflow_training.runtimes.kubernetes.logs import LogArchive, StampedReader
 from airflow_training.runtimes.port import Cursor
 from tests.kubernetes.conftest import Stage, resolved, until
@@ -98,6 +101,44 @@ async def test_a_server_that_never_lets_us_follow_is_told_in_the_end(
     with pytest.raises(RuntimeUnavailable, match="again and again"):
         async for _ in logs.followed(stage.runtime().api, "default", name, "main"):
             pass
+
+
+class Reading:
+    """A log as one process reads it: all of it, or until its pod is gone under its hands."""
+
+    def __init__(self, *, goes_on: asyncio.Event | None = None) -> None:
+        self.begun = asyncio.Event()
+        self._goes_on = goes_on
+        self._opened = False
+
+    async def follow_log(self, *_: Any, **__: Any) -> AsyncIterator[bytes]:
+        if self._opened:
+            raise NotFound(404, "NotFound", "the pod is gone")
+        self._opened = True
+        yield b"2026-01-01T00:00:00Z first\n"
+        self.begun.set()
+        if self._goes_on is not None:
+            await self._goes_on.wait()
+            raise RuntimeUnavailable("cut")
+        yield b"2026-01-01T00:00:01Z second\n"
+
+
+async def test_who_reads_less_does_not_replace_what_another_process_has_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(logs, "_PAUSE_SECONDS", 0.01)
+    ref = instance_of(FIRST).ref
+    archive = LogArchive(str(tmp_path), tail_bytes=1 << 20)
+    goes_on = asyncio.Event()
+    slow, quick = Reading(goes_on=goes_on), Reading()
+    keeping = asyncio.create_task(archive.keep(slow, "pod", "main", ref))  # type: ignore[arg-type]  # only its logs are asked for
+    await slow.begun.wait()
+    await archive.keep(quick, "pod", "main", ref)  # type: ignore[arg-type]  # the same
+    goes_on.set()
+    await keeping
+    chunk = await archive.read(ref, Cursor(), limit=len("first\n"))
+    assert chunk is not None
+    assert (chunk.data, chunk.end) == (b"first\n", False)
 
 
 async def test_more_pods_than_logs_that_can_be_read_at_once_lose_no_last_words(

@@ -6,10 +6,23 @@ from typing import Any
 
 import numpy as np
 
+from airflow_training.planning.cluster import Device
 from airflow_training.planning.plan import Candidates
 from airflow_training.planning.program import Parameters, Piece, Program, Sharding
 
-__all__ = ["candidates", "piece", "program"]
+__all__ = ["candidates", "device", "piece", "program"]
+
+
+def device(memory_bytes: float = 1e12, **values: Any) -> Device:
+    """Return a device of which only the memory matters."""
+    return Device(
+        name="made up",
+        memory_bytes=memory_bytes,
+        memory_bandwidth=1e12,
+        peak_flops={"bf16": 1e14},
+        matmul_efficiency=1.0,
+        **values,
+    )
 
 
 def piece(

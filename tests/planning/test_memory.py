@@ -16,7 +16,7 @@ from airflow_training.planning.cost.memory_constants import FROZEN, MemoryConsta
 from airflow_training.planning.cost.model_states import BytesPerParameter
 from airflow_training.planning.program import Parameters, Recompute
 from airflow_training.planning.strategy import Overlap
-from tests.planning.pieces import candidates, piece, program
+from tests.planning.pieces import candidates, device, piece, program
 
 EACH = BytesPerParameter(weights=2, gradients=4, optimizer=12)
 EXACT = MemoryConstants(
@@ -40,12 +40,10 @@ FULL = get_args(Recompute).index("full")
 PREFETCH = get_args(Overlap).index("fsdp-prefetch")
 
 
-def parts_of(
-    view=MODEL, *, global_batch=64, device_bytes=1e12, constants=EXACT, training=None, **strategy
-):
+def parts_of(view=MODEL, *, global_batch=64, on=None, constants=EXACT, training=None, **strategy):
     training = training or Training(global_batch=global_batch)
     found = memory(
-        view, candidates(**strategy), training, device_bytes=device_bytes, constants=constants
+        view, candidates(**strategy), training, device=on or device(), constants=constants
     )
     return {name: float(values[0]) for name, values in found.parts.items()}
 
@@ -139,13 +137,13 @@ def test_each_stage_can_be_told_apart():
         MODEL,
         candidates(pp=2),
         Training(global_batch=64),
-        device_bytes=[1e12, 1e12],
+        devices=[device(), device()],
         stage_layers=[6, 2],
         constants=EXACT,
     )
     assert list(found) == list(PARTS)
-    assert found["activations"].tolist() == [6 * 100 * 2, 2 * 100]
-    assert found["weights"].tolist() == [2 * (50 + 60), 2 * (50 + 20)]
+    assert found["activations"][:, 0].tolist() == [6 * 100 * 2, 2 * 100]
+    assert found["weights"][:, 0].tolist() == [2 * (50 + 60), 2 * (50 + 20)]
 
 
 def test_more_stages_than_layers_are_refused():
@@ -157,8 +155,14 @@ def test_what_the_allocator_wastes_shrinks_when_memory_is_short():
     wasteful = replace(EXACT, allocation_overhead=0.5, tight_overhead=0.1)
     used = sum(parts_of().values())
     for device_bytes, overhead in ((1e12, 0.5), (1.2 * used, 0.2), (used, 0.1)):
-        parts = parts_of(constants=wasteful, device_bytes=device_bytes)
+        parts = parts_of(constants=wasteful, on=device(device_bytes))
         assert parts["overhead"] == pytest.approx(overhead * used)
+
+
+def test_a_device_can_say_what_a_process_takes_on_it():
+    based = replace(EXACT, base_bytes=100.0)
+    assert parts_of(constants=based)["runtime"] == 100
+    assert parts_of(constants=based, on=device(context_bytes=7.0))["runtime"] == 7
 
 
 def test_an_unknown_runtime_is_taken_for_a_generic_one():
@@ -188,9 +192,9 @@ ROWS = st.fixed_dictionaries(
 def test_a_table_is_priced_like_its_rows_and_its_parts_add_up(rows):
     columns = {key: [row[key] for row in rows] for key in rows[0]}
     training = Training(global_batch=64)
-    table = memory(MODEL, candidates(**columns), training, device_bytes=5e3)
+    table = memory(MODEL, candidates(**columns), training, device=device(5e3))
     for index, row in enumerate(rows):
-        alone = memory(MODEL, candidates(**row), training, device_bytes=5e3)
+        alone = memory(MODEL, candidates(**row), training, device=device(5e3))
         assert table.peak_bytes[index] == pytest.approx(alone.peak_bytes[0])
     np.testing.assert_allclose(sum(table.parts.values()), table.peak_bytes)
 
@@ -199,8 +203,8 @@ def test_a_table_is_priced_like_its_rows_and_its_parts_add_up(rows):
 @settings(deadline=None)
 def test_the_peak_is_that_of_the_fullest_stage(row):
     training = Training(global_batch=64)
-    peak = memory(MODEL, candidates(**row), training, device_bytes=5e3).peak_bytes[0]
-    stages = stage_memory(MODEL, candidates(**row), training, device_bytes=[5e3] * row["pp"])
+    peak = memory(MODEL, candidates(**row), training, device=device(5e3)).peak_bytes[0]
+    stages = stage_memory(MODEL, candidates(**row), training, devices=[device(5e3)] * row["pp"])
     assert peak == pytest.approx(np.max(sum(stages.values())))
 
 
@@ -210,7 +214,7 @@ def test_what_saves_memory_keeps_no_more(row, what):
     more = {"zero": 3, "recompute": FULL}[what]
     training = Training(global_batch=64)
     stages = [
-        stage_memory(MODEL, candidates(**each), training, device_bytes=[1e9] * row["pp"])
+        stage_memory(MODEL, candidates(**each), training, devices=[device(1e9)] * row["pp"])
         for each in (row, {**row, what: more})
     ]
     for name in ("weights", "gradients", "optimizer", "activations"):

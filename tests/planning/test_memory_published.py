@@ -19,6 +19,7 @@ from airflow_training.planning.program import Sharding
 from airflow_training.planning.sources.documents import parse_row
 from airflow_training.planning.strategy import Strategy, TransformerModel
 from airflow_training.planning.transformer import computation
+from tests.planning.pieces import device
 
 CALIBRATION = json.loads(
     files("airflow_training.planning").joinpath("data/calibration.json").read_text("utf-8")
@@ -65,7 +66,7 @@ def layers_of(row, *, recompute=None, sequence_parallel=None):
             precision=strategy.precision,
             runtime="megatron-lm",
         ),
-        device_bytes=1e12,
+        device=device(),
     )
     return {name: float(values[0]) for name, values in found.parts.items()}
 

@@ -11,14 +11,14 @@ from airflow_training.planning.propagation import complete
 from tests.planning.distributions import meshes
 from tests.planning.execution import collect
 from tests.planning.view_execution import run_distributed, run_serial
-from tests.planning.views import ROWS, annotations, views
+from tests.planning.views import ROWS, partial_annotations, views
 
 
 @st.composite
 def split_views(draw):
     view, numbers = draw(views())
     mesh = draw(meshes())
-    seeds = draw(annotations(view, mesh))
+    seeds = draw(partial_annotations(view, mesh))
     places = draw(st.lists(st.permutations(range(16)), min_size=len(view.units), max_size=3))
     own = draw(st.sets(st.sampled_from([unit.name for unit in view.units])))
     placement = {

@@ -18,14 +18,14 @@ from airflow_training.planning.rules import rule_of
 from airflow_training.planning.training import with_backward
 from tests.planning import networks
 from tests.planning.distributions import meshes
-from tests.planning.views import annotations, views
+from tests.planning.views import partial_annotations, views
 
 
 @st.composite
 def problems(draw):
     view, _ = draw(views())
     mesh = draw(meshes())
-    return view, mesh, draw(annotations(view, mesh))
+    return view, mesh, draw(partial_annotations(view, mesh))
 
 
 def rules_of(view):

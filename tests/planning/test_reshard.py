@@ -174,7 +174,7 @@ def test_what_one_device_receives_of_a_ring_does_not_grow_with_the_group():
         mesh = Mesh.of({"dp": devices})
         found = path((64, 64), lies(mesh, partial=["dp"]), lies(mesh), element_bytes=4.0)
         assert found.busiest_bytes == 4.0 * 64 * 64 * 2 * (devices - 1) / devices
-        assert found.steps[0].payload == 64 * 64
+        assert found.steps[0].payload_bytes == 4.0 * 64 * 64
 
 
 def test_a_reshard_on_a_thousand_devices_is_found_at_once():

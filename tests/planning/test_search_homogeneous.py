@@ -51,6 +51,7 @@ goals = st.sampled_from([objectives.Time(), objectives.Money()])
 def _small_tables():
     """Price a few splits at a time, so that small problems are cut by bounds too."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(homogeneous, "_SPLITS", 8)
         patch.setattr(homogeneous, "_ROWS", 100)
         yield
 
@@ -62,7 +63,7 @@ def question(toy: Toy, on, *, rules=FREE, objective=TIME):
         constraints=rules,
         objective=objective,
         rates=prices.rates(on, objective),
-        work=toy.work,
+        layer_elements=toy.elements,
     )
 
 
@@ -72,7 +73,7 @@ def search(toy: Toy, on, *, rules=FREE, objective=TIME, top_k=5):
         question(toy, on, rules=rules, objective=objective),
         splits,
         top_k=top_k,
-        evaluate=toy.evaluate,
+        pricing=toy.pricing,
     )
 
 
@@ -129,12 +130,12 @@ def everything(toy: Toy, on, wish):
 
 
 def scored(toy: Toy, on, rows, objective):
-    costs = toy.evaluate(toy.workload, on, rows)
+    seconds = toy.step_seconds(toy.workload, on, rows)
     devices = table.devices(rows)
-    money = costs.step_seconds * devices * (on.groups[0].price_per_device_hour or 1) / 3600
-    score = money if isinstance(objective, objectives.Money) else costs.step_seconds
-    fits = costs.memory_bytes <= on.groups[0].device.memory_bytes
-    return np.where(fits, score, np.inf), costs.step_seconds, money, devices, fits
+    money = seconds * devices * (on.groups[0].price_per_device_hour or 1) / 3600
+    score = money if isinstance(objective, objectives.Money) else seconds
+    fits = toy.memory_bytes(toy.workload, on, rows) <= on.groups[0].device.memory_bytes
+    return np.where(fits, score, np.inf), seconds, money, devices, fits
 
 
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])

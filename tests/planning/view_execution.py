@@ -8,7 +8,6 @@ import numpy as np
 
 from airflow_training.planning.computation import ComputationView
 from airflow_training.planning.propagation import DistributedView, Placed, Reshard
-from airflow_training.planning.reshard import reshard
 from tests.planning.execution import Sharded, distribute, perform
 from tests.planning.kernels import run_split, run_whole
 
@@ -34,7 +33,7 @@ def run_distributed(
     for step in distributed.steps:
         if isinstance(step, Reshard):
             source = [at_home[step.tensor]] if step.tensor in at_home else elsewhere[step.tensor]
-            moved = move(distributed.view, step, next(x for x in source if lies(x, step.source)))
+            moved = move(distributed, step, next(x for x in source if lies(x, step.source)))
             if step.tensor in at_home:
                 elsewhere.setdefault(step.tensor, []).append(moved)
             else:
@@ -55,11 +54,11 @@ def lies(tensor: Sharded, where) -> bool:
     return tensor.distribution == where
 
 
-def move(view: ComputationView, step: Reshard, tensor: Sharded) -> Sharded:
-    path = reshard(view.tensors[step.tensor], step.source, step.target, element_bytes=1)
+def move(distributed: DistributedView, step: Reshard, tensor: Sharded) -> Sharded:
+    path = distributed.path(step, precision="bf16")
     for one in path.steps:
         tensor, received = perform(one, tensor)
-        assert received == one.received
+        assert one.received_bytes == 2 * received
     if step.only_placement and not step.source.partial:
         assert [one.kind for one in path.steps] in (["slice"], ["send_recv"])
     return Sharded(tensor.shape, step.target, tensor.parts)

@@ -228,7 +228,7 @@ def views(draw: st.DrawFn) -> tuple[ComputationView, tuple[str, ...]]:
 
 
 @st.composite
-def annotations(draw: st.DrawFn, view: ComputationView, mesh: Mesh) -> tuple[Seed, ...]:
+def partial_annotations(draw: st.DrawFn, view: ComputationView, mesh: Mesh) -> tuple[Seed, ...]:
     """Return splits (and refusals of splits) of some tensors."""
     pairs = [(name, axis) for name in view.tensors for axis in mesh.axes]
     chosen = draw(st.lists(st.sampled_from(pairs), unique=True, max_size=6))

@@ -162,6 +162,21 @@ def test_the_document_is_kept_as_it_was_written():
     assert document["spec"]["roles"][1] == {"name": "worker", "replicas": 3}
 
 
+def test_nccl_is_told_of_switches_that_reduce_unless_the_user_says_otherwise():
+    sharp = {**A100["nodes"][0], "nic": "infiniband-sharp"}
+    options: dict[str, Any] = {
+        "model": GPT,
+        "cluster": {"name": "sharp", "nodes": [sharp]},
+        "constraints": {"dp": 16, "devices": 16},
+    }
+    worker = {"name": "worker", "replicas": 16, **gpus(1)}
+    assert resolved(planned(worker, **options)).role("worker").env["NCCL_COLLNET_ENABLE"] == "1"
+    own = {**worker, "env": [{"name": "NCCL_COLLNET_ENABLE", "value": "0"}]}
+    assert "NCCL_COLLNET_ENABLE" not in resolved(planned(own, **options)).role("worker").env
+    options["cluster"] = A100
+    assert "NCCL_COLLNET_ENABLE" not in resolved(planned(worker, **options)).role("worker").env
+
+
 # sizes --------------------------------------------------------------------------------------------
 def test_a_plan_takes_whole_instances():
     checked = planned(

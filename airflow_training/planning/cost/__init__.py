@@ -1,11 +1,20 @@
 """What a strategy costs: seconds of a step and bytes of a device."""
 
+from airflow_training.planning.cost.arranging import arranged
 from airflow_training.planning.cost.estimating import (
     estimate,
     evaluate,
     memory_bytes,
     step_seconds,
 )
-from airflow_training.planning.cost.floors import floors
+from airflow_training.planning.cost.floors import floors, pass_seconds
 
-__all__ = ["estimate", "evaluate", "floors", "memory_bytes", "step_seconds"]
+__all__ = [
+    "arranged",
+    "estimate",
+    "evaluate",
+    "floors",
+    "memory_bytes",
+    "pass_seconds",
+    "step_seconds",
+]

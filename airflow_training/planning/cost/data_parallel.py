@@ -23,18 +23,22 @@ _BYTES: Mapping[str, float] = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8"
 
 
 _ACCUMULATION_BYTES: Mapping[str, float] = {
-    "fp32": 12,
-    "tf32": 12,
-    "fp16": 6,
-    "bf16": 10,
-    "fp8": 10,
+    "fp32": 12.0,
+    "tf32": 12.0,
+    "fp16": 6.0,
+    "bf16": 10.0,
+    "fp8": 10.0,
 }
 """Memory traffic of adding a gradient to those of the step: read it, read and write the sum, which is
 in float32 but for float16 (Megatron-LM, `main_grad`)."""
 
-_UNFUSED_ACCUMULATION_BYTES = {("megatron-deepspeed", "bf16"): 18.0}
-"""DeepSpeed's bfloat16 optimizer casts the gradient to float32 before it adds it
-(`BF16_Optimizer.update_hp_grads`)."""
+_OTHER_ACCUMULATION_BYTES: Mapping[tuple[str, str], float] = {
+    ("megatron-deepspeed", "bf16"): 18.0,
+    ("megatron-core", "bf16"): 0.0,
+    ("megatron-core", "fp8"): 0.0,
+}
+"""DeepSpeed's bfloat16 optimizer casts the gradient to float32 before it adds it (`update_hp_grads`);
+in Megatron-Core the matrix product itself adds to the sum (`gradient_accumulation_fusion`)."""
 
 _PREFETCH = OVERLAP.index("fsdp-prefetch")
 _NONE = OVERLAP.index("none")
@@ -109,7 +113,7 @@ def accumulation_seconds(held: Replicas, nodes: NodeGroup, constants: TimeConsta
     From ZeRO 2 on, each rank adds up its own share.
     """
     usual = _ACCUMULATION_BYTES[held.precision]
-    each = _UNFUSED_ACCUMULATION_BYTES.get((held.runtime, held.precision), usual)
+    each = _OTHER_ACCUMULATION_BYTES.get((held.runtime, held.precision), usual)
     shards = np.where(held.zero >= 2, held.group.ranks, 1.0)
     return held.elements / shards * each / _memory_rate(nodes, constants)
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from airflow_training.planning.cluster import ClusterView, NodeGroup
+from airflow_training.planning.cluster import ClusterView, Device, NodeGroup
 from airflow_training.planning.constants import FROZEN, TimeConstants
 from airflow_training.planning.cost.memory import Training, memory, stage_memory
 from airflow_training.planning.cost.step import TIME_PARTS, kinds_of_stages, step_parts
@@ -81,25 +81,26 @@ def estimate(
     )
     seconds = float(_total(time)[0])
     low, high = constants.spread(workload.runtime, [group.device.name for group in cluster.groups])
-    limits = _device_bytes_of_stages(cluster, strategy)
+    devices = _devices_of_stages(cluster, strategy)
+    limits = np.array([device.memory_bytes for device in devices])
     stages = stage_memory(
         _lowered(workload, table, sequence_parallel=strategy.sequence_parallel),
         table,
         _training(workload, strategy.schedule),
-        device_bytes=limits,
+        devices=devices,
         stage_layers=strategy.stage_layers,
     )
-    each = sum(stages.values(), np.zeros(strategy.pp))
-    tightest = int(np.argmax(each - np.asarray(limits)))
+    each = sum(stages.values(), np.zeros(1))[:, 0]
+    tightest = int(np.argmax(each - limits))
     return Estimate(
         strategy=strategy,
         step_seconds=seconds,
         p10=seconds * low,
         p90=seconds * high,
         memory_bytes=float(each[tightest]),
-        fits=bool(np.all(each <= np.asarray(limits))),
+        fits=bool(np.all(each <= limits)),
         time=[Part(name=name, value=float(time[name][0])) for name in TIME_PARTS],
-        memory=[Part(name=name, value=float(part[tightest])) for name, part in stages.items()],
+        memory=[Part(name=name, value=float(part[tightest, 0])) for name, part in stages.items()],
         stage_memory=[
             (float(used), float(limit)) for used, limit in zip(each, limits, strict=True)
         ],
@@ -123,14 +124,14 @@ def _training(workload: Workload, schedule: Schedule = "1f1b") -> Training:
 def _memory(
     workload: Workload, cluster: ClusterView, candidates: Candidates
 ) -> tuple[Array, dict[str, Array]]:
-    device_bytes = min(group.device.memory_bytes for group in cluster.groups)
+    device = min(_devices(cluster), key=_memory_of)
     peak = np.zeros(len(candidates.tp))
     parts: dict[str, Array] = {}
     for split in np.unique(candidates.sequence_parallel):
         rows = np.flatnonzero(candidates.sequence_parallel == split)
         some = rows_of(candidates, rows)
         program = _lowered(workload, some, sequence_parallel=bool(split))
-        found = memory(program, some, _training(workload), device_bytes=device_bytes)
+        found = memory(program, some, _training(workload), device=device)
         peak[rows] = found.peak_bytes
         for name, values in found.parts.items():
             parts.setdefault(name, np.zeros(len(candidates.tp)))[rows] = values
@@ -151,13 +152,21 @@ def _lowered(workload: Workload, table: Candidates, *, sequence_parallel: bool) 
     )
 
 
-def _device_bytes_of_stages(cluster: ClusterView, strategy: Strategy) -> list[float]:
-    """Return the memory of the smallest device on each stage."""
+def _devices(cluster: ClusterView) -> list[Device]:
+    return [group.device for group in cluster.groups]
+
+
+def _memory_of(device: Device) -> float:
+    return device.memory_bytes
+
+
+def _devices_of_stages(cluster: ClusterView, strategy: Strategy) -> list[Device]:
+    """Return the device with the least memory on each stage."""
     on_stage = kinds_of_stages(
         cluster, strategy.pp, strategy.devices // strategy.pp, strategy.stage_devices
     )
-    sizes = [group.device.memory_bytes for group in cluster.groups]
-    return [min(sizes[kind] for kind in kinds) for kinds in on_stage]
+    devices = _devices(cluster)
+    return [min((devices[kind] for kind in kinds), key=_memory_of) for kinds in on_stage]
 
 
 def _price(cluster: ClusterView, strategy: Strategy, seconds: float) -> float | None:

@@ -1,23 +1,28 @@
-"""Seconds that a step can never beat, for large tables: compute and layer collectives, no more.
+"""Seconds that a step can never beat, for large tables.
 
-A search cuts by them what the whole model need not price. They leave out what stages send each other, the
-exchange of gradients and the optimizer, and take the makespan from below, so that they never exceed it.
+A search cuts by them what the whole model need not price. They take the makespan, the exchange of gradients
+and the wait for the slowest replica from below, and leave out what stages send each other and the optimizer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
-from airflow_training.planning.cluster import ClusterView
+from airflow_training.planning.cluster import ClusterView, NodeGroup
 from airflow_training.planning.constants import FROZEN, TimeConstants
+from airflow_training.planning.cost.data_parallel import Replicas, exchange_seconds
 from airflow_training.planning.cost.shardings import lowered, priced
+from airflow_training.planning.cost.step import straggling_share
 from airflow_training.planning.cost.tables import OVERLAP, RECOMPUTE, rows_of
+from airflow_training.planning.group import group_of
+from airflow_training.planning.lowering import lower
 from airflow_training.planning.plan import Candidates, Workload
-from airflow_training.planning.stages import layer_span
+from airflow_training.planning.program import Sharding
+from airflow_training.planning.stages import expanded, layer_span
 
 Array = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.int64]
@@ -38,10 +43,14 @@ _ALL = OVERLAP.index("all")
 class _Floors:
     """Seconds of a forward and a backward pass over the units, for each way to run a layer."""
 
-    global_batch: int
+    workload: Workload
+    nodes: NodeGroup
+    constants: TimeConstants
     factor: float
-    """Of the runtime: it multiplies a step as a whole."""
+    """Of the runtime; the passes hold it already."""
     layers: int
+    layer_elements: float
+    """Parameters of all layers."""
     codes: Codes
     """A number for each way to run a layer, ascending."""
     before: Array
@@ -55,7 +64,7 @@ class _Floors:
         way = np.searchsorted(self.codes, codes_of(rows))
         least, layers = self.least_layer[way], self.all_layers[way]
         before, after = self.before[way], self.after[way]
-        passes = self.global_batch // (rows.dp * rows.micro_batch)
+        passes = self.workload.global_batch // (rows.dp * rows.micro_batch)
         base, virtual = self.layers // rows.pp, rows.virtual_stages
         whole = before + layers + after
         last = base * least + after
@@ -64,7 +73,45 @@ class _Floors:
         # the last stage works through all micro-batches once the first one has come through the others
         floor = np.maximum(floor, whole / virtual + (passes - 1.0 / virtual) * last)
         floor = np.where(rows.pp == 1, passes * whole, floor)
-        return np.asarray(floor * self.factor)
+        waits = straggling_share(rows.tp, rows.cp, rows.dp, self.nodes, self.constants)
+        return np.asarray(floor * (1.0 + waits) + self.factor * self._exchange(rows, passes))
+
+    def _exchange(self, rows: Candidates, passes: Codes) -> Array:
+        """Return what gradient exchange adds at least: of an average stage, behind endless passes.
+
+        It is linear in the number of micro-batches, so two of them are priced for each different split.
+        Where experts are split it is left out: which of them ranks share is not known here.
+        """
+        codes = (rows.zero * len(OVERLAP) + rows.overlap).astype(np.int64)
+        for column in (rows.tp, rows.pp, rows.dp, rows.cp):
+            codes = codes * (1 << 14) + column
+        _, first, of_row = np.unique(codes, return_index=True, return_inverse=True)
+        one = rows_of(rows, first)
+        replicas = Replicas(
+            elements=self.layer_elements / (one.tp * one.pp),
+            update_bytes=np.zeros(len(first)),
+            precision=self.workload.precision,
+            runtime=self.workload.runtime,
+            group=group_of(self.nodes, size=one.dp * one.cp * 1.0, stride=one.tp * 1.0),
+            zero=one.zero,
+            overlap=one.overlap,
+            micro_batches=np.ones(len(first)),
+        )
+        endless = np.full(len(first), np.inf)
+        units = np.full(len(first), float(sum(unit.repeat for unit in self.workload.view.units)))
+        once, twice = (
+            exchange_seconds(
+                replace(replicas, micro_batches=np.full(len(first), count)),
+                forward=endless,
+                backward=endless,
+                units=units,
+                constants=self.constants,
+            )
+            for count in (1.0, 2.0)
+        )
+        each = twice - once
+        seconds = once[of_row] + (passes - 1) * each[of_row]
+        return np.where(rows.ep == 1, seconds, 0.0)
 
 
 def floors(
@@ -87,8 +134,11 @@ def floors(
     each = forward + backward
     inside = (place >= begin) & (place < end)
     return _Floors(
-        global_batch=workload.global_batch,
+        workload=workload,
+        nodes=cluster.groups[0],
+        constants=constants,
         factor=constants.runtime_factor(workload.runtime),
+        layer_elements=_layer_elements(workload),
         layers=end - begin,
         codes=codes,
         before=(each * repeats)[place < begin].sum(axis=0),
@@ -96,6 +146,14 @@ def floors(
         all_layers=(each * repeats)[inside].sum(axis=0),
         after=(each * repeats)[place >= end].sum(axis=0),
     ).seconds
+
+
+def _layer_elements(workload: Workload) -> float:
+    whole = lower(workload.view, Sharding(precision=workload.precision))
+    begin, end = layer_span(whole.pieces)
+    units = expanded(whole.pieces)[begin:end]
+    each = [sum(float(np.max(held.elements)) for held in p.parameters) for p in whole.pieces]
+    return float(np.asarray(each)[units].sum())
 
 
 def pass_seconds(
@@ -106,7 +164,7 @@ def pass_seconds(
 ) -> tuple[Array, Array]:
     """Return the seconds of a forward and a backward pass over each unit: (units, rows) each.
 
-    On the cluster's first nodes; of a unit that is repeated, one.
+    On the cluster's first nodes, with what the runtime adds; of a unit that is repeated, one.
     """
     forward = np.zeros((len(workload.view.units), len(table.tp)))
     backward = np.zeros_like(forward)
@@ -114,7 +172,8 @@ def pass_seconds(
         times = priced(found, cluster.groups[0], workload.runtime, constants)
         forward[:, found.rows] = times.forward.sum(axis=0)[:, found.of_row]
         backward[:, found.rows] = times.backward.sum(axis=0)[:, found.of_row]
-    return forward, backward
+    factor = constants.runtime_factor(workload.runtime)
+    return forward * factor, backward * factor
 
 
 def codes_of(table: Candidates) -> Codes:

@@ -14,6 +14,7 @@ from typing import get_args
 import numpy as np
 import numpy.typing as npt
 
+from airflow_training.planning.cluster import Device
 from airflow_training.planning.cost.in_flight import micro_batches_in_flight
 from airflow_training.planning.cost.kept import Kept, kept
 from airflow_training.planning.cost.memory_constants import FROZEN, MemoryConstants, RuntimeMemory
@@ -67,18 +68,18 @@ def memory(
     candidates: Candidates,
     training: Training,
     *,
-    device_bytes: float,
+    device: Device,
     constants: MemoryConstants = FROZEN,
 ) -> Memory:
     """Return the peak memory of each of n candidates on equal devices.
 
-    A candidate fits when its peak is not above `device_bytes`.
+    A candidate fits when its peak is not above the memory of the device.
 
     Args:
         program: the view, lowered for the candidates: its arrays have an entry for each of them.
         candidates: a table of strategies.
         training: what a step is.
-        device_bytes: memory of each device.
+        device: what it runs on.
         constants: fitted ones.
 
     Raises:
@@ -94,7 +95,7 @@ def memory(
         counts = stage_counts(program.pieces, boundaries(program.pieces, stages))
         # Of stages that hold the same, the first has the most micro-batches in flight.
         for stage in np.unique(counts, axis=0, return_index=True)[1]:
-            found = _stage(of_rows, counts[stage], int(stage), stages, device_bytes)
+            found = _stage(of_rows, counts[stage], int(stage), stages, device)
             total = sum(found.values(), np.zeros(1))
             fuller = total > peak[rows]
             peak[rows] = np.where(fuller, total, peak[rows])
@@ -105,34 +106,33 @@ def memory(
 
 def stage_memory(
     program: Program,
-    candidate: Candidates,
+    candidates: Candidates,
     training: Training,
     *,
-    device_bytes: Sequence[float],
+    devices: Sequence[Device],
     stage_layers: Sequence[int] | None = None,
     constants: MemoryConstants = FROZEN,
 ) -> Mapping[str, Floats]:
-    """Return what a device of each stage keeps under one candidate, by the names in `PARTS`.
+    """Return what a device of each stage keeps, by the names in `PARTS`: shape (stages, n).
 
     Args:
-        program: the view, lowered for the candidate.
-        candidate: a table with one row.
+        program: the view, lowered for the candidates.
+        candidates: a table of n strategies with one number of stages.
         training: what a step is.
-        device_bytes: memory of the devices of each stage.
+        devices: those of each stage.
         stage_layers: layers of each stage; None: as even as they divide.
         constants: fitted ones.
 
     Raises:
         InputError: the layers cannot be placed on the stages.
     """
-    setting = _Setting.of(program, candidate, training, constants)
-    stages = int(candidate.pp[0])
+    setting = _Setting.of(program, candidates, training, constants)
+    stages = int(candidates.pp[0])
     counts = stage_counts(program.pieces, boundaries(program.pieces, stages, stage_layers))
     found = [
-        _stage(setting, counts[stage], stage, stages, device_bytes[stage])
-        for stage in range(stages)
+        _stage(setting, counts[stage], stage, stages, devices[stage]) for stage in range(stages)
     ]
-    return {name: np.concatenate([parts[name] for parts in found]) for name in PARTS}
+    return {name: np.stack([parts[name] for parts in found]) for name in PARTS}
 
 
 def stage_counts(pieces: Sequence[Piece], starts: Counts) -> Counts:
@@ -194,7 +194,7 @@ class _Setting:
 
 
 def _stage(
-    setting: _Setting, counts: Counts, stage: int, stages: int, device_bytes: float
+    setting: _Setting, counts: Counts, stage: int, stages: int, device: Device
 ) -> dict[str, Floats]:
     """Return the parts of one stage that holds `counts` copies of each piece: arrays (n,)."""
     table, runtime = setting.table, setting.runtime
@@ -213,11 +213,13 @@ def _stage(
         "communication": buckets + boundaries_bytes,
     }
     used = sum(parts.values(), np.zeros(1))
+    context = device.context_bytes
+    base = setting.constants.base_bytes if context is None else context
     return {
         **parts,
-        "runtime": np.full_like(used, setting.constants.base_bytes),
+        "runtime": np.full_like(used, base),
         "overhead": np.clip(
-            device_bytes - setting.constants.base_bytes - used,
+            device.memory_bytes - base - used,
             setting.constants.tight_overhead * used,
             setting.constants.allocation_overhead * used,
         ),

@@ -27,7 +27,10 @@ class MemoryConstants:
     """What data sheets and shapes do not say about memory."""
 
     base_bytes: float
-    """CUDA context, NCCL's and libraries' buffers: there before the first tensor."""
+    """CUDA context, NCCL's and libraries' buffers: there before the first tensor.
+
+    For devices that do not say themselves (`Device.context_bytes`).
+    """
     allocation_overhead: float
     """Memory that the allocator holds but cannot use, as a share of what is in use."""
     tight_overhead: float

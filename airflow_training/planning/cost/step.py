@@ -16,19 +16,21 @@ A step is reduced as follows, and its parts add up to it exactly:
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
-from airflow_training.planning.cluster import ClusterView
+from airflow_training.planning.cluster import ClusterView, NodeGroup
 from airflow_training.planning.constants import TimeConstants
 from airflow_training.planning.cost.end_of_step import end_of_step
 from airflow_training.planning.cost.passes import PARTS
 from airflow_training.planning.cost.shardings import layouts, lowered, priced
 from airflow_training.planning.cost.stage_times import Pipeline, slowest_way_out
-from airflow_training.planning.cost.tables import rows_of
+from airflow_training.planning.cost.tables import as_table, rows_of
 from airflow_training.planning.plan import Candidates, Workload
-from airflow_training.planning.strategy import Schedule
+from airflow_training.planning.program import Number
+from airflow_training.planning.strategy import Schedule, Strategy
 
 Array = npt.NDArray[np.float64]
 
@@ -59,6 +61,9 @@ def step_parts(
 
     Stages lie on the cluster's groups in their order, or where `stage_devices` says.
     """
+    if stage_devices is not None:
+        used = tuple(group for group in cluster.groups if group.name in stage_devices)
+        cluster = replace(cluster, groups=used)
     parts = {name: np.zeros(len(table.tp)) for name in TIME_PARTS}
     for found in lowered(workload, table):
         passes = [priced(found, nodes, workload.runtime, constants) for nodes in cluster.groups]
@@ -82,6 +87,22 @@ def step_parts(
     before = sum((parts[name] for name in TIME_PARTS), np.zeros(len(table.tp)))
     parts["runtime"] = (constants.runtime_factor(workload.runtime) - 1.0) * before
     return parts
+
+
+def strategy_seconds(
+    workload: Workload, cluster: ClusterView, strategy: Strategy, constants: TimeConstants
+) -> float:
+    """Return the seconds of a step of one strategy."""
+    parts = step_parts(
+        workload,
+        cluster,
+        as_table([strategy]),
+        constants,
+        schedule=strategy.schedule,
+        stage_layers=strategy.stage_layers,
+        stage_devices=strategy.stage_devices,
+    )
+    return float(sum(seconds[0] for seconds in parts.values()))
 
 
 def _seconds(
@@ -111,16 +132,23 @@ def _seconds(
 
 
 def straggling(pipeline: Pipeline, constants: TimeConstants) -> Array:
-    """Return by what share the slowest replica is slower than the others, for each layout.
+    """Return by what share the slowest replica is slower than the others, for each layout."""
+    layouts = pipeline.layouts
+    nodes = slowest_way_out(pipeline.kinds)
+    return straggling_share(layouts.tp, layouts.cp, layouts.dp, nodes, constants)
+
+
+def straggling_share(
+    tp: Number, cp: Number, dp: Number, nodes: NodeGroup, constants: TimeConstants
+) -> Array:
+    """Return by what share the slowest of `dp` replicas is slower than the others.
 
     Replicas run by themselves until they meet to reduce gradients, so the slowest sets the pace: the
     greatest of r normal times is about sqrt(2 ln r) standard deviations above their mean (Cramer 1946,
     section 28.6). Replicas that share nodes count as one.
     """
-    nodes = slowest_way_out(pipeline.kinds)
-    within = np.maximum(1.0, nodes.devices_per_node // (pipeline.layouts.tp * pipeline.layouts.cp))
-    apart = np.ceil(pipeline.layouts.dp / within)
-    return np.asarray(constants.straggling * np.sqrt(2.0 * np.log(apart)))
+    within = np.maximum(1.0, nodes.devices_per_node // (tp * cp))
+    return np.asarray(constants.straggling * np.sqrt(2.0 * np.log(np.ceil(dp / within))))
 
 
 def _shapes(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from airflow_training.planning.computation import Operator
+from airflow_training.planning.rules.algebra import aligned
 from airflow_training.planning.rules.registry import Rule, Tensors, rule
 
 
@@ -57,6 +58,14 @@ def concatenate(operator: Operator, tensors: Tensors) -> Rule:
     whole = frozenset({factors[int(operator.attributes["dim"]) % rank]})
     inputs = (factors,) * len(operator.inputs)
     return Rule(inputs=inputs, outputs=(factors,), whole=whole, flops=0.0, linear=True)
+
+
+@rule("expand")
+def expand(operator: Operator, tensors: Tensors) -> Rule:
+    """A tensor seen as longer along dimensions of length 1, or with more dimensions in front."""
+    shape = tensors[operator.outputs[0]].shape
+    box = aligned(tensors[operator.inputs[0]].shape, shape)
+    return Rule(inputs=(box,), outputs=(aligned(shape, shape),), flops=0.0, free=True, linear=True)
 
 
 @rule("hand_over")

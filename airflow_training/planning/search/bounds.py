@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from airflow_training.planning.cluster import NodeGroup
 from airflow_training.planning.plan import Candidates
 from airflow_training.planning.program import Program
 from airflow_training.planning.stages import layer_span
@@ -44,3 +45,8 @@ def least_bytes(elements: float, candidates: Candidates, *, precision: str) -> F
     gradients = LEAST_GRADIENT_BYTES / np.where(candidates.zero >= 2, shares, 1)
     states = LEAST_STATE_BYTES / np.where(candidates.zero >= 1, shares, 1)
     return np.asarray(held * (weights + gradients + states), dtype=np.float64)
+
+
+def peak_flops(group: NodeGroup) -> float:
+    """Return the highest rate of any precision that a device of the group can run at."""
+    return max(group.device.peak_flops.values())

@@ -20,11 +20,12 @@ def device_counts(cluster: ClusterView) -> list[int]:
     """
     per_node = min(group.devices_per_node for group in cluster.groups)
     nodes = sum(group.devices // per_node for group in cluster.groups)
-    whole = [n for n in range(1, nodes + 1) if n <= 32 or nodes % n == 0 or _splits_well(n)]
+    whole = [n for n in range(1, nodes + 1) if n <= 32 or nodes % n == 0 or splits_well(n)]
     return sorted({*divisors(per_node), *(n * per_node for n in whole)})
 
 
-def _splits_well(number: int) -> bool:
+def splits_well(number: int) -> bool:
+    """Return whether a number has no prime factors but 2, 3 and 5."""
     for prime in (2, 3, 5):
         while number % prime == 0:
             number //= prime

@@ -45,24 +45,36 @@ class Question:
         return self.cluster.groups[0].device.memory_bytes
 
     def scores(self, rows: Candidates, seconds: Floats) -> Scores:
-        """Return how steps of so many seconds count."""
+        """Return how steps of so many seconds count, on the first group of nodes."""
+        return self.scores_of(seconds, table.devices(rows)[:, None].astype(np.float64))
+
+    def scores_of(self, seconds: Floats, devices: Floats) -> Scores:
+        """Return how steps of so many seconds count; `devices` has a column per group."""
         return scores(
             self.objective,
             self.rates,
             step_seconds=seconds,
-            devices=table.devices(rows)[:, None].astype(np.float64),
+            devices=devices,
             tokens_per_step=self.workload.global_batch * tokens_per_sample(self.workload.view),
         )
 
 
-def rank(question: Question, splits: Candidates, *, top_k: int, pricing: Pricing) -> Ranking:
+def rank(
+    question: Question,
+    splits: Candidates,
+    *,
+    top_k: int,
+    pricing: Pricing,
+    to_beat: float = np.inf,
+) -> Ranking:
     """Return the best strategies on these splits, and the fastest on each device count of the front.
 
     No strategy is left out that could be among the k best, or the fastest of a count in
-    `front_counts`: what a bound cuts is not priced, but counted and remembered.
+    `front_counts`: what a bound cuts is not priced, but counted and remembered. A score of `to_beat` is
+    known already: what is worse is of no interest.
     """
     modes = space.modes(question.constraints)
-    ranking = Ranking(top_k=top_k)
+    ranking = Ranking(top_k=top_k, to_beat_score=to_beat)
     _count(ranking, splits, modes)
     if not table.size(splits) or not table.size(modes):
         return ranking

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -25,3 +26,33 @@ class Pricing:
     """Of the fullest device."""
     step_seconds: Callable[[Workload, ClusterView, Candidates], Floats]
     estimate: Callable[[Workload, ClusterView, Strategy], Estimate]
+    pass_seconds: Callable[[Workload, ClusterView, Candidates], tuple[Floats, Floats]]
+    """Of a forward and a backward pass over each unit: (units, rows) each."""
+    arranged: Arranging
+
+
+class Costed(Protocol):
+    """Costs of rows that share stages."""
+
+    @property
+    def step_seconds(self) -> Floats: ...
+
+    @property
+    def spare_bytes(self) -> Floats:
+        """(rows, stages): below 0 a stage does not fit."""
+        ...
+
+
+class Arranging(Protocol):
+    """Prices rows on given layers and kinds of nodes for each stage."""
+
+    def __call__(
+        self,
+        workload: Workload,
+        cluster: ClusterView,
+        table: Candidates,
+        /,
+        *,
+        stage_layers: tuple[int, ...],
+        stage_devices: tuple[str, ...],
+    ) -> Costed: ...

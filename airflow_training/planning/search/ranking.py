@@ -15,6 +15,18 @@ from airflow_training.planning.search.prices import Scores
 Floats = npt.NDArray[np.float64]
 
 
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A strategy (a table of one row, and its stages), and how it counts."""
+
+    score: float
+    wall_seconds: float
+    money: float
+    row: Candidates
+    stage_layers: tuple[int, ...] | None
+    stage_devices: tuple[str, ...] | None
+
+
 @dataclass(slots=True)
 class Family:
     """What is known of all strategies with one value of one dimension."""
@@ -29,12 +41,20 @@ class Family:
     over_budget: float = np.inf
     """Least share by which one that fits was beyond the budget."""
 
+    def join(self, other: Family) -> None:
+        """Take in what is known of the same family elsewhere."""
+        self.candidates += other.candidates
+        for key in ("best", "floor", "excess_bytes", "over_budget"):
+            setattr(self, key, min(getattr(self, key), getattr(other, key)))
+
 
 @dataclass(slots=True)
 class Ranking:
     """The k best rows of any device count, and the fastest of each."""
 
     top_k: int
+    to_beat_score: float = np.inf
+    """Known from elsewhere: worse ones do not count."""
     rows: Candidates | None = None
     score: Floats = field(default_factory=lambda: np.zeros(0))
     fastest: dict[int, tuple[float, float, Candidates]] = field(default_factory=dict)
@@ -45,7 +65,8 @@ class Ranking:
     @property
     def worst_kept(self) -> float:
         """The score that a row has to beat to be among the k best."""
-        return float(self.score[-1]) if len(self.score) >= self.top_k else np.inf
+        mine = float(self.score[-1]) if len(self.score) >= self.top_k else np.inf
+        return min(mine, self.to_beat_score)
 
     def to_beat(self, devices: npt.NDArray[np.int64]) -> Floats:
         """Return the wall seconds of the fastest row so far on each of these device counts."""

@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
+import numpy.typing as npt
 
 from airflow_training.errors import InputError, Problem
 from airflow_training.planning import cost
-from airflow_training.planning.cluster import ClusterView
+from airflow_training.planning.cluster import ClusterView, NodeGroup
 from airflow_training.planning.lowering import lower
-from airflow_training.planning.plan import Answer, Estimate, Workload
+from airflow_training.planning.plan import Answer, Candidates, Estimate, Workload
 from airflow_training.planning.program import Sharding
 from airflow_training.planning.search import bounds, homogeneous, pareto, prices, space, table
 from airflow_training.planning.search.constraints import Constraints
 from airflow_training.planning.search.contradictions import contradiction
 from airflow_training.planning.search.explain import rejected
+from airflow_training.planning.search.heterogeneous import rank_arranged
 from airflow_training.planning.search.homogeneous import Question
 from airflow_training.planning.search.objectives import Objective, Time, Tokens
 from airflow_training.planning.search.placement import placement
 from airflow_training.planning.search.pricing import Pricing
-from airflow_training.planning.search.ranking import Ranking
+from airflow_training.planning.search.ranking import Family, Plan
 from airflow_training.planning.search.smallest import first_fit, smallest
+from airflow_training.planning.stages import layer_span
 from airflow_training.planning.strategy import Strategy
+from airflow_training.spec.problems import did_you_mean
 from airflow_training.spec.words import counted
 
 _GIB = 2.0**30
@@ -34,6 +38,8 @@ MODEL = Pricing(
     memory_bytes=cost.memory_bytes,
     step_seconds=cost.step_seconds,
     estimate=cost.estimate,
+    pass_seconds=cost.pass_seconds,
+    arranged=cost.arranged,
 )
 
 
@@ -62,45 +68,116 @@ def search(
         InputError: nothing keeps the constraints, nothing fits (it names the smallest cluster on which
             something would), nothing is within the budget, or prices that the objective needs are missing.
     """
+    _known_groups(cluster, constraints)
     question = question_of(workload, cluster, constraints, objective)
-    return search_equal(question, top_k=top_k, pricing=pricing)
-
-
-def search_equal(question: Question, *, top_k: int, pricing: Pricing) -> Answer:
-    """Return the answer for a cluster of equal nodes.
-
-    Raises:
-        InputError: nothing keeps the constraints, nothing fits (it names the smallest cluster on which
-            something would), or nothing is within the budget.
-    """
-    limits = space.limits_of(question.workload, question.cluster)
-    splits = space.splits(limits, question.constraints)
-    modes = space.modes(question.constraints)
-    evaluated = int(space.allowed_modes(splits, modes).sum())
-    if not evaluated:
-        raise contradiction(limits, question.constraints)
-    ranking = homogeneous.rank(question, splits, top_k=top_k, pricing=pricing)
-    if ranking.rows is None:
-        raise _nothing(question, ranking, pricing)
-    workload = question.workload
-    best = {name: table.value_at(ranking.rows, name, 0) for name in table.COLUMNS}
-    strategies = [
-        table.strategy_at(ranking.rows, row, workload) for row in range(table.size(ranking.rows))
-    ]
-    plans = _estimates(question, strategies, pricing)
+    found = _find(question, top_k, pricing)
+    plans = sorted(found.plans, key=lambda plan: plan.score)[:top_k]
+    if not plans:
+        raise _nothing(question, found, pricing)
+    best = {name: table.value_at(plans[0].row, name, 0) for name in table.COLUMNS}
+    estimates = _estimates(question, plans, pricing)
     return Answer(
-        plans=plans,
-        placement=[placement(plan.strategy, question.cluster) for plan in plans],
+        plans=estimates,
+        placement=[placement(plan.strategy, cluster) for plan in estimates],
         rejected=rejected(
-            ranking.families,
-            best=best,
-            best_score=float(ranking.score[0]),
-            objective=question.objective,
+            found.families, best=best, best_score=plans[0].score, objective=objective
         ),
-        front=_estimates(question, _front(ranking, workload), pricing),
-        evaluated=evaluated,
-        priced=ranking.priced,
+        front=_estimates(question, _front([*found.fastest, *plans]), pricing),
+        evaluated=found.evaluated,
+        priced=found.priced,
+        warnings=found.warnings,
     )
+
+
+@dataclass(slots=True)
+class _Found:
+    """What the searches over equal nodes and over arrangements of stages found together."""
+
+    plans: list[Plan] = field(default_factory=list)
+    fastest: list[Plan] = field(default_factory=list)
+    families: dict[tuple[str, int], Family] = field(default_factory=dict)
+    evaluated: int = 0
+    priced: int = 0
+    warnings: list[str] = field(default_factory=list)
+
+    def to_beat(self, top_k: int) -> float:
+        scores = sorted(plan.score for plan in self.plans)
+        return scores[top_k - 1] if len(scores) >= top_k else np.inf
+
+
+def _find(question: Question, top_k: int, pricing: Pricing) -> _Found:
+    found = _Found()
+    groups = question.cluster.groups
+    lists = any(key in question.constraints.rules for key in ("stage_layers", "stage_devices"))
+    if not lists:
+        strongest = sorted(groups, key=lambda group: -group.devices * bounds.peak_flops(group))
+        for group in strongest:
+            _search_group(question, group, found, top_k, pricing)
+    if lists or len(groups) > 1 or _uneven(question.workload):
+        _search_arrangements(question, found, top_k, pricing, 1 if lists or len(groups) == 1 else 2)
+    return found
+
+
+def _search_group(
+    question: Question, group: NodeGroup, found: _Found, top_k: int, pricing: Pricing
+) -> None:
+    """Search one group of equal nodes by itself."""
+    alone = question_of(
+        question.workload,
+        replace(question.cluster, groups=(group,)),
+        question.constraints,
+        question.objective,
+    )
+    splits = space.splits(space.limits_of(alone.workload, alone.cluster), alone.constraints)
+    modes = space.modes(alone.constraints)
+    found.evaluated += int(space.allowed_modes(splits, modes).sum())
+    ranking = homogeneous.rank(
+        alone, splits, top_k=top_k, pricing=pricing, to_beat=found.to_beat(top_k)
+    )
+    several = len(question.cluster.groups) > 1
+
+    def plan(row: Candidates, score: float, seconds: float, money: float) -> Plan:
+        devices = (group.name,) * int(row.pp[0]) if several else None
+        return Plan(score, seconds, money, row, None, devices)
+
+    if ranking.rows is not None:
+        for row, score in enumerate(ranking.score):
+            one = table.take(ranking.rows, slice(row, row + 1))
+            found.plans.append(plan(one, float(score), np.nan, np.nan))
+    found.fastest += [
+        plan(row, np.nan, seconds, money) for seconds, money, row in ranking.fastest.values()
+    ]
+    found.priced += ranking.priced
+    for key, family in ranking.families.items():
+        found.families.setdefault(key, Family()).join(family)
+
+
+def _search_arrangements(
+    question: Question, found: _Found, top_k: int, pricing: Pricing, least_kinds: int
+) -> None:
+    """Search layers and kinds of nodes of every stage."""
+    arranged = rank_arranged(
+        question,
+        top_k=top_k,
+        pricing=pricing,
+        to_beat=found.to_beat(top_k),
+        least_kinds=least_kinds,
+    )
+    found.plans += arranged.best
+    found.evaluated += arranged.candidates
+    found.priced += arranged.priced
+    if np.isfinite(arranged.unexplored) and found.plans:
+        best = min(plan.score for plan in found.plans)
+        found.warnings.append(
+            f"{arranged.priced} strategies over several kinds of nodes were priced; of those left, none "
+            f"can be better by more than {max(0.0, 1 - arranged.unexplored / best):.1%}"
+        )
+
+
+def _uneven(workload: Workload) -> bool:
+    """Return whether layers differ, so that as many on every stage need not be the best."""
+    begin, end = layer_span(workload.view.units)
+    return end - begin > max(unit.repeat for unit in workload.view.units)
 
 
 def question_of(
@@ -118,46 +195,79 @@ def question_of(
     )
 
 
-def _estimates(
-    question: Question, strategies: Sequence[Strategy], pricing: Pricing
-) -> list[Estimate]:
+def _estimates(question: Question, plans: Sequence[Plan], pricing: Pricing) -> list[Estimate]:
     found = []
-    for strategy in strategies:
+    for plan in plans:
+        strategy = replace(
+            table.strategy_at(plan.row, 0, question.workload),
+            stage_layers=plan.stage_layers,
+            stage_devices=plan.stage_devices,
+        )
         estimate = pricing.estimate(question.workload, question.cluster, strategy)
+        price = None
         if question.rates.known:
-            scores = prices.scores(
-                question.objective,
-                question.rates,
-                step_seconds=np.asarray([estimate.step_seconds]),
-                devices=np.asarray([[float(strategy.devices)]]),
-                tokens_per_step=1.0,
-            )
-            estimate = replace(estimate, price_per_step=float(scores.money[0]))
-        found.append(estimate)
+            seconds = np.asarray([estimate.step_seconds])
+            price = float(question.scores_of(seconds, _used(question, strategy)).money[0])
+        found.append(replace(estimate, price_per_step=price))
     return found
 
 
-def _front(ranking: Ranking, workload: Workload) -> list[Strategy]:
-    fastest = [ranking.fastest[count] for count in sorted(ranking.fastest)]
-    seconds = np.asarray([row[0] for row in fastest])
-    money = np.asarray([row[1] for row in fastest])
-    return [table.strategy_at(fastest[row][2], 0, workload) for row in pareto.front(seconds, money)]
+def _used(question: Question, strategy: Strategy) -> npt.NDArray[np.float64]:
+    """Return how many devices of each group a strategy takes: (1, groups)."""
+    names = [group.name for group in question.cluster.groups]
+    width = strategy.devices // strategy.pp
+    on = strategy.stage_devices or (names[0],) * strategy.pp
+    return np.asarray([[float(width * on.count(name)) for name in names]])
 
 
-def _nothing(question: Question, ranking: Ranking, pricing: Pricing) -> InputError:
+def _front(plans: Sequence[Plan]) -> list[Plan]:
+    """Return the plans that nobody beats in both time and money; those that know both."""
+    seconds = np.asarray([plan.wall_seconds for plan in plans])
+    money = np.asarray([plan.money for plan in plans])
+    return [plans[row] for row in pareto.front(seconds, money)]
+
+
+def _known_groups(cluster: ClusterView, constraints: Constraints) -> None:
+    """Raise if `stage_devices` names groups that the cluster has not."""
+    names = [group.name for group in cluster.groups]
+    rule = constraints.rule("stage_devices")
+    lists = [*([rule.pinned] if rule.pinned else []), *rule.forbidden]
+    problems = [
+        Problem(
+            code="not_allowed",
+            field="constraints.stage_devices",
+            value=name,
+            message=f"'{name}' is no group of nodes of the cluster",
+            allowed=names,
+            hint=did_you_mean(name, names),
+        )
+        for listed in lists
+        for name in listed
+        if name not in names
+    ]
+    if problems:
+        raise InputError(problems)
+
+
+def _nothing(question: Question, found: _Found, pricing: Pricing) -> InputError:
     """Return the error for a search in which nothing fits, or nothing is within the budget."""
-    families = ranking.families.values()
-    over = min(family.over_budget for family in families)
+    if not found.evaluated:
+        return contradiction(
+            space.limits_of(question.workload, question.cluster), question.constraints
+        )
+    families = found.families.values()
+    over = min((family.over_budget for family in families), default=np.inf)
     if isinstance(question.objective, Tokens) and np.isfinite(over):
         return _over_budget(question.objective, over)
     devices, group = question.cluster.devices, question.cluster.groups[0]
-    missing = min(family.excess_bytes for family in families)
+    missing = min((family.excess_bytes for family in families), default=np.inf)
+    lacking = f": the nearest needs {missing / _GIB:.1f} GiB more on a device"
     problem = Problem(
         code="does_not_fit",
         field="cluster",
         value=devices,
         message=f"no strategy fits into the memory of {counted(devices, 'device')} "
-        f"({group.device.name}): the nearest needs {missing / _GIB:.1f} GiB more on a device",
+        f"({group.device.name})" + (lacking if np.isfinite(missing) else ""),
         hint=_what_would_fit(question, pricing),
     )
     return InputError([problem])

@@ -116,6 +116,29 @@ def splits(limits: Limits, constraints: Constraints) -> Candidates:
     return table.take(found, constraints.mask("schedule", schedule))
 
 
+def stage_splits(limits: Limits, constraints: Constraints, *, widest: int) -> Candidates:
+    """Return every split of one stage that takes at most `widest` devices; `pp` is left at 1.
+
+    A stage fills nodes or nodes are filled with stages, and stages hold one stretch of layers each.
+    """
+    menu = menus(limits, constraints)
+    columns: dict[str, table.Ints] = {"tp": np.asarray(menu["tp"], dtype=np.int64)}
+    for name in ("cp", "dp"):
+        columns = table.cross(columns, name, menu[name])
+        columns = _keep(columns, _product(columns) <= widest)
+    width = _product(columns)
+    columns = _keep(columns, (limits.per_node % width == 0) | (width % limits.per_node == 0))
+    columns = table.cross(columns, "ep", menu["ep"])
+    columns = _keep(columns, (columns["dp"] * columns["cp"]) % columns["ep"] == 0)
+    columns = table.cross(columns, "micro_batch", menu["micro_batch"])
+    columns = _keep(columns, limits.global_batch % (columns["dp"] * columns["micro_batch"]) == 0)
+    found = table.build(columns)
+    plain = constraints.rule("virtual_stages").allows(1) and constraints.rule("schedule").allows(
+        "1f1b"
+    )
+    return found if plain else table.take(found, slice(0, 0))
+
+
 def modes(constraints: Constraints) -> Candidates:
     """Return every mode that the constraints allow and that makes sense by itself.
 

@@ -42,6 +42,8 @@ class DeviceDocument(Document):
     units: Annotated[int, Field(ge=0)] = 0
     """Streaming multiprocessors or compute units; 0: not known."""
     launch_seconds: NotNegative = 5e-6
+    context_bytes: NotNegative | None = None
+    """Memory that a process takes before its first tensor; left out: what it takes on a GPU."""
     source: str = ""
 
 

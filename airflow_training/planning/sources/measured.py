@@ -147,6 +147,7 @@ def _device(ranks: Sequence[_Rank]) -> Device:
             peak_flops={key: rate / _ASSUMED_EFFICIENCY for key, rate in measured.items()},
             matmul_efficiency=_ASSUMED_EFFICIENCY,
             units=ranks[0].units,
+            context_bytes=known.context_bytes if known else None,
             source="measured",
         )
     shares = [measured[key] / peak for key, peak in known.peak_flops.items() if key in measured]

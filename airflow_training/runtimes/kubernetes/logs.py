@@ -92,7 +92,8 @@ class LogArchive:
                     opening = loop.call_later(_OPENING_SECONDS, reached.set)
                 if not await self.has(ref):
                     blocks = followed(api, ref.run.namespace, pod, container)
-                    await self._write(ref, _noting(blocks, reached))
+                    write = self._write_tail if self._tail_bytes else self._write
+                    await write(ref, _noting(blocks, reached))
         except (Invalid, NotFound):
             pass  # the container never started, or its pod is gone
         except (ApiError, RuntimeUnavailable, OSError) as error:
@@ -108,20 +109,25 @@ class LogArchive:
         return await asyncio.to_thread(self._read, ref, cursor, limit)
 
     async def _write(self, ref: InstanceRef, blocks: AsyncIterator[bytes]) -> None:
-        size, held = 0, bytearray()
-        target = await asyncio.to_thread(self._open_for_writing, ref)
-        with contextlib.closing(target):
+        size = 0
+        with contextlib.closing(await asyncio.to_thread(self._open_for_writing, ref)) as target:
             async for block in blocks:
                 size += len(block)
-                if not self._tail_bytes:
-                    await asyncio.to_thread(target.write, block)
-                    continue
-                held += block
-                del held[: max(0, len(held) - self._tail_bytes)]
-            if self._tail_bytes:
-                await asyncio.to_thread(target.write, bytes(held))
-        start = size - len(held) if self._tail_bytes else 0
-        await asyncio.to_thread(self._write_about, ref, _Kept(start=start, size=size))
+                await asyncio.to_thread(target.write, block)
+        await asyncio.to_thread(self._write_about, ref, _Kept(start=0, size=size))
+
+    async def _write_tail(self, ref: InstanceRef, blocks: AsyncIterator[bytes]) -> None:
+        size, held = 0, bytearray()
+        async for block in blocks:
+            size += len(block)
+            held += block
+            del held[: max(0, len(held) - self._tail_bytes)]
+        if await self.has(ref):
+            return  # somebody else has read the same log, and perhaps to a later end
+        with contextlib.closing(await asyncio.to_thread(self._open_for_writing, ref)) as target:
+            await asyncio.to_thread(target.write, bytes(held))
+        kept = _Kept(start=size - len(held), size=size)
+        await asyncio.to_thread(self._write_about, ref, kept)
 
     def _read(self, ref: InstanceRef, cursor: Cursor, limit: int) -> LogChunk | None:
         about = self._about(ref)

@@ -181,15 +181,17 @@ def open_site() -> Iterator[Site]:
         client=client,
     )
     try:
-        with a_namespace(site) as made:
+        # the images may run as root, whatever a cluster enforces where nothing is said
+        with a_namespace(site, pod_security="baseline") as made:
             yield made
     finally:
         client.close()
 
 
 @contextlib.contextmanager
-def a_namespace(site: Site, **labels: str) -> Iterator[Site]:
-    """Make a namespace and return the site with it; it is gone afterwards."""
+def a_namespace(site: Site, *, pod_security: str) -> Iterator[Site]:
+    """Make a namespace that enforces a level, and return the site with it; it is gone afterwards."""
+    labels = {"pod-security.kubernetes.io/enforce": pod_security}
     site = dataclasses.replace(site, namespace=f"airflow-training-e2e-{uuid4().hex[:8]}")
     site.core.create_namespace({"metadata": {"name": site.namespace, "labels": labels}})
     try:

@@ -121,10 +121,14 @@ def test_a_deadline_ends_a_run_even_without_a_controller(site: Site, jobs):
 
 
 def test_an_image_that_is_not_there_fails_in_the_words_of_the_node(site: Site, jobs):
-    job = jobs(document(site, "no-image", role("worker", "true"), image="registry.invalid/none:1"))
+    # five minutes for each try: one is enough
+    worker = role("worker", "true", restartPolicy="Never")
+    job = jobs(document(site, "no-image", worker, image="registry.invalid/none:1"))
     result = job.result()
     assert result["state"] == "Failed"
-    assert "registry.invalid/none:1" in str(result)
+    (instance,) = result["instances"]
+    assert instance["reason"] in ("ErrImagePull", "ImagePullBackOff")
+    assert "registry.invalid/none:1" in instance["message"]
 
 
 @pytest.mark.parametrize("policy", ["Running", "None", "All"])

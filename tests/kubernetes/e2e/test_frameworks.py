@@ -163,7 +163,7 @@ def test_held_instances_run_where_pod_security_is_restricted(site: Site, jobs):
         },
     }
     pod = {"terminationGracePeriodSeconds": 1, "containers": [unprivileged]}
-    with a_namespace(site, **{"pod-security.kubernetes.io/enforce": "restricted"}) as restricted:
+    with a_namespace(site, pod_security="restricted") as restricted:
         job = jobs(
             document(
                 restricted,

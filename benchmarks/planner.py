@@ -1,0 +1,132 @@
+"""How well the planner's times carry over: the table of the calibration rows by cross-validation.
+
+    python -m benchmarks.planner              # every figure
+    python -m benchmarks.planner --write      # and the spread that estimates are given, into planning/data
+
+Rows are held out by model and by cluster, never one by one: constants are fitted anew without the fold
+(on the errors made linear around the full fit), and the fold is priced by them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Hashable, Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from airflow_training.planning.constants import FROZEN, TimeConstants
+from airflow_training.planning.refining import Measured, fit, predicted, value, with_values
+from benchmarks.fit_planner import FREE, document, errors, priors
+from benchmarks.planner_rows import (
+    DATA,
+    Row,
+    by_set,
+    calibration,
+    published,
+    remember_lowerings,
+)
+
+Array = npt.NDArray[np.float64]
+
+_MOST_FOLDS = 8
+
+
+def main() -> None:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--write", action="store_true", help="write the spread into planning/data")
+    write = parser.parse_args().write
+    remember_lowerings()
+    rows = calibration()
+    near = _Linear(rows)
+    found = {
+        "by model": _held_out(rows, near, lambda row: row.model),
+        "by cluster": _held_out(rows, near, lambda row: row.cluster),
+    }
+    print(f"{'set':25} {'rows':>4} {'fitted':>8} " + "".join(f"{name:>32}" for name in found))
+    fitted = errors(rows, FROZEN)
+    for kind, places in by_set(rows).items():
+        print(f"{kind:25} {len(places):4} {np.abs(fitted[places]).mean():8.1%} ", end="")
+        print("".join(f"{_summary(error[places]):>32}" for error in found.values()))
+    print("\nconfigurations that papers published, on which nothing was fitted")
+    others = published()
+    beyond = errors(others, FROZEN)
+    for kind, places in by_set(others).items():
+        worst = np.abs(beyond[places]).max()
+        print(f"{kind:30} {len(places):4} {np.abs(beyond[places]).mean():8.1%} worst {worst:.1%}")
+    spread = {"spread_known": found["by model"], "spread_unknown": found["by cluster"]}
+    if write:
+        file = document()
+        for name, error in spread.items():
+            file[name]["value"] = [round(float(end), 3) for end in _ends(error, rows)]
+        DATA.joinpath("constants.json").write_text(json.dumps(file, indent=2) + "\n", "utf-8")
+
+
+def _summary(error: Array) -> str:
+    low, high = np.quantile(error, (0.1, 0.9))
+    return f"{np.abs(error).mean():.1%} (p10 {low:+.1%}, p90 {high:+.1%})"
+
+
+def _ends(error: Array, rows: Sequence[Row]) -> Array:
+    """Return the tenth and ninetieth percentile of measured against estimated, sets alike in weight."""
+    factors = 1.0 / (1.0 + error)
+    weights = np.empty(len(rows))
+    for places in by_set(rows).values():
+        weights[places] = 1.0 / np.sqrt(len(places))
+    order = np.argsort(factors)
+    share = np.cumsum(weights[order]) / weights.sum()
+    return np.interp((0.1, 0.9), share, factors[order])
+
+
+class _Linear:
+    """Predictions around the frozen constants, linear in the logarithms of what was fitted."""
+
+    def __init__(self, rows: Sequence[Row], step: float = 1e-3) -> None:
+        self.measured = [row.measured for row in rows]
+        self.names = [each.name for each in FREE]
+        self.centre = np.log([value(FROZEN, name) for name in self.names])
+        self.base = np.log(predicted(self.measured, FROZEN))
+        self.slopes = np.stack(
+            [
+                (np.log(predicted(self.measured, self._at(self.centre + step * axis))) - self.base)
+                / step
+                for axis in np.eye(len(self.names))
+            ],
+            axis=1,
+        )
+
+    def _at(self, point: Array) -> TimeConstants:
+        return with_values(FROZEN, dict(zip(self.names, np.exp(point), strict=True)))
+
+    def without(self, held_out: set[int]) -> TimeConstants:
+        """Return the constants that the other rows give."""
+        kept = [place for place in range(len(self.measured)) if place not in held_out]
+
+        def predict(_: Sequence[Measured], constants: TimeConstants) -> Array:
+            point = np.log([value(constants, name) for name in self.names])
+            return np.exp(self.base[kept] + self.slopes[kept] @ (point - self.centre))
+
+        return fit([self.measured[place] for place in kept], priors(), FREE, predict=predict)
+
+
+def _held_out(rows: Sequence[Row], near: _Linear, key: Callable[[Row], Hashable]) -> Array:
+    """Return the error of each row under constants that have seen no row of its fold."""
+    found = np.zeros(len(rows))
+    for fold in _folds(rows, key):
+        constants = near.without(set(fold))
+        found[fold] = errors([rows[place] for place in fold], constants)
+    return found
+
+
+def _folds(rows: Sequence[Row], key: Callable[[Row], Hashable]) -> Iterator[list[int]]:
+    """Yield the places of the rows of each fold: those with one key stay together."""
+    keys = list(dict.fromkeys(key(row) for row in rows))
+    for fold in range(min(_MOST_FOLDS, len(keys))):
+        chosen = set(keys[fold::_MOST_FOLDS])
+        yield [place for place, row in enumerate(rows) if key(row) in chosen]
+
+
+if __name__ == "__main__":
+    main()

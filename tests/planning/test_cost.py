@@ -1,0 +1,182 @@
+"""What a step takes: properties that hold for any strategy."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from airflow_training.planning.catalogue import device, link, network
+from airflow_training.planning.cluster import ClusterView, NodeGroup
+from airflow_training.planning.constants import FROZEN
+from airflow_training.planning.cost import estimate, evaluate
+from airflow_training.planning.cost.roofline import gemm_seconds
+from airflow_training.planning.cost.step import TIME_PARTS
+from airflow_training.planning.cost.tables import as_table
+from airflow_training.planning.plan import Workload
+from airflow_training.planning.strategy import Strategy, TransformerModel
+from airflow_training.planning.transformer import computation
+
+MODEL = TransformerModel(hidden=2048, layers=24, heads=16, seq=2048, vocab=51200)
+VIEW = computation(MODEL)
+PLAIN = Strategy(global_batch=64, micro_batch=2, tp=2, pp=4, dp=4, precision="bf16")
+
+
+def nodes(name="a100", device_name="A100-SXM4-80GB", count=4, **more):
+    """Return a group of nodes of eight devices."""
+    usual = {
+        "name": name,
+        "count": count,
+        "device": device(device_name),
+        "devices_per_node": 8,
+        "intra_node": link("nvlink3"),
+        "nic": network(200),
+        "nics_per_node": 8,
+    }
+    return NodeGroup(**{**usual, **more})
+
+
+def cluster(*groups):
+    """Return a cluster of the groups, or of four nodes of A100."""
+    return ClusterView(name="test", groups=groups or (nodes(),))
+
+
+def workload(strategy=PLAIN, **more):
+    """Return training of the small model with the batch of a strategy."""
+    usual = {"view": VIEW, "global_batch": strategy.global_batch, "precision": strategy.precision}
+    return Workload(**{**usual, **more})
+
+
+def seconds(strategy=PLAIN, view=None, **more):
+    """Return the seconds of a step."""
+    return estimate(workload(strategy, **more), view or cluster(), strategy).step_seconds
+
+
+VARIED = [
+    pytest.param(PLAIN, id="3d"),
+    pytest.param(replace(PLAIN, recompute="full"), id="full-recompute"),
+    pytest.param(replace(PLAIN, sequence_parallel=True, recompute="selective"), id="sequence"),
+    pytest.param(replace(PLAIN, virtual_stages=2, schedule="interleaved"), id="interleaved"),
+    pytest.param(replace(PLAIN, tp=1, pp=1, dp=32, zero=1, overlap="dp"), id="zero-1"),
+    pytest.param(replace(PLAIN, tp=1, pp=1, dp=32, zero=3, overlap="fsdp-prefetch"), id="fsdp"),
+    pytest.param(replace(PLAIN, cp=2, dp=2), id="context"),
+    pytest.param(replace(PLAIN, pp=2, dp=8, schedule="gpipe"), id="gpipe"),
+]
+
+
+@pytest.mark.parametrize("strategy", VARIED)
+def test_parts_add_up_to_the_step(strategy):
+    """The breakdown of an estimate sums to its seconds, and no part is negative."""
+    found = estimate(workload(strategy), cluster(), strategy)
+    assert sum(part.value for part in found.time) == pytest.approx(found.step_seconds)
+    assert [part.name for part in found.time] == list(TIME_PARTS)
+    assert min(part.value for part in found.time) >= -1e-12
+    assert found.p10 <= found.step_seconds <= found.p90
+
+
+def test_a_table_costs_what_its_strategies_cost_alone():
+    """Pricing strategies together changes nothing about any of them."""
+    strategies = [case.values[0] for case in VARIED if case.values[0].schedule != "gpipe"]
+    table = evaluate(workload(), cluster(), as_table(strategies))
+    for row, strategy in enumerate(strategies):
+        alone = estimate(workload(strategy), cluster(), strategy)
+        assert table.step_seconds[row] == pytest.approx(alone.step_seconds, rel=1e-12)
+        for part in alone.time:
+            assert table.time_parts[part.name][row] == pytest.approx(part.value, abs=1e-12)
+
+
+@pytest.mark.parametrize("strategy", VARIED)
+@pytest.mark.parametrize(
+    "better",
+    [
+        pytest.param({"nic": network(400)}, id="faster-nics"),
+        pytest.param({"intra_node": replace(link("nvlink3"), bandwidth=6e11)}, id="faster-links"),
+        pytest.param(
+            {"device": replace(device("A100-SXM4-80GB"), memory_bandwidth=4e12)}, id="memory"
+        ),
+        pytest.param(
+            {
+                "device": replace(
+                    device("A100-SXM4-80GB"),
+                    peak_flops={"bf16": 6.24e14, "fp16": 6.24e14, "fp32": 3.9e13},
+                )
+            },
+            id="arithmetic",
+        ),
+    ],
+)
+def test_better_hardware_is_never_slower(strategy, better):
+    """More bandwidth or more arithmetic never lengthens a step."""
+    assert seconds(strategy, cluster(nodes(**better))) <= seconds(strategy) * (1 + 1e-9)
+
+
+def test_recomputing_more_takes_longer():
+    """Full recompute costs more time than selective, and that more than none."""
+    modes = [seconds(replace(PLAIN, recompute=mode)) for mode in ("none", "selective", "full")]
+    assert modes == sorted(modes)
+    assert modes[2] > 1.15 * modes[0]
+
+
+def test_overlap_hides_gradient_exchange():
+    """Reducing gradients beside the backward pass is quicker than after it."""
+    wide = replace(PLAIN, tp=1, pp=1, dp=32)
+    assert seconds(replace(wide, overlap="dp")) < seconds(wide)
+
+
+def test_more_micro_batches_shrink_the_bubble():
+    """The share of the bubble falls as a step has more micro-batches."""
+
+    def share(batch):
+        strategy = replace(PLAIN, global_batch=batch)
+        found = estimate(workload(strategy), cluster(), strategy)
+        return {part.name: part.value for part in found.time}["bubble"] / found.step_seconds
+
+    assert share(16) > share(64) > share(512)
+
+
+def test_small_models_wait_for_the_host():
+    """Where kernels are short, the time to launch them is what a step takes."""
+    tiny = TransformerModel(hidden=256, layers=24, heads=4, seq=128, vocab=1000)
+    alone = Strategy(global_batch=1, micro_batch=1)
+    one = cluster(nodes(count=1))
+    found = estimate(workload(alone, view=computation(tiny)), one, alone)
+    parts = {part.name: part.value for part in found.time}
+    assert parts["launch"] > parts["compute"]
+
+
+def test_the_slowest_device_of_a_stage_sets_its_pace():
+    """Stages on V100 beside stages on A100: layers moved to the A100 make the step shorter."""
+    mixed = cluster(
+        nodes(count=1), nodes("v100", "V100-SXM2-16GB", count=1, intra_node=link("nvlink2"))
+    )
+    half = Strategy(global_batch=32, micro_batch=1, pp=2, dp=8, precision="fp16")
+    even = replace(half, stage_layers=(12, 12), stage_devices=("a100", "v100"))
+    uneven = replace(even, stage_layers=(16, 8))
+    assert seconds(uneven, mixed) < seconds(even, mixed)
+    swapped = replace(uneven, stage_devices=("v100", "a100"))
+    assert seconds(swapped, mixed) > seconds(uneven, mixed)
+
+
+def test_devices_measured_slower_than_their_kind_take_longer():
+    """A group at 80 % of its kind's speed computes at 80 % of it."""
+    assert seconds(view=cluster(nodes(efficiency=0.8))) > 1.1 * seconds()
+
+
+def test_unseen_hardware_has_a_wider_range():
+    """What the constants were not fitted on is known less well."""
+    known = estimate(workload(runtime="fsdp"), cluster(), PLAIN)
+    other = estimate(workload(runtime="fsdp"), cluster(nodes(device_name="MI300X")), PLAIN)
+    assert other.p90 / other.step_seconds > known.p90 / known.step_seconds
+
+
+def test_products_fill_the_device_in_waves():
+    """One tile more than a wave holds costs more than that tile's share; whole tiles are made."""
+    shape = {"rate": 2.7e14, "units": 108, "constants": replace(FROZEN, wave_quantisation=1.0)}
+
+    def time(m, n):
+        sizes = (np.array([1.0]), np.array([float(m)]), np.array([float(n)]), np.array([4096.0]))
+        return float(gemm_seconds(*sizes, **shape)[0])
+
+    assert time(128 * 108, 256 + 1) > 1.2 * time(128 * 108, 256)
+    assert time(1000, 1024) == pytest.approx(time(1024, 1024))

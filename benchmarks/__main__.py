@@ -7,7 +7,16 @@ import sys
 
 from benchmarks.report import machine
 
-ALL = ("decide", "replacement", "run_overhead", "dag_parsing", "idle", "dag_latency", "kubernetes")
+ALL = (
+    "decide",
+    "replacement",
+    "run_overhead",
+    "dag_parsing",
+    "idle",
+    "dag_latency",
+    "replanning",
+    "kubernetes",
+)
 
 
 def main(names: list[str]) -> int:

@@ -3,9 +3,8 @@
     python -m benchmarks.fit_memory            # what would be fitted, and every error
     python -m benchmarks.fit_memory --write    # into planning/data
 
-Two numbers are fitted on the rows whose peak was measured: the bytes taken before the first tensor, and
-the share that the allocator wastes. A third, the share it still wastes when memory is short, comes from
-the rows that ran and those that ran out of memory. All stay within what is physically plausible.
+One number is fitted on the rows whose peak was measured: the share that the allocator wastes. For FSDP,
+whose rows have no measured peak but fill their devices, it is the largest with which all of them fit.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ import importlib.resources
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -33,11 +31,14 @@ from airflow_training.planning.transformer import computation
 
 DATA = Path(str(importlib.resources.files("airflow_training.planning"))) / "data"
 
-BASES = np.arange(1.0e9, 4.01e9, 0.25e9)
-"""A CUDA context takes half a gigabyte; NCCL, libraries and what the driver reserves the rest."""
 OVERHEADS = np.arange(0.0, 0.301, 0.01)
-TIGHT = np.arange(0.0, 0.101, 0.01)
-EXACT = replace(FROZEN, base_bytes=0.0, allocation_overhead=0.0, tight_overhead=0.0)
+
+EXACT = replace(
+    FROZEN,
+    base_bytes=0.0,
+    overhead=0.0,
+    runtimes={name: replace(each, overhead=None) for name, each in FROZEN.runtimes.items()},
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +47,7 @@ class Row:
 
     id: str
     cluster: str
+    runtime: str
     used: npt.NDArray[np.float64]
     """What the model's tensors take, before any constant."""
     limits: npt.NDArray[np.float64]
@@ -92,6 +94,7 @@ def _row(document: dict[str, Any]) -> Row:
     return Row(
         id=str(row.id),
         cluster=row.cluster.name,
+        runtime=row.runtime,
         used=np.sum(list(parts.values()), axis=0)[:, 0],
         limits=np.array([device.memory_bytes for device in devices]),
         peak=measured.get("peak_memory_bytes"),
@@ -99,34 +102,26 @@ def _row(document: dict[str, Any]) -> Row:
     )
 
 
-def errors(measured: Sequence[Row], base: float, overhead: float) -> npt.NDArray[np.float64]:
+def errors(measured: Sequence[Row], overhead: float) -> npt.NDArray[np.float64]:
     """Return predicted over measured peak, less one."""
-    predicted = np.array([row.used.max() * (1 + overhead) + base for row in measured])
+    predicted = np.array([row.used.max() for row in measured]) * (1 + overhead) + FROZEN.base_bytes
     peaks = np.array([row.peak for row in measured], dtype=np.float64)
     relative: npt.NDArray[np.float64] = predicted / peaks - 1.0
     return relative
 
 
-def fit(measured: Sequence[Row]) -> tuple[float, float]:
-    """Return base bytes and overhead with the least mean error; of equal ones the middle."""
-    found = [
-        (round(float(np.abs(errors(measured, *pair)).mean()), 3), pair)
-        for pair in product(BASES, OVERHEADS)
-    ]
-    best = [pair for error, pair in found if error == min(found)[0]]
-    base, overhead = np.median(np.array(best), axis=0)
-    return float(base), float(overhead)
+def fit(measured: Sequence[Row]) -> float:
+    """Return the overhead with the least mean error."""
+    return float(min(OVERHEADS, key=lambda share: np.abs(errors(measured, share)).mean()))
 
 
-def fit_tight(rows_: Sequence[Row], base: float) -> float:
-    """Return the largest share with which every row that ran still fits."""
-    ran = [row for row in rows_ if row.ran]
-    return float(max((share for share in TIGHT if not refused(ran, base, share)), default=0.0))
+def fit_filled(ran: Sequence[Row]) -> float:
+    """Return the largest overhead with which all of these rows fit."""
+    return float(max(share for share in OVERHEADS if all(fits(row, share) for row in ran)))
 
 
-def refused(rows_: Sequence[Row], base: float, tight: float) -> list[str]:
-    """Return the rows that are said not to fit."""
-    return [row.id for row in rows_ if np.any(row.used * (1 + tight) + base > row.limits)]
+def fits(row: Row, overhead: float) -> bool:
+    return bool(np.all(row.used * (1 + overhead) + FROZEN.base_bytes <= row.limits))
 
 
 def main() -> None:
@@ -135,31 +130,27 @@ def main() -> None:
     arguments = parser.parse_args()
 
     measured = rows("memory_rows")
-    every = rows("rows", "heterogeneous_rows", "memory_rows")
-    base, overhead = fit(measured)
-    tight = fit_tight(every, base)
-    print(f"base {base / 1e9:.2f} GB, overhead {overhead:.3f}, when short {tight:.3f}")
-    for row, error in zip(measured, errors(measured, base, overhead), strict=True):
+    every = [*rows("rows", "heterogeneous_rows"), *measured]
+    common = fit(measured)
+    fsdp = fit_filled([row for row in every if row.runtime == "fsdp" and row.ran])
+    print(f"overhead {common:.2f}, of FSDP {fsdp:.2f}")
+    for row, error in zip(measured, errors(measured, common), strict=True):
         print(f"  {row.id:24} {error:+7.1%}")
-    print(f"fitted on all      MAPE {np.abs(errors(measured, base, overhead)).mean():.1%}")
+    print(f"fitted on all      MAPE {np.abs(errors(measured, common)).mean():.1%}")
     for cluster in sorted({row.cluster for row in measured}):
         held_out = [row for row in measured if row.cluster == cluster]
-        constants = fit([row for row in measured if row.cluster != cluster])
-        found = np.abs(errors(held_out, *constants))
+        other = fit([row for row in measured if row.cluster != cluster])
+        found = np.abs(errors(held_out, other))
         print(f"held out {cluster:10} MAPE {found.mean():.1%}, worst {found.max():.1%}")
-    ran = [row for row in every if row.ran]
-    ran_out = [row for row in every if not row.ran]
-    print(f"ran: {len(ran)}, refused: {refused(ran, base, tight)}")
-    too_big = refused(ran_out, base, tight)
-    print(f"ran out of memory: {len(ran_out)}, refused: {too_big}")
+    refused = [row for row in every if not fits(row, fsdp if row.runtime == "fsdp" else common)]
+    for ran, what in ((True, "ran"), (False, "ran out of memory")):
+        names = [row.id for row in refused if row.ran == ran]
+        print(f"{what}: {sum(row.ran == ran for row in every)}, of these refused: {names}")
     if arguments.write:
         path = DATA / "memory.json"
         document = json.loads(path.read_text("utf-8"))
-        document |= {
-            "base_bytes": round(base),
-            "allocation_overhead": round(overhead, 3),
-            "tight_overhead": round(tight, 3),
-        }
+        document["overhead"] = round(common, 2)
+        document["runtimes"]["fsdp"]["overhead"] = round(fsdp, 2)
         path.write_text(json.dumps(document, indent=2) + "\n", "utf-8")
 
 

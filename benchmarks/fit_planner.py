@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from airflow_training.planning import constants
 from airflow_training.planning.constants import TimeConstants
@@ -66,10 +67,10 @@ def fitted(rows: Sequence[Row]) -> TimeConstants:
     return fit([row.measured for row in rows], priors(), FREE)
 
 
-def errors(rows: Sequence[Row], found: TimeConstants) -> np.ndarray:
+def errors(rows: Sequence[Row], found: TimeConstants) -> npt.NDArray[np.float64]:
     """Return the relative error of each row."""
     seconds = np.array([row.measured.step_seconds for row in rows])
-    return predicted([row.measured for row in rows], found) / seconds - 1.0
+    return np.asarray(predicted([row.measured for row in rows], found) / seconds - 1.0)
 
 
 def main() -> None:

@@ -41,10 +41,9 @@ def main() -> None:
     remember_lowerings()
     rows = calibration()
     near = _Linear(rows)
-    found = {
-        "by model": _held_out(rows, near, lambda row: row.model),
-        "by cluster": _held_out(rows, near, lambda row: row.cluster),
-    }
+    by_model, runtime_seen = _held_out(rows, near, lambda row: row.model)
+    by_cluster, _ = _held_out(rows, near, lambda row: row.cluster)
+    found = {"by model": by_model, "by cluster": by_cluster}
     print(f"{'set':25} {'rows':>4} {'fitted':>8} " + "".join(f"{name:>32}" for name in found))
     fitted = errors(rows, FROZEN)
     for kind, places in by_set(rows).items():
@@ -56,11 +55,17 @@ def main() -> None:
     for kind, places in by_set(others).items():
         worst = np.abs(beyond[places]).max()
         print(f"{kind:30} {len(places):4} {np.abs(beyond[places]).mean():8.1%} worst {worst:.1%}")
-    spread = {"spread_known": found["by model"], "spread_unknown": found["by cluster"]}
+    known = np.flatnonzero(runtime_seen)
+    spread = {
+        "spread_known": _ends(by_model[known], [rows[place] for place in known]),
+        "spread_unknown": _ends(by_cluster, rows),
+    }
+    for name, (low, high) in spread.items():
+        print(f"{name}: measured is {low:.2f} to {high:.2f} times the estimate")
     if write:
         file = document()
-        for name, error in spread.items():
-            file[name]["value"] = [round(float(end), 3) for end in _ends(error, rows)]
+        for name, ends in spread.items():
+            file[name]["value"] = [round(float(end), 3) for end in ends]
         DATA.joinpath("constants.json").write_text(json.dumps(file, indent=2) + "\n", "utf-8")
 
 
@@ -106,18 +111,26 @@ class _Linear:
 
         def predict(_: Sequence[Measured], constants: TimeConstants) -> Array:
             point = np.log([value(constants, name) for name in self.names])
-            return np.exp(self.base[kept] + self.slopes[kept] @ (point - self.centre))
+            return np.asarray(np.exp(self.base[kept] + self.slopes[kept] @ (point - self.centre)))
 
         return fit([self.measured[place] for place in kept], priors(), FREE, predict=predict)
 
 
-def _held_out(rows: Sequence[Row], near: _Linear, key: Callable[[Row], Hashable]) -> Array:
-    """Return the error of each row under constants that have seen no row of its fold."""
-    found = np.zeros(len(rows))
+def _held_out(
+    rows: Sequence[Row], near: _Linear, key: Callable[[Row], Hashable]
+) -> tuple[Array, npt.NDArray[np.bool_]]:
+    """Return the error of each row under constants that have seen no row of its fold.
+
+    And whether they have seen any of its runtime: else its constant is the prior.
+    """
+    found, runtime_seen = np.zeros(len(rows)), np.zeros(len(rows), dtype=np.bool_)
+    runtimes = np.array([row.measured.workload.runtime for row in rows])
     for fold in _folds(rows, key):
         constants = near.without(set(fold))
         found[fold] = errors([rows[place] for place in fold], constants)
-    return found
+        kept = np.delete(runtimes, fold)
+        runtime_seen[fold] = np.isin(runtimes[fold], kept)
+    return found, runtime_seen
 
 
 def _folds(rows: Sequence[Row], key: Callable[[Row], Hashable]) -> Iterator[list[int]]:

@@ -127,4 +127,4 @@ def remember_lowerings() -> None:
             known[key] = lower(view, sharding)
         return known[key]
 
-    shardings.lower = remembered
+    setattr(shardings, lower.__name__, remembered)

@@ -22,7 +22,7 @@ from airflow_training.supervise.launch import check_runtime, controller_id, laun
 from airflow_training.triggers.access import open_store, run_key, runtime_of
 
 if TYPE_CHECKING:
-    from airflow_training.supervise.planning import Planned
+    from airflow_training.supervise.planned import Planned
 
 __all__ = ["Admitted", "admit", "template_variables"]
 

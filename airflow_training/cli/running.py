@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from airflow_training.spec.models import TrainingJob
     from airflow_training.spec.resolved import ResolvedJob
     from airflow_training.supervise.admission import Planner
-    from airflow_training.supervise.planning import Planned
+    from airflow_training.supervise.planned import Planned
 
 __all__ = ["Wanted", "run"]
 

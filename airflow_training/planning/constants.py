@@ -76,13 +76,12 @@ class TimeConstants:
 
 def read(document: Mapping[str, Any]) -> TimeConstants:
     """Return the constants in the form of the shipped file: by name, with lists for pairs."""
-    values = {field.name: document[field.name]["value"] for field in fields(TimeConstants)}
-    return TimeConstants(
-        **{
-            name: tuple(value) if isinstance(value, list) else value
-            for name, value in values.items()
-        }
-    )
+    values: dict[str, Any] = {
+        field.name: document[field.name]["value"] for field in fields(TimeConstants)
+    }
+    for name, value in values.items():
+        values[name] = tuple(value) if isinstance(value, list) else value
+    return TimeConstants(**values)
 
 
 def _shipped() -> TimeConstants:

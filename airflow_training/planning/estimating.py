@@ -6,12 +6,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
-from airflow_training.errors import InputError, Problem
+from airflow_training.errors import InputError
 from airflow_training.planning.computation import ComputationView
 from airflow_training.planning.constants import FROZEN, TimeConstants
 from airflow_training.planning.cost.estimating import estimate
 from airflow_training.planning.plan import Estimate, Workload
 from airflow_training.planning.report import estimate_document
+from airflow_training.planning.room import lacking
 from airflow_training.planning.sources.documents import Row, parse_row
 from airflow_training.planning.strategy import TransformerModel
 from airflow_training.planning.transformer import computation
@@ -52,10 +53,12 @@ def estimate_row(row: Row, constants: TimeConstants = FROZEN) -> Estimate:
     Batches and widths that do not divide are rounded up, as the slowest device has to.
 
     Raises:
-        InputError: the strategy has more stages than the model has layers, or takes more devices than
-            the cluster has.
+        InputError: the strategy has more stages than the model has layers, or takes devices that the
+            cluster has not.
     """
-    _check_devices(row)
+    problems = lacking(row.strategy, row.cluster)
+    if problems:
+        raise InputError(problems)
     workload = Workload(
         view=_view(row.model),
         global_batch=row.strategy.global_batch,
@@ -71,18 +74,6 @@ def _answer_or_error(document: Any, constants: TimeConstants) -> dict[str, Any]:
     except InputError as error:
         name = document.get("id") if isinstance(document, Mapping) else None
         return {"id": name, "error": str(error)}
-
-
-def _check_devices(row: Row) -> None:
-    needed, there = row.strategy.devices, row.cluster.devices
-    if needed > there:
-        problem = Problem(
-            code="cluster_too_small",
-            field="strategy",
-            value=needed,
-            message=f"tp x pp x dp x cp takes {needed} devices, the cluster has {there}",
-        )
-        raise InputError([problem])
 
 
 @lru_cache(maxsize=64)

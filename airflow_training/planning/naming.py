@@ -1,13 +1,13 @@
 """Names for the dimensions that nobody named.
 
-Dimensions that run with a named dimension of an input take its name, by the operators' rules. Weights
-that are to be split over tensor-parallel devices get `columns`; those of the last product, whose results
-go to the loss, get `classes`, which frameworks pad where the devices do not divide them.
+Weights that are to be split over tensor-parallel devices get `columns`; those of the last product, whose
+results go to the loss, get `classes`, which frameworks pad where the devices do not divide them. Then
+dimensions that run with a named dimension of an input or a weight take its name, by the operators' rules.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from airflow_training.planning.alternation import alternating
@@ -25,38 +25,43 @@ def named(view: ComputationView) -> ComputationView:
     known = {operator.name: operator for operator in view.operators}
     rules = {name: rule_of(operator, view.tensors, known) for name, operator in known.items()}
     tensors = dict(view.tensors)
-    _name_data(view, rules, tensors)
-    _name_weights(view, rules, tensors)
+    weights = _name_weights(view, rules, tensors)
+    inputs = [tensor.name for tensor in tensors.values() if tensor.kind == "input"]
+    _spread(view, rules, tensors, [*inputs, *weights])
     return replace(view, tensors=tensors)
 
 
-def _name_data(
+def _name_weights(
     view: ComputationView, rules: Mapping[str, Rule], tensors: dict[str, Tensor]
+) -> list[str]:
+    """Name what is to be split of the weights; return which weights these are."""
+    parameters = [tensor for tensor in tensors.values() if tensor.kind == "parameter"]
+    if any(SPLIT_WEIGHTS.get(axis) == "tp" for tensor in parameters for axis in tensor.axes):
+        return []
+    weights = list(alternating(view, rules))
+    for place, (name, dim, by_columns) in enumerate(weights):
+        last = by_columns and place == len(weights) - 1
+        _name(tensors, name, dim, "classes" if last else "columns")
+    return [name for name, _, _ in weights]
+
+
+def _spread(
+    view: ComputationView,
+    rules: Mapping[str, Rule],
+    tensors: dict[str, Tensor],
+    sources: Sequence[str],
 ) -> None:
-    inputs = [tensor for tensor in tensors.values() if tensor.kind == "input"]
     seeds = [
-        Seed(tensor.name, axis, dim)
-        for tensor in inputs
-        for dim, axis in enumerate(tensor.axes)
+        Seed(name, axis, dim)
+        for name in sources
+        for dim, axis in enumerate(tensors[name].axes)
         if axis
     ]
     names = tuple(dict.fromkeys(seed.axis for seed in seeds))
     for axis, labels in settle(view, rules, names, seeds).items():
         for name, dim in labels.tensors.items():
-            if tensors[name].kind != "parameter" and axis not in tensors[name].axes:
+            if axis not in tensors[name].axes:
                 _name(tensors, name, dim, axis)
-
-
-def _name_weights(
-    view: ComputationView, rules: Mapping[str, Rule], tensors: dict[str, Tensor]
-) -> None:
-    parameters = [tensor for tensor in tensors.values() if tensor.kind == "parameter"]
-    if any(SPLIT_WEIGHTS.get(axis) == "tp" for tensor in parameters for axis in tensor.axes):
-        return
-    weights = list(alternating(view, rules))
-    for place, (name, dim, by_columns) in enumerate(weights):
-        last = by_columns and place == len(weights) - 1
-        _name(tensors, name, dim, "classes" if last else "columns")
 
 
 def _name(tensors: dict[str, Tensor], name: str, dim: int, axis: str) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -115,18 +116,16 @@ def fit(
         robust = weight / np.sqrt(1.0 + (error / _TYPICAL_ERROR) ** 2) / _TYPICAL_ERROR**2
         slope = jacobian.T @ (robust * error) + (point - start) / spread**2
         curve = (jacobian.T * robust) @ jacobian + np.diag(1.0 / spread**2)
-        better = False
+        better, there, error_there = False, point, error
         while damping < 1e6 and not better:
             damped = curve + damping * np.diag(np.diag(curve))
             there = np.clip(point - np.linalg.solve(damped, slope), low, high)
             error_there = errors(there)
             better = loss(error_there, there) < loss(error, point)
             damping *= 0.2 if better else 10.0
-        moved = np.abs(there - point).max() if better else 0.0
-        if better:
-            point, error = there, error_there
-        if moved < _ENOUGH:
-            break
+        if not better or np.abs(there - point).max() < _ENOUGH:
+            return at(there if better else point)
+        point, error = there, error_there
     return at(point)
 
 
@@ -149,9 +148,11 @@ def value(constants: TimeConstants, name: str) -> float:
 
 def with_values(constants: TimeConstants, values: Mapping[str, float]) -> TimeConstants:
     """Return the constants with some replaced, by their names."""
+    changed: dict[str, Any] = {}
     for dotted, number in values.items():
-        name, _, key = dotted.partition(".")
-        found = float(number)
-        whole = {**getattr(constants, name), key: found} if key or "." in dotted else found
-        constants = replace(constants, **{name: whole})
-    return constants
+        name, dot, key = dotted.partition(".")
+        if dot:
+            changed[name] = {**changed.get(name, getattr(constants, name)), key: float(number)}
+        else:
+            changed[name] = float(number)
+    return replace(constants, **changed)

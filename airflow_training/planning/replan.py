@@ -14,6 +14,7 @@ from airflow_training.errors import InputError
 from airflow_training.planning.cluster import ClusterView
 from airflow_training.planning.plan import Estimate, Workload
 from airflow_training.planning.relayout import Relayout, relayout
+from airflow_training.planning.room import has_room
 from airflow_training.planning.search.constraints import Constraints
 from airflow_training.planning.search.objectives import Money, Objective
 from airflow_training.planning.search.pricing import Pricing
@@ -21,7 +22,7 @@ from airflow_training.planning.search.searching import FASTEST, FREE, MODEL, sea
 from airflow_training.planning.strategy import Strategy
 from airflow_training.spec.words import counted
 
-__all__ = ["Decision", "Moving", "Running", "has_room", "replan"]
+__all__ = ["Decision", "Moving", "Running", "replan"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,18 +118,6 @@ def replan(
         moving,
         objective=objective,
         pricing=pricing,
-    )
-
-
-def has_room(strategy: Strategy, cluster: ClusterView) -> bool:
-    """Return whether the cluster has the devices that a strategy takes, of the groups it names."""
-    if strategy.stage_devices is None:
-        return strategy.devices <= cluster.devices
-    per_stage = strategy.devices // strategy.pp
-    there = {group.name: group.devices for group in cluster.groups}
-    return all(
-        strategy.stage_devices.count(name) * per_stage <= there.get(name, 0)
-        for name in strategy.stage_devices
     )
 
 

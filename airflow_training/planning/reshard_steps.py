@@ -238,10 +238,10 @@ def _move(
     if not received:
         return _local("slice", axes, source, target)
     busiest = int(lacked.max())
-    whole = {
-        "all_gather": lambda: int(_elements(target, shape).max()),
-        "all_to_all": lambda: int(_elements(source, shape).max()),
-    }.get(kind, lambda: busiest)
+    payload = busiest
+    if kind in {"all_gather", "all_to_all"}:
+        whole = target if kind == "all_gather" else source
+        payload = int(_elements(whole, shape).max())
     return Step(
         kind=kind,
         axes=axes,
@@ -249,7 +249,7 @@ def _move(
         target=target,
         received=received,
         busiest=float(busiest),
-        payload=whole(),
+        payload=payload,
     )
 
 

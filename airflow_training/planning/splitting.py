@@ -156,13 +156,14 @@ class _Splitter:
         return replace(held, box=(*held.box, Extent(times)))
 
     def _copies(self, operator: Operator) -> tuple[Memory, ...]:
-        """Return the inputs that had to be moved for an operator: a second copy, while it runs."""
+        """Return what an operator needs or makes elsewhere than it lies: a second copy, for a moment."""
+        placed = self.layouts
+        names = (*operator.inputs, *operator.outputs)
+        wanted = (*placed.inputs[operator.name], *placed.outputs[operator.name])
         return tuple(
             memory_of(self.view.tensors[name], layout)
-            for name, layout in zip(
-                operator.inputs, self.layouts.inputs[operator.name], strict=True
-            )
-            if layout.dims != self.layouts.tensors[name].dims
+            for name, layout in zip(names, wanted, strict=True)
+            if layout.dims != placed.tensors[name].dims
             and self.view.tensors[name].kind != "parameter"
         )
 

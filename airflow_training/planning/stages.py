@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from airflow_training.errors import InputError, Problem
-from airflow_training.planning.program import Piece
 
 
-def expanded(pieces: Sequence[Piece]) -> npt.NDArray[np.int64]:
+class Repeated(Protocol):
+    """A unit of a view or a piece of a program: so many equal copies after each other."""
+
+    @property
+    def repeat(self) -> int:
+        """Return the number of copies."""
+
+
+def expanded(pieces: Sequence[Repeated]) -> npt.NDArray[np.int64]:
     """Return the index of the piece of every unit, each repeat counted: shape (units,)."""
     return np.repeat(np.arange(len(pieces)), [piece.repeat for piece in pieces])
 
 
-def layer_span(pieces: Sequence[Piece]) -> tuple[int, int]:
+def layer_span(pieces: Sequence[Repeated]) -> tuple[int, int]:
     """Return where the layers begin and end among the units (end excluded).
 
     Layers are what `stage_layers` counts. Where a view repeats a unit (a transformer), all units from
@@ -45,7 +53,7 @@ def even_layers(layers: int, stages: int) -> npt.NDArray[np.int64]:
 
 
 def boundaries(
-    pieces: Sequence[Piece], stages: int, stage_layers: Sequence[int] | None = None
+    pieces: Sequence[Repeated], stages: int, stage_layers: Sequence[int] | None = None
 ) -> npt.NDArray[np.int64]:
     """Return where the stages begin among the units: shape (stages + 1,), the last is the end.
 

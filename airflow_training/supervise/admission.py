@@ -32,7 +32,7 @@ from airflow_training.supervise.rendering import expected_addresses, render_inst
 from airflow_training.supervise.trust import trust_problems
 
 if TYPE_CHECKING:
-    from airflow_training.supervise.planning import Planned
+    from airflow_training.supervise.planned import Planned
 
 __all__ = ["Checked", "Planner", "check_file", "check_text"]
 

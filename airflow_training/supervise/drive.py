@@ -25,7 +25,6 @@ from airflow_training.control.model import (
     Progress,
     Request,
 )
-from airflow_training.control.replanning import hindrance, replanned
 from airflow_training.errors import InputError, LeaseLost, RuntimeUnavailable, StillAlive
 from airflow_training.runtimes.port import Addresses, Runtime
 from airflow_training.spec.resolved import ResolvedJob, RunRef
@@ -167,19 +166,6 @@ class Drive:
         self._replanner = self._new_replanner()
         self._read_requests()
 
-    def _new_replanner(self) -> Replanner | None:
-        if self._job.plan is None:
-            return None
-        from airflow_training.supervise.replanning import Replanner, plan_to_follow  # numpy
-
-        plan = plan_to_follow(self._job)
-        if plan is None:
-            return None
-        # called from the event loop, as everything about a drive
-        return Replanner(
-            runtime=self._runtime, plan=plan, state=self._movable, on_answer=self._wake.set
-        )
-
     def _read_requests(self) -> None:
         seen = self.ledger.job.seen_request
         self._requests = tuple(self._store.requests(self._uid, after=seen))
@@ -264,7 +250,7 @@ class Drive:
         await self._commit(decision.new_ledger, decision.events)
         retry_seconds = await self._act(decision)
         self._tell(decision.events)
-        await self._take_answer()
+        await self._follow_cluster()
         now = self._now()
         wake_at = min(decision.wake_at or float("inf"), now + self._job.reconcile_seconds)
         wait_seconds = max(wake_at - now, _SHORTEST_WAIT_SECONDS)
@@ -355,43 +341,39 @@ class Drive:
         return self._clock
 
     # a plan that follows its cluster ---------------------------------------------------------------
-    def _movable(self) -> State | None:
-        """Return what the planner needs to know; None while the split of the run cannot change."""
+    def _new_replanner(self) -> Replanner | None:
+        if self._job.plan is None:
+            return None
+        from airflow_training.supervise.replanning import Replanner  # numpy: only with a plan
+
+        return Replanner.of(
+            self._job, runtime=self._runtime, state=self._state, on_answer=self._wake.set
+        )
+
+    def _state(self) -> State | None:
+        """Return what the planner needs to know; None before anything could be created."""
         from airflow_training.supervise.replanning import State
 
-        if self._effects is None or hindrance(self._job, self.ledger):
+        if self._effects is None:
             return None
         return State(job=self._job, ledger=self.ledger, progress=self.progress)
 
-    async def _take_answer(self) -> None:
-        """Act on what the planner said, if it did: store the new job with its attempt, then go on as it.
+    async def _follow_cluster(self) -> None:
+        """Do what the planner said, if it did: store the new job with its attempt, and go on as it.
 
-        What is alive of the old one is stale from then on, whoever holds the lease next.
+        What lives of the old split is stale from then on, whoever holds the lease next.
         """
-        answer = self._replanner.take() if self._replanner is not None else None
-        if answer is None or self._replanner is None:
+        state = self._state()
+        if self._replanner is None or state is None:
             return
-        said = answer.verdict
-        event = Event(
-            at=self._now(),
-            reason=said.reason,
-            message=said.message,
-            level=said.level,
-            data=said.data,
+        change = self._replanner.change(
+            state, now=self._now(), generation=self._keeper.lease.generation
         )
-        if said.job is None:
-            await self._commit(self.ledger, [event])
-            self._tell([event])
-            return
-        if answer.of is not self._job or hindrance(self._job, self.ledger):
-            self._replanner.judge_again()  # the run has changed while the planner searched
-            return
-        ledger, events = replanned(
-            said.job, self.ledger, event, generation=self._keeper.lease.generation
-        )
-        await self._commit(ledger, events, job=said.job)
-        self._go_on_as(said.job)
-        self._tell(events)
+        if change is not None:
+            await self._commit(change.ledger, change.events, job=change.job)
+            if change.job is not None:
+                self._go_on_as(change.job)
+            self._tell(change.events)
 
     def _go_on_as(self, job: ResolvedJob) -> None:
         self._job = job

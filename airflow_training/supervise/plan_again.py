@@ -22,8 +22,8 @@ from airflow_training.spec.checks import check
 from airflow_training.spec.models import TrainingJob
 from airflow_training.spec.resolved import ResolvedJob
 from airflow_training.supervise.plan_cluster import cluster_of
+from airflow_training.supervise.planned import Planned
 from airflow_training.supervise.planning import (
-    Planned,
     Question,
     best_plan,
     of_the_job,

@@ -1,30 +1,15 @@
-"""The plan step: what `spec.plan` asks is searched, and becomes replicas, variables and files of a run.
-
-The search is pure and lives in `planning`; here the job, the runtime's machines and the answer meet.
-"""
+"""The plan step: what `spec.plan` asks, of which machines, is searched; `planned` says what comes of it."""
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from airflow_training.errors import InputError, Problem
-from airflow_training.frameworks.pods import container_env, environment_problems, training_container
-from airflow_training.planning.advice import nccl_variables
-from airflow_training.planning.launchers import (
-    batch_variables,
-    deepspeed_config,
-    megatron_arguments,
-    split_variables,
-    torchtitan_config,
-)
-from airflow_training.planning.plan import Answer, Workload
-from airflow_training.planning.report import answer_document
+from airflow_training.planning.plan import Workload
 from airflow_training.planning.search import objectives
 from airflow_training.planning.search import search as search_plan
 from airflow_training.planning.search.calibrated import pricing_with
@@ -32,14 +17,14 @@ from airflow_training.planning.search.constraints import Constraints
 from airflow_training.planning.search.constraints import parse as constraints_of
 from airflow_training.planning.search.pricing import Pricing
 from airflow_training.planning.sources.calibration import chosen_constants
-from airflow_training.planning.sources.clusters import write_cluster
 from airflow_training.planning.sources.models import is_reference, read_model
 from airflow_training.settings import load_settings
 from airflow_training.spec.models import TrainingJob
 from airflow_training.spec.plan import Objective, Plan
-from airflow_training.spec.resolved import FileTemplate, ResolvedJob, ResolvedRole
+from airflow_training.spec.resolved import ResolvedJob
 from airflow_training.supervise.plan_cluster import Nodes, cluster_of
 from airflow_training.supervise.plan_sizes import Sizes, sizes_of
+from airflow_training.supervise.planned import Planned, planned_of
 
 if TYPE_CHECKING:
     from airflow_training.planning.cluster import ClusterView
@@ -48,7 +33,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ALTERNATIVES",
-    "Planned",
     "Question",
     "best_plan",
     "mistakes_of",
@@ -60,16 +44,6 @@ __all__ = [
 _HERE = ("spec", "plan")
 ALTERNATIVES = 5
 """Plans that are kept: the best, and the next ones."""
-_FILE = "{{ '/etc/training/plan' if runtime == 'kubernetes' else 'plan' }}"
-_SEEN = "{{ '/etc/training' if runtime == 'kubernetes' else instance_dir }}/plan"
-"""Folder of a plan's files: as they are written, on this machine below the instance's own folder, and
-as instances see it."""
-FILES: Mapping[str, str] = {
-    "PLAN_FILE": "plan.json",
-    "DEEPSPEED_CONFIG": "deepspeed.json",
-    "TORCHTITAN_CONFIG": "torchtitan.toml",
-}
-"""Variable -> file that it names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,61 +57,6 @@ class Question:
     pricing: Pricing
     sizes: Sizes
     warnings: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Planned:
-    """The planner's answer for a job, and what of it the run gets."""
-
-    document: Mapping[str, Any]
-    """What the store keeps and `status` shows."""
-    replicas: Mapping[str, int]
-    """Of the roles that change."""
-    env: Mapping[str, str]
-    advice: Mapping[str, str]
-    """Variables that yield to the user's own."""
-    files: Mapping[str, str]
-    roles: tuple[str, ...]
-    """Those that train: they get variables and files."""
-
-    def sized(self, job: TrainingJob) -> TrainingJob:
-        """Return the job with the replicas of the plan."""
-        roles = [
-            role.model_copy(update={"replicas": self.replicas.get(role.name, role.replicas)})
-            for role in job.spec.roles
-        ]
-        return job.model_copy(update={"spec": job.spec.model_copy(update={"roles": roles})})
-
-    def refused(self, job: TrainingJob) -> list[Problem]:
-        """Return `reserved_env` for each variable of the user that the plan sets."""
-        return [
-            problem
-            for role in job.spec.roles
-            if role.name in self.roles
-            for problem in environment_problems(job.spec, role, set(self.env), by="by the plan")
-        ]
-
-    def equipped(self, resolved: ResolvedJob) -> ResolvedJob:
-        """Return the resolved job with the plan, its variables and its files.
-
-        Those of a plan that it has already are taken away.
-        """
-        old = set(resolved.plan["applied"]["env"]) if resolved.plan else set()
-        files = tuple(FileTemplate(path=path, content=text) for path, text in self.files.items())
-
-        def equip(role: ResolvedRole) -> ResolvedRole:
-            kept = {name: value for name, value in role.env.items() if name not in old}
-            others = (file for file in role.files if not file.path.startswith(f"{_FILE}/"))
-            env = {**kept, **self.env, **self._advice_for(role)}
-            return replace(role, env=env, files=(*others, *files))
-
-        roles = tuple(equip(role) if role.name in self.roles else role for role in resolved.roles)
-        return replace(resolved, roles=roles, plan=self.document)
-
-    def _advice_for(self, role: ResolvedRole) -> dict[str, str]:
-        container = training_container(role.template, None, name=role.container)
-        theirs = {entry.get("name") for entry in container_env(container)}
-        return {name: value for name, value in self.advice.items() if name not in theirs}
 
 
 def plan_job(
@@ -171,7 +90,14 @@ def best_plan(plan: Plan, question: Question) -> Planned:
     except InputError as error:
         raise InputError(problems=[of_the_job(problem) for problem in error.problems]) from None
     answer = replace(answer, seconds=time.perf_counter() - started)
-    return _planned(plan, question, answer)
+    return planned_of(
+        answer,
+        plan=plan,
+        model=question.workload.view.name,
+        cluster=question.cluster,
+        sizes=question.sizes,
+        warnings=question.warnings,
+    )
 
 
 def of_the_job(problem: Problem, *, path: str = "") -> Problem:
@@ -277,59 +203,3 @@ def _usual_precision(cluster: ClusterView) -> Any:
     peaks = [group.device.peak_flops for group in cluster.groups]
     faster = all(peak.get("bf16", 0.0) > peak.get("fp32", 0.0) for peak in peaks)
     return "bf16" if faster else "fp32"
-
-
-# --- the answer -------------------------------------------------------------------------------------
-
-
-def _planned(plan: Plan, question: Question, answer: Answer) -> Planned:
-    best = answer.plans[0].strategy
-    sizes = question.sizes
-    found = answer_document(answer)
-    first, *others = found.pop("plans")
-    replicas = sizes.replicas(best.devices) if "replicas" in plan.apply else {}
-    env: dict[str, str] = {}
-    advice: dict[str, str] = {}
-    files: dict[str, str] = {}
-    document = {
-        "cluster": question.cluster.name,
-        "model": question.workload.view.name,
-        "objective": plan.model_dump(mode="json", by_alias=True)["objective"],
-        **first,
-        "applied": {"replicas": replicas, "env": [], "role": sizes.role},
-        "alternatives": others,
-        "rejected": found["rejected"],
-        "evaluated": found["evaluated"],
-        "seconds": round(found["seconds"], 3),
-        "warnings": [*question.warnings, *found["warnings"]],
-        "cluster_view": write_cluster(question.cluster),
-    }
-    if "env" in plan.apply:
-        files = {
-            f"{_FILE}/{FILES['PLAN_FILE']}": json.dumps(first, indent=1) + "\n",
-            f"{_FILE}/{FILES['DEEPSPEED_CONFIG']}": deepspeed_config(best),
-            f"{_FILE}/{FILES['TORCHTITAN_CONFIG']}": torchtitan_config(best),
-        }
-        env |= split_variables(best)
-        advice = nccl_variables(answer.plans[0], question.cluster)
-        env["MEGATRON_ARGS"] = " ".join(megatron_arguments(best))
-        env |= {name: f"{_SEEN}/{file}" for name, file in FILES.items()}
-    if "microBatch" in plan.apply:
-        env |= batch_variables(best)
-    document["applied"]["env"] = sorted({**env, **advice})
-    document = {"id": _digest(document), **document}
-    return Planned(
-        document=document,
-        replicas=replicas,
-        env=env,
-        advice=advice,
-        files=files,
-        roles=sizes.training_roles,
-    )
-
-
-def _digest(document: Mapping[str, Any]) -> str:
-    """Return a short name of a plan, equal for equal plans however long they took to find."""
-    kept = {key: value for key, value in document.items() if key != "seconds"}
-    text = json.dumps(kept, sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:12]

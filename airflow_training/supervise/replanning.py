@@ -12,7 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from airflow_training.control.model import InstanceEntry, InstanceKey, Ledger, Progress
+from airflow_training.control.model import Event, InstanceEntry, InstanceKey, Ledger, Progress
+from airflow_training.control.replanning import hindrance, replanned
 from airflow_training.errors import InputError, RuntimeUnavailable
 from airflow_training.planning.sources.models import is_reference
 from airflow_training.runtimes.port import NodeView, Runtime
@@ -20,7 +21,7 @@ from airflow_training.spec.plan import Plan
 from airflow_training.spec.resolved import ResolvedJob
 from airflow_training.supervise.plan_again import Situation, Verdict, cluster_now, plan_again
 
-__all__ = ["Answer", "Replanner", "State", "plan_to_follow"]
+__all__ = ["Change", "Replanner", "State", "plan_to_follow"]
 
 log = logging.getLogger(__name__)
 
@@ -80,11 +81,13 @@ class State:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    """A verdict, and the job it is about."""
+class Change:
+    """What is to be stored because of a verdict."""
 
-    of: ResolvedJob
-    verdict: Verdict
+    ledger: Ledger
+    events: Sequence[Event]
+    job: ResolvedJob | None
+    """What the run goes on as; None: as it is."""
 
 
 class Replanner:
@@ -102,12 +105,12 @@ class Replanner:
         state: Callable[[], State | None],
         on_answer: Callable[[], None],
     ) -> None:
-        """`state` returns None while the run cannot move. `on_answer` is called on the event loop."""
+        """`on_answer` is called on the event loop when `change` has something to say."""
         self._runtime = runtime
         self._plan = plan
         self._state = state
         self._on_answer = on_answer
-        self._answer: Answer | None = None
+        self._verdict: Verdict | None = None
         self._job: ResolvedJob | None = None
         self._judged: Mapping[str, Any] = {}
         """The cluster that the plan, or the newest verdict, is about."""
@@ -116,14 +119,39 @@ class Replanner:
         self._used: frozenset[str] = frozenset()
         """Nodes that the run was on while the cluster was as it was judged."""
 
-    def take(self) -> Answer | None:
-        """Return an answer that was not taken yet."""
-        answer, self._answer = self._answer, None
-        return answer
+    @classmethod
+    def of(
+        cls,
+        job: ResolvedJob,
+        *,
+        runtime: Runtime,
+        state: Callable[[], State | None],
+        on_answer: Callable[[], None],
+    ) -> Replanner | None:
+        """Return one for a run whose plan follows its cluster, None for any other."""
+        plan = plan_to_follow(job)
+        if plan is None:
+            return None
+        return cls(runtime=runtime, plan=plan, state=state, on_answer=on_answer)
 
-    def judge_again(self) -> None:
-        """Say that nothing could come of an answer."""
-        self._job = None
+    def change(self, state: State, *, now: float, generation: int) -> Change | None:
+        """Return what is to be stored because of the newest verdict, once; None: nothing.
+
+        A move that the run can no longer make is dropped, and the cluster judged again later.
+        """
+        said, self._verdict = self._verdict, None
+        if said is None:
+            return None
+        event = Event(
+            at=now, reason=said.reason, message=said.message, level=said.level, data=said.data
+        )
+        if said.job is None:
+            return Change(ledger=state.ledger, events=(event,), job=None)
+        if state.job is not self._job or hindrance(state.job, state.ledger):
+            self._job = None
+            return None
+        ledger, events = replanned(said.job, state.ledger, event, generation=generation)
+        return Change(ledger=ledger, events=events, job=said.job)
 
     async def run(self, *, every_seconds: float) -> None:
         """Look until cancelled."""
@@ -139,7 +167,7 @@ class Replanner:
     async def look(self) -> None:
         """Look once; judge a change that the last look has seen too. Raises as the runtime does."""
         state = self._state()
-        if state is None or self._answer is not None:
+        if state is None or self._verdict or hindrance(state.job, state.ledger):
             return
         if state.job is not self._job:
             self._job = state.job
@@ -161,5 +189,5 @@ class Replanner:
                 _searches, lambda: plan_again(situation, before=self._judged)
             )
             self._judged, self._used = seen, state.nodes
-            self._answer = Answer(of=state.job, verdict=verdict)
+            self._verdict = verdict
             self._on_answer()

@@ -10,6 +10,7 @@ from airflow_training.errors import InputError, Problem
 from airflow_training.frameworks.registry import load_for
 from airflow_training.spec.loading import dump_yaml
 from airflow_training.spec.parsing import parse
+from airflow_training.spec.plan import APPLY
 
 __all__ = ["single_text"]
 
@@ -56,4 +57,8 @@ def _alone(document: dict[str, Any], *, role: str) -> Mapping[str, Any]:
         spec.pop(policy, None)
     if isinstance(spec.get("output"), dict):
         spec["output"].pop("role", None)
+    if spec.get("plan"):  # for the one instance that is left
+        spec["plan"].pop("role", None)
+        applied = spec["plan"].get("apply", APPLY)
+        spec["plan"]["apply"] = [each for each in applied if each != "replicas"]
     return document

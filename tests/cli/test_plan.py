@@ -104,6 +104,18 @@ def test_a_run_that_goes_on_is_not_planned_anew(command, home):
     assert other["cluster"] == "another"
 
 
+@pytest.mark.e2e
+def test_a_single_instance_is_planned_for_itself(command, home):
+    path = job_file(
+        Path("job.yaml"), ("master", 1), ("worker", 3), framework="pytorch",
+        command=["sh", "-c", 'echo "$DP_SIZE of $WORLD_SIZE"'],
+        plan={"model": TINY, "globalBatch": 16, "role": "worker"},
+    )  # fmt: skip
+    done = command("run", str(path), "--single", "--run-id", "one", "-o", "json")
+    assert done.code == 0, done.stderr
+    assert done.json["plan"]["devices"] == len(done.json["instances"]) == 1
+
+
 def test_a_job_that_fits_nowhere_starts_nothing(typed):
     path = job_file(
         Path("job.yaml"), ("worker", 1), framework="pytorch",
@@ -145,6 +157,70 @@ def test_plan_job_needs_a_plan(typed):
     refused = typed("plan", "job", str(job_file(Path("job.yaml"))))
     assert refused.code == 2
     assert "the job asks for no plan" in refused.stderr
+
+
+MLP = """\
+import torch
+from torch import nn
+
+def example():
+    sizes = (64, 4096, 128, 1024, 10)
+    layers = [nn.Linear(a, b) for a, b in zip(sizes, sizes[1:])]
+    return nn.Sequential(*layers), (torch.zeros(16, 64),)
+
+def broken():
+    raise RuntimeError("no weights here")
+
+def half():
+    return nn.Linear(2, 2)
+
+def wrong():
+    return nn.Linear(64, 10), (torch.zeros(16, 3),)
+"""
+
+
+def test_a_module_of_ones_own_is_traced_and_planned(typed):
+    Path("net_of_test_plan.py").write_text(MLP)
+    path = job_file(
+        Path("job.yaml"), ("worker", 1), framework="pytorch",
+        plan={"model": "net_of_test_plan:example", "globalBatch": 64, "cluster": NODE},
+    )  # fmt: skip
+    done = typed("plan", "job", str(path), "-o", "json")
+    assert done.code == 0, done.stderr
+    assert done.json["model"] == "Sequential"
+    assert done.json["peak_memory_bytes"] > 0
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        pytest.param("broken", "cannot be called: RuntimeError: no weights here", id="raises"),
+        pytest.param("half", "must return a module and a tuple", id="no-inputs"),
+        pytest.param("wrong", "the module does not run on its inputs", id="wrong-inputs"),
+        pytest.param("nobody", "AttributeError", id="no-such-function"),
+    ],
+)
+def test_a_module_that_cannot_be_traced_is_one_message(typed, name, says):
+    Path("net_of_test_plan.py").write_text(MLP)
+    path = job_file(
+        Path("job.yaml"), framework="pytorch",
+        plan={"model": f"net_of_test_plan:{name}", "globalBatch": 64, "cluster": NODE},
+    )  # fmt: skip
+    refused = typed("plan", "job", str(path))
+    assert refused.code == 2
+    assert refused.stderr.startswith("error: job.yaml: spec.plan.model: ")
+    assert says in refused.stderr
+
+
+@pytest.mark.e2e
+def test_the_digits_example_trains_as_its_plan_says(command, home):
+    example = Path(__file__).parents[2] / "dags" / "examples" / "digits" / "planned.yaml"
+    done = command("run", str(example), "-p", "epochs=1", "--run-id", "digits", "-o", "json")
+    assert done.code == 0, done.stderr
+    plan = done.json["plan"]
+    assert plan["strategy"]["dp"] == len(done.json["instances"]) == plan["devices"]
+    log = command("logs", "show", "digits", "--role", "master").stdout
+    assert f"trained by {plan['devices']} ranks" in log
 
 
 # search and explain -------------------------------------------------------------------------------

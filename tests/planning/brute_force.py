@@ -12,19 +12,20 @@ from itertools import permutations, product
 
 import numpy as np
 
-from airflow_training.planning.distribution import Distribution, Mesh
+from airflow_training.planning.distribution import Distribution, Mesh, Reduction
 
 
 def states(mesh: Mesh, shape: tuple[int, ...], ends: list[Distribution]) -> list[Distribution]:
     """Return every distribution over the mesh with even slices, and with those of the two ends."""
-    reductions = {end.reduction for end in ends if end.partial} or {"sum"}
+    reductions: set[Reduction] = {end.reduction for end in ends if end.partial} or {"sum"}
+    no_terms: set[Reduction] = {"sum"}
     found = dict.fromkeys(end for end in ends if end.mesh == mesh)
     for dims, partial in assignments(mesh, len(shape)):
         odd = [
             {None, *(end.sizes[dim] for end in ends if end.mesh == mesh and end.dims[dim] == axes)}
             for dim, axes in enumerate(dims)
         ]
-        for sizes, reduction in product(product(*odd), reductions if partial else ["sum"]):
+        for sizes, reduction in product(product(*odd), reductions if partial else no_terms):
             state = Distribution(
                 mesh=mesh, dims=dims, partial=partial, reduction=reduction, sizes=sizes
             )
@@ -53,7 +54,7 @@ def fewest_elements(shape: tuple[int, ...], source: Distribution, target: Distri
     ends = [source, target]
     nodes = [s for mesh in dict.fromkeys(e.mesh for e in ends) for s in states(mesh, shape, ends)]
     held = {state: holdings(state, shape) for state in nodes}
-    best: dict[Distribution, Fraction | None] = dict.fromkeys(nodes) | {source: Fraction(0)}
+    best = {source: Fraction(0)}
     changed = {source}
     while changed:
         again = set()
@@ -63,14 +64,16 @@ def fewest_elements(shape: tuple[int, ...], source: Distribution, target: Distri
                 if price is None:
                     continue
                 reached = best[here] + price
-                if best[there] is None or reached < best[there]:
+                if there not in best or reached < best[there]:
                     best[there] = reached
                     again.add(there)
         changed = again
     return best[target]
 
 
-def holdings(state: Distribution, shape: tuple[int, ...]) -> dict[int, tuple[int, np.ndarray]]:
+def holdings(
+    state: Distribution, shape: tuple[int, ...]
+) -> dict[int, tuple[tuple[int, ...], np.ndarray]]:
     """Return per device the term it holds and which elements of it."""
     cuts = [np.cumsum([0, *state.slices(shape, dim)]).tolist() for dim in range(len(shape))]
     held = {}

@@ -78,6 +78,10 @@ def reshape(call: Call) -> Array:
     return call.inputs[0].reshape(call.shapes[0])
 
 
+def expand(call: Call) -> Array:
+    return np.broadcast_to(call.inputs[0], call.shapes[0]).copy()
+
+
 def split(call: Call) -> list[Array]:
     """Interleaved parts lie block by block; a device then holds whole blocks."""
     (source,), dim = call.inputs, call["dim"]
@@ -188,6 +192,7 @@ KERNELS: Mapping[str, Callable[[Call], Array | list[Array]]] = {
         sum_of,
         transpose,
         reshape,
+        expand,
         split,
         concatenate,
         softmax,

@@ -58,7 +58,7 @@ def view(
     return ComputationView(
         name="toy",
         tensors=tensors,
-        operators=(Operator(name="op", kind="matmul", inputs=("x", "w"), outputs=()),),
+        operators=(Operator(name="op", kind="layer", inputs=("x", "w"), outputs=()),),
         units=(
             (Unit(name="layer", operators=("op",), repeat=layers),)
             if alike

@@ -17,6 +17,7 @@ from airflow_training.planning.cost.tables import as_table
 from airflow_training.planning.plan import Workload
 from airflow_training.planning.strategy import Strategy, TransformerModel
 from airflow_training.planning.transformer import computation
+from tests.planning import networks
 
 MODEL = TransformerModel(hidden=2048, layers=24, heads=16, seq=2048, vocab=51200)
 VIEW = computation(MODEL)
@@ -48,24 +49,25 @@ def workload(strategy=PLAIN, **more):
     return Workload(**{**usual, **more})
 
 
-def seconds(strategy=PLAIN, view=None, **more):
+def seconds(strategy=PLAIN, where=None, view=VIEW):
     """Return the seconds of a step."""
-    return estimate(workload(strategy, **more), view or cluster(), strategy).step_seconds
+    return estimate(workload(strategy, view=view), where or cluster(), strategy).step_seconds
 
 
-VARIED = [
-    pytest.param(PLAIN, id="3d"),
-    pytest.param(replace(PLAIN, recompute="full"), id="full-recompute"),
-    pytest.param(replace(PLAIN, sequence_parallel=True, recompute="selective"), id="sequence"),
-    pytest.param(replace(PLAIN, virtual_stages=2, schedule="interleaved"), id="interleaved"),
-    pytest.param(replace(PLAIN, tp=1, pp=1, dp=32, zero=1, overlap="dp"), id="zero-1"),
-    pytest.param(replace(PLAIN, tp=1, pp=1, dp=32, zero=3, overlap="fsdp-prefetch"), id="fsdp"),
-    pytest.param(replace(PLAIN, cp=2, dp=2), id="context"),
-    pytest.param(replace(PLAIN, pp=2, dp=8, schedule="gpipe"), id="gpipe"),
-]
+VARIED = {
+    "3d": PLAIN,
+    "full-recompute": replace(PLAIN, recompute="full"),
+    "sequence": replace(PLAIN, sequence_parallel=True, recompute="selective"),
+    "interleaved": replace(PLAIN, virtual_stages=2, schedule="interleaved"),
+    "zero-1": replace(PLAIN, tp=1, pp=1, dp=32, zero=1, overlap="dp"),
+    "fsdp": replace(PLAIN, tp=1, pp=1, dp=32, zero=3, overlap="fsdp-prefetch"),
+    "context": replace(PLAIN, cp=2, dp=2),
+    "gpipe": replace(PLAIN, pp=2, dp=8, schedule="gpipe"),
+}
+EACH = pytest.mark.parametrize("strategy", VARIED.values(), ids=VARIED)
 
 
-@pytest.mark.parametrize("strategy", VARIED)
+@EACH
 def test_parts_add_up_to_the_step(strategy):
     """The breakdown of an estimate sums to its seconds, and no part is negative."""
     found = estimate(workload(strategy), cluster(), strategy)
@@ -77,7 +79,7 @@ def test_parts_add_up_to_the_step(strategy):
 
 def test_a_table_costs_what_its_strategies_cost_alone():
     """Pricing strategies together changes nothing about any of them."""
-    strategies = [case.values[0] for case in VARIED if case.values[0].schedule != "gpipe"]
+    strategies = [each for name, each in VARIED.items() if name != "gpipe"]
     table = evaluate(workload(), cluster(), as_table(strategies))
     for row, strategy in enumerate(strategies):
         alone = estimate(workload(strategy), cluster(), strategy)
@@ -86,7 +88,7 @@ def test_a_table_costs_what_its_strategies_cost_alone():
             assert table.time_parts[part.name][row] == pytest.approx(part.value, abs=1e-12)
 
 
-@pytest.mark.parametrize("strategy", VARIED)
+@EACH
 @pytest.mark.parametrize(
     "better",
     [
@@ -122,6 +124,22 @@ def test_overlap_hides_gradient_exchange():
     """Reducing gradients beside the backward pass is quicker than after it."""
     wide = replace(PLAIN, tp=1, pp=1, dp=32)
     assert seconds(replace(wide, overlap="dp")) < seconds(wide)
+
+
+def test_what_does_not_fit_beside_the_backward_pass_shows():
+    """Overlap hides no more of the exchange than there is compute to hide it."""
+    strategy = replace(PLAIN, global_batch=32, micro_batch=1, tp=1, pp=1, dp=32, overlap="dp")
+
+    def exchange(gbit):
+        view = cluster(nodes(nic=network(gbit), nics_per_node=1))
+        found = estimate(workload(strategy), view, strategy)
+        parts = {part.name: part.value for part in found.time}
+        return parts["dp"], parts["compute"]
+
+    slow, compute = exchange(10)
+    quick, _ = exchange(800)
+    assert quick < compute
+    assert slow > 5 * compute
 
 
 def test_more_micro_batches_shrink_the_bubble():
@@ -160,7 +178,7 @@ def test_the_slowest_device_of_a_stage_sets_its_pace():
 
 def test_devices_measured_slower_than_their_kind_take_longer():
     """A group at 80 % of its kind's speed computes at 80 % of it."""
-    assert seconds(view=cluster(nodes(efficiency=0.8))) > 1.1 * seconds()
+    assert seconds(where=cluster(nodes(efficiency=0.8))) > 1.1 * seconds()
 
 
 def test_unseen_hardware_has_a_wider_range():
@@ -172,11 +190,31 @@ def test_unseen_hardware_has_a_wider_range():
 
 def test_products_fill_the_device_in_waves():
     """One tile more than a wave holds costs more than that tile's share; whole tiles are made."""
-    shape = {"rate": 2.7e14, "units": 108, "constants": replace(FROZEN, wave_quantisation=1.0)}
+    sharp = replace(FROZEN, wave_quantisation=1.0)
 
     def time(m, n):
-        sizes = (np.array([1.0]), np.array([float(m)]), np.array([float(n)]), np.array([4096.0]))
-        return float(gemm_seconds(*sizes, **shape)[0])
+        one, rows, columns, depth = (np.array([float(size)]) for size in (1, m, n, 4096))
+        found = gemm_seconds(one, rows, columns, depth, rate=2.7e14, units=108, constants=sharp)
+        return float(found[0])
 
     assert time(128 * 108, 256 + 1) > 1.2 * time(128 * 108, 256)
     assert time(1000, 1024) == pytest.approx(time(1024, 1024))
+
+
+def test_networks_that_nobody_described_are_priced():
+    """A traced CNN and an MLP with uneven layers are cut into stages and priced like any view."""
+    for view in (networks.cnn(64, 128, 256), networks.mlp(1024, 4096, 512, 8192, 1024, 16)):
+        layers = sum(unit.repeat for unit in view.units)
+        strategy = Strategy(global_batch=4096, micro_batch=64, pp=layers, dp=4)
+        found = estimate(workload(strategy, view=view), cluster(), strategy)
+        parts = {part.name: part.value for part in found.time}
+        assert min(parts["compute"], parts["pp"], parts["bubble"]) > 0
+
+
+def test_convolutions_run_on_tensor_cores():
+    """Both passes of a convolution take the rate of a matrix product, not that of vector units."""
+    view = networks.cnn(256, 512, side=64)
+    alone = Strategy(global_batch=64, micro_batch=64)
+    slow = replace(device("A100-SXM4-80GB"), peak_flops={"fp32": 1.95e13, "bf16": 1.95e13})
+    quick = seconds(alone, cluster(nodes(count=1)), view=view)
+    assert seconds(alone, cluster(nodes(count=1, device=slow)), view=view) > 3 * quick

@@ -80,6 +80,7 @@ LARGER = {**ROW["cluster"], "nodes": [{**ROW["cluster"]["nodes"][0], "count": 8}
             {**changed(pp=64, tp=1, dp=1), "cluster": LARGER},
             "64 stages are more than the 12 layers",
         ),
+        (changed(stage_devices=["8xA100", "nodes"]), "has no group of nodes called '8xA100'"),
         (7, "must be a mapping"),
         ({"id": "alone"}, "model: is required"),
     ],

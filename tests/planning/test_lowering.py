@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from airflow_training.planning.building import ViewBuilder
 from airflow_training.planning.computation import Operator
 from airflow_training.planning.lowering import lower
+from airflow_training.planning.naming import named
 from airflow_training.planning.program import Compute, Number, Piece, Program, Sharding, Transfer
 from airflow_training.planning.strategy import TransformerModel
 from airflow_training.planning.training import with_backward
@@ -101,6 +104,36 @@ def test_flash_attention_keeps_no_scores():
     assert kept["none"] - kept["selective"] == rows
 
 
+@pytest.mark.parametrize(("family", "share"), [("llama", 0.5), ("bert", 1.0)])
+def test_causal_attention_skips_half_of_the_scores(family, share):
+    model = replace(LLAMA, family=family)
+    found = kernels(lower(computation(model), Sharding()))
+    products = 2 * LLAMA.hidden * LLAMA.seq**2 * share
+    assert found["attention.core"].flops == 2 * products
+    assert found["attention.core.backward"].flops == 5 * products
+
+
+def test_what_lives_for_a_moment_is_counted_where_it_is_most():
+    """In the gradient of softmax: two squares of scores, the stream's gradient and that of values."""
+    plain, scattered = (
+        piece(lower(computation(GPT3), Sharding(tp=8, sequence_parallel=sp)), "layer")
+        for sp in (False, True)
+    )
+    unit = GPT3.seq * GPT3.hidden
+    squares = 2 * 2 * GPT3.heads * GPT3.seq / GPT3.hidden / 8
+    assert plain.working_bytes / unit == 2 + 2 / 8 + squares
+    assert scattered.working_bytes / unit == 2 / 8 + 2 / 8 + squares
+
+
+def test_what_is_gathered_for_a_moment_is_counted():
+    layer = piece(lower(computation(LLAMA), Sharding(tp=8, sequence_parallel=True)), "layer")
+    unit = LLAMA.seq * LLAMA.hidden
+    inner = 2 * LLAMA.ffn / LLAMA.hidden
+    whole, part = 2, 2 / 8
+    wide = 2 * inner / 8
+    assert layer.working_bytes / unit == part + wide + part + whole, "in the gradient of mlp.up"
+
+
 @pytest.mark.parametrize("tp", [1, 2, 8])
 def test_matrix_multiplications_of_a_layer_add_up_to_the_published_count(tp):
     """24 b s h^2 (1 + s / 6h) forward and twice that backward (Narayanan et al. 2021, appendix)."""
@@ -147,6 +180,8 @@ def test_sequence_parallelism_gathers_and_scatters_instead():
     program = lower(computation(GPT3), Sharding(tp=8, sequence_parallel=True))
     pair = [("all_gather", "tp"), ("reduce_scatter", "tp")]
     assert transfers(program, phase="forward") == pair * 2
+    payloads = {w.payload_bytes for w in piece(program, "layer").work if isinstance(w, Transfer)}
+    assert payloads == {2.0 * 2048 * 12288}, "of the whole tensor, as nccl-tests count"
     backward = transfers(program, phase="backward")
     assert sorted(backward) == sorted([("all_gather", "tp")] * 4 + [("reduce_scatter", "tp")] * 2)
     layer = piece(program, "layer")
@@ -165,8 +200,12 @@ def test_context_parallelism_sends_keys_round_a_ring_or_gathers_them():
     keys_and_values = 2 * 2.0 * (8192 / 4) * 8 * 128
     assert [m.payload_bytes for m in moves] == [3 * keys_and_values] * 2
     assert [m.count for m in moves] == [1, 2]
-    gathered = transfers(lower(computation(GPT3), Sharding(cp=4)), phase="forward")
-    assert gathered == [("all_gather", "cp")] * 2
+    unfused = lower(computation(GPT3), Sharding(cp=4))
+    assert transfers(unfused, phase="forward") == [("all_gather", "cp")] * 2
+    assert sorted(transfers(unfused, phase="backward")) == [
+        *[("all_gather", "cp")] * 2,
+        *[("reduce_scatter", "cp")] * 2,
+    ]
 
 
 def test_the_vocabulary_is_split_and_its_logits_never_gathered():
@@ -223,6 +262,14 @@ def test_experts_exchange_tokens_and_keep_only_their_own_weights():
     assert gemm(program, "experts.up") == (2, 4 * 2 * 4096 * 2 / 8, 2 * 14336, 4096)
 
 
+def test_experts_work_on_the_tokens_of_a_split_sequence():
+    program = lower(computation(MIXTRAL), Sharding(ep=2, cp=2, tp=2, sequence_parallel=True))
+    found = kernels(program)
+    assert found["experts.dispatch"].written_bytes == 2.0 * 4096 / 2 / 2 * 2 * 4096
+    rows = 2 * 4096 * 2 / 8 / 2
+    assert gemm(program, "experts.up") == (4, rows, 2 * 14336 / 2, 4096)
+
+
 def test_a_network_without_names_is_split_by_columns_and_rows_in_turn():
     program = lower(networks.mlp(784, 300, 100, 10), Sharding(tp=4, micro_batch=8))
     assert gemm(program, "fc0", "layer0") == (1, 8, 75, 784)
@@ -231,6 +278,45 @@ def test_a_network_without_names_is_split_by_columns_and_rows_in_turn():
     assert transfers(program, "layer1") == [("all_reduce", "tp")]
     assert gemm(program, "fc2", "head") == (1, 8, 3, 100), "10 classes: 3, 3, 2 and 2"
     assert not program.warnings
+
+
+def test_weights_without_names_get_names_that_say_what_splits_them():
+    view = named(networks.mlp(784, 300, 100, 10))
+    assert [view.tensors[f"w{i}"].axes for i in range(3)] == [
+        ("", "columns"),
+        ("columns", ""),
+        ("", "classes"),
+    ]
+    assert [view.tensors[f"y{i}"].axes for i in range(3)] == [
+        ("batch", "columns"),
+        ("batch", ""),
+        ("batch", "classes"),
+    ]
+    described = computation(GPT3)
+    assert named(described) == described
+
+
+def test_the_last_unit_is_never_run_again():
+    found = kernels(lower(networks.mlp(8, 6, 4), Sharding()), "head")
+    assert not any(kernel.recomputed_in for kernel in found.values())
+
+
+def test_a_skip_connection_crosses_every_unit_on_its_way():
+    build = ViewBuilder("skip", batch=2)
+    dims = (("batch", 2), ("", 4))
+    x = build.tensor("x", dims, kind="input")
+    for i, name in enumerate("abc"):
+        weight = build.parameter(f"w{name}", ("", 4), ("", 4))
+        build.operator(
+            f"fc{name}", "matmul", (x, weight), (build.tensor(name, dims),), equation="bm,mn->bn"
+        )
+        x = name
+        build.unit(f"unit{i}")
+    build.tensor("out", dims, kind="output")
+    build.operator("join", "elementwise", ("c", "a"), ("out",), function="add")
+    build.unit("join")
+    program = lower(build.view(), Sharding(micro_batch=2))
+    assert [unit.boundary_bytes / 16 for unit in program.pieces] == [1, 2, 2, 0]
 
 
 def test_units_of_a_network_differ():

@@ -21,11 +21,10 @@ from tests.planning.pieces import candidates, device, piece, program
 EACH = BytesPerParameter(weights=2, gradients=4, optimizer=12)
 EXACT = MemoryConstants(
     base_bytes=0.0,
-    allocation_overhead=0.0,
-    tight_overhead=0.0,
+    overhead=0.0,
     runtimes={
         "generic": RuntimeMemory(
-            mixed={"fp16": EACH, "bf16": EACH}, bucket_bytes=0.0, source="made up"
+            mixed={"fp16": EACH, "bf16": EACH}, overhead=None, bucket_bytes=0.0, source="made up"
         )
     },
 )
@@ -151,12 +150,14 @@ def test_more_stages_than_layers_are_refused():
         parts_of(pp=9)
 
 
-def test_what_the_allocator_wastes_shrinks_when_memory_is_short():
-    wasteful = replace(EXACT, allocation_overhead=0.5, tight_overhead=0.1)
+def test_what_the_allocator_wastes_is_a_share_of_what_is_used():
+    wasteful = replace(EXACT, overhead=0.5)
+    own = {"generic": replace(EXACT.runtimes["generic"], overhead=0.25)}
     used = sum(parts_of().values())
-    for device_bytes, overhead in ((1e12, 0.5), (1.2 * used, 0.2), (used, 0.1)):
-        parts = parts_of(constants=wasteful, on=device(device_bytes))
-        assert parts["overhead"] == pytest.approx(overhead * used)
+    assert parts_of(constants=wasteful)["overhead"] == pytest.approx(0.5 * used)
+    assert parts_of(constants=replace(wasteful, runtimes=own))["overhead"] == pytest.approx(
+        0.25 * used
+    )
 
 
 def test_a_device_can_say_what_a_process_takes_on_it():

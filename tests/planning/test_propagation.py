@@ -132,6 +132,17 @@ def test_columns_then_rows_cost_one_reduction():
     )
 
 
+def test_a_split_that_leaves_a_sum_is_the_last_resort():
+    build = ViewBuilder("either", batch=1)
+    a, b = build.parameter("a", ("", 4), ("", 6)), build.parameter("b", ("", 6), ("", 8))
+    out = build.tensor("out", (("", 4), ("", 8)))
+    build.operator("product", "matmul", (a, b), (out,), equation="mk,kn->mn")
+    build.unit("all")
+    seeds = [Seed("a", "tp", 1), Seed("out", "tp", 0)]
+    done = complete(build.view(), Mesh.of({"tp": 2}), seeds)
+    assert [(r.tensor, r.target.dims) for r in done.reshards] == [("a", (("tp",), ()))]
+
+
 def test_a_sum_of_partial_sums_is_reduced_once():
     build = ViewBuilder("sums", batch=4)
     dims = (("batch", 4), ("", 6))
@@ -151,9 +162,12 @@ def test_another_placement_alone_sends_and_receives():
     view = networks.mlp(8, 12, 6, batch=4)
     near, far = Mesh.of({"dp": 2}), Mesh.of({"dp": 2}, first=2)
     done = complete(view, near, [Seed("x", "dp", 0)], placement={"head": far})
-    (reshard,) = [r for r in done.reshards if r.tensor == "a0" or r.tensor == "relu0"]
+    (reshard,) = [r for r in done.reshards if r.tensor == "relu0"]
     assert reshard.only_placement
     assert (reshard.source.mesh, reshard.target.mesh) == (near, far)
+    split = replace(reshard, target=replace(reshard.target, dims=((), ())))
+    assert not split.only_placement
+    assert not replace(reshard, target=reshard.source).only_placement
     runs = {step.operator.name: step.mesh for step in done.steps if isinstance(step, Placed)}
     assert (runs["fc0"], runs["fc1"]) == (near, far)
 

@@ -15,7 +15,8 @@ from airflow_training.planning.changes import changes
 from airflow_training.planning.cluster import ClusterView
 from airflow_training.planning.plan import Estimate, Workload
 from airflow_training.planning.relayout import relayout
-from airflow_training.planning.replan import Decision, Moving, Running, has_room, replan
+from airflow_training.planning.replan import Decision, Moving, Running, replan
+from airflow_training.planning.room import has_room
 from airflow_training.planning.search import search
 from airflow_training.planning.search.constraints import parse as parse_constraints
 from airflow_training.planning.search.objectives import Money

@@ -5,6 +5,9 @@ from __future__ import annotations
 import sys
 
 import pytest
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
 
 from airflow_training.errors import InputError
 from airflow_training.planning.catalogue import device, link
@@ -15,11 +18,8 @@ from airflow_training.planning.program import Compute, Sharding
 from airflow_training.planning.search.searching import search
 from airflow_training.planning.serial import from_json, to_json
 from airflow_training.planning.sources.torch import trace
+from tests.planning import torch_modules as modules
 from tests.planning.view_execution import run_serial
-
-torch = pytest.importorskip("torch")
-modules = pytest.importorskip("tests.planning.torch_modules")
-from torch.nn.attention import SDPBackend, sdpa_kernel  # noqa: E402 - only where there is torch
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # torch deprecates within itself
 
@@ -105,7 +105,7 @@ def test_every_operator_has_a_rule(traced, name):
 def test_the_flops_are_those_of_the_products(traced, name):
     """Forward products, each element a multiplication and an addition: torch counts the same."""
     module, inputs = CASES[name]()
-    counter = torch.utils.flop_counter.FlopCounterMode(display=False)
+    counter = FlopCounterMode(display=False)
     with counter, sdpa_kernel(SDPBackend.MATH):
         module(*inputs)
     view = traced[name]
@@ -199,13 +199,8 @@ def test_a_module_without_memory_is_traced():
     assert [unit.repeat for unit in trace(module, inputs).units] == [1, 2, 1]
 
 
-class Sorting(torch.nn.Linear):
-    def forward(self, x):
-        return torch.sort(super().forward(x)).values.sum()
-
-
 def test_an_operator_without_a_rule_is_told():
-    view = trace(Sorting(4, 4), (torch.ones(2, 4),))
+    view = trace(modules.Sorting(4, 4), (torch.ones(2, 4),))
     assert any("sort" in warning for warning in lower(view, Sharding(tp=2.0)).warnings)
 
 

@@ -51,7 +51,7 @@ def run_distributed(
 
 
 def lies(tensor: Sharded, where) -> bool:
-    return tensor.distribution == where
+    return bool(tensor.distribution == where)
 
 
 def move(distributed: DistributedView, step: Reshard, tensor: Sharded) -> Sharded:

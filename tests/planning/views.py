@@ -167,6 +167,12 @@ class _Drawer:
             left //= size
         self.add("reshape", [name], [*shape, left])
 
+    def expand(self) -> None:
+        name = self.any_tensor()
+        shape = [self.draw(SIZES) if size == 1 else size for size in self.shape(name)]
+        front = self.draw(st.lists(SIZES, max_size=1))
+        self.add("expand", [name], [*front, *shape])
+
     def split(self) -> None:
         name = self.any_tensor(least=1)
         if name is None:
@@ -205,6 +211,7 @@ KINDS = [
         "embedding",
         "transpose",
         "reshape",
+        "expand",
         "split",
         "concatenate",
         "softmax",

@@ -15,7 +15,8 @@ from airflow_training.runtimes.port import ClusterView, NodeView
 from airflow_training.spec.models import TrainingJob
 from airflow_training.spec.resolved import ResolvedJob
 from airflow_training.supervise.admission import Checked, check_text
-from airflow_training.supervise.planning import Planned, plan_job
+from airflow_training.supervise.planned import Planned
+from airflow_training.supervise.planning import plan_job
 
 TINY = {"hidden": 64, "layers": 4, "heads": 4, "seq": 64, "vocab": 512}
 GPT = {"hidden": 2048, "layers": 24, "heads": 16, "seq": 1024, "vocab": 50304}

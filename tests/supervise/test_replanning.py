@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from airflow_training.control.model import InstanceEntry, JobEntry, Ledger, Progress
+from airflow_training.control.model import InstanceEntry, JobEntry, Ledger, Progress, RoleEntry
 from airflow_training.errors import RuntimeUnavailable
 from airflow_training.runtimes.faults import Behaviour, Script
 from airflow_training.runtimes.memory import MemoryRuntime
@@ -21,7 +21,7 @@ from airflow_training.spec.resolved import ResolvedJob
 from airflow_training.supervise.admission import check_text
 from airflow_training.supervise.plan_again import Situation, plan_again, steps_at_risk
 from airflow_training.supervise.planning import plan_job
-from airflow_training.supervise.replanning import Replanner, State, plan_to_follow
+from airflow_training.supervise.replanning import Change, Replanner, State, plan_to_follow
 from tests.supervise.conftest import Stage, until
 
 FOREVER = Script(default=Behaviour(run_seconds=None))
@@ -299,9 +299,9 @@ class Eye:
         team = {
             ("worker", i): InstanceEntry(role="worker", index=i, node=f"n{i}") for i in range(3)
         }
-        self.state: State | None = State(
-            job=job, ledger=Ledger(job=JobEntry(), instances=team), progress={}
-        )
+        roles = {"worker": RoleEntry(role="worker", replicas=3, state="Running")}
+        ledger = Ledger(job=JobEntry(state="Running", started_at=1.0), roles=roles, instances=team)
+        self.state: State | None = State(job=job, ledger=ledger, progress={})
         plan = plan_to_follow(job)
         assert plan is not None
         self.answered = 0
@@ -315,6 +315,23 @@ class Eye:
     async def look(self, times: int = 1) -> None:
         for _ in range(times):
             await self.replanner.look()
+
+    def paused(self) -> State:
+        assert self.state is not None
+        job = replace(self.state.ledger.job, paused_at=2.0)
+        return replace(self.state, ledger=replace(self.state.ledger, job=job))
+
+    def change(self) -> Change | None:
+        assert self.state is not None
+        return self.replanner.change(self.state, now=1.0, generation=1)
+
+    async def judged(self, machines: list[NodeView]) -> Change | None:
+        """Return what comes of these nodes, then look once more, so that they are the usual ones."""
+        self.machines.nodes = machines
+        await self.look(2)
+        change = self.change()
+        await self.look()
+        return change
 
 
 @pytest.fixture
@@ -339,53 +356,54 @@ async def test_a_change_is_judged_once_at_the_second_look(eye):
     assert eye.answered == 0
     await eye.look(5)
     assert eye.answered == 1
-    answer = eye.replanner.take()
-    assert answer is not None
-    assert answer.of is eye.state.job
-    assert answer.verdict.job.role("worker").replicas == 2
-    assert eye.replanner.take() is None
+    change = eye.change()
+    assert change is not None
+    assert change.job.role("worker").replicas == 2
+    assert change.ledger.roles["worker"].replicas == 2
+    assert change.ledger.job.job_attempt == 1
+    assert eye.change() is None
     await eye.look(5)
     assert eye.answered == 1
-    eye.replanner.judge_again()
-    await eye.look(2)
-    assert eye.answered == 2
 
 
 async def test_while_it_cannot_move_nobody_searches(eye):
     await eye.look()
-    state, eye.state = eye.state, None
+    running, eye.state = eye.state, eye.paused()
     eye.machines.nodes = nodes(2)
     await eye.look(5)
     assert eye.answered == 0
-    eye.state = state
+    eye.state = running
     await eye.look(2)
     assert eye.answered == 1
 
 
+async def test_a_run_that_was_paused_during_the_search_is_judged_again(eye):
+    await eye.look()
+    eye.machines.nodes = nodes(2)
+    await eye.look(2)
+    running, eye.state = eye.state, eye.paused()
+    assert eye.change() is None
+    eye.state = running
+    await eye.look(2)
+    assert eye.answered == 2
+    assert eye.change().job is not None
+
+
 async def test_a_failed_node_is_replaced_where_a_spare_is_there(eye):
     """Four machines, three in use: the restart rules bring the lost one back, the split stays."""
-    eye.machines.nodes = nodes(4)
-    await eye.look(2)
-    eye.replanner.take()
-    await eye.look()
-    eye.machines.nodes = nodes(4)[1:]
-    await eye.look(2)
-    answer = eye.replanner.take()
-    assert answer is not None
-    assert answer.verdict.reason == "ClusterChanged"
-    assert answer.verdict.data["action"] == "replace"
-    assert "spare" in answer.verdict.message
+    await eye.judged(nodes(4))
+    change = await eye.judged(nodes(4)[1:])
+    assert change.job is None
+    [event] = change.events
+    assert event.reason == "ClusterChanged"
+    assert event.data["action"] == "replace"
+    assert "spare" in event.message
 
 
 async def test_a_spare_that_is_lost_is_no_failure(eye):
-    eye.machines.nodes = nodes(4)
-    await eye.look(2)
-    eye.replanner.take()
-    await eye.look()
-    eye.machines.nodes = nodes(3)
-    await eye.look(2)
-    answer = eye.replanner.take()
-    assert answer is None or answer.verdict.data["action"] == "stay"
+    await eye.judged(nodes(4))
+    change = await eye.judged(nodes(3))
+    assert [event.data["action"] for event in change.events] == ["stay"]
 
 
 # the verdict ----------------------------------------------------------------------------------------

@@ -40,6 +40,10 @@ _OTHER_ACCUMULATION_BYTES: Mapping[tuple[str, str], float] = {
 """DeepSpeed's bfloat16 optimizer casts the gradient to float32 before it adds it (`update_hp_grads`);
 in Megatron-Core the matrix product itself adds to the sum (`gradient_accumulation_fusion`)."""
 
+_REDUCED_WHOLE = {("megatron-deepspeed", "bf16"), ("deepspeed-pipeline", "bf16")}
+"""DeepSpeed's pipeline reduces bfloat16 gradients on all ranks, though ZeRO 1 needs a share on each
+(`PipelineEngine._bf16_reduce_grads`)."""
+
 _PREFETCH = OVERLAP.index("fsdp-prefetch")
 _NONE = OVERLAP.index("none")
 
@@ -98,8 +102,9 @@ def exchange_seconds(
         else:
             gather = cost("all_gather", parameter, forward)
             if zero < 3:
-                found = cost("reduce_scatter", gradient, backward) * np.where(zero == 2, n, 1.0)
-                found = found + gather
+                whole = zero == 1 and (held.runtime, held.precision) in _REDUCED_WHOLE
+                reduce: Collective = "all_reduce" if whole else "reduce_scatter"
+                found = gather + cost(reduce, gradient, backward) * (n if zero == 2 else 1.0)
             else:
                 # An all-gather and a reduce-scatter of as many bytes take the same time.
                 found = n * (gather + cost("all_gather", parameter + gradient, backward))

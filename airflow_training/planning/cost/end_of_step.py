@@ -138,6 +138,8 @@ def _tied_seconds(
                 owner = pipeline.held[place[held.shared_with]]
                 if np.any((pipeline.held[index] > 0) & (owner == 0)):
                     elements += pipeline.layouts.of_sharding(held.elements)
+    if not elements.any():
+        return np.zeros(len(layout))
     size = elements[layout] * gradient_bytes(workload.precision, table.overlap)
     group = group_of(nodes, size=2.0, stride=stride[layout])
-    return np.where(size > 0, collective_seconds("all_reduce", size, group, constants), 0.0)
+    return collective_seconds("all_reduce", size, group, constants)

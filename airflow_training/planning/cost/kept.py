@@ -86,10 +86,15 @@ def replicas(parameters: Parameters, candidates: Candidates) -> Floats:
 
     Tensor-parallel ranks that hold the same norms are not among them.
     """
-    sizes = {"dp": candidates.dp / candidates.ep, "ep": candidates.ep, "cp": candidates.cp}
-    count = np.ones(len(candidates.pp))
+    sizes: dict[str, Floats] = {
+        "dp": candidates.dp / candidates.ep,
+        "ep": candidates.ep.astype(np.float64),
+        "cp": candidates.cp.astype(np.float64),
+    }
+    count: Floats = np.ones(len(candidates.pp))
     for axis in parameters.replicated_over:
-        count = count * sizes.get(axis, 1)
+        if axis in sizes:
+            count = count * sizes[axis]
     return count
 
 

@@ -213,16 +213,11 @@ def _stage(
         "communication": buckets + boundaries_bytes,
     }
     used = sum(parts.values(), np.zeros(1))
-    context = device.context_bytes
-    base = setting.constants.base_bytes if context is None else context
+    own, context = runtime.overhead, device.context_bytes
     return {
         **parts,
-        "runtime": np.full_like(used, base),
-        "overhead": np.clip(
-            device.memory_bytes - base - used,
-            setting.constants.tight_overhead * used,
-            setting.constants.allocation_overhead * used,
-        ),
+        "runtime": np.full_like(used, setting.constants.base_bytes if context is None else context),
+        "overhead": used * (setting.constants.overhead if own is None else own),
     }
 
 

@@ -17,6 +17,8 @@ class RuntimeMemory:
 
     mixed: Mapping[str, BytesPerParameter]
     """Bytes per parameter in `fp16` and in `bf16`."""
+    overhead: float | None
+    """Its own share of memory that the allocator wastes; None: the common one."""
     bucket_bytes: float
     """Buffers in which gradients are gathered before they are reduced, where there are replicas."""
     source: str
@@ -31,10 +33,8 @@ class MemoryConstants:
 
     For devices that do not say themselves (`Device.context_bytes`).
     """
-    allocation_overhead: float
+    overhead: float
     """Memory that the allocator holds but cannot use, as a share of what is in use."""
-    tight_overhead: float
-    """What is left of that share when memory is short and the allocator gives back what it can."""
     runtimes: Mapping[str, RuntimeMemory]
 
     def runtime(self, name: str) -> RuntimeMemory:
@@ -46,8 +46,7 @@ def read(document: Mapping[str, Any]) -> MemoryConstants:
     """Return the constants in a document of the form of `data/memory.json`."""
     return MemoryConstants(
         base_bytes=document["base_bytes"],
-        allocation_overhead=document["allocation_overhead"],
-        tight_overhead=document["tight_overhead"],
+        overhead=document["overhead"],
         runtimes={name: _runtime(row) for name, row in document["runtimes"].items()},
     )
 
@@ -55,6 +54,7 @@ def read(document: Mapping[str, Any]) -> MemoryConstants:
 def _runtime(row: Mapping[str, Any]) -> RuntimeMemory:
     return RuntimeMemory(
         mixed={precision: BytesPerParameter(**row[precision]) for precision in ("fp16", "bf16")},
+        overhead=row["overhead"],
         bucket_bytes=row["bucket_bytes"],
         source=row["source"],
     )

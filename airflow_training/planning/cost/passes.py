@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from airflow_training.planning.cluster import NodeGroup
+from airflow_training.planning.computation import Phase
 from airflow_training.planning.constants import TimeConstants
 from airflow_training.planning.cost.communication import collective_seconds, exposed
 from airflow_training.planning.cost.roofline import kernel_seconds
@@ -16,7 +17,6 @@ from airflow_training.planning.group import Group
 from airflow_training.planning.program import (
     Compute,
     MeshAxis,
-    Phase,
     Piece,
     Program,
     Recompute,

@@ -21,6 +21,9 @@ its peak that it reaches on them: a tile of a x b does 2abk operations on (a + b
 _LEAST_SPLIT = 512
 """Shortest part of k that is worth a tile of its own."""
 
+_PRODUCTS = ("matmul", "conv")
+"""Kinds that run on tensor cores, at their rate where nobody says the shape."""
+
 _WIDER = {
     "fp8": ("fp8", "bf16", "fp16", "tf32", "fp32"),
     "bf16": ("bf16", "fp16", "tf32", "fp32"),
@@ -48,22 +51,25 @@ def kernel_seconds(
     memory = traffic / (device.memory_bandwidth * constants.bandwidth_efficiency)
     arithmetic = _stacked([k.flops for k in kernels], rows)
     peak = peak_flops(device, precision)
-    products = np.array([k.gemm is not None for k in kernels])
-    if products.any():
+    multiplied = peak * device.matmul_efficiency * constants.matmul_efficiency
+    shaped = np.array([k.gemm is not None for k in kernels])
+    if shaped.any():
         shapes = [k.gemm for k in kernels if k.gemm is not None]
-        arithmetic[products] = gemm_seconds(
+        arithmetic[shaped] = gemm_seconds(
             *(_stacked(sizes, rows) for sizes in zip(*shapes, strict=True)),
-            rate=peak * device.matmul_efficiency * constants.matmul_efficiency,
+            rate=multiplied,
             units=device.units,
             constants=constants,
         )
-    shares = [
-        peak * constants.attention_share(device.name, kernel.phase)
-        if kernel.kind == "attention"
-        else peak_flops(device, "fp32")
-        for kernel in kernels
-    ]
-    arithmetic[~products] /= np.array(shares)[~products, None]
+    rates = np.empty((len(kernels), 1))
+    for index, kernel in enumerate(kernels):
+        if kernel.kind == "attention":
+            rates[index] = peak * constants.attention_share(device.name, kernel.phase)
+        elif kernel.kind in _PRODUCTS:
+            rates[index] = multiplied
+        else:
+            rates[index] = peak_flops(device, "fp32")
+    arithmetic[~shaped] /= rates[~shaped]
     return np.maximum(memory, arithmetic) + constants.kernel_seconds
 
 

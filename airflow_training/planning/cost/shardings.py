@@ -11,7 +11,7 @@ import numpy.typing as npt
 from airflow_training.planning.cluster import NodeGroup
 from airflow_training.planning.constants import TimeConstants
 from airflow_training.planning.cost.passes import Mode, Passes, passes
-from airflow_training.planning.cost.tables import OVERLAP, RECOMPUTE
+from airflow_training.planning.cost.tables import OVERLAP, RECOMPUTE, distinct
 from airflow_training.planning.group import group_of
 from airflow_training.planning.lowering import lower
 from airflow_training.planning.plan import Candidates, Workload
@@ -73,9 +73,9 @@ def lowered(workload: Workload, table: Candidates) -> Iterator[Lowered]:
 
 
 def _lowered(workload: Workload, table: Candidates, rows: Rows) -> Lowered:
-    columns = np.stack([c[rows] for c in (table.tp, table.cp, table.ep, table.micro_batch)])
-    unique, of_row = np.unique(columns, axis=1, return_inverse=True)
-    tp, cp, ep, micro_batch = unique.astype(np.float64)
+    columns = [column[rows] for column in (table.tp, table.cp, table.ep, table.micro_batch)]
+    unique, of_row = distinct(columns)
+    tp, cp, ep, micro_batch = (column.astype(np.float64) for column in unique)
     sharding = Sharding(
         micro_batch=micro_batch,
         tp=tp,
@@ -86,13 +86,13 @@ def _lowered(workload: Workload, table: Candidates, rows: Rows) -> Lowered:
     )
     overlapped = table.overlap[rows] == OVERLAP.index("all")
     codes, mode = np.unique(table.recompute[rows] * 2 + overlapped, return_inverse=True)
-    count = unique.shape[1]
+    count = len(tp)
     return Lowered(
         rows=rows,
         program=lower(workload.view, sharding),
         count=count,
         modes=tuple(Mode(RECOMPUTE[code // 2], bool(code % 2)) for code in codes),
-        of_row=mode.reshape(-1) * count + of_row.reshape(-1),
+        of_row=mode.reshape(-1) * count + of_row,
     )
 
 
@@ -117,9 +117,7 @@ def priced(found: Lowered, nodes: NodeGroup, runtime: str, constants: TimeConsta
 def layouts(found: Lowered, table: Candidates, within: Rows) -> tuple[Layouts, Rows]:
     """Return the different layouts of some of the rows of `found`, and the layout of each of them."""
     rows = found.rows[within]
-    most = int(table.dp.max()) + 1
-    keys, of_row = np.unique(found.of_row[within] * most + table.dp[rows], return_inverse=True)
-    passes_of, dp = np.divmod(keys, most)
+    (passes_of, dp), of_row = distinct([found.of_row[within], table.dp[rows]])
     sharding = passes_of % found.count
     of_sharding = found.program.sharding
     tp, cp, ep = (
@@ -137,4 +135,4 @@ def layouts(found: Lowered, table: Candidates, within: Rows) -> tuple[Layouts, R
         dp=dp.astype(np.float64),
         width=tp * cp * dp,
     )
-    return whole, of_row.reshape(-1)
+    return whole, of_row

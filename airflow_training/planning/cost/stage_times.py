@@ -51,7 +51,7 @@ class Pipeline:
         held = np.zeros((len(self.layouts.program.pieces), self.stages))
         for chunk in range(self.stages * self.virtual):
             of = of_unit[self.starts[chunk] : self.starts[chunk + 1]]
-            np.add.at(held, (of, chunk % self.stages), 1.0)
+            held[:, chunk % self.stages] += np.bincount(of, minlength=len(held))
         return held
 
     @cached_property
@@ -129,12 +129,12 @@ class Pipeline:
     @cached_property
     def forward(self) -> Array:
         """Seconds of one forward pass of each stage: (layouts, stages)."""
-        return self.by_part[0].sum(axis=0)[self.layouts.passes] + self.received[0]
+        return np.asarray(self.by_part[0].sum(axis=0)[self.layouts.passes] + self.received[0])
 
     @cached_property
     def backward(self) -> Array:
         """Seconds of one backward pass of each stage: (layouts, stages)."""
-        return self.by_part[1].sum(axis=0)[self.layouts.passes] + self.received[1]
+        return np.asarray(self.by_part[1].sum(axis=0)[self.layouts.passes] + self.received[1])
 
     def parts(self, micro_batches: Array) -> tuple[dict[str, Array], Array]:
         """Return the seconds of all passes by part, and how many passes of the slowest stage that is."""

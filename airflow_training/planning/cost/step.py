@@ -27,7 +27,7 @@ from airflow_training.planning.cost.end_of_step import end_of_step
 from airflow_training.planning.cost.passes import PARTS
 from airflow_training.planning.cost.shardings import layouts, lowered, priced
 from airflow_training.planning.cost.stage_times import Pipeline, slowest_way_out
-from airflow_training.planning.cost.tables import as_table, rows_of
+from airflow_training.planning.cost.tables import as_table, distinct, rows_of
 from airflow_training.planning.plan import Candidates, Workload
 from airflow_training.planning.program import Number
 from airflow_training.planning.strategy import Schedule, Strategy
@@ -162,8 +162,9 @@ def _shapes(
     width = (table.tp * table.cp * table.dp)[rows]
     if len(cluster.groups) == 1:
         width = np.ones_like(width)
-    for stages, chunks, devices in np.unique(np.stack([pp, virtual, width]), axis=1).T:
-        within = np.flatnonzero((pp == stages) & (virtual == chunks) & (width == devices))
+    shapes, of_row = distinct([pp, virtual, width])
+    for index, (stages, chunks, devices) in enumerate(zip(*shapes, strict=True)):
+        within = np.flatnonzero(of_row == index)
         on_stage = kinds_of_stages(cluster, int(stages), int(devices), stage_devices)
         yield within, int(stages), int(chunks), on_stage
 

@@ -43,3 +43,17 @@ def rows_of(table: Candidates, rows: npt.NDArray[np.int64]) -> Candidates:
     return Candidates(
         **{column.name: getattr(table, column.name)[rows] for column in fields(table)}
     )
+
+
+def distinct(
+    columns: Sequence[npt.NDArray[np.int64]],
+) -> tuple[list[npt.NDArray[np.int64]], npt.NDArray[np.int64]]:
+    """Return the different rows of a few columns of small numbers, column by column, and which each is.
+
+    As `numpy.unique` along an axis does, but by one number for each row, which is several times faster.
+    """
+    code = np.zeros_like(columns[0])
+    for column in columns:
+        code = code * (int(column.max()) + 1) + column
+    _, first, of_row = np.unique(code, return_index=True, return_inverse=True)
+    return [column[first] for column in columns], of_row.reshape(-1)

@@ -134,6 +134,7 @@ def _gradient_rule(operator: Operator, forward: Operator, of: Rule) -> Rule:
         saves=frozenset(),
         passes=frozenset(),
         once=frozenset(),
+        free=of.free and len(forward.outputs) == 1,  # parts are copied into one again
         sparse=frozenset(sparse),
     )
 

@@ -14,6 +14,8 @@ import numpy.typing as npt
 
 from airflow_training.planning.cluster import ClusterView
 from airflow_training.planning.computation import ComputationView
+from airflow_training.planning.control_flow import inlined
+from airflow_training.planning.naming import named
 from airflow_training.planning.plan import Candidates, Workload
 from airflow_training.planning.search import table
 from airflow_training.planning.search.constraints import Constraints
@@ -21,11 +23,11 @@ from airflow_training.planning.search.counts import device_counts, divisors
 from airflow_training.planning.stages import layer_span
 
 AXES: Mapping[str, tuple[str, ...]] = {
-    "tp": ("heads", "kv_heads", "ffn"),
+    "tp": ("heads", "kv_heads", "ffn", "columns"),
     "cp": ("sequence",),
     "ep": ("experts",),
 }
-"""The axes of a view that each axis of the mesh splits. `vocab` is not among them: it is padded."""
+"""The axes of a view that each axis of the mesh splits. `vocab` and `classes` are padded instead."""
 MODE_COLUMNS = ("zero", "sequence_parallel", "recompute", "overlap")
 _TILE = 128
 _NO_OVERLAP, _DP, ALL, _PREFETCH = range(4)
@@ -48,8 +50,9 @@ class Limits:
 def limits_of(workload: Workload, cluster: ClusterView) -> Limits:
     """Return the limits of a workload on a cluster."""
     begin, end = layer_span(workload.view.units)
+    view = named(inlined(workload.view))
     return Limits(
-        axes={axis: tuple(sorted(_sizes(workload.view, names))) for axis, names in AXES.items()},
+        axes={axis: tuple(sorted(_sizes(view, names))) for axis, names in AXES.items()},
         layers=end - begin,
         global_batch=workload.global_batch,
         devices=cluster.devices,

@@ -35,7 +35,7 @@ def decompositions() -> Any:
     table = torch.export.default_decompositions()
     for overload in list(table):
         if name_of(overload) in CONVERTERS or torch.Tag.pointwise in getattr(overload, "tags", ()):
-            table.pop(overload, None)
+            del table[overload]
     return table
 
 

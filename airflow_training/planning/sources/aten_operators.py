@@ -212,7 +212,7 @@ def _reduce(scribe: Scribe, node: fx.Node) -> None:
         return
     rank = len(scribe.shape(inputs[0]))
     at = 2 if name_of(node.target) == "linalg_vector_norm" else 1
-    dims = arguments(node)[at] if len(arguments(node)) > at else node.kwargs.get("dim")
+    dims: Any = arguments(node)[at] if len(arguments(node)) > at else node.kwargs.get("dim")
     dims = (dims,) if isinstance(dims, int) else tuple(dims or range(rank))
     several = isinstance(node.meta["val"], (tuple, list))
     outputs = scribe.results(node) if several else (scribe.result(node),)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -77,7 +78,12 @@ def _traced(reference: str, *, base_dir: str, at: Loc) -> ComputationView:
         )
     from airflow_training.planning.sources.torch import trace  # torch: only where it is needed
 
-    return trace(*made)
+    try:
+        return trace(*made)
+    except InputError as error:
+        here = format_path(at)
+        problems = [replace(problem, field=here, value=reference) for problem in error.problems]
+        raise InputError(problems=problems) from error
 
 
 @contextmanager

@@ -9,20 +9,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from airflow_training.errors import InputError, Problem
 from airflow_training.planning.computation import ComputationView, TensorKind
 from airflow_training.planning.units import cut_into_units
 
-if TYPE_CHECKING:
-    from torch import nn
-
 __all__ = ["trace"]
 
 
 def trace(
-    module: nn.Module,
+    module: object,
     example_inputs: Sequence[Any],
     *,
     trips: Mapping[str, float] | None = None,
@@ -35,7 +32,7 @@ def trace(
     precision of the strategy.
 
     Args:
-        module: The module, on any device (`meta` needs no memory).
+        module: A `torch.nn.Module`, on any device (`meta` needs no memory).
         example_inputs: What `forward` is called with.
         trips: How often loops run, by the name of their node in the view; once, unless told.
         probabilities: How often each branch of a condition is taken; equally often, unless told.
@@ -62,12 +59,15 @@ def trace(
     return cut_into_units(scribe.view(type(module).__name__, given))
 
 
+_CRITICAL = 50
+"""Level of the standard library's logging."""
 Given = list[tuple[str, TensorKind]]
 """Name and kind of each placeholder of a graph."""
 
 
 def _traced(torch: Any, module: Any, inputs: tuple[Any, ...]) -> tuple[Any, Given]:
     """Return a graph of functional operators, and what its placeholders are."""
+    torch._logging.set_logs(all=_CRITICAL)  # we say ourselves what went wrong
     try:
         with redirect_stdout(StringIO()), redirect_stderr(StringIO()):
             return _exported(torch, module, inputs)

@@ -45,6 +45,22 @@ def network() -> nn.Module:
     )
 
 
+class Training(nn.Module):
+    """The network with its loss: what a plan is made for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.network = network()
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return nn.functional.cross_entropy(self.network(x), y)
+
+
+def example() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+    """Return what `spec.plan.model` traces: a module, and a batch of its inputs."""
+    return Training(), (torch.zeros(16, 1, 8, 8), torch.zeros(16, dtype=torch.long))
+
+
 def report(**line: object) -> None:
     """Append one line of progress for whoever watches."""
     if path := os.environ.get("TRAINING_PROGRESS_FILE"):

@@ -21,7 +21,7 @@ from airflow_training.spec.plan import Plan
 from airflow_training.spec.resolved import ResolvedJob
 from airflow_training.supervise.plan_again import Situation, Verdict, cluster_now, plan_again
 
-__all__ = ["Change", "Replanner", "State", "plan_to_follow"]
+__all__ = ["Change", "Replanner", "State", "plan_to_follow", "why_fixed"]
 
 log = logging.getLogger(__name__)
 
@@ -30,19 +30,24 @@ _searches = ThreadPoolExecutor(max_workers=1, thread_name_prefix="replanning")
 
 
 def plan_to_follow(job: ResolvedJob) -> Plan | None:
-    """Return what a job asks of the planner, where its plan is to follow the cluster; else None.
-
-    The plan was applied, the cluster can change, and it can be planned again: not where the model
-    is Python of the user, which nothing but the plan task and the training runs, and not in a group
-    of Kueue, which keeps its size.
-    """
-    if job.plan is None or not (job.plan["applied"]["replicas"] or job.plan["applied"]["env"]):
+    """Return what a job asks of the planner where its plan is to follow the cluster, else None."""
+    if job.plan is None:
         return None
     plan = Plan.model_validate(job.document["spec"]["plan"])
-    follows = plan.replan == "OnChange" and job.scheduling.gang != "kueue"
-    changes = isinstance(plan.cluster, str) and plan.cluster != "request"
-    traced = isinstance(plan.model, str) and is_reference(plan.model)
-    return plan if follows and changes and not traced else None
+    return None if plan.replan == "Never" or why_fixed(plan, job) else plan
+
+
+def why_fixed(plan: Plan, job: ResolvedJob) -> str:
+    """Return why a plan cannot follow its cluster; empty where it can."""
+    if not plan.apply:
+        return "nothing of the plan is applied"
+    if not isinstance(plan.cluster, str) or plan.cluster == "request":
+        return "its cluster is written in the job, and does not change"
+    if isinstance(plan.model, str) and is_reference(plan.model):
+        return "its model is Python, which the loop does not run: save its view to a file"
+    if job.scheduling.gang == "kueue":
+        return "a Kueue group keeps its size"
+    return ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

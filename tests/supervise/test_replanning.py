@@ -18,7 +18,7 @@ from airflow_training.runtimes.faults import Behaviour, Script
 from airflow_training.runtimes.memory import MemoryRuntime
 from airflow_training.runtimes.port import ClusterView, NodeView
 from airflow_training.spec.resolved import ResolvedJob
-from airflow_training.supervise.admission import check_text
+from airflow_training.supervise.admission import Checked, check_text
 from airflow_training.supervise.plan_again import Situation, plan_again, steps_at_risk
 from airflow_training.supervise.planning import plan_job
 from airflow_training.supervise.replanning import Change, Replanner, State, plan_to_follow
@@ -60,8 +60,13 @@ class Lab:
         fresh.write_text(json.dumps({"name": "lab", "nodes": [machine]}))
         fresh.replace(self.file)
 
-    def job(self, *, spec: dict[str, Any] | None = None, **plan: Any) -> ResolvedJob:
+    def job(self, **fields: Any) -> ResolvedJob:
         """Return a job of as many workers as the plan says, that looks at its cluster often."""
+        checked = self.check(**fields)
+        assert checked.resolved is not None, [str(problem) for problem in checked.problems]
+        return replace(checked.resolved, runtime="memory", reconcile_seconds=0.05)
+
+    def check(self, *, spec: dict[str, Any] | None = None, **plan: Any) -> Checked:
         document = {
             "apiVersion": "airflow-training/v1",
             "kind": "TrainingJob",
@@ -87,8 +92,7 @@ class Lab:
             base_dir=str(self.folder),
             planner=lambda job, resolved: plan_job(job, resolved, runtime=lambda _: Machines(3)),
         )
-        assert checked.resolved is not None, [str(problem) for problem in checked.problems]
-        return replace(checked.resolved, runtime="memory", reconcile_seconds=0.05)
+        return checked
 
 
 class Machines(MemoryRuntime):
@@ -284,6 +288,13 @@ def test_python_of_the_user_is_not_run_by_the_loop(lab):
 def test_a_kueue_group_keeps_its_size(lab):
     job = lab.job()
     assert plan_to_follow(replace(job, scheduling=replace(job.scheduling, gang="kueue"))) is None
+
+
+def test_who_asks_for_what_cannot_be_is_told(lab):
+    said = {each.field: each for each in lab.check(replan="OnChange", apply=[]).warnings}
+    assert "nothing of the plan is applied" in said["spec.plan.replan"].message
+    assert not lab.check(apply=[]).warnings, "nobody asked"
+    assert not lab.check(replan="OnChange").warnings
 
 
 # looking --------------------------------------------------------------------------------------------

@@ -13,10 +13,11 @@ import yaml
 from airflow_training.runtimes.memory import MemoryRuntime
 from airflow_training.runtimes.port import ClusterView, NodeView
 from airflow_training.spec.models import TrainingJob
-from airflow_training.spec.resolved import ResolvedJob
+from airflow_training.spec.resolved import ResolvedJob, RunRef
 from airflow_training.supervise.admission import Checked, check_text
 from airflow_training.supervise.planned import Planned
 from airflow_training.supervise.planning import plan_job
+from airflow_training.supervise.rendering import expected_addresses, render_instance
 
 TINY = {"hidden": 64, "layers": 4, "heads": 4, "seq": 64, "vocab": 512}
 GPT = {"hidden": 2048, "layers": 24, "heads": 16, "seq": 1024, "vocab": 50304}
@@ -176,6 +177,26 @@ def test_nccl_is_told_of_switches_that_reduce_unless_the_user_says_otherwise():
     assert "NCCL_COLLNET_ENABLE" not in resolved(planned(own, **options)).role("worker").env
     options["cluster"] = A100
     assert "NCCL_COLLNET_ENABLE" not in resolved(planned(worker, **options)).role("worker").env
+
+
+@pytest.mark.parametrize(
+    ("runtime", "seen", "written"),
+    [
+        pytest.param("local", "$(TRAINING_INSTANCE_DIR)/plan", "plan", id="local"),
+        pytest.param("kubernetes", "/etc/training/plan", "/etc/training/plan", id="kubernetes"),
+    ],
+)
+def test_the_files_are_where_the_variables_say(runtime, seen, written):
+    job = resolved(planned(cluster=A100, spec={"runtime": {"name": runtime}, "image": "train"}))
+    run = RunRef(uid="u" * 20, job=job.name, namespace=job.namespace, controller="c")
+    made = render_instance(job, run, expected_addresses(job, "x"), role="master", index=0)
+    for variable, name in (
+        ("DEEPSPEED_CONFIG", "deepspeed.json"),
+        ("TORCHTITAN_CONFIG", "torchtitan.toml"),
+        ("PLAN_FILE", "plan.json"),
+    ):
+        assert made.env[variable] == f"{seen}/{name}"
+        assert f"{written}/{name}" in made.files
 
 
 # sizes --------------------------------------------------------------------------------------------

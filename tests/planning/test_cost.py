@@ -142,6 +142,31 @@ def test_what_does_not_fit_beside_the_backward_pass_shows():
     assert slow > 5 * compute
 
 
+@pytest.mark.parametrize("zero", [0, 1, 3])
+def test_runtimes_use_the_network_as_they_were_seen_to(zero):
+    """Where ranks share a node, DeepSpeed's exchange takes one NIC, others' all of them."""
+    strategy = replace(PLAIN, tp=1, pp=1, dp=32, zero=zero)
+
+    def exchange(runtime):
+        found = estimate(workload(strategy, runtime=runtime), cluster(), strategy)
+        return {part.name: part.value for part in found.time}["dp"]
+
+    assert exchange("megatron-deepspeed") > 3 * exchange("megatron-lm")
+
+
+def test_gathering_parameters_costs_what_zero_saves_in_memory():
+    """ZeRO 1 exchanges as much as ZeRO 0, ZeRO 3 gathers for every micro-batch."""
+
+    def exchange(zero):
+        wide = replace(PLAIN, tp=1, pp=1, dp=32, precision="fp16", micro_batch=1)
+        strategy = replace(wide, zero=zero, global_batch=128)
+        found = estimate(workload(strategy), cluster(), strategy)
+        return {part.name: part.value for part in found.time}["dp"]
+
+    assert exchange(1) == pytest.approx(exchange(0), rel=0.1)
+    assert exchange(3) > 2 * exchange(1)
+
+
 def test_more_micro_batches_shrink_the_bubble():
     """The share of the bubble falls as a step has more micro-batches."""
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from airflow_training.errors import InputError
 from airflow_training.planning.catalogue import device, link, network
 from airflow_training.planning.cluster import ClusterView, NodeGroup
 from airflow_training.planning.constants import FROZEN
@@ -199,6 +200,21 @@ def test_the_slowest_device_of_a_stage_sets_its_pace():
     assert seconds(uneven, mixed) < seconds(even, mixed)
     swapped = replace(uneven, stage_devices=("v100", "a100"))
     assert seconds(swapped, mixed) > seconds(uneven, mixed)
+
+
+@pytest.mark.parametrize(
+    ("stage_devices", "says"),
+    [
+        pytest.param(("a100", "v10"), "did you mean 'v100'", id="no-such-group"),
+        pytest.param(("a100",), "2 names of groups", id="too-few"),
+    ],
+)
+def test_stages_lie_on_groups_of_the_cluster(stage_devices, says):
+    """A stage on a group that is not there gets an error that says what is."""
+    mixed = cluster(nodes(count=1), nodes("v100", "V100-SXM2-16GB", count=1))
+    strategy = Strategy(global_batch=32, pp=2, dp=8, stage_devices=stage_devices)
+    with pytest.raises(InputError, match=says):
+        seconds(strategy, mixed)
 
 
 def test_devices_measured_slower_than_their_kind_take_longer():

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from airflow_training.errors import InputError
 from airflow_training.planning.catalogue import device, link, network
 from airflow_training.planning.cluster import ClusterView, NodeGroup
 from airflow_training.planning.constants import FROZEN
@@ -142,6 +143,31 @@ def test_what_does_not_fit_beside_the_backward_pass_shows():
     assert slow > 5 * compute
 
 
+@pytest.mark.parametrize("zero", [0, 1, 3])
+def test_runtimes_use_the_network_as_they_were_seen_to(zero):
+    """Where ranks share a node, DeepSpeed's exchange takes one NIC, others' all of them."""
+    strategy = replace(PLAIN, tp=1, pp=1, dp=32, zero=zero)
+
+    def exchange(runtime):
+        found = estimate(workload(strategy, runtime=runtime), cluster(), strategy)
+        return {part.name: part.value for part in found.time}["dp"]
+
+    assert exchange("megatron-deepspeed") > 3 * exchange("megatron-lm")
+
+
+def test_gathering_parameters_costs_what_zero_saves_in_memory():
+    """ZeRO 1 exchanges as much as ZeRO 0, ZeRO 3 gathers for every micro-batch."""
+
+    def exchange(zero):
+        wide = replace(PLAIN, tp=1, pp=1, dp=32, precision="fp16", micro_batch=1)
+        strategy = replace(wide, zero=zero, global_batch=128)
+        found = estimate(workload(strategy), cluster(), strategy)
+        return {part.name: part.value for part in found.time}["dp"]
+
+    assert exchange(1) == pytest.approx(exchange(0), rel=0.1)
+    assert exchange(3) > 2 * exchange(1)
+
+
 def test_more_micro_batches_shrink_the_bubble():
     """The share of the bubble falls as a step has more micro-batches."""
 
@@ -174,6 +200,21 @@ def test_the_slowest_device_of_a_stage_sets_its_pace():
     assert seconds(uneven, mixed) < seconds(even, mixed)
     swapped = replace(uneven, stage_devices=("v100", "a100"))
     assert seconds(swapped, mixed) > seconds(uneven, mixed)
+
+
+@pytest.mark.parametrize(
+    ("stage_devices", "says"),
+    [
+        pytest.param(("a100", "v10"), "did you mean 'v100'", id="no-such-group"),
+        pytest.param(("a100",), "2 names of groups", id="too-few"),
+    ],
+)
+def test_stages_lie_on_groups_of_the_cluster(stage_devices, says):
+    """A stage on a group that is not there gets an error that says what is."""
+    mixed = cluster(nodes(count=1), nodes("v100", "V100-SXM2-16GB", count=1))
+    strategy = Strategy(global_batch=32, pp=2, dp=8, stage_devices=stage_devices)
+    with pytest.raises(InputError, match=says):
+        seconds(strategy, mixed)
 
 
 def test_devices_measured_slower_than_their_kind_take_longer():

@@ -21,6 +21,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
+from airflow_training.errors import InputError, Problem
 from airflow_training.planning.cluster import ClusterView, NodeGroup
 from airflow_training.planning.constants import TimeConstants
 from airflow_training.planning.cost.end_of_step import end_of_step
@@ -31,6 +32,7 @@ from airflow_training.planning.cost.tables import as_table, distinct, rows_of
 from airflow_training.planning.plan import Candidates, Workload
 from airflow_training.planning.program import Number
 from airflow_training.planning.strategy import Schedule, Strategy
+from airflow_training.spec.problems import did_you_mean
 
 Array = npt.NDArray[np.float64]
 
@@ -177,6 +179,7 @@ def kinds_of_stages(
         return [[0]] * stages
     if stage_devices is not None:
         names = [group.name for group in cluster.groups]
+        _check_stage_devices(stage_devices, names, stages)
         return [[names.index(name)] for name in stage_devices]
     ends = np.cumsum([group.devices for group in cluster.groups])
     last = len(ends) - 1
@@ -189,3 +192,32 @@ def kinds_of_stages(
         )
         for stage in range(stages)
     ]
+
+
+def _check_stage_devices(stage_devices: Sequence[str], names: Sequence[str], stages: int) -> None:
+    field = "strategy.stage_devices"
+    problems = [
+        Problem(
+            code="not_allowed",
+            field=f"{field}[{stage}]",
+            value=name,
+            message=f"the cluster has no group called '{name}'",
+            allowed=tuple(names),
+            hint=did_you_mean(name, names),
+        )
+        for stage, name in enumerate(stage_devices)
+        if name not in names
+    ]
+    if len(stage_devices) != stages:
+        message = f"{len(stage_devices)} groups are named for {stages} stages"
+        problems.append(
+            Problem(
+                code="not_allowed",
+                field=field,
+                value=list(stage_devices),
+                message=message,
+                allowed=(f"{stages} names of groups",),
+            )
+        )
+    if problems:
+        raise InputError(problems=problems)

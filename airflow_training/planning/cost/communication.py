@@ -29,7 +29,7 @@ def exposed(transfer: Array, window: Array, constants: TimeConstants) -> Array:
     """Return what a transfer adds to a window of compute that it runs beside.
 
     The part that does not fit, and what the rest takes from the compute: both use the device's memory
-    and some of its units (Wang et al. 2022, arXiv 2211.05322, measure this as slow-down factors).
+    and some of its units (Galvatron, Miao et al. 2022, arXiv 2211.13878, measures the slow-down).
     """
     inside = np.minimum(transfer, window)
     return np.asarray(transfer - inside * (1.0 - constants.overlap_contention))

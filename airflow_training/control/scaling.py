@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from airflow_training.control import reasons
 from airflow_training.control.draft import Draft
 from airflow_training.control.model import InstanceEntry
@@ -10,7 +12,7 @@ from airflow_training.control.victims import choose_victims
 from airflow_training.spec.resolved import ResolvedRole
 from airflow_training.spec.words import counted
 
-__all__ = ["add_missing", "new_entry", "remove_surplus", "scale"]
+__all__ = ["add_missing", "new_entry", "remove_surplus", "restart_at_size", "scale"]
 
 
 def scale(draft: Draft, name: str, replicas: int | None) -> str:
@@ -31,9 +33,11 @@ def scale(draft: Draft, name: str, replicas: int | None) -> str:
     draft.tell(
         reasons.SCALED, f"from {entry.replicas} to {counted(replicas, 'instance')}", role=name
     )
-    draft.set_role(name, replicas=replicas)
-    if not draft.spec.elastic:
-        _restart_with_dense_ranks(draft, role, replicas)
+    if draft.spec.elastic:
+        draft.set_role(name, replicas=replicas)
+    else:
+        message = f"role {name} now has {counted(replicas, 'instance')}"
+        restart_at_size(draft, {name: replicas}, reason=reasons.SCALED, message=message)
     return ""
 
 
@@ -76,25 +80,29 @@ def new_entry(role: str, index: int, *, draft: Draft) -> InstanceEntry:
     )
 
 
-def _restart_with_dense_ranks(draft: Draft, role: ResolvedRole, replicas: int) -> None:
-    """Restart the whole job for another world size; nobody is charged for it."""
+def restart_at_size(
+    draft: Draft, replicas: Mapping[str, int], *, reason: str, message: str
+) -> None:
+    """Restart the whole job with dense ranks, some roles at another size; nobody is charged for it."""
+    for name, size in replicas.items():
+        draft.set_role(name, replicas=size)
     draft.set_job(
         state="Restarting" if draft.job.paused_at is None else draft.job.state,
-        reason=reasons.SCALED,
-        message=f"role {role.name} now has {counted(replicas, 'instance')}",
+        reason=reason,
+        message=message,
         job_attempt=draft.job.job_attempt + 1,
         restart_at=None,
     )
     for entry in list(draft.instances.values()):
         if entry.retired:
             continue
-        if entry.role == role.name and entry.index >= replicas:
+        if entry.index >= replicas.get(entry.role, entry.index + 1):
             _retire(draft, entry)
         elif not entry.final:
-            next_attempt(draft, entry, reason=reasons.SCALED)
+            next_attempt(draft, entry, reason=reason)
     for name, each in draft.roles.items():
         if each.state in ("Running", "Starting", "Restarting"):
-            draft.set_role(name, state="Restarting", reason=reasons.SCALED, gated_since={})
+            draft.set_role(name, state="Restarting", reason=reason, gated_since={})
 
 
 def _retire(draft: Draft, entry: InstanceEntry) -> None:

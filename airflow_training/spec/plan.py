@@ -61,5 +61,7 @@ class Plan(Model):
     """Part of the strategy -> a value, `{min, max}` or `{not: [...]}`."""
     apply: Many[Applied] = Field(default_factory=lambda: list(APPLY))
     """What of the plan the run gets; empty: it is only shown."""
+    replan: Literal["OnChange", "Never"] = "OnChange"
+    """Whether a run whose plan was applied is planned again when its cluster changes."""
     role: DnsLabel | None = None
     """Whose replicas are set; None: the last role that takes ranks."""

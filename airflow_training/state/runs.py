@@ -19,6 +19,7 @@ from airflow_training.state.records import RunRecord, Version
 
 __all__ = [
     "add",
+    "append_job",
     "bodies",
     "document_digest",
     "find",
@@ -164,10 +165,7 @@ def replace_job(
     connection: Connection, uid: str, job: ResolvedJob, new: Ledger, *, now: float
 ) -> None:
     """Append a revision of the resolved job; start the ledger, addresses and output anew."""
-    revision = (
-        1 + connection.execute(select(RunRow.job_revision).where(RunRow.uid == uid)).scalar_one()
-    )
-    _add_job(connection, uid, job, revision=revision, now=now)
+    revision = append_job(connection, uid, job, now=now)
     ledger.replace(connection, uid, new)
     addresses.forget(connection, uid)
     connection.execute(
@@ -184,6 +182,14 @@ def replace_job(
             **ledger.job_columns(new.job),
         )
     )
+
+
+def append_job(connection: Connection, uid: str, job: ResolvedJob, *, now: float) -> int:
+    """Store the next revision of a run's resolved job and return its number, for the run's row."""
+    newest = select(RunRow.job_revision).where(RunRow.uid == uid)
+    revision = 1 + int(connection.execute(newest).scalar_one())
+    _add_job(connection, uid, job, revision=revision, now=now)
+    return revision
 
 
 def _add_job(

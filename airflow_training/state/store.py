@@ -136,7 +136,7 @@ class Store:
             return attempt()
 
     def replace_job(self, uid: str, job: ResolvedJob, ledger: Ledger, *, generation: int) -> None:
-        """Store a new resolved job for the run (a cleared `plan`, a re-plan).
+        """Store a new resolved job for the run (a cleared `plan`).
 
         Addresses and output are forgotten, usage so far is closed and kept. Raises LeaseLost.
         """
@@ -202,8 +202,11 @@ class Store:
         new: Ledger,
         events: Sequence[Event],
         resources: Mapping[str, Mapping[str, str]] | None = None,
+        job: ResolvedJob | None = None,
     ) -> None:
         """Write changed ledger rows, events, live addresses and usage in one transaction.
+
+        `job`: what the run goes on as from `new` on (a re-plan); None: as it is.
 
         `old` is what is stored now: what `ledger` returned under this lease, or the `new` of the
         commit before. `resources`: role -> requested resources, copied into usage rows. Raises
@@ -215,6 +218,9 @@ class Store:
             columns = ledger_rows.write_changes(
                 connection, uid, old=old, new=new, resources=resources, now=now
             )
+            if job is not None:
+                revision = runs.append_job(connection, uid, job, now=now)
+                columns = {**columns, "job_revision": revision}
             story.add_events(connection, uid, events, columns=columns)
             over = new.job.state in TERMINAL_JOB_STATES and new.job.drained
             if over and not (old.job.state in TERMINAL_JOB_STATES and old.job.drained):

@@ -190,7 +190,7 @@ def _check(document: ParsedDocument, request: _Request) -> Checked:
         problems += _of_the_job(error, job)
         return _answer(document, problems, warnings)
     problems += laid.problems
-    warnings += laid.warnings
+    warnings += [*laid.warnings, *_not_followed(job, laid.resolved)]
     if request.starts and not problems:
         problems += _unrenderable(laid.resolved)
     answer = _answer(document, problems, warnings)
@@ -206,6 +206,22 @@ def _unplannable(job: TrainingJob, resolved: ResolvedJob) -> list[Problem]:
     from airflow_training.supervise.planning import mistakes_of  # numpy: only where there is a plan
 
     return mistakes_of(job, resolved)
+
+
+def _not_followed(job: TrainingJob, resolved: ResolvedJob) -> list[Problem]:
+    """Return a warning where a plan was asked to follow its cluster and cannot."""
+    plan = job.spec.plan
+    if "replan" not in plan.model_fields_set or plan.replan == "Never":
+        return []
+    from airflow_training.supervise.replanning import why_fixed  # numpy: only where there is a plan
+
+    why = why_fixed(plan, resolved)
+    if not why:
+        return []
+    message = f"has no effect: {why}"
+    return [
+        Problem(code="not_supported", field="spec.plan.replan", value=plan.replan, message=message)
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ import dataclasses
 import logging
 import time
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from airflow_training.control.decide import decide
 from airflow_training.control.model import (
@@ -27,7 +27,7 @@ from airflow_training.control.model import (
 )
 from airflow_training.errors import InputError, LeaseLost, RuntimeUnavailable, StillAlive
 from airflow_training.runtimes.port import Addresses, Runtime
-from airflow_training.spec.resolved import RunRef
+from airflow_training.spec.resolved import ResolvedJob, RunRef
 from airflow_training.state.store import Store
 from airflow_training.supervise.effects import Effects, never_created
 from airflow_training.supervise.expiry import expire_due
@@ -38,6 +38,9 @@ from airflow_training.supervise.rendering import expected_addresses
 from airflow_training.supervise.short_lives import with_short_lives
 from airflow_training.supervise.waiting import is_set_within
 from airflow_training.supervise.watcher import Watcher, retry_delay
+
+if TYPE_CHECKING:
+    from airflow_training.supervise.replanning import Replanner, State
 
 __all__ = ["Drive", "retrying"]
 
@@ -93,6 +96,7 @@ class Drive:
         self._last_request = 0
         self._requests: tuple[Request, ...] = ()
         self._effects: Effects | None = None
+        self._replanner: Replanner | None = None
         self._output_saved = False
         self._clock = 0.0
         self._failures = 0
@@ -111,6 +115,9 @@ class Drive:
         if self._queued:
             await self._wait_in_queue()
         background = [asyncio.ensure_future(self._save_progress())]
+        if self._replanner is not None:
+            looking = self._replanner.run(every_seconds=self._job.reconcile_seconds)
+            background.append(asyncio.ensure_future(looking))
         try:
             while True:
                 self._wake.clear()
@@ -156,6 +163,7 @@ class Drive:
         )
         self._resources = role_resources(self._job)
         self._watcher = Watcher(self._runtime, self._run, on_change=self._wake.set)
+        self._replanner = self._new_replanner()
         self._read_requests()
 
     def _read_requests(self) -> None:
@@ -242,12 +250,15 @@ class Drive:
         await self._commit(decision.new_ledger, decision.events)
         retry_seconds = await self._act(decision)
         self._tell(decision.events)
+        await self._follow_cluster()
         now = self._now()
         wake_at = min(decision.wake_at or float("inf"), now + self._job.reconcile_seconds)
         wait_seconds = max(wake_at - now, _SHORTEST_WAIT_SECONDS)
         return decision, min(wait_seconds, retry_seconds)
 
-    async def _commit(self, ledger: Ledger, events: Sequence[Event]) -> None:
+    async def _commit(
+        self, ledger: Ledger, events: Sequence[Event], *, job: ResolvedJob | None = None
+    ) -> None:
         if events or ledger is not self.ledger:
             await asyncio.to_thread(
                 self._store.commit,
@@ -257,6 +268,7 @@ class Drive:
                 new=ledger,
                 events=events,
                 resources=self._resources,
+                job=job,
             )
             self.ledger = ledger
             self._hub.poke(self._uid)
@@ -311,16 +323,64 @@ class Drive:
         return retry_delay(self._failures)
 
     async def _after_failure(self) -> float:
-        """Read the ledger again, as nobody knows what a broken pass has written; return a delay."""
+        """Read all again, as nobody knows what a broken pass has written; return a delay."""
         self._failures += 1
-        self.ledger = await retrying(lambda: self._store.ledger(self._uid))
+        self.ledger, job = await retrying(self._stored)
+        if job != self._job:
+            self._go_on_as(job)
         await retrying(self._read_requests)
         return retry_delay(self._failures)
+
+    def _stored(self) -> tuple[Ledger, ResolvedJob]:
+        stored = self._store.read([self._uid])[self._uid]
+        return stored.ledger, stored.job
 
     def _now(self) -> float:
         """Return the time of day, never earlier than the last time this was asked."""
         self._clock = max(self._clock, time.time())
         return self._clock
+
+    # a plan that follows its cluster ---------------------------------------------------------------
+    def _new_replanner(self) -> Replanner | None:
+        if self._job.plan is None:
+            return None
+        from airflow_training.supervise.replanning import Replanner  # numpy: only with a plan
+
+        return Replanner.of(
+            self._job, runtime=self._runtime, state=self._state, on_answer=self._wake.set
+        )
+
+    def _state(self) -> State | None:
+        """Return what the planner needs to know; None before anything could be created."""
+        from airflow_training.supervise.replanning import State
+
+        if self._effects is None:
+            return None
+        return State(job=self._job, ledger=self.ledger, progress=self.progress)
+
+    async def _follow_cluster(self) -> None:
+        """Do what the planner said, if it did: store the new job with its attempt, and go on as it.
+
+        What lives of the old split is stale from then on, whoever holds the lease next.
+        """
+        state = self._state()
+        if self._replanner is None or state is None:
+            return
+        change = self._replanner.change(
+            state, now=self._now(), generation=self._keeper.lease.generation
+        )
+        if change is not None:
+            await self._commit(change.ledger, change.events, job=change.job)
+            if change.job is not None:
+                self._go_on_as(change.job)
+            self._tell(change.events)
+
+    def _go_on_as(self, job: ResolvedJob) -> None:
+        self._job = job
+        self._resources = role_resources(job)
+        if self._effects is not None:
+            self._effects.go_on_as(job)
+        self._wake.set()
 
     # beside the decisions ------------------------------------------------------------------------
     async def _save_progress(self) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -20,29 +19,26 @@ from airflow_training.spec.resolved import ResolvedJob
 from airflow_training.supervise.plan_sizes import accelerators, asked_cores
 
 if TYPE_CHECKING:
-    from airflow_training.runtimes.port import NodeView, Runtime
+    from airflow_training.runtimes.port import NodeView
 
-__all__ = ["cluster_of"]
+__all__ = ["Nodes", "cluster_of"]
+
+Nodes = Callable[[ResolvedJob], "Sequence[NodeView]"]
+"""Asks the runtime of a job for its machines."""
 
 _AT = ("spec", "plan", "cluster")
 _WORDS = ("nodes", "request")
 
 
-def cluster_of(
-    wanted: str | Mapping[str, Any],
-    resolved: ResolvedJob,
-    *,
-    runtime: Callable[[ResolvedJob], Runtime],
-) -> Found:
+def cluster_of(wanted: str | Mapping[str, Any], resolved: ResolvedJob, *, nodes: Nodes) -> Found:
     """Return the cluster that `spec.plan.cluster` means, and what was assumed of it.
 
-    `runtime` is asked for its machines where `nodes` is wanted. Raises InputError,
-    RuntimeUnavailable.
+    `nodes` is asked where `nodes` is wanted. Raises InputError, and what `nodes` raises.
     """
     if isinstance(wanted, Mapping):
         return Found(view=parse_cluster(wanted, at=_AT), warnings=())
     if wanted == "nodes":
-        return _of_nodes(asyncio.run(runtime(resolved).cluster_view()).nodes, resolved)
+        return _of_nodes(nodes(resolved), resolved)
     if wanted == "request":
         return Found(view=cluster_of_request(resolved), warnings=())
     if Path(wanted).suffix not in (".yaml", ".yml", ".json"):

@@ -21,6 +21,7 @@ from airflow_training.planning.launchers import (
 )
 from airflow_training.planning.plan import Answer, Estimate
 from airflow_training.planning.report import answer_document
+from airflow_training.planning.sources.clusters import write_cluster
 from airflow_training.spec.models import TrainingJob
 from airflow_training.spec.plan import Plan
 from airflow_training.spec.resolved import FileTemplate, ResolvedJob, ResolvedRole
@@ -73,18 +74,20 @@ class Planned:
         ]
 
     def equipped(self, resolved: ResolvedJob) -> ResolvedJob:
-        """Return the resolved job with the plan, its variables and its files."""
+        """Return the resolved job with the plan, its variables and its files, instead of an older one's."""
+        old = set(resolved.plan["applied"]["env"]) if resolved.plan else set()
         files = tuple(FileTemplate(path=path, content=text) for path, text in self.files.items())
-        roles = tuple(
-            replace(
+
+        def equip(role: ResolvedRole) -> ResolvedRole:
+            env = {name: value for name, value in role.env.items() if name not in old}
+            others = (file for file in role.files if not file.path.startswith(f"{_WRITTEN}/"))
+            return replace(
                 role,
-                env={**role.env, **self.env, **self._advice_for(role)},
-                files=(*role.files, *files),
+                env={**env, **self.env, **self._advice_for(role)},
+                files=(*others, *files),
             )
-            if role.name in self.roles
-            else role
-            for role in resolved.roles
-        )
+
+        roles = tuple(equip(role) if role.name in self.roles else role for role in resolved.roles)
         return replace(resolved, roles=roles, plan=self.document)
 
     def _advice_for(self, role: ResolvedRole) -> dict[str, str]:
@@ -131,6 +134,7 @@ def planned_of(
         "evaluated": found["evaluated"],
         "seconds": round(found["seconds"], 3),
         "warnings": [*warnings, *found["warnings"]],
+        "cluster_view": write_cluster(cluster),
     }
     return Planned(
         document={"id": _digest(document), **document},

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,22 +15,31 @@ from airflow_training.planning.search import search as search_plan
 from airflow_training.planning.search.calibrated import pricing_with
 from airflow_training.planning.search.constraints import Constraints
 from airflow_training.planning.search.constraints import parse as constraints_of
+from airflow_training.planning.search.pricing import Pricing
 from airflow_training.planning.sources.calibration import chosen_constants
 from airflow_training.planning.sources.models import is_reference, read_model
 from airflow_training.settings import load_settings
 from airflow_training.spec.models import TrainingJob
 from airflow_training.spec.plan import Objective, Plan
 from airflow_training.spec.resolved import ResolvedJob
-from airflow_training.supervise.plan_cluster import cluster_of
+from airflow_training.supervise.plan_cluster import Nodes, cluster_of
 from airflow_training.supervise.plan_sizes import Sizes, sizes_of
 from airflow_training.supervise.planned import Planned, planned_of
 
 if TYPE_CHECKING:
     from airflow_training.planning.cluster import ClusterView
     from airflow_training.planning.computation import ComputationView
-    from airflow_training.runtimes.port import Runtime
+    from airflow_training.runtimes.port import NodeView, Runtime
 
-__all__ = ["ALTERNATIVES", "Question", "mistakes_of", "plan_job", "question_of"]
+__all__ = [
+    "ALTERNATIVES",
+    "Question",
+    "best_plan",
+    "mistakes_of",
+    "of_the_job",
+    "plan_job",
+    "question_of",
+]
 
 _HERE = ("spec", "plan")
 ALTERNATIVES = 5
@@ -44,6 +54,7 @@ class Question:
     cluster: ClusterView
     constraints: Constraints
     objective: objectives.Objective
+    pricing: Pricing
     sizes: Sizes
     warnings: tuple[str, ...]
 
@@ -57,7 +68,15 @@ def plan_job(
     of `spec.plan` cannot be read, contradicts itself, or fits nowhere (then with the smallest
     cluster that would do), RuntimeUnavailable.
     """
-    question = question_of(job, resolved, runtime=runtime)
+
+    def nodes(asking: ResolvedJob) -> Sequence[NodeView]:
+        return asyncio.run(runtime(asking).cluster_view()).nodes
+
+    return best_plan(job.spec.plan, question_of(job, resolved, nodes=nodes))
+
+
+def best_plan(plan: Plan, question: Question) -> Planned:
+    """Return the answer to a question, as `plan_job` does."""
     started = time.perf_counter()
     try:
         answer = search_plan(
@@ -66,14 +85,14 @@ def plan_job(
             constraints=question.constraints,
             objective=question.objective,
             top_k=ALTERNATIVES,
-            pricing=pricing_with(chosen_constants(load_settings().planner_constants)),
+            pricing=question.pricing,
         )
     except InputError as error:
-        raise InputError(problems=[_of_the_job(problem) for problem in error.problems]) from None
+        raise InputError(problems=[of_the_job(problem) for problem in error.problems]) from None
     answer = replace(answer, seconds=time.perf_counter() - started)
     return planned_of(
         answer,
-        plan=job.spec.plan,
+        plan=plan,
         model=question.workload.view.name,
         cluster=question.cluster,
         sizes=question.sizes,
@@ -81,7 +100,7 @@ def plan_job(
     )
 
 
-def _of_the_job(problem: Problem, *, path: str = "") -> Problem:
+def of_the_job(problem: Problem, *, path: str = "") -> Problem:
     """Return a problem of the search, or of a file beside the job, as one of the job that asked."""
     if path:
         hint = problem.hint
@@ -105,7 +124,7 @@ def mistakes_of(job: TrainingJob, resolved: ResolvedJob) -> list[Problem]:
     if isinstance(plan.model, Mapping) or not is_reference(plan.model or ""):
         _or_mistakes(mistakes, lambda: _view(plan, resolved))
     if plan.cluster != "nodes":
-        _or_mistakes(mistakes, lambda: cluster_of(plan.cluster, resolved, runtime=_nobody))
+        _or_mistakes(mistakes, lambda: cluster_of(plan.cluster, resolved, nodes=_nobody))
     _or_mistakes(mistakes, lambda: objectives.parse(_goal(plan), where="spec.plan.objective"))
     given = _snake(plan.constraints)
     given.pop("global_batch", None)
@@ -114,18 +133,16 @@ def mistakes_of(job: TrainingJob, resolved: ResolvedJob) -> list[Problem]:
     return mistakes
 
 
-def _nobody(_: ResolvedJob) -> Runtime:
+def _nobody(_: ResolvedJob) -> Sequence[NodeView]:
     raise AssertionError("only `nodes` asks a runtime")
 
 
-def question_of(
-    job: TrainingJob, resolved: ResolvedJob, *, runtime: Callable[[ResolvedJob], Runtime]
-) -> Question:
-    """Return what a job asks the planner; raises InputError with every mistake, RuntimeUnavailable."""
+def question_of(job: TrainingJob, resolved: ResolvedJob, *, nodes: Nodes) -> Question:
+    """Return what a job asks the planner; raises InputError with every mistake, and as `nodes` does."""
     plan = job.spec.plan
     mistakes: list[Problem] = []
     view = _or_mistakes(mistakes, lambda: _view(plan, resolved))
-    found = _or_mistakes(mistakes, lambda: cluster_of(plan.cluster, resolved, runtime=runtime))
+    found = _or_mistakes(mistakes, lambda: cluster_of(plan.cluster, resolved, nodes=nodes))
     sizes = sizes_of(job, resolved)
     objective = _or_mistakes(
         mistakes, lambda: objectives.parse(_goal(plan), where="spec.plan.objective")
@@ -147,6 +164,7 @@ def question_of(
         cluster=cluster,
         constraints=constraints_of(bounded, where="spec.plan.constraints"),
         objective=objective,
+        pricing=pricing_with(chosen_constants(load_settings().planner_constants)),
         sizes=sizes,
         warnings=(*found.warnings, *sizes.warnings),
     )
@@ -157,7 +175,7 @@ def _or_mistakes(mistakes: list[Problem], read: Callable[[], Any]) -> Any:
     try:
         return read()
     except InputError as error:
-        mistakes += [_of_the_job(problem, path=error.path) for problem in error.problems]
+        mistakes += [of_the_job(problem, path=error.path) for problem in error.problems]
         return None
 
 

@@ -17,7 +17,7 @@ from airflow_training.planning.sources.node_labels import RESOURCES, count_of, d
 from airflow_training.spec.quantities import parse_quantity
 from airflow_training.spec.words import counted
 
-__all__ = ["Found", "cluster_of_nodes"]
+__all__ = ["Found", "cluster_of_nodes", "takes_work"]
 
 _INSTANCE_TYPE = "node.kubernetes.io/instance-type"
 _UNKNOWN_NETWORK = "ethernet-10"
@@ -52,7 +52,7 @@ def cluster_of_nodes(nodes: Sequence[Mapping[str, Any]], *, name: str = "kuberne
         InputError: nothing is left to plan for.
     """
     warnings: list[str] = []
-    ready = [node for node in nodes if _takes_work(node)]
+    ready = [node for node in nodes if takes_work(node)]
     if len(ready) < len(nodes):
         warnings.append(
             f"left out: {counted(len(nodes) - len(ready), 'node')} cordoned or not ready"
@@ -75,7 +75,8 @@ def cluster_of_nodes(nodes: Sequence[Mapping[str, Any]], *, name: str = "kuberne
     )
 
 
-def _takes_work(node: Mapping[str, Any]) -> bool:
+def takes_work(node: Mapping[str, Any]) -> bool:
+    """Return whether pods may go to a node now: it is neither cordoned nor unready."""
     if (node.get("spec") or {}).get("unschedulable"):
         return False
     conditions = (node.get("status") or {}).get("conditions") or ()

@@ -376,6 +376,8 @@ class KubernetesRuntime:
     @_speaking
     async def cluster_view(self) -> ClusterView:
         """Return the nodes that pods may go to; one made-up node where we may not see them."""
+        from airflow_training.planning.sources.kubernetes_nodes import takes_work  # for plans only
+
         try:
             nodes, _ = await self.api.list(NODES)
         except Forbidden:
@@ -383,13 +385,7 @@ class KubernetesRuntime:
             return ClusterView(
                 nodes=(NodeView(name="cluster", cpus=float(2**20), memory_bytes=2**60, gpus=2**20),)
             )
-        return ClusterView(
-            nodes=tuple(
-                _node_view(node)
-                for node in nodes
-                if not (node.get("spec") or {}).get("unschedulable")
-            )
-        )
+        return ClusterView(nodes=tuple(_node_view(node) for node in nodes if takes_work(node)))
 
     @property
     def _has_callback(self) -> bool:

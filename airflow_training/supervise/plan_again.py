@@ -1,0 +1,186 @@
+"""What a running job does when its cluster has changed: the planner's rule, and the job it makes of it.
+
+Blocks for a search, so it runs beside the loop. Touches neither the store nor a runtime.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from airflow_training.control import reasons
+from airflow_training.control.gang import prove_startup
+from airflow_training.errors import InputError
+from airflow_training.planning.changes import changes
+from airflow_training.planning.replan import Decision, Moving, Running, replan
+from airflow_training.planning.sources.clusters import parse_cluster, write_cluster
+from airflow_training.planning.sources.documents import parse_strategy
+from airflow_training.planning.text import seconds_text, strategy_text
+from airflow_training.runtimes.port import NodeView
+from airflow_training.spec.checks import check
+from airflow_training.spec.models import TrainingJob
+from airflow_training.spec.resolved import ResolvedJob
+from airflow_training.supervise.plan_cluster import cluster_of
+from airflow_training.supervise.planned import Planned
+from airflow_training.supervise.planning import (
+    Question,
+    best_plan,
+    of_the_job,
+    question_of,
+)
+
+__all__ = ["Situation", "Verdict", "cluster_now", "plan_again", "steps_at_risk"]
+
+LAUNCH_SECONDS = 60.0
+"""What stopping and starting takes in a run that has not shown it yet."""
+READ_BYTES_PER_SECOND = 1e9
+"""Rate at which a device reads a checkpoint; nobody has measured it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Situation:
+    """A run at the moment at which its cluster changed."""
+
+    job: ResolvedJob
+    nodes: Sequence[NodeView]
+    """Of the runtime, where the plan is for them."""
+    step: int = 0
+    """Steps that are done; 0 where the scripts do not say."""
+    total_steps: int | None = None
+    launch_seconds: float | None = None
+    """How long its instances took to start; None: not known yet."""
+    broken: bool = False
+    """An instance was on a node that is gone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What came of it, as an event has it."""
+
+    reason: str
+    message: str
+    level: Literal["info", "warning"] = "info"
+    data: Mapping[str, Any] = field(default_factory=dict)
+    job: ResolvedJob | None = None
+    """What the run goes on as; None: as it is."""
+
+
+def cluster_now(
+    wanted: str | Mapping[str, Any], job: ResolvedJob, nodes: Sequence[NodeView]
+) -> Mapping[str, Any]:
+    """Return the document of the cluster that `spec.plan.cluster` of a job means now.
+
+    Raises InputError: its file cannot be read, or no node can run an instance.
+    """
+    return write_cluster(cluster_of(wanted, job, nodes=lambda _: nodes).view)
+
+
+def plan_again(situation: Situation, *, before: Mapping[str, Any]) -> Verdict:
+    """Return what a run does now that its cluster is no more what it was in the document `before`."""
+    job = situation.job
+    asked = TrainingJob.model_validate(job.document)
+    old = job.plan or {}
+    try:
+        question = question_of(asked, job, nodes=lambda _: situation.nodes)
+        changed = list(changes(parse_cluster(before), question.cluster))
+        decision = replan(
+            question.workload,
+            _running(situation, old),
+            question.cluster,
+            _moving(situation),
+            constraints=question.constraints,
+            objective=question.objective,
+            pricing=question.pricing,
+        )
+        said = "; ".join(changed) or "the cluster changed"
+        facts = {"changes": changed, "action": decision.action, "why": decision.reason}
+        if decision.action != "move":
+            return Verdict(
+                reason=reasons.CLUSTER_CHANGED, message=f"{said}: {decision.reason}", data=facts
+            )
+        planned, new = _moved(asked, job, question)
+    except InputError as error:
+        problem = of_the_job(error.problems[0], path=error.path)
+        said = f"{problem.field}: {problem.message}"
+        said += f" ({problem.hint})" if problem.hint else ""
+        return Verdict(
+            reason=reasons.REPLAN_FAILED,
+            level="warning",
+            message=f"the cluster changed, and no other plan can run: {said}",
+        )
+    text = (
+        f"{said}: {decision.reason}; {strategy_text(old)} becomes"
+        f" {strategy_text(planned.document)}, which costs {decision.cost_steps:,.0f} steps"
+        f" ({seconds_text(decision.cost_seconds)})"
+    )
+    facts |= {"plan": planned.document["id"], "before": old["id"], **_costs(decision)}
+    return Verdict(reason=reasons.REPLANNED, message=text, data=facts, job=new)
+
+
+def _moved(asked: TrainingJob, job: ResolvedJob, question: Question) -> tuple[Planned, ResolvedJob]:
+    """Return the best plan, and the job at its size; raises InputError where a check refuses it."""
+    planned = best_plan(asked.spec.plan, question)
+    new = _at_size(planned.equipped(job), planned.replicas)
+    problems = check(planned.sized(asked), data=job.document)
+    unstartable = prove_startup(new, new.scheduling.startup)
+    problems = [*problems, *([unstartable] if unstartable else [])]
+    if problems:
+        raise InputError(problems=problems)
+    return planned, new
+
+
+def _at_size(job: ResolvedJob, replicas: Mapping[str, int]) -> ResolvedJob:
+    """Return the job with some roles at another size, and ranks counted anew."""
+    roles, offset = [], 0
+    for role in job.roles:
+        size = replicas.get(role.name, role.replicas)
+        ranked = role.rank_offset is not None
+        roles.append(replace(role, replicas=size, rank_offset=offset if ranked else None))
+        offset += size if ranked else 0
+    return replace(job, roles=tuple(roles))
+
+
+def _running(situation: Situation, plan: Mapping[str, Any]) -> Running:
+    left = 0 if situation.total_steps is None else situation.total_steps - situation.step
+    return Running(
+        strategy=parse_strategy(plan["strategy"]),
+        steps_left=max(0, left),
+        steps_since_checkpoint=steps_at_risk(
+            situation.job.checkpoint, step=situation.step, step_seconds=plan["step_time_s"]
+        ),
+        broken=situation.broken,
+    )
+
+
+def _moving(situation: Situation) -> Moving:
+    known = situation.launch_seconds
+    return Moving(
+        restart_seconds=LAUNCH_SECONDS if known is None else known,
+        read_bytes_per_second=READ_BYTES_PER_SECOND,
+    )
+
+
+def steps_at_risk(checkpoint: Mapping[str, Any] | None, *, step: int, step_seconds: float) -> int:
+    """Return how many steps are run again after a stop: all of them without a checkpoint.
+
+    With one, the whole time between two checkpoints counts: the stop may come at its end.
+    """
+    if checkpoint is None:
+        return step
+    every = checkpoint.get("everySteps")
+    if every is None:
+        seconds = checkpoint.get("everySeconds", 600)
+        every = int(seconds / step_seconds) + 1
+    return min(step, int(every))
+
+
+def _costs(decision: Decision) -> dict[str, Any]:
+    read = decision.relayout
+    return {
+        "cost_seconds": round(decision.cost_seconds, 3),
+        "cost_steps": round(decision.cost_steps, 3),
+        "saved_seconds": round(decision.saved_seconds, 3),
+        "read_bytes": 0 if read is None else read.read_bytes,
+        "moved_bytes": 0 if read is None else read.moved_bytes,
+    }

@@ -1,0 +1,198 @@
+"""Watches the cluster of a run that has a plan, and has it planned again when the cluster has changed.
+
+Runs beside the loop, and only asks and answers: what becomes of an answer is the loop's business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from airflow_training.control.model import Event, InstanceEntry, InstanceKey, Ledger, Progress
+from airflow_training.control.replanning import hindrance, replanned
+from airflow_training.errors import InputError, RuntimeUnavailable
+from airflow_training.planning.sources.models import is_reference
+from airflow_training.runtimes.port import NodeView, Runtime
+from airflow_training.spec.plan import Plan
+from airflow_training.spec.resolved import ResolvedJob
+from airflow_training.supervise.plan_again import Situation, Verdict, cluster_now, plan_again
+
+__all__ = ["Change", "Replanner", "State", "plan_to_follow", "why_fixed"]
+
+log = logging.getLogger(__name__)
+
+_searches = ThreadPoolExecutor(max_workers=1, thread_name_prefix="replanning")
+"""One at a time, however many runs this process drives."""
+
+
+def plan_to_follow(job: ResolvedJob) -> Plan | None:
+    """Return what a job asks of the planner where its plan is to follow the cluster, else None."""
+    if job.plan is None:
+        return None
+    plan = Plan.model_validate(job.document["spec"]["plan"])
+    return None if plan.replan == "Never" or why_fixed(plan, job) else plan
+
+
+def why_fixed(plan: Plan, job: ResolvedJob) -> str:
+    """Return why a plan cannot follow its cluster; empty where it can."""
+    if not plan.apply:
+        return "nothing of the plan is applied"
+    if not isinstance(plan.cluster, str) or plan.cluster == "request":
+        return "its cluster is written in the job, and does not change"
+    if isinstance(plan.model, str) and is_reference(plan.model):
+        return "its model is Python, which the loop does not run: save its view to a file"
+    if job.scheduling.gang == "kueue":
+        return "a Kueue group keeps its size"
+    return ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """What the loop knows of its run."""
+
+    job: ResolvedJob
+    ledger: Ledger
+    progress: Mapping[InstanceKey, Progress]
+
+    @property
+    def team(self) -> Sequence[InstanceEntry]:
+        """Return the instances that train."""
+        ranked = {role.name for role in self.job.roles if role.rank_offset is not None}
+        return [e for e in self.ledger.instances.values() if e.role in ranked and not e.retired]
+
+    @property
+    def nodes(self) -> frozenset[str]:
+        """Return the names of the nodes they are on."""
+        return frozenset(entry.node for entry in self.team if entry.node)
+
+    def situation(self, nodes: Sequence[NodeView], *, broken: bool) -> Situation:
+        """Return what the planner is told."""
+        said = [self.progress.get((entry.role, entry.index)) for entry in self.team]
+        totals = [each.total_steps for each in said if each and each.total_steps is not None]
+        entry = self.ledger.job
+        known = entry.running_at is not None and entry.started_at is not None
+        return Situation(
+            job=self.job,
+            nodes=nodes,
+            step=max((each.step for each in said if each and each.step is not None), default=0),
+            total_steps=max(totals, default=None),
+            launch_seconds=entry.running_at - entry.started_at if known else None,
+            broken=broken,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """What is to be stored because of a verdict."""
+
+    ledger: Ledger
+    events: Sequence[Event]
+    job: ResolvedJob | None
+    """What the run goes on as; None: as it is."""
+
+
+class Replanner:
+    """One run's eye on its cluster.
+
+    A change counts when two looks in a row have seen it, so a node that flaps causes no search, and
+    two searches are never closer than two looks.
+    """
+
+    def __init__(
+        self,
+        *,
+        runtime: Runtime,
+        plan: Plan,
+        state: Callable[[], State | None],
+        on_answer: Callable[[], None],
+    ) -> None:
+        """`on_answer` is called on the event loop when `change` has something to say."""
+        self._runtime = runtime
+        self._plan = plan
+        self._state = state
+        self._on_answer = on_answer
+        self._verdict: Verdict | None = None
+        self._job: ResolvedJob | None = None
+        self._judged: Mapping[str, Any] = {}
+        """The cluster that the plan, or the newest verdict, is about."""
+        self._seen: Mapping[str, Any] = {}
+        """The cluster at the last look."""
+        self._used: frozenset[str] = frozenset()
+        """Nodes that the run was on while the cluster was as it was judged."""
+
+    @classmethod
+    def of(
+        cls,
+        job: ResolvedJob,
+        *,
+        runtime: Runtime,
+        state: Callable[[], State | None],
+        on_answer: Callable[[], None],
+    ) -> Replanner | None:
+        """Return one for a run whose plan follows its cluster, None for any other."""
+        plan = plan_to_follow(job)
+        if plan is None:
+            return None
+        return cls(runtime=runtime, plan=plan, state=state, on_answer=on_answer)
+
+    def change(self, state: State, *, now: float, generation: int) -> Change | None:
+        """Return what is to be stored because of the newest verdict, once; None: nothing.
+
+        A move that the run can no longer make is dropped, and the cluster judged again later.
+        """
+        said, self._verdict = self._verdict, None
+        if said is None:
+            return None
+        event = Event(
+            at=now, reason=said.reason, message=said.message, level=said.level, data=said.data
+        )
+        if said.job is None:
+            return Change(ledger=state.ledger, events=(event,), job=None)
+        if state.job is not self._job or hindrance(state.job, state.ledger):
+            self._job = None
+            return None
+        ledger, events = replanned(said.job, state.ledger, event, generation=generation)
+        return Change(ledger=ledger, events=events, job=said.job)
+
+    async def run(self, *, every_seconds: float) -> None:
+        """Look until cancelled."""
+        while True:
+            await asyncio.sleep(every_seconds)
+            try:
+                await self.look()
+            except (InputError, RuntimeUnavailable) as error:
+                log.warning("the cluster of a plan cannot be seen: %s", error)
+            except Exception:
+                log.exception("planning again failed; the run goes on as it is")
+
+    async def look(self) -> None:
+        """Look once; judge a change that the last look has seen too. Raises as the runtime does."""
+        state = self._state()
+        if state is None or self._verdict or hindrance(state.job, state.ledger):
+            return
+        if state.job is not self._job:
+            self._job = state.job
+            self._judged = (state.job.plan or {})["cluster_view"]
+        nodes: Sequence[NodeView] = ()
+        if self._plan.cluster == "nodes":
+            nodes = (await self._runtime.cluster_view()).nodes
+        before = self._seen
+        self._seen = seen = await asyncio.to_thread(
+            cluster_now, self._plan.cluster, state.job, nodes
+        )
+        if seen == self._judged:
+            self._used = state.nodes
+        elif seen == before:
+            lost = self._used - {node.name for node in nodes} if nodes else frozenset()
+            situation = state.situation(nodes, broken=bool(lost))
+            loop = asyncio.get_running_loop()
+            verdict = await loop.run_in_executor(
+                _searches, lambda: plan_again(situation, before=self._judged)
+            )
+            self._judged, self._used = seen, state.nodes
+            self._verdict = verdict
+            self._on_answer()

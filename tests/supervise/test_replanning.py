@@ -1,0 +1,471 @@
+"""A run whose cluster changes: what the loop does with the planner's verdict, and what it never does."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from airflow_training.control.model import InstanceEntry, JobEntry, Ledger, Progress, RoleEntry
+from airflow_training.errors import RuntimeUnavailable
+from airflow_training.runtimes.faults import Behaviour, Script
+from airflow_training.runtimes.memory import MemoryRuntime
+from airflow_training.runtimes.port import ClusterView, NodeView
+from airflow_training.spec.resolved import ResolvedJob
+from airflow_training.supervise.admission import Checked, check_text
+from airflow_training.supervise.plan_again import Situation, plan_again, steps_at_risk
+from airflow_training.supervise.planning import plan_job
+from airflow_training.supervise.replanning import Change, Replanner, State, plan_to_follow
+from tests.supervise.conftest import Stage, until
+
+FOREVER = Script(default=Behaviour(run_seconds=None))
+GPT = {"hidden": 1024, "layers": 8, "heads": 16, "seq": 1024, "vocab": 32000}
+TINY = {"hidden": 64, "layers": 4, "heads": 4, "seq": 64, "vocab": 512}
+FAR = 10**6
+"""Steps, so many that a faster split always pays."""
+
+
+def nodes(count: int, **more: Any) -> list[NodeView]:
+    labels = {"nvidia.com/gpu.product": "NVIDIA A100-SXM4-80GB"}
+    return [
+        NodeView(name=f"n{i}", cpus=8, memory_bytes=2**36, gpus=1, labels=labels, **more)
+        for i in range(count)
+    ]
+
+
+class Lab:
+    """A folder with a cluster file, and jobs that are planned for it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.file = folder / "cluster.json"
+
+    def has(self, count: int, **group: Any) -> None:
+        """Let the cluster have so many nodes from now on."""
+        machine = {
+            "name": "gpus",
+            "count": count,
+            "device": "A100-SXM4-80GB",
+            "devices_per_node": 1,
+            "nic_gbit_s": 200,
+            **group,
+        }
+        fresh = self.file.with_suffix(".new")
+        fresh.write_text(json.dumps({"name": "lab", "nodes": [machine]}))
+        fresh.replace(self.file)
+
+    def job(self, **fields: Any) -> ResolvedJob:
+        """Return a job of as many workers as the plan says, that looks at its cluster often."""
+        checked = self.check(**fields)
+        assert checked.resolved is not None, [str(problem) for problem in checked.problems]
+        return replace(checked.resolved, runtime="memory", reconcile_seconds=0.05)
+
+    def check(self, *, spec: dict[str, Any] | None = None, **plan: Any) -> Checked:
+        document = {
+            "apiVersion": "airflow-training/v1",
+            "kind": "TrainingJob",
+            "metadata": {"name": "planned"},
+            "spec": {
+                "framework": "custom",
+                "runtime": {"name": "local"},
+                "command": ["python", "train.py"],
+                "roles": [{"name": "worker"}],
+                "plan": {
+                    "model": GPT,
+                    "cluster": "cluster.json",
+                    "globalBatch": 12,
+                    "constraints": {"tp": 1, "pp": 1, "devices": {"max": 3}},
+                    **plan,
+                },
+                **(spec or {}),
+            },
+        }
+        [checked] = check_text(
+            yaml.safe_dump(document),
+            run_uid="x" * 20,
+            base_dir=str(self.folder),
+            planner=lambda job, resolved: plan_job(job, resolved, runtime=lambda _: Machines(3)),
+        )
+        return checked
+
+
+class Machines(MemoryRuntime):
+    """A runtime with so many nodes of one GPU."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__(script=FOREVER)
+        self.nodes = nodes(count)
+
+    async def cluster_view(self) -> ClusterView:
+        return ClusterView(nodes=self.nodes)
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Lab:
+    lab = Lab(tmp_path)
+    lab.has(3)
+    return lab
+
+
+@pytest.fixture(autouse=True)
+def forever(stage: Stage) -> None:
+    stage.runtime.script = FOREVER
+
+
+def alive(stage: Stage, uid: str) -> list[int]:
+    return sorted(index for _, index in stage.live(uid))
+
+
+def told(stage: Stage, uid: str, reason: str) -> list[Any]:
+    return [each.event for each in stage.store.events(uid) if each.event.reason == reason]
+
+
+def report(stage: Stage, uid: str, *, step: int, of: int) -> None:
+    stage.runtime.report(uid, "worker", 0, Progress(step=step, total_steps=of))
+
+
+# end to end, simulated ------------------------------------------------------------------------------
+async def test_a_run_goes_on_with_fewer_and_goes_back_when_the_node_is_there_again(stage, lab):
+    uid = stage.launch(lab.job())
+    first = stage.store.job(uid).plan
+    async with stage.driving(uid):
+        await until(lambda: alive(stage, uid) == [0, 1, 2])
+        lab.has(2)
+        await until(lambda: alive(stage, uid) == [0, 1] and told(stage, uid, "Replanned"))
+        second = stage.store.job(uid).plan
+        assert second["strategy"]["dp"] == 2
+        assert second["applied"]["replicas"] == {"worker": 2}
+        await until(lambda: stage.store.ledger(uid).job.state == "Running")
+        for index in (0, 1):
+            spec = stage.runtime.spec(uid, "worker", index)
+            assert spec.env["DP_SIZE"] == "2"
+            assert spec.ref.job_attempt == 1
+            [plan] = [text for path, text in spec.files.items() if path.endswith("plan.json")]
+            assert json.loads(plan)["devices"] == 2
+
+        report(stage, uid, step=10, of=FAR)
+        lab.has(3)
+        await until(lambda: alive(stage, uid) == [0, 1, 2])
+        assert stage.runtime.spec(uid, "worker", 2).env["DP_SIZE"] == "3"
+    assert stage.store.job(uid).plan == {**first, "seconds": stage.store.job(uid).plan["seconds"]}
+    ledger = stage.store.ledger(uid)
+    assert ledger.job.job_attempt == 2
+    assert ledger.job.restarts == ()
+    lost, regained = told(stage, uid, "Replanned")
+    assert lost.message.startswith("gpus lost 1 node, 2 are left: the split takes 3 devices")
+    assert "costs" in lost.message
+    assert lost.data["before"] == first["id"] == regained.data["plan"]
+    assert regained.data["saved_seconds"] > regained.data["cost_seconds"] > 0
+    assert regained.data["cost_steps"] > 10, "without a checkpoint all steps are run again"
+
+
+async def test_it_does_not_move_where_that_does_not_pay_and_says_so_once(stage, lab):
+    lab.has(2)
+    uid = stage.launch(lab.job())
+    async with stage.driving(uid):
+        await until(lambda: stage.store.ledger(uid).job.state == "Running")
+        report(stage, uid, step=FAR, of=FAR + 3)
+        lab.has(3)
+        await until(lambda: told(stage, uid, "ClusterChanged"))
+        await asyncio.sleep(0.4)
+    [event] = told(stage, uid, "ClusterChanged")
+    assert event.message.startswith("gpus gained 1 node, now 3: the best split saves")
+    assert event.data["action"] == "stay"
+    assert stage.store.ledger(uid).job.job_attempt == 0
+
+
+async def test_where_nothing_fits_it_says_so_and_stays_as_it_is(stage, lab):
+    uid = stage.launch(lab.job(constraints={"devices": 3}))
+    async with stage.driving(uid):
+        await until(lambda: alive(stage, uid) == [0, 1, 2])
+        lab.has(2)
+        await until(lambda: told(stage, uid, "ReplanFailed"))
+        assert alive(stage, uid) == [0, 1, 2]
+    [event] = told(stage, uid, "ReplanFailed")
+    assert event.level == "warning"
+    assert "spec.plan.constraints.devices" in event.message
+
+
+async def test_a_paused_run_changes_when_it_is_resumed(stage, lab):
+    uid = stage.launch(lab.job())
+    async with stage.driving(uid):
+        await until(lambda: len(alive(stage, uid)) == 3)
+        stage.store.add_request(uid, "pause")
+        await until(lambda: not alive(stage, uid))
+        lab.has(2)
+        await asyncio.sleep(0.5)
+        assert stage.store.ledger(uid).job.state == "Paused"
+        assert not told(stage, uid, "Replanned")
+        stage.store.add_request(uid, "resume")
+        await until(lambda: told(stage, uid, "Replanned") and alive(stage, uid) == [0, 1])
+
+
+async def test_a_holder_that_dies_right_after_the_new_job_was_stored_is_followed_by_one_that_goes_on(
+    stage, lab, monkeypatch
+):
+    uid = stage.launch(lab.job())
+    commit = stage.store.commit
+    async with stage.driving(uid) as task:
+        await until(lambda: stage.store.ledger(uid).job.state == "Running")
+
+        def commit_and_die(*arguments: Any, job: ResolvedJob | None = None, **named: Any) -> None:
+            commit(*arguments, job=job, **named)
+            if job is not None:
+                task.get_loop().call_soon_threadsafe(task.cancel)
+
+        monkeypatch.setattr(stage.store, "commit", commit_and_die)
+        lab.has(2)
+        await asyncio.wait([task], timeout=20)
+        assert task.cancelled()
+    assert stage.store.ledger(uid).job.job_attempt == 1
+    assert stage.store.job(uid).role("worker").replicas == 2
+    assert alive(stage, uid) == [0, 1, 2], "nothing was done yet"
+    monkeypatch.undo()
+    async with stage.driving(uid):
+        await until(lambda: alive(stage, uid) == [0, 1])
+        await until(lambda: stage.store.ledger(uid).job.state == "Running")
+    assert stage.store.ledger(uid).job.job_attempt == 1
+    assert len(told(stage, uid, "Replanned")) == 1
+
+
+async def test_a_store_that_breaks_during_the_change_leaves_the_old_split_or_the_new_one(
+    stage, lab, monkeypatch
+):
+    """The transaction went through, but its answer never came back."""
+    uid = stage.launch(lab.job())
+    commit = stage.store.commit
+    broken = []
+
+    def break_once(*arguments: Any, job: ResolvedJob | None = None, **named: Any) -> None:
+        commit(*arguments, job=job, **named)
+        if job is not None and not broken:
+            broken.append(job)
+            raise RuntimeUnavailable("the connection broke")
+
+    async with stage.driving(uid):
+        await until(lambda: stage.store.ledger(uid).job.state == "Running")
+        monkeypatch.setattr(stage.store, "commit", break_once)
+        lab.has(2)
+        await until(lambda: broken and alive(stage, uid) == [0, 1])
+        assert stage.runtime.spec(uid, "worker", 0).env["DP_SIZE"] == "2"
+    assert stage.store.ledger(uid).job.job_attempt == 1
+
+
+# which jobs -----------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("plan", "follows"),
+    [
+        pytest.param({}, True, id="by-default"),
+        pytest.param({"replan": "Never"}, False, id="never"),
+        pytest.param({"apply": []}, False, id="only-shown"),
+        pytest.param({"apply": ["env"]}, True, id="only-the-split"),
+        pytest.param({"cluster": "request", "model": TINY}, False, id="the-jobs-own-request"),
+        pytest.param({"cluster": {"name": "c", "nodes": [{"count": 1, "device": "A100-SXM4-80GB",
+                     "devices_per_node": 1, "nic_gbit_s": 100}]}}, False, id="written-down"),
+    ],
+)  # fmt: skip
+def test_which_plans_follow_their_cluster(lab, plan, follows):
+    assert (plan_to_follow(lab.job(**plan)) is not None) == follows
+
+
+def test_a_job_without_a_plan_is_left_alone(lab):
+    assert plan_to_follow(replace(lab.job(), plan=None)) is None
+
+
+def test_python_of_the_user_is_not_run_by_the_loop(lab):
+    job = lab.job()
+    plan = {**job.document["spec"]["plan"], "model": "train:model"}
+    document = {**job.document, "spec": {**job.document["spec"], "plan": plan}}
+    assert plan_to_follow(replace(job, document=document)) is None
+
+
+def test_a_kueue_group_keeps_its_size(lab):
+    job = lab.job()
+    assert plan_to_follow(replace(job, scheduling=replace(job.scheduling, gang="kueue"))) is None
+
+
+def test_who_asks_for_what_cannot_be_is_told(lab):
+    said = {each.field: each for each in lab.check(replan="OnChange", apply=[]).warnings}
+    assert "nothing of the plan is applied" in said["spec.plan.replan"].message
+    assert not lab.check(apply=[]).warnings, "nobody asked"
+    assert not lab.check(replan="OnChange").warnings
+
+
+# looking --------------------------------------------------------------------------------------------
+class Eye:
+    """A replanner over machines that a test takes away and gives back, one look at a time."""
+
+    def __init__(self, lab: Lab) -> None:
+        self.machines = Machines(3)
+        job = lab.job(
+            cluster="nodes", globalBatch=480, spec={"resources": {"limits": {"nvidia.com/gpu": 1}}}
+        )
+        assert job.role("worker").replicas == 3
+        team = {
+            ("worker", i): InstanceEntry(role="worker", index=i, node=f"n{i}") for i in range(3)
+        }
+        roles = {"worker": RoleEntry(role="worker", replicas=3, state="Running")}
+        ledger = Ledger(job=JobEntry(state="Running", started_at=1.0), roles=roles, instances=team)
+        self.state: State | None = State(job=job, ledger=ledger, progress={})
+        plan = plan_to_follow(job)
+        assert plan is not None
+        self.answered = 0
+        self.replanner = Replanner(
+            runtime=self.machines, plan=plan, state=lambda: self.state, on_answer=self._count
+        )
+
+    def _count(self) -> None:
+        self.answered += 1
+
+    async def look(self, times: int = 1) -> None:
+        for _ in range(times):
+            await self.replanner.look()
+
+    def paused(self) -> State:
+        assert self.state is not None
+        job = replace(self.state.ledger.job, paused_at=2.0)
+        return replace(self.state, ledger=replace(self.state.ledger, job=job))
+
+    def change(self) -> Change | None:
+        assert self.state is not None
+        return self.replanner.change(self.state, now=1.0, generation=1)
+
+    async def judged(self, machines: list[NodeView]) -> Change | None:
+        """Return what comes of these nodes, then look once more, so that they are the usual ones."""
+        self.machines.nodes = machines
+        await self.look(2)
+        change = self.change()
+        await self.look()
+        return change
+
+
+@pytest.fixture
+def eye(lab: Lab) -> Eye:
+    return Eye(lab)
+
+
+async def test_a_node_that_flaps_causes_no_search(eye):
+    await eye.look()
+    for _ in range(3):
+        eye.machines.nodes = nodes(2)
+        await eye.look()
+        eye.machines.nodes = nodes(3)
+        await eye.look()
+    assert eye.answered == 0
+
+
+async def test_a_change_is_judged_once_at_the_second_look(eye):
+    await eye.look()
+    eye.machines.nodes = nodes(2)
+    await eye.look(1)
+    assert eye.answered == 0
+    await eye.look(5)
+    assert eye.answered == 1
+    change = eye.change()
+    assert change is not None
+    assert change.job.role("worker").replicas == 2
+    assert change.ledger.roles["worker"].replicas == 2
+    assert change.ledger.job.job_attempt == 1
+    assert eye.change() is None
+    await eye.look(5)
+    assert eye.answered == 1
+
+
+async def test_while_it_cannot_move_nobody_searches(eye):
+    await eye.look()
+    running, eye.state = eye.state, eye.paused()
+    eye.machines.nodes = nodes(2)
+    await eye.look(5)
+    assert eye.answered == 0
+    eye.state = running
+    await eye.look(2)
+    assert eye.answered == 1
+
+
+async def test_a_run_that_was_paused_during_the_search_is_judged_again(eye):
+    await eye.look()
+    eye.machines.nodes = nodes(2)
+    await eye.look(2)
+    running, eye.state = eye.state, eye.paused()
+    assert eye.change() is None
+    eye.state = running
+    await eye.look(2)
+    assert eye.answered == 2
+    assert eye.change().job is not None
+
+
+async def test_a_failed_node_is_replaced_where_a_spare_is_there(eye):
+    """Four machines, three in use: the restart rules bring the lost one back, the split stays."""
+    await eye.judged(nodes(4))
+    change = await eye.judged(nodes(4)[1:])
+    assert change.job is None
+    [event] = change.events
+    assert event.reason == "ClusterChanged"
+    assert event.data["action"] == "replace"
+    assert "spare" in event.message
+
+
+async def test_a_spare_that_is_lost_is_no_failure(eye):
+    await eye.judged(nodes(4))
+    change = await eye.judged(nodes(3))
+    assert [event.data["action"] for event in change.events] == ["stay"]
+
+
+# the verdict ----------------------------------------------------------------------------------------
+def test_a_slow_link_is_a_change_like_any_other(lab):
+    job = lab.job()
+    lab.has(3, nic_gbit_s=0.2)
+    verdict = plan_again(
+        Situation(job=job, nodes=(), step=0, total_steps=FAR), before=job.plan["cluster_view"]
+    )
+    assert verdict.message.startswith("gpus's network: slower")
+
+
+def test_a_gang_that_could_not_start_at_the_new_size_is_refused(lab):
+    policy = {"gang": "volcano", "minAvailable": 3}
+    job = lab.job(
+        spec={
+            "roles": [{"name": "worker", "replicas": 3}],
+            "schedulingPolicy": policy,
+            "runtime": {"name": "kubernetes"},
+            "image": "train",
+        }
+    )
+    lab.has(2)
+    verdict = plan_again(Situation(job=job, nodes=()), before=job.plan["cluster_view"])
+    assert verdict.reason == "ReplanFailed"
+    assert "minAvailable" in verdict.message
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "expected"),
+    [
+        pytest.param(None, 1000, id="none-all-is-lost"),
+        pytest.param({"everySteps": 50}, 50, id="by-steps"),
+        pytest.param({"everySteps": 5000}, 1000, id="none-written-yet"),
+        pytest.param({"everySeconds": 60}, 121, id="by-time"),
+        pytest.param({"every": "auto"}, 1000, id="auto"),
+    ],
+)
+def test_steps_that_are_run_again(checkpoint, expected):
+    assert steps_at_risk(checkpoint, step=1000, step_seconds=0.5) == expected
+
+
+def test_a_job_keeps_what_the_user_and_the_framework_gave_it(lab):
+    """The plan's variables and files are exchanged, nothing else is touched."""
+    job = lab.job(apply=["replicas", "env", "microBatch"])
+    lab.has(2)
+    new = plan_again(Situation(job=job, nodes=()), before=job.plan["cluster_view"]).job
+    assert new is not None
+    before, after = job.role("worker"), new.role("worker")
+    assert set(before.env) == set(after.env)
+    assert [file.path for file in before.files] == [file.path for file in after.files]
+    assert (before.env["DP_SIZE"], after.env["DP_SIZE"]) == ("3", "2")
+    kept: Callable[[ResolvedJob], Any] = lambda of: replace(of, roles=(), plan=None)  # noqa: E731
+    assert kept(new) == kept(job)

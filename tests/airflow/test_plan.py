@@ -146,7 +146,9 @@ def test_a_cleared_plan_plans_anew_and_the_same_try_keeps_the_plan(store: Store,
     assert task.execute(context())["plan"] == first, "what is stored needs no file"
     again = planned(tmp_path, devices="V100-SXM2-32GB").execute(context(try_number=2))
     assert again["plan"] != first
-    assert store.job(again["run"]).plan["cluster"] == "V100-SXM2-32GB"
+    newest = store.job(again["run"]).plan
+    assert newest is not None
+    assert newest["cluster"] == "V100-SXM2-32GB"
 
 
 def test_templates_see_the_dag_run_and_nothing_of_airflow():

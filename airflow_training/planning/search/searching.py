@@ -9,12 +9,13 @@ import numpy as np
 import numpy.typing as npt
 
 from airflow_training.errors import InputError, Problem
-from airflow_training.planning import cost
 from airflow_training.planning.cluster import ClusterView, NodeGroup
+from airflow_training.planning.constants import FROZEN
 from airflow_training.planning.lowering import lower
 from airflow_training.planning.plan import Answer, Candidates, Estimate, Workload
 from airflow_training.planning.program import Sharding
 from airflow_training.planning.search import bounds, homogeneous, pareto, prices, space, table
+from airflow_training.planning.search.calibrated import pricing_with
 from airflow_training.planning.search.constraints import Constraints
 from airflow_training.planning.search.contradictions import contradiction
 from airflow_training.planning.search.explain import rejected
@@ -33,15 +34,7 @@ from airflow_training.spec.words import counted
 _GIB = 2.0**30
 FREE = Constraints()
 FASTEST = Time()
-MODEL = Pricing(
-    floors=cost.floors,
-    memory_bytes=cost.memory_bytes,
-    step_seconds=cost.step_seconds,
-    estimate=cost.estimate,
-    pass_seconds=cost.pass_seconds,
-    overheads=cost.overheads,
-    arranged=cost.arranged,
-)
+MODEL = pricing_with(FROZEN)
 
 
 def search(

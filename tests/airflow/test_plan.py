@@ -111,6 +111,46 @@ def test_a_second_worker_with_the_same_try_finds_the_run_that_is_there(store: St
     assert len(store.runs()) == 1
 
 
+def planned(tmp_path: Path, *, devices: str = "A100-SXM4-80GB") -> Any:
+    """Return `plan` of a job whose cluster is a file that the test may change."""
+    node = {"count": 1, "device": devices, "devices_per_node": 8}
+    (tmp_path / "cluster.yaml").write_text(yaml.safe_dump({"name": devices, "nodes": [node]}))
+    wanted = {
+        "model": {"hidden": 64, "layers": 2, "heads": 4, "seq": 64, "vocab": 512},
+        "globalBatch": 16,
+        "cluster": "cluster.yaml",
+        "constraints": {"devices": 1},
+    }
+    document = shell("planned", "true", plan=wanted)
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(document))
+    return job_to_dag(tmp_path / "job.yaml").get_task("plan")
+
+
+def test_a_job_that_asks_for_a_plan_gets_one_and_its_id_goes_through_xcom(
+    store: Store, tmp_path: Path
+):
+    reference = planned(tmp_path).execute(context())
+    plan = store.job(reference["run"]).plan
+    assert plan is not None
+    assert reference["plan"] == plan["id"]
+    assert len(json.dumps(reference)) < 1024
+    [told] = store.events(reference["run"])
+    assert (told.event.reason, told.event.data) == ("Planned", {"plan": plan["id"]})
+
+
+def test_a_cleared_plan_plans_anew_and_the_same_try_keeps_the_plan(store: Store, tmp_path: Path):
+    first = planned(tmp_path).execute(context())["plan"]
+    task = planned(tmp_path, devices="V100-SXM2-32GB")
+    assert task.execute(context())["plan"] == first, "another worker with the same try"
+    (tmp_path / "cluster.yaml").unlink()
+    assert task.execute(context())["plan"] == first, "what is stored needs no file"
+    again = planned(tmp_path, devices="V100-SXM2-32GB").execute(context(try_number=2))
+    assert again["plan"] != first
+    newest = store.job(again["run"]).plan
+    assert newest is not None
+    assert newest["cluster"] == "V100-SXM2-32GB"
+
+
 def test_templates_see_the_dag_run_and_nothing_of_airflow():
     found = template_variables({"run_id": "r", "conn": "secret", "var": "secret"})
     assert found == {

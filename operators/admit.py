@@ -75,7 +75,7 @@ def admit(
         origin=origin,
         user=getattr(context.get("dag_run"), "triggering_user_name", None) or "",
         # a run that goes on has its plan; one that begins again is planned anew
-        planner=_planner_of(source.read().metadata.name) if there is None or again else None,
+        planner=_planner_of(source.read().metadata.name if there is None or again else ""),
     )
     resolved = _resolved(checked)
     roles = [role.name for role in resolved.roles]
@@ -104,7 +104,7 @@ def admit(
 
 
 def _planner_of(name: str) -> Planner:
-    """Return what plans the job called `name`, and no other job of its file."""
+    """Return what plans the job called `name`, and no other job of its file; "" plans none."""
 
     def planner(job: TrainingJob, resolved: ResolvedJob) -> Planned | None:
         from airflow_training.supervise.planning import plan_job  # numpy: only where it is needed
@@ -122,7 +122,7 @@ def _check(
     uid: str,
     origin: Origin,
     user: str,
-    planner: Planner | None,
+    planner: Planner,
 ) -> Checked:
     """Return the one document that `source` means, after all checks."""
     job = source.read()

@@ -41,7 +41,7 @@ class Range:
         return float(f"{value:.6g}")  # as a person would type it
 
 
-Space = Mapping[str, "Sequence[Any] | Range"]
+Space = Mapping[str, Sequence[Any] | Range]
 
 
 def trials_of(
@@ -90,7 +90,7 @@ def _draw(space: Space, dice: random.Random) -> dict[str, Any]:
 def _combination(lists: Mapping[str, Sequence[Any]], number: int) -> dict[str, Any]:
     """Return the `number`-th combination in the order of nested loops, the last name fastest."""
     picked = {}
-    for name in reversed(lists):  # type: ignore[call-overload] # a dict, which has an order
+    for name in [*lists][::-1]:
         number, place = divmod(number, len(lists[name]))
         picked[name] = lists[name][place]
     return {name: picked[name] for name in lists}
@@ -118,7 +118,7 @@ def _problems(space: Space, *, declared: Mapping[str, Param], trials: int | None
             )
         elif isinstance(values, Range):
             problems += _of_range(values, declared[name], field=field, trials=trials)
-        elif isinstance(values, str) or not isinstance(values, Sequence) or not values:
+        elif not _is_list(values):
             problems.append(
                 Problem(
                     code="wrong_type",
@@ -130,6 +130,11 @@ def _problems(space: Space, *, declared: Mapping[str, Param], trials: int | None
             for place, value in enumerate(values):
                 problems += check_value(declared[name], value, ("space", name, place))
     return problems
+
+
+def _is_list(values: Any) -> bool:
+    """Return whether this is a list with something in it; callers may give anything."""
+    return isinstance(values, Sequence) and not isinstance(values, str) and len(values) > 0
 
 
 def _of_range(values: Range, param: Param, *, field: str, trials: int | None) -> list[Problem]:

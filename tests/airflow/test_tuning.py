@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 from airflow.sdk import DAG, task
@@ -102,7 +103,7 @@ def test_the_winner_goes_to_the_next_task_and_one_failed_trial_fails_nothing():
     with DAG("tuned", schedule=None) as dag:
 
         @task
-        def deploy(best: dict) -> None: ...
+        def deploy(best: dict[str, Any]) -> None: ...
 
         deploy(tune(document, space={"lr": [0.1, 0.2]}, metric="accuracy"))
     assert dag.get_task("deploy").upstream_task_ids == {"digits.best"}
@@ -120,4 +121,4 @@ def test_the_winner_goes_to_the_next_task_and_one_failed_trial_fails_nothing():
 def test_a_goal_that_is_neither_is_refused():
     document = job("digits", dag={"params": {"lr": {"type": "number", "default": 0.1}}})
     with DAG("x", schedule=None), pytest.raises(InputError, match="allowed: max, min"):
-        tune(document, space={"lr": [0.1]}, metric="accuracy", goal="most")  # type: ignore[arg-type]
+        tune(document, space={"lr": [0.1]}, metric="accuracy", goal="most")

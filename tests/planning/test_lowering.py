@@ -128,7 +128,7 @@ def test_what_lives_for_a_moment_is_counted_where_it_is_most():
 def test_what_is_gathered_for_a_moment_is_counted():
     layer = piece(lower(computation(LLAMA), Sharding(tp=8, sequence_parallel=True)), "layer")
     unit = LLAMA.seq * LLAMA.hidden
-    inner = 2 * LLAMA.ffn / LLAMA.hidden
+    inner = 2 * 14336 / LLAMA.hidden
     whole, part = 2, 2 / 8
     wide = 2 * inner / 8
     assert layer.working_bytes / unit == part + wide + part + whole, "in the gradient of mlp.up"

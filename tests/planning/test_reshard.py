@@ -33,7 +33,7 @@ def path(shape, source, target, element_bytes=1.0):
     return reshard(tensor, source, target, element_bytes=element_bytes)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(problems(devices=16))
 def test_a_reshard_keeps_the_value_and_tells_what_it_receives(problem):
     shape, source, target = problem
@@ -50,21 +50,21 @@ def test_a_reshard_keeps_the_value_and_tells_what_it_receives(problem):
         assert part.shape == target.local_shapes(shape)[target.mesh.devices.index(device)]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(problems(devices=10, max_axes=2, odd_sizes=False))
 def test_it_receives_the_least_that_any_way_does(problem):
     shape, source, target = problem
     assert path(shape, source, target).received_bytes == fewest_elements(shape, source, target)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(problems(meshes_of=1, odd_sizes=False))
 def test_it_receives_the_least_on_three_axes(problem):
     shape, source, target = problem
     assert path(shape, source, target).received_bytes == fewest_elements(shape, source, target)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(problems(devices=10, max_axes=2))
 def test_with_slices_of_any_size_no_other_way_receives_less(problem):
     """It may find less: it also stops at slices that brute force does not think of."""

@@ -14,7 +14,7 @@ from airflow_training.planning.catalogue import device, link
 from airflow_training.planning.cluster import ClusterView, NodeGroup
 from airflow_training.planning.lowering import lower
 from airflow_training.planning.plan import Workload
-from airflow_training.planning.program import Compute, Sharding
+from airflow_training.planning.program import Compute, Sharding, Transfer
 from airflow_training.planning.search.searching import search
 from airflow_training.planning.serial import from_json, to_json
 from airflow_training.planning.sources.torch import trace
@@ -99,6 +99,14 @@ def test_the_layers_of_a_transformer_become_one_unit_that_repeats(traced):
 def test_every_operator_has_a_rule(traced, name):
     program = lower(traced[name], Sharding(micro_batch=8.0, tp=2.0))
     assert program.warnings == ()
+
+
+def test_a_traced_transformer_is_split_as_one_by_hand(traced):
+    """Tensor parallelism takes two all-reduces per layer in each direction (Shoeybi et al. 2019)."""
+    program = lower(traced["gpt"], Sharding(micro_batch=2.0, tp=2.0))
+    layer = next(piece for piece in program.pieces if piece.repeat == 3)
+    moves = [(work.phase, work.collective) for work in layer.work if isinstance(work, Transfer)]
+    assert moves == [("forward", "all_reduce")] * 2 + [("backward", "all_reduce")] * 2
 
 
 @pytest.mark.parametrize("name", CASES)

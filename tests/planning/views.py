@@ -34,13 +34,13 @@ class _Drawer:
     def shape(self, name: str) -> tuple[int, ...]:
         return self.build.tensors[name].shape
 
-    def any_tensor(self, *, least: int = 0) -> str | None:
+    def any_tensor(self, *, least: int = 0) -> str:
         known = [
             name
             for name in self.build.tensors
             if name not in self.numbers and len(self.shape(name)) >= least
         ]
-        return self.draw(st.sampled_from(known)) if known else None
+        return self.draw(st.sampled_from(known)) if known else self.given([2] * least)
 
     def add(self, kind: str, inputs: list[str], *shapes, **attributes) -> None:
         outputs = [self.given(shape, "activation", kind) for shape in shapes]
@@ -49,8 +49,6 @@ class _Drawer:
     def matmul(self) -> None:
         """Rows of a tensor times a matrix, some dimensions kept apart as a batch."""
         left = self.any_tensor(least=1)
-        if left is None:
-            return
         *rows, summed = self.shape(left)
         if len(rows) <= 2 and self.draw(st.booleans()) and self.draw(st.booleans()):
             # A tensor times itself.
@@ -77,16 +75,14 @@ class _Drawer:
 
     def softmax(self) -> None:
         name = self.any_tensor(least=1)
-        if name is not None:
-            shape = self.shape(name)
-            self.add("softmax", [name], shape, dim=self.draw(st.integers(-len(shape), -1)))
+        shape = self.shape(name)
+        self.add("softmax", [name], shape, dim=self.draw(st.integers(-len(shape), -1)))
 
     def norm(self) -> None:
         name = self.any_tensor(least=1)
-        if name is not None:
-            shape = self.shape(name)
-            last = self.draw(st.integers(0, len(shape) - 1))
-            self.add("norm", [name, self.given(shape[last:])], shape)
+        shape = self.shape(name)
+        last = self.draw(st.integers(0, len(shape) - 1))
+        self.add("norm", [name, self.given(shape[last:])], shape)
 
     def attention(self) -> None:
         batch, sequence, heads, groups, head = (self.draw(SIZES) for _ in range(5))
@@ -104,11 +100,10 @@ class _Drawer:
 
     def cross_entropy(self) -> None:
         logits = self.any_tensor(least=1)
-        if logits is not None:
-            rows = self.shape(logits)[:-1]
-            labels = self.given(rows, prefix="rows")
-            self.numbers.append(labels)
-            self.add("cross_entropy", [logits, labels], rows)
+        rows = self.shape(logits)[:-1]
+        labels = self.given(rows, prefix="rows")
+        self.numbers.append(labels)
+        self.add("cross_entropy", [logits, labels], rows)
 
     def elementwise(self) -> None:
         first = self.any_tensor()
@@ -132,8 +127,6 @@ class _Drawer:
 
     def reduce(self) -> None:
         name = self.any_tensor(least=1)
-        if name is None:
-            return
         shape = self.shape(name)
         dims = self.draw(st.sets(st.sampled_from(range(len(shape))), min_size=1))
         keep = self.draw(st.booleans())
@@ -150,17 +143,14 @@ class _Drawer:
 
     def transpose(self) -> None:
         name = self.any_tensor(least=2)
-        if name is None:
-            return
         shape = self.shape(name)
         order = self.draw(st.permutations(range(len(shape))))
         self.add("transpose", [name], [shape[i] for i in order], order=tuple(order))
 
     def reshape(self) -> None:
         name = self.any_tensor(least=1)
-        if name is None:
-            return
-        left, shape = prod(self.shape(name)), []
+        left = prod(self.shape(name))
+        shape: list[int] = []
         while left > 1 and len(shape) < 3:
             size = self.draw(st.sampled_from([n for n in range(1, left + 1) if left % n == 0]))
             shape.append(size)
@@ -175,8 +165,6 @@ class _Drawer:
 
     def split(self) -> None:
         name = self.any_tensor(least=1)
-        if name is None:
-            return
         shape = self.shape(name)
         dim = self.draw(st.integers(0, len(shape) - 1))
         cut = self.draw(st.integers(0, shape[dim]))
@@ -186,8 +174,6 @@ class _Drawer:
 
     def concatenate(self) -> None:
         name = self.any_tensor(least=1)
-        if name is None:
-            return
         shape = self.shape(name)
         dim = self.draw(st.integers(0, len(shape) - 1))
         other = self.given([*shape[:dim], self.draw(SIZES), *shape[dim + 1 :]])

@@ -13,14 +13,15 @@ import yaml
 from airflow_training.runtimes.memory import MemoryRuntime
 from airflow_training.runtimes.port import ClusterView, NodeView
 from airflow_training.spec.models import TrainingJob
-from airflow_training.spec.resolved import ResolvedJob
+from airflow_training.spec.resolved import ResolvedJob, RunRef
 from airflow_training.supervise.admission import Checked, check_text
 from airflow_training.supervise.planned import Planned
 from airflow_training.supervise.planning import plan_job
+from airflow_training.supervise.rendering import expected_addresses, render_instance
 
 TINY = {"hidden": 64, "layers": 4, "heads": 4, "seq": 64, "vocab": 512}
 GPT = {"hidden": 2048, "layers": 24, "heads": 16, "seq": 1024, "vocab": 50304}
-A100 = {
+A100: dict[str, Any] = {
     "name": "two nodes",
     "nodes": [
         {
@@ -178,6 +179,26 @@ def test_nccl_is_told_of_switches_that_reduce_unless_the_user_says_otherwise():
     assert "NCCL_COLLNET_ENABLE" not in resolved(planned(worker, **options)).role("worker").env
 
 
+@pytest.mark.parametrize(
+    ("runtime", "seen", "written"),
+    [
+        pytest.param("local", "$(TRAINING_INSTANCE_DIR)/plan", "plan", id="local"),
+        pytest.param("kubernetes", "/etc/training/plan", "/etc/training/plan", id="kubernetes"),
+    ],
+)
+def test_the_files_are_where_the_variables_say(runtime, seen, written):
+    job = resolved(planned(cluster=A100, spec={"runtime": {"name": runtime}, "image": "train"}))
+    run = RunRef(uid="u" * 20, job=job.name, namespace=job.namespace, controller="c")
+    made = render_instance(job, run, expected_addresses(job, "x"), role="master", index=0)
+    for variable, name in (
+        ("DEEPSPEED_CONFIG", "deepspeed.json"),
+        ("TORCHTITAN_CONFIG", "torchtitan.toml"),
+        ("PLAN_FILE", "plan.json"),
+    ):
+        assert made.env[variable] == f"{seen}/{name}"
+        assert f"{written}/{name}" in made.files
+
+
 # sizes --------------------------------------------------------------------------------------------
 def test_a_plan_takes_whole_instances():
     checked = planned(
@@ -207,6 +228,17 @@ def test_devices_that_the_job_cannot_have_are_refused():
     roles = ({"name": "worker", "replicas": 2, "minReplicas": 1, "maxReplicas": 2},)
     found = problems(planned(*roles, constraints={"devices": 4}))
     assert "the job can have 1 to 2 devices" in found["spec.plan.constraints.devices"]
+
+
+def test_bounds_are_counted_in_devices():
+    checked = planned(
+        {"name": "worker", "replicas": 2, "minReplicas": 2, "maxReplicas": 2},
+        spec={"parameters": {"nprocPerNode": 8}, **gpus(8)},
+        cluster=A100,
+        constraints={"devices": 8},
+    )
+    found = problems(checked)["spec.plan.constraints.devices"]
+    assert "the job can have 16 devices, 8 in each instance" in found
 
 
 def test_an_instance_with_more_devices_than_ranks_is_warned_of():
@@ -244,7 +276,7 @@ def test_a_variable_of_the_plan_is_not_the_users():
     env = [{"name": "TP_SIZE", "value": "4"}]
     found = problems(planned(spec={"env": env}))
     assert "'TP_SIZE' is set by the plan" in found["spec.env[0].name"]
-    assert resolved(planned(spec={"env": env}, apply=["replicas"]))
+    assert resolved(planned(spec={"env": env}, apply=["replicas"])).plan is not None
 
 
 # clusters -----------------------------------------------------------------------------------------

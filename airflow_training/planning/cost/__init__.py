@@ -7,7 +7,7 @@ from airflow_training.planning.cost.estimating import (
     memory_bytes,
     step_seconds,
 )
-from airflow_training.planning.cost.floors import floors, pass_seconds
+from airflow_training.planning.cost.floors import floors, overheads, pass_seconds
 
 __all__ = [
     "arranged",
@@ -15,6 +15,7 @@ __all__ = [
     "evaluate",
     "floors",
     "memory_bytes",
+    "overheads",
     "pass_seconds",
     "step_seconds",
 ]

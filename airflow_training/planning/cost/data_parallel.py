@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -74,20 +74,33 @@ class Replicas:
     micro_batches: Array
 
 
+def exchange_group(group: Group, runtime: str) -> Group:
+    """Return the group as a runtime makes use of it.
+
+    Several ranks of a node could each use a NIC of their own. DeepSpeed's exchange was seen to reach
+    what one NIC carries: the rows on 64 to 512 GPUs say so wherever ranks share a node.
+    """
+    if "deepspeed" not in runtime or group.nic is None:
+        return group
+    return replace(group, siblings=np.maximum(group.siblings, float(group.nics_per_node)))
+
+
 def exchange_seconds(
     held: Replicas, *, forward: Array, backward: Array, units: Array, constants: TimeConstants
 ) -> Array:
     """Return the seconds of gradient and parameter exchange in a step that no pass hides.
 
     ZeRO 0 reduces gradients once, 1 scatters them and gathers the updated parameters, 2 scatters after
-    every micro-batch, 3 also gathers parameters before each pass (Rajbhandari et al. 2020, arXiv
+    every micro-batch, 3 also gathers parameters before each pass, unit by unit (Rajbhandari et al. 2020, arXiv
     1910.02054, section 7). `forward` and `backward` are the seconds of one pass: with overlap, an
     exchange runs beside one, all but the first of `units` parts gathered or the last one reduced, which
     nothing is left to hide (Zhao et al. 2023, arXiv 2304.11277, section 3.3).
     """
 
     def cost(collective: Collective, each: Array | float, window: Array) -> Array:
-        whole = collective_seconds(collective, held.elements * each, held.group, constants)
+        calls = np.where(held.zero == 3, units, 1.0)
+        part = held.elements * each / calls
+        whole = calls * collective_seconds(collective, part, held.group, constants)
         edge = whole / units
         beside = edge + exposed(whole - edge, window, constants)
         return np.where(held.overlap == _NONE, whole, beside)

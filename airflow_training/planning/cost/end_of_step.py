@@ -12,6 +12,7 @@ from airflow_training.planning.cost.communication import collective_seconds
 from airflow_training.planning.cost.data_parallel import (
     Replicas,
     accumulation_seconds,
+    exchange_group,
     exchange_seconds,
     gradient_bytes,
     optimizer_seconds,
@@ -67,7 +68,9 @@ def end_of_step(
             update_bytes=held.update_bytes[every, most][layout],
             precision=workload.precision,
             runtime=workload.runtime,
-            group=group_of(nodes, size=ranks[layout], stride=stride[layout]),
+            group=exchange_group(
+                group_of(nodes, size=ranks[layout], stride=stride[layout]), workload.runtime
+            ),
             zero=table.zero,
             overlap=table.overlap,
             micro_batches=micro_batches,

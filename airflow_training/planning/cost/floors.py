@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from airflow_training.planning.cluster import ClusterView, NodeGroup
+from airflow_training.planning.cluster import ClusterView
 from airflow_training.planning.constants import FROZEN, TimeConstants
 from airflow_training.planning.cost.data_parallel import Replicas, exchange_seconds
 from airflow_training.planning.cost.shardings import lowered, priced
@@ -44,13 +44,9 @@ class _Floors:
     """Seconds of a forward and a backward pass over the units, for each way to run a layer."""
 
     workload: Workload
-    nodes: NodeGroup
+    cluster: ClusterView
     constants: TimeConstants
-    factor: float
-    """Of the runtime; the passes hold it already."""
     layers: int
-    layer_elements: float
-    """Parameters of all layers."""
     codes: Codes
     """A number for each way to run a layer, ascending."""
     before: Array
@@ -73,45 +69,56 @@ class _Floors:
         # the last stage works through all micro-batches once the first one has come through the others
         floor = np.maximum(floor, whole / virtual + (passes - 1.0 / virtual) * last)
         floor = np.where(rows.pp == 1, passes * whole, floor)
-        waits = straggling_share(rows.tp, rows.cp, rows.dp, self.nodes, self.constants)
-        return np.asarray(floor * (1.0 + waits) + self.factor * self._exchange(rows, passes))
+        share, exchange = overheads(self.workload, self.cluster, rows, self.constants)
+        return np.asarray(floor * (1.0 + share) + exchange)
 
-    def _exchange(self, rows: Candidates, passes: Codes) -> Array:
-        """Return what gradient exchange adds at least: of an average stage, behind endless passes.
 
-        It is linear in the number of micro-batches, so two of them are priced for each different split.
-        Where experts are split it is left out: which of them ranks share is not known here.
-        """
-        codes = (rows.zero * len(OVERLAP) + rows.overlap).astype(np.int64)
-        for column in (rows.tp, rows.pp, rows.dp, rows.cp):
-            codes = codes * (1 << 14) + column
-        _, first, of_row = np.unique(codes, return_index=True, return_inverse=True)
-        one = rows_of(rows, first)
-        replicas = Replicas(
-            elements=self.layer_elements / (one.tp * one.pp),
-            update_bytes=np.zeros(len(first)),
-            precision=self.workload.precision,
-            runtime=self.workload.runtime,
-            group=group_of(self.nodes, size=one.dp * one.cp * 1.0, stride=one.tp * 1.0),
-            zero=one.zero,
-            overlap=one.overlap,
-            micro_batches=np.ones(len(first)),
+def overheads(
+    workload: Workload,
+    cluster: ClusterView,
+    rows: Candidates,
+    constants: TimeConstants = FROZEN,
+) -> tuple[Array, Array]:
+    """Return what replicas add to a step at least: a share of its passes, and seconds.
+
+    The share is the wait for the slowest replica. The seconds are the exchange of the gradients of an
+    average stage between the cluster's first nodes, behind endless passes. It is linear in the number of
+    micro-batches, so two of them are priced for each different split. Where experts are split it is
+    left out: which of them ranks share is not known here.
+    """
+    nodes = cluster.groups[0]
+    codes = (rows.zero * len(OVERLAP) + rows.overlap).astype(np.int64)
+    for column in (rows.tp, rows.pp, rows.dp, rows.cp):
+        codes = codes * (1 << 14) + column
+    _, first, of_row = np.unique(codes, return_index=True, return_inverse=True)
+    one = rows_of(rows, first)
+    replicas = Replicas(
+        elements=_layer_elements(workload) / (one.tp * one.pp),
+        update_bytes=np.zeros(len(first)),
+        precision=workload.precision,
+        runtime=workload.runtime,
+        group=group_of(nodes, size=one.dp * one.cp * 1.0, stride=one.tp * 1.0),
+        zero=one.zero,
+        overlap=one.overlap,
+        micro_batches=np.ones(len(first)),
+    )
+    endless = np.full(len(first), np.inf)
+    units = np.full(len(first), float(sum(unit.repeat for unit in workload.view.units)))
+    once, twice = (
+        exchange_seconds(
+            replace(replicas, micro_batches=np.full(len(first), count)),
+            forward=endless,
+            backward=endless,
+            units=units,
+            constants=constants,
         )
-        endless = np.full(len(first), np.inf)
-        units = np.full(len(first), float(sum(unit.repeat for unit in self.workload.view.units)))
-        once, twice = (
-            exchange_seconds(
-                replace(replicas, micro_batches=np.full(len(first), count)),
-                forward=endless,
-                backward=endless,
-                units=units,
-                constants=self.constants,
-            )
-            for count in (1.0, 2.0)
-        )
-        each = twice - once
-        seconds = once[of_row] + (passes - 1) * each[of_row]
-        return np.where(rows.ep == 1, seconds, 0.0)
+        for count in (1.0, 2.0)
+    )
+    passes = workload.global_batch // (rows.dp * rows.micro_batch)
+    seconds = once[of_row] + (passes - 1) * (twice - once)[of_row]
+    factor = constants.runtime_factor(workload.runtime)
+    share = straggling_share(rows.tp, rows.cp, rows.dp, nodes, constants)
+    return share, np.where(rows.ep == 1, factor * seconds, 0.0)
 
 
 def floors(
@@ -135,10 +142,8 @@ def floors(
     inside = (place >= begin) & (place < end)
     return _Floors(
         workload=workload,
-        nodes=cluster.groups[0],
+        cluster=cluster,
         constants=constants,
-        factor=constants.runtime_factor(workload.runtime),
-        layer_elements=_layer_elements(workload),
         layers=end - begin,
         codes=codes,
         before=(each * repeats)[place < begin].sum(axis=0),

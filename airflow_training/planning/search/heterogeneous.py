@@ -16,6 +16,7 @@ from math import factorial, prod
 import numpy as np
 import numpy.typing as npt
 
+from airflow_training.planning.cluster import NodeGroup
 from airflow_training.planning.plan import Candidates
 from airflow_training.planning.search import bounds, space, table
 from airflow_training.planning.search.constraints import Constraints
@@ -30,16 +31,31 @@ from airflow_training.planning.stages import layer_span
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-_MOST_ARRANGEMENTS = 500
+_MOST_ARRANGEMENTS = 120
 """Arrangements that are priced in full before a large search ends, with a warning how far it got."""
-_MOST_ORDERS = 24
-_MOST_TRIES = 24
-"""Layer splits that are looked at for one order of stages until everything fits."""
-_MOST_SPLITS = 3
-"""Layer splits that are priced for one order of stages, the most promising ones."""
+_SMALL = 5000
+"""Splits times numbers of stages up to which a search is thorough."""
 _FEW = 8
 """Up to so many stages, every number of them and every order is tried."""
 _SURE = 1.0 + 1e-9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effort:
+    """How much is tried for one split on one number of stages per kind."""
+
+    orders: int
+    """Up to so many orders of the stages all are tried; beyond, each kind in one stretch."""
+    splits: int
+    """Layer splits that are priced for an order, the most promising ones."""
+    tries: int
+    """Layer splits that are looked at for an order until everything fits."""
+    first_way: bool
+    """Whether other ways to run a layer are left out once the quickest one that fits was found."""
+
+
+THOROUGH = Effort(orders=24, splits=3, tries=24, first_way=False)
+QUICK = Effort(orders=2, splits=1, tries=3, first_way=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +87,7 @@ class _Paces:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Units:
-    """Splits, each with numbers of stages per group, in the order of their bounds."""
+    """Splits, each with numbers of stages per group, in the order in which they are tried."""
 
     split: Ints
     stages: Ints
@@ -90,13 +106,15 @@ def rank_arranged(
     if not table.size(splits) or not table.size(modes):
         return Arranged(best=(), candidates=0, priced=0, unexplored=np.inf)
     paces = _paces(question, splits, modes, pricing)
-    units = _units(question, splits, paces, limits.layers, least_kinds)
-    search = _Search(question, pricing, splits, modes, paces, top_k, to_beat)
+    units = _units(question, pricing, splits, modes, paces, limits.layers, least_kinds)
+    effort = THOROUGH if len(units.split) <= _SMALL else QUICK
+    search = _Search(question, pricing, splits, modes, paces, top_k, to_beat, effort)
     for unit in range(len(units.split)):
         if units.least_score[unit] > search.limit * _SURE:
-            break
+            continue
         if search.arrangements >= _MOST_ARRANGEMENTS:
-            return search.found(len(units.split), unexplored=float(units.least_score[unit]))
+            left = float(units.least_score[unit:].min())
+            return search.found(len(units.split), unexplored=left)
         search.try_unit(int(units.split[unit]), units.stages[unit])
     return search.found(len(units.split), unexplored=np.inf)
 
@@ -113,14 +131,16 @@ class _Search:
         paces: _Paces,
         top_k: int,
         to_beat: float,
+        effort: Effort,
     ) -> None:
+        self.effort = effort
         self.question, self.pricing = question, pricing
         self.splits, self.modes, self.paces = splits, modes, paces
         self.top_k, self.to_beat = top_k, to_beat
         begin, end = layer_span(question.workload.view.units)
         self.alike = end - begin == max(unit.repeat for unit in question.workload.view.units)
         self.best: list[Plan] = []
-        self.arrangements = self.priced = 0
+        self.arrangements = self.priced = self.kept = 0
 
     @property
     def limit(self) -> float:
@@ -143,18 +163,26 @@ class _Search:
         rows = space.expand(one, self.modes)
         rows = table.take(rows, _holds_states(self.question, rows, stages))
         of_way = _way_of(rows, self.paces.ways)
-        for way in np.unique(of_way):
-            some = table.take(rows, of_way == way)
-            column = split * table.size(self.paces.ways) + int(way)
-            floor = _least_score(self.question, one, self.paces, [column], stages[None])[0]
-            for order in self._orders(stages):
-                if floor <= self.limit * _SURE:
-                    self._arrange(some, column, order)
+        columns = split * table.size(self.paces.ways) + of_way
+        each = table.take(one, np.zeros(table.size(rows), dtype=np.int64))
+        many = np.repeat(stages[None], table.size(rows), axis=0)
+        seconds = _least_seconds(self.question, each, self.paces, columns, many)
+        floor = _least_score(self.question, self.pricing, rows, seconds, many)
+        orders = self._orders(stages)
+        for way in sorted(set(of_way.tolist()), key=lambda way: floor[of_way == way].min()):
+            here = np.flatnonzero(of_way == way)
+            kept = self.kept
+            for order in orders:
+                alive = here[floor[here] <= self.limit * _SURE]
+                if len(alive):
+                    self._arrange(table.take(rows, alive), int(columns[here[0]]), order)
+            if self.effort.first_way and self.kept > kept:
+                return
 
     def _orders(self, stages: Ints) -> list[tuple[int, ...]]:
         groups = self.question.cluster.groups
         rule = self.question.constraints.rule("stage_devices")
-        orders = _orders(stages)
+        orders = _orders(stages, self.effort.orders)
         if rule.pinned is not None:
             names = [group.name for group in groups]
             wanted = tuple(names.index(name) for name in rule.pinned)
@@ -176,7 +204,7 @@ class _Search:
         # rows that do not fit wait with what they would score at least, and with what was too big
         waiting: list[tuple[float, int, Candidates, frozenset[Run]]] = [(0.0, 0, rows, frozenset())]
         tries = 0
-        while waiting and tries < _MOST_TRIES:
+        while waiting and tries < self.effort.tries:
             tries += 1
             least, _, some, too_big = heappop(waiting)
             if least > self.limit * _SURE:
@@ -185,7 +213,7 @@ class _Search:
                 splits = layer_splits(stages, micro_batches=passes, too_big=too_big)
             else:
                 splits = [pinned] if not too_big else []
-            for place, layers in enumerate(splits[:_MOST_SPLITS]):
+            for place, layers in enumerate(splits[: self.effort.splits]):
                 again = self._price(some, layers, order, too_big)
                 if place == 0:
                     for score, others, cuts in again:
@@ -253,6 +281,7 @@ class _Search:
         rule = self.question.constraints.rule("stage_layers")
         fits = np.all(spare >= 0, axis=1) & np.isfinite(scores.score) & rule.allows(layers)
         for row in np.flatnonzero(fits & (scores.score <= self.limit)):
+            self.kept += 1
             self.best.append(
                 Plan(
                     float(scores.score[row]),
@@ -293,7 +322,13 @@ def _paces(question: Question, splits: Candidates, modes: Candidates, pricing: P
 
 
 def _units(
-    question: Question, splits: Candidates, paces: _Paces, layers: int, least_kinds: int
+    question: Question,
+    pricing: Pricing,
+    splits: Candidates,
+    modes: Candidates,
+    paces: _Paces,
+    layers: int,
+    least_kinds: int,
 ) -> _Units:
     """Return every split with every number of stages per group, the lowest bound first."""
     width = splits.tp * splits.cp * splits.dp
@@ -306,17 +341,18 @@ def _units(
     splits_of, stages_of = np.concatenate(split), np.concatenate(stages)
     if not len(splits_of):
         return _Units(split=splits_of, stages=stages_of, least_score=np.zeros(0))
+    rows = replace(table.take(splits, splits_of), pp=stages_of.sum(axis=1))
     fastest = np.flatnonzero(paces.ways.recompute == paces.ways.recompute.min())
-    rows = table.take(splits, splits_of)
-    count = table.size(paces.ways)
-    least = np.min(
-        [
-            _least_score(question, rows, paces, splits_of * count + way, stages_of)
-            for way in fastest
-        ],
-        axis=0,
+    columns = splits_of * table.size(paces.ways)
+    seconds = np.min(
+        [_least_seconds(question, rows, paces, columns + way, stages_of) for way in fastest], axis=0
     )
-    order = np.argsort(least, kind="stable")
+    least = np.full(len(splits_of), np.inf)
+    for mode in _least_exchange(modes):
+        in_mode = space.with_mode(rows, modes, mode)
+        score = _least_score(question, pricing, in_mode, seconds, stages_of)
+        least = np.minimum(least, score)
+    order = _in_rounds(least, rows)
     order = order[np.isfinite(least[order])]
     return _Units(split=splits_of[order], stages=stages_of[order], least_score=least[order])
 
@@ -349,14 +385,48 @@ def _stages_allowed(constraints: Constraints, stages: int) -> bool:
     )
 
 
+def _in_rounds(least: Floats, rows: Candidates) -> Ints:
+    """Return an order in which every tensor- and data-parallel size soon has its turn.
+
+    Bounds leave out different things for different sizes, so the lowest one alone would lead astray.
+    """
+    _, group = np.unique(np.stack([rows.tp, rows.dp]), axis=1, return_inverse=True)
+    group = group.reshape(-1)
+    by_group = np.lexsort((least, group))
+    starts = np.flatnonzero(np.diff(group[by_group], prepend=-1))
+    place = np.arange(len(least)) - np.repeat(starts, np.diff(starts, append=len(least)))
+    return np.asarray(by_group[np.lexsort((least[by_group], place))], dtype=np.int64)
+
+
+def _least_exchange(modes: Candidates) -> list[int]:
+    """Return a mode for each ZeRO stage and each overlap: the exchange depends on nothing else."""
+    keys = np.stack([modes.zero, modes.overlap])
+    return [int(row) for row in np.unique(keys, axis=1, return_index=True)[1]]
+
+
 def _least_score(
+    question: Question, pricing: Pricing, rows: Candidates, seconds: Floats, stages: Ints
+) -> Floats:
+    """Return the scores of passes of at least so many seconds, with what replicas add at least."""
+    slowest = min(question.cluster.groups, key=_way_out)
+    alone = replace(question.cluster, groups=(slowest,))
+    share, more = pricing.overheads(question.workload, alone, rows)
+    width = (rows.tp * rows.cp * rows.dp)[:, None].astype(np.float64)
+    return question.scores_of(seconds * (1.0 + share) + more, width * stages).score
+
+
+def _way_out(group: NodeGroup) -> float:
+    return np.inf if group.nic is None else group.nic.bandwidth * group.nics_per_node
+
+
+def _least_seconds(
     question: Question,
     rows: Candidates,
     paces: _Paces,
     columns: npt.ArrayLike,
     stages: Ints,
 ) -> Floats:
-    """Return what no arrangement can beat: splits `rows` in ways `columns` on numbers of stages.
+    """Return what passes take in any arrangement: splits `rows` in ways `columns` on numbers of stages.
 
     The slowest stage takes at least what perfectly divisible layers would, and what whole layers of the
     least kind would; the rest of the pipeline adds at least the first micro-batch's way through it.
@@ -370,9 +440,7 @@ def _least_score(
     once = layers.min(axis=0).sum(axis=0)
     least, greatest = paces.backward_share
     overlapped = (passes - 1) * least + np.maximum(0, passes - stages.sum(axis=1)) * (1 - greatest)
-    seconds = np.maximum(passes * slowest, once + overlapped * slowest)
-    width = (rows.tp * rows.cp * rows.dp)[:, None].astype(np.float64)
-    return question.scores_of(seconds, width * stages).score
+    return np.asarray(np.maximum(passes * slowest, once + overlapped * slowest))
 
 
 def _whole_layers(layer: Floats, stages: Ints, layers: int) -> Floats:
@@ -406,12 +474,12 @@ def _way_of(rows: Candidates, ways: Candidates) -> Ints:
     return np.asarray(np.argmax(same, axis=1), dtype=np.int64)
 
 
-def _orders(stages: Ints) -> list[tuple[int, ...]]:
+def _orders(stages: Ints, most: int) -> list[tuple[int, ...]]:
     """Return orders of the stages' groups: all where there are few, else each group in one stretch."""
     used = [group for group, count in enumerate(stages) if count]
     line = tuple(group for group in used for _ in range(stages[group]))
     total = factorial(len(line)) // prod(factorial(int(stages[group])) for group in used)
-    if len(line) <= _FEW and total <= _MOST_ORDERS:
+    if len(line) <= _FEW and total <= most:
         return sorted(set(permutations(line)))
     return [
         tuple(group for group in order for _ in range(stages[group]))

@@ -28,6 +28,8 @@ class Pricing:
     estimate: Callable[[Workload, ClusterView, Strategy], Estimate]
     pass_seconds: Callable[[Workload, ClusterView, Candidates], tuple[Floats, Floats]]
     """Of a forward and a backward pass over each unit: (units, rows) each."""
+    overheads: Callable[[Workload, ClusterView, Candidates], tuple[Floats, Floats]]
+    """What replicas add at least: a share of the passes, and seconds."""
     arranged: Arranging
 
 

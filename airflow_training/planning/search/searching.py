@@ -39,6 +39,7 @@ MODEL = Pricing(
     step_seconds=cost.step_seconds,
     estimate=cost.estimate,
     pass_seconds=cost.pass_seconds,
+    overheads=cost.overheads,
     arranged=cost.arranged,
 )
 

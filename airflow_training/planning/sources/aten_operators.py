@@ -14,6 +14,7 @@ import torch
 from torch import fx
 
 from airflow_training.planning.sources.aten import Scribe, arguments, converts, name_of
+from airflow_training.planning.sources.aten_shapes import order_of
 
 LETTERS = "abcdefghijlmopqrstuvwxyz"
 """For einsum equations; k is what is summed over, n a new dimension."""
@@ -85,7 +86,7 @@ def _untransposed(scribe: Scribe, node: Any) -> tuple[str, tuple[int, ...]]:
     if name_of(node.target) in {"permute", "t", "transpose"} and node.op == "call_function":
         (source,) = scribe.inputs(node)
         if scribe.tensors[source].kind == "parameter":
-            order = _order(node)
+            order = order_of(node)
             return source, order
     (name,) = scribe.of(node)
     return name, tuple(range(len(scribe.shape(name))))
@@ -219,82 +220,6 @@ def _reduce(scribe: Scribe, node: fx.Node) -> None:
     keep = len(scribe.shape(outputs[0])) == rank
     function = name_of(node.target)
     scribe.operator(node.name, "reduce", inputs, outputs, dims=dims, keep=keep, function=function)
-
-
-@converts("view", "reshape", "_unsafe_view", "unsqueeze", "squeeze", "flatten", "unflatten")
-def _reshape(scribe: Scribe, node: fx.Node) -> None:
-    (source,) = scribe.inputs(node)
-    if scribe.shape(source) == tuple(node.meta["val"].shape):
-        scribe.alias(node, source)
-    else:
-        scribe.operator(node.name, "reshape", [source], [scribe.result(node)])
-
-
-@converts("clone", "contiguous", "detach", "alias", "lift_fresh_copy", "_to_copy", "to")
-def _copy(scribe: Scribe, node: fx.Node) -> None:
-    source = scribe.inputs(node)[0]
-    if scribe.tensors[source].dtype == scribe.type_of(node.meta["val"].dtype):
-        scribe.alias(node, source)
-    else:
-        scribe.operator(node.name, "elementwise", [source], [scribe.result(node)], function="cast")
-
-
-@converts("permute", "transpose", "t")
-def _transpose(scribe: Scribe, node: fx.Node) -> None:
-    order = _order(node)
-    scribe.operator(node.name, "transpose", scribe.inputs(node), [scribe.result(node)], order=order)
-
-
-def _order(node: fx.Node) -> tuple[int, ...]:
-    rank = len(node.meta["val"].shape)
-    order = list(range(rank))
-    if name_of(node.target) == "permute":
-        return tuple(int(dim) % rank for dim in arguments(node)[1])
-    one, other = (-2, -1) if name_of(node.target) == "t" else arguments(node)[1:3]
-    if rank > 1:
-        order[one], order[other] = order[other], order[one]
-    return tuple(order)
-
-
-@converts("expand")
-def _expand(scribe: Scribe, node: fx.Node) -> None:
-    (source,) = scribe.inputs(node)
-    if scribe.shape(source) == tuple(node.meta["val"].shape):
-        scribe.alias(node, source)
-    else:
-        scribe.operator(node.name, "expand", [source], [scribe.result(node)])
-
-
-@converts("cat")
-def _concatenate(scribe: Scribe, node: fx.Node) -> None:
-    dim = arguments(node)[1] if len(arguments(node)) > 1 else 0
-    scribe.operator(node.name, "concatenate", scribe.inputs(node), [scribe.result(node)], dim=dim)
-
-
-@converts("split", "split_with_sizes", "chunk", "tensor_split")
-def _split(scribe: Scribe, node: fx.Node) -> None:
-    dim = arguments(node)[2] if len(arguments(node)) > 2 else node.kwargs.get("dim", 0)
-    scribe.operator(node.name, "split", scribe.inputs(node)[:1], scribe.results(node), dim=dim)
-
-
-@converts("slice")
-def _slice(scribe: Scribe, node: fx.Node) -> None:
-    (source,) = scribe.inputs(node)
-    if scribe.shape(source) == tuple(node.meta["val"].shape):
-        scribe.alias(node, source)
-        return
-    dim = arguments(node)[1] if len(arguments(node)) > 1 else 0
-    scribe.operator(node.name, "split", [source], [scribe.result(node)], dim=dim)
-
-
-@converts("select")
-def _select(scribe: Scribe, node: fx.Node) -> None:
-    (source,), dim = scribe.inputs(node), int(arguments(node)[1])
-    shape = list(scribe.shape(source))
-    shape[dim] = 1
-    one = scribe.made(f"{node.name}.one", tuple(shape), scribe.tensors[source].dtype)
-    scribe.operator(f"{node.name}.slice", "split", [source], [one], dim=dim)
-    scribe.operator(node.name, "reshape", [one], [scribe.result(node)])
 
 
 @converts("native_dropout")

@@ -1,4 +1,4 @@
-"""The cost model of a search with other constants than the shipped ones."""
+"""The cost model of a search, with the constants it counts with."""
 
 from __future__ import annotations
 
@@ -19,5 +19,6 @@ def pricing_with(constants: TimeConstants) -> Pricing:
         step_seconds=partial(cost.step_seconds, constants=constants),
         estimate=partial(cost.estimate, constants=constants),
         pass_seconds=partial(cost.pass_seconds, constants=constants),
+        overheads=partial(cost.overheads, constants=constants),
         arranged=partial(cost.arranged, constants=constants),
     )

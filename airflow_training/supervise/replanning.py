@@ -73,14 +73,13 @@ class State:
         """Return what the planner is told."""
         said = [self.progress.get((entry.role, entry.index)) for entry in self.team]
         totals = [each.total_steps for each in said if each and each.total_steps is not None]
-        entry = self.ledger.job
-        known = entry.running_at is not None and entry.started_at is not None
+        began, ran = self.ledger.job.started_at, self.ledger.job.running_at
         return Situation(
             job=self.job,
             nodes=nodes,
             step=max((each.step for each in said if each and each.step is not None), default=0),
             total_steps=max(totals, default=None),
-            launch_seconds=entry.running_at - entry.started_at if known else None,
+            launch_seconds=None if began is None or ran is None else ran - began,
             broken=broken,
         )
 
@@ -160,12 +159,16 @@ class Replanner:
 
     async def run(self, *, every_seconds: float) -> None:
         """Look until cancelled."""
+        complaint = ""
         while True:
             await asyncio.sleep(every_seconds)
             try:
                 await self.look()
+                complaint = ""
             except (InputError, RuntimeUnavailable) as error:
-                log.warning("the cluster of a plan cannot be seen: %s", error)
+                if str(error) != complaint:  # a file that is gone stays so for many looks
+                    log.warning("the cluster of a plan cannot be seen: %s", error)
+                complaint = str(error)
             except Exception:
                 log.exception("planning again failed; the run goes on as it is")
 

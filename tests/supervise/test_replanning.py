@@ -240,7 +240,7 @@ async def test_a_store_that_breaks_during_the_change_leaves_the_old_split_or_the
     """The transaction went through, but its answer never came back."""
     uid = stage.launch(lab.job())
     commit = stage.store.commit
-    broken = []
+    broken: list[ResolvedJob] = []
 
     def break_once(*arguments: Any, job: ResolvedJob | None = None, **named: Any) -> None:
         commit(*arguments, job=job, **named)
@@ -255,6 +255,19 @@ async def test_a_store_that_breaks_during_the_change_leaves_the_old_split_or_the
         await until(lambda: broken and alive(stage, uid) == [0, 1])
         assert stage.runtime.spec(uid, "worker", 0).env["DP_SIZE"] == "2"
     assert stage.store.ledger(uid).job.job_attempt == 1
+
+
+async def test_a_cluster_that_cannot_be_seen_is_no_change_and_told_once(stage, lab, caplog):
+    uid = stage.launch(lab.job())
+    async with stage.driving(uid):
+        await until(lambda: len(alive(stage, uid)) == 3)
+        lab.file.unlink()
+        await until(lambda: "cannot be seen" in caplog.text)
+        await asyncio.sleep(0.4)
+        assert caplog.text.count("cannot be seen") == 1
+        assert len(alive(stage, uid)) == 3
+        lab.has(2)
+        await until(lambda: alive(stage, uid) == [0, 1])
 
 
 # which jobs -----------------------------------------------------------------------------------------

@@ -57,7 +57,7 @@ class SplitView:
     warnings: tuple[str, ...]
 
 
-class _Same:
+class Same:
     """A view as a key, by identity: views are large, and hold what cannot be hashed."""
 
     __slots__ = ("view",)
@@ -69,21 +69,21 @@ class _Same:
         return id(self.view)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and self.view is other.view
+        return isinstance(other, Same) and self.view is other.view
 
 
 def split(view: ComputationView, pattern: Pattern) -> SplitView:
     """Return the split view, from memory where it is known."""
-    return _split(_Same(view), pattern)
+    return _split(Same(view), pattern)
 
 
 @lru_cache(maxsize=256)
-def _split(same: _Same, pattern: Pattern) -> SplitView:
+def _split(same: Same, pattern: Pattern) -> SplitView:
     return _Splitter(_step(same), pattern).split()
 
 
 @lru_cache(maxsize=32)
-def _step(same: _Same) -> ComputationView:
+def _step(same: Same) -> ComputationView:
     return training_step(same.view)
 
 

@@ -11,28 +11,43 @@ import numpy.typing as npt
 from airflow_training.planning.cluster import NodeGroup
 from airflow_training.planning.constants import TimeConstants
 from airflow_training.planning.cost.passes import Mode, Passes, passes
+from airflow_training.planning.cost.remembered import Shardings, codes_of, shardings
 from airflow_training.planning.cost.tables import OVERLAP, RECOMPUTE, distinct
 from airflow_training.planning.group import group_of
-from airflow_training.planning.lowering import lower
 from airflow_training.planning.plan import Candidates, Workload
-from airflow_training.planning.program import Number, Program, Sharding
+from airflow_training.planning.program import Number, Program
 
 Array = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.int64]
 
 
+MODES = tuple(
+    Mode(recompute, overlapped) for recompute in RECOMPUTE for overlapped in (False, True)
+)
+"""Passes are priced in all of them, mode after mode: the places that `Lowered.of_row` counts."""
+_ALL = OVERLAP.index("all")
+
+
 @dataclass(frozen=True, slots=True)
 class Lowered:
-    """Strategies that one lowering covers, as they split the same axes: their different shardings."""
+    """Strategies that one lowering covers, as they split the same axes."""
 
     rows: Rows
     """Of the table."""
-    program: Program
-    count: int
-    """Shardings: the length of the program's arrays."""
-    modes: tuple[Mode, ...]
+    shardings: Shardings
+    """Theirs, and maybe others."""
     of_row: Rows
-    """The sharding of each of `rows`, counted on from mode to mode."""
+    """Where the passes of each of `rows` stand: its sharding, counted on from mode to mode."""
+
+    @property
+    def program(self) -> Program:
+        """Return the lowering."""
+        return self.shardings.program
+
+    @property
+    def count(self) -> int:
+        """Return the number of shardings: the length of the program's arrays."""
+        return self.shardings.count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,45 +88,41 @@ def lowered(workload: Workload, table: Candidates) -> Iterator[Lowered]:
 
 
 def _lowered(workload: Workload, table: Candidates, rows: Rows) -> Lowered:
-    columns = [column[rows] for column in (table.tp, table.cp, table.ep, table.micro_batch)]
-    unique, of_row = distinct(columns)
-    tp, cp, ep, micro_batch = (column.astype(np.float64) for column in unique)
-    sharding = Sharding(
-        micro_batch=micro_batch,
-        tp=tp,
-        cp=cp,
-        ep=ep,
+    codes, place = np.unique(
+        codes_of(*(column[rows] for column in (table.tp, table.cp, table.ep, table.micro_batch))),
+        return_inverse=True,
+    )
+    found = shardings(
+        workload.view,
+        codes,
         sequence_parallel=bool(table.sequence_parallel[rows[0]]),
         precision=workload.precision,
     )
-    overlapped = table.overlap[rows] == OVERLAP.index("all")
-    codes, mode = np.unique(table.recompute[rows] * 2 + overlapped, return_inverse=True)
-    count = len(tp)
-    return Lowered(
-        rows=rows,
-        program=lower(workload.view, sharding),
-        count=count,
-        modes=tuple(Mode(RECOMPUTE[code // 2], bool(code % 2)) for code in codes),
-        of_row=mode.reshape(-1) * count + of_row,
-    )
+    sharding = np.searchsorted(found.codes, codes)[place]
+    mode = table.recompute[rows] * 2 + (table.overlap[rows] == _ALL)
+    return Lowered(rows=rows, shardings=found, of_row=mode * found.count + sharding)
 
 
 def priced(found: Lowered, nodes: NodeGroup, runtime: str, constants: TimeConstants) -> Passes:
     """Return the seconds of a pass over each piece for each sharding, on one kind of node."""
     sharding = found.program.sharding
-    return passes(
-        found.program,
-        found.modes,
-        rows=found.count,
-        nodes=nodes,
-        groups={
-            "tp": group_of(nodes, size=sharding.tp),
-            "cp": group_of(nodes, size=sharding.cp, stride=sharding.tp),
-            "ep": group_of(nodes, size=sharding.ep, stride=sharding.tp * sharding.cp),
-        },
-        host_seconds=constants.host_seconds_of(runtime),
-        constants=constants,
-    )
+
+    def price() -> Passes:
+        return passes(
+            found.program,
+            MODES,
+            rows=found.count,
+            nodes=nodes,
+            groups={
+                "tp": group_of(nodes, size=sharding.tp),
+                "cp": group_of(nodes, size=sharding.cp, stride=sharding.tp),
+                "ep": group_of(nodes, size=sharding.ep, stride=sharding.tp * sharding.cp),
+            },
+            host_seconds=constants.host_seconds_of(runtime),
+            constants=constants,
+        )
+
+    return found.shardings.passes(nodes, runtime, constants, price)
 
 
 def layouts(found: Lowered, table: Candidates, within: Rows) -> tuple[Layouts, Rows]:

@@ -56,22 +56,25 @@ class Pipeline:
 
     @cached_property
     def by_part(self) -> tuple[Array, Array]:
-        """Forward and backward seconds of each stage by part: (parts, passes, stages)."""
+        """Forward and backward seconds of each stage by part: (parts, layouts, stages)."""
+        of = self.layouts.passes
         per_kind = [
             (
-                np.tensordot(priced.forward, self.held, axes=(1, 0)),
-                np.tensordot(priced.backward, self.held, axes=(1, 0)),
+                np.tensordot(priced.forward[:, :, of], self.held, axes=(1, 0)),
+                np.tensordot(priced.backward[:, :, of], self.held, axes=(1, 0)),
             )
             for priced in self.passes
         ]
         if len(per_kind) == 1:
             return per_kind[0]
         forward, backward = (np.empty_like(times) for times in per_kind[0])
+        every = np.arange(self.layouts.count)
         for stage, kinds in enumerate(self.on_stage):
-            pace = [sum(times[:, :, stage].sum() for times in per_kind[kind]) for kind in kinds]
-            slowest = per_kind[kinds[int(np.argmax(pace))]]
-            forward[:, :, stage] = slowest[0][:, :, stage]
-            backward[:, :, stage] = slowest[1][:, :, stage]
+            here = [[times[:, :, stage] for times in per_kind[kind]] for kind in kinds]
+            pace = np.stack([sum(times.sum(axis=0) for times in both) for both in here])
+            slowest = pace.argmax(axis=0)
+            for whole, way in ((forward, 0), (backward, 1)):
+                whole[:, :, stage] = np.stack([both[way] for both in here])[slowest, :, every].T
         return forward, backward
 
     @cached_property
@@ -129,12 +132,12 @@ class Pipeline:
     @cached_property
     def forward(self) -> Array:
         """Seconds of one forward pass of each stage: (layouts, stages)."""
-        return np.asarray(self.by_part[0].sum(axis=0)[self.layouts.passes] + self.received[0])
+        return np.asarray(self.by_part[0].sum(axis=0) + self.received[0])
 
     @cached_property
     def backward(self) -> Array:
         """Seconds of one backward pass of each stage: (layouts, stages)."""
-        return np.asarray(self.by_part[1].sum(axis=0)[self.layouts.passes] + self.received[1])
+        return np.asarray(self.by_part[1].sum(axis=0) + self.received[1])
 
     def parts(self, micro_batches: Array) -> tuple[dict[str, Array], Array]:
         """Return the seconds of all passes by part, and how many passes of the slowest stage that is."""
@@ -148,9 +151,8 @@ class Pipeline:
         together = self.forward + self.backward
         every, slow = np.arange(self.layouts.count), together.argmax(axis=1)
         slowest = together[every, slow]
-        of = self.layouts.passes
         found = {
-            name: micro_batches * sum(times[part, of, slow] for times in self.by_part)
+            name: micro_batches * sum(times[part, every, slow] for times in self.by_part)
             for part, name in enumerate(PARTS)
         }
         found["pp"] = micro_batches * sum(times[every, slow] for times in self.received)

@@ -363,8 +363,10 @@ class Drive:
 
         What lives of the old split is stale from then on, whoever holds the lease next.
         """
+        if self._replanner is None:
+            return
         state = self._state()
-        if self._replanner is None or state is None:
+        if state is None:
             return
         change = self._replanner.change(
             state, now=self._now(), generation=self._keeper.lease.generation

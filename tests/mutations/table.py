@@ -142,9 +142,8 @@ MUTATIONS = (
         guarantee=3,
         why="After a commit whose answer was lost, the next one writes the same change again.",
         file=f"{SUPERVISE}/drive.py",
-        old="        self.ledger = await retrying(lambda: self._store.ledger(self._uid))\n"
-        "        await retrying(self._read_requests)\n        return retry_delay(self._failures)\n",
-        new="        await retrying(self._read_requests)\n        return retry_delay(self._failures)\n",
+        old="        self.ledger, job = await retrying(self._stored)\n",
+        new="        _, job = await retrying(self._stored)\n",
         test=f"{LOOP}::test_a_store_that_fails_neither_ends_nor_doubles_anything",
     ),
     Mutation(

@@ -12,14 +12,17 @@ from airflow_training.planning.cluster import ClusterView, Device, NodeGroup
 from airflow_training.planning.constants import FROZEN, TimeConstants
 from airflow_training.planning.cost.known_rows import row_by_row
 from airflow_training.planning.cost.memory import Training, memory, stage_memory
-from airflow_training.planning.cost.remembered import held_program
+from airflow_training.planning.cost.remembered import codes_of, held_program
 from airflow_training.planning.cost.step import TIME_PARTS, kinds_of_stages, step_parts
-from airflow_training.planning.cost.tables import as_table, rows_of
+from airflow_training.planning.cost.tables import OVERLAP, as_table, rows_of
 from airflow_training.planning.plan import Candidates, Costs, Estimate, Part, Workload
 from airflow_training.planning.program import Program
 from airflow_training.planning.strategy import Schedule, Strategy
 
 Array = npt.NDArray[np.float64]
+Rows = npt.NDArray[np.int64]
+
+_PREFETCH = OVERLAP.index("fsdp-prefetch")
 
 
 def evaluate(
@@ -58,8 +61,9 @@ def step_seconds(
 
 
 def memory_bytes(workload: Workload, cluster: ClusterView, candidates: Candidates) -> Array:
-    """Return the memory of `evaluate` alone."""
-    return _memory(workload, cluster, candidates)[0]
+    """Return the memory of `evaluate` alone, counted once for rows that differ in their overlap only."""
+    first, of_row = _alike_in_memory(candidates)
+    return _memory(workload, cluster, rows_of(candidates, first))[0][of_row]
 
 
 def estimate(
@@ -141,6 +145,31 @@ def _memory(
         for name, values in found.parts.items():
             parts.setdefault(name, np.zeros(len(candidates.tp)))[rows] = values
     return peak, parts
+
+
+def _alike_in_memory(table: Candidates) -> tuple[Rows, Rows]:
+    """Return a row of each kind that memory tells apart, and the kind of each row.
+
+    Of overlaps, only a prefetch holds more.
+    """
+    sizes = codes_of(table.tp, table.cp, table.ep, table.micro_batch)
+    rest = np.zeros_like(sizes)
+    for column, bits in (
+        (table.pp, 12),
+        (table.virtual_stages, 12),
+        (table.dp, 24),
+        (table.zero, 2),
+        (table.recompute, 2),
+        (table.overlap == _PREFETCH, 1),
+        (table.sequence_parallel, 1),
+    ):
+        rest = (rest << bits) | column
+    order = np.lexsort((rest, sizes))
+    new = np.ones(len(order), dtype=np.bool_)
+    new[1:] = (np.diff(sizes[order]) != 0) | (np.diff(rest[order]) != 0)
+    of_row = np.empty_like(order)
+    of_row[order] = np.cumsum(new) - 1
+    return order[new], of_row
 
 
 def _held(workload: Workload, table: Candidates, *, sequence_parallel: bool) -> Program:

@@ -10,10 +10,9 @@ import numpy.typing as npt
 from airflow_training.planning.cluster import ClusterView
 from airflow_training.planning.constants import FROZEN, TimeConstants
 from airflow_training.planning.cost.memory import Training, stage_memory
+from airflow_training.planning.cost.remembered import held_program
 from airflow_training.planning.cost.step import step_parts
-from airflow_training.planning.lowering import lower
 from airflow_training.planning.plan import Candidates, Workload
-from airflow_training.planning.program import Sharding
 
 Array = npt.NDArray[np.float64]
 
@@ -52,16 +51,11 @@ def arranged(
     )
     device_of = {group.name: group.device for group in cluster.groups}
     devices = [device_of[name] for name in stage_devices]
-    program = lower(
+    program = held_program(
         workload.view,
-        Sharding(
-            micro_batch=table.micro_batch.astype(np.float64),
-            tp=table.tp.astype(np.float64),
-            cp=table.cp.astype(np.float64),
-            ep=table.ep.astype(np.float64),
-            sequence_parallel=bool(table.sequence_parallel[0]),
-            precision=workload.precision,
-        ),
+        table,
+        sequence_parallel=bool(table.sequence_parallel[0]),
+        precision=workload.precision,
     )
     held = stage_memory(
         program,

@@ -10,15 +10,19 @@ import numpy.typing as npt
 
 from airflow_training.planning.cluster import ClusterView, Device, NodeGroup
 from airflow_training.planning.constants import FROZEN, TimeConstants
+from airflow_training.planning.cost.known_rows import row_by_row
 from airflow_training.planning.cost.memory import Training, memory, stage_memory
+from airflow_training.planning.cost.remembered import codes_of, held_program
 from airflow_training.planning.cost.step import TIME_PARTS, kinds_of_stages, step_parts
-from airflow_training.planning.cost.tables import as_table, rows_of
-from airflow_training.planning.lowering import lower
+from airflow_training.planning.cost.tables import OVERLAP, as_table, rows_of
 from airflow_training.planning.plan import Candidates, Costs, Estimate, Part, Workload
-from airflow_training.planning.program import Program, Sharding
+from airflow_training.planning.program import Program
 from airflow_training.planning.strategy import Schedule, Strategy
 
 Array = npt.NDArray[np.float64]
+Rows = npt.NDArray[np.int64]
+
+_PREFETCH = OVERLAP.index("fsdp-prefetch")
 
 
 def evaluate(
@@ -48,13 +52,18 @@ def step_seconds(
     candidates: Candidates,
     constants: TimeConstants = FROZEN,
 ) -> Array:
-    """Return the seconds of `evaluate` alone."""
-    return _total(step_parts(workload, cluster, candidates, constants))
+    """Return the seconds of `evaluate` alone; those of rows that were asked for before are known."""
+
+    def price(rows: Candidates) -> Array:
+        return _total(step_parts(workload, cluster, rows, constants))
+
+    return row_by_row(workload, cluster.groups, constants, candidates, price)
 
 
 def memory_bytes(workload: Workload, cluster: ClusterView, candidates: Candidates) -> Array:
-    """Return the memory of `evaluate` alone."""
-    return _memory(workload, cluster, candidates)[0]
+    """Return the memory of `evaluate` alone, counted once for rows that differ in their overlap only."""
+    first, of_row = _alike_in_memory(candidates)
+    return _memory(workload, cluster, rows_of(candidates, first))[0][of_row]
 
 
 def estimate(
@@ -84,7 +93,7 @@ def estimate(
     devices = _devices_of_stages(cluster, strategy)
     limits = np.array([device.memory_bytes for device in devices])
     stages = stage_memory(
-        _lowered(workload, table, sequence_parallel=strategy.sequence_parallel),
+        _held(workload, table, sequence_parallel=strategy.sequence_parallel),
         table,
         _training(workload, strategy.schedule),
         devices=devices,
@@ -130,7 +139,7 @@ def _memory(
     for split in np.unique(candidates.sequence_parallel):
         rows = np.flatnonzero(candidates.sequence_parallel == split)
         some = rows_of(candidates, rows)
-        program = _lowered(workload, some, sequence_parallel=bool(split))
+        program = _held(workload, some, sequence_parallel=bool(split))
         found = memory(program, some, _training(workload), device=device)
         peak[rows] = found.peak_bytes
         for name, values in found.parts.items():
@@ -138,17 +147,34 @@ def _memory(
     return peak, parts
 
 
-def _lowered(workload: Workload, table: Candidates, *, sequence_parallel: bool) -> Program:
-    return lower(
-        workload.view,
-        Sharding(
-            micro_batch=table.micro_batch.astype(np.float64),
-            tp=table.tp.astype(np.float64),
-            cp=table.cp.astype(np.float64),
-            ep=table.ep.astype(np.float64),
-            sequence_parallel=sequence_parallel,
-            precision=workload.precision,
-        ),
+def _alike_in_memory(table: Candidates) -> tuple[Rows, Rows]:
+    """Return a row of each kind that memory tells apart, and the kind of each row.
+
+    Of overlaps, only a prefetch holds more.
+    """
+    sizes = codes_of(table.tp, table.cp, table.ep, table.micro_batch)
+    rest = np.zeros_like(sizes)
+    for column, bits in (
+        (table.pp, 12),
+        (table.virtual_stages, 12),
+        (table.dp, 24),
+        (table.zero, 2),
+        (table.recompute, 2),
+        (table.overlap == _PREFETCH, 1),
+        (table.sequence_parallel, 1),
+    ):
+        rest = (rest << bits) | column
+    order = np.lexsort((rest, sizes))
+    new = np.ones(len(order), dtype=np.bool_)
+    new[1:] = (np.diff(sizes[order]) != 0) | (np.diff(rest[order]) != 0)
+    of_row = np.empty_like(order)
+    of_row[order] = np.cumsum(new) - 1
+    return order[new], of_row
+
+
+def _held(workload: Workload, table: Candidates, *, sequence_parallel: bool) -> Program:
+    return held_program(
+        workload.view, table, sequence_parallel=sequence_parallel, precision=workload.precision
     )
 
 

@@ -18,7 +18,8 @@ from airflow_training.planning.computation import ComputationView
 from airflow_training.planning.constants import TimeConstants
 from airflow_training.planning.cost.passes import Passes
 from airflow_training.planning.lowering import lower
-from airflow_training.planning.program import Program, Sharding
+from airflow_training.planning.plan import Candidates
+from airflow_training.planning.program import Number, Program, Sharding
 from airflow_training.planning.splitting import Same
 
 Codes = npt.NDArray[np.int64]
@@ -81,14 +82,14 @@ class _Slot:
 
 
 @lru_cache(maxsize=_PROGRAMS)
-def _slot(_view: Same, _axes: tuple[bool, ...], _parallel: bool, _precision: str) -> _Slot:
+def _slot(_view: Same, _split: tuple[tuple[bool, bool], ...], _modes: tuple[bool, str]) -> _Slot:
     return _Slot()
 
 
 def shardings(
     view: ComputationView, codes: Codes, *, sequence_parallel: bool, precision: str
 ) -> Shardings:
-    """Return a program that has these shardings, which all split the same axes; it may have more.
+    """Return a program that has these shardings; it may have more.
 
     Args:
         view: what is lowered.
@@ -97,8 +98,10 @@ def shardings(
         precision: of the computation.
 
     """
-    axes = tuple(bool(size > 1) for size in _sizes(codes[:1])[:3])
-    slot = _slot(Same(view), axes, sequence_parallel, precision)
+    split = [size > 1 for size in _sizes(codes)[:3]]
+    # where some split an axis and some do not, the program is another one than where all do
+    axes = tuple((bool(on.any()), bool(on.all())) for on in split)
+    slot = _slot(Same(view), axes, (sequence_parallel, precision))
     known = slot.kept
     if known is not None:
         if np.isin(codes, known.codes, assume_unique=True).all():
@@ -127,3 +130,36 @@ def _sizes(codes: Codes) -> list[Codes]:
         found.insert(0, codes & ((1 << bits) - 1))
         codes = codes >> bits
     return found
+
+
+def held_program(
+    view: ComputationView, table: Candidates, *, sequence_parallel: bool, precision: str
+) -> Program:
+    """Return what devices hold, without the work: a program with an entry for each row of a table."""
+    codes, row = np.unique(
+        codes_of(table.tp, table.cp, table.ep, table.micro_batch), return_inverse=True
+    )
+    found = shardings(view, codes, sequence_parallel=sequence_parallel, precision=precision)
+    place = np.searchsorted(found.codes, codes)[row]
+
+    def at(number: Number) -> Number:
+        return number[place] if isinstance(number, np.ndarray) and number.ndim else number
+
+    whole = found.program
+    return replace(
+        whole,
+        pieces=tuple(
+            replace(
+                piece,
+                work=(),
+                update=(),
+                parameters=tuple(
+                    replace(held, elements=at(held.elements)) for held in piece.parameters
+                ),
+                saved_bytes={mode: at(number) for mode, number in piece.saved_bytes.items()},
+                working_bytes=at(piece.working_bytes),
+                boundary_bytes=at(piece.boundary_bytes),
+            )
+            for piece in whole.pieces
+        ),
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -41,18 +41,16 @@ class Pipeline:
     @cached_property
     def starts(self) -> npt.NDArray[np.int64]:
         """Where chunks of the pipeline begin among the units."""
-        pieces = self.layouts.program.pieces
-        return boundaries(pieces, self.stages * self.virtual, self.stage_layers)
+        return _chunks(self._repeats, self.stages, self.virtual, self.stage_layers)[0]
 
     @cached_property
     def held(self) -> Array:
         """How many units of each piece each stage holds: (pieces, stages)."""
-        of_unit = expanded(self.layouts.program.pieces)
-        held = np.zeros((len(self.layouts.program.pieces), self.stages))
-        for chunk in range(self.stages * self.virtual):
-            of = of_unit[self.starts[chunk] : self.starts[chunk + 1]]
-            held[:, chunk % self.stages] += np.bincount(of, minlength=len(held))
-        return held
+        return _chunks(self._repeats, self.stages, self.virtual, self.stage_layers)[1]
+
+    @property
+    def _repeats(self) -> tuple[int, ...]:
+        return tuple(piece.repeat for piece in self.layouts.program.pieces)
 
     @cached_property
     def by_part(self) -> tuple[Array, Array]:
@@ -158,6 +156,28 @@ class Pipeline:
         found["pp"] = micro_batches * sum(times[every, slow] for times in self.received)
         found["bubble"] = total - micro_batches * slowest
         return found, total / slowest
+
+
+@dataclass(frozen=True, slots=True)
+class _Copies:
+    """What of a piece decides where stages begin."""
+
+    repeat: int
+
+
+@lru_cache(maxsize=1024)
+def _chunks(
+    repeats: tuple[int, ...], stages: int, virtual: int, stage_layers: tuple[int, ...] | None
+) -> tuple[npt.NDArray[np.int64], Array]:
+    """Return where chunks begin, and the copies of each piece that each stage holds."""
+    pieces = [_Copies(repeat) for repeat in repeats]
+    starts = boundaries(pieces, stages * virtual, stage_layers)
+    of_unit = expanded(pieces)
+    held = np.zeros((len(pieces), stages))
+    for chunk in range(stages * virtual):
+        of = of_unit[starts[chunk] : starts[chunk + 1]]
+        held[:, chunk % stages] += np.bincount(of, minlength=len(held))
+    return starts, held
 
 
 def slowest_way_out(kinds: Sequence[NodeGroup]) -> NodeGroup:

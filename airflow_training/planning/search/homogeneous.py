@@ -22,8 +22,11 @@ _SPLITS = 2048
 """Splits that are crossed with their modes at once."""
 _ROWS = 4096
 """Strategies that are priced at once to begin with; later tables grow, as fewer cuts are to come."""
+_AT_ONCE = 256
+"""Strategies known to fit whose step is priced at once to begin with: a step takes longer than memory."""
 _ROUND = 32
-"""Rows of a device count that stand before the first of the next one with a worse bound."""
+"""Rows of a device count that stand before the first of the next one with a worse bound; counts that are
+not in the front take turns as one."""
 _SURE = 1.0 + 1e-9
 """A bound has to be worse by more than rounding."""
 
@@ -89,9 +92,9 @@ def rank(
     waiting = _Waiting(question, splits, least, front)
     most = _SPLITS
     while (block := waiting.next(ranking, most)) is not None:
-        rows = space.expand(block, modes)
+        rows = space.expand(block[0], modes)
         rows = _small_enough(question, ranking, rows, rows)
-        _price(question, ranking, pricing, _Waiting(question, rows, floors(rows), front))
+        _price(question, ranking, pricing, _Waiting(question, rows, floors(rows), front), front)
         most *= 4
     return ranking
 
@@ -108,14 +111,16 @@ class _Waiting:
         self, question: Question, rows: Candidates, least_seconds: Floats, front: list[int]
     ) -> None:
         least = question.scores(rows, least_seconds)
-        order = _best_of_each_count_first(least.score, table.devices(rows))
+        devices = table.devices(rows)
+        in_front = np.isin(devices, front)
+        order = _best_of_each_count_first(least.score, np.where(in_front, devices, 0))
         self.rows = table.take(rows, order)
         self.score, self.seconds = least.score[order], least.wall_seconds[order]
-        self.devices = table.devices(self.rows)
-        self.in_front = np.isin(self.devices, front)
+        self.least = least_seconds[order]
+        self.devices, self.in_front = devices[order], in_front[order]
 
-    def next(self, ranking: Ranking, most: int) -> Candidates | None:
-        """Return up to `most` rows after those are cut that cannot win any more."""
+    def next(self, ranking: Ranking, most: int) -> tuple[Candidates, Floats] | None:
+        """Return up to `most` rows, and their bounds, after those are cut that cannot win any more."""
         hopeless = self.score > ranking.worst_kept * _SURE
         slow = self.seconds > ranking.to_beat(self.devices) * _SURE
         cut = hopeless & (slow | ~self.in_front)
@@ -124,28 +129,34 @@ class _Waiting:
             self._keep(~cut)
         if not len(self.score):
             return None
-        found = table.take(self.rows, slice(0, most))
+        found = table.take(self.rows, slice(0, most)), self.least[:most]
         self._keep(slice(most, None))
         return found
 
     def _keep(self, rows: npt.NDArray[np.bool_] | slice) -> None:
         self.rows = table.take(self.rows, rows)
         self.score, self.seconds = self.score[rows], self.seconds[rows]
+        self.least = self.least[rows]
         self.devices, self.in_front = self.devices[rows], self.in_front[rows]
 
 
-def _price(question: Question, ranking: Ranking, pricing: Pricing, waiting: _Waiting) -> None:
+def _price(
+    question: Question, ranking: Ranking, pricing: Pricing, waiting: _Waiting, front: list[int]
+) -> None:
     """Price rows until the rest cannot win."""
     workload, cluster = question.workload, question.cluster
     most = _ROWS
-    while (rows := waiting.next(ranking, most)) is not None:
+    while (block := waiting.next(ranking, most)) is not None:
+        rows, least = block
         bytes_held = pricing.memory_bytes(workload, cluster, rows)
         fits = bytes_held <= question.memory_bytes
         ranking.refuse(table.take(rows, ~fits), (bytes_held - question.memory_bytes)[~fits])
-        rows = table.take(rows, fits)
-        if table.size(rows):
-            seconds = pricing.step_seconds(workload, cluster, rows)
-            ranking.add(rows, question.scores(rows, seconds))
+        fitting = _Waiting(question, table.take(rows, fits), least[fits], front)
+        at_once = _AT_ONCE
+        while (some := fitting.next(ranking, at_once)) is not None:
+            seconds = pricing.step_seconds(workload, cluster, some[0])
+            ranking.add(some[0], question.scores(some[0], seconds))
+            at_once *= 2
         most *= 2
 
 
@@ -164,7 +175,10 @@ def _small_enough(
 def _best_of_each_count_first(
     score: Floats, devices: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.int64]:
-    """Return an order in which every device count soon has something to beat: in rounds over counts."""
+    """Return an order in which every device count soon has something to beat: in rounds over counts.
+
+    `devices` is 0 for all counts that are not in the front: only the best of all of them has to be found.
+    """
     by_count = np.lexsort((score, devices))
     starts = np.flatnonzero(np.diff(devices[by_count], prepend=-1))
     place = np.arange(len(score)) - np.repeat(starts, np.diff(starts, append=len(score)))

@@ -51,8 +51,8 @@ def main() -> None:
         print("".join(f"{_summary(error[places]):>32}" for error in found.values()))
     mixed = by_set(rows)["mixed V100 and T4"]
     seconds = np.array([rows[place].measured.step_seconds for place in mixed])
-    for name, error in {"fitted": fitted, **found}.items():
-        alike = _rank_correlation(seconds, seconds * (1.0 + error[mixed]))
+    for name, relative in {"fitted": fitted, **found}.items():
+        alike = _rank_correlation(seconds, seconds * (1.0 + relative[mixed]))
         print(f"rank correlation of mixed V100 and T4, {name}: {alike:.2f}")
     print("\nconfigurations that papers published, on which nothing was fitted")
     others = published()
@@ -81,8 +81,8 @@ def _summary(error: Array) -> str:
 
 def _rank_correlation(one: Array, other: Array) -> float:
     """Return Spearman's coefficient of numbers without ties."""
-    ranks = [numbers.argsort().argsort() for numbers in (one, other)]
-    return float(np.corrcoef(*ranks)[0, 1])
+    first, second = (numbers.argsort().argsort() for numbers in (one, other))
+    return float(np.corrcoef(first, second)[0, 1])
 
 
 def _ends(error: Array, rows: Sequence[Row]) -> Array:

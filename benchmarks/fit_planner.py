@@ -37,7 +37,7 @@ FREE = (
     Free(name="network_efficiency", low=0.3, high=1.0, spread=0.2),
     Free(name="straggling", low=0.002, high=0.06, spread=0.3),
     Free(name="runtime_host_seconds.megatron-deepspeed", low=1e-6, high=1e-3, spread=1.0),
-    Free(name="runtime_host_seconds.deepspeed-pipeline", low=1e-6, high=2e-3, spread=3.0),
+    Free(name="runtime_handover_seconds.deepspeed-pipeline", low=1e-4, high=0.2, spread=3.0),
     Free(name="runtime_factors.fsdp", low=0.9, high=1.5, spread=0.2),
     Free(name="runtime_factors.nanotron", low=0.9, high=1.5, spread=0.2),
 )

@@ -49,6 +49,11 @@ def main() -> None:
     for kind, places in by_set(rows).items():
         print(f"{kind:25} {len(places):4} {np.abs(fitted[places]).mean():8.1%} ", end="")
         print("".join(f"{_summary(error[places]):>32}" for error in found.values()))
+    mixed = by_set(rows)["mixed V100 and T4"]
+    seconds = np.array([rows[place].measured.step_seconds for place in mixed])
+    for name, relative in {"fitted": fitted, **found}.items():
+        alike = _rank_correlation(seconds, seconds * (1.0 + relative[mixed]))
+        print(f"rank correlation of mixed V100 and T4, {name}: {alike:.2f}")
     print("\nconfigurations that papers published, on which nothing was fitted")
     others = published()
     beyond = errors(others, FROZEN)
@@ -72,6 +77,12 @@ def main() -> None:
 def _summary(error: Array) -> str:
     low, high = np.quantile(error, (0.1, 0.9))
     return f"{np.abs(error).mean():.1%} (p10 {low:+.1%}, p90 {high:+.1%})"
+
+
+def _rank_correlation(one: Array, other: Array) -> float:
+    """Return Spearman's coefficient of numbers without ties."""
+    first, second = (numbers.argsort().argsort() for numbers in (one, other))
+    return float(np.corrcoef(first, second)[0, 1])
 
 
 def _ends(error: Array, rows: Sequence[Row]) -> Array:

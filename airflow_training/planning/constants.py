@@ -44,6 +44,8 @@ class TimeConstants:
     """Standard deviation of the time of equal replicas, as a share of it."""
     runtime_host_seconds: Mapping[str, float]
     """`host_seconds` of runtimes that were measured where the host sets the pace."""
+    runtime_handover_seconds: Mapping[str, float]
+    """What runtimes take to hand a tensor to the next stage, beside sending it."""
     runtime_factors: Mapping[str, float]
     """What runtimes take for a step, against what their kernels and collectives do."""
     fitted_devices: tuple[str, ...] = ()
@@ -63,13 +65,21 @@ class TimeConstants:
         """Return the seconds between launches of a runtime."""
         return self.runtime_host_seconds.get(runtime, self.host_seconds)
 
+    def handover_seconds_of(self, runtime: str) -> float:
+        """Return what a hand-over between stages takes beside sending; 0 where it was never measured."""
+        return self.runtime_handover_seconds.get(runtime, 0.0)
+
     def runtime_factor(self, runtime: str) -> float:
         """Return the factor of a runtime; 1 where it was never measured."""
         return self.runtime_factors.get(runtime, 1.0)
 
     def spread(self, runtime: str, devices: Sequence[str]) -> tuple[float, float]:
         """Return the factors from an estimate to its tenth and ninetieth percentile."""
-        measured = {*self.runtime_host_seconds, *self.runtime_factors}
+        measured = {
+            *self.runtime_host_seconds,
+            *self.runtime_handover_seconds,
+            *self.runtime_factors,
+        }
         known = runtime in measured and all(device in self.fitted_devices for device in devices)
         return self.spread_known if known else self.spread_unknown
 

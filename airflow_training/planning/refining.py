@@ -142,7 +142,11 @@ def value(constants: TimeConstants, name: str) -> float:
     found = getattr(constants, name)
     if not isinstance(found, Mapping):
         return float(found)
-    usual = {"runtime_host_seconds": constants.host_seconds, "runtime_factors": 1.0}
+    usual = {
+        "runtime_host_seconds": constants.host_seconds,
+        "runtime_handover_seconds": 0.0,
+        "runtime_factors": 1.0,
+    }
     return float(found.get(key, usual.get(name, found.get("", 1.0))))
 
 

@@ -18,7 +18,7 @@ from benchmarks.planner_rows import by_set, calibration, published
         pytest.param(calibration, "64 to 512 GPUs, GPT", 0.06, 0.25, id="many-nodes"),
         pytest.param(calibration, "FSDP on A100 and H100", 0.05, 0.15, id="fsdp"),
         pytest.param(calibration, "nanotron on H100", 0.11, 0.30, id="nanotron"),
-        pytest.param(calibration, "mixed V100 and T4", 0.25, 0.60, id="mixed"),
+        pytest.param(calibration, "mixed V100 and T4", 0.15, 0.45, id="mixed"),
         pytest.param(published, "Megatron SC'21 table 1", 0.05, 0.09, id="sc21-table-1"),
         pytest.param(published, "Megatron SC'21 table 2, 3D", 0.04, 0.07, id="sc21-3d"),
         pytest.param(published, "Megatron SC'21 table 2, ZeRO-3", 0.15, 0.25, id="sc21-zero-3"),

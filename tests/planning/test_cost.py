@@ -155,6 +155,32 @@ def test_runtimes_use_the_network_as_they_were_seen_to(zero):
     assert exchange("megatron-deepspeed") > 3 * exchange("megatron-lm")
 
 
+def test_deepspeeds_pipeline_exchanges_fp16_gradients_in_float32():
+    """They take twice the bytes of another of DeepSpeed's runtimes, and nearly twice the time."""
+    strategy = replace(PLAIN, tp=1, pp=1, dp=32, precision="fp16")
+
+    def exchange(runtime):
+        found = estimate(workload(strategy, runtime=runtime), cluster(), strategy)
+        return {part.name: part.value for part in found.time}["dp"]
+
+    ratio = exchange("deepspeed-pipeline") / exchange("megatron-deepspeed")
+    assert ratio == pytest.approx(2.0, rel=0.05)
+
+
+@pytest.mark.parametrize("micro_batches", [8, 32])
+def test_deepspeeds_pipeline_hands_over_at_a_cost(micro_batches):
+    """Each tensor that goes to the next stage or back takes longer than its bytes, as was measured."""
+    strategy = replace(PLAIN, global_batch=micro_batches * 8)
+    each = FROZEN.runtime_handover_seconds["deepspeed-pipeline"]
+
+    def waiting(runtime):
+        found = estimate(workload(strategy, runtime=runtime), cluster(), strategy)
+        return {part.name: part.value for part in found.time}["pp"]
+
+    added = waiting("deepspeed-pipeline") - waiting("megatron-lm")
+    assert added == pytest.approx(2 * micro_batches * each, rel=0.01)
+
+
 def test_gathering_parameters_costs_what_zero_saves_in_memory():
     """ZeRO 1 exchanges as much as ZeRO 0, ZeRO 3 gathers for every micro-batch."""
 

@@ -44,6 +44,10 @@ _REDUCED_WHOLE = {("megatron-deepspeed", "bf16"), ("deepspeed-pipeline", "bf16")
 """DeepSpeed's pipeline reduces bfloat16 gradients on all ranks, though ZeRO 1 needs a share on each
 (`PipelineEngine._bf16_reduce_grads`)."""
 
+_REDUCED_IN: Mapping[tuple[str, str], float] = {("deepspeed-pipeline", "fp16"): 4.0}
+"""Bytes of a gradient in an exchange of its own precision: DeepSpeed's `fp32_allreduce`, off unless it is
+asked for, is on in the runs that this runtime was measured by (Li et al. 2022, arXiv 2210.07297)."""
+
 _PREFETCH = OVERLAP.index("fsdp-prefetch")
 _NONE = OVERLAP.index("none")
 
@@ -105,7 +109,9 @@ def exchange_seconds(
         beside = edge + exposed(whole - edge, window, constants)
         return np.where(held.overlap == _NONE, whole, beside)
 
-    gradient = gradient_bytes(held.precision, held.overlap)
+    gradient = _REDUCED_IN.get(
+        (held.runtime, held.precision), gradient_bytes(held.precision, held.overlap)
+    )
     parameter = _BYTES[held.precision]
     n = held.micro_batches
     seconds = np.zeros_like(n)

@@ -35,6 +35,8 @@ class Pipeline:
     on_stage: Sequence[Sequence[int]]
     """The kinds of nodes that each stage lies on; its slowest device sets its pace."""
     constants: TimeConstants
+    handover_seconds: float = 0.0
+    """What the runtime adds to each tensor that a stage hands on."""
     schedule: Schedule = "1f1b"
     stage_layers: tuple[int, ...] | None = None
 
@@ -110,7 +112,8 @@ class Pipeline:
                 "all_gather", size, group_of(nodes, size=split), self.constants
             )
             inside, outside = (
-                gathered
+                self.handover_seconds
+                + gathered
                 + collective_seconds(
                     "send_recv",
                     size / split,

@@ -79,6 +79,7 @@ def step_parts(
                 passes=passes,
                 on_stage=on_stage,
                 constants=constants,
+                handover_seconds=constants.handover_seconds_of(workload.runtime),
                 schedule=schedule,
                 stage_layers=stage_layers,
             )

@@ -145,7 +145,8 @@ def _price(question: Question, ranking: Ranking, pricing: Pricing, waiting: _Wai
         rows = table.take(rows, fits)
         if table.size(rows):
             seconds = pricing.step_seconds(workload, cluster, rows)
-            ranking.add(rows, question.scores(rows, seconds))
+            spare = (question.memory_bytes - bytes_held)[fits]
+            ranking.add(rows, question.scores(rows, seconds), spare)
         most *= 2
 
 

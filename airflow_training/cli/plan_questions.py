@@ -67,7 +67,7 @@ class Options:
                 hint=did_you_mean(self.precision, known),
             )
         return Workload(
-            view=read_model(self.model, at=("--model",)),
+            view=read_model(self.model, at=("model",)),
             global_batch=self.global_batch,
             precision=self.precision,  # type: ignore[arg-type] # checked above
             runtime=self.runtime,

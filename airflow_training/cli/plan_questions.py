@@ -26,7 +26,7 @@ class Options:
 
     model: str
     cluster: Path | None
-    global_batch: int
+    global_batch: int | None
     precision: str
     objective: str = "time"
     constraints: Sequence[str] = ()
@@ -53,9 +53,10 @@ class Options:
         from airflow_training.planning.strategy import Precision
         from airflow_training.spec.problems import did_you_mean
 
-        for option, value in (("--model", self.model), ("--global-batch", self.global_batch)):
-            if not value:
-                raise fail(option, "is required", code="missing")
+        if not self.model:
+            raise fail("--model", "is required", code="missing")
+        if self.global_batch is None:
+            raise fail("--global-batch", "is required", code="missing")
         known = get_args(Precision)
         if self.precision not in known:
             raise fail(
@@ -66,7 +67,7 @@ class Options:
                 hint=did_you_mean(self.precision, known),
             )
         return Workload(
-            view=read_model(self.model, at=("--model",)),
+            view=read_model(self.model, at=("model",)),
             global_batch=self.global_batch,
             precision=self.precision,  # type: ignore[arg-type] # checked above
             runtime=self.runtime,
@@ -110,11 +111,19 @@ def pricing_of(path: Path | None) -> Pricing:
 
 def pairs(option: str, given: Sequence[str]) -> dict[str, Any]:
     """Return key -> value of `KEY=VALUE` words, values read as YAML; raises InputError."""
-    found = {}
+    found: dict[str, Any] = {}
     for word in given:
         key, equals, text = word.partition("=")
         if not equals or not key:
             raise fail(option, f"{word!r} is no KEY=VALUE", value=word, hint=f"{option} tp=8")
+        if key in found:
+            raise fail(
+                option,
+                f"'{key}' is given twice",
+                code="duplicate",
+                value=word,
+                hint="once, as a value or a mapping: 'tp={min: 2, max: 8}'",
+            )
         found[key] = _value(option, text)
     return found
 

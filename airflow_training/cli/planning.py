@@ -26,6 +26,7 @@ from airflow_training.cli.output import (
 )
 from airflow_training.cli.plan_files import Destination, read_lines
 from airflow_training.cli.plan_questions import Options, Question, constants_of, pairs, pricing_of
+from airflow_training.errors import InputError
 
 __all__ = ["app"]
 
@@ -48,7 +49,9 @@ ModelOption = Annotated[
     typer.Option(metavar="MODEL", help="A YAML or JSON file, or module:function to trace."),
 ]
 ClusterOption = Annotated[Path | None, typer.Option(metavar="FILE", help="A cluster document.")]
-BatchOption = Annotated[int, typer.Option(min=0, help="Samples per step.")]
+BatchOption = Annotated[
+    int | None, typer.Option(min=1, metavar="N", help="Samples per step; required with --model.")
+]
 PrecisionOption = Annotated[str, typer.Option(help="fp32, tf32, fp16, bf16 or fp8.")]
 ObjectiveOption = Annotated[str, typer.Option(help="time, money, or {tokens: N, budget: M}.")]
 ConstraintOption = Annotated[
@@ -115,7 +118,7 @@ def job(
 def search(
     model: ModelOption = "",
     cluster: ClusterOption = None,
-    global_batch: BatchOption = 0,
+    global_batch: BatchOption = None,
     precision: PrecisionOption = "bf16",
     objective: ObjectiveOption = "time",
     constraint: ConstraintOption = None,
@@ -165,7 +168,7 @@ def search(
 def explain(
     model: ModelOption = "",
     cluster: ClusterOption = None,
-    global_batch: BatchOption = 0,
+    global_batch: BatchOption = None,
     precision: PrecisionOption = "bf16",
     objective: ObjectiveOption = "time",
     constraint: ConstraintOption = None,
@@ -295,18 +298,15 @@ def _search(question: Question, *, top_k: int) -> dict[str, Any]:
 def _estimated(question: Question, split: Mapping[str, Any]) -> dict[str, Any]:
     """Return the plan of a split that was typed; raises InputError."""
     from airflow_training.planning.report import plan_document
+    from airflow_training.planning.room import lacking
     from airflow_training.planning.sources.documents import parse_strategy
 
     workload = question.workload
     known = {"global_batch": workload.global_batch, "precision": workload.precision}
-    strategy = parse_strategy({**known, **split}, at=("--strategy",))
-    if strategy.devices > question.cluster.devices:
-        raise fail(
-            "--strategy",
-            f"takes {strategy.devices} devices, the cluster has {question.cluster.devices}",
-            code="cluster_too_small",
-            value=strategy.devices,
-        )
+    strategy = parse_strategy({**known, **split}, at=("strategy",))
+    problems = lacking(strategy, question.cluster)
+    if problems:
+        raise InputError(problems)
     return plan_document(question.pricing.estimate(workload, question.cluster, strategy))
 
 

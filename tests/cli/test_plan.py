@@ -258,6 +258,8 @@ def test_explain_adds_up_and_says_how_far_a_split_is_from_the_best(typed, questi
     [
         pytest.param(["-c", "tpp=2"], "did you mean 'tp'?", id="unknown-constraint"),
         pytest.param(["-c", "tp"], "is no KEY=VALUE", id="no-value"),
+        pytest.param(["-c", "tp=8", "-c", "tp={max: 4}"], "'tp' is given twice", id="twice"),
+        pytest.param(["--model", "nobody:there"], "error: model: ", id="no-module"),
         pytest.param(["-c", "tp=3"], "hint: ", id="contradiction"),
         pytest.param(["--precision", "bf61"], "did you mean 'bf16'?", id="precision"),
         pytest.param(["--objective", "tme"], "did you mean 'time'?", id="objective"),
@@ -271,6 +273,19 @@ def test_a_mistake_is_one_message_that_says_what_would_work(typed, question, wor
     refused = typed("plan", "search", *question, *words)
     assert refused.code == 2
     assert says in refused.stderr
+
+
+def test_a_model_needs_a_batch(typed, question):
+    refused = typed("plan", "search", *question[:-2])
+    assert (refused.code, refused.stderr) == (2, "error: --global-batch: is required\n")
+
+
+def test_a_split_on_nodes_that_are_not_there_is_refused(typed, question):
+    split = ["-s", "pp=2", "-s", "stage_devices=[nodes-1, nodes-2]"]
+    refused = typed("plan", "explain", *question, *split)
+    assert refused.code == 2
+    assert "the cluster has no group of nodes called 'nodes-2'" in refused.stderr
+    assert "Traceback" not in refused.stderr
 
 
 def test_a_file_of_requests_is_answered_line_by_line(typed):

@@ -232,6 +232,7 @@ def test_the_slowest_device_of_a_stage_sets_its_pace():
     ("stage_devices", "says"),
     [
         pytest.param(("a100", "v10"), "did you mean 'v100'", id="no-such-group"),
+        pytest.param(("h100", "h100"), "no group called 'h100'", id="none-of-them"),
         pytest.param(("a100",), "2 names of groups", id="too-few"),
     ],
 )
@@ -241,6 +242,13 @@ def test_stages_lie_on_groups_of_the_cluster(stage_devices, says):
     strategy = Strategy(global_batch=32, pp=2, dp=8, stage_devices=stage_devices)
     with pytest.raises(InputError, match=says):
         seconds(strategy, mixed)
+
+
+def test_a_cluster_of_one_group_has_no_other():
+    """Where there is nothing to choose from, a wrong name is still wrong."""
+    strategy = Strategy(global_batch=32, pp=2, dp=8, stage_devices=("a100", "v100"))
+    with pytest.raises(InputError, match="no group called 'v100'"):
+        seconds(strategy)
 
 
 def test_devices_measured_slower_than_their_kind_take_longer():

@@ -10,9 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_training.errors import InputError
+from airflow_training.planning import catalogue
+from airflow_training.planning.cluster import ClusterView, NodeGroup
+from airflow_training.planning.plan import Workload
 from airflow_training.planning.search import objectives, pareto, search
 from airflow_training.planning.search.constraints import parse
+from airflow_training.planning.strategy import Strategy, TransformerModel
+from airflow_training.planning.transformer import computation
+from tests.planning import networks
 from tests.planning.standin import Toy, cluster, device
+
+GPT = TransformerModel(hidden=1024, layers=4, heads=8, seq=1024, vocab=50304)
 
 
 def answer(toy: Toy, on, *, rules=None, objective=objectives.Time(), top_k=3):  # noqa: B008 - frozen
@@ -34,6 +42,11 @@ def answer(toy: Toy, on, *, rules=None, objective=objectives.Time(), top_k=3):  
             {"tp": 8, "pp": 2}, ["tp could be 1, 2, 4", "pp could be 1"], id="too-many-devices"
         ),
         pytest.param({"devices": {"min": 9}}, ["devices could be"], id="more-than-there-are"),
+        pytest.param(
+            {"devices": {"min": 9, "max": 9}},
+            ["no strategy has devices: 9 on"],
+            id="just-one-number",
+        ),
         pytest.param({"sequence_parallel": True, "tp": 1}, ["tp could be 2"], id="needs-a-group"),
     ],
 )
@@ -135,3 +148,37 @@ def test_nobody_beats_the_front(points):
     for t, m in zip(seconds, money, strict=True):
         beaten = any((a <= t and b <= m and (a, b) != (t, m)) for a, b in kept)
         assert beaten != ((t, m) in kept)
+
+
+def sizes(strategy: Strategy) -> Strategy:
+    """Return a strategy without what may change nothing."""
+    return replace(strategy, sequence_parallel=False, recompute="none", overlap="none")
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        pytest.param(computation(GPT), id="transformer"),
+        pytest.param(networks.mlp(512, 2048, 1024, 512, 10), id="layers-that-differ"),
+    ],
+)
+def test_a_plan_is_shown_once_and_as_plainly_as_it_can_be(view):
+    """Overlap without transfers, recomputation without anything kept: the same plan, whatever it is called."""
+    on = ClusterView(
+        name="one node",
+        groups=(
+            NodeGroup(
+                name="n", count=1, device=catalogue.device("A100-SXM4-80GB"), devices_per_node=4,
+                intra_node=catalogue.link("nvlink3"),
+            ),
+        ),
+    )  # fmt: skip
+    found = search(Workload(view=view, global_batch=16), on, top_k=40)
+    prices = [(sizes(each.strategy), each.step_seconds, each.memory_bytes) for each in found.plans]
+    assert len(set(prices)) == len(prices) == 40
+    assert all(each.strategy.stage_devices is None for each in found.plans)
+    assert all(
+        each.strategy.overlap != "all"
+        for each in found.plans
+        if each.strategy.tp * each.strategy.cp == 1
+    )

@@ -62,8 +62,14 @@ def step_parts(
     """Return the seconds of a step by part, as `TIME_PARTS` names them: arrays, a number per strategy.
 
     Stages lie on the cluster's groups in their order, or where `stage_devices` says.
+
+    Raises:
+        InputError: `stage_devices` names a group that the cluster has not, or too many or few of them.
     """
     if stage_devices is not None:
+        names = [group.name for group in cluster.groups]
+        for stages in np.unique(table.pp):
+            _check_stage_devices(stage_devices, names, int(stages))
         used = tuple(group for group in cluster.groups if group.name in stage_devices)
         cluster = replace(cluster, groups=used)
     parts = {name: np.zeros(len(table.tp)) for name in TIME_PARTS}
@@ -180,7 +186,6 @@ def kinds_of_stages(
         return [[0]] * stages
     if stage_devices is not None:
         names = [group.name for group in cluster.groups]
-        _check_stage_devices(stage_devices, names, stages)
         return [[names.index(name)] for name in stage_devices]
     ends = np.cumsum([group.devices for group in cluster.groups])
     last = len(ends) - 1

@@ -58,6 +58,8 @@ class Rule:
     def __str__(self) -> str:
         if self.pinned is not None:
             return str(self.pinned)
+        if self.minimum is not None and self.minimum == self.maximum and not self.forbidden:
+            return str(self.minimum)
         parts = [] if self.minimum is None else [f"at least {self.minimum}"]
         parts += [] if self.maximum is None else [f"at most {self.maximum}"]
         parts += [] if not self.forbidden else ["not " + ", ".join(map(str, self.forbidden))]

@@ -25,7 +25,7 @@ from airflow_training.planning.search.homogeneous import Question
 from airflow_training.planning.search.layer_split import Run, Stages, layer_splits
 from airflow_training.planning.search.prices import Scores
 from airflow_training.planning.search.pricing import Pricing
-from airflow_training.planning.search.ranking import Plan
+from airflow_training.planning.search.ranking import Plan, distinct
 from airflow_training.planning.stages import layer_span
 
 Floats = npt.NDArray[np.float64]
@@ -287,12 +287,13 @@ class _Search:
                     float(scores.score[row]),
                     float(scores.wall_seconds[row]),
                     float(scores.money[row]),
+                    float(spare[row].min()),
                     table.take(rows, slice(row, row + 1)),
                     layers,
                     names,
                 )
             )
-        self.best = sorted(self.best, key=lambda one: one.score)[: self.top_k]
+        self.best = distinct(self.best)[: self.top_k]
 
 
 def _paces(question: Question, splits: Candidates, modes: Candidates, pricing: Pricing) -> _Paces:

@@ -108,19 +108,25 @@ class _Waiting:
     """Rows that are not decided yet, those with the lowest bound first."""
 
     def __init__(
-        self, question: Question, rows: Candidates, least_seconds: Floats, front: list[int]
+        self,
+        question: Question,
+        rows: Candidates,
+        least_seconds: Floats,
+        front: list[int],
+        beside: Floats | None = None,
     ) -> None:
+        """`beside` goes with the rows instead of their least seconds."""
         least = question.scores(rows, least_seconds)
         devices = table.devices(rows)
         in_front = np.isin(devices, front)
         order = _best_of_each_count_first(least.score, np.where(in_front, devices, 0))
         self.rows = table.take(rows, order)
         self.score, self.seconds = least.score[order], least.wall_seconds[order]
-        self.least = least_seconds[order]
+        self.beside = (least_seconds if beside is None else beside)[order]
         self.devices, self.in_front = devices[order], in_front[order]
 
     def next(self, ranking: Ranking, most: int) -> tuple[Candidates, Floats] | None:
-        """Return up to `most` rows, and their bounds, after those are cut that cannot win any more."""
+        """Return up to `most` rows, and what goes with them, once those are cut that cannot win any more."""
         hopeless = self.score > ranking.worst_kept * _SURE
         slow = self.seconds > ranking.to_beat(self.devices) * _SURE
         cut = hopeless & (slow | ~self.in_front)
@@ -129,14 +135,14 @@ class _Waiting:
             self._keep(~cut)
         if not len(self.score):
             return None
-        found = table.take(self.rows, slice(0, most)), self.least[:most]
+        found = table.take(self.rows, slice(0, most)), self.beside[:most]
         self._keep(slice(most, None))
         return found
 
     def _keep(self, rows: npt.NDArray[np.bool_] | slice) -> None:
         self.rows = table.take(self.rows, rows)
         self.score, self.seconds = self.score[rows], self.seconds[rows]
-        self.least = self.least[rows]
+        self.beside = self.beside[rows]
         self.devices, self.in_front = self.devices[rows], self.in_front[rows]
 
 
@@ -151,11 +157,13 @@ def _price(
         bytes_held = pricing.memory_bytes(workload, cluster, rows)
         fits = bytes_held <= question.memory_bytes
         ranking.refuse(table.take(rows, ~fits), (bytes_held - question.memory_bytes)[~fits])
-        fitting = _Waiting(question, table.take(rows, fits), least[fits], front)
+        spare = question.memory_bytes - bytes_held[fits]
+        fitting = _Waiting(question, table.take(rows, fits), least[fits], front, spare)
         at_once = _AT_ONCE
         while (some := fitting.next(ranking, at_once)) is not None:
-            seconds = pricing.step_seconds(workload, cluster, some[0])
-            ranking.add(some[0], question.scores(some[0], seconds))
+            found, spare = some
+            seconds = pricing.step_seconds(workload, cluster, found)
+            ranking.add(found, question.scores(found, seconds), spare)
             at_once *= 2
         most *= 2
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import prod
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +17,12 @@ from airflow_training.planning.search.prices import Scores
 
 Floats = npt.NDArray[np.float64]
 
+_SIZES = tuple(
+    name for name in table.COLUMNS if name not in ("sequence_parallel", "recompute", "overlap")
+)
+SPELLINGS = 2 * prod(len(texts) for texts in table.TEXTS.values())
+"""Rows that may be one and the same plan: one for each mode with the same ZeRO stage."""
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -22,9 +31,39 @@ class Plan:
     score: float
     wall_seconds: float
     money: float
+    spare_bytes: float
+    """On the fullest device. Plans of one split that agree in it and in their score are one plan."""
     row: Candidates
     stage_layers: tuple[int, ...] | None
     stage_devices: tuple[str, ...] | None
+
+
+def plainest(rows: Candidates, score: Floats, spare_bytes: Floats) -> npt.NDArray[np.int64]:
+    """Return the rows that are no other spelling of a row before them, in their order.
+
+    Sequence parallelism, recomputation and overlap may change nothing: where no operator can be split
+    along the sequence, nothing need be kept, or nothing is sent. Then a split with the same ZeRO stage
+    takes the same time and the same memory. Rows have to stand in the order of their columns, so that
+    the plainest mode comes first.
+    """
+    sizes = [getattr(rows, name) for name in _SIZES]
+    keys = np.stack([score, spare_bytes, *(np.asarray(size, dtype=np.float64) for size in sizes)])
+    return np.sort(np.unique(keys, axis=1, return_index=True)[1])
+
+
+def distinct(plans: Sequence[Plan]) -> list[Plan]:
+    """Return every plan once, in its plainest spelling, best first."""
+
+    def spelling(plan: Plan) -> tuple[Any, ...]:
+        modes = tuple(int(getattr(plan.row, name)[0]) for name in table.COLUMNS)
+        return plan.score, modes, plan.stage_layers or (), plan.stage_devices or ()
+
+    found: dict[tuple[Any, ...], Plan] = {}
+    for plan in sorted(plans, key=spelling):
+        sizes = tuple(int(getattr(plan.row, name)[0]) for name in _SIZES)
+        stages = (plan.stage_layers, plan.stage_devices)
+        found.setdefault((plan.score, plan.spare_bytes, sizes, stages), plan)
+    return list(found.values())
 
 
 @dataclass(slots=True)
@@ -57,6 +96,7 @@ class Ranking:
     """Known from elsewhere: worse ones do not count."""
     rows: Candidates | None = None
     score: Floats = field(default_factory=lambda: np.zeros(0))
+    spare_bytes: Floats = field(default_factory=lambda: np.zeros(0))
     fastest: dict[int, tuple[float, float, Candidates]] = field(default_factory=dict)
     """By device count: wall seconds, money and the row."""
     families: dict[tuple[str, int], Family] = field(default_factory=lambda: defaultdict(Family))
@@ -74,13 +114,13 @@ class Ranking:
         best = [self.fastest[int(n)][0] if int(n) in self.fastest else np.inf for n in counts]
         return np.asarray(best, dtype=np.float64)[where]
 
-    def add(self, rows: Candidates, scores: Scores) -> None:
-        """Take in rows that fit, with their prices."""
+    def add(self, rows: Candidates, scores: Scores, spare_bytes: Floats) -> None:
+        """Take in rows that fit, with their prices and what they leave of a device's memory."""
         self.priced += table.size(rows)
         over = np.where(scores.over_budget > 0, scores.over_budget, np.inf)
         self.note(rows, best=scores.score, over_budget=over)
         winners = np.flatnonzero(np.isfinite(scores.score))
-        self._keep_best(table.take(rows, winners), scores.score[winners])
+        self._keep_best(table.take(rows, winners), scores.score[winners], spare_bytes[winners])
         self._keep_fastest(rows, scores)
 
     def refuse(self, rows: Candidates, excess_bytes: Floats) -> None:
@@ -99,18 +139,22 @@ class Ranking:
                     family = self.families[name, int(value)]
                     setattr(family, key, min(getattr(family, key), float(nearest[value])))
 
-    def _keep_best(self, rows: Candidates, score: Floats) -> None:
+    def _keep_best(self, rows: Candidates, score: Floats, spare_bytes: Floats) -> None:
         if not len(score):
             return
         if self.rows is not None:
             rows = table.stack([self.rows, rows])
             score = np.concatenate([self.score, score])
-        last = min(self.top_k, len(score)) - 1
+            spare_bytes = np.concatenate([self.spare_bytes, spare_bytes])
+        last = min(self.top_k * SPELLINGS, len(score)) - 1
         near = np.flatnonzero(score <= np.partition(score, last)[last])
         # equal scores stand in the order of their columns, whatever order they were priced in
         keys = [getattr(rows, name)[near] for name in reversed(table.COLUMNS)]
-        order = near[np.lexsort((*keys, score[near]))][: self.top_k]
-        self.rows, self.score = table.take(rows, order), score[order]
+        order = near[np.lexsort((*keys, score[near]))]
+        order = order[plainest(table.take(rows, order), score[order], spare_bytes[order])]
+        order = order[: self.top_k]
+        self.rows = table.take(rows, order)
+        self.score, self.spare_bytes = score[order], spare_bytes[order]
 
     def _keep_fastest(self, rows: Candidates, scores: Scores) -> None:
         seconds, devices = scores.wall_seconds, table.devices(rows)

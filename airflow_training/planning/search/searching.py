@@ -24,9 +24,9 @@ from airflow_training.planning.search.homogeneous import Question
 from airflow_training.planning.search.objectives import Objective, Time, Tokens
 from airflow_training.planning.search.placement import placement
 from airflow_training.planning.search.pricing import Pricing
-from airflow_training.planning.search.ranking import Family, Plan
+from airflow_training.planning.search.ranking import Family, Plan, distinct
 from airflow_training.planning.search.smallest import first_fit, smallest
-from airflow_training.planning.stages import layer_span
+from airflow_training.planning.stages import even_layers, layer_span
 from airflow_training.planning.strategy import Strategy
 from airflow_training.spec.problems import did_you_mean
 from airflow_training.spec.words import counted
@@ -65,7 +65,7 @@ def search(
     _known_groups(cluster, constraints)
     question = question_of(workload, cluster, constraints, objective)
     found = _find(question, top_k, pricing)
-    plans = sorted(found.plans, key=lambda plan: plan.score)[:top_k]
+    plans = _distinct(question, found.plans)[:top_k]
     if not plans:
         raise _nothing(question, found, pricing)
     best = {name: table.value_at(plans[0].row, name, 0) for name in table.COLUMNS}
@@ -130,16 +130,24 @@ def _search_group(
     )
     several = len(question.cluster.groups) > 1
 
-    def plan(row: Candidates, score: float, seconds: float, money: float) -> Plan:
+    def plan(
+        row: Candidates,
+        *,
+        score: float = np.nan,
+        seconds: float = np.nan,
+        money: float = np.nan,
+        spare: float = np.nan,
+    ) -> Plan:
         devices = (group.name,) * int(row.pp[0]) if several else None
-        return Plan(score, seconds, money, row, None, devices)
+        return Plan(score, seconds, money, spare, row, None, devices)
 
     if ranking.rows is not None:
         for row, score in enumerate(ranking.score):
             one = table.take(ranking.rows, slice(row, row + 1))
-            found.plans.append(plan(one, float(score), np.nan, np.nan))
+            spare = float(ranking.spare_bytes[row])
+            found.plans.append(plan(one, score=float(score), spare=spare))
     found.fastest += [
-        plan(row, np.nan, seconds, money) for seconds, money, row in ranking.fastest.values()
+        plan(row, seconds=seconds, money=money) for seconds, money, row in ranking.fastest.values()
     ]
     found.priced += ranking.priced
     for key, family in ranking.families.items():
@@ -168,6 +176,27 @@ def _search_arrangements(
         )
 
 
+def _distinct(question: Question, plans: Sequence[Plan]) -> list[Plan]:
+    """Return every plan once, best first; stages are listed only where they are not as usual."""
+    begin, end = layer_span(question.workload.view.units)
+    rules = question.constraints.rules
+    one_kind = len(question.cluster.groups) == 1
+
+    def plain(plan: Plan) -> Plan:
+        even = tuple(even_layers(end - begin, int(plan.row.pp[0])).tolist())
+        layers = None if plan.stage_layers == even else plan.stage_layers
+        return replace(
+            plan,
+            stage_layers=plan.stage_layers if "stage_layers" in rules else layers,
+            stage_devices=None if one_kind and "stage_devices" not in rules else plan.stage_devices,
+        )
+
+    once: dict[Strategy, Plan] = {}
+    for plan in distinct([plain(plan) for plan in plans]):
+        once.setdefault(_strategy(question, plan), plan)
+    return list(once.values())
+
+
 def _uneven(workload: Workload) -> bool:
     """Return whether layers differ, so that as many on every stage need not be the best."""
     begin, end = layer_span(workload.view.units)
@@ -192,11 +221,7 @@ def question_of(
 def _estimates(question: Question, plans: Sequence[Plan], pricing: Pricing) -> list[Estimate]:
     found = []
     for plan in plans:
-        strategy = replace(
-            table.strategy_at(plan.row, 0, question.workload),
-            stage_layers=plan.stage_layers,
-            stage_devices=plan.stage_devices,
-        )
+        strategy = _strategy(question, plan)
         estimate = pricing.estimate(question.workload, question.cluster, strategy)
         price = None
         if question.rates.known:
@@ -204,6 +229,14 @@ def _estimates(question: Question, plans: Sequence[Plan], pricing: Pricing) -> l
             price = float(question.scores_of(seconds, _used(question, strategy)).money[0])
         found.append(replace(estimate, price_per_step=price))
     return found
+
+
+def _strategy(question: Question, plan: Plan) -> Strategy:
+    return replace(
+        table.strategy_at(plan.row, 0, question.workload),
+        stage_layers=plan.stage_layers,
+        stage_devices=plan.stage_devices,
+    )
 
 
 def _used(question: Question, strategy: Strategy) -> npt.NDArray[np.float64]:

@@ -169,7 +169,7 @@ class Replanner:
                 if str(error) != complaint:  # a file that is gone stays so for many looks
                     log.warning("the cluster of a plan cannot be seen: %s", error)
                 complaint = str(error)
-            except Exception:
+            except Exception:  # a plan is advice: no mistake of it may end a training
                 log.exception("planning again failed; the run goes on as it is")
 
     async def look(self) -> None:

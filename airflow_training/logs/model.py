@@ -1,0 +1,152 @@
+"""Plain data that the parts of log insight hand to each other.
+
+Offsets are bytes from the start of what the file holds uncompressed; lines count from 1; times are UTC seconds
+since 1970. `None` says that a log does not tell.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Floats = np.ndarray[tuple[int], np.dtype[np.float64]]
+    Integers = np.ndarray[tuple[int], np.dtype[np.int64]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """Which log it is: a file, and of a run which instance and attempt wrote it."""
+
+    file: str
+    """Path or URL as the user gave it; of a live instance `role-index`."""
+    role: str = ""
+    index: int = 0
+    attempt: int | None = None
+    rank: int | None = None
+    """Of all lines without a rank of their own; from the name of the file or the instance."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hit:
+    """A signature found in a line."""
+
+    signature: str
+    """`cause/name`, unique."""
+    line: int
+    offset: int
+    """Of the first byte of the line."""
+    rank: int | None
+    """From the prefix of the line, else that of the origin."""
+    time: float | None
+    """Of the line, or of the last line before it that has one."""
+    text: str
+    """The line without prefix, ANSI sequences and line end, cut to 2,000 characters around the match."""
+    before: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
+    """Up to 40 lines of the same rank on either side, cut to 500 characters, nearest last and first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """One metric of one rank of one instance, in the order of the log. All arrays are of one length."""
+
+    metric: str
+    role: str = ""
+    index: int = 0
+    rank: int | None = None
+    scope: str = ""
+    """Of `tokens_per_second`: `device` or `job`."""
+    file: str = ""
+    steps: Floats
+    """NaN where no step is known."""
+    values: Floats
+    times: Floats
+    """NaN where no time is known."""
+    offsets: Integers
+    lines: Integers
+    total: int
+    """Points in the log; more than `len(values)` where the series was bucketed (extremes are kept)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileScan:
+    """What one pass over one log found."""
+
+    origin: Origin
+    hits: tuple[Hit, ...] = ()
+    """In order. Of each signature and rank the first 16 and the last; `counts` has how many there were."""
+    counts: dict[tuple[str, int | None], int] = field(default_factory=dict)
+    series: tuple[Series, ...] = ()
+    bytes: int = 0
+    lines: int = 0
+    first_time: float | None = None
+    last_time: float | None = None
+    tail: tuple[str, ...] = ()
+    """The last 200 lines, cleaned and cut as those of a hit."""
+    tail_line: int = 1
+    """Number of the first line of `tail`."""
+    tail_offsets: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """Something about the health of a run that a person should know."""
+
+    kind: str
+    """straggler, hang, nan, loss-spike, plateau, throughput-drop, memory-growth, imbalance."""
+    message: str
+    metric: str = ""
+    role: str = ""
+    index: int = 0
+    rank: int | None = None
+    step: float | None = None
+    time: float | None = None
+    file: str = ""
+    line: int | None = None
+    offset: int | None = None
+    severity: str = "warning"
+    """info, warning, error."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstanceFact:
+    """What the runtime saw of the end of one instance."""
+
+    role: str
+    index: int
+    exit_code: int | None = None
+    signal: str | None = None
+    """Name (SIGKILL) or number as text."""
+    reason: str = ""
+    """As the runtime names it: OOMKilled, Evicted, NodeLost, DeadlineExceeded, ImagePullBackOff, ..."""
+    message: str = ""
+    finished_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundCause:
+    """A cause with its proof."""
+
+    id: str
+    category: str
+    retryable: str
+    """yes, once, no."""
+    confidence: float
+    rank: int | None
+    file: str | None
+    line: int | None
+    offset: int | None
+    evidence: str
+    advice: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnosis:
+    """Why a run failed, the best answer first; nothing for a healthy one."""
+
+    causes: tuple[FoundCause, ...] = ()
+    consequences: tuple[FoundCause, ...] = ()
+    healthy: bool = True

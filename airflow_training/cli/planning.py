@@ -79,7 +79,7 @@ def job(
     plot: PlotOption = None,
 ) -> None:
     """Plan a job as its run would, without running it."""
-    from airflow_training.cli.context import settings
+    from airflow_training.cli.context import history, settings
     from airflow_training.planning.text import plan_lines
     from airflow_training.supervise.admission import check_file
     from airflow_training.supervise.planning import plan_job
@@ -99,6 +99,7 @@ def job(
                 job,
                 resolved,
                 runtime=lambda made: make_runtime(made.runtime, known, connection=made.connection),
+                history=history(),
             )
             if name in ("", job.metadata.name)
             else None
@@ -292,7 +293,11 @@ def _search(question: Question, *, top_k: int) -> dict[str, Any]:
         top_k=top_k,
         pricing=question.pricing,
     )
-    return {**answer_document(answer), "seconds": round(time.perf_counter() - started, 3)}
+    return {
+        **answer_document(answer),
+        "seconds": round(time.perf_counter() - started, 3),
+        "measurements": question.measurements,
+    }
 
 
 def _estimated(question: Question, split: Mapping[str, Any]) -> dict[str, Any]:

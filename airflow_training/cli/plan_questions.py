@@ -29,10 +29,10 @@ class Options:
     cluster: Path | None
     global_batch: int | None
     precision: str
-    objective: str = "time"
-    constraints: Sequence[str] = ()
-    runtime: str = "generic"
-    constants: Path | None = None
+    objective: str
+    constraint: Sequence[str] | None
+    runtime: str
+    constants: Path | None
 
     def question(self) -> Question:
         """Return what is asked; raises InputError."""
@@ -40,7 +40,7 @@ class Options:
         from airflow_training.planning.search import constraints, objectives
         from airflow_training.supervise.plan_history import pricing_of as pricing_after
 
-        given = pairs("--constraint", self.constraints)
+        given = pairs("--constraint", self.constraint or ())
         workload, cluster = self.workload(), self.view()
         rules = constraints.parse(given, where="--constraint")
         goal = objectives.parse(_value("--objective", self.objective), where="--objective")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -150,16 +151,7 @@ def search(
         return
     from airflow_training.cli.plan_tables import search_lines
 
-    asked = Options(
-        model=model,
-        cluster=cluster,
-        global_batch=global_batch,
-        precision=precision,
-        objective=objective,
-        constraints=constraint or (),
-        runtime=runtime,
-        constants=constants,
-    )
+    asked = _asked(locals())
     found = _search(asked.question(), top_k=top_k)
     target.show(found, search_lines(found))
     _draw(plot, found["plans"][0])
@@ -188,16 +180,7 @@ def explain(
     """
     from airflow_training.cli.plan_tables import explained_lines
 
-    asked = Options(
-        model=model,
-        cluster=cluster,
-        global_batch=global_batch,
-        precision=precision,
-        objective=objective,
-        constraints=constraint or (),
-        runtime=runtime,
-        constants=constants,
-    )
+    asked = _asked(locals())
     question = asked.question()
     found = _search(question, top_k=1)
     (best,) = found.pop("plans")
@@ -245,8 +228,6 @@ def calibrate(
     A row is one of `plan estimate` with `measured: {step_time_s}`. Few rows move little. Give the
     file that --output names to the other commands, or to [training] planner_constants.
     """
-    import dataclasses
-
     from airflow_training.cli.plan_tables import calibrated_lines
     from airflow_training.planning.refining import refine
     from airflow_training.planning.sources.calibration import (
@@ -277,6 +258,11 @@ def schema() -> None:
     from airflow_training.planning.sources.cluster_document import cluster_schema
 
     print_json(cluster_schema())
+
+
+def _asked(typed: Mapping[str, Any]) -> Options:
+    """Return what `search` and `explain` are both told, by the names of their parameters."""
+    return Options(**{each.name: typed[each.name] for each in dataclasses.fields(Options)})
 
 
 def _search(question: Question, *, top_k: int) -> dict[str, Any]:

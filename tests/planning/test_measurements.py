@@ -16,6 +16,7 @@ from airflow_training.planning.measurements import (
 )
 from airflow_training.planning.search import constraints, search
 from airflow_training.planning.search.measured import measured_pricing
+from airflow_training.planning.strategy import Strategy
 from tests.planning.test_cost import PLAIN, cluster, workload
 
 WORKED_OUT = estimate(workload(), cluster(), PLAIN)
@@ -135,11 +136,14 @@ def test_of_two_that_were_measured_the_quicker_wins():
 
 def test_a_strategy_far_from_the_best_is_found_where_it_was_measured_to_be_quick():
     """No bound may cut it."""
-    far = found(top_k=60).plans[-1]
-    assert far.strategy not in [plan.strategy for plan in found().plans]
-    plans = after(taking(far, 0.1), taking(found().plans[0], 1.0)).plans
-    assert plans[0].strategy == far.strategy
-    assert plans[0].step_seconds == pytest.approx(0.1 * far.step_seconds)
+    far = Strategy(global_batch=64, micro_batch=1, tp=8, pp=4, recompute="full")
+    best, slow = search(workload(), cluster()).plans[0], estimate(workload(), cluster(), far)
+    apart = 0.5 * best.step_seconds / slow.step_seconds  # the others take this factor
+    steps = taking(best, 1.0), taking(slow, apart**2)
+    pricing, _ = measured_pricing(FROZEN, workload(), cluster(), steps)
+    [plan, *_] = search(workload(), cluster(), pricing=pricing).plans
+    assert plan.strategy == far
+    assert plan.step_seconds == pytest.approx(apart**2 * slow.step_seconds)
 
 
 def test_steps_of_another_precision_tell_nothing():

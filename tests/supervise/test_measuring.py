@@ -7,20 +7,16 @@ from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
-import yaml
 
 from airflow_training.control.model import InstanceEntry, JobEntry, Ledger, Progress, RoleEntry
-from airflow_training.runtimes.memory import MemoryRuntime
 from airflow_training.spec.resolved import ResolvedJob
-from airflow_training.supervise.admission import check_text
 from airflow_training.supervise.measuring import Meter
 from airflow_training.supervise.plan_again import Situation, plan_again
-from airflow_training.supervise.planning import plan_job
 from airflow_training.supervise.status import run_status
 from tests.supervise.conftest import Stage
+from tests.supervise.test_planning import TINY, planned, resolved
 
 GPT = {"hidden": 1024, "layers": 8, "heads": 16, "seq": 1024, "vocab": 32000}
-TINY = {"hidden": 64, "layers": 4, "heads": 4, "seq": 64, "vocab": 512}
 NODES: dict[str, Any] = {
     "name": "lab",
     "nodes": [{"count": 3, "device": "A100-SXM4-80GB", "devices_per_node": 1, "nic_gbit_s": 200}],
@@ -34,36 +30,19 @@ class Lab:
         self.stage = stage
 
     def job(self, **plan: Any) -> ResolvedJob:
-        document = {
-            "apiVersion": "airflow-training/v1",
-            "kind": "TrainingJob",
-            "metadata": {"name": "planned"},
-            "spec": {
-                "framework": "custom",
-                "runtime": {"name": "local"},
-                "command": ["python", "train.py"],
-                "roles": [{"name": "worker"}],
-                "plan": {
-                    "model": TINY,
+        return resolved(
+            planned(
+                {"name": "worker"},
+                spec={"framework": "custom"},
+                history=self.stage.store.measurements,
+                **{
                     "cluster": NODES,
                     "globalBatch": 12,
                     "constraints": {"devices": 3},
                     **plan,
                 },
-            },
-        }
-        [checked] = check_text(
-            yaml.safe_dump(document),
-            run_uid="x" * 20,
-            planner=lambda job, resolved: plan_job(
-                job,
-                resolved,
-                runtime=lambda _: MemoryRuntime(),
-                history=self.stage.store.measurements,
-            ),
+            )
         )
-        assert checked.resolved is not None, [str(problem) for problem in checked.problems]
-        return checked.resolved
 
     def plan(self, **plan: Any) -> Mapping[str, Any]:
         found = self.job(**plan).plan

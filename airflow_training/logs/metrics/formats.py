@@ -97,5 +97,3 @@ def built_in() -> Sequence[Format]:
         document = yaml.safe_load(path.read_text())
         found += [make_format(path.stem, entry) for entry in document]
     return tuple(found)
-
-

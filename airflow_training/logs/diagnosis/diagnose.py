@@ -35,7 +35,7 @@ _ONE_RUN_SECONDS = 180 * 86_400.0
 _LEAST = 0.05
 """Weight below which an event explains nothing."""
 _SHORTLY_BEFORE_LINES = 30
-_JUST_BEFORE_LINES = 3
+_JUST_BEFORE_LINES = 8
 _MOST_CAUSES = 4
 _UNKNOWN, _HANG = "unknown", "hang"
 

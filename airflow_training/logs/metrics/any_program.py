@@ -40,28 +40,8 @@ _NOT_TRAINING = re.compile(
 )
 _JSON = re.compile(rb"\{\s*[\"'][\w /.@-]+[\"']\s*:")
 _WORDS = frozenset(
-    {
-        "loss",
-        "train loss",
-        "val loss",
-        "validation loss",
-        "training loss",
-        "average loss",
-        "avg loss",
-        "acc",
-        "accuracy",
-        "train acc",
-        "val acc",
-        "lr",
-        "ppl",
-        "perplexity",
-        "grad norm",
-        "gnorm",
-        "norm",
-        "mfu",
-        "time",
-        "dt",
-    }
+    {"loss", "train loss", "val loss", "validation loss", "training loss", "average loss", "avg loss", "acc", "accuracy",
+     "train acc", "val acc", "lr", "ppl", "perplexity", "grad norm", "gnorm", "norm", "mfu", "time", "dt"}
 )
 
 
@@ -76,11 +56,7 @@ def parse(line: bytes) -> ParsedLine | None:
         metric = "epoch" if found["name"].lower() == b"epoch" else "step"
         claims.add(*found.span("number"), metric, "number")
         if found["total"]:
-            claims.add(
-                *found.span("of"),
-                "total_steps" if metric == "step" else "",
-                "number" if metric == "step" else "skip",
-            )
+            claims.add(*found.span("of"), "total_steps" if metric == "step" else "", "number" if metric == "step" else "skip")
     pairs = list(signed(line))
     if is_json:
         pairs = [pair for pair in pairs if pair.quoted]
@@ -90,11 +66,7 @@ def parse(line: bytes) -> ParsedLine | None:
 
 def _judge(claims: Claims, line: bytes, *, counters: bool, is_json: bool) -> ParsedLine | None:
     found = claims.metrics
-    agreed = {
-        name
-        for name in found
-        if name not in COUNTERS and name in {m for m, _ in spelled().values()}
-    }
+    agreed = {name for name in found if name not in COUNTERS and name in {m for m, _ in spelled().values()}}
     name = "any/json" if is_json else "any/pairs"
     if (counters and agreed) or (len(agreed) >= 2 and agreed & RESULTS):
         return claims.parsed(line, name)

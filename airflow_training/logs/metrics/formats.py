@@ -97,3 +97,5 @@ def built_in() -> Sequence[Format]:
         document = yaml.safe_load(path.read_text())
         found += [make_format(path.stem, entry) for entry in document]
     return tuple(found)
+
+

@@ -13,9 +13,7 @@ from airflow_training.logs.metrics.pairs import Pair
 __all__ = ["Claims", "ParsedLine", "Slot"]
 
 _VARYING = re.compile(rb"(?:(?<![\w@'.])|(?<=[0-9]T))[0-9][0-9.,:?+-]*")
-_IGNORED = frozenset(
-    {"eta", "pid", "port", "tid", "rank", "local rank", "global rank", "world size", "v"}
-)
+_IGNORED = frozenset({"eta", "pid", "port", "tid", "rank", "local rank", "global rank", "world size", "v"})
 """Numbers beside metrics that are about the process, or a guess about the end."""
 _RANKS = frozenset({"rank", "global rank"})
 _LISTS = frozenset({"learning_rate"})

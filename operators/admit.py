@@ -109,7 +109,9 @@ def _planner_of(name: str) -> Planner:
     def planner(job: TrainingJob, resolved: ResolvedJob) -> Planned | None:
         from airflow_training.supervise.planning import plan_job  # numpy: only where it is needed
 
-        return plan_job(job, resolved, runtime=runtime_of) if job.metadata.name == name else None
+        if job.metadata.name != name:
+            return None
+        return plan_job(job, resolved, runtime=runtime_of, history=open_store().measurements)
 
     return planner
 

@@ -207,6 +207,7 @@ def _planner(key: RunKey, *, job: str, simulate: Path | None) -> Planner:
             runtime=lambda made: make_runtime(
                 made.runtime, known, connection=made.connection, simulate=simulate
             ),
+            history=open_store().measurements,
         )
 
     return planner

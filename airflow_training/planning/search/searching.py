@@ -11,10 +11,8 @@ import numpy.typing as npt
 from airflow_training.errors import InputError, Problem
 from airflow_training.planning.cluster import ClusterView, NodeGroup
 from airflow_training.planning.constants import FROZEN
-from airflow_training.planning.lowering import lower
 from airflow_training.planning.plan import Answer, Candidates, Estimate, Workload
-from airflow_training.planning.program import Sharding
-from airflow_training.planning.search import bounds, homogeneous, pareto, prices, space, table
+from airflow_training.planning.search import homogeneous, pareto, prices, space, table
 from airflow_training.planning.search.calibrated import pricing_with
 from airflow_training.planning.search.constraints import Constraints
 from airflow_training.planning.search.contradictions import contradiction
@@ -104,7 +102,7 @@ def _find(question: Question, top_k: int, pricing: Pricing) -> _Found:
     groups = question.cluster.groups
     lists = any(key in question.constraints.rules for key in ("stage_layers", "stage_devices"))
     if not lists:
-        strongest = sorted(groups, key=lambda group: -group.devices * bounds.peak_flops(group))
+        strongest = sorted(groups, key=lambda group: -group.devices * _peak_flops(group))
         for group in strongest:
             _search_group(question, group, found, top_k, pricing)
     if lists or len(groups) > 1 or _uneven(question.workload):
@@ -197,6 +195,11 @@ def _distinct(question: Question, plans: Sequence[Plan]) -> list[Plan]:
     return list(once.values())
 
 
+def _peak_flops(group: NodeGroup) -> float:
+    """Return the highest rate of any precision that a device of the group can run at."""
+    return max(group.device.peak_flops.values())
+
+
 def _uneven(workload: Workload) -> bool:
     """Return whether layers differ, so that as many on every stage need not be the best."""
     begin, end = layer_span(workload.view.units)
@@ -207,14 +210,12 @@ def question_of(
     workload: Workload, cluster: ClusterView, constraints: Constraints, objective: Objective
 ) -> Question:
     """Return what to search on a cluster of equal nodes; raises if it lacks the prices it needs."""
-    whole = lower(workload.view, Sharding(precision=workload.precision))
     return Question(
         workload=workload,
         cluster=cluster,
         constraints=constraints,
         objective=objective,
         rates=prices.rates(cluster, objective),
-        layer_elements=bounds.layer_elements(whole),
     )
 
 

@@ -1,0 +1,82 @@
+"""One line of a log as metric values: what the fast way must agree with. Pure.
+
+`parse_line` says where the numbers of a line are and what they mean. The engine calls it once for lines of equal
+layout and reads the rest as columns.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+
+from airflow_training.logs.metrics import any_program
+from airflow_training.logs.metrics.formats import Format, built_in
+from airflow_training.logs.metrics.numbers import Kind
+from airflow_training.logs.metrics.pairs import signed, worded
+from airflow_training.logs.metrics.slots import Claims, ParsedLine, Slot
+
+__all__ = ["Kind", "ParsedLine", "Slot", "anchors", "parse_line"]
+
+_COLOUR = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]")
+
+
+def anchors(user: Sequence[Format] = ()) -> Sequence[str]:
+    """Return patterns, one of which is found in every line that `parse_line` knows."""
+    found = [each.anchor for each in (*user, *built_in())]
+    return tuple(dict.fromkeys([*found, *any_program.ANCHORS]))
+
+
+def parse_line(line: bytes, user: Sequence[Format] = ()) -> ParsedLine | None:
+    """Return what a line says, or None if it holds no metric; `user` has formats that go before ours.
+
+    `line` has no line end (a progress bar's `\\r` ends a line too); prefixes and colours may stay on it.
+    """
+    if b"\x1b" in line:
+        line = _COLOUR.sub(lambda found: b" " * len(found[0]), line)
+    claims: Claims | None = None
+    name = ""
+    for each in (*user, *built_in()):
+        if claims is not None and not each.joins:
+            continue
+        found = _search(each, line)
+        if found is None:
+            continue
+        if claims is None:
+            claims, name = Claims(), each.name
+        _claim(claims, each, found, line)
+        if not each.joins and b"%|" not in line:
+            break
+    if claims is None:
+        return any_program.parse(line)
+    return claims.parsed(line, name)
+
+
+@cache
+def _compiled(pattern: str) -> re.Pattern[bytes]:
+    return re.compile(pattern.encode())
+
+
+def _search(format_: Format, line: bytes) -> re.Match[bytes] | None:
+    """Return where a line is of a format."""
+    found = _compiled(format_.pattern).search(line)
+    if found is None or (format_.unless and _compiled(format_.unless).search(line)):
+        return None
+    return found
+
+
+def _claim(claims: Claims, format_: Format, found: re.Match[bytes], line: bytes) -> None:
+    """Add what a format reads in a line."""
+    for number, token in enumerate(format_.tokens, start=1):
+        start, end = found.span(number)
+        if start >= 0:
+            claims.add(start, end, token.metric, token.kind, token.scale)
+    if format_.pairs == "none":
+        return
+    read = signed if format_.pairs == "signed" else worded
+    if format_.around:
+        start = 0
+    else:
+        start = max((found.end(group) for group in range(1, len(format_.tokens) + 1)), default=0)
+    claims.add_pairs(read(line, start), names=format_.names, units=format_.units, sets=format_.sets)

@@ -1,6 +1,6 @@
 """What a running job does when its cluster has changed: the planner's rule, and the job it makes of it.
 
-Blocks for a search, so it runs beside the loop. Touches neither the store nor a runtime.
+Blocks for a search, so it runs beside the loop. Writes nothing, and touches no runtime.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from airflow_training.spec.checks import check
 from airflow_training.spec.models import TrainingJob
 from airflow_training.spec.resolved import ResolvedJob
 from airflow_training.supervise.plan_cluster import cluster_of
+from airflow_training.supervise.plan_history import History
 from airflow_training.supervise.planned import Planned
 from airflow_training.supervise.planning import (
     Question,
@@ -76,13 +77,16 @@ def cluster_now(
     return write_cluster(cluster_of(wanted, job, nodes=lambda _: nodes).view)
 
 
-def plan_again(situation: Situation, *, before: Mapping[str, Any]) -> Verdict:
-    """Return what a run does now that its cluster is no more what it was in the document `before`."""
+def plan_again(situation: Situation, *, before: Mapping[str, Any], history: History) -> Verdict:
+    """Return what a run does now that its cluster is no more what it was in the document `before`.
+
+    `history` is asked what runs measured, this one among them. Raises as it does.
+    """
     job = situation.job
     asked = TrainingJob.model_validate(job.document)
     old = job.plan or {}
     try:
-        question = question_of(asked, job, nodes=lambda _: situation.nodes)
+        question = question_of(asked, job, nodes=lambda _: situation.nodes, history=history)
         changed = list(changes(parse_cluster(before), question.cluster))
         decision = replan(
             question.workload,

@@ -20,6 +20,7 @@ from airflow_training.runtimes.port import NodeView, Runtime
 from airflow_training.spec.plan import Plan
 from airflow_training.spec.resolved import ResolvedJob
 from airflow_training.supervise.plan_again import Situation, Verdict, cluster_now, plan_again
+from airflow_training.supervise.plan_history import History
 
 __all__ = ["Change", "Replanner", "State", "plan_to_follow", "why_fixed"]
 
@@ -106,12 +107,14 @@ class Replanner:
         *,
         runtime: Runtime,
         plan: Plan,
+        history: History,
         state: Callable[[], State | None],
         on_answer: Callable[[], None],
     ) -> None:
         """`on_answer` is called on the event loop when `change` has something to say."""
         self._runtime = runtime
         self._plan = plan
+        self._history = history
         self._state = state
         self._on_answer = on_answer
         self._verdict: Verdict | None = None
@@ -129,6 +132,7 @@ class Replanner:
         job: ResolvedJob,
         *,
         runtime: Runtime,
+        history: History,
         state: Callable[[], State | None],
         on_answer: Callable[[], None],
     ) -> Replanner | None:
@@ -136,7 +140,7 @@ class Replanner:
         plan = plan_to_follow(job)
         if plan is None:
             return None
-        return cls(runtime=runtime, plan=plan, state=state, on_answer=on_answer)
+        return cls(runtime=runtime, plan=plan, history=history, state=state, on_answer=on_answer)
 
     def change(self, state: State, *, now: float, generation: int) -> Change | None:
         """Return what is to be stored because of the newest verdict, once; None: nothing.
@@ -194,7 +198,7 @@ class Replanner:
             situation = state.situation(nodes, broken=bool(lost))
             loop = asyncio.get_running_loop()
             verdict = await loop.run_in_executor(
-                _searches, lambda: plan_again(situation, before=self._judged)
+                _searches, lambda: plan_again(situation, before=self._judged, history=self._history)
             )
             self._judged, self._used = seen, state.nodes
             self._verdict = verdict

@@ -16,6 +16,7 @@ from airflow_training.spec.resolved import ResolvedJob
 from airflow_training.state.store import Store
 from airflow_training.supervise.admission import check_text
 from airflow_training.supervise.planning import plan_job
+from tests.builders import nothing_measured
 from tests.kubernetes.conftest import Stage, until
 from tests.kubernetes.emulator import Cluster, Node
 
@@ -60,7 +61,9 @@ def job() -> ResolvedJob:
     [checked] = check_text(
         yaml.safe_dump(document),
         run_uid="x" * 20,
-        planner=lambda job, resolved: plan_job(job, resolved, runtime=lambda _: ThreeNodes()),
+        planner=lambda job, resolved: plan_job(
+            job, resolved, runtime=lambda _: ThreeNodes(), history=nothing_measured
+        ),
     )
     assert checked.resolved is not None, [str(problem) for problem in checked.problems]
     assert checked.resolved.role("worker").replicas == 3

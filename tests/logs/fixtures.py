@@ -12,8 +12,8 @@ import yaml
 from airflow_training.logs.diagnosis.catalogue import Catalogue
 from airflow_training.logs.diagnosis.diagnose import diagnose
 from airflow_training.logs.diagnosis.facts import facts_of
+from airflow_training.logs.diagnosis.scanning import origins, scan_logs
 from airflow_training.logs.model import Diagnosis
-from tests.logs.scanning import scan
 
 HERE = Path(__file__).parent
 
@@ -28,11 +28,9 @@ class Case:
     expect: Mapping[str, Any] = field(default_factory=dict)
 
     def diagnose(self, catalogue: Catalogue) -> Diagnosis:
-        return diagnose(
-            [scan(path, catalogue) for path in self.files],
-            facts_of(self.facts),
-            catalogue=catalogue,
-        )
+        names = [str(path) for path in self.files]
+        scans = scan_logs(zip(origins(names), names, strict=True), catalogue)
+        return diagnose(scans, facts_of(self.facts), catalogue=catalogue)
 
 
 def cases(folder: Path) -> Iterator[Case]:

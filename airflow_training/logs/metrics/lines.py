@@ -1,4 +1,4 @@
-"""One line of a log as metric values: what the fast way must agree with.
+"""One line of a log as metric values: what the fast way must agree with. Pure.
 
 `parse_line` says where the numbers of a line are and what they mean. The engine calls it once for lines of equal
 layout and reads the rest as columns.
@@ -7,101 +7,76 @@ layout and reads the rest as columns.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+
+from airflow_training.logs.metrics import any_program
+from airflow_training.logs.metrics.formats import Format, built_in
+from airflow_training.logs.metrics.numbers import Kind
+from airflow_training.logs.metrics.pairs import signed, worded
+from airflow_training.logs.metrics.slots import Claims, ParsedLine, Slot
 
 __all__ = ["Kind", "ParsedLine", "Slot", "anchors", "parse_line"]
 
-Kind = Literal["number", "divided", "inverse", "clock", "rank", "bar", "skip"]
-"""How the text of a slot is read.
-
-| kind | value |
-|---|---|
-| number | the number times `scale` |
-| divided | the number divided by `scale` (so that 56.78 % is 0.5678, to the last bit) |
-| inverse | `scale` divided by the number |
-| clock | `[[D days, ]H:]M:S` in seconds, times `scale`; `?` is NaN |
-| rank | the number, and it is the rank of the line |
-| bar | no value: any text, as the drawing of a progress bar |
-| skip | no value: a number, clock or word that differs from line to line |
-
-A number is what Python's `float` takes, with thousands separators, `nan`, `inf` and `infinity` in any case.
-"""
-
-_NUMBER = rb"[-+]?(?:(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?|[-+]?(?i:nan|inf(?:inity)?)"
+_COLOUR = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]")
 
 
-@dataclass(frozen=True, slots=True)
-class Slot:
-    """A part of a line that differs between lines of one layout: bytes `start` to `end`."""
-
-    start: int
-    end: int
-    metric: str
-    """Empty for what only varies (`bar`, `skip`, and a `rank` that is no metric)."""
-    kind: Kind = "number"
-    scale: float = 1.0
-    scope: str = ""
-    """Of `tokens_per_second`: `device` or `job`."""
-
-
-@dataclass(frozen=True, slots=True)
-class ParsedLine:
-    """What a line says. Lines whose text outside the slots is equal have equal meaning."""
-
-    slots: tuple[Slot, ...]
-    """In order, not overlapping. Numbers outside of slots carry no meaning and may vary."""
-    format: str
-    """`framework/name`."""
-    certain: bool = True
-    """False: counts only if lines of this layout repeat with growing steps."""
-
-
-_MEGATRON = re.compile(rb"iteration\s+(" + _NUMBER + rb")/\s*(" + _NUMBER + rb")\s*\|")
-_COLUMN = re.compile(rb"\|\s*([a-z][^|:]*):\s*(" + _NUMBER + rb")")
-_BAR = re.compile(
-    rb"(\d+)%(\|[^|]*\|)\s*(\d+)/(\d+)\s\[([\d:?]+)<([\d:?]+),\s+(" + _NUMBER + rb")(it/s|s/it)"
-)
-_NAMES = {
-    b"elapsed time per iteration (ms)": ("step_time_seconds", 1000.0),
-    b"learning rate": ("learning_rate", 1.0),
-    b"lm loss": ("loss", 1.0),
-    b"grad norm": ("grad_norm", 1.0),
-}
-
-
-def anchors() -> Sequence[str]:
+def anchors(user: Sequence[Format] = ()) -> Sequence[str]:
     """Return patterns, one of which is found in every line that `parse_line` knows."""
-    return ("elapsed time per iteration", r"it/s|s/it")
+    found = [each.anchor for each in (*user, *built_in())]
+    return tuple(dict.fromkeys([*found, *any_program.ANCHORS]))
 
 
-def parse_line(line: bytes) -> ParsedLine | None:
-    """Return what a line says, or None if it holds no metric.
+def parse_line(line: bytes, user: Sequence[Format] = ()) -> ParsedLine | None:
+    """Return what a line says, or None if it holds no metric; `user` has formats that go before ours.
 
     `line` has no line end (a progress bar's `\\r` ends a line too); prefixes and colours may stay on it.
     """
-    head = _MEGATRON.search(line)
-    if head is not None:
-        slots = [Slot(*head.span(1), "step"), Slot(*head.span(2), "total_steps")]
-        for found in _COLUMN.finditer(line, head.end() - 1):
-            name = found[1].strip()
-            metric, scale = _NAMES.get(name, (name.decode().lower(), 1.0))
-            slots.append(
-                Slot(*found.span(2), metric, "number" if scale == 1.0 else "divided", scale)
-            )
-        return ParsedLine(tuple(slots), "megatron/training")
-    bar = _BAR.search(line)
-    if bar is not None:
-        kind: Kind = "inverse" if bar[8] == b"it/s" else "number"
-        slots = [
-            Slot(*bar.span(1), "", "skip"),
-            Slot(*bar.span(2), "", "bar"),
-            Slot(*bar.span(3), "step"),
-            Slot(*bar.span(4), "total_steps"),
-            Slot(*bar.span(5), "", "skip"),
-            Slot(*bar.span(6), "", "skip"),
-            Slot(*bar.span(7), "step_time_seconds", kind),
-        ]
-        return ParsedLine(tuple(slots), "tqdm/bar")
-    return None
+    if b"\x1b" in line:
+        line = _COLOUR.sub(lambda found: b" " * len(found[0]), line)
+    claims: Claims | None = None
+    name = ""
+    for each in (*user, *built_in()):
+        if claims is not None and not each.joins:
+            continue
+        found = _search(each, line)
+        if found is None:
+            continue
+        if claims is None:
+            claims, name = Claims(), each.name
+        _claim(claims, each, found, line)
+        if not each.joins and b"%|" not in line:
+            break
+    if claims is None:
+        return any_program.parse(line)
+    return claims.parsed(line, name)
+
+
+@cache
+def _compiled(pattern: str) -> re.Pattern[bytes]:
+    return re.compile(pattern.encode())
+
+
+def _search(format_: Format, line: bytes) -> re.Match[bytes] | None:
+    """Return where a line is of a format."""
+    found = _compiled(format_.pattern).search(line)
+    if found is None or (format_.unless and _compiled(format_.unless).search(line)):
+        return None
+    return found
+
+
+def _claim(claims: Claims, format_: Format, found: re.Match[bytes], line: bytes) -> None:
+    """Add what a format reads in a line."""
+    for number, token in enumerate(format_.tokens, start=1):
+        start, end = found.span(number)
+        if start >= 0:
+            claims.add(start, end, token.metric, token.kind, token.scale)
+    if format_.pairs == "none":
+        return
+    read = signed if format_.pairs == "signed" else worded
+    if format_.around:
+        start = 0
+    else:
+        start = max((found.end(group) for group in range(1, len(format_.tokens) + 1)), default=0)
+    claims.add_pairs(read(line, start), names=format_.names, units=format_.units, sets=format_.sets)

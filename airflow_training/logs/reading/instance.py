@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from airflow_training.logs.reading.source import Part
@@ -36,9 +37,13 @@ class InstanceLog:
     before it.
     """
 
-    def __init__(self, name: str, fetch: Fetch) -> None:
+    def __init__(
+        self, name: str, fetch: Fetch, *, close: Callable[[], None] = lambda: None
+    ) -> None:
+        """`close` is called once, when the log is."""
         self.name = name
         self._fetch = fetch
+        self._close: Callable[[], None] | None = close
         self._points: list[tuple[int, str]] = [(0, "")]
         self._next = (0, "")
         """The newest cursor: reading on continues here, whether it is kept as a point or not."""
@@ -78,8 +83,25 @@ class InstanceLog:
             if len(self._points) > _POINTS:
                 self._points = self._points[::2]
 
-    def size(self) -> None:
-        """Return None: a runtime tells only by sending all of it."""
+    def size(self) -> int | None:
+        """Return how many bytes there are now, found by trying; None where cursors are opaque."""
+        if not self._next[0]:
+            self.read(0, 1)
+        if self._opaque:
+            return None
+        if not self._next[0]:
+            return 0
+        low, step = self._next[0], _SPACING
+        while self._fetch(low + step, "", 1).data:
+            low, step = low + step + 1, 2 * step
+        high = low + step
+        while low < high:  # bytes before `low` are there, from `high` on there are none
+            middle = (low + high) // 2
+            if self._fetch(middle, "", 1).data:
+                low = middle + 1
+            else:
+                high = middle
+        return low
 
     def changed(self) -> bool:
         """Return False: an attempt's log only grows."""
@@ -89,4 +111,7 @@ class InstanceLog:
         """Nothing to do, as nothing changes."""
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Give back what fetching needs."""
+        if self._close is not None:
+            self._close()
+            self._close = None

@@ -54,7 +54,7 @@ class Searcher:
         except re2.error as error:
             reason = error.args[0]
             said = reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)
-            raise BadPattern(said) from error
+            raise BadPattern(said.replace("(?m)", "")) from error
 
     def search(self, source: Source, *, context: int = 0) -> Iterator[Found]:
         """Yield every matching line with up to `context` lines before and after it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+import tempfile
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +11,7 @@ import pytest
 
 from airflow_training.logs.diagnosis.catalogue import Catalogue, Cause
 from airflow_training.logs.diagnosis.diagnose import diagnose
-from airflow_training.logs.diagnosis.markers import MARKERS
+from airflow_training.logs.diagnosis.scanning import scan_logs
 from airflow_training.logs.model import (
     Diagnosis,
     FileScan,
@@ -20,7 +20,6 @@ from airflow_training.logs.model import (
     Origin,
     Series,
 )
-from tests.logs.scanning import scan_text
 
 
 def cause(cause_id: str, pattern: str = "", **details: Any) -> Cause:
@@ -59,21 +58,14 @@ CATALOGUE = Catalogue(
         cause("unknown", generic=3),
     ]
 )
-PATTERNS = {name: re.compile(text) for name, text in MARKERS.items()} | {
-    name: each.expression for name, each in CATALOGUE.signatures.items()
-}
-STAMP = re.compile(r"^@(\d+(?:\.\d+)?) ")
 
 
 def log(text: str, *, rank: int | None = None, file: str = "a.log", steps: Any = ()) -> FileScan:
-    """Return the scan of a text; `steps`: (line, step, time) of its losses; `@12 ` is a time."""
-    scan = scan_text(text.encode(), Origin(file=file, rank=rank), PATTERNS)
-    hits = []
-    for hit in scan.hits:
-        at = STAMP.match(hit.text)
-        hits.append(
-            replace(hit, time=float(at[1]), text=hit.text[at.end() :]) if at is not None else hit
-        )
+    """Return the scan of a text; `steps`: (line, step, time) of its losses."""
+    with tempfile.NamedTemporaryFile() as written:
+        written.write(text.encode())
+        written.flush()
+        (scan,) = scan_logs([(Origin(file=file, rank=rank), written.name)], CATALOGUE)
     lines, numbers, times = zip(*steps, strict=True) if steps else ((), (), ())
     series = Series(
         metric="loss",
@@ -84,7 +76,7 @@ def log(text: str, *, rank: int | None = None, file: str = "a.log", steps: Any =
         lines=np.array(lines, dtype=np.int64),
         total=len(lines),
     )
-    return replace(scan, hits=tuple(hits), series=(series,) if steps else ())
+    return replace(scan, series=(series,) if steps else ())
 
 
 def ask(*scans: FileScan, facts: Any = (), health: Any = ()) -> Diagnosis:
@@ -124,7 +116,7 @@ def test_a_line_of_source_code_proves_nothing():
 
 def test_what_follows_from_another_rank_is_a_consequence():
     """63 ranks time out because rank 17 is gone."""
-    late = "@101 Watchdog caught collective operation timeout\n"
+    late = "2024-01-01 00:01:41 Watchdog caught collective operation timeout\n"
     scans = [log(late, rank=rank, file=f"rank{rank}.log") for rank in range(64) if rank != 17]
     scans.insert(17, log(OOM, rank=17, file="rank17.log"))
     found = ask(*scans)
@@ -144,8 +136,15 @@ def test_the_earliest_rank_explains_after_its_clock_is_set_right():
     """The clock of the second node is ahead by 100 s: its ranks seem to fail later."""
     steps = [(1, 1, 10.0), (2, 2, 20.0), (3, 3, 30.0)]
     ahead = [(line, step, time + 100) for line, step, time in steps]
-    first = log("\n\n\n@50 shapes cannot be multiplied\n", rank=0, file="rank0.log", steps=steps)
-    second = log("\n\n\n@140 CUDA out of memory\n", rank=1, file="rank1.log", steps=ahead)
+    first = log(
+        "\n\n\n2024-01-01 00:00:50 shapes cannot be multiplied\n",
+        rank=0,
+        file="rank0.log",
+        steps=steps,
+    )
+    second = log(
+        "\n\n\n2024-01-01 00:02:20 CUDA out of memory\n", rank=1, file="rank1.log", steps=ahead
+    )
     assert ask(first, second).causes[0].id == "cuda-out-of-memory"
     assert ask(second, first).causes[0].id == "cuda-out-of-memory"
 
@@ -173,7 +172,12 @@ def test_exit_codes_of_zero_are_healthy():
 
 
 def test_what_programs_live_through_fails_no_run():
-    assert ask(log("could not resolve host, will retry\n")).healthy
+    text = "could not resolve host, will retry\nconnected\nloading data\nstarting\n"
+    assert ask(log(text)).healthy
+
+
+def test_a_log_that_ends_with_it_and_never_trained_did_not_live_through_it():
+    assert not ask(log("starting\ncould not resolve host\n")).healthy
 
 
 def test_what_programs_live_through_explains_a_run_that_failed():
@@ -208,7 +212,7 @@ def test_stalled_ranks_without_an_error_are_a_hang():
     [
         pytest.param("bus error\n", True, id="alone"),
         pytest.param("bus error\nno space in shm\n", False, id="near"),
-        pytest.param("bus error\n\n\n\nshm\n", True, id="too-far"),
+        pytest.param("bus error\na\nb\nc\nshm\n", True, id="too-far"),
     ],
 )
 def test_context_decides_about_a_hit(text, healthy):

@@ -1,0 +1,105 @@
+"""Lines of programs that none of our formats knows: `key=value`, `key: value`, JSON. Pure.
+
+Numbers are everywhere in logs, so a line counts only with evidence that it is about training:
+
+1. a step or an epoch, and a metric by a name that programs agree on; or
+2. two such metrics, one of them a result (a loss, an accuracy, a perplexity); or
+3. a result alone, if no other number has a name; or
+4. a step or an epoch with numbers of other names and no words between, if such lines repeat and the steps grow.
+
+Arguments, settings, file names and tracebacks do not count.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+from airflow_training.logs.metrics.names import COUNTERS, RESULTS, meaning, spelled
+from airflow_training.logs.metrics.pairs import Pair, signed, worded
+from airflow_training.logs.metrics.slots import Claims, ParsedLine
+
+__all__ = ["ANCHORS", "parse"]
+
+ANCHORS = (
+    r"(?i:loss|accuracy|perplexity)[^0-9]{0,16}(?:[0-9]|nan|inf|NaN|Inf)",
+    r"(?i:step|epoch|iter)[^0-9]{0,14}[0-9]",
+)
+_COUNTER = re.compile(
+    rb"(?i)(?:^|[^\w/.-])(?P<name>epoch|(?:(?:global|train|training|current)[ _-])?step|iteration|iter)s?[\"']?"
+    rb"\s*(?:[:=#]\s*)*(?:[\[(]\s*)?(?P<number>[0-9][0-9,]*(?:\.[0-9]+)?)"
+    rb"(?P<total>\s*(?:/|of)\s*(?P<of>[0-9][0-9,]*))?(?![\w.]*\w)"
+)
+_NOT_TRAINING = re.compile(
+    rb"(?i)namespace\(|argument|\bargs\b|config|hparam|hyper-?param|traceback|  file \"|\berror\b|exception"
+    rb"|\s--[a-z]|https?://|\bsav(?:e|ed|ing)\b|checkpoint|\bload(?:ed|ing)?\b|\bbest\b|\bdefault"
+    rb"|num_(?:train|epochs|workers|layers|steps|classes)|parameters\b|warmup_|early.stop|\bwarning\b|deprecat"
+)
+_JSON = re.compile(rb"\{\s*[\"'][\w /.@-]+[\"']\s*:")
+_WORD = re.compile(rb"[A-Za-z]{3,}")
+
+
+def parse(line: bytes) -> ParsedLine | None:
+    """Return what a line of an unknown program says, or None."""
+    if _NOT_TRAINING.search(line):
+        return None
+    claims = Claims()
+    as_json = _JSON.search(line) is not None
+    counted = list(_COUNTER.finditer(line))
+    for found in counted:
+        if found["name"].lower() == b"epoch":
+            claims.add(*found.span("number"), "epoch", "number")
+            if found["of"]:
+                claims.add(*found.span("of"), "", "skip")
+        else:
+            claims.add(*found.span("number"), "step", "number")
+            if found["of"]:
+                claims.add(*found.span("of"), "total_steps", "number")
+    pairs = [pair for pair in signed(line) if pair.quoted or not as_json]
+    claims.add_pairs(pairs)
+    if not as_json:
+        claims.add_pairs(pair for pair in worded(line) if _is_measure(pair.name))
+    return _judge(claims, line, pairs=pairs, as_json=as_json)
+
+
+def _judge(
+    claims: Claims, line: bytes, *, pairs: list[Pair], as_json: bool
+) -> ParsedLine | None:
+    """Return the line if there is evidence that it is about training."""
+    found = claims.metrics
+    counted = found & COUNTERS
+    agreed = (found & _agreed()) - COUNTERS
+    name = "any/json" if as_json else "any/pairs"
+    if (
+        (counted and agreed)
+        or (len(agreed) > 1 and agreed & RESULTS)
+        or (agreed & RESULTS and len(found) == 1)
+    ):
+        return claims.parsed(line, name)
+    if counted and found > counted and (as_json or _only_pairs(line, pairs)):
+        return claims.parsed(line, name, certain=False)
+    return None
+
+
+@cache
+def _agreed() -> frozenset[str]:
+    """Return the metrics that have a name of their own."""
+    return frozenset(metric for metric, _ in spelled().values())
+
+
+def _is_measure(name: str) -> bool:
+    """Return whether a name before a number means a metric even without a sign between them."""
+    said = meaning(name)
+    return said.known and said.metric not in COUNTERS
+
+
+def _only_pairs(line: bytes, pairs: list[Pair]) -> bool:
+    """Return whether a line has no words between its pairs, so that it is no sentence."""
+    at = 0
+    for pair in pairs:
+        between = line[at : pair.start]
+        name = pair.name.encode()
+        if at and _WORD.search(between.replace(name, b"", 1)):
+            return False
+        at = pair.stop
+    return not _WORD.search(line[at:])

@@ -1,0 +1,80 @@
+"""Which metric a program means by a name. Pure, but for the table of spellings that it reads once."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import yaml
+
+from airflow_training.logs.metrics.numbers import UNITS
+
+__all__ = ["COUNTERS", "RESULTS", "Meaning", "meaning", "normal", "spelled"]
+
+COUNTERS = frozenset({"step", "total_steps", "epoch"})
+"""Metrics that say where a run is, not how it is."""
+RESULTS = frozenset({"loss", "eval_loss", "accuracy", "eval_accuracy", "perplexity"})
+"""Metrics that hardly any line holds that is not about training."""
+
+_TABLE = Path(__file__).parent / "names.yaml"
+_JOINTS = re.compile(r"[\s_/.-]+")
+_FILLER = re.compile(r"^(?:average|avg|mean|running|current|batch)[\s_.-]+", re.IGNORECASE)
+"""Words before a name that do not change what it measures."""
+_UNIT_IN_NAME = re.compile(r"^(?P<name>.*\S)\s*(?:\((?P<a>ms|us|s|sec|seconds)\)|[ _](?P<b>ms))$")
+
+
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """What a name stands for."""
+
+    metric: str
+    known: bool
+    """False: it is the name of the program itself, in lower case."""
+    scope: str = ""
+    unit: str = ""
+    """That is part of the name, as in `elapsed time per iteration (ms)`."""
+
+
+def normal(name: str) -> str:
+    """Return a name without what programs differ in: case, and what joins its words."""
+    return _JOINTS.sub(" ", name.lower()).strip()
+
+
+@cache
+def spelled() -> Mapping[str, tuple[str, str]]:
+    """Return (metric, scope) by normal spelling."""
+    table: dict[str, tuple[str, str]] = {}
+    for metric, spellings in yaml.safe_load(_TABLE.read_text()).items():
+        for spelling in spellings:
+            if isinstance(spelling, dict):
+                ((scope, names),) = spelling.items()
+                table |= {name: (metric, scope) for name in names}
+            else:
+                table[spelling] = (metric, "job" if metric == "tokens_per_second" else "")
+    return table
+
+
+def meaning(name: str, own: Mapping[str, str] | None = None) -> Meaning:
+    """Return what a name stands for; `own` has names of one format, by normal spelling."""
+    for candidate, unit in _readings(name):
+        key = normal(candidate)
+        if own and key in own:
+            return Meaning(own[key], known=True, unit=unit)
+        if key in spelled():
+            metric, scope = spelled()[key]
+            return Meaning(metric, known=True, scope=scope, unit=unit)
+    return Meaning(name.lower(), known=False)
+
+
+def _readings(name: str) -> list[tuple[str, str]]:
+    """Return the name as it is, without a unit of time at its end, and without a filler before it."""
+    readings = [(name, "")]
+    found = _UNIT_IN_NAME.match(name)
+    if found is not None:
+        unit = found["a"] or found["b"]
+        readings.append((found["name"], unit if unit in UNITS else "s"))
+    bare = _FILLER.sub("", name)
+    return readings if bare == name else [*readings, (bare, "")]

@@ -1,0 +1,97 @@
+"""How numbers and their units are written in logs. Pure.
+
+One syntax for the reference way and the fast one; `convert` is what the fast one must agree with, to the last bit.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Literal
+
+__all__ = ["CLOCK", "NUMBER", "UNITS", "Kind", "convert"]
+
+Kind = Literal["number", "divided", "inverse", "clock", "rank", "bar", "skip"]
+"""How the text of a slot is read.
+
+| kind | value |
+|---|---|
+| number | the number times `scale` |
+| divided | the number divided by `scale` (so that 56.78 % is 0.5678, to the last bit) |
+| inverse | `scale` divided by the number; infinite for 0 |
+| clock | `[[D day(s), ]H:]M:S` in seconds, times `scale`; `?` is NaN |
+| rank | the number, and it is the rank of the line |
+| bar | no value: any text up to the next fixed byte, as the drawing of a progress bar |
+| skip | no value: a run of `[0-9.,:?+-]` that differs from line to line |
+
+A number is what Python's `float` takes, with thousands separators, `nan`, `inf` and `infinity` in any case.
+"""
+
+NUMBER = r"[-+]?(?:(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?|[-+]?(?i:nan|infinity|inf)"
+CLOCK = r"(?:[0-9]+ days?, )?[0-9?]+(?::[0-9?]+)*"
+
+UNITS: dict[str, tuple[Kind, float]] = {
+    "": ("number", 1.0),
+    "%": ("divided", 100.0),
+    "s": ("number", 1.0),
+    "sec": ("number", 1.0),
+    "secs": ("number", 1.0),
+    "seconds": ("number", 1.0),
+    "ms": ("divided", 1e3),
+    "us": ("divided", 1e6),
+    "µs": ("divided", 1e6),
+    "min": ("number", 60.0),
+    "h": ("number", 3600.0),
+    "s/it": ("number", 1.0),
+    "s/step": ("number", 1.0),
+    "s/iter": ("number", 1.0),
+    "sec/step": ("number", 1.0),
+    "ms/it": ("divided", 1e3),
+    "ms/step": ("divided", 1e3),
+    "ms/iter": ("divided", 1e3),
+    "us/step": ("divided", 1e6),
+    "it/s": ("inverse", 1.0),
+    "iter/s": ("inverse", 1.0),
+    "step/s": ("inverse", 1.0),
+    "steps/s": ("inverse", 1.0),
+    "steps/sec": ("inverse", 1.0),
+    # PyTorch's tools print powers of two under both names
+    "B": ("number", 1.0),
+    "K": ("number", 2.0**10),
+    "KB": ("number", 2.0**10),
+    "KiB": ("number", 2.0**10),
+    "M": ("number", 2.0**20),
+    "MB": ("number", 2.0**20),
+    "MiB": ("number", 2.0**20),
+    "G": ("number", 2.0**30),
+    "GB": ("number", 2.0**30),
+    "GiB": ("number", 2.0**30),
+    "T": ("number", 2.0**40),
+    "TB": ("number", 2.0**40),
+    "TiB": ("number", 2.0**40),
+}
+"""Unit as printed -> how a number in it becomes the unit that the metric is kept in."""
+
+_DAYS = re.compile(rb"([0-9]+) days?, ")
+
+
+def convert(text: bytes, kind: Kind, scale: float) -> float:
+    """Return the value of the text of a slot of a kind that has one."""
+    if kind == "clock":
+        return _seconds(text) * scale
+    number = float(text.replace(b",", b""))
+    if kind == "divided":
+        return number / scale
+    if kind == "inverse":
+        return scale / number if number else math.inf
+    return number * scale
+
+
+def _seconds(text: bytes) -> float:
+    """Return the seconds of a clock."""
+    if b"?" in text:
+        return math.nan
+    days = _DAYS.match(text)
+    parts = (text[days.end() :] if days else text).split(b":")
+    clock = sum(float(part) * 60.0**power for power, part in enumerate(reversed(parts)))
+    return clock + (86400.0 * float(days[1]) if days else 0.0)

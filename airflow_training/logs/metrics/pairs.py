@@ -1,0 +1,129 @@
+"""Names with numbers in a piece of a line: `loss: 0.3`, `lr=[1e-5, 1e-5]`, `'loss': '0.3'`, `Loss 0.3 (0.4)`. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from airflow_training.logs.metrics.numbers import NUMBER
+
+__all__ = ["Pair", "signed", "worded"]
+
+_N = NUMBER.encode()
+_AFTER_NAME = rb"\s*(?:=>|[:=])\s*"
+_OPEN = rb"(?:tensor\(|array\(|[\"'(\[])*"
+_VALUE = re.compile(_AFTER_NAME + rb"(?P<open>" + _OPEN + rb")(?P<number>" + _N + rb")")
+_NAME = re.compile(
+    rb"(?:^|[,;|:=\[\]{}()<>\"'*\t]|\s\s|\s[-\xb7]\s)\s*"
+    rb"(?P<name>[A-Za-z_][\w./@#%+-]*(?:'s)?(?: \([^()]*\)|\([^()]*\)| [A-Za-z_#][\w./@#%+-]*)*)[\"']?\s*$"
+)
+_LAST_WORD = re.compile(rb"(?:^|\s)(?P<name>[A-Za-z_][\w./@#%+-]*)[\"']?\s*$")
+_WORD = re.compile(
+    rb"(?:^|[,;|:\[\](){}\t]|\s)(?P<name>[A-Za-z_][\w/@.-]*(?:[ ][A-Za-z_][\w/@.-]*)*?)(?:[ \t]+\(?|\t)(?P<number>"
+    + _N
+    + rb")"
+)
+_UNIT = re.compile(
+    rb"\s?(?P<unit>%|[kmu]?s/(?:it|iter|step|sample)\b|(?:it|iter|steps?|samples?|images?|imgs?|examples?|tok|toks|tokens?|seqs?)/s(?:ec|econd)?(?:/(?:gpu|device|GPU|chip))?\b"
+    rb"|[KMGT]i?B\b|[KMGT]\b|TFLOPS?\b|TFLOP/s\b|ms\b|us\b|secs?\b|seconds\b|s\b|min\b)"
+)
+_MEAN = re.compile(rb"\s*\(\s*(?P<number>" + _N + rb")%?\s*\)")
+_UNCLEAN = re.compile(rb"[\w/]|[.:-][0-9]|\.\w|:\w")
+_FILE = re.compile(rb"\.(?:py|pyx|cc|cpp|cu|c|h|go|rs|java|scala|js)$")
+_LONGEST_NAME = 60
+_LOOK_BACK = 120
+"""No name is looked for further than so many bytes before its number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A name and its number."""
+
+    name: str
+    start: int
+    end: int
+    """Of the number."""
+    unit: str
+    stop: int
+    """End of all that belongs to it: unit, mean, the rest of a list."""
+    varying: tuple[tuple[int, int], ...] = ()
+    """Numbers that belong to it but are not its value: a mean in brackets, the rest of a list."""
+    listed: bool = False
+    quoted: bool = False
+    """The name stands in quotes."""
+
+
+def signed(line: bytes, start: int = 0, end: int | None = None) -> Iterator[Pair]:
+    """Yield the pairs with `:` or `=` between name and number."""
+    stop = len(line) if end is None else end
+    known = start
+    at = start
+    while True:
+        value = _VALUE.search(line, at, stop)
+        if value is None:
+            return
+        before = max(known, value.start() - _LOOK_BACK)
+        known = at = value.end()
+        segment = line[before : value.start()]
+        name = _NAME.search(segment) or _LAST_WORD.search(segment)
+        if name is None or len(name["name"]) > _LONGEST_NAME or _FILE.search(name["name"]):
+            continue
+        quoted = segment[name.end("name") :].rstrip() in (b'"', b"'")
+        pair = _pair(line, stop, name["name"], value, quoted=quoted)
+        if pair is not None:
+            known = at = pair.stop
+            yield pair
+
+
+def worded(line: bytes, start: int = 0, end: int | None = None) -> Iterator[Pair]:
+    """Yield the pairs with nothing but blanks between name and number."""
+    stop = len(line) if end is None else end
+    at = start
+    while True:
+        value = _WORD.search(line, at, stop)
+        if value is None:
+            return
+        pair = _pair(line, stop, value["name"], value, quoted=False)
+        at = value.end() if pair is None else pair.stop
+        if pair is not None:
+            yield pair
+
+
+def _pair(line: bytes, stop: int, name: bytes, value: re.Match[bytes], *, quoted: bool) -> Pair | None:
+    """Return a pair with what follows its number, or None where that is no number of its own."""
+    start, end = value.span("number")
+    opened = value.groupdict().get("open") or b""
+    at = end
+    unit = _UNIT.match(line, at, stop)
+    if unit is not None and not _UNCLEAN.match(line, unit.end(), stop):
+        at = unit.end()
+    elif _UNCLEAN.match(line, end, stop):
+        return None
+    else:
+        unit = None
+    varying: list[tuple[int, int]] = []
+    listed = b"[" in opened
+    if listed:
+        closing = line.find(b"]" * opened.count(b"["), at, stop)
+        closing = stop if closing < 0 else closing
+        varying = [each.span() for each in re.finditer(_N, line[:closing]) if each.start() >= at]
+        at = closing
+    elif b"(" in opened and opened != b"(":
+        closing = line.find(b")", at, stop)
+        at = stop if closing < 0 else closing
+    else:
+        mean = _MEAN.match(line, at, stop)
+        if mean is not None:
+            varying = [mean.span("number")]
+            at = mean.end()
+    return Pair(
+        name=name.decode("utf-8", "replace"),
+        start=start,
+        end=end,
+        unit="" if unit is None else unit["unit"].decode(),
+        stop=at,
+        varying=tuple(varying),
+        listed=listed,
+        quoted=quoted,
+    )

@@ -1,0 +1,176 @@
+"""What is known of the numbers of one line, and how several readings of it become one. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from airflow_training.logs.metrics.names import meaning, normal
+from airflow_training.logs.metrics.numbers import UNITS, Kind
+from airflow_training.logs.metrics.pairs import Pair
+
+__all__ = ["Claims", "ParsedLine", "Slot"]
+
+_VARYING = re.compile(rb"(?:(?<![\w@'.])|(?<=[0-9]T))[0-9][0-9.,:?+-]*")
+_IGNORED = frozenset({"eta", "pid", "port", "tid", "rank", "local rank", "global rank", "world size", "v"})
+"""Numbers beside metrics that are about the process, or a guess about the end."""
+_RANKS = frozenset({"rank", "global rank"})
+_LISTS = frozenset({"learning_rate"})
+"""Metrics that are printed per parameter group: the first counts."""
+_PER_DEVICE = re.compile(r"/(?:gpu|device|chip)$", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A part of a line that differs between lines of one layout: bytes `start` to `end`."""
+
+    start: int
+    end: int
+    metric: str
+    """Empty for what only varies: `bar`, `skip`, `rank`."""
+    kind: Kind = "number"
+    scale: float = 1.0
+    scope: str = ""
+    """Of `tokens_per_second`: `device` or `job`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedLine:
+    """What a line says. Lines whose bytes outside the slots are equal have equal meaning."""
+
+    slots: tuple[Slot, ...]
+    """In order, not overlapping."""
+    format: str
+    """`framework/name`, or `any/...` of a program that none of our formats knows."""
+    certain: bool = True
+    """False: counts only if lines of this layout repeat and their steps grow."""
+
+
+class Claims:
+    """The slots of one line while several readings of it add theirs; who comes first keeps what it has."""
+
+    def __init__(self) -> None:
+        self._slots: list[Slot] = []
+        self._spellings: dict[str, tuple[int, str]] = {}
+        """Metric -> (index of its slot, spelling)."""
+
+    @property
+    def metrics(self) -> frozenset[str]:
+        """Return the metrics that were found."""
+        return frozenset(self._spellings)
+
+    def add(
+        self, start: int, end: int, metric: str, kind: Kind, scale: float = 1.0, scope: str = ""
+    ) -> bool:
+        """Add a slot unless its place or its metric is taken; return whether it was."""
+        if any(start < each.end and each.start < end for each in self._slots):
+            return False
+        if metric in self._spellings:
+            metric, kind, scale, scope = "", "skip", 1.0, ""
+        if metric:
+            self._spellings[metric] = (len(self._slots), metric)
+        self._slots.append(Slot(start, end, metric, kind, scale, scope))
+        return True
+
+    def add_pairs(
+        self,
+        pairs: Iterable[Pair],
+        *,
+        names: Mapping[str, str] | None = None,
+        units: Mapping[str, str] | None = None,
+        sets: bool = False,
+    ) -> None:
+        """Add names with numbers; `names`, `units` and `sets` as in a Format."""
+        for pair in pairs:
+            if sets:
+                self.add(pair.start, pair.end, _of_set(pair.name), "number")
+            else:
+                self._add_pair(pair, names or {}, units or {})
+            for start, end in pair.varying:
+                self.add(start, end, "", "skip")
+
+    def _add_pair(self, pair: Pair, names: Mapping[str, str], units: Mapping[str, str]) -> None:
+        """Add one name with its number."""
+        key = normal(pair.name)
+        if key in _IGNORED:
+            self.add(pair.start, pair.end, "", "rank" if key in _RANKS else "skip")
+            return
+        said = meaning(pair.name, names)
+        metric, scope, known = said.metric, said.scope, said.known
+        if pair.listed and metric not in _LISTS:
+            metric = ""
+        rate = _rate(pair.unit)
+        if rate and (not known or metric == "samples_per_second"):
+            metric, known = rate, True
+            scope = _scope(pair.unit)
+        if metric in self._spellings:
+            other, spelling = self._spellings[metric]
+            if key == normal(metric) and normal(spelling) != key:
+                # the plain spelling is the metric; the other keeps the name that its program gave it
+                self._rename(metric, other, spelling)
+            else:
+                metric, scope, known = pair.name.lower(), "", False
+        unit = said.unit or pair.unit or units.get(metric, "")
+        if metric == "tokens_per_second":
+            scope = scope or "job"
+        else:
+            scope = ""
+        kind, scale = _conversion(metric, unit) if known else ("number", 1.0)
+        if not metric or metric in self._spellings:
+            self.add(pair.start, pair.end, "", "skip")
+        elif self.add(pair.start, pair.end, metric, kind, scale, scope):
+            self._spellings[metric] = (len(self._slots) - 1, pair.name)
+
+    def _rename(self, metric: str, index: int, spelling: str) -> None:
+        """Give the slot of a metric the name that its program uses."""
+        slot = self._slots[index]
+        name = spelling.lower()
+        del self._spellings[metric]
+        if name in self._spellings:
+            self._slots[index] = Slot(slot.start, slot.end, "", "skip")
+            return
+        self._slots[index] = Slot(slot.start, slot.end, name)
+        self._spellings[name] = (index, spelling)
+
+    def parsed(self, line: bytes, format_: str, *, certain: bool = True) -> ParsedLine | None:
+        """Return the line with all that varies in it, or None where nothing is a metric."""
+        if not self._spellings:
+            return None
+        slots = sorted(self._slots, key=lambda slot: slot.start)
+        free: list[Slot] = []
+        at = 0
+        for start, end in [*((slot.start, slot.end) for slot in slots), (len(line), len(line))]:
+            for found in _VARYING.finditer(line, at, start):
+                if found.end() < start or start == len(line):
+                    free.append(Slot(*found.span(), "", "skip"))
+            at = max(at, end)
+        return ParsedLine(
+            tuple(sorted([*slots, *free], key=lambda slot: slot.start)), format_, certain
+        )
+
+
+def _rate(unit: str) -> str:
+    """Return which metric a unit alone tells."""
+    what = unit.split("/")[0].rstrip("s")
+    if what in ("sample", "image", "img", "example", "seq"):
+        return "samples_per_second"
+    return "tokens_per_second" if what in ("tok", "token") else ""
+
+
+def _scope(unit: str) -> str:
+    """Return whether a rate is that of one device or of the whole job."""
+    return "device" if _PER_DEVICE.search(unit) else "job"
+
+
+def _of_set(name: str) -> str:
+    """Return `valid_0-l2` for `valid_0's l2`."""
+    return name.replace("'s ", "-").replace(" ", "-").lower()
+
+
+def _conversion(metric: str, unit: str) -> tuple[Kind, float]:
+    """Return how a number in a unit becomes the unit that a metric is kept in."""
+    is_size = unit[:1] in "BKMGT" and unit in UNITS
+    if unit not in UNITS or (unit != "%" and is_size != (metric == "memory_bytes")):
+        return "number", 1.0
+    return UNITS[unit]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from airflow_training.logs.engine.automaton import SMALL_BYTES, Automaton, compile_automaton
@@ -55,7 +55,7 @@ class Stretch:
         """Of the first byte that was not taken yet."""
         self.line = 0
         """Line ends before that."""
-        self.hits = Hits(origin)
+        self.hits = Hits()
         self.builder: Builder | None = (
             None if machine.formats is None else machine.formats.builder()
         )
@@ -198,20 +198,3 @@ def _lines_with(pattern: Pattern, rest: bytes) -> Iterator[tuple[int, int]]:
             lines.add((rest.rfind(b"\n", 0, position) + 1, end))
             position = data.find(text, end)
     yield from sorted(lines)
-
-
-def drive(
-    stretch: Stretch, fill: Callable[[memoryview, int], int], *, block_bytes: int = BLOCK_BYTES
-) -> None:
-    """Scan all that `fill(buffer, offset)` gives, which returns how many bytes it put into the buffer, 0 at the end."""
-    block = bytearray(block_bytes)
-    view = memoryview(block)
-    kept = 0
-    while True:
-        size = kept + fill(view[kept:], stretch.offset + kept)
-        complete = size == kept
-        taken = stretch.take(block, size, complete=complete)
-        kept = size - taken
-        block[:kept] = block[taken:size]
-        if complete:
-            return

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from airflow_training.logs.engine.formats import Formats
 from airflow_training.logs.engine.patterns import Pattern
-from airflow_training.logs.engine.scanning import Machine
+from airflow_training.logs.engine.scanning import machine_for
 from airflow_training.logs.engine.stretches import Found, borders, joined, scan_stretch
 from airflow_training.logs.engine.work import share_out, usable_processes
 from airflow_training.logs.model import FileScan, Origin
@@ -70,7 +70,7 @@ def _scan_open(
     total = sum(known) if len(known) == len(sizes) else None
     if total is not None and total < MANY_BYTES:
         processes = 1
-    machine = Machine(signatures, formats, size=total)
+    machine = machine_for(signatures, formats, size=total)
     items: list[tuple[int, int, int | None]] = []
     for number, ((_, source), size) in enumerate(zip(logs, sizes, strict=True)):
         if size is None:

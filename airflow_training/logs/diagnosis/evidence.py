@@ -43,7 +43,7 @@ _RANK = re.compile(
     r"|-- Process (\d{1,6}) terminated"
 )
 _GLOG = re.compile(
-    r"(?:^|[\[\s])[EWIF]([01]\d)([0-3]\d) ([0-2]\d):([0-5]\d):([0-5]\d\.\d{3,9})[\s\]]"
+    r"(?:^|[\[\s])[EWIF]([01]?\d)([0-3]\d) ([0-2]\d):([0-5]\d):([0-5]\d\.\d{3,9})[\s\]]"
 )
 GENERIC_EXCEPTION = "python-exception"
 _EXCEPTION_CONFIDENCE = 0.75

@@ -20,7 +20,7 @@ _NAMED = re.compile(
     r"(?:Error|Exception|Interrupt|Exit|[Tt]imeout|Expired|Iteration|Empty|exceptions\.\w+)$"
 )
 _WRAPPERS = re.compile(
-    r"(?:ChildFailedError|CalledProcessError|ProcessRaisedException|RayTaskError"
+    r"(?:ChildFailedError|CalledProcessError|ProcessRaisedException|RayTaskError(?!\()"
     r"|WorkerCrashedError|TrainingFailedError|RayActorError)\b"
     r"|Caught \w+ in (?:DataLoader worker|pin memory thread|replica)"
 )
@@ -53,7 +53,7 @@ class Raised:
     @property
     def wraps(self) -> bool:
         """Return whether it only repeats the failure of another process."""
-        return bool(_WRAPPERS.search(self.text))
+        return _WRAPPERS.search(self.text) is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

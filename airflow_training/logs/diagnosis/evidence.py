@@ -86,9 +86,15 @@ def events_of(
         by_rank[hit.rank].append(hit)
     found: list[Event] = []
     for hits in by_rank.values():
-        tracebacks = [each for each in chains(hits) if not life.survived(each.last_line)]
+        shown = chains(hits)
+        ignored = [each for each in shown if each.ignored]
+        tracebacks = [each for each in shown if not (each.ignored or life.survived(each.last_line))]
         raised = {each.line for chain in tracebacks for each in chain.raised}
-        known = list(_known(hits, catalogue, scan, log=log))
+        known = [
+            each
+            for each in _known(hits, catalogue, scan, log=log)
+            if not any(chain.first_line <= (each.line or 0) <= chain.last_line for chain in ignored)
+        ]
         found += (replace(each, raised=each.line in raised) for each in known)
         unknown = [each for each in _last_together(tracebacks) if not _is_known(each, known)]
         found += _unknown_exceptions(unknown, catalogue, scan, log=log)

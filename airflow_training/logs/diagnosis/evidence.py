@@ -101,7 +101,8 @@ def events_of(
     return [
         replace(
             each,
-            survived=each.line is not None and life.survived(each.line),
+            survived=each.line is not None
+            and (life.ended_well_after if _is_an_order(each) else life.survived)(each.line),
             last=each.line is not None and life.ended_at(each.line),
             time=None if each.time is None else each.time - skew_seconds,
         )
@@ -186,6 +187,11 @@ def _last_together(tracebacks: Sequence[Chain]) -> Sequence[Chain]:
     return tracebacks[start:]
 
 
+def _is_an_order(event: Event) -> bool:
+    """Return whether somebody told the run to stop: some programs train on until they are killed."""
+    return event.cause.category == "preemption" or event.cause.id == "user-interrupt"
+
+
 def _stands_near(context: Context, hit: Hit) -> bool:
     lines = context.lines
     around = (*hit.before[-lines:], hit.text, *hit.after[:lines]) if lines else (hit.text,)
@@ -228,9 +234,13 @@ class _Life:
         self._well_until = max(ends, default=0)
         self._last_line = scan.lines
 
+    def ended_well_after(self, line: int) -> bool:
+        """Return whether the run said after a line that it was complete."""
+        return line < self._well_until
+
     def survived(self, line: int) -> bool:
         """Return whether training went on, or ended well, after a line."""
-        if line < self._well_until:
+        if self.ended_well_after(line):
             return True
         after = [point for point in self._points if point[0] > line]
         steps = {step for _, step in after if not math.isnan(step)}

@@ -57,7 +57,7 @@ def test_no_strategy_beats_its_bounds(view, nodes, batch, runtime):
     workload = Workload(view=view, global_batch=batch, runtime=runtime)
     splits = space.splits(space.limits_of(workload, cluster), FREE)
     rows = space.expand(splits, space.modes(FREE))
-    some = np.random.default_rng(0).permutation(table.size(rows))[:2000]
+    some = np.random.default_rng(0).permutation(table.size(rows))[:20_000]
     rows = table.take(rows, np.sort(some))
 
     least = cost.floors(workload, cluster, rows)(rows)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from airflow_training.control.model import InstanceEntry, JobEntry, Ledger, Progress, RoleEntry
+from airflow_training.runtimes.port import ClusterView
 from airflow_training.spec.resolved import ResolvedJob
 from airflow_training.supervise.measuring import Meter
 from airflow_training.supervise.plan_again import Situation, plan_again
@@ -136,7 +137,7 @@ async def test_a_run_that_plans_again_knows_what_it_measured(lab, stage):
     asked = {**job.document["spec"], "plan": {**job.document["spec"]["plan"], "cluster": alone}}
     changed = replace(job, document={**job.document, "spec": asked})
     verdict = plan_again(
-        Situation(job=changed, nodes=()),
+        Situation(job=changed, machines=ClusterView(nodes=())),
         before=job.plan["cluster_view"],
         history=stage.store.measurements,
     )

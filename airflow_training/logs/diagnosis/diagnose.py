@@ -7,8 +7,9 @@ earliest is the root; what follows from another rank or an earlier line is liste
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from airflow_training.logs.diagnosis import facts as seen
 from airflow_training.logs.diagnosis.catalogue import Catalogue, Cause
@@ -29,8 +30,12 @@ _BESIDE_AN_EXCEPTION = 0.9
 _ABOUT_AS_HEAVY = 0.75
 _SAME_MOMENT_SECONDS = 1.0
 """Clocks of nodes and buffers of launchers differ by about so much."""
+_ONE_RUN_SECONDS = 180 * 86_400.0
+"""Times farther apart are not of one calendar: one of them was written without its year."""
 _LEAST = 0.05
 """Weight below which an event explains nothing."""
+_SHORTLY_BEFORE_LINES = 30
+_JUST_BEFORE_LINES = 8
 _MOST_CAUSES = 4
 _UNKNOWN, _HANG = "unknown", "hang"
 
@@ -74,7 +79,7 @@ def diagnose(
 def _ends_a_run(weighed: _Weighed) -> bool:
     """Return whether an event alone says that a run failed, also where nobody else says so."""
     event = weighed.event
-    return event.kind != "hint" and (event.raised or not event.survivable)
+    return event.kind != "hint" and (event.raised or event.last or not event.survivable)
 
 
 def _first_rank(scans: Sequence[FileScan]) -> int | None:
@@ -87,20 +92,26 @@ def _first_rank(scans: Sequence[FileScan]) -> int | None:
 
 
 def _weigh(events: Sequence[Event], *, first_rank: int | None) -> list[_Weighed]:
-    raised_in = {(each.log, each.rank) for each in events if each.raised}
+    raised_in: dict[tuple[int | None, int | None], set[str]] = defaultdict(set)
+    for each in events:
+        if each.raised:
+            raised_in[each.log, each.rank].add(each.cause.id)
+
+    def beside(event: Event) -> bool:
+        known = raised_in.get((event.log, event.rank))
+        return known is not None and event.cause.id not in known
+
     return [
         _Weighed(
             event=each,
-            weight=_weight(
-                each, beside=(each.log, each.rank) in raised_in, first=each.rank == first_rank
-            ),
+            weight=_weight(each, beside=beside(each), first=each.rank == first_rank),
         )
         for each in events
     ]
 
 
 def _weight(event: Event, *, beside: bool, first: bool) -> float:
-    """Return how much an event explains; `beside`: an exception ended the same rank."""
+    """Return how much an event explains; `beside`: an exception of another cause ended the rank."""
     weight = event.confidence * _KIND[event.kind] * _GENERIC[event.cause.generic]
     if event.survivable and not event.raised:
         weight *= _SURVIVABLE
@@ -119,7 +130,7 @@ def _explain(
     first_rank: int | None,
 ) -> Diagnosis:
     ranking = _ranked(heavy, scans)
-    root = ranking[0]
+    root = _first_proof(ranking[0], heavy)
     others: dict[str, _Weighed] = {}
     for each in ranking[1:]:
         if each.event.cause.id != root.event.cause.id:
@@ -137,6 +148,24 @@ def _explain(
         consequences=tuple(_consequences(root, heavy, scans)),
         healthy=False,
     )
+
+
+def _first_proof(root: _Weighed, heavy: Iterable[_Weighed]) -> _Weighed:
+    """Return the first event shortly before the root that tells the same in the same log."""
+    found = root.event
+    same = [
+        each.event
+        for each in heavy
+        if each.event.cause is found.cause
+        and each.event.kind != "hint"
+        and each.event.log == found.log
+        and (each.event.rank == found.rank or None in (each.event.rank, found.rank))
+    ]
+    for event in sorted(same, key=lambda event: -(event.line or 0)):
+        near = _JUST_BEFORE_LINES if event.survivable else _SHORTLY_BEFORE_LINES
+        if 0 <= (found.line or 0) - (event.line or 0) <= near:
+            found = replace(event, rank=event.rank if event.rank is not None else found.rank)
+    return _Weighed(event=found, weight=root.weight)
 
 
 def _ranked(heavy: Sequence[_Weighed], scans: Sequence[FileScan]) -> list[_Weighed]:
@@ -160,7 +189,7 @@ def _earliest(near: Sequence[_Weighed], scans: Sequence[FileScan]) -> _Weighed:
     candidates = list(firsts.values())
     times = [each.event.time for each in candidates]
     known_times = [time for time in times if time is not None]
-    if len(known_times) == len(times):
+    if len(known_times) == len(times) and max(known_times) - min(known_times) < _ONE_RUN_SECONDS:
         begin = min(known_times)
         candidates = [
             each
@@ -170,7 +199,7 @@ def _earliest(near: Sequence[_Weighed], scans: Sequence[FileScan]) -> _Weighed:
     return min(
         candidates,
         key=lambda each: (
-            -each.weight,
+            -round(each.weight, 1),
             each.event.time if each.event.time is not None else float("inf"),
             _step_at(each.event, scans),
             each.event.log if each.event.log is not None else -1,

@@ -35,11 +35,15 @@ _MESSAGE_LINES = 5
 """Messages of exceptions go on for about so many lines."""
 _SAYS_ENOUGH = 0.4
 """Confidence from which on a signature says more about an exception than its bare name."""
+_LAST_LINES = 3
 _CLUSTER_LINES = 120
 """Tracebacks so near to each other belong to one end; those of many ranks are long."""
 _RANK = re.compile(
     r"\[(?:PG [^\]]*?)?(?:Global )?[Rr]ank:? ?(\d{1,6})\]|\bon rank (\d{1,6})\b|^[Rr]ank (\d{1,6})\b"
     r"|-- Process (\d{1,6}) terminated"
+)
+_GLOG = re.compile(
+    r"(?:^|[\[\s])[EWIF]([01]\d)([0-3]\d) ([0-2]\d):([0-5]\d):([0-5]\d\.\d{3,9})[\s\]]"
 )
 GENERIC_EXCEPTION = "python-exception"
 _EXCEPTION_CONFIDENCE = 0.75
@@ -68,6 +72,8 @@ class Event:
     """An exception that nobody caught, as far as the log tells."""
     survived: bool = False
     """Training went on, or the run ended well, after it."""
+    last: bool = False
+    """Nothing came after it in a log that tells of no training."""
 
 
 def events_of(
@@ -90,6 +96,7 @@ def events_of(
         replace(
             each,
             survived=each.line is not None and life.survived(each.line),
+            last=each.line is not None and life.ended_at(each.line),
             time=None if each.time is None else each.time - skew_seconds,
         )
         for each in sorted(found, key=lambda each: (each.line or 0, each.cause.generic))
@@ -121,7 +128,7 @@ def _known(
             rank=_rank(hit.rank, hit.text, scan),
             line=hit.line,
             offset=hit.offset,
-            time=hit.time,
+            time=hit.time if hit.time is not None else _glog_time(hit.text),
             text=hit.text.strip(),
         )
 
@@ -189,6 +196,15 @@ def _rank(rank: int | None, text: str, scan: FileScan) -> int | None:
     return scan.origin.rank
 
 
+def _glog_time(text: str) -> float | None:
+    """Return the time of a line of glog (`E1002 18:16:40.662329`), which does not tell the year."""
+    match = _GLOG.search(text)
+    if match is None:
+        return None
+    month, day, hour, minute, second = (float(part) for part in match.groups())
+    return ((month * 31 + day) * 24 + hour) * 3600 + minute * 60 + second
+
+
 class _Life:
     """Until where in a log the run was alive and well."""
 
@@ -204,6 +220,7 @@ class _Life:
         )
         ends = [hit.line for hit in scan.hits if hit.signature == NORMAL_END]
         self._well_until = max(ends, default=0)
+        self._last_line = scan.lines
 
     def survived(self, line: int) -> bool:
         """Return whether training went on, or ended well, after a line."""
@@ -214,3 +231,7 @@ class _Life:
         if steps:
             return len(steps) >= _STEPS_AFTER
         return len({point[0] for point in after}) >= _POINTS_AFTER
+
+    def ended_at(self, line: int) -> bool:
+        """Return whether a line is among the last ones of a log that tells of no training."""
+        return not self._points and not self._well_until and self._last_line - line < _LAST_LINES

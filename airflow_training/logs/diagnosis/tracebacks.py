@@ -25,6 +25,10 @@ _WRAPPERS = re.compile(
     r"|Caught \w+ in (?:DataLoader worker|pin memory thread|replica)"
 )
 """They repeat what another process said."""
+_BOX = frozenset("│╭╰❱")
+"""Of a traceback that the library rich has drawn; the message stands below the box."""
+_INSIDE = _BOX | {" ", "\t", ""}
+"""How lines of a traceback begin, but for its last one."""
 _FRAME = re.compile(r'\s*File ".*", line \d+')
 
 
@@ -108,6 +112,8 @@ def chains(hits: Iterable[Hit]) -> list[Chain]:
 
 def is_source_line(hit: Hit) -> bool:
     """Return whether a hit is in a line of source code that a traceback quotes."""
+    if hit.text.lstrip()[:1] in _BOX:
+        return True
     return hit.text[:2] == "  " and bool(hit.before) and _FRAME.match(hit.before[-1]) is not None
 
 
@@ -141,7 +147,7 @@ def _end(done: list[list[Raised]], head: Hit, link: Link) -> None:
     Where exactly it stands is not known, as lines of other ranks may be between: the head is.
     """
     texts = (_like(head, line) for line in head.after)
-    last = next((text for text in texts if text[:1] not in (" ", "\t", "")), "")
+    last = next((text for text in texts if text[:1] not in _INSIDE), "")
     match = _RAISED.match(last)
     if match is not None:
         raised = Raised(

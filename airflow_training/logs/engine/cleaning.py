@@ -41,3 +41,14 @@ def clean(part: bytes) -> bytes:
 def shown(text: bytes, longest: int) -> str:
     """Return a cleaned part as text of at most `longest` characters."""
     return text[: longest * 4].decode(errors="replace")[:longest]
+
+
+def kept_bytes(part: bytes) -> list[int]:
+    """Return where in a part each byte of `clean(part)` stands."""
+    kept: list[int] = []
+    position = 0
+    for found in _ANSI.finditer(part):
+        kept.extend(range(position, found.start()))
+        position = found.end()
+    kept.extend(range(position, len(part)))
+    return kept

@@ -13,7 +13,6 @@ from typing import NamedTuple
 LONGEST = 200
 """Bytes at the start of a line that are looked at."""
 
-_DATE = rb"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?"
 _PREFIX = re.compile(
     rb"(?P<time>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3,9}(?:Z|[+-]\d\d:\d\d)) (?:(?:stdout|stderr) [FP] )?"  # Kubernetes
     rb"|\[(?:[A-Za-z][A-Za-z_.-]{0,30}:? ?)(?P<a>\d{1,6})\]: ?"  # torchrun: [rank3]: [default7]: [worker-0]:
@@ -28,6 +27,9 @@ _PREFIX = re.compile(
     rb"|\((?:[A-Za-z]\w{0,60} )?pid=\d+(?:, ip=[\w.:]{1,60})?\) "  # Ray
 )
 _RANKS = tuple("abcdefgh")
+DATE = rb"\d{4}[-/]\d\d[-/]\d\d(?:T|, | )\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?: ?(?:Z|UTC|[+-]\d\d:?\d\d))?(?![\d:])"
+"""A moment as programs write it."""
+
 _TIME = re.compile(
     rb"[\[({]?(?P<y>\d{4})[-/](?P<mo>\d\d)[-/](?P<d>\d\d)(?:T|, | )(?P<h>\d\d):(?P<mi>\d\d):(?P<s>\d\d)"
     rb"(?:[.,](?P<f>\d{1,9}))?(?: ?(?:Z|UTC|(?P<zs>[+-])(?P<zh>\d\d):?(?P<zm>\d\d)))?(?![\d:])"
@@ -64,13 +66,12 @@ def prefix(line: bytes) -> Prefix:
         if found["time"] is not None:
             written = _TIME.match(head, found.start("time"))
             if written is not None and (seconds := _seconds(written)) is not None:
-                time, time_span = seconds, written.span()
+                time, time_span = seconds, (written.start("y"), written.end())
         position = found.end()
     if time is None:
         written = _TIME.match(head, position + (head[position : position + 1] == b" "))
         if written is not None and (seconds := _seconds(written)) is not None:
-            opened = written.start("y")
-            time, time_span = seconds, (opened, written.end())
+            time, time_span = seconds, (written.start("y"), written.end())
     return Prefix(rank, time, position, rank_span, time_span)
 
 

@@ -4,8 +4,8 @@ Numbers are everywhere in logs, so a line counts only with evidence that it is a
 
 1. a step or an epoch, and a metric by a name that programs agree on; or
 2. two such metrics, one of them a result (a loss, an accuracy, a perplexity); or
-3. a result alone, if nothing else is in the line;
-4. a step or an epoch with numbers of other names, if such lines repeat and the steps grow.
+3. a result alone, if no other number has a name; or
+4. a step or an epoch with numbers of other names and no words between, if such lines repeat and the steps grow.
 
 Arguments, settings, file names and tracebacks do not count.
 """
@@ -13,36 +13,30 @@ Arguments, settings, file names and tracebacks do not count.
 from __future__ import annotations
 
 import re
+from functools import cache
 
-from airflow_training.logs.metrics.names import COUNTERS, RESULTS, spelled
-from airflow_training.logs.metrics.numbers import NUMBER
+from airflow_training.logs.metrics.names import COUNTERS, RESULTS, meaning, spelled
 from airflow_training.logs.metrics.pairs import Pair, signed, worded
 from airflow_training.logs.metrics.slots import Claims, ParsedLine
 
 __all__ = ["ANCHORS", "parse"]
 
 ANCHORS = (
-    "(?i:loss)",
-    "(?i:step)",
-    "(?i:epoch)",
-    "(?i:iter)",
-    "(?i:accuracy)",
-    "(?i:perplexity)",
+    r"(?i:loss|accuracy|perplexity)[^0-9]{0,16}(?:[0-9]|nan|inf|NaN|Inf)",
+    r"(?i:step|epoch|iter)[^0-9]{0,14}[0-9]",
 )
-_N = NUMBER.encode()
 _COUNTER = re.compile(
-    rb"(?i)(?:^|[^\w/.-])(?P<name>epoch|(?:global|train|training|current)[ _-]step|step|iteration|iter)s?[\"']?\s*(?:[:=#]\s*)*"
-    rb"(?:[\[(]\s*)?(?P<number>[0-9][0-9,]*(?:\.[0-9]+)?)(?P<total>\s*(?:/|of)\s*(?P<of>[0-9][0-9,]*))?(?![\w.]*\w)"
+    rb"(?i)(?:^|[^\w/.-])(?P<name>epoch|(?:(?:global|train|training|current)[ _-])?step|iteration|iter)s?[\"']?"
+    rb"\s*(?:[:=#]\s*)*(?:[\[(]\s*)?(?P<number>[0-9][0-9,]*(?:\.[0-9]+)?)"
+    rb"(?P<total>\s*(?:/|of)\s*(?P<of>[0-9][0-9,]*))?(?![\w.]*\w)"
 )
 _NOT_TRAINING = re.compile(
-    rb"(?i)namespace\(|argument|\bargs\b|config|hparam|hyper-?param|parameters?:|traceback|  file \"|\berror\b|exception|--[a-z]|https?://|"
-    rb"\bsav(?:e|ed|ing)\b|checkpoint|\bload(?:ed|ing)?\b|\bbest\b|\bdefault|\bschedul|num_|total params|warmup_steps|early stop"
+    rb"(?i)namespace\(|argument|\bargs\b|config|hparam|hyper-?param|traceback|  file \"|\berror\b|exception"
+    rb"|\s--[a-z]|https?://|\bsav(?:e|ed|ing)\b|checkpoint|\bload(?:ed|ing)?\b|\bbest\b|\bdefault"
+    rb"|num_(?:train|epochs|workers|layers|steps|classes)|parameters\b|warmup_|early.stop|\bwarning\b|deprecat"
 )
 _JSON = re.compile(rb"\{\s*[\"'][\w /.@-]+[\"']\s*:")
-_WORDS = frozenset(
-    {"loss", "train loss", "val loss", "validation loss", "training loss", "average loss", "avg loss", "acc", "accuracy",
-     "train acc", "val acc", "lr", "ppl", "perplexity", "grad norm", "gnorm", "norm", "mfu", "time", "dt"}
-)
+_WORD = re.compile(rb"[A-Za-z]{3,}")
 
 
 def parse(line: bytes) -> ParsedLine | None:
@@ -50,28 +44,62 @@ def parse(line: bytes) -> ParsedLine | None:
     if _NOT_TRAINING.search(line):
         return None
     claims = Claims()
-    is_json = _JSON.search(line) is not None
-    counters = list(_COUNTER.finditer(line))
-    for found in counters:
-        metric = "epoch" if found["name"].lower() == b"epoch" else "step"
-        claims.add(*found.span("number"), metric, "number")
-        if found["total"]:
-            claims.add(*found.span("of"), "total_steps" if metric == "step" else "", "number" if metric == "step" else "skip")
-    pairs = list(signed(line))
-    if is_json:
-        pairs = [pair for pair in pairs if pair.quoted]
+    as_json = _JSON.search(line) is not None
+    counted = list(_COUNTER.finditer(line))
+    for found in counted:
+        if found["name"].lower() == b"epoch":
+            claims.add(*found.span("number"), "epoch", "number")
+            if found["of"]:
+                claims.add(*found.span("of"), "", "skip")
+        else:
+            claims.add(*found.span("number"), "step", "number")
+            if found["of"]:
+                claims.add(*found.span("of"), "total_steps", "number")
+    pairs = [pair for pair in signed(line) if pair.quoted or not as_json]
     claims.add_pairs(pairs)
-    return _judge(claims, line, counters=bool(counters), is_json=is_json)
+    if not as_json:
+        claims.add_pairs(pair for pair in worded(line) if _is_measure(pair.name))
+    return _judge(claims, line, pairs=pairs, as_json=as_json)
 
 
-def _judge(claims: Claims, line: bytes, *, counters: bool, is_json: bool) -> ParsedLine | None:
+def _judge(
+    claims: Claims, line: bytes, *, pairs: list[Pair], as_json: bool
+) -> ParsedLine | None:
+    """Return the line if there is evidence that it is about training."""
     found = claims.metrics
-    agreed = {name for name in found if name not in COUNTERS and name in {m for m, _ in spelled().values()}}
-    name = "any/json" if is_json else "any/pairs"
-    if (counters and agreed) or (len(agreed) >= 2 and agreed & RESULTS):
+    counted = found & COUNTERS
+    agreed = (found & _agreed()) - COUNTERS
+    name = "any/json" if as_json else "any/pairs"
+    if (
+        (counted and agreed)
+        or (len(agreed) > 1 and agreed & RESULTS)
+        or (agreed & RESULTS and len(found) == 1)
+    ):
         return claims.parsed(line, name)
-    if agreed & RESULTS and len(found) == 1:
-        return claims.parsed(line, name)
-    if found & COUNTERS and found - COUNTERS:
+    if counted and found > counted and (as_json or _only_pairs(line, pairs)):
         return claims.parsed(line, name, certain=False)
     return None
+
+
+@cache
+def _agreed() -> frozenset[str]:
+    """Return the metrics that have a name of their own."""
+    return frozenset(metric for metric, _ in spelled().values())
+
+
+def _is_measure(name: str) -> bool:
+    """Return whether a name before a number means a metric even without a sign between them."""
+    said = meaning(name)
+    return said.known and said.metric not in COUNTERS
+
+
+def _only_pairs(line: bytes, pairs: list[Pair]) -> bool:
+    """Return whether a line has no words between its pairs, so that it is no sentence."""
+    at = 0
+    for pair in pairs:
+        between = line[at : pair.start]
+        name = pair.name.encode()
+        if at and _WORD.search(between.replace(name, b"", 1)):
+            return False
+        at = pair.stop
+    return not _WORD.search(line[at:])

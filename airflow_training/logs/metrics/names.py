@@ -21,6 +21,8 @@ RESULTS = frozenset({"loss", "eval_loss", "accuracy", "eval_accuracy", "perplexi
 
 _TABLE = Path(__file__).parent / "names.yaml"
 _JOINTS = re.compile(r"[\s_/.-]+")
+_FILLER = re.compile(r"^(?:average|avg|mean|running|current|batch)[\s_.-]+", re.IGNORECASE)
+"""Words before a name that do not change what it measures."""
 _UNIT_IN_NAME = re.compile(r"^(?P<name>.*\S)\s*(?:\((?P<a>ms|us|s|sec|seconds)\)|[ _](?P<b>ms))$")
 
 
@@ -68,9 +70,11 @@ def meaning(name: str, own: Mapping[str, str] | None = None) -> Meaning:
 
 
 def _readings(name: str) -> list[tuple[str, str]]:
-    """Return the name as it is, and without a unit of time at its end."""
+    """Return the name as it is, without a unit of time at its end, and without a filler before it."""
+    readings = [(name, "")]
     found = _UNIT_IN_NAME.match(name)
-    if found is None:
-        return [(name, "")]
-    unit = found["a"] or found["b"]
-    return [(name, ""), (found["name"], unit if unit in UNITS else "s")]
+    if found is not None:
+        unit = found["a"] or found["b"]
+        readings.append((found["name"], unit if unit in UNITS else "s"))
+    bare = _FILLER.sub("", name)
+    return readings if bare == name else [*readings, (bare, "")]

@@ -103,7 +103,7 @@ class Claims:
         rate = _rate(pair.unit)
         if rate and (not known or metric == "samples_per_second"):
             metric, known = rate, True
-            scope = _scope(pair.unit) if rate == "tokens_per_second" else ""
+            scope = _scope(pair.unit)
         if metric in self._spellings:
             other, spelling = self._spellings[metric]
             if key == normal(metric) and normal(spelling) != key:
@@ -112,6 +112,10 @@ class Claims:
             else:
                 metric, scope, known = pair.name.lower(), "", False
         unit = said.unit or pair.unit or units.get(metric, "")
+        if metric == "tokens_per_second":
+            scope = scope or "job"
+        else:
+            scope = ""
         kind, scale = _conversion(metric, unit) if known else ("number", 1.0)
         if not metric or metric in self._spellings:
             self.add(pair.start, pair.end, "", "skip")

@@ -172,7 +172,12 @@ def test_exit_codes_of_zero_are_healthy():
 
 
 def test_what_programs_live_through_fails_no_run():
-    assert ask(log("could not resolve host, will retry\n")).healthy
+    text = "could not resolve host, will retry\nconnected\nloading data\nstarting\n"
+    assert ask(log(text)).healthy
+
+
+def test_a_log_that_ends_with_it_and_never_trained_did_not_live_through_it():
+    assert not ask(log("starting\ncould not resolve host\n")).healthy
 
 
 def test_what_programs_live_through_explains_a_run_that_failed():

@@ -1,0 +1,337 @@
+"""From rows of values to series: steps carried over, memory bounded, extremes kept. Pure.
+
+A series is exact up to `EXACT` points. A longer one is kept in buckets of equally many rows, of which the first, the
+last, and for each metric the least and the greatest row stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from airflow_training.logs.metrics.bars import Bars, Run
+from airflow_training.logs.metrics.names import COUNTERS
+from airflow_training.logs.metrics.slots import ParsedLine
+from airflow_training.logs.metrics.thinning import telling_rows
+from airflow_training.logs.model import Origin, Series
+
+if TYPE_CHECKING:
+    from airflow_training.logs.model import Floats, Integers
+
+__all__ = ["EXACT", "SeriesBuilder"]
+
+EXACT = 100_000
+"""Points of a series that are all kept."""
+_KEPT = 25_000
+"""Rows that stay of more than `EXACT`."""
+_HELD = 3_000_000
+"""Numbers that one builder holds, whatever the number of ranks: some 24 MB."""
+_REPEATS = 3
+"""Lines of an unknown layout that make a series."""
+
+
+class _Key(NamedTuple):
+    """Rows of equal meaning and rank stand in one table."""
+
+    columns: tuple[tuple[str, str], ...]
+    """(metric, scope)."""
+    rank: int
+    certain: bool
+    bar: bool
+
+
+@dataclass
+class _Rows:
+    """Rows in the order of the log; all arrays are of one length."""
+
+    values: Any
+    """[rows, columns]."""
+    steps: Floats
+    times: Floats
+    offsets: Integers
+    lines: Integers
+    ordinals: Integers
+    """Which row of its table it is, counted from the first of the log."""
+
+    @property
+    def size(self) -> int:
+        return int(self.offsets.size)
+
+    def pick(self, which: Any) -> _Rows:
+        """Return some of the rows."""
+        return _Rows(*(getattr(self, name)[which] for name in _FIELDS))
+
+    @staticmethod
+    def joined(parts: Sequence[_Rows]) -> _Rows:
+        """Return the rows of several, in the order of the log."""
+        if len(parts) == 1:
+            return parts[0]
+        rows = _Rows(*(np.concatenate([getattr(each, name) for each in parts]) for name in _FIELDS))
+        order = np.argsort(rows.offsets, kind="stable")
+        return rows if bool((order[1:] > order[:-1]).all()) else rows.pick(order)
+
+
+_FIELDS = ("values", "steps", "times", "offsets", "lines", "ordinals")
+
+
+@dataclass
+class _Table:
+    """The rows of one key."""
+
+    key: _Key
+    total: int = 0
+    held: int = 0
+    parts: list[_Rows] = field(default_factory=list)
+    """Settled rows first, as one part, then what came since."""
+    settled: int = 0
+    """How many of the parts are settled: 0 or 1."""
+    width: int = 1
+    """Rows per bucket."""
+
+    @property
+    def step(self) -> int | None:
+        """Return which column is the step."""
+        return next((i for i, (name, _) in enumerate(self.key.columns) if name == "step"), None)
+
+    def column(self, name: str) -> int | None:
+        return next((i for i, (each, _) in enumerate(self.key.columns) if each == name), None)
+
+    def append(self, values: Any, offsets: Integers, lines: Integers, times: Floats) -> None:
+        """Take rows."""
+        count = offsets.size
+        step = self.step
+        steps = np.full(count, np.nan) if step is None else values[:, step].copy()
+        ordinals = np.arange(self.total, self.total + count)
+        self.parts.append(_Rows(values, steps, times, offsets, lines, ordinals))
+        self.total += count
+        self.held += count
+
+    def fresh(self) -> _Rows | None:
+        """Return the rows that are not settled yet, as one part of the table."""
+        loose = self.parts[self.settled :]
+        if not loose:
+            return None
+        rows = _Rows.joined(loose)
+        self.parts[self.settled :] = [rows]
+        return rows
+
+    def settle(self) -> None:
+        """Make one part of all rows."""
+        if self.parts:
+            self.parts = [_Rows.joined(self.parts)]
+            self.settled = 1
+            self.held = self.parts[0].size
+
+    def rows(self) -> _Rows:
+        """Return all rows."""
+        return _Rows.joined(self.parts)
+
+    def thin(self, target: int) -> None:
+        """Keep at most about `target` of the (settled) rows."""
+        rows = self.parts[0]
+        measured = [i for i, (name, _) in enumerate(self.key.columns) if name not in COUNTERS]
+        per_bucket = 2 * len(measured) + 2
+        while rows.size > target:
+            self.width = max(self.width * 2, -(-self.total * per_bucket // target))
+            columns = np.ascontiguousarray(rows.values[:, measured].T)
+            kept = telling_rows(columns, rows.ordinals // self.width)
+            if kept.size >= rows.size and self.width > self.total:
+                break
+            rows = rows.pick(kept)
+        self.parts = [rows]
+        self.held = rows.size
+
+
+class SeriesBuilder:
+    """Takes rows of values, of one piece of a log, and gives series. Pickles."""
+
+    def __init__(self, *, exact: int = EXACT) -> None:
+        self._exact = exact
+        self._tables: dict[_Key, _Table] = {}
+        self._bars: dict[int, Bars] = {}
+        self._last: dict[int, float] = {}
+        """The newest step of each rank."""
+        self._high = -1
+
+    def add(
+        self,
+        layout: ParsedLine,
+        values: Any,
+        offsets: Integers,
+        lines: Integers,
+        times: Floats,
+        ranks: Integers,
+    ) -> None:
+        """Take rows of one layout, in the order of the log.
+
+        `values` is [rows, slots with a metric]; a time that is not known is NaN, such a rank -1. Rows of several
+        layouts may interleave within a block of the log, never across blocks.
+        """
+        if offsets.size == 0:
+            return
+        if offsets[0] > self._high:
+            self._bound()
+        self._high = max(self._high, int(offsets[-1]))
+        columns = tuple((slot.metric, slot.scope) for slot in layout.slots if slot.metric)
+        bar = layout.format == "tqdm/bar"
+        first = int(ranks[0])
+        if (ranks == first).all():
+            self._table(_Key(columns, first, layout.certain, bar)).append(values, offsets, lines, times)
+            return
+        for rank in np.unique(ranks):
+            rows = ranks == rank
+            table = self._table(_Key(columns, int(rank), layout.certain, bar))
+            table.append(values[rows], offsets[rows], lines[rows], times[rows])
+
+    def merge(self, later: SeriesBuilder, lines_before: int = 0) -> None:
+        """Take over the rows of the builder of the next piece; its lines count from `lines_before`."""
+        if later._last or any(table.settled for table in later._tables.values()):
+            later._settle()
+            self._settle()
+        for key, theirs in later._tables.items():
+            ours = self._table(key)
+            for rows in theirs.parts:
+                rows.lines = rows.lines + lines_before
+                rows.ordinals = rows.ordinals + ours.total
+                if theirs.settled and theirs.step is None and key.rank in self._last:
+                    rows.steps = np.where(np.isnan(rows.steps), self._last[key.rank], rows.steps)
+                ours.parts.append(rows)
+            ours.total += theirs.total
+            ours.held += theirs.held
+            ours.width = max(ours.width, theirs.width)
+            if theirs.settled:
+                ours.settle()
+        self._last |= later._last
+        self._bars |= later._bars
+        self._high = max(self._high, later._high)
+        self._bound()
+
+    def series(self, origin: Origin) -> tuple[Series, ...]:
+        """Return a series per metric, scope and rank, in the order in which the log begins them."""
+        self._settle()
+        found: dict[tuple[str, str, int], list[tuple[_Rows, int, int]]] = {}
+        for table in self._tables.values():
+            if not table.parts or not (table.key.certain or _credible(table)):
+                continue
+            rows = table.parts[0]
+            for index, (metric, scope) in enumerate(table.key.columns):
+                found.setdefault((metric, scope, table.key.rank), []).append((rows, index, table.total))
+        series = [
+            _series(origin, name, parts) for name, parts in found.items() if any(p[0].size for p in parts)
+        ]
+        return tuple(sorted(series, key=lambda each: (int(each.offsets[0]), each.metric)))
+
+    def _table(self, key: _Key) -> _Table:
+        table = self._tables.get(key)
+        if table is None:
+            table = self._tables[key] = _Table(key)
+        return table
+
+    def _bound(self) -> None:
+        """Thin what has become too long."""
+        tables = self._tables.values()
+        too_long = [table for table in tables if table.held > self._exact]
+        if not too_long and sum(_numbers(table) for table in tables) <= _HELD:
+            return
+        self._settle()
+        for table in too_long:
+            table.thin(self._exact * _KEPT // EXACT)
+        while sum(_numbers(table) for table in tables) > _HELD:
+            widest = max(tables, key=_numbers)
+            held = widest.held
+            widest.thin(held // 4)
+            if widest.held == held:
+                return
+
+    def _settle(self) -> None:
+        """Drop bars inside bars, and give rows without a step that of the line before."""
+        by_rank: dict[int, list[_Table]] = {}
+        for table in self._tables.values():
+            by_rank.setdefault(table.key.rank, []).append(table)
+        for rank, tables in by_rank.items():
+            bars = [table for table in tables if table.key.bar and table.column("total_steps") is not None]
+            self._drop_inner(rank, bars)
+            self._carry(rank, tables)
+            for table in tables:
+                table.settle()
+
+    def _drop_inner(self, rank: int, tables: Sequence[_Table]) -> None:
+        fresh = [(table, rows) for table in tables if (rows := table.fresh()) is not None]
+        if not fresh:
+            return
+        offsets = np.concatenate([rows.offsets for _, rows in fresh])
+        steps = np.concatenate([rows.steps for _, rows in fresh])
+        totals = np.concatenate([rows.values[:, table.column("total_steps")] for table, rows in fresh])
+        order = np.argsort(offsets, kind="stable")
+        steps, totals = steps[order], totals[order]
+        starts = np.flatnonzero(np.r_[True, totals[1:] != totals[:-1]])
+        ends = np.r_[starts[1:], totals.size]
+        runs = [
+            Run(float(totals[a]), float(steps[a]), float(steps[b - 1]))
+            for a, b in zip(starts, ends, strict=True)
+        ]
+        inside = self._bars.setdefault(rank, Bars()).inside(runs)
+        if not any(inside):
+            return
+        keep = np.empty(offsets.size, bool)
+        keep[order] = np.repeat(~np.array(inside), ends - starts)
+        at = 0
+        for table, rows in fresh:
+            table.parts[-1] = rows.pick(keep[at : at + rows.size])
+            at += rows.size
+
+    def _carry(self, rank: int, tables: Sequence[_Table]) -> None:
+        fresh = [(table, rows) for table in tables if (rows := table.fresh()) is not None]
+        sources = [rows for table, rows in fresh if table.step is not None and rows.size]
+        last = self._last.get(rank, np.nan)
+        offsets = np.concatenate([np.array([-1]), *(rows.offsets for rows in sources)])
+        steps = np.concatenate([np.array([last]), *(rows.steps for rows in sources)])
+        order = np.argsort(offsets, kind="stable")
+        offsets, steps = offsets[order], steps[order]
+        for table, rows in fresh:
+            if table.step is None:
+                rows.steps = steps[np.searchsorted(offsets, rows.offsets, side="right") - 1]
+        if sources:
+            self._last[rank] = float(steps[-1])
+
+
+def _numbers(table: _Table) -> int:
+    return table.held * (len(table.key.columns) + 5)
+
+
+def _credible(table: _Table) -> bool:
+    """Return whether lines of an unknown layout are a series: they repeat, and their counter grows."""
+    rows = table.parts[0]
+    if table.total < _REPEATS:
+        return False
+    names = [name for name, _ in table.key.columns]
+    counter = rows.values[:, names.index("step" if "step" in names else "epoch")]
+    growth = np.diff(counter)
+    return bool(counter[-1] > counter[0] and (growth >= 0).mean() > 0.5)
+
+
+def _series(origin: Origin, name: tuple[str, str, int], parts: Sequence[tuple[_Rows, int, int]]) -> Series:
+    metric, scope, rank = name
+    offsets = np.concatenate([rows.offsets for rows, _, _ in parts])
+    order = np.argsort(offsets, kind="stable")
+
+    def column(values: Iterator[Any]) -> Any:
+        return np.concatenate(list(values))[order]
+
+    return Series(
+        metric=metric,
+        role=origin.role,
+        index=origin.index,
+        rank=origin.rank if rank < 0 else rank,
+        scope=scope,
+        file=origin.file,
+        steps=column(rows.steps for rows, _, _ in parts),
+        values=column(rows.values[:, index] for rows, index, _ in parts),
+        times=column(rows.times for rows, _, _ in parts),
+        offsets=offsets[order],
+        lines=column(rows.lines for rows, _, _ in parts),
+        total=sum(total for _, _, total in parts),
+    )

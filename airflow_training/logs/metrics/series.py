@@ -29,7 +29,7 @@ _KEPT = 25_000
 """Rows that stay of more than `EXACT`."""
 _HELD = 3_000_000
 """Numbers that one builder holds, whatever the number of ranks: some 24 MB."""
-_REPEATS = 3
+_REPEATS = 2
 """Lines of an unknown layout that make a series."""
 
 

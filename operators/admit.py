@@ -17,7 +17,8 @@ from airflow_training.settings import load_settings
 from airflow_training.spec.models import TrainingJob
 from airflow_training.spec.resolved import ResolvedJob, RunKey
 from airflow_training.state.store import Store
-from airflow_training.supervise.admission import Checked, Planner, check_text
+from airflow_training.supervise.admission import Checked, check_text
+from airflow_training.supervise.admission_request import Planner
 from airflow_training.supervise.launch import check_runtime, controller_id, launch, tell_plan
 from airflow_training.triggers.access import open_store, run_key, runtime_of
 
@@ -109,7 +110,9 @@ def _planner_of(name: str) -> Planner:
     def planner(job: TrainingJob, resolved: ResolvedJob) -> Planned | None:
         from airflow_training.supervise.planning import plan_job  # numpy: only where it is needed
 
-        return plan_job(job, resolved, runtime=runtime_of) if job.metadata.name == name else None
+        if job.metadata.name != name:
+            return None
+        return plan_job(job, resolved, runtime=runtime_of, history=open_store().measurements)
 
     return planner
 

@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from airflow_training.cli.output import note
 from airflow_training.errors import InputError, Problem
 from airflow_training.settings import Settings, load_settings
 
 if TYPE_CHECKING:
     from airflow_training.state.store import Store
+    from airflow_training.supervise.plan_history import History
 
-__all__ = ["RunArgument", "check_role", "open_store", "settings"]
+__all__ = ["RunArgument", "check_role", "history", "open_store", "settings"]
 
 RunArgument = Annotated[
     str, typer.Argument(metavar="RUN", help="Run id, or the beginning of its uid (see `list`).")
@@ -35,6 +37,19 @@ def open_store() -> Store:
 
     settings()  # says what is wrong with them before the store trips over it
     return store.open_store()
+
+
+def history() -> History:
+    """Return where a plan finds what runs measured: nowhere, if there is no store or it is away."""
+    from airflow_training.errors import RuntimeUnavailable
+    from airflow_training.state.upgrade import check
+
+    try:
+        revision, _ = check(settings().sql_alchemy_conn)
+    except RuntimeUnavailable as error:
+        note(f"warning: planned without what runs measured: {error}")
+        return lambda _: ()
+    return (lambda _: ()) if revision is None else open_store().measurements
 
 
 def check_role(name: str, known: Collection[str]) -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from typing import Annotated
 
 import typer
 
 from airflow_training.cli.context import open_store, settings
 from airflow_training.cli.documents import OutputOption
-from airflow_training.cli.output import Output, fail, next_step, note, print_json, print_table
+from airflow_training.cli.moments import age_seconds
+from airflow_training.cli.output import Output, next_step, note, print_json, print_table
 from airflow_training.spec.words import counted
 
 __all__ = ["app"]
@@ -17,7 +17,6 @@ __all__ = ["app"]
 app = typer.Typer(
     name="db", help="The store: upgrade, check, prune.", no_args_is_help=True, rich_markup_mode=None
 )
-_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 
 
 @app.command()
@@ -62,7 +61,7 @@ def prune(
 
     With their events, metrics and usage. Files of runs stay.
     """
-    deleted = open_store().prune(older_than_seconds=_seconds(older_than))
+    deleted = open_store().prune(older_than_seconds=age_seconds(older_than, option="--older-than"))
     if output is Output.json:
         print_json({"deleted": deleted})
     else:
@@ -81,14 +80,3 @@ def _tell(current: str | None, newest: str, *, output: Output) -> None:
 
 def _is_newer(current: str | None, newest: str) -> bool:
     return current is not None and current > newest  # revisions are numbers with leading zeros
-
-
-def _seconds(text: str) -> float:
-    number, unit = text[:-1], text[-1:]
-    try:
-        seconds = float(number) * _SECONDS[unit]
-    except (ValueError, KeyError):
-        seconds = -1.0
-    if not (0 <= seconds < math.inf):
-        raise fail("--older-than", f"{text!r} is no age", value=text, hint="for example 12h or 30d")
-    return seconds

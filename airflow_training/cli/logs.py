@@ -1,46 +1,57 @@
-"""`logs show`: what an instance printed, also while it runs and is restarted. Interprets nothing."""
+"""`logs show`, `logs search`: what instances and files hold, also while they grow. Interprets nothing."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from airflow_training.cli.context import RunArgument, check_role, open_store, settings
-from airflow_training.cli.output import command_line, fail, note
-from airflow_training.control.model import TERMINAL_JOB_STATES
+from airflow_training.cli.documents import OutputOption
+from airflow_training.cli.instance_logs import InstanceLogs, Numbers, RunLogs
+from airflow_training.cli.log_targets import OpenLog, TargetsArgument, is_file, open_targets
+from airflow_training.cli.moments import moment
+from airflow_training.cli.output import Output, fail, note, print_json
 
 if TYPE_CHECKING:
-    from airflow_training.control.model import InstanceEntry
-    from airflow_training.runtimes.port import InstanceRef, Runtime
-    from airflow_training.state.store import RunState, Store
+    from airflow_training.logs.reading.search import Found, Searcher
+    from airflow_training.logs.reading.source import Line, Source
+    from airflow_training.logs.reading.times import TimedLine
+    from airflow_training.runtimes.port import Cursor, Runtime
 
 __all__ = ["app"]
 
 app = typer.Typer(
-    name="logs", help="Logs of instances.", no_args_is_help=True, rich_markup_mode=None
+    name="logs", help="Logs of instances and files.", no_args_is_help=True, rich_markup_mode=None
 )
 _CHUNK_BYTES = 1 << 20
 _FOLLOW_SECONDS = 0.3
 
-Numbers = tuple[int, int, int]
-"""(epoch, job attempt, attempt): they grow with every attempt of an instance."""
+RoleOption = Annotated[str | None, typer.Option(help="Of a run: only this role.")]
+IndexOption = Annotated[
+    int | None, typer.Option(min=0, help="Of a run: which of the role's instances.")
+]
+SinceOption = Annotated[
+    str | None,
+    typer.Option(metavar="TIME", help="Only lines from then on: 15m (ago), 2026-01-31T08:30:00Z."),
+]
+UntilOption = Annotated[str | None, typer.Option(metavar="TIME", help="Only lines up to then.")]
 
 
 @app.callback()
 def logs() -> None:
-    """Logs of instances."""
+    """Logs of instances and files."""
 
 
 @app.command()
 def show(
-    run: RunArgument,
-    role: Annotated[str, typer.Option(help="Name of the role.")],
-    index: Annotated[int, typer.Option(min=0, help="Which of its instances.")] = 0,
+    targets: TargetsArgument,
+    role: RoleOption = None,
+    index: IndexOption = None,
     attempt: Annotated[
         int | None, typer.Option(min=0, help="An earlier attempt; the newest by default.")
     ] = None,
@@ -50,135 +61,271 @@ def show(
             "--follow", "-f", help="Go on, into later attempts too; with --attempt in that one."
         ),
     ] = False,
+    last: Annotated[
+        int | None, typer.Option("--tail", "-n", min=0, help="Only so many lines of the end.")
+    ] = None,
+    since: SinceOption = None,
+    until: UntilOption = None,
+    merge: Annotated[
+        bool,
+        typer.Option("--merge", help="All instances or files as one log, by time."),
+    ] = False,
 ) -> None:
-    """Print the log of one instance to stdout, byte for byte."""
-    from airflow_training.supervise.runtimes import make_runtime
+    """Print logs to stdout, byte for byte: one instance of a run (--role), files, or all of them merged."""
+    now = time.time()
+    after = None if since is None else moment(since, option="--since", now=now)
+    before = None if until is None else moment(until, option="--until", now=now)
+    by_time = after is not None or before is not None
+    if (follow or last is not None) and (merge or by_time):
+        option = "--follow" if follow else "--tail"
+        raise fail(option, f"{option} goes with neither --merge nor a stretch of time")
+    if len(targets) == 1 and not is_file(targets[0]) and not merge:
+        if role is None:
+            RunLogs.find(targets[0])  # a name that is none is the greater mistake
+            hint = "name one with --role, or take them all with --merge"
+            raise fail("--role", "a run has many logs", code="missing", hint=hint)
+        index = index or 0
+        if not by_time:
+            _show_instance(targets[0], role, index, attempt=attempt, follow=follow, last=last)
+            return
+    with _opened(targets, role=role, index=index, attempt=attempt) as opened:
+        if merge:
+            _print_merged(opened, after, before)
+        elif by_time:
+            for each in opened:
+                _print_lines(_between(each.source, after, before))
+        elif follow and len(opened) > 1:
+            raise fail("--follow", "only one file can be followed", value=len(opened))
+        else:
+            for each in opened:
+                _copy_file(each.source, follow=follow, last=last)
 
-    store = open_store()
-    record = store.find_run(run)
-    if record.runtime == "memory":
-        raise fail(
-            "RUN",
-            "a simulated run prints nothing",
-            value=run,
-            hint=command_line("events", record.key.run_id),
-        )
-    instance = _Instance(store=store, uid=record.uid, role=role, index=index)
-    connection = store.job(record.uid).connection
-    runtime = make_runtime(record.runtime, settings(), connection=connection)
-    known = instance.attempts(instance.state())
-    if attempt is not None and attempt not in known:
-        raise fail(
-            "--attempt",
-            f"{instance.name} has no attempt {attempt}",
-            value=attempt,
-            allowed=sorted(known),
-        )
-    chosen = known[max(known) if attempt is None else attempt] if known else None
+
+@app.command()
+def search(
+    targets: TargetsArgument,
+    pattern: Annotated[
+        str, typer.Argument(metavar="PATTERN", help="Regular expression (RE2), for each line.")
+    ],
+    context: Annotated[
+        int, typer.Option("--context", "-C", min=0, help="Lines to show before and after.")
+    ] = 0,
+    ignore_case: Annotated[
+        bool, typer.Option("--ignore-case", "-i", help="Take a and A for the same.")
+    ] = False,
+    fixed: Annotated[
+        bool, typer.Option("--fixed-strings", "-F", help="PATTERN is plain text.")
+    ] = False,
+    role: RoleOption = None,
+    index: IndexOption = None,
+    output: OutputOption = Output.table,
+) -> None:
+    """Print the lines that match, with their numbers: of every instance of a run, or of files."""
+    from airflow_training.logs.reading.search import BadPattern, Searcher
+
+    try:
+        searcher = Searcher(pattern, ignore_case=ignore_case, literal=fixed)
+    except BadPattern as error:
+        hint = "-F takes it as plain text"
+        raise fail("PATTERN", str(error), code="wrong_type", value=pattern, hint=hint) from error
+    with _opened(targets, role=role, index=index) as opened:
+        if output is Output.json:
+            matches = [
+                _match_json(each, found)
+                for each in opened
+                for found in searcher.search(each.source, context=context)
+            ]
+            print_json({"matches": matches})
+        elif not _print_matches(opened, searcher, context):
+            note("no line matches")
+
+
+@contextmanager
+def _opened(
+    targets: Sequence[str],
+    *,
+    role: str | None,
+    index: int | None,
+    attempt: int | None = None,
+) -> Iterator[list[OpenLog]]:
+    """Open the targets, tell what cannot be read as such, and close them."""
+    with ExitStack() as stack:
+        opened = open_targets(targets, role=role, index=index, attempt=attempt)
+        for each in opened:
+            stack.callback(each.source.close)
+        if not opened:
+            note("nothing of it was ever started")
+        yield opened
+
+
+# files, and logs as sources ----------------------------------------------------------------------
+def _copy_file(source: Source, *, follow: bool, last: int | None) -> None:
+    from airflow_training.logs.reading.follow import follow as followed
+    from airflow_training.logs.reading.tail import tail
+
+    offset = 0
+    if last is not None:
+        part = tail(source, last)
+        _write(part.data)
+        if not follow:
+            return
+        offset = part.next_offset
+    for part in followed(source, offset=offset, wait=_pause if follow else lambda: False):
+        if offset and part.next_offset == len(part.data):
+            note(f"{source.name} was rotated or truncated: from its beginning")
+        _write(part.data)
+        offset = part.next_offset
+
+
+def _pause() -> bool:
+    time.sleep(_FOLLOW_SECONDS)
+    return True
+
+
+def _between(source: Source, since: float | None, until: float | None) -> Iterator[TimedLine]:
+    from airflow_training.logs.reading.times import between
+
+    return between(source, since=since, until=until)
+
+
+def _print_lines(lines: Iterable[TimedLine]) -> None:
+    for each in lines:
+        _write(each.line.data)
+
+
+def _print_merged(opened: Sequence[OpenLog], since: float | None, until: float | None) -> None:
+    from airflow_training.logs.reading.merge import clock_skews, merge
+
+    sources = [each.source for each in opened]
+    skews = clock_skews(sources)
+    for source, ahead in zip(sources, skews, strict=True):
+        if abs(ahead) >= 1:
+            note(
+                f"the clock of {source.name} is taken to be {ahead:+.1f} s off that of {sources[0].name}"
+            )
+    width = max((len(source.name) for source in sources), default=0)
+    names = [f"{source.name:<{width}} | ".encode() for source in sources]
+    streams = [
+        _between(source, _shifted(since, ahead), _shifted(until, ahead))
+        for source, ahead in zip(sources, skews, strict=True)
+    ]
+    for each in merge(streams, skews=skews):
+        text = each.line.line.data
+        _write(names[each.source] + text + b"\n" * (not text.endswith(b"\n")))
+
+
+def _shifted(at: float | None, seconds: float) -> float | None:
+    return None if at is None else at + seconds
+
+
+def _print_matches(opened: Sequence[OpenLog], searcher: Searcher, context: int) -> bool:
+    """Print what `grep -n -C` would; return whether there was anything."""
+    found_any = False
+    for each in opened:
+        name = f"{each.source.name}:" if len(opened) > 1 else ""
+        printed = 0
+        """Number of the last line that was printed of this log."""
+        for found in searcher.search(each.source, context=context):
+            first = found.number - len(found.before)
+            if context and found_any and first > printed + 1:
+                _write(b"--\n")
+            found_any = True
+            numbered = enumerate((*found.before, found.line, *found.after), start=first)
+            for number, line in numbered:
+                sign = ":" if number == found.number else "-"
+                if number > printed:
+                    _write(f"{name}{number}{sign}".encode() + line.data.rstrip(b"\n") + b"\n")
+            printed = max(printed, found.number + len(found.after))
+    return found_any
+
+
+def _match_json(log: OpenLog, found: Found) -> dict[str, object]:
+    return {
+        "file": log.source.name,
+        "role": log.origin.role or None,
+        "index": log.origin.index,
+        "attempt": log.origin.attempt,
+        "rank": log.origin.rank,
+        "line": found.number,
+        "offset": found.line.offset,
+        "text": _text(found.line),
+        "before": [_text(line) for line in found.before],
+        "after": [_text(line) for line in found.after],
+    }
+
+
+def _text(line: Line) -> str:
+    return line.data.rstrip(b"\r\n").decode(errors="replace")
+
+
+def _write(data: bytes) -> None:
+    sys.stdout.buffer.write(data)
+
+
+# one instance, through its attempts --------------------------------------------------------------
+def _show_instance(
+    name: str, role: str, index: int, *, attempt: int | None, follow: bool, last: int | None
+) -> None:
+    run = RunLogs.find(name)
+    instance = run.instance(role, index)
+    chosen = instance.chosen(attempt)
     if chosen is None and instance.final():
         note(f"{instance.name} was never started")
         return
     if chosen is None and not follow:
         note(f"{instance.name} has not been started yet; --follow waits for it")
         return
-    only = attempt is not None
-    printed = asyncio.run(_show(instance, runtime, chosen, follow=follow, only=only))
-    if not printed and record.tombstone_reason:
-        raise fail("RUN", f"there is no log of it any more: {record.tombstone_reason}", value=run)
+    start = (0, "")
+    if chosen is not None and last is not None:
+        start = _print_tail(run, instance, chosen, last)
+        if not follow:
+            return
+    printed = asyncio.run(
+        _show(instance, run.runtime, chosen, start, follow=follow, only=attempt is not None)
+    )
+    if not printed and run.record.tombstone_reason:
+        reason = run.record.tombstone_reason
+        raise fail("RUN", f"there is no log of it any more: {reason}", value=name)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Instance:
-    """One instance of a run in the store. Every method blocks."""
+def _print_tail(
+    run: RunLogs, instance: InstanceLogs, numbers: Numbers, lines: int
+) -> tuple[int, str]:
+    """Print the end of an attempt's log; return the cursor after it."""
+    from airflow_training.logs.reading.tail import tail
 
-    store: Store
-    uid: str
-    role: str
-    index: int
-
-    @property
-    def name(self) -> str:
-        """Return how people call it."""
-        return f"{self.role}-{self.index}"
-
-    def state(self) -> RunState:
-        """Return the run as it is now; raises InputError where it has no such instance."""
-        state = self.store.read([self.uid])[self.uid]
-        roles = state.ledger.roles
-        check_role(self.role, roles)
-        there = {index for role, index in state.ledger.instances if role == self.role}
-        there |= set(range(roles[self.role].replicas))
-        if self.index not in there:
-            raise fail(
-                "--index",
-                f"role {self.role!r} has no instance {self.index}",
-                value=self.index,
-                allowed=sorted(there),
-            )
-        return state
-
-    def attempts(self, state: RunState) -> Mapping[int, Numbers]:
-        """Return the attempts that may have a log, by their number."""
-        known = {
-            int(row["attempt"]): (int(row["epoch"]), int(row["job_attempt"]), int(row["attempt"]))
-            for row in self.store.usage(self.uid)
-            if (row["role"], row["index"]) == (self.role, self.index)
-        }
-        entry = state.ledger.instances.get((self.role, self.index))
-        if entry is not None and (entry.wanted or _has_run(entry)):
-            known[entry.attempt] = (entry.epoch, entry.job_attempt, entry.attempt)
-        return known
-
-    def after(self, numbers: Numbers | None) -> Numbers | None:
-        """Return the first attempt after the one that was shown, if there is one."""
-        later = self.attempts(self.state()).values()
-        return min((each for each in later if numbers is None or each > numbers), default=None)
-
-    def final(self) -> bool:
-        """Return whether no other attempt can follow."""
-        entry = self.state().ledger.instances.get((self.role, self.index))
-        return (entry is not None and entry.final) or self.drained()
-
-    def drained(self) -> bool:
-        """Return whether the run is over and nothing of it is alive."""
-        job = self.state().ledger.job
-        return job.state in TERMINAL_JOB_STATES and job.drained
-
-    def ref(self, numbers: Numbers) -> InstanceRef:
-        """Return one of its attempts as a runtime names it."""
-        from airflow_training.runtimes.port import InstanceRef
-
-        epoch, job_attempt, attempt = numbers
-        return InstanceRef(
-            run=self.state().record.ref(),
-            role=self.role,
-            index=self.index,
-            epoch=epoch,
-            job_attempt=job_attempt,
-            attempt=attempt,
-        )
-
-
-def _has_run(entry: InstanceEntry) -> bool:
-    """Return whether there was a process of the current attempt, if only for a moment."""
-    return entry.was_running or entry.exit_code is not None or entry.signal is not None
+    source = run.open(instance, numbers)
+    try:
+        _write(tail(source, lines).data)
+    finally:
+        source.close()
+    return source.cursor
 
 
 async def _show(
-    instance: _Instance, runtime: Runtime, numbers: Numbers | None, *, follow: bool, only: bool
+    instance: InstanceLogs,
+    runtime: Runtime,
+    numbers: Numbers | None,
+    start: tuple[int, str],
+    *,
+    follow: bool,
+    only: bool,
 ) -> int:
     """Copy an attempt (None: none was started yet), and unless it is the `only` one those after.
 
-    Returns how many bytes there were.
+    `start`: offset and token in the first one. Returns how many bytes there were.
     """
+    from airflow_training.runtimes.port import Cursor
+
     shown = None
     printed = 0
+    cursor = Cursor(offset=start[0], token=start[1])
     while True:
         if numbers is not None:
             if shown is not None:
                 note(f"{instance.name} was restarted: attempt {numbers[2]}")
-            printed += await _copy(instance, runtime, numbers, follow=follow)
-            shown = numbers
+            printed += await _copy(instance, runtime, numbers, cursor, follow=follow)
+            shown, cursor = numbers, Cursor()
         if only or not follow:
             return printed
         # in this order: an attempt that began meanwhile is not missed
@@ -190,12 +337,11 @@ async def _show(
             await asyncio.sleep(_FOLLOW_SECONDS)
 
 
-async def _copy(instance: _Instance, runtime: Runtime, numbers: Numbers, *, follow: bool) -> int:
+async def _copy(
+    instance: InstanceLogs, runtime: Runtime, numbers: Numbers, cursor: Cursor, *, follow: bool
+) -> int:
     """Print the log of one attempt, with `follow` until it is over; return how many bytes it had."""
-    from airflow_training.runtimes.port import Cursor
-
     ref = await asyncio.to_thread(instance.ref, numbers)
-    cursor = Cursor()
     last = False
     while True:
         chunk = await runtime.read_log(ref, cursor, limit=_CHUNK_BYTES)
@@ -212,6 +358,6 @@ async def _copy(instance: _Instance, runtime: Runtime, numbers: Numbers, *, foll
             await asyncio.sleep(_FOLLOW_SECONDS)
 
 
-def _superseded(instance: _Instance, numbers: Numbers) -> bool:
+def _superseded(instance: InstanceLogs, numbers: Numbers) -> bool:
     """Return whether a later attempt has begun, or the run is over."""
     return instance.drained() or instance.after(numbers) is not None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from airflow_training.planning.search.constraints import Constraints
     from airflow_training.planning.search.objectives import Objective
     from airflow_training.planning.search.pricing import Pricing
+    from airflow_training.planning.strategy import Precision
 
 __all__ = ["Options", "Question", "constants_of", "pairs", "pricing_of"]
 
@@ -28,48 +29,46 @@ class Options:
     cluster: Path | None
     global_batch: int | None
     precision: str
-    objective: str = "time"
-    constraints: Sequence[str] = ()
-    runtime: str = "generic"
-    constants: Path | None = None
+    objective: str
+    constraint: Sequence[str] | None
+    runtime: str
+    constants: Path | None
 
     def question(self) -> Question:
         """Return what is asked; raises InputError."""
+        from airflow_training.cli.context import history
         from airflow_training.planning.search import constraints, objectives
+        from airflow_training.supervise.plan_history import pricing_of as pricing_after
 
-        given = pairs("--constraint", self.constraints)
+        given = pairs("--constraint", self.constraint or ())
+        workload, cluster = self.workload(), self.view()
+        rules = constraints.parse(given, where="--constraint")
+        goal = objectives.parse(_value("--objective", self.objective), where="--objective")
+        pricing, measurements = pricing_after(
+            constants_of(self.constants), workload, cluster, history=history()
+        )
         return Question(
-            workload=self.workload(),
-            cluster=self.view(),
-            constraints=constraints.parse(given, where="--constraint"),
-            objective=objectives.parse(_value("--objective", self.objective), where="--objective"),
-            pricing=pricing_of(self.constants),
+            workload=workload,
+            cluster=cluster,
+            constraints=rules,
+            objective=goal,
+            pricing=pricing,
+            measurements=measurements,
         )
 
     def workload(self) -> Workload:
         """Return what is to be trained; raises InputError."""
         from airflow_training.planning.plan import Workload
         from airflow_training.planning.sources.models import read_model
-        from airflow_training.planning.strategy import Precision
-        from airflow_training.spec.problems import did_you_mean
 
         if not self.model:
             raise fail("--model", "is required", code="missing")
         if self.global_batch is None:
             raise fail("--global-batch", "is required", code="missing")
-        known = get_args(Precision)
-        if self.precision not in known:
-            raise fail(
-                "--precision",
-                "is not one of the values that exist",
-                value=self.precision,
-                allowed=known,
-                hint=did_you_mean(self.precision, known),
-            )
         return Workload(
             view=read_model(self.model, at=("model",)),
             global_batch=self.global_batch,
-            precision=self.precision,  # type: ignore[arg-type] # checked above
+            precision=_precision(self.precision),
             runtime=self.runtime,
         )
 
@@ -92,6 +91,25 @@ class Question:
     constraints: Constraints
     objective: Objective
     pricing: Pricing
+    measurements: Mapping[str, Any]
+    """What the pricing learned from runs, as a plan's document says it."""
+
+
+def _precision(name: str) -> Precision:
+    from airflow_training.planning.strategy import Precision
+    from airflow_training.spec.problems import did_you_mean
+
+    known: tuple[Precision, ...] = get_args(Precision)
+    found = next((each for each in known if each == name), None)
+    if found is None:
+        raise fail(
+            "--precision",
+            "is not one of the values that exist",
+            value=name,
+            allowed=known,
+            hint=did_you_mean(name, known),
+        )
+    return found
 
 
 def constants_of(path: Path | None) -> TimeConstants:

@@ -8,6 +8,7 @@ from typing import Any
 from airflow_training.cli.output import table_lines
 from airflow_training.planning.text import (
     bytes_text,
+    correction_text,
     seconds_text,
     strategy_text,
     why_text,
@@ -25,6 +26,7 @@ def search_lines(found: Document) -> list[str]:
         *_plans(found["plans"]),
         "",
         f"{found['evaluated']:,} candidates in {found['seconds']:.2f} s",
+        *_learned(found["measurements"]),
         *(f"warning: {each}" for each in found["warnings"]),
     ]
 
@@ -55,6 +57,8 @@ def explained_lines(found: Document) -> list[str]:
             f" (this one {found['slower_than_best']:+.1%})",
             "",
         ]
+    if learned := _learned(found["measurements"]):
+        lines += [*learned, ""]
     if found["rejected"]:
         lines += ["against the best, with the best of all else", *_families(found["rejected"]), ""]
     if found["front"]:
@@ -71,6 +75,11 @@ def calibrated_lines(
         "",
         f"mean error on these {counted(rows, 'row')}: {before:.1%} before, {after:.1%} after",
     ]
+
+
+def _learned(measurements: Document) -> list[str]:
+    """Return what runs of the same model on such nodes measured, where they did."""
+    return [f"measured {correction_text(measurements)}"] if "factor" in measurements else []
 
 
 def _families(rejected: Sequence[Document]) -> list[str]:

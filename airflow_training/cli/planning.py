@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -79,7 +80,7 @@ def job(
     plot: PlotOption = None,
 ) -> None:
     """Plan a job as its run would, without running it."""
-    from airflow_training.cli.context import settings
+    from airflow_training.cli.context import history, settings
     from airflow_training.planning.text import plan_lines
     from airflow_training.supervise.admission import check_file
     from airflow_training.supervise.planning import plan_job
@@ -99,6 +100,7 @@ def job(
                 job,
                 resolved,
                 runtime=lambda made: make_runtime(made.runtime, known, connection=made.connection),
+                history=history(),
             )
             if name in ("", job.metadata.name)
             else None
@@ -149,16 +151,7 @@ def search(
         return
     from airflow_training.cli.plan_tables import search_lines
 
-    asked = Options(
-        model=model,
-        cluster=cluster,
-        global_batch=global_batch,
-        precision=precision,
-        objective=objective,
-        constraints=constraint or (),
-        runtime=runtime,
-        constants=constants,
-    )
+    asked = _asked(locals())
     found = _search(asked.question(), top_k=top_k)
     target.show(found, search_lines(found))
     _draw(plot, found["plans"][0])
@@ -187,16 +180,7 @@ def explain(
     """
     from airflow_training.cli.plan_tables import explained_lines
 
-    asked = Options(
-        model=model,
-        cluster=cluster,
-        global_batch=global_batch,
-        precision=precision,
-        objective=objective,
-        constraints=constraint or (),
-        runtime=runtime,
-        constants=constants,
-    )
+    asked = _asked(locals())
     question = asked.question()
     found = _search(question, top_k=1)
     (best,) = found.pop("plans")
@@ -244,8 +228,6 @@ def calibrate(
     A row is one of `plan estimate` with `measured: {step_time_s}`. Few rows move little. Give the
     file that --output names to the other commands, or to [training] planner_constants.
     """
-    import dataclasses
-
     from airflow_training.cli.plan_tables import calibrated_lines
     from airflow_training.planning.refining import refine
     from airflow_training.planning.sources.calibration import (
@@ -278,6 +260,11 @@ def schema() -> None:
     print_json(cluster_schema())
 
 
+def _asked(typed: Mapping[str, Any]) -> Options:
+    """Return what `search` and `explain` are both told, by the names of their parameters."""
+    return Options(**{each.name: typed[each.name] for each in dataclasses.fields(Options)})
+
+
 def _search(question: Question, *, top_k: int) -> dict[str, Any]:
     """Return the answer of a search as a document; raises InputError."""
     from airflow_training.planning.report import answer_document
@@ -292,7 +279,11 @@ def _search(question: Question, *, top_k: int) -> dict[str, Any]:
         top_k=top_k,
         pricing=question.pricing,
     )
-    return {**answer_document(answer), "seconds": round(time.perf_counter() - started, 3)}
+    return {
+        **answer_document(answer),
+        "seconds": round(time.perf_counter() - started, 3),
+        "measurements": question.measurements,
+    }
 
 
 def _estimated(question: Question, split: Mapping[str, Any]) -> dict[str, Any]:

@@ -32,7 +32,7 @@ from airflow_training.spec.resolved import RunKey
 if TYPE_CHECKING:
     from airflow_training.spec.models import TrainingJob
     from airflow_training.spec.resolved import ResolvedJob
-    from airflow_training.supervise.admission import Planner
+    from airflow_training.supervise.admission_request import Planner
     from airflow_training.supervise.planned import Planned
 
 __all__ = ["Wanted", "run"]
@@ -207,6 +207,7 @@ def _planner(key: RunKey, *, job: str, simulate: Path | None) -> Planner:
             runtime=lambda made: make_runtime(
                 made.runtime, known, connection=made.connection, simulate=simulate
             ),
+            history=open_store().measurements,
         )
 
     return planner

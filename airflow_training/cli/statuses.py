@@ -67,9 +67,11 @@ def print_status(
     if document["root_cause"]:
         print(f"\nroot cause: {document['root_cause'].get('message', document['root_cause'])}")
     if document["plan"]:
-        from airflow_training.planning.text import one_line
+        from airflow_training.planning.text import measured_text, one_line
 
         print(f"\nplan {document['plan']['id']}: {one_line(document['plan'])}")
+        if document["plan"].get("measured"):
+            print(f"  measured: {measured_text(document['plan'])}")
     if document["output"]:
         print(f"\noutput: {document['output']['uri']}")
 

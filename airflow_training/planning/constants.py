@@ -45,7 +45,7 @@ class TimeConstants:
     runtime_host_seconds: Mapping[str, float]
     """`host_seconds` of runtimes that were measured where the host sets the pace."""
     runtime_handover_seconds: Mapping[str, float]
-    """What runtimes take to hand a tensor to the next stage, beside sending it."""
+    """What runtimes take to hand a tensor to a stage on another node, beside sending it."""
     runtime_factors: Mapping[str, float]
     """What runtimes take for a step, against what their kernels and collectives do."""
     fitted_devices: tuple[str, ...] = ()
@@ -66,7 +66,7 @@ class TimeConstants:
         return self.runtime_host_seconds.get(runtime, self.host_seconds)
 
     def handover_seconds_of(self, runtime: str) -> float:
-        """Return what a hand-over between stages takes beside sending; 0 where it was never measured."""
+        """Return what a hand-over between nodes takes beside sending; 0 where it was never measured."""
         return self.runtime_handover_seconds.get(runtime, 0.0)
 
     def runtime_factor(self, runtime: str) -> float:

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from airflow_training.planning.cluster import ClusterView, Link, NodeGroup, Tier
+from airflow_training.planning.cluster import Link, NodeGroup, Tier
 from airflow_training.planning.program import Number
 
-__all__ = ["Group", "group_across", "group_of"]
+__all__ = ["Group", "group_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,36 +62,4 @@ def group_of(
         nics_per_node=nodes.nics_per_node,
         siblings=np.maximum(1.0, nodes.devices_per_node / per_node),
         oversubscription=narrowing,
-    )
-
-
-def group_across(view: ClusterView, names: Sequence[str], *, size: Number) -> Group:
-    """Return a group that spreads over several node groups, as slow as the slowest of them.
-
-    Raises:
-        KeyError: a name that no group of the view has.
-        ValueError: two of the groups cannot reach each other.
-    """
-    by_name = {group.name: group for group in view.groups}
-    chosen = [by_name[name] for name in names]
-    links = [
-        view.link_between(one.name, other.name)
-        for place, one in enumerate(chosen)
-        for other in chosen[place + 1 :]
-    ]
-    if len(chosen) < 2 or any(link is None for link in links):
-        raise ValueError(f"nothing joins {', '.join(names)}")
-    smallest = min(chosen, key=lambda group: group.devices_per_node)
-    nics = min(group.nics_per_node for group in chosen)
-    per_node = np.minimum(
-        np.maximum(1.0, np.ceil(size / sum(group.count for group in chosen))),
-        smallest.devices_per_node,
-    )
-    return Group(
-        ranks=size,
-        per_node=per_node,
-        intra_node=min((group.intra_node for group in chosen), key=lambda link: link.bandwidth),
-        nic=min((link for link in links if link is not None), key=lambda link: link.bandwidth),
-        nics_per_node=max(1, nics),
-        siblings=np.maximum(1.0, smallest.devices_per_node / per_node),
     )

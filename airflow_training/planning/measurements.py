@@ -1,103 +1,116 @@
-"""What earlier or running runs measured, put in the place of what was worked out.
-
-Pure: measurements come as plain data (from the store, from a micro-benchmark job), estimates go out with
-every part marked by its origin.
-"""
+"""What runs measured, put in the place of what was worked out. Pure: measurements come as plain data."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+import hashlib
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from statistics import median
+from typing import Any
 
-from airflow_training.planning.cluster import ClusterView, Link, NodeGroup
-from airflow_training.planning.plan import Estimate, Part
+from airflow_training.planning.cluster import ClusterView
+from airflow_training.planning.plan import Estimate, Part, Workload
+from airflow_training.planning.serial import to_json
+from airflow_training.planning.strategy import Strategy
+
+__all__ = ["MeasuredStep", "measured_estimate", "steps_of", "subject"]
 
 _REPEATS = 0.03
 """Share by which equal runs differ from one to the next; what a measured step is known by."""
+_NEWEST = 5
+"""Runs of a strategy that count: scripts and machines change."""
+_NO_MATTER = (
+    "count",
+    "price_per_device_hour",
+    "spot_price_per_device_hour",
+    "spot_restarts_per_device_hour",
+)
+"""What of a group of nodes does not change how long a step takes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measurements:
-    """Numbers of runs on one cluster; what nobody measured is left out."""
+class MeasuredStep:
+    """What runs of one strategy took."""
 
-    link_bandwidth: Mapping[str, float] = field(default_factory=dict)
-    """Bytes per second that large messages reached, by the name of the link."""
-    device_efficiency: Mapping[str, float] = field(default_factory=dict)
-    """Speed against the kind of device, by the name of the group of nodes."""
-    step_seconds: float | None = None
-    """Of a run of the same strategy."""
-    time_parts: Mapping[str, float] = field(default_factory=dict)
-    """Seconds of parts of that step, by the names of the breakdown."""
+    strategy: Strategy
+    step_seconds: float
     memory_bytes: float | None = None
-    """Peak of the fullest device of that run."""
+    """Peak of the fullest device; None: nobody measured it."""
+    runs: int = 1
 
 
-def measured_cluster(cluster: ClusterView, found: Measurements) -> ClusterView:
-    """Return the cluster with the rates that were measured on it."""
+def subject(workload: Workload, cluster: ClusterView) -> str:
+    """Return what a measured step tells something about: the view, the runtime and the kinds of nodes.
 
-    def link(whole: Link) -> Link:
-        rate = found.link_bandwidth.get(whole.name)
-        return whole if rate is None else replace(whole, bandwidth=rate, efficiency=1.0)
-
-    def group(nodes: NodeGroup) -> NodeGroup:
-        return replace(
-            nodes,
-            intra_node=link(nodes.intra_node),
-            nic=None if nodes.nic is None else link(nodes.nic),
-            efficiency=found.device_efficiency.get(nodes.name, nodes.efficiency),
-        )
-
-    return replace(
-        cluster,
-        groups=tuple(group(nodes) for nodes in cluster.groups),
-        links={pair: link(between) for pair, between in cluster.links.items()},
+    Not how many nodes there are or what they cost: a run measures for the cluster that lost one, too.
+    """
+    return _digest(
+        {
+            "view": to_json(workload.view),
+            "runtime": workload.runtime,
+            "nodes": _kinds(cluster),
+            "tiers": [asdict(tier) for tier in cluster.tiers],
+            "links": sorted((pair, asdict(link)) for pair, link in cluster.links.items()),
+        }
     )
 
 
-def measured_estimate(estimate: Estimate, found: Measurements) -> Estimate:
-    """Return the estimate with measured parts in place of those worked out.
-
-    Parts that were measured count as they are. Where the step was measured too, the other parts share
-    what is left of it in the proportions they were worked out in.
-    """
-    parts = [
-        replace(part, value=found.time_parts[part.name], origin="measured")
-        if part.name in found.time_parts
-        else part
-        for part in estimate.time
+def _kinds(cluster: ClusterView) -> list[dict[str, Any]]:
+    # the only kind of node needs no name; of several, strategies say which they mean
+    unnamed = ("name",) if len(cluster.groups) == 1 else ()
+    return [
+        {key: value for key, value in asdict(group).items() if key not in (*_NO_MATTER, *unnamed)}
+        for group in cluster.groups
     ]
-    memory = estimate.memory
-    if found.memory_bytes is not None:
-        memory = _filled(memory, found.memory_bytes)
-    if found.step_seconds is None:
-        seconds = sum(part.value for part in parts)
-        scale = seconds / estimate.step_seconds
-        low, high = estimate.p10 * scale, estimate.p90 * scale
-    else:
-        seconds = found.step_seconds
-        parts = _filled(parts, seconds)
-        low, high = seconds * (1.0 - _REPEATS), seconds * (1.0 + _REPEATS)
+
+
+def _digest(document: Any) -> str:
+    return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def steps_of(found: Iterable[MeasuredStep]) -> list[MeasuredStep]:
+    """Return one step for each strategy: the median of its newest runs. `found`: the newest first."""
+    by_strategy: dict[Strategy, list[MeasuredStep]] = defaultdict(list)
+    for each in found:
+        by_strategy[each.strategy].append(each)
+    return [_median(runs[:_NEWEST]) for runs in by_strategy.values()]
+
+
+def _median(runs: Sequence[MeasuredStep]) -> MeasuredStep:
+    peaks = [run.memory_bytes for run in runs if run.memory_bytes is not None]
+    return MeasuredStep(
+        strategy=runs[0].strategy,
+        step_seconds=median(run.step_seconds for run in runs),
+        memory_bytes=max(peaks, default=None),
+        runs=sum(run.runs for run in runs),
+    )
+
+
+def measured_estimate(estimate: Estimate, found: MeasuredStep) -> Estimate:
+    """Return the estimate with the measured step, and where it was measured the memory.
+
+    What was measured is a whole; its parts keep the proportions that they were worked out in. Whether
+    it fits stays what the model says: that has a margin, and a peak that was seen has none.
+    """
+    scale = found.step_seconds / estimate.step_seconds
     price = estimate.price_per_step
+    memory, peak = estimate.memory, estimate.memory_bytes
+    if found.memory_bytes is not None:
+        memory = _scaled(memory, found.memory_bytes / peak)
+        peak = found.memory_bytes
     return replace(
         estimate,
-        step_seconds=seconds,
-        p10=low,
-        p90=high,
-        time=parts,
+        step_seconds=found.step_seconds,
+        p10=found.step_seconds * (1.0 - _REPEATS),
+        p90=found.step_seconds * (1.0 + _REPEATS),
+        time=_scaled(estimate.time, scale),
         memory=memory,
-        memory_bytes=found.memory_bytes or estimate.memory_bytes,
-        price_per_step=price and price * seconds / estimate.step_seconds,
+        memory_bytes=peak,
+        price_per_step=None if price is None else price * scale,
     )
 
 
-def _filled(parts: Sequence[Part], total: float) -> list[Part]:
-    """Return the parts with those not measured scaled so that all add up to what was measured."""
-    known = sum(part.value for part in parts if part.origin == "measured")
-    other = sum(part.value for part in parts if part.origin != "measured")
-    scale = max(0.0, total - known) / other if other else 0.0
-    return [
-        part
-        if part.origin == "measured"
-        else replace(part, value=part.value * scale, origin="measured")
-        for part in parts
-    ]
+def _scaled(parts: Sequence[Part], scale: float) -> list[Part]:
+    return [replace(part, value=part.value * scale, origin="measured") for part in parts]

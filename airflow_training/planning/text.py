@@ -9,6 +9,8 @@ from airflow_training.spec.words import counted
 
 __all__ = [
     "bytes_text",
+    "correction_text",
+    "measured_text",
     "one_line",
     "plan_lines",
     "seconds_text",
@@ -38,8 +40,30 @@ def plan_lines(plan: Document) -> list[str]:
         took = f"{seconds_text(other['step_time_s'])} ({slower:+.1%})"
         lines.append(f"  {place:<10} {strategy_text(other)}: {took}")
     lines += [f"  not        {rejected_text(each)}" for each in plan["rejected"][:_FAMILIES]]
+    if "factor" in (learned := plan.get("measurements", {})):
+        lines.append(f"  measured   {correction_text(learned)}")
     lines.append(f"  searched   {plan['evaluated']:,} candidates in {plan['seconds']:.2f} s")
     return [*lines, *(f"  warning    {each}" for each in plan["warnings"])]
+
+
+def correction_text(measurements: Document) -> str:
+    """Return how far runs were from what had been worked out for them."""
+    return (
+        f"by {counted(measurements['runs'], 'run')} of {counted(measurements['strategies'], 'split')}:"
+        f" a step takes {measurements['factor']:.3g} times what is worked out"
+    )
+
+
+def measured_text(plan: Document) -> str:
+    """Return what the run of a plan has measured, against what was expected of it."""
+    found = plan["measured"]
+    apart = found["step_time_s"] / plan["step_time_s"] - 1
+    said = (
+        f"{seconds_text(found['step_time_s'])} a step over {counted(found['steps'], 'step')}"
+        f" ({apart:+.1%} of what was expected)"
+    )
+    peak = found["peak_memory_bytes"]
+    return said if peak is None else f"{said}, {bytes_text(peak)} on the fullest device"
 
 
 def one_line(plan: Document) -> str:

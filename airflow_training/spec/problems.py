@@ -18,7 +18,7 @@ from airflow_training.errors import Problem
 from airflow_training.spec.base import UNION_TAGS
 from airflow_training.spec.paths import Loc, format_path
 
-__all__ = ["branches", "did_you_mean", "field_loc", "kind_of", "problems_of"]
+__all__ = ["branches", "did_you_mean", "field_loc", "kind_of", "problems_of", "unknown_keys"]
 
 _RANGE = {
     "greater_than": ("gt", "must be greater than {}"),
@@ -64,6 +64,24 @@ def did_you_mean(value: Any, allowed: Iterable[Any]) -> str:
     # of two letters, one right is near enough
     near = difflib.get_close_matches(wanted, folded, n=1, cutoff=0.5 if len(wanted) < 4 else 0.6)
     return f"did you mean '{folded[near[0]]}'?" if near else ""
+
+
+def unknown_keys(
+    given: Iterable[Any], known: Sequence[str], *, field: str, message: str
+) -> list[Problem]:
+    """Return a problem for each key of the mapping at `field` that nobody knows."""
+    return [
+        Problem(
+            code="unknown_key",
+            field=f"{field}.{key}",
+            value=key,
+            message=f"'{key}' {message}",
+            allowed=known,
+            hint=did_you_mean(key, known),
+        )
+        for key in given
+        if key not in known
+    ]
 
 
 def kind_of(value: Any) -> str:

@@ -20,6 +20,7 @@ __all__ = [
     "InstanceRow",
     "JobRow",
     "LeaseRow",
+    "MeasurementRow",
     "MetaRow",
     "MetricRow",
     "ProgressRow",
@@ -203,6 +204,20 @@ class MetricRow(Base):
     step: Mapped[int | None] = mapped_column(BigInteger)
     value: Mapped[Seconds | None]
     """NULL: not a number (a loss that exploded is worth knowing)."""
+
+
+class MeasurementRow(Base):
+    """What a run measured under one of its plans."""
+
+    __tablename__ = "training_measurements"
+    __table_args__ = (Index(None, "subject", "at"),)
+    run: Mapped[OfRun] = mapped_column(primary_key=True)
+    plan: Mapped[Word] = mapped_column(primary_key=True)
+    subject: Mapped[Word]
+    """Model, framework and kind of nodes, as a digest: what other plans may learn from it."""
+    at: Mapped[Seconds]
+    body: Mapped[Json]
+    """`Measurement` without what stands in the columns."""
 
 
 class UsageRow(Base):

@@ -9,7 +9,15 @@ from typing import Any
 from airflow_training.control.model import Event, Ledger
 from airflow_training.spec.resolved import ResolvedJob, RunKey, RunRef
 
-__all__ = ["Lease", "MetricPoint", "RunRecord", "RunState", "StoredEvent", "Version"]
+__all__ = [
+    "Lease",
+    "Measurement",
+    "MetricPoint",
+    "RunRecord",
+    "RunState",
+    "StoredEvent",
+    "Version",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +79,24 @@ class MetricPoint:
     at: float
     step: int | None
     value: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement:
+    """What a run measured under one plan. Kept until the run is pruned."""
+
+    plan: str
+    """Id of the plan."""
+    subject: str
+    """What it tells something about: `planning.measurements.subject`."""
+    strategy: Mapping[str, Any]
+    """As the plan's document has it."""
+    step_seconds: float
+    """Median of the intervals between the steps that the scripts reported."""
+    steps: int
+    """Those that the intervals span."""
+    memory_bytes: float | None = None
+    """Highest peak that a script reported; None: none did."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

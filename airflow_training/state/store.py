@@ -29,6 +29,7 @@ from airflow_training.spec.resolved import ResolvedJob, RunKey
 from airflow_training.state import addresses as address_book
 from airflow_training.state import leases, runs, story
 from airflow_training.state import ledger as ledger_rows
+from airflow_training.state import measurements as measured
 from airflow_training.state import pools as airflow_pools
 from airflow_training.state import progress as progress_lines
 from airflow_training.state import queue as waiting_line
@@ -39,6 +40,7 @@ from airflow_training.state.models import MetaRow, RunRow
 from airflow_training.state.reading import Reader
 from airflow_training.state.records import (
     Lease,
+    Measurement,
     MetricPoint,
     RunRecord,
     RunState,
@@ -49,6 +51,7 @@ from airflow_training.state.upgrade import check, ensure_current, upgrade
 
 __all__ = [
     "Lease",
+    "Measurement",
     "MetricPoint",
     "RunRecord",
     "RunState",
@@ -315,6 +318,23 @@ class Store:
         with self._db.read() as connection:
             found = connection.execute(select(RunRow.output).where(RunRow.uid == uid)).scalar()
         return None if found is None else dict(json.loads(found))
+
+    # what plans learn from ---------------------------------------------------------------------
+    def save_measurement(self, uid: str, found: Measurement) -> None:
+        """Keep what the run measured under a plan; the same plan again replaces it."""
+        with self._db.write() as connection:
+            self._must_exist(connection, uid)
+            measured.save(connection, uid, found, now=self._db.now(connection))
+
+    def measurements(self, subject: str, *, limit: int = 100) -> Sequence[Measurement]:
+        """Return what runs measured about a subject, the newest first."""
+        with self._db.read() as connection:
+            return measured.about(connection, subject, limit=limit)
+
+    def measurement(self, uid: str, *, plan: str) -> Measurement | None:
+        """Return what a run measured under one plan; None: nothing (yet)."""
+        with self._db.read() as connection:
+            return measured.of_run(connection, uid, plan=plan)
 
     # lease -------------------------------------------------------------------------------------
     def acquire(

@@ -5,40 +5,26 @@ The command line, the plan task and the DAG loader all call this; what it accept
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any
 
-from airflow_training.control.gang import (
-    StartupChoice,
-    choose_startup,
-    kueue_problems,
-    prove_startup,
-)
-from airflow_training.control.waves import cycle
+from airflow_training.control.gang import StartupChoice
 from airflow_training.errors import InputError, Problem
 from airflow_training.frameworks.judge import judge
-from airflow_training.frameworks.pods import training_container
-from airflow_training.frameworks.registry import Loaded, load_for
-from airflow_training.frameworks.resolve import Resolution, resolve
-from airflow_training.settings import Settings, load_settings
+from airflow_training.settings import load_settings
 from airflow_training.spec.checks import check
 from airflow_training.spec.models import TrainingJob
-from airflow_training.spec.params import check_params
 from airflow_training.spec.parsing import ParsedDocument, parse, with_lines
-from airflow_training.spec.resolved import ResolvedJob, RunRef
-from airflow_training.supervise.rendering import expected_addresses, render_instance
-from airflow_training.supervise.trust import trust_problems
+from airflow_training.spec.resolved import ResolvedJob
+from airflow_training.supervise.admission_request import AdmissionRequest, Planner, Source
+from airflow_training.supervise.layout import lay_out
+from airflow_training.supervise.startable import unrenderable
 
-if TYPE_CHECKING:
-    from airflow_training.supervise.planned import Planned
+__all__ = ["Checked", "check_file", "check_text"]
 
-__all__ = ["Checked", "Planner", "check_file", "check_text"]
-
-Planner = Callable[[TrainingJob, ResolvedJob], "Planned | None"]
-"""Searches the plan of a job that asks for one; None where the run has its plan already."""
-Source = Literal["file", "form"]
+_RUNTIMES = ("local", "kubernetes")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,7 +109,7 @@ def check_text(
     except ValueError as error:
         broken = Problem(code="not_allowed", field="[training]", message=str(error))
         return (Checked(path=path, problems=(broken,), warnings=(), resolved=None),)
-    request = _Request(
+    request = AdmissionRequest(
         base_dir="" if source == "form" else base_dir,
         params=params or {},
         variables=variables or {},
@@ -143,23 +129,7 @@ def check_text(
     ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Request:
-    """What the caller said, the same for all documents."""
-
-    base_dir: str
-    params: Mapping[str, Any]
-    variables: Mapping[str, Any]
-    runtime: str | None
-    fetch: bool
-    starts: bool
-    source: Source
-    user: str
-    settings: Settings
-    planner: Planner | None
-
-
-def _check(document: ParsedDocument, request: _Request) -> Checked:
+def _check(document: ParsedDocument, request: AdmissionRequest) -> Checked:
     """Return the answer for one document: all its mistakes from every room."""
     problems = list(document.problems)
     warnings = list(document.warnings)
@@ -167,22 +137,22 @@ def _check(document: ParsedDocument, request: _Request) -> Checked:
     if job is None:
         problems += _in_the_draft(document, request)
         return _answer(document, problems, warnings)
-    values, mistakes = _params(job, request)
+    values, mistakes = request.values_for(job)
     problems += mistakes
-    runtime = _runtime(job, request)
+    runtime = request.runtime_of(job)
     if runtime not in _RUNTIMES:
         problems.append(_no_runtime(runtime))
         return _answer(document, problems, warnings)
     variables = {**request.variables, "params": values}
     try:
-        laid = _lay_out(job, document, request, runtime=runtime, variables=variables)
+        laid = lay_out(job, document, request, runtime=runtime, variables=variables)
         if job.spec.plan.model is not None:
             ready = request.planner is not None and not (problems or laid.problems)
             planned = request.planner(job, laid.resolved) if request.planner and ready else None
             if planned is not None:
                 job = planned.sized(job)
                 problems += [*check(job, data=document.raw), *planned.refused(job)]
-                laid = _lay_out(job, document, request, runtime=runtime, variables=variables)
+                laid = lay_out(job, document, request, runtime=runtime, variables=variables)
                 laid = replace(laid, resolved=planned.equipped(laid.resolved))
             elif not ready:
                 problems += _unplannable(job, laid.resolved)
@@ -192,12 +162,22 @@ def _check(document: ParsedDocument, request: _Request) -> Checked:
     problems += laid.problems
     warnings += [*laid.warnings, *_not_followed(job, laid.resolved)]
     if request.starts and not problems:
-        problems += _unrenderable(laid.resolved)
+        problems += unrenderable(laid.resolved)
     answer = _answer(document, problems, warnings)
     if answer.problems:
         return answer
     return replace(
         answer, resolved=laid.resolved, defaults=laid.resolution.defaults, startup=laid.startup
+    )
+
+
+def _no_runtime(name: str) -> Problem:
+    return Problem(
+        code="not_allowed",
+        field="spec.runtime.name",
+        value=name,
+        message=f"there is no runtime '{name}'",
+        allowed=_RUNTIMES,
     )
 
 
@@ -224,47 +204,6 @@ def _not_followed(job: TrainingJob, resolved: ResolvedJob) -> list[Problem]:
     ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Laid:
-    """A job laid out with its framework, and all that can be said against it."""
-
-    resolution: Resolution
-    resolved: ResolvedJob
-    startup: StartupChoice | None
-    problems: Sequence[Problem]
-    warnings: Sequence[Problem]
-
-
-def _lay_out(
-    job: TrainingJob,
-    document: ParsedDocument,
-    request: _Request,
-    *,
-    runtime: str,
-    variables: Mapping[str, Any],
-) -> _Laid:
-    """Return what a job becomes at the size it has; raises InputError for the framework's faults."""
-    resolution = _resolve(job, document, request, runtime=runtime, variables=variables)
-    problems, warnings = list(resolution.problems), list(resolution.warnings)
-    resolved, startup = resolution.job, None
-    if not _GRAPH_MISTAKES & {problem.code for problem in (*document.problems, *problems)}:
-        resolved, startup, mistakes = _prove(job, resolved)
-        problems += mistakes
-    warnings += _without_effect(resolved)
-    resolved = _bounded(resolved, request.settings)
-    problems += trust_problems(
-        job, resolved, source=request.source, user=request.user, settings=request.settings
-    )
-    (problems if request.starts else warnings).extend(_incomplete(resolved))
-    return _Laid(
-        resolution=resolution,
-        resolved=resolved,
-        startup=startup,
-        problems=problems,
-        warnings=warnings,
-    )
-
-
 def _answer(
     document: ParsedDocument, problems: Sequence[Problem], warnings: Sequence[Problem]
 ) -> Checked:
@@ -277,7 +216,7 @@ def _answer(
     )
 
 
-def _in_the_draft(document: ParsedDocument, request: _Request) -> list[Problem]:
+def _in_the_draft(document: ParsedDocument, request: AdmissionRequest) -> list[Problem]:
     """Return what the framework refuses in a document whose fields could not all be read.
 
     So a person who mistyped a key learns of a reserved variable in the same answer.
@@ -288,7 +227,7 @@ def _in_the_draft(document: ParsedDocument, request: _Request) -> list[Problem]:
 
     def look(job: TrainingJob) -> list[Problem]:
         try:
-            return judge(job, _load(job, request), runtime=_runtime(job, request))[1]
+            return judge(job, request.framework_of(job), runtime=request.runtime_of(job))[1]
         except InputError as error:
             return _of_the_job(error, job)
 
@@ -299,60 +238,6 @@ def _in_the_draft(document: ParsedDocument, request: _Request) -> list[Problem]:
     except ValidationError as error:
         return look_further(document.raw, error, look)
     return []
-
-
-def _runtime(job: TrainingJob, request: _Request) -> str:
-    return request.runtime or job.spec.runtime.name or request.settings.default_runtime
-
-
-def _load(job: TrainingJob, request: _Request) -> Loaded:
-    return load_for(job, base_dir=request.base_dir, fetch=request.fetch, settings=request.settings)
-
-
-_RUNTIMES = ("local", "kubernetes")
-
-
-def _no_runtime(name: str) -> Problem:
-    return Problem(
-        code="not_allowed",
-        field="spec.runtime.name",
-        value=name,
-        message=f"there is no runtime '{name}'",
-        allowed=_RUNTIMES,
-    )
-
-
-_GRAPH_MISTAKES = frozenset({"cycle", "duplicate", "self_dependency", "unknown_role"})
-"""After these there is no order of roles to prove anything about."""
-
-
-def _params(job: TrainingJob, request: _Request) -> tuple[dict[str, Any], list[Problem]]:
-    """Return the value of every parameter, and what is wrong with those that were given."""
-    declared = job.spec.dag.params if job.spec.dag else {}
-    values, problems = check_params(declared, request.params)
-    if not request.starts:
-        # nobody has been asked yet; wrong defaults were reported with the document
-        problems = [problem for problem in problems if problem.code != "missing"]
-    return values, problems
-
-
-def _resolve(
-    job: TrainingJob,
-    document: ParsedDocument,
-    request: _Request,
-    *,
-    runtime: str,
-    variables: Mapping[str, Any],
-) -> Resolution:
-    """Return what the job's framework makes of it; raises InputError for the framework's own faults."""
-    return resolve(
-        job,
-        _load(job, request),
-        runtime=runtime,
-        variables=variables,
-        base_dir=request.base_dir,
-        document=document.raw,
-    )
 
 
 def _of_the_job(error: InputError, job: TrainingJob) -> list[Problem]:
@@ -369,115 +254,6 @@ def _of_the_job(error: InputError, job: TrainingJob) -> list[Problem]:
         )
         for problem in error.problems
     ]
-
-
-def _prove(
-    job: TrainingJob, resolved: ResolvedJob
-) -> tuple[ResolvedJob, StartupChoice | None, list[Problem]]:
-    """Return the job with the startup that was chosen, and what cannot work in any order."""
-    closed = _cycle(job, resolved)
-    if closed is not None:
-        return resolved, None, [closed]
-    choice = choose_startup(resolved, job.spec.scheduling_policy.startup)
-    scheduled = replace(resolved.scheduling, startup=choice.startup)
-    resolved = replace(resolved, scheduling=scheduled)
-    problem = prove_startup(resolved, choice.startup)
-    problems = [problem] if problem else []
-    if resolved.runtime == "kubernetes":
-        problems += kueue_problems(resolved, choice.startup)
-    return resolved, choice, problems
-
-
-def _cycle(job: TrainingJob, resolved: ResolvedJob) -> Problem | None:
-    """Return the cycle that the framework's default dependencies close, if they do."""
-    found = cycle({role.name: [d.role for d in role.depends_on] for role in resolved.roles})
-    if not found:
-        return None
-    names = [role.name for role in job.spec.roles]
-    implied = [
-        n for n in found if "depends_on" not in job.spec.roles[names.index(n)].model_fields_set
-    ]
-    blamed = implied[0] if implied else found[0]
-    return Problem(
-        code="cycle",
-        field=f"spec.roles[{names.index(blamed)}].dependsOn",
-        value=blamed,
-        message=f"the roles wait for each other: {' -> '.join(found)}",
-        hint=f"the framework makes '{blamed}' wait; dependsOn: [] there takes that away"
-        if implied
-        else "",
-    )
-
-
-def _bounded(resolved: ResolvedJob, settings: Settings) -> ResolvedJob:
-    """Return the job with the deployment's ceiling over its deadline."""
-    ceiling = settings.max_run_seconds
-    if ceiling <= 0:
-        return resolved
-    own = resolved.active_deadline_seconds
-    return replace(resolved, active_deadline_seconds=min(own or ceiling, ceiling))
-
-
-def _without_effect(resolved: ResolvedJob) -> list[Problem]:
-    """Return what the job asks of a scheduler that is not asked, or does not know it."""
-    wanted = resolved.scheduling
-    given: dict[str, str] = {
-        "gang": "" if wanted.gang == "none" else wanted.gang,
-        "queue": wanted.queue,
-        "priorityClassName": wanted.priority_class_name,
-        "spread": str((wanted.spread or {}).get("topologyKey", "")),
-    }
-    if resolved.runtime == "local":
-        message = "is for Kubernetes and has no effect on the local runtime"
-        useless = [key for key, value in given.items() if value]
-    else:
-        message = f"has no effect: gang {wanted.gang} knows no queues"
-        useless = ["queue"] if wanted.queue and wanted.gang in ("none", "coscheduling") else []
-    return [
-        Problem(
-            code="not_supported",
-            field=f"spec.schedulingPolicy.{key}",
-            value=given[key],
-            message=message,
-        )
-        for key in useless
-    ]
-
-
-def _incomplete(resolved: ResolvedJob) -> list[Problem]:
-    """Return `missing` where this runtime could not start a role."""
-    key = "command" if resolved.runtime == "local" else "image"
-    bare = []
-    for role in resolved.roles:
-        container = training_container(role.template, None, name=role.container)
-        if role.replicas and not container.get(key):
-            bare.append(role.name)
-    if not bare:
-        return []
-    starts = "this machine starts a command" if key == "command" else "a pod needs an image"
-    return [
-        Problem(
-            code="missing",
-            field=f"spec.{key}",
-            message=f"no {key} for {', '.join(bare)}: {starts}",
-            hint=f"write spec.{key}, or {key} in the role",
-        )
-    ]
-
-
-def _unrenderable(resolved: ResolvedJob) -> list[Problem]:
-    """Return why an instance could not be rendered with the values of this run."""
-    run = RunRef(uid="", job=resolved.name, namespace=resolved.namespace, controller="")
-    addresses = expected_addresses(resolved, run.prefix)
-    problems: list[Problem] = []
-    for role in resolved.roles:
-        if not role.replicas:
-            continue
-        try:
-            render_instance(resolved, run, addresses, role=role.name, index=0)
-        except InputError as error:
-            problems += error.problems
-    return problems
 
 
 def _once(problems: Sequence[Problem]) -> list[Problem]:

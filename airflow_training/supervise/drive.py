@@ -40,6 +40,7 @@ from airflow_training.supervise.waiting import is_set_within
 from airflow_training.supervise.watcher import Watcher, retry_delay
 
 if TYPE_CHECKING:
+    from airflow_training.supervise.measuring import Meter
     from airflow_training.supervise.replanning import Replanner, State
 
 __all__ = ["Drive", "retrying"]
@@ -96,6 +97,7 @@ class Drive:
         self._last_request = 0
         self._requests: tuple[Request, ...] = ()
         self._effects: Effects | None = None
+        self._meter: Meter | None = None
         self._replanner: Replanner | None = None
         self._output_saved = False
         self._clock = 0.0
@@ -115,6 +117,8 @@ class Drive:
         if self._queued:
             await self._wait_in_queue()
         background = [asyncio.ensure_future(self._save_progress())]
+        if self._meter is not None:
+            background.append(asyncio.ensure_future(self._meter.run()))
         if self._replanner is not None:
             looking = self._replanner.run(every_seconds=self._job.reconcile_seconds)
             background.append(asyncio.ensure_future(looking))
@@ -163,7 +167,8 @@ class Drive:
         )
         self._resources = role_resources(self._job)
         self._watcher = Watcher(self._runtime, self._run, on_change=self._wake.set)
-        self._replanner = self._new_replanner()
+        if self._job.plan is not None:
+            self._follow_plan()
         self._read_requests()
 
     def _read_requests(self) -> None:
@@ -340,23 +345,30 @@ class Drive:
         self._clock = max(self._clock, time.time())
         return self._clock
 
-    # a plan that follows its cluster ---------------------------------------------------------------
-    def _new_replanner(self) -> Replanner | None:
-        if self._job.plan is None:
-            return None
+    # a plan: measured, and following its cluster ---------------------------------------------------
+    def _follow_plan(self) -> None:
+        from airflow_training.supervise.measuring import Meter
         from airflow_training.supervise.replanning import Replanner  # numpy: only with a plan
 
-        return Replanner.of(
-            self._job, runtime=self._runtime, state=self._state, on_answer=self._wake.set
+        self._meter = Meter(
+            store=self._store, uid=self._uid, state=lambda: (self._job, self.ledger)
+        )
+        self._replanner = Replanner.of(
+            self._job,
+            runtime=self._runtime,
+            history=self._store.measurements,
+            state=self._state,
+            on_answer=self._wake.set,
         )
 
     def _state(self) -> State | None:
         """Return what the planner needs to know; None before anything could be created."""
         from airflow_training.supervise.replanning import State
 
-        if self._effects is None:
+        if self._effects is None or self._meter is None:
             return None
-        return State(job=self._job, ledger=self.ledger, progress=self.progress)
+        progress = {**self._meter.progress, **self.progress}
+        return State(job=self._job, ledger=self.ledger, progress=progress)
 
     async def _follow_cluster(self) -> None:
         """Do what the planner said, if it did: store the new job with its attempt, and go on as it.
@@ -411,6 +423,8 @@ class Drive:
     async def _clean_up(self) -> None:
         """Leave behind what `cleanPodPolicy` says; nothing of the run is alive any more."""
         await self._flush_progress()
+        if self._meter is not None:
+            await self._meter.look()
         if self._job.clean_pod_policy != "All" and not self._runtime.capabilities.leaves_objects:
             return
         for failures in range(1, _REMOVE_TRIES + 1):

@@ -103,6 +103,7 @@ def planned_of(
     model: str,
     cluster: ClusterView,
     sizes: Sizes,
+    measurements: Mapping[str, Any],
     warnings: Sequence[str],
 ) -> Planned:
     """Return what a job that asked for `plan` gets of the answer."""
@@ -133,6 +134,7 @@ def planned_of(
         "rejected": found["rejected"],
         "evaluated": found["evaluated"],
         "seconds": round(found["seconds"], 3),
+        "measurements": dict(measurements),
         "warnings": [*warnings, *found["warnings"]],
         "cluster_view": write_cluster(cluster),
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,6 @@ from airflow_training.errors import InputError, Problem
 from airflow_training.planning.plan import Workload
 from airflow_training.planning.search import objectives
 from airflow_training.planning.search import search as search_plan
-from airflow_training.planning.search.calibrated import pricing_with
 from airflow_training.planning.search.constraints import Constraints
 from airflow_training.planning.search.constraints import parse as constraints_of
 from airflow_training.planning.search.pricing import Pricing
@@ -23,13 +22,15 @@ from airflow_training.spec.models import TrainingJob
 from airflow_training.spec.plan import Objective, Plan
 from airflow_training.spec.resolved import ResolvedJob
 from airflow_training.supervise.plan_cluster import Nodes, cluster_of
+from airflow_training.supervise.plan_history import History, pricing_of
 from airflow_training.supervise.plan_sizes import Sizes, sizes_of
 from airflow_training.supervise.planned import Planned, planned_of
 
 if TYPE_CHECKING:
     from airflow_training.planning.cluster import ClusterView
     from airflow_training.planning.computation import ComputationView
-    from airflow_training.runtimes.port import NodeView, Runtime
+    from airflow_training.runtimes.port import ClusterView as Machines
+    from airflow_training.runtimes.port import Runtime
 
 __all__ = [
     "ALTERNATIVES",
@@ -55,24 +56,31 @@ class Question:
     constraints: Constraints
     objective: objectives.Objective
     pricing: Pricing
+    measurements: Mapping[str, Any]
+    """What the pricing learned from runs, as a plan's document says it."""
     sizes: Sizes
     warnings: tuple[str, ...]
 
 
 def plan_job(
-    job: TrainingJob, resolved: ResolvedJob, *, runtime: Callable[[ResolvedJob], Runtime]
+    job: TrainingJob,
+    resolved: ResolvedJob,
+    *,
+    runtime: Callable[[ResolvedJob], Runtime],
+    history: History,
 ) -> Planned:
     """Return the best plan of a job. Blocks for the search, seconds at most.
 
-    `runtime` is asked for its machines where the cluster is `nodes`. Raises InputError: something
+    `runtime` is asked for its machines where the cluster is `nodes`, `history` for what runs of the
+    same model measured (`Store.measurements`). Raises InputError: something
     of `spec.plan` cannot be read, contradicts itself, or fits nowhere (then with the smallest
     cluster that would do), RuntimeUnavailable.
     """
 
-    def nodes(asking: ResolvedJob) -> Sequence[NodeView]:
-        return asyncio.run(runtime(asking).cluster_view()).nodes
+    def nodes(asking: ResolvedJob) -> Machines:
+        return asyncio.run(runtime(asking).cluster_view(asking))
 
-    return best_plan(job.spec.plan, question_of(job, resolved, nodes=nodes))
+    return best_plan(job.spec.plan, question_of(job, resolved, nodes=nodes, history=history))
 
 
 def best_plan(plan: Plan, question: Question) -> Planned:
@@ -96,6 +104,7 @@ def best_plan(plan: Plan, question: Question) -> Planned:
         model=question.workload.view.name,
         cluster=question.cluster,
         sizes=question.sizes,
+        measurements=question.measurements,
         warnings=question.warnings,
     )
 
@@ -133,12 +142,17 @@ def mistakes_of(job: TrainingJob, resolved: ResolvedJob) -> list[Problem]:
     return mistakes
 
 
-def _nobody(_: ResolvedJob) -> Sequence[NodeView]:
+def _nobody(_: ResolvedJob) -> Machines:
     raise AssertionError("only `nodes` asks a runtime")
 
 
-def question_of(job: TrainingJob, resolved: ResolvedJob, *, nodes: Nodes) -> Question:
-    """Return what a job asks the planner; raises InputError with every mistake, and as `nodes` does."""
+def question_of(
+    job: TrainingJob, resolved: ResolvedJob, *, nodes: Nodes, history: History
+) -> Question:
+    """Return what a job asks the planner.
+
+    Raises InputError with every mistake, and as `nodes` and `history` do.
+    """
     plan = job.spec.plan
     mistakes: list[Problem] = []
     view = _or_mistakes(mistakes, lambda: _view(plan, resolved))
@@ -154,17 +168,21 @@ def question_of(job: TrainingJob, resolved: ResolvedJob, *, nodes: Nodes) -> Que
         raise InputError(problems=mistakes)
     cluster = found.view
     bounded = sizes.bound(given, applied=plan.apply, cluster_devices=cluster.devices)
+    workload = Workload(
+        view=view,
+        global_batch=batch,
+        precision=plan.precision or _usual_precision(cluster),
+        runtime=resolved.framework,
+    )
+    constants = chosen_constants(load_settings().planner_constants)
+    pricing, measurements = pricing_of(constants, workload, cluster, history=history)
     return Question(
-        workload=Workload(
-            view=view,
-            global_batch=batch,
-            precision=plan.precision or _usual_precision(cluster),
-            runtime=resolved.framework,
-        ),
+        workload=workload,
         cluster=cluster,
         constraints=constraints_of(bounded, where="spec.plan.constraints"),
         objective=objective,
-        pricing=pricing_with(chosen_constants(load_settings().planner_constants)),
+        pricing=pricing,
+        measurements=measurements,
         sizes=sizes,
         warnings=(*found.warnings, *sizes.warnings),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from airflow_training.control.rollup import rollup
-from airflow_training.state.store import Store
+from airflow_training.state.store import Measurement, Store
 
 __all__ = ["run_status"]
 
@@ -16,7 +16,7 @@ def run_status(store: Store, uid: str) -> dict[str, Any]:
     if state is None:
         store.job(uid)  # raises with the runs that exist
         raise KeyError(uid)
-    return rollup(
+    document = rollup(
         state.job,
         state.ledger,
         run_id=state.record.key.run_id,
@@ -25,3 +25,15 @@ def run_status(store: Store, uid: str) -> dict[str, Any]:
         output=store.output(uid),
         now=store.now(),
     )
+    if document["plan"] is not None:
+        found = store.measurement(uid, plan=document["plan"]["id"])
+        document["plan"]["measured"] = None if found is None else _measured(found)
+    return document
+
+
+def _measured(found: Measurement) -> dict[str, Any]:
+    return {
+        "step_time_s": found.step_seconds,
+        "steps": found.steps,
+        "peak_memory_bytes": found.memory_bytes,
+    }

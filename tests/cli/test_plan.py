@@ -104,6 +104,42 @@ def test_a_run_that_goes_on_is_not_planned_anew(command, home):
     assert "cluster.yaml: cannot be read" in refused.stderr
 
 
+REPORTING = """
+for step in $(seq 24); do
+  sleep 0.25
+  echo "{\\"step\\": $step, \\"time\\": $(date +%s.%N), \\"metrics\\": {\\"peak_memory_bytes\\": 5e8}}"
+done >> "$TRAINING_PROGRESS_FILE"
+"""
+
+
+@pytest.mark.e2e
+def test_the_second_run_of_a_plan_says_what_the_first_one_measured(command, home):
+    Path("model.yaml").write_text(yaml.safe_dump(TINY))
+    Path("cluster.yaml").write_text(yaml.safe_dump(NODE))
+    plan = {"model": "model.yaml", "cluster": "cluster.yaml", "globalBatch": 16}
+    fixed = {**plan, "precision": "bf16", "constraints": {**ONE_DEVICE, "micro_batch": 4}}
+    path = job_file(Path("job.yaml"), ("worker", 1), command=["bash", "-c", REPORTING], plan=fixed)
+    assert "measured" not in command("plan", "job", str(path)).stdout
+    first = command("run", str(path), "--run-id", "one", "-o", "json").json["plan"]
+    took = first["measured"]["step_time_s"]
+    assert 0.25 <= took < 0.5
+    assert took > 10 * first["step_time_s"]
+    assert f"measured: {took * 1000:.3g} ms a step over" in command("status", "one").stdout
+
+    known = command("plan", "job", str(path), "-o", "json").json
+    assert known["step_time_s"] == pytest.approx(took, rel=0.05)
+    assert known["peak_memory_bytes"] == 5e8
+    assert {part["origin"] for part in known["breakdown"]["time_s"]} == {"measured"}
+    second = command("run", str(path), "--run-id", "two")
+    assert "(measured)" in second.stderr
+    assert "by 1 run of 1 split: a step takes" in second.stderr
+    told = ["--model", "model.yaml", "--cluster", "cluster.yaml", "--global-batch", "16"]
+    split = ["--runtime", "custom", "-c", "devices=1", "-c", "micro_batch=4"]
+    explained = command("plan", "explain", *told, *split).stdout
+    assert "measured by" in explained
+    assert "static" not in explained
+
+
 @pytest.mark.e2e
 def test_a_single_instance_is_planned_for_itself(command, home):
     path = job_file(

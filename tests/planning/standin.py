@@ -99,14 +99,11 @@ class Toy:
         return Workload(view=made, global_batch=self.global_batch)
 
     @property
-    def elements(self) -> float:
-        return self.layers * self.layer_elements
-
-    @property
     def pricing(self) -> Pricing:
         return Pricing(
             floors=lambda _, cluster, table: lambda rows: self._floor(cluster, rows),
             memory_bytes=self.memory_bytes,
+            memory_floors=lambda *_: self._states_bytes,
             step_seconds=self.step_seconds,
             estimate=self.estimate,
             pass_seconds=self.pass_seconds,
@@ -187,6 +184,9 @@ class Toy:
     def _floor(self, cluster: ClusterView, rows: Candidates):
         passes = self.workload.global_batch // (rows.dp * rows.micro_batch)
         return passes * np.ceil(self.layers / rows.pp) * self._layer(cluster.groups[0], rows)
+
+    def _states_bytes(self, rows: Candidates):
+        return self._stage_bytes(rows, self.layers / rows.pp, flying=0)
 
     def _layer(self, group: NodeGroup, rows: Candidates):
         """Return the seconds of a layer of `layer_flops`."""

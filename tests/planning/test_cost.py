@@ -168,9 +168,15 @@ def test_deepspeeds_pipeline_exchanges_fp16_gradients_in_float32():
 
 
 @pytest.mark.parametrize("micro_batches", [8, 32])
-def test_deepspeeds_pipeline_hands_over_at_a_cost(micro_batches):
-    """Each tensor that goes to the next stage or back takes longer than its bytes, as was measured."""
-    strategy = replace(PLAIN, global_batch=micro_batches * 8)
+@pytest.mark.parametrize(
+    ("split", "crossings"), [({"tp": 8, "dp": 1}, 2), ({"tp": 4, "dp": 1}, 1), ({"pp": 2}, 0)]
+)
+def test_deepspeeds_pipeline_pays_for_each_tensor_that_leaves_a_node(
+    micro_batches, split, crossings
+):
+    """A stage on nodes of its own waits twice for each micro-batch; on half a node it has one neighbour there."""
+    strategy = replace(PLAIN, **{"tp": 2, "dp": 2, "pp": 4, **split})
+    strategy = replace(strategy, global_batch=micro_batches * strategy.dp * strategy.micro_batch)
     each = FROZEN.runtime_handover_seconds["deepspeed-pipeline"]
 
     def waiting(runtime):
@@ -178,7 +184,7 @@ def test_deepspeeds_pipeline_hands_over_at_a_cost(micro_batches):
         return {part.name: part.value for part in found.time}["pp"]
 
     added = waiting("deepspeed-pipeline") - waiting("megatron-lm")
-    assert added == pytest.approx(2 * micro_batches * each, rel=0.01)
+    assert added == pytest.approx(crossings * micro_batches * each, rel=0.01)
 
 
 def test_gathering_parameters_costs_what_zero_saves_in_memory():

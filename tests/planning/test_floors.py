@@ -6,32 +6,39 @@ import numpy as np
 import pytest
 
 from airflow_training.planning import cost
+from airflow_training.planning.computation import ComputationView
 from airflow_training.planning.plan import Workload
-from airflow_training.planning.search import bounds, space, table
+from airflow_training.planning.search import space, table
 from airflow_training.planning.search.constraints import Constraints
-from airflow_training.planning.search.objectives import Time
-from airflow_training.planning.search.searching import question_of
 from airflow_training.planning.sources.documents import parse_cluster, parse_model
 from airflow_training.planning.transformer import computation
+from tests.planning import networks
 
 FREE = Constraints()
 
 
+def gpt(**sizes: int) -> ComputationView:
+    return computation(parse_model({"seq": 2048, "vocab": 51200, **sizes}))
+
+
 @pytest.mark.parametrize("runtime", ["megatron-lm", "fsdp", "generic"])
 @pytest.mark.parametrize(
-    ("model", "nodes", "batch"),
+    ("view", "nodes", "batch"),
     [
-        pytest.param({"hidden": 1024, "layers": 12, "heads": 16}, 2, 64, id="small"),
-        pytest.param({"hidden": 8192, "layers": 30, "heads": 64}, 12, 384, id="uneven-stages"),
+        pytest.param(gpt(hidden=1024, layers=12, heads=16), 2, 64, id="small"),
+        pytest.param(gpt(hidden=8192, layers=30, heads=64), 12, 384, id="uneven-stages"),
         pytest.param(
-            {"hidden": 2048, "layers": 8, "heads": 16, "experts": 8, "experts_per_token": 2},
+            gpt(hidden=2048, layers=8, heads=16, experts=8, experts_per_token=2),
             4,
             128,
             id="experts",
         ),
+        pytest.param(
+            networks.mlp(512, 8192, 1024, 4096, 512, 10), 2, 1024, id="layers-that-differ"
+        ),
     ],
 )
-def test_no_strategy_beats_its_bounds(model, nodes, batch, runtime):
+def test_no_strategy_beats_its_bounds(view, nodes, batch, runtime):
     cluster = parse_cluster(
         {
             "name": "c",
@@ -47,15 +54,16 @@ def test_no_strategy_beats_its_bounds(model, nodes, batch, runtime):
             ],
         }
     )
-    view = computation(parse_model({"seq": 2048, "vocab": 51200, **model}))
     workload = Workload(view=view, global_batch=batch, runtime=runtime)
-    rows = space.expand(space.splits(space.limits_of(workload, cluster), FREE), space.modes(FREE))
-    some = np.random.default_rng(0).permutation(table.size(rows))[:2000]
+    splits = space.splits(space.limits_of(workload, cluster), FREE)
+    rows = space.expand(splits, space.modes(FREE))
+    some = np.random.default_rng(0).permutation(table.size(rows))[:20_000]
     rows = table.take(rows, np.sort(some))
 
     least = cost.floors(workload, cluster, rows)(rows)
     assert np.all(least <= cost.step_seconds(workload, cluster, rows) * (1 + 1e-9))
 
-    question = question_of(workload, cluster, FREE, Time())
-    held = bounds.least_bytes(question.layer_elements, rows, precision=workload.precision)
-    assert np.all(held <= cost.memory_bytes(workload, cluster, rows))
+    held = cost.memory_bytes(workload, cluster, rows)
+    bytes_of = cost.memory_floors(workload, cluster, space.cross_modes(splits, space.modes(FREE)))
+    assert np.all(bytes_of(rows) <= held)
+    assert np.all(bytes_of(space.leanest(rows, space.modes(FREE))) <= held)

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from airflow_training.planning import catalogue
 from airflow_training.planning.cluster import NodeGroup, Tier
-from airflow_training.planning.group import group_across, group_of
-from airflow_training.planning.sources.documents import parse_cluster
+from airflow_training.planning.group import group_of
 
 NODES = NodeGroup(
     name="a100",
@@ -63,21 +62,3 @@ def test_many_groups_at_once_are_the_same_as_one_by_one(sizes, stride):
         alone = group_of(NODES, size=float(size), stride=float(stride))
         assert np.broadcast_to(together.per_node, len(sizes))[place] == alone.per_node
         assert np.broadcast_to(together.siblings, len(sizes))[place] == alone.siblings
-
-
-def test_ranks_on_two_kinds_of_nodes_are_as_slow_as_the_slower():
-    nodes = {"count": 2, "devices_per_node": 4}
-    view = parse_cluster(
-        {
-            "nodes": [
-                {**nodes, "device": "T4", "nic_gbit_s": 50},
-                {**nodes, "device": "V100", "nic_gbit_s": 10, "devices_per_node": 8},
-            ]
-        }
-    )
-    group = group_across(view, ["T4-16GB", "V100-SXM2-16GB"], size=16.0)
-    assert (group.per_node, group.intra_node.name) == (4, "pcie3")
-    assert group.nic is not None
-    assert group.nic.name == "ethernet-10"
-    with pytest.raises(ValueError, match="nothing joins"):
-        group_across(view, ["T4-16GB"], size=4.0)

@@ -59,7 +59,6 @@ def question(toy: Toy, on: ClusterView, rules: Constraints = FREE) -> homogeneou
         constraints=rules,
         objective=objectives.Time(),
         rates=prices.rates(on, objectives.Time()),
-        layer_elements=toy.elements,
     )
 
 

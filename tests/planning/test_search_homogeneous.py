@@ -63,7 +63,6 @@ def question(toy: Toy, on, *, rules=FREE, objective=TIME):
         constraints=rules,
         objective=objective,
         rates=prices.rates(on, objective),
-        layer_elements=toy.elements,
     )
 
 

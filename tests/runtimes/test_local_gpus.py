@@ -8,7 +8,7 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -34,10 +34,13 @@ ONE, TWO = {"nvidia.com/gpu": "1"}, {"nvidia.com/gpu": "2"}
 UUIDS = ("GPU-aa10", "GPU-aa11", "GPU-bb12", "GPU-cc13")
 
 
+def ask_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the machine's GPUs be listed anew, as some seconds later."""
+    monkeypatch.setattr(node, "_listing", node._Listing())
+
+
 @pytest.fixture(autouse=True)
-def four_gpus(
-    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[None]:
+def four_gpus(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Let `nvidia-smi` list four GPUs, for us and for the processes we start."""
     tools = tmp_path_factory.mktemp("tools")
     listed = "".join(
@@ -51,9 +54,8 @@ def four_gpus(
     monkeypatch.setenv("PATH", f"{tools}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.delenv("CUDA_DEVICE_ORDER", raising=False)
-    node._listed.cache_clear()
-    yield
-    node._listed.cache_clear()
+    ask_again(monkeypatch)
+    return tools
 
 
 @pytest.fixture
@@ -112,11 +114,30 @@ async def test_a_machine_without_gpus_has_none(
     harness: Harness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
-    node._listed.cache_clear()
+    ask_again(monkeypatch)
     assert visible_gpus() == ()
     assert await free(harness) == 0
     assert await create(harness, 0) == ["created"]
     assert not (tmp_path / ".gpus").exists()
+
+
+def test_a_gpu_that_is_lost_is_noticed_and_a_tool_that_hangs_changes_nothing(
+    monkeypatch: pytest.MonkeyPatch, four_gpus: Path
+) -> None:
+    now = time.monotonic()
+    monkeypatch.setattr(node.time, "monotonic", lambda: now)
+    tool, listed = four_gpus / "nvidia-smi", four_gpus / "list"
+    assert visible_gpus() == ("0", "1", "2", "3")
+    left = [line for line in listed.read_text().splitlines() if "GPU 2" not in line]
+    listed.write_text("\n".join(left))
+    tool.write_text(tool.read_text().replace("exec cat", "cat") + "exit 15\n")
+    assert visible_gpus() == ("0", "1", "2", "3"), "asked a moment ago"
+    now += 20.0
+    assert visible_gpus() == ("0", "1", "3")
+    assert node.this_node().gpus == 3
+    tool.write_text("#!/bin/sh\nexit 9\n")
+    now += 20.0
+    assert visible_gpus() == ("0", "1", "3")
 
 
 # who gets which ----------------------------------------------------------------------------------

@@ -19,9 +19,11 @@ from airflow_training.runtimes.memory import MemoryRuntime
 from airflow_training.runtimes.port import ClusterView, NodeView
 from airflow_training.spec.resolved import ResolvedJob
 from airflow_training.supervise.admission import Checked, check_text
-from airflow_training.supervise.plan_again import Situation, plan_again, steps_at_risk
+from airflow_training.supervise.plan_again import Situation, Verdict, plan_again, steps_at_risk
+from airflow_training.supervise.plan_history import History
 from airflow_training.supervise.planning import plan_job
 from airflow_training.supervise.replanning import Change, Replanner, State, plan_to_follow
+from tests.builders import nothing_measured
 from tests.supervise.conftest import Stage, until
 
 FOREVER = Script(default=Behaviour(run_seconds=None))
@@ -45,6 +47,7 @@ class Lab:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.file = folder / "cluster.json"
+        self.history: History = nothing_measured
 
     def has(self, count: int, **group: Any) -> None:
         """Let the cluster have so many nodes from now on."""
@@ -90,7 +93,9 @@ class Lab:
             yaml.safe_dump(document),
             run_uid="x" * 20,
             base_dir=str(self.folder),
-            planner=lambda job, resolved: plan_job(job, resolved, runtime=lambda _: Machines(3)),
+            planner=lambda job, resolved: plan_job(
+                job, resolved, runtime=lambda _: Machines(3), history=self.history
+            ),
         )
         return checked
 
@@ -102,7 +107,7 @@ class Machines(MemoryRuntime):
         super().__init__(script=FOREVER)
         self.nodes = nodes(count)
 
-    async def cluster_view(self) -> ClusterView:
+    async def cluster_view(self, job: ResolvedJob | None = None) -> ClusterView:
         return ClusterView(nodes=self.nodes)
 
 
@@ -330,7 +335,11 @@ class Eye:
         assert plan is not None
         self.answered = 0
         self.replanner = Replanner(
-            runtime=self.machines, plan=plan, state=lambda: self.state, on_answer=self._count
+            runtime=self.machines,
+            plan=plan,
+            history=nothing_measured,
+            state=lambda: self.state,
+            on_answer=self._count,
         )
 
     def _count(self) -> None:
@@ -431,12 +440,21 @@ async def test_a_spare_that_is_lost_is_no_failure(eye):
 
 
 # the verdict ----------------------------------------------------------------------------------------
+def after_change(
+    job: ResolvedJob, *, history: History = nothing_measured, **situation: Any
+) -> Verdict:
+    assert job.plan is not None
+    return plan_again(
+        Situation(job=job, machines=ClusterView(nodes=()), **situation),
+        before=job.plan["cluster_view"],
+        history=history,
+    )
+
+
 def test_a_slow_link_is_a_change_like_any_other(lab):
     job = lab.job()
     lab.has(3, nic_gbit_s=0.2)
-    verdict = plan_again(
-        Situation(job=job, nodes=(), step=0, total_steps=FAR), before=job.plan["cluster_view"]
-    )
+    verdict = after_change(job, total_steps=FAR)
     assert verdict.message.startswith("gpus's network: slower")
 
 
@@ -451,7 +469,7 @@ def test_a_gang_that_could_not_start_at_the_new_size_is_refused(lab):
         }
     )
     lab.has(2)
-    verdict = plan_again(Situation(job=job, nodes=()), before=job.plan["cluster_view"])
+    verdict = after_change(job)
     assert verdict.reason == "ReplanFailed"
     assert "minAvailable" in verdict.message
 
@@ -474,7 +492,7 @@ def test_a_job_keeps_what_the_user_and_the_framework_gave_it(lab):
     """The plan's variables and files are exchanged, nothing else is touched."""
     job = lab.job(apply=["replicas", "env", "microBatch"])
     lab.has(2)
-    new = plan_again(Situation(job=job, nodes=()), before=job.plan["cluster_view"]).job
+    new = after_change(job).job
     assert new is not None
     before, after = job.role("worker"), new.role("worker")
     assert set(before.env) == set(after.env)

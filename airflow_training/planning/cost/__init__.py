@@ -8,6 +8,7 @@ from airflow_training.planning.cost.estimating import (
     step_seconds,
 )
 from airflow_training.planning.cost.floors import floors, overheads, pass_seconds
+from airflow_training.planning.cost.memory_floors import memory_floors
 
 __all__ = [
     "arranged",
@@ -15,6 +16,7 @@ __all__ = [
     "evaluate",
     "floors",
     "memory_bytes",
+    "memory_floors",
     "overheads",
     "pass_seconds",
     "step_seconds",

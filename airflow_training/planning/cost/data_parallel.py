@@ -90,7 +90,13 @@ def exchange_group(group: Group, runtime: str) -> Group:
 
 
 def exchange_seconds(
-    held: Replicas, *, forward: Array, backward: Array, units: Array, constants: TimeConstants
+    held: Replicas,
+    *,
+    forward: Array,
+    backward: Array,
+    units: Array,
+    calls: Array,
+    constants: TimeConstants,
 ) -> Array:
     """Return the seconds of gradient and parameter exchange in a step that no pass hides.
 
@@ -98,13 +104,14 @@ def exchange_seconds(
     every micro-batch, 3 also gathers parameters before each pass, unit by unit (Rajbhandari et al. 2020, arXiv
     1910.02054, section 7). `forward` and `backward` are the seconds of one pass: with overlap, an
     exchange runs beside one, all but the first of `units` parts gathered or the last one reduced, which
-    nothing is left to hide (Zhao et al. 2023, arXiv 2304.11277, section 3.3).
+    nothing is left to hide (Zhao et al. 2023, arXiv 2304.11277, section 3.3). `calls` are the collectives
+    that ZeRO 3 makes of one pass: one for each unit.
     """
 
     def cost(collective: Collective, each: Array | float, window: Array) -> Array:
-        calls = np.where(held.zero == 3, units, 1.0)
-        part = held.elements * each / calls
-        whole = calls * collective_seconds(collective, part, held.group, constants)
+        times = np.where(held.zero == 3, calls, 1.0)
+        part = held.elements * each / times
+        whole = times * collective_seconds(collective, part, held.group, constants)
         edge = whole / units
         beside = edge + exposed(whole - edge, window, constants)
         return np.where(held.overlap == _NONE, whole, beside)

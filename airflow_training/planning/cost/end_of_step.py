@@ -63,6 +63,7 @@ def end_of_step(
     for held in _replicated(pipeline):
         most = held.elements.argmax(axis=1)
         ranks, stride = _ranks(pipeline.layouts, held.over)
+        units = pipeline.held.sum(axis=0)[most][layout]
         replicas = Replicas(
             elements=held.elements[every, most][layout],
             update_bytes=held.update_bytes[every, most][layout],
@@ -79,7 +80,8 @@ def end_of_step(
             replicas,
             forward=pipeline.forward[every, most][layout],
             backward=pipeline.backward[every, most][layout],
-            units=pipeline.held.sum(axis=0)[most][layout],
+            units=units,
+            calls=units,
             constants=constants,
         )
         parts["accumulation"] += passes * accumulation_seconds(replicas, nodes, constants)

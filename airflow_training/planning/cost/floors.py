@@ -1,7 +1,7 @@
 """Seconds that a step can never beat, for large tables.
 
-A search cuts by them what the whole model need not price. They take the makespan, the exchange of gradients
-and the wait for the slowest replica from below, and leave out what stages send each other and the optimizer.
+A search cuts by them what the whole model need not price. They take the makespan, adding up and exchange of
+gradients and the wait for the slowest replica from below, and leave out what stages send each other and the optimizer.
 """
 
 from __future__ import annotations
@@ -14,7 +14,11 @@ import numpy.typing as npt
 
 from airflow_training.planning.cluster import ClusterView
 from airflow_training.planning.constants import FROZEN, TimeConstants
-from airflow_training.planning.cost.data_parallel import Replicas, exchange_seconds
+from airflow_training.planning.cost.data_parallel import (
+    Replicas,
+    accumulation_seconds,
+    exchange_seconds,
+)
 from airflow_training.planning.cost.shardings import lowered, priced
 from airflow_training.planning.cost.step import straggling_share
 from airflow_training.planning.cost.tables import OVERLAP, RECOMPUTE, rows_of
@@ -81,10 +85,10 @@ def overheads(
 ) -> tuple[Array, Array]:
     """Return what replicas add to a step at least: a share of its passes, and seconds.
 
-    The share is the wait for the slowest replica. The seconds are the exchange of the gradients of an
-    average stage between the cluster's first nodes, behind endless passes. It is linear in the number of
-    micro-batches, so two of them are priced for each different split. Where experts are split it is
-    left out: which of them ranks share is not known here.
+    The share is the wait for the slowest replica. The seconds are those of the gradients of an average
+    stage: adding them up, and their exchange between the cluster's first nodes behind endless passes. It
+    is linear in the number of micro-batches, so two of them are priced for each different split. Where
+    experts are split both are left out: which of them ranks share is not known here.
     """
     nodes = cluster.groups[0]
     codes = (rows.zero * len(OVERLAP) + rows.overlap).astype(np.int64)
@@ -105,23 +109,35 @@ def overheads(
         micro_batches=np.ones(len(first)),
     )
     endless = np.full(len(first), np.inf)
-    units = np.full(len(first), float(sum(unit.repeat for unit in workload.view.units)))
+    units, calls = _exchanged_units(workload, one.pp)
     once, twice = (
         exchange_seconds(
             replace(replicas, micro_batches=np.full(len(first), count)),
             forward=endless,
             backward=endless,
             units=units,
+            calls=calls,
             constants=constants,
         )
         for count in (1.0, 2.0)
     )
     passes = workload.global_batch // (rows.dp * rows.micro_batch)
-    seconds = once[of_row] + (passes - 1) * (twice - once)[of_row]
-    factor = constants.runtime_factor(workload.runtime)
     tp, cp, dp = (size.astype(np.float64) for size in (rows.tp, rows.cp, rows.dp))
     share = straggling_share(tp, cp, dp, nodes, constants)
+    added = accumulation_seconds(replicas, nodes, constants)[of_row] * (1.0 + share)
+    seconds = once[of_row] + (passes - 1) * (twice - once)[of_row] + passes * added
+    factor = constants.runtime_factor(workload.runtime)
     return share, np.where(rows.ep == 1, factor * seconds, 0.0)
+
+
+def _exchanged_units(workload: Workload, stages: Codes) -> tuple[Array, Array]:
+    """Return the most and the fewest units that the stage with most parameters can have."""
+    begin, end = layer_span(workload.view.units)
+    repeats = [unit.repeat for unit in workload.view.units]
+    alike = max(repeats) == end - begin
+    most = np.full(len(stages), float(sum(repeats)))
+    fewest = (end - begin) // stages if alike else np.ones_like(stages)
+    return most, np.where(stages == 1, most, fewest)
 
 
 def floors(

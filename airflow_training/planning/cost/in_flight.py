@@ -12,7 +12,12 @@ Floats = npt.NDArray[np.float64]
 
 
 def micro_batches_in_flight(
-    schedule: Schedule, *, stage: int, stages: int, virtual_stages: Counts, micro_batches: Counts
+    schedule: Schedule,
+    *,
+    stage: int | Counts,
+    stages: int | Counts,
+    virtual_stages: Counts,
+    micro_batches: Counts,
 ) -> Floats:
     """Return the most micro-batches of which a stage keeps activations, shape of `micro_batches`.
 

@@ -36,7 +36,7 @@ class Pipeline:
     """The kinds of nodes that each stage lies on; its slowest device sets its pace."""
     constants: TimeConstants
     handover_seconds: float = 0.0
-    """What the runtime adds to each tensor that a stage hands on."""
+    """What the runtime adds to each tensor that a stage hands on to another node."""
     schedule: Schedule = "1f1b"
     stage_layers: tuple[int, ...] | None = None
 
@@ -112,8 +112,7 @@ class Pipeline:
                 "all_gather", size, group_of(nodes, size=split), self.constants
             )
             inside, outside = (
-                self.handover_seconds
-                + gathered
+                gathered
                 + collective_seconds(
                     "send_recv",
                     size / split,
@@ -127,7 +126,9 @@ class Pipeline:
             whole = layouts.width[:, None] * self.stages > nodes.devices_per_node
             crosses = (end % nodes.devices_per_node == 0) & whole
             crosses |= layouts.width[:, None] >= nodes.devices_per_node
-            seconds[:, senders] = np.where(crosses, outside[:, None], inside[:, None])
+            seconds[:, senders] = np.where(
+                crosses, self.handover_seconds + outside[:, None], inside[:, None]
+            )
         return seconds
 
     @cached_property

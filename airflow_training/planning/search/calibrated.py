@@ -16,6 +16,7 @@ def pricing_with(constants: TimeConstants) -> Pricing:
     return Pricing(
         floors=partial(cost.floors, constants=constants),
         memory_bytes=cost.memory_bytes,
+        memory_floors=cost.memory_floors,
         step_seconds=partial(cost.step_seconds, constants=constants),
         estimate=partial(cost.estimate, constants=constants),
         pass_seconds=partial(cost.pass_seconds, constants=constants),

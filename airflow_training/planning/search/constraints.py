@@ -13,7 +13,7 @@ from airflow_training.errors import InputError, Problem
 from airflow_training.planning.program import Recompute
 from airflow_training.planning.search.table import TEXTS
 from airflow_training.planning.strategy import Overlap, Schedule, Strategy
-from airflow_training.spec.problems import did_you_mean, kind_of
+from airflow_training.spec.problems import did_you_mean, kind_of, unknown_keys
 
 SIZES = ("tp", "pp", "dp", "cp", "ep", "virtual_stages", "micro_batch", "devices")
 """Keys whose values are whole numbers from 1; `devices` is the product of tp, pp, dp and cp."""
@@ -105,23 +105,12 @@ def parse(document: Mapping[str, Any], *, where: str = "constraints") -> Constra
         InputError: an unknown key, a value that a key cannot have, or a rule that allows nothing;
             all of them at once.
     """
-    problems: list[Problem] = []
+    message = "is no dimension of a strategy that can be constrained"
+    problems = unknown_keys(document, KEYS, field=where, message=message)
     rules: dict[str, Rule] = {}
-    for key, value in document.items():
+    for key in (key for key in document if key in KEYS):
         place = f"{where}.{key}"
-        if key not in KEYS:
-            problems.append(
-                Problem(
-                    code="unknown_key",
-                    field=place,
-                    value=key,
-                    message=f"'{key}' is no dimension of a strategy that can be constrained",
-                    allowed=KEYS,
-                    hint=did_you_mean(key, KEYS),
-                )
-            )
-            continue
-        rule, found = _rule(key, value, place)
+        rule, found = _rule(key, document[key], place)
         problems += found
         if rule is not None and not found:
             problems += _contradictions(key, rule, place)
@@ -135,18 +124,7 @@ def _rule(key: str, value: Any, place: str) -> tuple[Rule | None, list[Problem]]
     if not isinstance(value, Mapping):
         pinned, problems = _value(key, value, place)
         return Rule(pinned=pinned), problems
-    problems = [
-        Problem(
-            code="unknown_key",
-            field=f"{place}.{form}",
-            value=form,
-            message=f"'{form}' is no form of constraint",
-            allowed=_FORMS,
-            hint=did_you_mean(form, _FORMS),
-        )
-        for form in value
-        if form not in _FORMS
-    ]
+    problems = unknown_keys(value, _FORMS, field=place, message="is no form of constraint")
     bounds: dict[str, int] = {}
     for form in ("min", "max"):
         if form not in value:

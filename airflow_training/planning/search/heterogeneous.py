@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from airflow_training.planning.cluster import NodeGroup
 from airflow_training.planning.plan import Candidates
-from airflow_training.planning.search import bounds, space, table
+from airflow_training.planning.search import space, table
 from airflow_training.planning.search.constraints import Constraints
 from airflow_training.planning.search.counts import splits_well
 from airflow_training.planning.search.homogeneous import Question
@@ -136,6 +136,9 @@ class _Search:
         self.effort = effort
         self.question, self.pricing = question, pricing
         self.splits, self.modes, self.paces = splits, modes, paces
+        self.bytes_of = pricing.memory_floors(
+            question.workload, question.cluster, space.cross_modes(splits, paces.ways)
+        )
         self.top_k, self.to_beat = top_k, to_beat
         begin, end = layer_span(question.workload.view.units)
         self.alike = end - begin == max(unit.repeat for unit in question.workload.view.units)
@@ -161,7 +164,7 @@ class _Search:
         one = table.take(self.splits, slice(split, split + 1))
         one = replace(one, pp=np.asarray([int(stages.sum())]))
         rows = space.expand(one, self.modes)
-        rows = table.take(rows, _holds_states(self.question, rows, stages))
+        rows = table.take(rows, self._may_fit(rows, stages))
         of_way = _way_of(rows, self.paces.ways)
         columns = split * table.size(self.paces.ways) + of_way
         each = table.take(one, np.zeros(table.size(rows), dtype=np.int64))
@@ -178,6 +181,12 @@ class _Search:
                     self._arrange(table.take(rows, alive), int(columns[here[0]]), order)
             if self.effort.first_way and self.kept > kept:
                 return
+
+    def _may_fit(self, rows: Candidates, stages: Ints) -> npt.NDArray[np.bool_]:
+        """Return which rows may fit into the memory of all stages together."""
+        whole = self.bytes_of(replace(rows, pp=np.ones_like(rows.pp)))
+        memory = [group.device.memory_bytes for group in self.question.cluster.groups]
+        return np.asarray(whole <= float(np.dot(stages, memory)))
 
     def _orders(self, stages: Ints) -> list[tuple[int, ...]]:
         groups = self.question.cluster.groups
@@ -452,17 +461,6 @@ def _whole_layers(layer: Floats, stages: Ints, layers: int) -> Floats:
         enough = (stages * np.floor(middle / layer * (1 + 1e-12))).sum(axis=0) >= layers
         low, high = np.where(enough, low, middle), np.where(enough, middle, high)
     return low
-
-
-def _holds_states(question: Question, rows: Candidates, stages: Ints) -> npt.NDArray[np.bool_]:
-    """Return which rows' states fit into the memory of all stages together."""
-    whole = bounds.least_bytes(
-        question.layer_elements,
-        replace(rows, pp=np.ones_like(rows.pp)),
-        precision=question.workload.precision,
-    )
-    memory = [group.device.memory_bytes for group in question.cluster.groups]
-    return np.asarray(whole <= float(np.dot(stages, memory)))
 
 
 def _way_of(rows: Candidates, ways: Candidates) -> Ints:

@@ -8,8 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from airflow_training.planning.cluster import ClusterView
+from airflow_training.planning.cost.tables import distinct
 from airflow_training.planning.plan import Candidates, Workload
-from airflow_training.planning.search import bounds, space, table
+from airflow_training.planning.search import space, table
 from airflow_training.planning.search.constraints import Constraints
 from airflow_training.planning.search.objectives import Objective
 from airflow_training.planning.search.prices import Rates, Scores, scores, tokens_per_sample
@@ -17,6 +18,7 @@ from airflow_training.planning.search.pricing import Pricing
 from airflow_training.planning.search.ranking import Ranking
 
 Floats = npt.NDArray[np.float64]
+Counts = npt.NDArray[np.int64]
 
 _SPLITS = 2048
 """Splits that are crossed with their modes at once."""
@@ -27,6 +29,8 @@ _AT_ONCE = 256
 _ROUND = 32
 """Rows of a device count that stand before the first of the next one with a worse bound; counts that are
 not in the front take turns as one."""
+_SIZES = ("tp", "cp", "ep", "micro_batch")
+"""Sizes that a pass over a layer depends on."""
 _SURE = 1.0 + 1e-9
 """A bound has to be worse by more than rounding."""
 
@@ -40,8 +44,6 @@ class Question:
     constraints: Constraints
     objective: Objective
     rates: Rates
-    layer_elements: float
-    """Parameters of all layers, which `bounds` counts with."""
 
     @property
     def memory_bytes(self) -> float:
@@ -81,20 +83,21 @@ def rank(
     _count(ranking, splits, modes)
     if not table.size(splits) or not table.size(modes):
         return ranking
-    splits = _small_enough(question, ranking, splits, space.most_sharded(splits, modes))
-    floors = pricing.floors(question.workload, question.cluster, _ways(splits, modes))
+    ways = question.workload, question.cluster, _ways(splits, modes)
+    bytes_of, seconds_of = pricing.memory_floors(*ways), pricing.floors(*ways)
+    splits = _small_enough(question, ranking, splits, bytes_of(space.leanest(splits, modes)))
     front = front_counts(int(table.devices(splits).max(initial=1)))
     fastest = _fastest(modes)
     least = np.min(
-        [floors(space.with_mode(splits, fastest, row)) for row in range(table.size(fastest))],
+        [seconds_of(space.with_mode(splits, fastest, row)) for row in range(table.size(fastest))],
         axis=0,
     )
-    waiting = _Waiting(question, splits, least, front)
+    waiting = _Waiting(question, ranking, splits, least, front)
     most = _SPLITS
-    while (block := waiting.next(ranking, most)) is not None:
+    while (block := waiting.next(most)) is not None:
         rows = space.expand(block[0], modes)
-        rows = _small_enough(question, ranking, rows, rows)
-        _price(question, ranking, pricing, _Waiting(question, rows, floors(rows), front), front)
+        rows = _small_enough(question, ranking, rows, bytes_of(rows))
+        _price(question, pricing, _Waiting(question, ranking, rows, seconds_of(rows), front))
         most *= 4
     return ranking
 
@@ -110,6 +113,7 @@ class _Waiting:
     def __init__(
         self,
         question: Question,
+        ranking: Ranking,
         rows: Candidates,
         least_seconds: Floats,
         front: list[int],
@@ -117,50 +121,54 @@ class _Waiting:
     ) -> None:
         """`beside` goes with the rows instead of their least seconds."""
         least = question.scores(rows, least_seconds)
-        devices = table.devices(rows)
-        in_front = np.isin(devices, front)
-        order = _best_of_each_count_first(least.score, np.where(in_front, devices, 0))
-        self.rows = table.take(rows, order)
-        self.score, self.seconds = least.score[order], least.wall_seconds[order]
-        self.beside = (least_seconds if beside is None else beside)[order]
-        self.devices, self.in_front = devices[order], in_front[order]
+        self.ranking, self.front = ranking, front
+        self.rows = rows
+        self.score, self.seconds = least.score, least.wall_seconds
+        self.beside = least_seconds if beside is None else beside
+        self.devices = table.devices(rows)
+        self.in_front = np.isin(self.devices, front)
+        self._cut()  # what is left is fewer to put in order
+        count = np.where(self.in_front, self.devices, 0)
+        self._keep(_best_of_each_count_first(self.score, count))
 
-    def next(self, ranking: Ranking, most: int) -> tuple[Candidates, Floats] | None:
+    def next(self, most: int) -> tuple[Candidates, Floats] | None:
         """Return up to `most` rows, and what goes with them, once those are cut that cannot win any more."""
-        hopeless = self.score > ranking.worst_kept * _SURE
-        slow = self.seconds > ranking.to_beat(self.devices) * _SURE
-        cut = hopeless & (slow | ~self.in_front)
-        if cut.any():
-            ranking.note(table.take(self.rows, cut), floor=self.score[cut])
-            self._keep(~cut)
+        self._cut()
         if not len(self.score):
             return None
         found = table.take(self.rows, slice(0, most)), self.beside[:most]
         self._keep(slice(most, None))
         return found
 
-    def _keep(self, rows: npt.NDArray[np.bool_] | slice) -> None:
+    def _cut(self) -> None:
+        hopeless = self.score > self.ranking.worst_kept * _SURE
+        slow = self.seconds > self.ranking.to_beat(self.devices) * _SURE
+        cut = hopeless & (slow | ~self.in_front)
+        if cut.any():
+            self.ranking.note(table.take(self.rows, cut), floor=self.score[cut])
+            self._keep(~cut)
+
+    def _keep(self, rows: npt.NDArray[np.bool_] | Counts | slice) -> None:
         self.rows = table.take(self.rows, rows)
         self.score, self.seconds = self.score[rows], self.seconds[rows]
         self.beside = self.beside[rows]
         self.devices, self.in_front = self.devices[rows], self.in_front[rows]
 
 
-def _price(
-    question: Question, ranking: Ranking, pricing: Pricing, waiting: _Waiting, front: list[int]
-) -> None:
+def _price(question: Question, pricing: Pricing, waiting: _Waiting) -> None:
     """Price rows until the rest cannot win."""
-    workload, cluster = question.workload, question.cluster
+    workload, cluster, ranking = question.workload, question.cluster, waiting.ranking
     most = _ROWS
-    while (block := waiting.next(ranking, most)) is not None:
+    while (block := waiting.next(most)) is not None:
         rows, least = block
         bytes_held = pricing.memory_bytes(workload, cluster, rows)
         fits = bytes_held <= question.memory_bytes
         ranking.refuse(table.take(rows, ~fits), (bytes_held - question.memory_bytes)[~fits])
         spare = question.memory_bytes - bytes_held[fits]
-        fitting = _Waiting(question, table.take(rows, fits), least[fits], front, spare)
+        rows = table.take(rows, fits)
+        fitting = _Waiting(question, ranking, rows, least[fits], waiting.front, spare)
         at_once = _AT_ONCE
-        while (some := fitting.next(ranking, at_once)) is not None:
+        while (some := fitting.next(at_once)) is not None:
             found, spare = some
             seconds = pricing.step_seconds(workload, cluster, found)
             ranking.add(found, question.scores(found, seconds), spare)
@@ -169,20 +177,15 @@ def _price(
 
 
 def _small_enough(
-    question: Question, ranking: Ranking, rows: Candidates, in_modes: Candidates
+    question: Question, ranking: Ranking, rows: Candidates, least: Floats
 ) -> Candidates:
-    """Return the rows that a device can hold the states of, in the modes of `in_modes`."""
-    least = bounds.least_bytes(
-        question.layer_elements, in_modes, precision=question.workload.precision
-    )
+    """Return the rows that may fit a device, as they take at least so many bytes."""
     fits = least <= question.memory_bytes
     ranking.refuse(table.take(rows, ~fits), (least - question.memory_bytes)[~fits])
     return table.take(rows, fits)
 
 
-def _best_of_each_count_first(
-    score: Floats, devices: npt.NDArray[np.int64]
-) -> npt.NDArray[np.int64]:
+def _best_of_each_count_first(score: Floats, devices: Counts) -> Counts:
     """Return an order in which every device count soon has something to beat: in rounds over counts.
 
     `devices` is 0 for all counts that are not in the front: only the best of all of them has to be found.
@@ -195,12 +198,12 @@ def _best_of_each_count_first(
 
 def _ways(splits: Candidates, modes: Candidates) -> Candidates:
     """Return every way in which a layer is run: sizes and modes that a pass depends on, once each."""
-    sizes = np.stack([splits.tp, splits.cp, splits.ep, splits.micro_batch])
-    _, first = np.unique(sizes, axis=1, return_index=True)
-    sizes_once = table.take(splits, first)
+    sizes = table.build(
+        dict(zip(_SIZES, distinct([getattr(splits, name) for name in _SIZES])[0], strict=True))
+    )
     flags = np.stack([modes.sequence_parallel, modes.recompute, modes.overlap == space.ALL])
     _, first = np.unique(flags, axis=1, return_index=True)
-    return space.cross_modes(sizes_once, table.take(modes, first))
+    return space.cross_modes(sizes, table.take(modes, first))
 
 
 def _fastest(modes: Candidates) -> Candidates:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, get_args
 
 from airflow_training.errors import InputError, Problem
-from airflow_training.spec.problems import did_you_mean
+from airflow_training.spec.problems import did_you_mean, unknown_keys
 
 Purchase = Literal["on_demand", "spot"]
 
@@ -68,18 +68,7 @@ def parse(document: Any, *, where: str = "objective") -> Objective:
             ]
         )
     keys = ("by", "tokens", "budget", "purchase", "restart_seconds")
-    problems = [
-        Problem(
-            code="unknown_key",
-            field=f"{where}.{key}",
-            value=key,
-            message=f"'{key}' is no key here",
-            allowed=keys,
-            hint=did_you_mean(key, keys),
-        )
-        for key in document
-        if key not in keys
-    ]
+    problems = unknown_keys(document, keys, field=where, message="is no key here")
     problems += _bad_numbers(document, where)
     by = document.get("by", "tokens" if "tokens" in document else "time")
     if by not in (*names, "tokens"):

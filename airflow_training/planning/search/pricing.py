@@ -24,6 +24,9 @@ class Pricing:
     """Made ready for a table: a quick function to seconds that steps of its rows never beat."""
     memory_bytes: Callable[[Workload, ClusterView, Candidates], Floats]
     """Of the fullest device."""
+    memory_floors: Callable[[Workload, ClusterView, Candidates], Callable[[Candidates], Floats]]
+    """Made ready for a table: a quick function to bytes that its rows never go below. More recomputation
+    and more sharding never keep more."""
     step_seconds: Callable[[Workload, ClusterView, Candidates], Floats]
     estimate: Callable[[Workload, ClusterView, Strategy], Estimate]
     pass_seconds: Callable[[Workload, ClusterView, Candidates], tuple[Floats, Floats]]

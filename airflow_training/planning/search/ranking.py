@@ -110,9 +110,11 @@ class Ranking:
 
     def to_beat(self, devices: npt.NDArray[np.int64]) -> Floats:
         """Return the wall seconds of the fastest row so far on each of these device counts."""
-        counts, where = np.unique(devices, return_inverse=True)
-        best = [self.fastest[int(n)][0] if int(n) in self.fastest else np.inf for n in counts]
-        return np.asarray(best, dtype=np.float64)[where]
+        best = np.full(int(devices.max(initial=0)) + 1, np.inf)
+        for count, (seconds, *_) in self.fastest.items():
+            if count < len(best):
+                best[count] = seconds
+        return best[devices]
 
     def add(self, rows: Candidates, scores: Scores, spare_bytes: Floats) -> None:
         """Take in rows that fit, with their prices and what they leave of a device's memory."""

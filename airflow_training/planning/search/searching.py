@@ -11,10 +11,8 @@ import numpy.typing as npt
 from airflow_training.errors import InputError, Problem
 from airflow_training.planning.cluster import ClusterView, NodeGroup
 from airflow_training.planning.constants import FROZEN
-from airflow_training.planning.lowering import lower
 from airflow_training.planning.plan import Answer, Candidates, Estimate, Workload
-from airflow_training.planning.program import Sharding
-from airflow_training.planning.search import bounds, homogeneous, pareto, prices, space, table
+from airflow_training.planning.search import homogeneous, pareto, prices, space, table
 from airflow_training.planning.search.calibrated import pricing_with
 from airflow_training.planning.search.constraints import Constraints
 from airflow_training.planning.search.contradictions import contradiction
@@ -24,6 +22,7 @@ from airflow_training.planning.search.homogeneous import Question
 from airflow_training.planning.search.objectives import Objective, Time, Tokens
 from airflow_training.planning.search.placement import placement
 from airflow_training.planning.search.pricing import Pricing
+from airflow_training.planning.search.quota import within_quota
 from airflow_training.planning.search.ranking import Family, Plan, distinct
 from airflow_training.planning.search.smallest import first_fit, smallest
 from airflow_training.planning.stages import even_layers, layer_span
@@ -63,6 +62,7 @@ def search(
             something would), nothing is within the budget, or prices that the objective needs are missing.
     """
     _known_groups(cluster, constraints)
+    constraints = within_quota(constraints, cluster)
     question = question_of(workload, cluster, constraints, objective)
     found = _find(question, top_k, pricing)
     plans = _distinct(question, found.plans)[:top_k]
@@ -104,7 +104,7 @@ def _find(question: Question, top_k: int, pricing: Pricing) -> _Found:
     groups = question.cluster.groups
     lists = any(key in question.constraints.rules for key in ("stage_layers", "stage_devices"))
     if not lists:
-        strongest = sorted(groups, key=lambda group: -group.devices * bounds.peak_flops(group))
+        strongest = sorted(groups, key=lambda group: -group.devices * _peak_flops(group))
         for group in strongest:
             _search_group(question, group, found, top_k, pricing)
     if lists or len(groups) > 1 or _uneven(question.workload):
@@ -197,6 +197,11 @@ def _distinct(question: Question, plans: Sequence[Plan]) -> list[Plan]:
     return list(once.values())
 
 
+def _peak_flops(group: NodeGroup) -> float:
+    """Return the highest rate of any precision that a device of the group can run at."""
+    return max(group.device.peak_flops.values())
+
+
 def _uneven(workload: Workload) -> bool:
     """Return whether layers differ, so that as many on every stage need not be the best."""
     begin, end = layer_span(workload.view.units)
@@ -207,14 +212,12 @@ def question_of(
     workload: Workload, cluster: ClusterView, constraints: Constraints, objective: Objective
 ) -> Question:
     """Return what to search on a cluster of equal nodes; raises if it lacks the prices it needs."""
-    whole = lower(workload.view, Sharding(precision=workload.precision))
     return Question(
         workload=workload,
         cluster=cluster,
         constraints=constraints,
         objective=objective,
         rates=prices.rates(cluster, objective),
-        layer_elements=bounds.layer_elements(whole),
     )
 
 
@@ -327,5 +330,8 @@ def _what_would_fit(question: Question, pricing: Pricing) -> str:
     for key in question.constraints.rules:
         free = replace(question, constraints=question.constraints.without(key))
         if first_fit(free, space.splits(limits, free.constraints), pricing) is not None:
-            ways.append(f"without the constraint on {key} it fits")
+            quota = key == "devices" and question.cluster.quota is not None
+            ways.append(
+                f"{'with a larger quota' if quota else f'without the constraint on {key}'} it fits"
+            )
     return "; ".join(ways) or "no number of such devices would do: choose one with more memory"

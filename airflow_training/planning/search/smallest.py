@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from airflow_training.planning.plan import Candidates
-from airflow_training.planning.search import bounds, space, table
+from airflow_training.planning.search import space, table
 from airflow_training.planning.search.counts import device_counts
 from airflow_training.planning.search.homogeneous import Question
 from airflow_training.planning.search.pricing import Pricing
@@ -51,10 +51,8 @@ def first_fit(question: Question, splits: Candidates, pricing: Pricing) -> Candi
     limit = question.memory_bytes
     for start in range(0, len(order), step):
         rows = space.expand(table.take(splits, order[start : start + step]), modes)
-        least = bounds.least_bytes(
-            question.layer_elements, rows, precision=question.workload.precision
-        )
-        rows = table.take(rows, least <= limit)
+        least = pricing.memory_floors(question.workload, question.cluster, rows)
+        rows = table.take(rows, least(rows) <= limit)
         if not table.size(rows):
             continue
         held = pricing.memory_bytes(question.workload, question.cluster, rows)

@@ -168,14 +168,18 @@ def expand(split: Candidates, mode: Candidates) -> Candidates:
     Sequence parallel needs a tensor-parallel group. Of modes that are the same for a split (nothing to
     shard or to overlap on a single replica) only the plainest allowed one is listed.
     """
-    keep = allowed_modes(split, mode).reshape(-1)
-    return table.take(cross_modes(split, mode), keep)
+    return _pairs(split, mode, *np.nonzero(allowed_modes(split, mode)))
 
 
 def cross_modes(split: Candidates, mode: Candidates) -> Candidates:
     """Return every split in every mode, split by split, whether it can be in it or not."""
     left = np.repeat(np.arange(table.size(split)), table.size(mode))
     right = np.tile(np.arange(table.size(mode)), table.size(split))
+    return _pairs(split, mode, left, right)
+
+
+def _pairs(split: Candidates, mode: Candidates, left: table.Ints, right: table.Ints) -> Candidates:
+    """Return the splits `left` in the modes `right`."""
     return Candidates(
         **{
             name: getattr(mode, name)[right] if name in MODE_COLUMNS else getattr(split, name)[left]
@@ -189,9 +193,10 @@ def with_mode(split: Candidates, mode: Candidates, row: int) -> Candidates:
     return cross_modes(split, table.take(mode, slice(row, row + 1)))
 
 
-def most_sharded(split: Candidates, mode: Candidates) -> Candidates:
-    """Return every split with its states sharded as far as a mode allows, to see whether it fits."""
-    return with_mode(split, mode, int(np.argmax(mode.zero)))
+def leanest(split: Candidates, mode: Candidates) -> Candidates:
+    """Return every split in the mode that shards and recomputes most, to see whether it can fit at all."""
+    order = np.lexsort((mode.sequence_parallel, mode.recompute, mode.zero))
+    return with_mode(split, mode, int(order[-1]))
 
 
 def allowed_modes(split: Candidates, mode: Candidates) -> npt.NDArray[np.bool_]:

@@ -41,9 +41,10 @@ class GpuBook:
         """
         if not count:
             return ()
+        devices = visible_gpus()
         with locked(self._folder / "lock"):
             ours, free = [], []
-            for device in visible_gpus():
+            for device in devices:
                 claim = self._claim(device)
                 if claim is not None and Path(claim["folder"]).parent == folder.instance:
                     ours.append(device)
@@ -55,7 +56,7 @@ class GpuBook:
             for device in chosen:
                 claim = {"folder": str(folder.path), "uid": uid, "at": time.time()}
                 write_json(self._file(device), claim)
-        return sorted(chosen, key=visible_gpus().index)
+        return sorted(chosen, key=devices.index)
 
     def release(self, devices: Iterable[str], *, uid: str) -> None:
         """Give back what was claimed for an attempt that nobody will start."""

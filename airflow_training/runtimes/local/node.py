@@ -8,8 +8,8 @@ import re
 import shutil
 import socket
 import subprocess
+import time
 from collections.abc import Iterator, Mapping
-from functools import lru_cache
 from pathlib import Path
 
 from airflow_training.agent.limits import own_cgroup
@@ -18,6 +18,8 @@ from airflow_training.runtimes.port import NodeView
 __all__ = ["this_node", "visible_gpus"]
 
 _NVIDIA_SECONDS = 10.0
+_LISTED_SECONDS = 15.0
+"""How long a listing counts as fresh."""
 _GPU = re.compile(r"^GPU (\d+): *(.*?) *\(UUID: ([^)]*)\)", re.MULTILINE)
 
 
@@ -110,32 +112,50 @@ def _by_uuid(name: str, gpus: Mapping[str, str]) -> str | None:
     return same[0] if len(same) == 1 else None
 
 
-@lru_cache(maxsize=1)
-def _listed() -> str:
-    """Return what `nvidia-smi` lists; asked once, GPUs do not come and go."""
-    tool = shutil.which("nvidia-smi")
-    if tool is None:
-        return ""
-    try:
-        listed = subprocess.run(
-            [tool, "--list-gpus"],
-            capture_output=True,
-            text=True,
-            timeout=_NVIDIA_SECONDS,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return listed.stdout
+class _Listing:
+    """What `nvidia-smi` lists. Asked again after a while: a GPU that breaks is listed no more."""
+
+    def __init__(self) -> None:
+        self._text = ""
+        self._fresh_until = 0.0
+
+    def text(self) -> str:
+        """Return the lines as they were a moment ago; empty where there is no such tool."""
+        now = time.monotonic()
+        if now >= self._fresh_until:
+            self._text = self._ask()
+            self._fresh_until = now + _LISTED_SECONDS
+        return self._text
+
+    def _ask(self) -> str:
+        tool = shutil.which("nvidia-smi")
+        if tool is None:
+            return ""
+        try:
+            listed = subprocess.run(
+                [tool, "--list-gpus"],
+                capture_output=True,
+                text=True,
+                timeout=_NVIDIA_SECONDS,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired):
+            return self._text
+        # it also fails where one of several GPUs is lost: those it names are there
+        answered = listed.returncode == 0 or _GPU.search(listed.stdout)
+        return listed.stdout if answered else self._text
+
+
+_listing = _Listing()
 
 
 def _gpus() -> Mapping[str, str]:
     """Return number -> UUID of the NVIDIA GPUs."""
-    return {number: uuid for number, _, uuid in _GPU.findall(_listed())}
+    return {number: uuid for number, _, uuid in _GPU.findall(_listing.text())}
 
 
 def _labels() -> Mapping[str, str]:
     """Return what the GPUs we may use are; the first one speaks for all."""
-    names = {number: name for number, name, _ in _GPU.findall(_listed())}
+    names = {number: name for number, name, _ in _GPU.findall(_listing.text())}
     first = next(iter(visible_gpus()), "")
     return {"nvidia.com/gpu.product": names[first]} if first in names else {}

@@ -1,0 +1,211 @@
+"""The causes of failure and their signatures, read from YAML: one file per cause.
+
+Reading is strict and quick. What only an author can get wrong (slow patterns, an example that does
+not match) is looked for by `faults_of`: tests run it on our files, `load` on those of users.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Literal
+
+from pydantic import ConfigDict, Field, ValidationError
+
+from airflow_training.errors import InputError, Problem
+from airflow_training.logs.diagnosis.patterns import fault_of
+from airflow_training.spec.base import DnsLabel, Model
+from airflow_training.spec.loading import load_documents, read_file
+from airflow_training.spec.problems import problems_of
+
+__all__ = [
+    "Catalogue",
+    "Category",
+    "Cause",
+    "Context",
+    "FactRule",
+    "Signature",
+    "builtin_causes",
+    "faults_of",
+    "load",
+    "read_cause",
+]
+
+Category = Literal[
+    "user-error", "configuration", "data", "infrastructure", "preemption", "resource"
+]
+Retry = Literal["yes", "once", "no"]
+Kind = Literal["cause", "consequence", "hint"]
+
+CAUSES_FOLDER = Path(__file__).parent.parent / "causes"
+MOST_CONTEXT_LINES = 40
+"""As many as a hit carries."""
+_SAYS_LITTLE = 2
+"""From here on a cause is what remains, and needs no signature."""
+
+
+class Part(Model):
+    """A part of a cause file."""
+
+    model_config = ConfigDict(frozen=True, validate_assignment=False)
+
+
+class Context(Part):
+    """Something that must, or must not, stand near a hit; on the hit's own line too."""
+
+    pattern: str
+    lines: int = Field(default=0, ge=0, le=MOST_CONTEXT_LINES)
+
+    @cached_property
+    def expression(self) -> re.Pattern[str]:
+        """Return the compiled pattern."""
+        return re.compile(self.pattern)
+
+
+class Signature(Part):
+    """A text that a program prints, and what it means."""
+
+    name: DnsLabel
+    pattern: str
+    ignore_case: bool = False
+    kind: Kind = "cause"
+    confidence: float = Field(gt=0, lt=1)
+    survivable: bool = False
+    near: Context | None = None
+    unless: Context | None = None
+    example: str
+
+    @cached_property
+    def expression(self) -> re.Pattern[str]:
+        """Return the compiled pattern; `$` is the end of the line."""
+        return re.compile(self.pattern, re.IGNORECASE if self.ignore_case else 0)
+
+
+class FactRule(Part):
+    """What the runtime saw; all that is given must hold."""
+
+    reason: str | None = None
+    signal: str | None = None
+    exit_code: int | None = None
+    message: str | None = None
+    confidence: float = Field(gt=0, lt=1)
+
+
+class Cause(Part):
+    """One way to fail."""
+
+    id: DnsLabel
+    meaning: str
+    category: Category
+    retry: Retry
+    advice: str
+    generic: int = Field(default=0, ge=0, le=3)
+    signatures: tuple[Signature, ...] = Field(default=(), strict=False)
+    facts: tuple[FactRule, ...] = Field(default=(), strict=False)
+
+
+class Catalogue:
+    """All causes by id, and their signatures by full name (`cause/name`)."""
+
+    def __init__(self, causes: Iterable[Cause]) -> None:
+        self.causes: Mapping[str, Cause] = {each.id: each for each in causes}
+        self.signatures: Mapping[str, Signature] = {
+            f"{cause.id}/{signature.name}": signature
+            for cause in self.causes.values()
+            for signature in cause.signatures
+        }
+
+
+def load(own: Path | None = None) -> Catalogue:
+    """Return the built-in causes, and those of a user's folder, which replace ours of the same id.
+
+    Raises InputError for the first file of the user's that has mistakes, with all of them.
+    """
+    causes = dict(builtin_causes())
+    for path in sorted(own.glob("*.yaml")) if own is not None and own.is_dir() else ():
+        cause = read_cause(path)
+        faults = faults_of(cause)
+        if faults:
+            raise InputError(problems=faults, path=str(path))
+        causes[cause.id] = cause
+    return Catalogue(causes.values())
+
+
+@lru_cache(maxsize=1)
+def builtin_causes() -> Mapping[str, Cause]:
+    """Return the causes that are part of the package, by id."""
+    causes = (read_cause(path) for path in sorted(CAUSES_FOLDER.glob("*.yaml")))
+    return {cause.id: cause for cause in causes}
+
+
+def read_cause(path: Path) -> Cause:
+    """Return the cause that a file describes; raises InputError with all its mistakes."""
+    documents = load_documents(read_file(path), path.name)
+    if len(documents) != 1:
+        problem = Problem(
+            code="syntax", field="", message=f"must hold one cause, not {len(documents)}"
+        )
+        raise InputError(problems=[problem], path=str(path))
+    (document,) = documents
+    problems = list(document.problems)
+    if not problems:
+        try:
+            cause = Cause.model_validate(document.data)
+        except InputError as error:  # of our models' own constructor
+            problems = list(error.problems)
+        except ValidationError as error:
+            problems = problems_of(error, model=Cause)
+        else:
+            if cause.id == path.stem:
+                return cause
+            message = f"must be called like its file: {path.stem}"
+            problems = [Problem(code="not_allowed", field="id", value=cause.id, message=message)]
+    raise InputError(problems=problems, path=str(path))
+
+
+def faults_of(cause: Cause) -> Sequence[Problem]:
+    """Return the mistakes of an author that a schema does not see."""
+    faults: list[Problem] = []
+    if not cause.signatures and not cause.facts and cause.generic < _SAYS_LITTLE:
+        faults.append(_fault("signatures", None, "has neither signatures nor facts"))
+    seen: set[str] = set()
+    for number, signature in enumerate(cause.signatures):
+        field = f"signatures[{number}]"
+        if signature.name in seen:
+            faults.append(_fault(f"{field}.name", signature.name, "is there twice"))
+        seen.add(signature.name)
+        faults += _signature_faults(field, signature)
+    for number, rule in enumerate(cause.facts):
+        if (rule.reason, rule.signal, rule.exit_code, rule.message) == (None,) * 4:
+            faults.append(_fault(f"facts[{number}]", None, "says nothing but a confidence"))
+        elif rule.message is not None:
+            faults += _expression_faults(f"facts[{number}].message", rule.message)
+    return faults
+
+
+def _signature_faults(field: str, signature: Signature) -> Sequence[Problem]:
+    fault = fault_of(signature.pattern)
+    if fault:
+        return [_fault(f"{field}.pattern", signature.pattern, fault)]
+    faults: list[Problem] = []
+    if not signature.expression.search(signature.example):
+        message = "does not match its own pattern"
+        faults.append(_fault(f"{field}.example", signature.example, message))
+    for name, context in (("near", signature.near), ("unless", signature.unless)):
+        if context is not None:
+            faults += _expression_faults(f"{field}.{name}.pattern", context.pattern)
+    return faults
+
+
+def _expression_faults(field: str, pattern: str) -> Sequence[Problem]:
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        return [_fault(field, pattern, f"is no regular expression: {error}")]
+    return []
+
+
+def _fault(field: str, value: str | None, message: str) -> Problem:
+    return Problem(code="not_allowed", field=field, value=value, message=message)

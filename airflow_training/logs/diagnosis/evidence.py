@@ -1,0 +1,237 @@
+"""From hits to events: which of them hold where they stand, and which of them the run lived through. Pure."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from airflow_training.logs.diagnosis.catalogue import Catalogue, Cause, Context, Kind
+from airflow_training.logs.diagnosis.markers import MARKERS, NORMAL_END
+from airflow_training.logs.diagnosis.tracebacks import Chain, chains, is_source_line
+from airflow_training.logs.model import FileScan, Hit
+
+__all__ = ["Event", "events_of"]
+
+_OF_TRAINING = frozenset(
+    {
+        "step",
+        "epoch",
+        "loss",
+        "learning_rate",
+        "grad_norm",
+        "step_time_seconds",
+        "samples_per_second",
+    }
+    | {"tokens_per_second", "consumed_samples"}
+)
+"""Metrics whose next value says that training went on."""
+_STEPS_AFTER = 2
+"""A bar prints its last step once more when it is closed."""
+_POINTS_AFTER = 3
+_MESSAGE_LINES = 5
+"""Messages of exceptions go on for about so many lines."""
+_SAYS_ENOUGH = 0.4
+"""Confidence from which on a signature says more about an exception than its bare name."""
+_LAST_LINES = 3
+_CLUSTER_LINES = 120
+"""Tracebacks so near to each other belong to one end; those of many ranks are long."""
+_RANK = re.compile(
+    r"\[(?:PG [^\]]*?)?(?:Global )?[Rr]ank:? ?(\d{1,6})\]|\bon rank (\d{1,6})\b|^[Rr]ank (\d{1,6})\b"
+    r"|-- Process (\d{1,6}) terminated"
+)
+_GLOG = re.compile(
+    r"(?:^|[\[\s])[EWIF]([01]\d)([0-3]\d) ([0-2]\d):([0-5]\d):([0-5]\d\.\d{3,9})[\s\]]"
+)
+GENERIC_EXCEPTION = "python-exception"
+_EXCEPTION_CONFIDENCE = 0.75
+"""That an exception of no known kind, at the end of a log, is what ended the run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """One thing that happened and that may explain the end."""
+
+    cause: Cause
+    signature: str
+    """Full name; empty for what the runtime saw and for exceptions of no known kind."""
+    kind: Kind
+    confidence: float
+    survivable: bool
+    log: int | None
+    """Which of the logs; None: the runtime saw it."""
+    rank: int | None
+    line: int | None
+    offset: int | None
+    time: float | None
+    """Corrected for the clock of its log."""
+    text: str
+    raised: bool = False
+    """An exception that nobody caught, as far as the log tells."""
+    survived: bool = False
+    """Training went on, or the run ended well, after it."""
+    last: bool = False
+    """Nothing came after it in a log that tells of no training."""
+
+
+def events_of(
+    scan: FileScan, *, log: int, catalogue: Catalogue, skew_seconds: float = 0.0
+) -> list[Event]:
+    """Return what the log of one file says, in its order."""
+    life = _Life(scan)
+    by_rank: dict[int | None, list[Hit]] = defaultdict(list)
+    for hit in scan.hits:
+        by_rank[hit.rank].append(hit)
+    found: list[Event] = []
+    for hits in by_rank.values():
+        tracebacks = [each for each in chains(hits) if not life.survived(each.last_line)]
+        raised = {each.line for chain in tracebacks for each in chain.raised}
+        known = list(_known(hits, catalogue, scan, log=log))
+        found += (replace(each, raised=each.line in raised) for each in known)
+        unknown = [each for each in _last_together(tracebacks) if not _is_known(each, known)]
+        found += _unknown_exceptions(unknown, catalogue, scan, log=log)
+    return [
+        replace(
+            each,
+            survived=each.line is not None and life.survived(each.line),
+            last=each.line is not None and life.ended_at(each.line),
+            time=None if each.time is None else each.time - skew_seconds,
+        )
+        for each in sorted(found, key=lambda each: (each.line or 0, each.cause.generic))
+    ]
+
+
+def _known(
+    hits: Sequence[Hit], catalogue: Catalogue, scan: FileScan, *, log: int
+) -> Iterable[Event]:
+    """Yield the hits of signatures that hold where they stand."""
+    for hit in hits:
+        if hit.signature in MARKERS or is_source_line(hit):
+            continue
+        signature = catalogue.signatures[hit.signature]
+        cause = catalogue.causes[hit.signature.partition("/")[0]]
+        if cause.id == GENERIC_EXCEPTION:
+            continue  # told by its traceback, below
+        if signature.near is not None and not _stands_near(signature.near, hit):
+            continue
+        if signature.unless is not None and _stands_near(signature.unless, hit):
+            continue
+        yield Event(
+            cause=cause,
+            signature=hit.signature,
+            kind=signature.kind,
+            confidence=signature.confidence,
+            survivable=signature.survivable,
+            log=log,
+            rank=_rank(hit.rank, hit.text, scan),
+            line=hit.line,
+            offset=hit.offset,
+            time=hit.time if hit.time is not None else _glog_time(hit.text),
+            text=hit.text.strip(),
+        )
+
+
+def _unknown_exceptions(
+    tracebacks: Sequence[Chain], catalogue: Catalogue, scan: FileScan, *, log: int
+) -> Iterable[Event]:
+    """Yield the root of each traceback."""
+    cause = catalogue.causes.get(GENERIC_EXCEPTION)
+    if cause is None:
+        return
+    for chain in tracebacks:
+        root = chain.root
+        if root.wraps:
+            continue
+        yield Event(
+            cause=cause,
+            signature="",
+            kind="cause",
+            confidence=_EXCEPTION_CONFIDENCE,
+            survivable=False,
+            log=log,
+            rank=_rank(root.rank, root.text, scan),
+            line=root.line,
+            offset=root.offset,
+            time=root.time,
+            text=root.text,
+            raised=True,
+        )
+
+
+def _is_known(chain: Chain, known: Iterable[Event]) -> bool:
+    """Return whether a signature says what a traceback, or the message at its end, is about."""
+    lines = range(chain.first_line, chain.last_line + _MESSAGE_LINES + 1)
+    return any(
+        each.line in lines and each.kind != "hint" and each.confidence >= _SAYS_ENOUGH
+        for each in known
+    )
+
+
+def _last_together(tracebacks: Sequence[Chain]) -> Sequence[Chain]:
+    """Return the last traceback and those before it without much between them."""
+    start = len(tracebacks)
+    while start > 0 and (
+        start == len(tracebacks)
+        or tracebacks[start].first_line - tracebacks[start - 1].last_line <= _CLUSTER_LINES
+    ):
+        start -= 1
+    return tracebacks[start:]
+
+
+def _stands_near(context: Context, hit: Hit) -> bool:
+    lines = context.lines
+    around = (*hit.before[-lines:], hit.text, *hit.after[:lines]) if lines else (hit.text,)
+    return any(context.expression.search(line) for line in around)
+
+
+def _rank(rank: int | None, text: str, scan: FileScan) -> int | None:
+    """Return the rank of a line: its own, that in its text, that of the log."""
+    if rank is not None:
+        return rank
+    match = _RANK.search(text)
+    if match is not None:
+        return int(next(group for group in match.groups() if group is not None))
+    return scan.origin.rank
+
+
+def _glog_time(text: str) -> float | None:
+    """Return the time of a line of glog (`E1002 18:16:40.662329`), which does not tell the year."""
+    match = _GLOG.search(text)
+    if match is None:
+        return None
+    month, day, hour, minute, second = (float(part) for part in match.groups())
+    return ((month * 31 + day) * 24 + hour) * 3600 + minute * 60 + second
+
+
+class _Life:
+    """Until where in a log the run was alive and well."""
+
+    def __init__(self, scan: FileScan) -> None:
+        self._points = sorted(
+            {
+                (line, step)
+                for series in scan.series
+                if series.metric in _OF_TRAINING
+                for line, step in zip(series.lines.tolist(), series.steps.tolist(), strict=True)
+            },
+            key=lambda point: point[0],
+        )
+        ends = [hit.line for hit in scan.hits if hit.signature == NORMAL_END]
+        self._well_until = max(ends, default=0)
+        self._last_line = scan.lines
+
+    def survived(self, line: int) -> bool:
+        """Return whether training went on, or ended well, after a line."""
+        if line < self._well_until:
+            return True
+        after = [point for point in self._points if point[0] > line]
+        steps = {step for _, step in after if not math.isnan(step)}
+        if steps:
+            return len(steps) >= _STEPS_AFTER
+        return len({point[0] for point in after}) >= _POINTS_AFTER
+
+    def ended_at(self, line: int) -> bool:
+        """Return whether a line is among the last ones of a log that tells of no training."""
+        return not self._points and not self._well_until and self._last_line - line < _LAST_LINES

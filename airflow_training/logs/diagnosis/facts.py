@@ -1,0 +1,136 @@
+"""What the runtime saw, read from a file and matched with the rules of causes."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal as signals
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, ValidationError
+
+from airflow_training.errors import InputError, Problem
+from airflow_training.logs.diagnosis.catalogue import Catalogue, FactRule
+from airflow_training.logs.diagnosis.evidence import Event
+from airflow_training.logs.model import InstanceFact
+from airflow_training.spec.base import Model
+from airflow_training.spec.loading import read_file
+from airflow_training.spec.problems import problems_of
+
+__all__ = ["events_of", "failed", "read_facts", "told"]
+
+
+class _Instance(Model):
+    role: str | None = None
+    index: int = Field(default=0, ge=0)
+    exit_code: int | None = None
+    signal: str | int | None = None
+    reason: str | None = None
+    message: str | None = None
+
+
+class _Facts(Model):
+    instances: list[_Instance] = Field(default_factory=list)
+
+
+def read_facts(path: Path) -> Sequence[InstanceFact]:
+    """Return the facts of a JSON file; raises InputError with what is wrong in it."""
+    try:
+        data = json.loads(read_file(path))
+    except ValueError as error:
+        problem = Problem(code="syntax", field="", message=f"is no JSON: {error}")
+        raise InputError(problems=[problem], path=str(path)) from None
+    return facts_of(data, path=str(path))
+
+
+def facts_of(data: Mapping[str, Any], *, path: str = "") -> Sequence[InstanceFact]:
+    """Return the facts of a document; raises InputError with what is wrong in it."""
+    try:
+        facts = _Facts.model_validate(data)
+    except ValidationError as error:
+        raise InputError(problems=problems_of(error, model=_Facts), path=path) from None
+    return [
+        InstanceFact(
+            role=each.role or "",
+            index=each.index,
+            exit_code=each.exit_code,
+            signal=None if each.signal is None else str(each.signal),
+            reason=each.reason or "",
+            message=each.message or "",
+        )
+        for each in facts.instances
+    ]
+
+
+def failed(fact: InstanceFact) -> bool:
+    """Return whether an instance ended badly as far as the runtime tells."""
+    if fact.exit_code is None and fact.signal is None:
+        return fact.reason not in ("", "Completed", "Running", "Succeeded")
+    return fact.exit_code not in (0, None) or fact.signal is not None
+
+
+def signal_number(fact: InstanceFact) -> int | None:
+    """Return the signal that ended an instance, also where only the exit code tells."""
+    if fact.signal is not None:
+        name = fact.signal.upper()
+        if name.lstrip("-").isdigit():
+            return abs(int(name))
+        name = name if name.startswith("SIG") else f"SIG{name}"
+        return int(signals.Signals[name]) if name in signals.Signals.__members__ else None
+    if fact.exit_code is not None and 128 < fact.exit_code <= 128 + 64:
+        return fact.exit_code - 128
+    if fact.exit_code is not None and fact.exit_code < 0:
+        return -fact.exit_code
+    return None
+
+
+def told(fact: InstanceFact) -> str:
+    """Return a fact as a line for people."""
+    who = f"{fact.role}-{fact.index}" if fact.role else f"instance {fact.index}"
+    how = [fact.reason]
+    if fact.signal is not None:
+        how.append(f"signal {fact.signal}")
+    elif fact.exit_code is not None:
+        how.append(f"exit code {fact.exit_code}")
+    how.append(fact.message)
+    return f"{who}: " + ", ".join(filter(None, how))
+
+
+def events_of(facts: Iterable[InstanceFact], *, catalogue: Catalogue) -> list[Event]:
+    """Return what the facts say by the rules of the causes, of each fact and cause the surest."""
+    found: list[Event] = []
+    for fact in facts:
+        for cause in catalogue.causes.values():
+            sure = max((r.confidence for r in cause.facts if _holds(r, fact)), default=None)
+            if sure is None:
+                continue
+            found.append(
+                Event(
+                    cause=cause,
+                    signature="",
+                    kind="cause",
+                    confidence=sure,
+                    survivable=False,
+                    log=None,
+                    rank=fact.index,
+                    line=None,
+                    offset=None,
+                    time=fact.finished_at,
+                    text=told(fact),
+                )
+            )
+    return found
+
+
+def _holds(rule: FactRule, fact: InstanceFact) -> bool:
+    if rule.reason is not None and rule.reason != fact.reason:
+        return False
+    if rule.exit_code is not None and rule.exit_code != fact.exit_code:
+        return False
+    if rule.signal is not None:
+        wanted = InstanceFact(role="", index=0, signal=rule.signal)
+        if signal_number(wanted) != signal_number(fact):
+            return False
+    return rule.message is None or re.search(rule.message, fact.message) is not None

@@ -1,0 +1,31 @@
+"""What gives a log its structure: tracebacks, summaries of launchers, the end of a run that went well.
+
+Looked for in the same pass as the signatures of causes, and no cause themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+__all__ = ["CHAIN", "ELASTIC", "EXCEPTION", "MARKERS", "NORMAL_END", "TRACEBACK"]
+
+TRACEBACK = "structure/traceback"
+EXCEPTION = "structure/exception"
+CHAIN = "structure/chain"
+ELASTIC = "structure/elastic"
+NORMAL_END = "structure/normal-end"
+
+MARKERS: Mapping[str, str] = {
+    TRACEBACK: r"Traceback \(most recent call last\)",
+    # whether it is the first word of its line is for `tracebacks` to see
+    EXCEPTION: r"(?:Error|Exception|Interrupt|SystemExit|StopIteration|TimeoutExpired|\.timeout"
+    r"|\.Empty|exceptions\.[A-Z][A-Za-z]+)(?::|$)",
+    CHAIN: r"(?:During handling of the above exception, another exception occurred"
+    r"|The above exception was the direct cause of the following exception)",
+    ELASTIC: r"Root Cause \(first observed failure\)",
+    NORMAL_END: r"(?:\[after training is done\]|train_runtime|max_epochs=[0-9]+` reached|max_steps=[0-9]+` reached"
+    r"|[Tt]raining (?:has )?(?:completed|complete|finished|done|succeeded)|[Ff]inished training|[Dd]one training"
+    r"|TRAINING COMPLETE|Training completed\. Do not forget to share your model"
+    r"|[Ss]aved (?:the )?final (?:model|checkpoint)|exited with code 0|exit code 0|done training in )",
+}
+"""Name -> pattern."""

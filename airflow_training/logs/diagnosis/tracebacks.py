@@ -1,0 +1,178 @@
+"""Exceptions of Python in a log: which belong together, and which of a chain began it. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from airflow_training.logs.diagnosis.markers import CHAIN, EXCEPTION, TRACEBACK
+from airflow_training.logs.model import Hit
+
+__all__ = ["Chain", "Raised", "chains", "is_source_line"]
+
+Link = Literal["first", "cause", "handling", "inner"]
+"""How an exception came after the one above it; `inner`: it was shown inside the other's message."""
+
+_RAISED = re.compile(r"(?P<type>[A-Za-z_][\w.]*)(?:: ?(?P<message>.*)|$)")
+_NAMED = re.compile(
+    r"(?:Error|Exception|Interrupt|Exit|[Tt]imeout|Expired|Iteration|Empty|exceptions\.\w+)$"
+)
+_WRAPPERS = re.compile(
+    r"(?:ChildFailedError|CalledProcessError|ProcessRaisedException|RayTaskError"
+    r"|WorkerCrashedError|TrainingFailedError|RayActorError)\b"
+    r"|Caught \w+ in (?:DataLoader worker|pin memory thread|replica)"
+)
+"""They repeat what another process said."""
+_BOX = frozenset("│╭╰❱")
+"""Of a traceback that the library rich has drawn; the message stands below the box."""
+_INSIDE = _BOX | {" ", "\t", ""}
+"""How lines of a traceback begin, but for its last one."""
+_FRAME = re.compile(r'\s*File ".*", line \d+')
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Raised:
+    """One exception as a traceback ends with it."""
+
+    type: str
+    message: str
+    line: int
+    offset: int
+    rank: int | None
+    time: float | None
+    link: Link = "first"
+    lines: int = 1
+    """From the head of its traceback on."""
+
+    @property
+    def text(self) -> str:
+        return f"{self.type}: {self.message}" if self.message else self.type
+
+    @property
+    def wraps(self) -> bool:
+        """Return whether it only repeats the failure of another process."""
+        return bool(_WRAPPERS.search(self.text))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chain:
+    """Exceptions that one traceback shows, in the order of the log."""
+
+    raised: Sequence[Raised]
+
+    @property
+    def first_line(self) -> int:
+        return self.raised[0].line - self.raised[0].lines + 1
+
+    @property
+    def last_line(self) -> int:
+        return self.raised[-1].line
+
+    @property
+    def root(self) -> Raised:
+        """Return the exception that explains the others.
+
+        The first, where the next one says that it wraps it; one that was handled when something
+        else went wrong explains nothing.
+        """
+        root = self.raised[0]
+        for after in self.raised[1:]:
+            handled = after.link == "handling" and not after.wraps and not _repeats(after, root)
+            if after.link == "inner" or root.wraps or handled:
+                root = after
+        return root
+
+
+def chains(hits: Iterable[Hit]) -> list[Chain]:
+    """Return the tracebacks among the hits of one rank, in order; hits of signatures are passed over."""
+    done: list[list[Raised]] = []
+    head: Hit | None = None
+    link: Link = "first"
+    for hit in hits:
+        if hit.signature == CHAIN:
+            link = "cause" if "direct cause" in hit.text else "handling"
+        elif hit.signature == TRACEBACK:
+            if head is not None:
+                _end(done, head, link)
+                link = "first"
+            if link == "first" and (_inside_message(done) or "Original Traceback" in hit.text):
+                link = "inner"
+            head = hit
+        elif hit.signature == EXCEPTION and head is not None:
+            raised = _raised(hit, head=head, link=link)
+            if raised is not None:
+                _append(done, raised)
+                head, link = None, "first"
+    if head is not None:
+        _end(done, head, link)
+    return [Chain(raised=each) for each in done]
+
+
+def is_source_line(hit: Hit) -> bool:
+    """Return whether a hit is in a line of source code that a traceback quotes."""
+    if hit.text.lstrip()[:1] in _BOX:
+        return True
+    return hit.text[:2] == "  " and bool(hit.before) and _FRAME.match(hit.before[-1]) is not None
+
+
+def _append(done: list[list[Raised]], raised: Raised) -> None:
+    if raised.link == "first" or not done:
+        done.append([raised])
+    else:
+        done[-1].append(raised)
+
+
+def _raised(hit: Hit, *, head: Hit, link: Link) -> Raised | None:
+    """Return the exception that a line ends a traceback with, if it does."""
+    match = _RAISED.match(_like(head, hit.text))
+    if match is None or not _NAMED.search(match["type"]):
+        return None
+    return Raised(
+        type=match["type"],
+        message=match["message"] or "",
+        line=hit.line,
+        offset=hit.offset,
+        rank=hit.rank,
+        time=hit.time,
+        link=link,
+        lines=hit.line - head.line + 1,
+    )
+
+
+def _end(done: list[list[Raised]], head: Hit, link: Link) -> None:
+    """Take an exception of an unusual name from the lines after the head of its traceback.
+
+    Where exactly it stands is not known, as lines of other ranks may be between: the head is.
+    """
+    texts = (_like(head, line) for line in head.after)
+    last = next((text for text in texts if text[:1] not in _INSIDE), "")
+    match = _RAISED.match(last)
+    if match is not None:
+        raised = Raised(
+            type=match["type"],
+            message=match["message"] or "",
+            line=head.line,
+            offset=head.offset,
+            rank=head.rank,
+            time=head.time,
+            link=link,
+        )
+        _append(done, raised)
+
+
+def _like(head: Hit, text: str) -> str:
+    """Return a line without what a logger wrote before the head of its traceback too."""
+    before = re.split(r"(?:Original )?Traceback \(", head.text, maxsplit=1)[0]
+    return text.removeprefix(before)
+
+
+def _inside_message(done: Sequence[Sequence[Raised]]) -> bool:
+    """Return whether the next traceback is part of the text of the last exception."""
+    return bool(done) and done[-1][-1].wraps and "ChildFailedError" not in done[-1][-1].type
+
+
+def _repeats(after: Raised, before: Raised) -> bool:
+    """Return whether an exception says again what the one before it said."""
+    return bool(before.message) and before.message[:60] in after.message

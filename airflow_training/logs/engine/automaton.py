@@ -1,0 +1,202 @@
+"""Which signatures occur in a block and where metric lines may be, in one go over the bytes.
+
+Hyperscan where its wheel is installed, RE2 otherwise, `re` last. All of them only narrow down: what they name is
+looked for again with `re` in the single line, so that the answer does not depend on which one is there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from airflow_training.logs.engine.cache import cached, keep
+from airflow_training.logs.engine.patterns import Pattern, required_literals
+
+SMALL_BYTES = 4 << 20
+"""Below this, compiling an automaton takes longer than looking for each literal by itself."""
+
+
+class Candidates(NamedTuple):
+    """What may be in a block."""
+
+    signatures: Sequence[int]
+    """Numbers of patterns that may match somewhere."""
+    anchors: Sequence[int]
+    """Positions inside or directly behind anchors, in order."""
+
+
+class Automaton(Protocol):
+    """Finds candidates in a block of lines that end in `\\n`."""
+
+    def candidates(self, block: bytearray | memoryview, *, anchors: bool) -> Candidates:
+        """Return what may be in `block`; no anchors unless asked for."""
+
+
+def compile_automaton(
+    signatures: Sequence[Pattern], anchors: Sequence[str], *, size: int | None
+) -> Automaton:
+    """Return the fastest automaton there is for an input of `size` bytes (None: not known)."""
+    if size is not None and size < SMALL_BYTES:
+        return Plain(signatures, anchors)
+    for choice in (Hyperscan, Re2):
+        try:
+            return choice(signatures, anchors)
+        except ImportError:
+            continue
+    return Plain(signatures, anchors)
+
+
+def anchor_literals(anchors: Sequence[str]) -> list[bytes]:
+    """Return texts one of which is in every line that an anchor matches; case may not count."""
+    return sorted({text for anchor in anchors for text in required_literals(anchor)})
+
+
+def _anchor_search(anchors: Sequence[str]) -> Callable[[Any], list[int]]:
+    """Return a function that finds where anchors end in a block, with `re`."""
+    if not anchors:
+        return lambda _block: []
+    any_case = any("(?i" in anchor for anchor in anchors)
+    pattern = re.compile(
+        b"|".join(re.escape(text) for text in anchor_literals(anchors)),
+        re.IGNORECASE if any_case else 0,
+    )
+    return lambda block: [found.end() for found in pattern.finditer(block)]
+
+
+class Plain:
+    """Each literal looked for by itself: needs nothing, is ready at once."""
+
+    def __init__(self, signatures: Sequence[Pattern], anchors: Sequence[str]) -> None:
+        self.signatures = signatures
+        self.anchors = _anchor_search(anchors)
+
+    def candidates(self, block: bytearray | memoryview, *, anchors: bool) -> Candidates:
+        """Return what may be in `block`."""
+        data = bytes(block)
+        lower = data.lower()
+        found = [
+            number
+            for number, pattern in enumerate(self.signatures)
+            if not pattern.literals
+            or any(text in (lower if pattern.any_case else data) for text in pattern.literals)
+        ]
+        return Candidates(found, self.anchors(data) if anchors else ())
+
+
+class Re2:
+    """All signatures in one RE2 set; anchors with `re`."""
+
+    def __init__(self, signatures: Sequence[Pattern], anchors: Sequence[str]) -> None:
+        import re2  # an extra; heavy
+
+        options = re2.Options()
+        options.encoding = re2.Options.Encoding.LATIN1
+        options.one_line = False
+        options.never_capture = True
+        options.log_errors = False
+        options.max_mem = 64 << 20
+        self.set = re2.Set.SearchSet(options)
+        self.always: list[int] = []
+        self.numbers: list[int] = []
+        for number, pattern in enumerate(signatures):
+            case = "(?im)" if pattern.ignore_case else "(?m)"
+            try:
+                self.set.Add((case + pattern.pattern).encode())
+            except re2.error:
+                self.always.append(number)
+            else:
+                self.numbers.append(number)
+        self.set.Compile()
+        self.anchors = _anchor_search(anchors)
+
+    def candidates(self, block: bytearray | memoryview, *, anchors: bool) -> Candidates:
+        """Return what may be in `block`."""
+        data = bytes(block)
+        found = [self.numbers[index] for index in self.set.Match(data)] if self.numbers else []
+        return Candidates(sorted(found + self.always), self.anchors(data) if anchors else ())
+
+
+class Hyperscan:
+    """Signatures and anchors in one Hyperscan database."""
+
+    def __init__(self, signatures: Sequence[Pattern], anchors: Sequence[str]) -> None:
+        import hyperscan  # an extra; heavy
+
+        any_case = any("(?i" in anchor for anchor in anchors)
+        once = hyperscan.HS_FLAG_SINGLEMATCH | hyperscan.HS_FLAG_MULTILINE
+        expressions = [
+            (pattern.pattern.encode(), once | (hyperscan.HS_FLAG_CASELESS * pattern.ignore_case))
+            for pattern in signatures
+        ]
+        expressions += [
+            (re.escape(text), hyperscan.HS_FLAG_CASELESS * any_case)
+            for text in anchor_literals(anchors)
+        ]
+        self.count = len(signatures)
+        self.always: list[int] = []
+        self.database = _cached(hyperscan, expressions, self.always) if expressions else None
+
+    def candidates(self, block: bytearray | memoryview, *, anchors: bool) -> Candidates:
+        """Return what may be in `block`."""
+        signatures = set(self.always)
+        positions: list[int] = []
+        count = self.count
+
+        def found(number: int, _start: int, end: int, _flags: int, _context: object) -> None:
+            if number < count:
+                signatures.add(number)
+            elif anchors:
+                positions.append(end)
+
+        if self.database is not None and len(block):
+            self.database.scan(block, match_event_handler=found)
+        return Candidates(sorted(signatures), positions)
+
+
+def _cached(hyperscan: Any, expressions: Sequence[tuple[bytes, int]], always: list[int]) -> Any:
+    """Return the compiled database, from the user's cache folder if it is there.
+
+    Compiling some hundred expressions takes half a second. `always` gets the numbers of those that
+    Hyperscan does not take.
+    """
+    taken = [(number, text, flags) for number, (text, flags) in enumerate(expressions)]
+    digest = hashlib.sha256(repr((hyperscan.__version__, taken)).encode()).hexdigest()
+    name = f"hyperscan-{digest[:32]}"
+    kept = cached(name)
+    if kept is not None:
+        try:
+            database = hyperscan.loadb(kept, hyperscan.HS_MODE_BLOCK)
+            database.scratch = hyperscan.Scratch(database)
+        except hyperscan.error:
+            pass  # of another version or processor, or damaged
+        else:
+            return database
+    database = hyperscan.Database()
+    try:
+        _compile(database, taken)
+    except hyperscan.error:
+        taken = [each for each in taken if _compiles(hyperscan, each)]
+        always.extend(set(range(len(expressions))) - {number for number, _, _ in taken})
+        database = hyperscan.Database()
+        _compile(database, taken)
+    if not always:
+        keep(name, hyperscan.dumpb(database))
+    return database
+
+
+def _compile(database: Any, expressions: Sequence[tuple[int, bytes, int]]) -> None:
+    database.compile(
+        expressions=[text for _, text, _ in expressions],
+        ids=[number for number, _, _ in expressions],
+        flags=[flags for _, _, flags in expressions],
+    )
+
+
+def _compiles(hyperscan: Any, expression: tuple[int, bytes, int]) -> bool:
+    try:
+        _compile(hyperscan.Database(), [expression])
+    except hyperscan.error:
+        return False
+    return True

@@ -1,0 +1,148 @@
+"""The walk over a block with numba: tables of the layouts, and the rows that come back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from airflow_training.logs.engine import compiled
+from airflow_training.logs.engine.layouts import Layout
+from airflow_training.logs.engine.learning import may_match
+from airflow_training.logs.engine.patterns import Pattern
+from airflow_training.logs.engine.rows import Rows
+from airflow_training.logs.engine.walking import Walked
+
+_OPERATIONS = {
+    "number": compiled.NUMBER,
+    "divided": compiled.DIVIDED,
+    "inverse": compiled.INVERSE,
+    "clock": compiled.CLOCK,
+    "rank": compiled.RANK,
+    "time": compiled.TIME,
+    "bar": compiled.BAR,
+    "skip": compiled.SKIP,
+}
+_IN_SKIP = b"0123456789.,:?+-"
+_MOST_ROWS = 16_384
+_MOST_VALUES = 262_144
+_MOST_RUNS = 16_384
+
+
+class CompiledWalker:
+    """Reads lines of the layouts it has learned; for blocks of at most `size` bytes."""
+
+    def __init__(self, signatures: Sequence[Pattern], *, size: int) -> None:
+        self.signatures = signatures
+        self.rest = bytearray(size + size // compiled.LONGEST_PART + 16)
+        self.rest_array = np.frombuffer(self.rest, dtype=np.uint8)
+        self.runs = np.empty((_MOST_RUNS, 5), dtype=np.int64)
+        self.rows = np.empty((_MOST_ROWS, 4), dtype=np.int64)
+        self.values = np.empty(_MOST_VALUES, dtype=np.float64)
+        self.state = np.zeros(len(compiled.STATE), dtype=np.int64)
+        self.powers = compiled.powers_of_five()
+        self.forget()
+
+    def forget(self) -> None:
+        """Forget all layouts."""
+        self.layouts: list[Layout] = []
+        self.spread = np.full(compiled.SPREAD, -1, dtype=np.int64)
+        self.chains = np.empty((0, 6), dtype=np.int64)
+        self.operations = np.empty((0, 4), dtype=np.int64)
+        self.scales = np.empty(0, dtype=np.float64)
+        self.texts = np.empty(0, dtype=np.uint8)
+
+    def learn(self, line: bytes, layout: Layout) -> None:
+        """Read lines of the layout from now on."""
+        data = np.frombuffer(line, dtype=np.uint8)
+        key = int(compiled.letters(data, 0, len(data)))
+        bucket = key % compiled.SPREAD
+        operations, scales, texts = _program(layout, len(self.texts))
+        link = [
+            self.spread[bucket],
+            len(self.operations),
+            layout.columns,
+            may_match(layout, self.signatures),
+            layout.parsed is None,
+            key,
+        ]
+        self.spread[bucket] = len(self.chains)
+        self.layouts.append(layout)
+        self.chains = np.vstack([self.chains, np.array([link], dtype=np.int64)])
+        self.operations = np.vstack([self.operations, np.array(operations, dtype=np.int64)])
+        self.scales = np.concatenate([self.scales, np.array(scales)])
+        self.texts = np.concatenate([self.texts, np.frombuffer(texts, dtype=np.uint8)])
+
+    def walk(self, block: bytearray, start: int, end: int, line: int, *, complete: bool) -> Walked:
+        """Take apart `block[start:end]`, or its beginning where there is much in it."""
+        state = self.state
+        state[compiled.CONSUMED] = start
+        state[compiled.LINE] = line
+        compiled.walk(
+            np.frombuffer(block, dtype=np.uint8),
+            end,
+            complete,
+            self.rest_array,
+            self.runs,
+            self.rows,
+            self.values,
+            self.spread,
+            self.chains,
+            self.operations,
+            self.scales,
+            self.texts,
+            self.powers,
+            state,
+        )
+        consumed, line, size, runs, rows, _ = state.tolist()
+        return Walked(
+            consumed,
+            line,
+            memoryview(self.rest)[:size],
+            self.runs[:runs].tolist,
+            tuple(self._grouped(self.rows[:rows])),
+        )
+
+    def _grouped(self, rows: np.ndarray[Any, np.dtype[np.int64]]) -> Iterator[Rows]:
+        """Yield the rows of each layout; offsets are places in the block, lines the line ends before."""
+        if not len(rows):
+            return
+        for number in np.unique(rows[:, 0]).tolist():
+            own = rows[rows[:, 0] == number]
+            layout = self.layouts[number]
+            table = self.values[own[:, 1, None] + np.arange(layout.columns + 2)]
+            yield Rows(
+                layout,
+                table[:, 2:],
+                own[:, 2],
+                own[:, 3] + 1,
+                table[:, 0],
+                table[:, 1].astype(np.int64),
+            )
+
+
+def _program(layout: Layout, place: int) -> tuple[list[list[int]], list[float], bytes]:
+    """Return the operations of a layout, their scales, and its texts, which will stand at `place`."""
+    operations: list[list[int]] = []
+    scales: list[float] = []
+    texts = b""
+
+    def text(fixed: bytes) -> None:
+        nonlocal texts
+        if fixed:
+            operations.append([compiled.TEXT, place + len(texts), len(fixed), -1])
+            scales.append(1.0)
+            texts += fixed
+
+    text(layout.texts[0])
+    for piece, after in zip(layout.pieces, layout.texts[1:], strict=True):
+        ends = after[0] if after else 0
+        stop = ends if piece.kind == "bar" or ends in _IN_SKIP else 0
+        free = layout.parsed is None  # its numbers were masked with their exponents
+        operations.append([_OPERATIONS[piece.kind], int(free), stop, piece.column])
+        scales.append(piece.scale)
+        text(after)
+    operations.append([compiled.END, 0, 0, -1])
+    scales.append(1.0)
+    return operations, scales, texts

@@ -1,0 +1,65 @@
+"""What the engine asks of the metrics: which lines may hold values, where in the line, and who takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from airflow_training.logs.model import Floats, Integers, Origin, Series
+
+
+class Slot(Protocol):
+    """A part of a line that differs between lines of one layout; `logs/metrics/lines.py` says how it is read."""
+
+    @property
+    def start(self) -> int: ...
+    @property
+    def end(self) -> int: ...
+    @property
+    def metric(self) -> str: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def scale(self) -> float: ...
+
+
+class ParsedLine(Protocol):
+    """What a line says. Lines whose text outside the slots is equal have equal meaning."""
+
+    @property
+    def slots(self) -> Sequence[Slot]: ...
+
+
+class Builder(Protocol):
+    """Takes rows of values and keeps series of bounded size."""
+
+    def add(
+        self,
+        layout: Any,
+        values: Any,
+        offsets: Integers,
+        lines: Integers,
+        times: Floats,
+        ranks: Integers,
+    ) -> None:
+        """Take rows of one layout, in order: values [rows, slots with a metric], NaN and -1 for unknown."""
+
+    def merge(self, later: Any) -> None:
+        """Take over what the builder of the next piece of the file holds."""
+
+    def series(self, origin: Origin) -> tuple[Series, ...]:
+        """Return what there is."""
+
+
+class Formats(Protocol):
+    """The metrics of one scan."""
+
+    def anchors(self) -> Sequence[str]:
+        """Return patterns, one of which is found in every line that `parse_line` knows."""
+
+    def parse_line(self, line: bytes) -> ParsedLine | None:
+        """Return what a line says."""
+
+    def builder(self) -> Builder:
+        """Return an empty builder."""

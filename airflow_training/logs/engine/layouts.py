@@ -1,0 +1,179 @@
+"""Layouts: what lines of one kind have in common, learned from the first of them.
+
+A layout is the fixed text of a line and how to read what is between: values, and things that only vary. It is made
+from what `parse_line` says of one line, and read here by a regular expression; `compiled.py` reads the same faster.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+from airflow_training.logs.engine.cleaning import clean, kept_bytes
+from airflow_training.logs.engine.formats import ParsedLine
+from airflow_training.logs.engine.prefixes import DATE, prefix, time_of
+
+NUMBER = rb"[-+]?(?:(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?|[-+]?(?i:nan|inf(?:inity)?)"
+_CLOCK = rb"(?:\d+ days?, )?[\d:.?]+"
+_SKIP = rb"[0-9.,:?+-]+"
+_FREE_NUMBER = re.compile(rb"\d[\d.,:]*(?:[eE][-+]?\d+)?")
+_NOT_LETTERS = bytes(
+    byte for byte in range(256) if not (65 <= (byte & 223) <= 90) or (byte & 223) == 69
+)
+
+
+class Piece(NamedTuple):
+    """What stands between two fixed texts."""
+
+    kind: str
+    """number, divided, inverse, clock, rank, time, bar, skip."""
+    scale: float = 1.0
+    column: int = -1
+    """Of the values; -1 for none."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Fixed texts and the pieces between them: `texts[0] pieces[0] texts[1] ... texts[-1]`."""
+
+    texts: tuple[bytes, ...]
+    pieces: tuple[Piece, ...]
+    parsed: ParsedLine | None
+    """None for lines that hold no metric."""
+    columns: int
+    spans: tuple[tuple[int, int], ...]
+    """Of the pieces, in the line that the layout was learned from."""
+
+    @cached_property
+    def expression(self) -> re.Pattern[bytes]:
+        """Return what matches a whole line, with a group for each piece."""
+        written = [re.escape(self.texts[0])]
+        for piece, text in zip(self.pieces, self.texts[1:], strict=True):
+            written.append(_WRITTEN[piece.kind] + re.escape(text))
+        return re.compile(rb"".join(written), re.DOTALL)
+
+    def read(self, line: bytes) -> Row | None:
+        """Return the values of a line; None if it is of another layout."""
+        found = self.expression.fullmatch(line)
+        return None if found is None else self._row(found.groups())
+
+    def read_spans(self, line: bytes) -> Row:
+        """Return the values of the line that the layout was learned from."""
+        return self._row([line[start:end] for start, end in self.spans])
+
+    def _row(self, texts: Sequence[bytes]) -> Row:
+        values = [0.0] * self.columns
+        rank = -1
+        time = float("nan")
+        for piece, text in zip(self.pieces, texts, strict=True):
+            if piece.kind == "time":
+                seconds = time_of(text)
+                time = time if seconds is None else seconds
+            elif piece.kind == "rank":
+                rank = int(text)
+            if piece.column >= 0:
+                values[piece.column] = value(piece, text)
+        return Row(values, rank, time)
+
+
+_WRITTEN = {
+    "number": rb" *(" + NUMBER + rb") *",
+    "divided": rb" *(" + NUMBER + rb") *",
+    "inverse": rb" *(" + NUMBER + rb") *",
+    "rank": rb" *(\d{1,9}) *",
+    "clock": rb" *(" + _CLOCK + rb") *",
+    "skip": rb" *(" + _SKIP + rb"?) *",
+    "time": rb"(" + DATE + rb")",
+    "bar": rb"(.*?)",
+}
+
+
+class Row(NamedTuple):
+    """What one line says."""
+
+    values: list[float]
+    rank: int
+    """-1 for none."""
+    time: float
+    """NaN for none."""
+
+
+def value(piece: Piece, text: bytes) -> float:
+    """Return the value of a piece, as `logs/metrics/lines.py` says."""
+    if piece.kind == "clock":
+        if b"?" in text:
+            return float("nan")
+        days, _, rest = text.rpartition(b"day")
+        seconds = 0.0
+        for part in rest.lstrip(b"s, ").split(b":"):
+            seconds = seconds * 60 + float(part)
+        return (seconds + 86400 * float(days or 0)) * piece.scale
+    number = float(text.replace(b",", b""))
+    if piece.kind == "divided":
+        return number / piece.scale
+    if piece.kind == "inverse":
+        return piece.scale / number if number else float("inf")
+    return number * piece.scale
+
+
+def letters(line: bytes) -> bytes:
+    """Return what lines of one layout have in common whatever the numbers are: their letters but `e`."""
+    return line.translate(None, _NOT_LETTERS)
+
+
+def layout_of(line: bytes, parsed: ParsedLine | None) -> Layout:
+    """Return the layout of a line that `parse_line` read, or of one that holds no metric."""
+    spans: list[tuple[int, int, Piece]] = []
+    column = 0
+    for slot in parsed.slots if parsed is not None else ():
+        own = column if slot.metric else -1
+        column += bool(slot.metric)
+        spans.append((slot.start, slot.end, Piece(slot.kind, slot.scale, own)))
+    if parsed is None:
+        spans = [(*found.span(), Piece("skip")) for found in _FREE_NUMBER.finditer(line)]
+    for start, end, kind in _prefix_spans(line):
+        over = [span for span in spans if span[0] < end and span[1] > start]
+        if all(piece.kind == "skip" and piece.column < 0 for _, _, piece in over):
+            spans = [span for span in spans if span not in over]
+            spans.append((start, end, Piece(kind)))
+    spans.sort(key=lambda span: span[0])
+    texts = []
+    position = 0
+    for start, end, _ in spans:
+        texts.append(line[position:start])
+        position = end
+    texts.append(line[position:])
+    pieces = [piece for _, _, piece in spans]
+    return Layout(
+        tuple(_without_padding(texts, pieces)),
+        tuple(pieces),
+        parsed,
+        column,
+        tuple((start, end) for start, end, _ in spans),
+    )
+
+
+def _without_padding(texts: Sequence[bytes], pieces: Sequence[Piece]) -> list[bytes]:
+    """Return the fixed texts without the spaces next to numbers, which vary with their width."""
+    padded = [piece.kind not in ("time", "bar") for piece in pieces]
+    bare = list(texts)
+    for number, numeric in enumerate(padded):
+        if numeric:
+            bare[number] = bare[number].rstrip(b" ")
+            bare[number + 1] = bare[number + 1].lstrip(b" ")
+    return bare
+
+
+def _prefix_spans(line: bytes) -> list[tuple[int, int, str]]:
+    """Return where the rank and the time of the prefix stand in a line that may hold ANSI sequences."""
+    head = prefix(clean(line))
+    spans = [(head.time_span, "time"), (head.rank_span, "rank")]
+    if b"\x1b" not in line:
+        return [(*span, kind) for span, kind in spans if span is not None]
+    kept = kept_bytes(line)
+    return [
+        (kept[span[0]], kept[span[1] - 1] + 1, kind) for span, kind in spans if span is not None
+    ]

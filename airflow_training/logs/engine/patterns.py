@@ -1,0 +1,125 @@
+"""Patterns over the bytes of one line, in the syntax that Hyperscan, RE2 and Python's `re` read alike."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+if sys.version_info >= (3, 11):
+    # the only place that knows what a pattern must contain; its name is private since 3.11
+    from re import _constants, _parser  # type: ignore[attr-defined]
+else:
+    import sre_constants as _constants
+    import sre_parse as _parser
+
+SHORTEST_LITERAL = 4
+_MOST_ALTERNATIVES = 32
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pattern:
+    """A text that is searched in every line, without ANSI sequences and without what a launcher wrote before it.
+
+    `$` is the end of the line. `^` does not help: what stands before a text differs from launcher to launcher.
+    """
+
+    name: str
+    """Unique among the patterns of one scan."""
+    pattern: str
+    ignore_case: bool = False
+
+    @cached_property
+    def compiled(self) -> re.Pattern[bytes]:
+        """Return the pattern for `re`."""
+        return re.compile(self.pattern.encode(), re.IGNORECASE if self.ignore_case else 0)
+
+    @cached_property
+    def literals(self) -> tuple[bytes, ...]:
+        """Return texts one of which every match holds, in lower case where case does not count; empty if there are none."""
+        return required_literals(self.pattern, ignore_case=self.ignore_case)
+
+    @cached_property
+    def any_case(self) -> bool:
+        """Return whether case does not count somewhere in the pattern."""
+        return self.ignore_case or "(?i" in self.pattern
+
+
+def required_literals(pattern: str, *, ignore_case: bool = False) -> tuple[bytes, ...]:
+    """Return texts one of which every match of `pattern` holds; raises `re.error` if it is no pattern.
+
+    Of several such sets that whose shortest text is the longest, as that is found fastest.
+    """
+    flags = re.IGNORECASE if ignore_case else 0
+    best = _best(_candidates(_parser.parse(pattern.encode(), flags)))
+    lower = ignore_case or "(?i" in pattern
+    return tuple(sorted({text.lower() if lower else text for text in best}))
+
+
+def _best(candidates: Sequence[tuple[bytes, ...]]) -> tuple[bytes, ...]:
+    return max(candidates, key=lambda texts: (min(map(len, texts)), -len(texts)), default=())
+
+
+def _candidates(parsed: Any) -> list[tuple[bytes, ...]]:
+    """Return sets of texts, one of each of which every match holds."""
+    found: list[tuple[bytes, ...]] = []
+    texts: tuple[bytes, ...] = (b"",)  # what may stand directly before the next item
+
+    def flush() -> None:
+        nonlocal texts
+        if min(map(len, texts)):
+            found.append(texts)
+        texts = (b"",)
+
+    for operation, argument in parsed:
+        exact = _exact(operation, argument)
+        if exact is not None and len(texts) * len(exact) <= _MOST_ALTERNATIVES:
+            texts = tuple(text + end for text in texts for end in exact)
+            continue
+        flush()
+        if exact is not None:
+            texts = exact
+        elif operation is _constants.SUBPATTERN:
+            found.extend(_candidates(argument[-1]))
+        elif operation is _constants.BRANCH:
+            branches = [_best(_candidates(branch)) for branch in argument[1]]
+            if all(branches):
+                found.append(tuple(text for branch in branches for text in branch))
+        elif operation in (_constants.MAX_REPEAT, _constants.MIN_REPEAT) and argument[0] > 0:
+            found.extend(_candidates(argument[2]))
+    flush()
+    return found
+
+
+def _exact(operation: Any, argument: Any) -> tuple[bytes, ...] | None:
+    """Return all texts that an item of a pattern can match, if they are few."""
+    if operation is _constants.LITERAL:
+        return (bytes([argument]),)
+    if operation is _constants.SUBPATTERN:
+        return _exact_sequence(argument[-1])
+    if operation is _constants.BRANCH:
+        branches = [_exact_sequence(branch) for branch in argument[1]]
+        if any(branch is None for branch in branches):
+            return None
+        texts = tuple(text for branch in branches if branch is not None for text in branch)
+        return texts if len(texts) <= _MOST_ALTERNATIVES else None
+    if operation is _constants.IN and len(argument) <= 4:
+        if all(kind is _constants.LITERAL for kind, _ in argument):
+            return tuple(bytes([byte]) for _, byte in argument)
+    elif operation is _constants.MAX_REPEAT and argument[:2] == (0, 1):
+        inner = _exact_sequence(argument[2])
+        return None if inner is None else (b"", *inner)
+    return None
+
+
+def _exact_sequence(parsed: Any) -> tuple[bytes, ...] | None:
+    texts: tuple[bytes, ...] = (b"",)
+    for operation, argument in parsed:
+        exact = _exact(operation, argument)
+        if exact is None or len(texts) * len(exact) > _MOST_ALTERNATIVES:
+            return None
+        texts = tuple(text + end for text in texts for end in exact)
+    return texts

@@ -1,0 +1,102 @@
+"""What launchers and container runtimes write before a line: the rank, the time, and where the line itself begins.
+
+`2024-01-01T00:00:00.000000000Z stdout F [rank3]: text` has rank 3, a time and the line `text`. Shared by the
+engine, the reading of logs and the metrics.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, timedelta, timezone
+from typing import NamedTuple
+
+LONGEST = 200
+"""Bytes at the start of a line that are looked at."""
+
+_PREFIX = re.compile(
+    rb"(?P<time>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3,9}(?:Z|[+-]\d\d:\d\d)) (?:(?:stdout|stderr) [FP] )?"  # Kubernetes
+    rb"|\[(?:[A-Za-z][A-Za-z_.-]{0,30}:? ?)(?P<a>\d{1,6})\]: ?"  # torchrun: [rank3]: [default7]: [worker-0]:
+    rb"|\[rank: (?P<b>\d{1,6})\] "  # Lightning
+    rb"|\[\d{1,6},(?P<c>\d{1,6})\]<std(?:out|err|diag)>: ?"  # Open MPI
+    rb"| {0,5}(?P<d>\d{1,6}): "  # srun --label
+    rb"|[Rr]ank[ _-]?(?P<e>\d{1,6}): "
+    rb"|[A-Za-z][\w.-]{0,60}[-_](?P<f>\d{1,6}) {1,60}\| ?"  # docker compose
+    rb"|\[pod/[\w.-]{1,200}?(?:-(?P<g>\d{1,6}))?(?:-[a-z0-9]{5})?/[\w.-]{1,60}\] "  # kubectl logs --prefix
+    rb"|(?:worker|node|host|rank|trainer|launcher|master|chief|ps)[-_](?P<h>\d{1,6}): "  # pdsh and DeepSpeed
+    rb"|(?:\d{1,3}\.){3}\d{1,3}: |(?:ip|node|host|gpu|worker)[\w.-]{0,60}\d[\w.-]{0,60}: "
+    rb"|\((?:[A-Za-z]\w{0,60} )?pid=\d+(?:, ip=[\w.:]{1,60})?\) "  # Ray
+)
+_RANKS = tuple("abcdefgh")
+DATE = rb"\d{4}[-/]\d\d[-/]\d\d(?:T|, | )\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?: ?(?:Z|UTC|[+-]\d\d:?\d\d))?(?![\d:])"
+"""A moment as programs write it."""
+
+_TIME = re.compile(
+    rb"[\[({]?(?P<y>\d{4})[-/](?P<mo>\d\d)[-/](?P<d>\d\d)(?:T|, | )(?P<h>\d\d):(?P<mi>\d\d):(?P<s>\d\d)"
+    rb"(?:[.,](?P<f>\d{1,9}))?(?: ?(?:Z|UTC|(?P<zs>[+-])(?P<zh>\d\d):?(?P<zm>\d\d)))?(?![\d:])"
+)
+
+
+class Prefix(NamedTuple):
+    """What stands before a line; spans are bytes of the line."""
+
+    rank: int | None = None
+    time: float | None = None
+    """UTC seconds since 1970; a time without zone is taken for UTC."""
+    length: int = 0
+    """Where the line itself begins. A time that the program wrote itself is part of the line."""
+    rank_span: tuple[int, int] | None = None
+    time_span: tuple[int, int] | None = None
+
+
+def prefix(line: bytes) -> Prefix:
+    """Return what stands before `line`, which holds neither ANSI sequences nor line ends.
+
+    Of several ranks the innermost counts: `worker-1 | [rank11]:` is rank 11.
+    """
+    head = line[:LONGEST]
+    position = 0
+    rank = rank_span = time = time_span = None
+    for _ in range(4):
+        found = _PREFIX.match(head, position)
+        if found is None:
+            break
+        for name in _RANKS:
+            if (digits := found[name]) is not None:
+                rank, rank_span = int(digits), found.span(name)
+        if found["time"] is not None:
+            written = _TIME.match(head, found.start("time"))
+            if written is not None and (seconds := _seconds(written)) is not None:
+                time, time_span = seconds, (written.start("y"), written.end())
+        position = found.end()
+    if time is None:
+        written = _TIME.match(head, position + (head[position : position + 1] == b" "))
+        if written is not None and (seconds := _seconds(written)) is not None:
+            time, time_span = seconds, (written.start("y"), written.end())
+    return Prefix(rank, time, position, rank_span, time_span)
+
+
+def time_of(text: bytes) -> float | None:
+    """Return the time that `text` begins with, in UTC seconds since 1970."""
+    written = _TIME.match(text)
+    return None if written is None else _seconds(written)
+
+
+def _seconds(written: re.Match[bytes]) -> float | None:
+    try:
+        moment = datetime(
+            int(written["y"]),
+            int(written["mo"]),
+            int(written["d"]),
+            int(written["h"]),
+            int(written["mi"]),
+            min(int(written["s"]), 59),  # a leap second
+            tzinfo=timezone.utc,
+        )
+    except ValueError:
+        return None
+    fraction = written["f"]
+    seconds = moment.timestamp() + (int(fraction) / 10 ** len(fraction) if fraction else 0.0)
+    if written["zs"] is not None:
+        shift = timedelta(hours=int(written["zh"]), minutes=int(written["zm"])).total_seconds()
+        seconds += -shift if written["zs"] == b"+" else shift
+    return seconds

@@ -1,0 +1,200 @@
+"""One pass over a stretch of a log, block by block: hits of signatures, and rows of values."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from airflow_training.logs.engine.automaton import SMALL_BYTES, Automaton, compile_automaton
+from airflow_training.logs.engine.formats import Builder, Formats
+from airflow_training.logs.engine.hits import Hits, text_around
+from airflow_training.logs.engine.layouts import Layout, Row
+from airflow_training.logs.engine.learning import Learned
+from airflow_training.logs.engine.patterns import Pattern
+from airflow_training.logs.engine.prefixes import prefix
+from airflow_training.logs.engine.rows import as_rows
+from airflow_training.logs.engine.walking import PlainWalker, Walked, Walker
+from airflow_training.logs.model import Hit, Origin
+
+BLOCK_BYTES = 1 << 20
+LONGEST_METRIC_LINE = 8192
+
+
+class Machine:
+    """What a scan of any number of logs needs: the automaton, the walker, and the layouts learned so far."""
+
+    def __init__(
+        self, signatures: Sequence[Pattern], formats: Formats | None, *, size: int | None
+    ) -> None:
+        self.signatures = signatures
+        self.formats = formats
+        anchors = () if formats is None else formats.anchors()
+        self.automaton: Automaton = compile_automaton(signatures, anchors, size=size)
+        self.learned = None if formats is None else Learned(formats)
+        self.walker: Walker = PlainWalker()
+        if size is None or size >= SMALL_BYTES:
+            self.walker = _fast_walker(signatures) or self.walker
+
+
+def _fast_walker(signatures: Sequence[Pattern]) -> Walker | None:
+    try:
+        from airflow_training.logs.engine.compiled_walker import CompiledWalker
+    except ImportError:
+        return None
+    return CompiledWalker(signatures, size=BLOCK_BYTES)
+
+
+class Stretch:
+    """The scan of one stretch of a log that begins at a line; lines count from 1 within it."""
+
+    def __init__(self, origin: Origin, machine: Machine, *, offset: int) -> None:
+        self.origin = origin
+        self.machine = machine
+        self.offset = offset
+        """Of the first byte that was not taken yet."""
+        self.line = 0
+        """Line ends before that."""
+        self.hits = Hits()
+        self.builder: Builder | None = (
+            None if machine.formats is None else machine.formats.builder()
+        )
+
+    def take(self, block: bytearray, size: int, *, complete: bool) -> int:
+        """Take the next `size` bytes and return how many are done with; the others come again with more behind them."""
+        done = 0
+        base = self.offset
+        while True:
+            walked = self.machine.walker.walk(block, done, size, self.line, complete=complete)
+            self._rest(walked, block, base)
+            if self.builder is not None:
+                for rows in walked.rows:
+                    moved = replace(rows, offsets=rows.offsets + base)
+                    moved.add_to(self.builder, rank=self.origin.rank)
+            self.line = walked.line
+            if walked.consumed == done or walked.consumed == size:
+                break
+            done = walked.consumed
+        self.offset = base + walked.consumed
+        return walked.consumed
+
+    def _rest(self, walked: Walked, block: bytearray, base: int) -> None:
+        if not len(walked.rest):
+            return
+        found = self.machine.automaton.candidates(walked.rest, anchors=self.builder is not None)
+        if not found.signatures and not found.anchors:
+            return
+        rest = bytes(walked.rest)
+        runs = walked.runs()
+        for number in found.signatures:
+            self._hits(self.machine.signatures[number], rest, Places(rest, runs), base)
+        if found.anchors:
+            self._metrics(found.anchors, rest, Places(rest, runs), block, base)
+
+    def _hits(self, pattern: Pattern, rest: bytes, places: Places, base: int) -> None:
+        for start, end in _lines_with(pattern, rest):
+            text = rest[start:end]
+            if pattern.compiled.search(text) is None:
+                continue
+            head = prefix(text)
+            found = pattern.compiled.search(text, head.length)
+            if found is None:
+                continue
+            place = places.of(start)
+            self.hits.add(
+                Hit(
+                    signature=pattern.name,
+                    line=place.line + 1,
+                    offset=base + place.offset,
+                    rank=self.origin.rank if head.rank is None else head.rank,
+                    time=head.time,
+                    text=text_around(text[head.length :], found.start() - head.length),
+                )
+            )
+
+    def _metrics(
+        self, anchors: Sequence[int], rest: bytes, places: Places, block: bytearray, base: int
+    ) -> None:
+        learned, builder = self.machine.learned, self.builder
+        if learned is None or builder is None:
+            return
+        found: dict[int, tuple[Layout, list[tuple[Row, int, int]]]] = {}
+        end = -1
+        for anchor in anchors:
+            if anchor <= end:
+                continue
+            start = rest.rfind(b"\n", 0, anchor) + 1
+            end = rest.find(b"\n", anchor)
+            place = places.of(start)
+            if place.done:
+                continue
+            last = place.offset + end - start if place.end < 0 else place.end
+            if last - place.offset > LONGEST_METRIC_LINE:
+                continue
+            read = learned.read(bytes(block[place.offset : last]))
+            if read is not None:
+                layout, row = read
+                entry = found.setdefault(id(layout), (layout, []))
+                entry[1].append((row, base + place.offset, place.line + 1))
+        for layout, rows in found.values():
+            as_rows(layout, rows).add_to(builder, rank=self.origin.rank)
+        for line, layout in learned.new:
+            self.machine.walker.learn(line, layout)
+        learned.new.clear()
+
+
+class Place:
+    """Where a line of the rest stands in its block."""
+
+    __slots__ = ("done", "end", "line", "offset")
+
+    def __init__(self, offset: int, line: int, end: int, *, done: bool) -> None:
+        self.offset = offset
+        self.line = line
+        """Line ends before it."""
+        self.end = end
+        """Where it ends in the block; -1: it is as long there as in the rest."""
+        self.done = done
+        """Its metrics are known already."""
+
+
+class Places:
+    """Finds where lines of the rest stand in their block; asked in order, as line ends are counted on the way."""
+
+    def __init__(self, rest: bytes, runs: Sequence[Sequence[int]]) -> None:
+        self.rest = rest
+        self.runs = runs
+        self.starts = [run[0] for run in runs]
+        self.run = -1
+        self.position = 0
+        self.line = 0
+
+    def of(self, start: int) -> Place:
+        """Return where the line that starts at `start` in the rest stands."""
+        number = bisect_right(self.starts, start) - 1
+        begin, offset, line, end, done = self.runs[number]
+        if number != self.run:
+            self.run, self.position, self.line = number, begin, line
+        self.line += self.rest.count(b"\n", self.position, start)
+        self.position = start
+        return Place(offset + start - begin, self.line, end, done=done > 0)
+
+
+def _lines_with(pattern: Pattern, rest: bytes) -> Iterator[tuple[int, int]]:
+    """Yield start and end of the lines that hold one of the texts that every match holds, in order."""
+    if not pattern.literals:
+        start = 0
+        while start < len(rest):
+            end = rest.find(b"\n", start)
+            yield start, end
+            start = end + 1
+        return
+    data = rest.lower() if pattern.any_case else rest
+    lines = set()
+    for text in pattern.literals:
+        position = data.find(text)
+        while position >= 0:
+            end = rest.find(b"\n", position)
+            lines.add((rest.rfind(b"\n", 0, position) + 1, end))
+            position = data.find(text, end)
+    yield from sorted(lines)

@@ -1,0 +1,83 @@
+"""The walk over a block without numba: nothing is known of layouts, all parts are put aside, cleaned."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from airflow_training.logs.engine.cleaning import LONGEST_PART, clean, parts
+from airflow_training.logs.engine.layouts import Layout
+
+if TYPE_CHECKING:
+    from airflow_training.logs.engine.rows import Rows
+
+
+@dataclass
+class Walked:
+    """What a walk over a part of a block found."""
+
+    consumed: int
+    """Where in the block it stopped: at the beginning of a part."""
+    line: int
+    """Line ends before that."""
+    rest: bytearray | memoryview
+    """Parts that are no rows, cleaned, each with a line end."""
+    runs: Callable[[], Sequence[Sequence[int]]]
+    """See `compiled.walk`."""
+    rows: Sequence[Rows] = field(default=())
+
+
+class Walker(Protocol):
+    """Takes a block apart."""
+
+    def learn(self, line: bytes, layout: Layout) -> None:
+        """Read lines of the layout from now on."""
+
+    def forget(self) -> None:
+        """Forget all layouts."""
+
+    def walk(self, block: bytearray, start: int, end: int, line: int, *, complete: bool) -> Walked:
+        """Take apart `block[start:end]`; the last part ends there if `complete`, else it may go on."""
+
+
+class PlainWalker:
+    """Needs nothing but Python."""
+
+    def learn(self, line: bytes, layout: Layout) -> None:
+        """Do nothing: rows are read by the layouts themselves."""
+
+    def forget(self) -> None:
+        """Do nothing."""
+
+    def walk(self, block: bytearray, start: int, end: int, line: int, *, complete: bool) -> Walked:
+        """Take apart `block[start:end]`."""
+        data = block[start:end]
+        if not complete:
+            last = max(data.rfind(b"\n"), data.rfind(b"\r"), data.rfind(b"\b")) + 1
+            if len(data) - last > LONGEST_PART:
+                last += (len(data) - last - 1) // LONGEST_PART * LONGEST_PART
+            del data[last:]
+        consumed = start + len(data)
+        ends = data.count(b"\n")
+        if b"\r" not in data and b"\b" not in data and b"\x1b" not in data and short(data):
+            if data and data[-1] != 10:
+                data.append(10)
+            return Walked(consumed, line + ends, data, lambda: [(0, start, line, -1, 0)])
+        rest = bytearray()
+        runs = []
+        for first, last, before in parts(data):
+            runs.append((len(rest), start + first, line + before, start + last, 0))
+            rest += clean(bytes(data[first:last]))
+            rest.append(10)
+        return Walked(consumed, line + ends, rest, lambda: runs)
+
+
+def short(data: bytearray) -> bool:
+    """Return whether no line of `data` is longer than a part may be."""
+    position = 0
+    while position + LONGEST_PART < len(data):
+        position = data.rfind(b"\n", position, position + LONGEST_PART + 1) + 1
+        if position == 0:
+            return False
+    return True

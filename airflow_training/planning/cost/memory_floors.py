@@ -1,0 +1,127 @@
+"""Bytes that a device can never do without, for large tables.
+
+A search cuts by them what need not be counted exactly. They take one stage with most layers, and of it the
+states, activations and working memory of its layers; embedding, head, buffers and weights that ZeRO gathers
+are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from airflow_training.planning.cluster import ClusterView
+from airflow_training.planning.cost.floors import codes_of
+from airflow_training.planning.cost.in_flight import micro_batches_in_flight
+from airflow_training.planning.cost.kept import kept
+from airflow_training.planning.cost.memory_constants import FROZEN, MemoryConstants
+from airflow_training.planning.cost.model_states import bytes_per_parameter
+from airflow_training.planning.cost.remembered import held_program
+from airflow_training.planning.cost.tables import rows_of
+from airflow_training.planning.plan import Candidates, Workload
+from airflow_training.planning.stages import expanded, layer_span
+
+Floats = npt.NDArray[np.float64]
+Codes = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _MemoryFloors:
+    """What layers keep, for each way to run one."""
+
+    global_batch: int
+    layers: int
+    codes: Codes
+    """A number for each way to run a layer, ascending."""
+    least: Floats
+    """Weights, gradients and optimizer states, all whole, and the activations of one micro-batch; no
+    layer has less: (4, ways)."""
+    mean: Floats | None
+    """The same of the average layer, where layers differ."""
+    working: Floats
+    """While the layer that takes least of it runs."""
+    base_bytes: float
+    overhead: float
+
+    def bytes_held(self, rows: Candidates) -> Floats:
+        """Return the least bytes of the fullest device; the way to run a layer has to be known."""
+        way = np.searchsorted(self.codes, codes_of(_memory_alike(rows)))
+        fullest, extra = -(-self.layers // rows.pp), self.layers % rows.pp
+        in_flight = micro_batches_in_flight(
+            "1f1b",
+            # where layers do not divide, the first stage has fewer of them unless there are but two
+            stage=((extra > 0) & (rows.pp > 2)).astype(np.int64),
+            stages=rows.pp,
+            virtual_stages=rows.virtual_stages,
+            micro_batches=self.global_batch // (rows.dp * rows.micro_batch),
+        )
+        used = _stage_bytes(self.least, way, rows, layers=fullest, in_flight=in_flight)
+        if self.mean is not None:
+            # the stages together keep at least one micro-batch of every layer
+            average, once = self.layers / rows.pp, np.ones(1)
+            mean = _stage_bytes(self.mean, way, rows, layers=average, in_flight=once)
+            used = np.maximum(used, mean)
+        return np.asarray((used + self.working[way]) * (1 + self.overhead) + self.base_bytes)
+
+
+def memory_floors(
+    workload: Workload,
+    cluster: ClusterView,
+    table: Candidates,
+    constants: MemoryConstants = FROZEN,
+) -> Callable[[Candidates], Floats]:
+    """Return a quick function to the least bytes of strategies on equal devices.
+
+    It knows every way to run a layer (its split, micro-batch and recomputation) that a row of the table has.
+    """
+    table = _memory_alike(table)
+    codes, first = np.unique(codes_of(table), return_index=True)
+    once = np.ones(len(first), dtype=np.int64)
+    ways = replace(rows_of(table, first), pp=once, dp=once, zero=0 * once)
+    runtime = constants.runtime(workload.runtime)
+    each = bytes_per_parameter(workload.precision, runtime.mixed)
+    begin, end = layer_span(workload.view.units)
+    pieces = expanded(workload.view.units)[begin:end]
+    by_layer = np.zeros((5, len(pieces), len(first)))
+    for split in np.unique(ways.sequence_parallel):
+        here = np.flatnonzero(ways.sequence_parallel == split)
+        some = rows_of(ways, here)
+        program = held_program(
+            workload.view, some, sequence_parallel=bool(split), precision=workload.precision
+        )
+        held = kept(program, some, each)
+        whole = np.concatenate([held.states, [held.saved, held.working]])
+        by_layer[:, :, here] = whole[:, pieces]
+    least, mean = by_layer.min(axis=1), by_layer.mean(axis=1)
+    contexts = [group.device.context_bytes for group in cluster.groups]
+    return _MemoryFloors(
+        global_batch=workload.global_batch,
+        layers=end - begin,
+        codes=codes,
+        least=least[:4],
+        mean=None if len(np.unique(pieces)) == 1 else mean[:4],
+        working=least[4],
+        base_bytes=min(constants.base_bytes if own is None else own for own in contexts),
+        overhead=constants.overhead if runtime.overhead is None else runtime.overhead,
+    ).bytes_held
+
+
+def _stage_bytes(
+    layer: Floats, way: Codes, rows: Candidates, *, layers: npt.NDArray[Any], in_flight: Floats
+) -> Floats:
+    """Return states and activations of so many layers; no more devices share than replicas there are."""
+    weights, gradients, optimizer, saved = (part[way] for part in layer)
+    share = 1.0 / (rows.dp * rows.cp)
+    weights *= np.where(rows.zero >= 3, share, 1.0)
+    gradients *= np.where(rows.zero >= 2, share, 1.0)
+    optimizer *= np.where(rows.zero >= 1, share, 1.0)
+    return np.asarray(layers * (weights + gradients + optimizer + saved * in_flight))
+
+
+def _memory_alike(rows: Candidates) -> Candidates:
+    """Return rows without their overlap, which changes nothing here."""
+    return replace(rows, overlap=np.zeros_like(rows.overlap))

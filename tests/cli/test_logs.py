@@ -1,0 +1,143 @@
+"""`logs show` and `logs search` on files and on a run of the local runtime."""
+
+from __future__ import annotations
+
+import gzip
+import subprocess
+import time
+from datetime import datetime, timezone
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import COMMAND, job_file
+
+START = 1_767_225_600.0  # 2026-01-01
+
+
+def rank_log(rank: int, *, ahead: float = 0.0, steps: int = 60) -> bytes:
+    lines = []
+    for step in range(steps):
+        at = datetime.fromtimestamp(START + step + ahead + rank / 10, tz=timezone.utc)
+        lines.append(f"{at:%Y-%m-%d %H:%M:%S.%f} step: {step} loss: {1 / (step + 1):.3f}\n")
+    return "".join(lines).encode()
+
+
+@pytest.fixture
+def ranks(home) -> list[str]:
+    Path("rank0.log").write_bytes(rank_log(0))
+    Path("rank1.log.gz").write_bytes(gzip.compress(rank_log(1, ahead=40)))
+    return ["rank0.log", "rank1.log.gz"]
+
+
+def test_a_file_is_shown_as_it_is(typed, ranks):
+    assert typed("logs", "show", ranks[1]).stdout.encode() == rank_log(1, ahead=40)
+    last = typed("logs", "show", ranks[0], "--tail", "2").stdout
+    assert [line.split()[3] for line in last.splitlines()] == ["58", "59"]
+
+
+def test_a_stretch_of_time(typed, ranks):
+    words = ["--since", "2026-01-01T00:00:10Z", "--until", "2026-01-01T00:00:12.5Z"]
+    shown = typed("logs", "show", ranks[0], *words).stdout
+    assert [line.split()[3] for line in shown.splitlines()] == ["10", "11", "12"]
+
+
+def test_ranks_as_one_log(typed, ranks):
+    answer = typed("logs", "show", "--merge", *ranks, "--since", "2026-01-01T00:00:58Z")
+    assert [line.split(" | ")[0].strip() for line in answer.stdout.splitlines()] == [*ranks] * 2
+    assert [line.split("step: ")[1].split()[0] for line in answer.stdout.splitlines()] == [
+        "58", "58", "59", "59",
+    ]  # fmt: skip
+    assert "the clock of rank1.log.gz is taken to be +40.1 s off" in answer.stderr
+
+
+def test_search_looks_like_grep(typed, ranks):
+    answer = typed("logs", "search", *ranks, r"step: (20|22|40)\b", "-C", "1")
+    one = ["20-", "21:", "22-", "23:", "24-", "--", "40-", "41:", "42-"]
+    heads = [line.split("2026")[0] for line in answer.stdout.splitlines()]
+    assert heads == [
+        *(head if head == "--" else f"rank0.log:{head}" for head in one),
+        "--",
+        *(head if head == "--" else f"rank1.log.gz:{head}" for head in one),
+    ]
+    found = typed("logs", "search", ranks[0], "STEP: 7 ", "-i", "-o", "json").json["matches"]
+    assert [(each["file"], each["rank"], each["line"], each["before"]) for each in found] == [
+        ("rank0.log", 0, 8, [])
+    ]
+    assert rank_log(0)[found[0]["offset"] :].startswith(found[0]["text"].encode())
+    nothing = typed("logs", "search", ranks[0], "step: (", "-F")
+    assert (nothing.code, nothing.stdout, nothing.stderr) == (0, "", "no line matches\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["show", "rank0.log", "--since", "noon"], "--since: 'noon' is no time"),
+        (["show", "rank0.log", "-f", "--until", "1h"], "--follow goes with neither"),
+        (["show", "rank0.log", "--merge", "-n", "1"], "--tail goes with neither"),
+        (["show", "rank0.log", "rank1.log.gz", "-f"], "only one file can be followed"),
+        (["show", "rank9.log", "--merge"], "rank9.log is no file, and no run has this name"),
+        (["show", "s3:/rank9.log", "--merge"], "s3:/rank9.log is no file"),
+        (["show", "nosuch://bucket/rank9.log"], "nosuch://bucket/rank9.log"),
+        (["search", "rank0.log", "(step"], "PATTERN: missing ): (step"),
+    ],
+)
+def test_mistakes_are_named(typed, ranks, words, said):
+    answer = typed("logs", *words)
+    assert answer.code == 2
+    assert said in answer.stderr
+    assert answer.stdout == ""
+
+
+def test_a_file_is_followed_across_a_rotation(home):
+    path = Path("train.log")
+    path.write_bytes(b"one\ntwo\n")
+    words = [*COMMAND, "logs", "show", str(path), "--tail", "1", "--follow"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as following:
+        try:
+            assert following.stdout.readline() == b"two\n"
+            with path.open("ab") as file:
+                file.write(b"three\n")
+            assert following.stdout.readline() == b"three\n"
+            path.rename("train.log.1")
+            path.write_bytes(b"four\n")
+            assert following.stdout.readline() == b"four\n"
+            assert b"rotated" in following.stderr.readline()
+        finally:
+            following.kill()
+
+
+@pytest.mark.e2e
+def test_the_logs_of_a_run(command, home):
+    script = (
+        "for i in 1 2 3 4 5 6 7 8; do"
+        ' echo "$(date -u +%Y-%m-%dT%H:%M:%S.%N | cut -c1-23)Z step $i of $TRAINING_ROLE $TRAINING_INDEX";'
+        " sleep 0.02; done"
+    )
+    path = job_file(Path("job.yaml"), ("master", 1), ("worker", 2), command=["sh", "-c", script])
+    before = time.time()
+    assert command("run", str(path), "--run-id", "one").code == 0
+    merged = command("logs", "show", "one", "--merge").stdout.splitlines()
+    assert len(merged) == 24
+    assert {line.split(" | ")[0].strip() for line in merged} == {"master-0", "worker-0", "worker-1"}
+    times = [line.split(" | ")[1].split()[0] for line in merged]
+    assert times == sorted(times)
+    assert (
+        len(command("logs", "show", "one", "--merge", "--role", "worker").stdout.splitlines()) == 16
+    )
+    tail = command("logs", "show", "one", "--role", "worker", "--index", "1", "-n", "1").stdout
+    assert "step 8 of worker 1" in tail
+    assert tail.count("\n") == 1
+    followed = command("logs", "show", "one", "--role", "worker", "-n", "2", "--follow").stdout
+    assert followed.count("\n") == 2
+    found = command("logs", "search", "one", "step 3", "-o", "json").json["matches"]
+    assert [(each["role"], each["index"], each["rank"]) for each in found] == [
+        ("master", 0, 0), ("worker", 0, 1), ("worker", 1, 2),
+    ]  # fmt: skip
+    ago = f"{time.time() - before + 60:.0f}s"
+    all_of_it = command("logs", "show", "one", "--role", "worker", "--since", ago).stdout
+    assert all_of_it.count("\n") == 8
+    later = command("logs", "show", "one", "--role", "worker", "--until", ago).stdout
+    assert later == ""
+    assert "name one with --role" in command("logs", "show", "one").stderr
+    assert "no run" in command("logs", "show", "two").stderr

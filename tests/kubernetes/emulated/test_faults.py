@@ -1,0 +1,83 @@
+"""The emulator answers as a real API server would: its faults, asked for."""
+
+from __future__ import annotations
+
+import asyncio
+
+import aiohttp
+import pytest
+from kubernetes_asyncio.client import ApiException
+
+from tests.kubernetes.emulated.client import (
+    Api,
+    Events,
+    eventually,
+    pod,
+    refused,
+)
+from tests.kubernetes.emulator import Cluster
+
+pytestmark = pytest.mark.anyio
+
+
+class TestFaults:
+    async def test_errors_with_retry_after(self, cluster: Cluster, api: Api) -> None:
+        cluster.control.fail_requests(
+            code=429, retry_after=3, verb="create", path="/pods$", times=2
+        )
+        for _ in range(2):
+            with pytest.raises(ApiException) as error:
+                await api.core.create_namespaced_pod("default", pod("a"))
+            assert error.value.headers is not None
+            assert error.value.headers["Retry-After"] == "3"
+            assert refused(error)["reason"] == "TooManyRequests"
+        await api.core.create_namespaced_pod("default", pod("a"))
+
+    @pytest.mark.parametrize("after_effect", [False, True])
+    async def test_lost_answers(self, cluster: Cluster, api: Api, after_effect: bool) -> None:
+        cluster.control.reset_requests(after_effect=after_effect, verb="create")
+        with pytest.raises((aiohttp.ClientError, ConnectionError)):
+            await api.core.create_namespaced_pod("default", pod("a"))
+        assert (cluster.control.get("pods", "a") is not None) == after_effect
+
+    async def test_slow_answers(self, cluster: Cluster, api: Api) -> None:
+        cluster.control.hang_requests(seconds=30, verb="list")
+        with pytest.raises(asyncio.TimeoutError):
+            await api.core.list_namespaced_pod("default", _request_timeout=0.1)
+        await api.core.list_namespaced_pod("default")
+
+    async def test_cut_watches(self, cluster: Cluster, api: Api) -> None:
+        async with Events(api) as events:
+            await eventually(lambda: cluster.control.open_watches() == 1)
+            assert cluster.control.cut_watches() == 1
+            await events.ended()
+        assert isinstance(events.error, aiohttp.ClientError)
+
+    async def test_duplicated_and_late_events(self, cluster: Cluster, api: Api) -> None:
+        cluster.control.duplicate_events()
+        cluster.control.delay_events(pattern="default/slow", seconds=0.2)
+        async with Events(api, resource_version="0") as events:
+            await eventually(lambda: cluster.control.open_watches() == 1)
+            cluster.control.create(pod("slow", nodeSelector={"no": "where"}))
+            cluster.control.create(pod("fast", nodeSelector={"no": "where"}))
+            await events.until("MODIFIED", "slow")
+        assert events.seen.index(("ADDED", "fast")) < events.seen.index(("ADDED", "slow"))
+        slow = [kind for kind, name in events.seen if name == "slow"]
+        assert slow[:4] == ["ADDED", "ADDED", "MODIFIED", "MODIFIED"]
+
+    async def test_a_server_that_is_away(self, cluster: Cluster, api: Api) -> None:
+        async with Events(api) as events:
+            await eventually(lambda: cluster.control.open_watches() == 1)
+            cluster.control.server_away(seconds=0.3)
+            await events.ended()
+        with pytest.raises((aiohttp.ClientError, ConnectionError)):
+            await api.core.list_namespaced_pod("default")
+        await asyncio.sleep(0.5)
+        assert (await api.core.list_namespaced_pod("default")).items == []
+
+    async def test_requests_are_counted(self, cluster: Cluster, api: Api) -> None:
+        await api.core.create_namespaced_pod("default", pod("a"))
+        await api.core.list_namespaced_pod("default")
+        await api.core.list_namespaced_pod("default")
+        counts = cluster.control.request_counts(agent="OpenAPI-Generator")
+        assert counts == {"create pods": 1, "list pods": 2}

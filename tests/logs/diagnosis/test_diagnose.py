@@ -1,0 +1,289 @@
+"""Which of several things in logs and facts explains the end of a run."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from airflow_training.logs.diagnosis.catalogue import Catalogue, Cause
+from airflow_training.logs.diagnosis.diagnose import diagnose
+from airflow_training.logs.diagnosis.scanning import scan_logs
+from airflow_training.logs.model import (
+    Diagnosis,
+    FileScan,
+    Finding,
+    InstanceFact,
+    Origin,
+    Series,
+)
+
+
+def cause(cause_id: str, pattern: str = "", **details: Any) -> Cause:
+    signature = {"name": "text", "pattern": pattern, "confidence": 0.9, "example": ""}
+    signature |= {
+        k: details.pop(k)
+        for k in ("kind", "confidence", "survivable", "near", "unless")
+        if k in details
+    }
+    return Cause.model_validate(
+        {
+            "id": cause_id,
+            "meaning": cause_id,
+            "category": "infrastructure",
+            "retry": "yes",
+            "advice": "none",
+            "signatures": [signature] if pattern else [],
+            **details,
+        }
+    )
+
+
+CATALOGUE = Catalogue(
+    [
+        cause("cuda-out-of-memory", r"CUDA out of memory"),
+        cause(
+            "host-out-of-memory", r"oom-kill", facts=[{"reason": "OOMKilled", "confidence": 0.9}]
+        ),
+        cause("nccl-timeout", r"Watchdog caught collective operation timeout", kind="consequence"),
+        cause("peer-connection-lost", r"Connection reset by peer", kind="consequence", generic=1),
+        cause("dns-resolution-failure", r"could not resolve", survivable=True),
+        cause("shape-mismatch", r"shapes cannot be multiplied"),
+        cause("near-only", r"bus error", near={"pattern": "shm", "lines": 2}),
+        cause("python-exception", generic=2),
+        cause("hang"),
+        cause("unknown", generic=3),
+    ]
+)
+
+
+def log(text: str, *, rank: int | None = None, file: str = "a.log", steps: Any = ()) -> FileScan:
+    """Return the scan of a text; `steps`: (line, step, time) of its losses."""
+    with tempfile.NamedTemporaryFile() as written:
+        written.write(text.encode())
+        written.flush()
+        (scan,) = scan_logs([(Origin(file=file, rank=rank), written.name)], CATALOGUE)
+    lines, numbers, times = zip(*steps, strict=True) if steps else ((), (), ())
+    series = Series(
+        metric="loss",
+        steps=np.array(numbers, dtype=float),
+        values=np.ones(len(lines)),
+        times=np.array(times, dtype=float),
+        offsets=np.zeros(len(lines), dtype=np.int64),
+        lines=np.array(lines, dtype=np.int64),
+        total=len(lines),
+    )
+    return replace(scan, series=(series,) if steps else ())
+
+
+def ask(*scans: FileScan, facts: Any = (), health: Any = ()) -> Diagnosis:
+    return diagnose(scans, facts, health, catalogue=CATALOGUE)
+
+
+def root(found: Diagnosis) -> tuple[str, int | None]:
+    return found.causes[0].id, found.causes[0].line
+
+
+TRACEBACK = """\
+Traceback (most recent call last):
+  File "train.py", line 3, in <module>
+    step()
+"""
+OOM = f"{TRACEBACK}torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB\n"
+
+
+def test_a_log_without_errors_is_healthy():
+    assert ask(log("loading\nstep 1 loss 0.5\n")) == Diagnosis()
+
+
+def test_an_exception_that_nobody_knows_is_the_cause_of_last_resort():
+    found = ask(log(f"start\n{TRACEBACK}ValueError: bad config of mine\n"))
+    assert root(found) == ("python-exception", 5)
+    assert found.causes[0].evidence == "ValueError: bad config of mine"
+
+
+def test_a_known_exception_goes_before_an_unknown_one():
+    assert root(ask(log(f"{OOM}{TRACEBACK}ValueError: other\n"))) == ("cuda-out-of-memory", 4)
+
+
+def test_a_line_of_source_code_proves_nothing():
+    text = TRACEBACK.replace("step()", 'raise E("CUDA out of memory")') + "E2Error: x\n"
+    assert ask(log(text)).causes[0].id == "python-exception"
+
+
+def test_what_follows_from_another_rank_is_a_consequence():
+    """63 ranks time out because rank 17 is gone."""
+    late = "2024-01-01 00:01:41 Watchdog caught collective operation timeout\n"
+    scans = [log(late, rank=rank, file=f"rank{rank}.log") for rank in range(64) if rank != 17]
+    scans.insert(17, log(OOM, rank=17, file="rank17.log"))
+    found = ask(*scans)
+    assert root(found) == ("cuda-out-of-memory", 4)
+    assert (found.causes[0].rank, found.causes[0].file) == (17, "rank17.log")
+    assert [each.id for each in found.consequences] == ["nccl-timeout"] * 63
+    assert len(found.causes) == 1
+
+
+def test_a_consequence_is_the_answer_when_there_is_nothing_better():
+    found = ask(log("Watchdog caught collective operation timeout\n"))
+    assert found.causes[0].id == "nccl-timeout"
+    assert found.causes[0].confidence < 0.8
+
+
+def test_the_earliest_rank_explains_after_its_clock_is_set_right():
+    """The clock of the second node is ahead by 100 s: its ranks seem to fail later."""
+    steps = [(1, 1, 10.0), (2, 2, 20.0), (3, 3, 30.0)]
+    ahead = [(line, step, time + 100) for line, step, time in steps]
+    first = log(
+        "\n\n\n2024-01-01 00:00:50 shapes cannot be multiplied\n",
+        rank=0,
+        file="rank0.log",
+        steps=steps,
+    )
+    second = log(
+        "\n\n\n2024-01-01 00:02:20 CUDA out of memory\n", rank=1, file="rank1.log", steps=ahead
+    )
+    assert ask(first, second).causes[0].id == "cuda-out-of-memory"
+    assert ask(second, first).causes[0].id == "cuda-out-of-memory"
+
+
+def test_an_error_that_training_outlives_is_healthy():
+    text = f"{OOM}skipping batch\nstep 5\nstep 6\n"
+    steps = [(6, 5, float("nan")), (7, 6, float("nan"))]
+    assert ask(log(text, steps=steps)).healthy
+    assert not ask(log(text)).healthy
+
+
+def test_a_bar_that_is_closed_is_no_progress():
+    text = f"step 5\n{OOM}step 5\n"
+    steps = [(1, 5, float("nan")), (6, 5, float("nan"))]
+    assert not ask(log(text, steps=steps)).healthy
+
+
+def test_an_error_before_a_good_end_is_healthy():
+    assert ask(log(f"{OOM}retrying\nTraining completed.\n")).healthy
+
+
+def test_exit_codes_of_zero_are_healthy():
+    done = InstanceFact(role="worker", index=0, exit_code=0)
+    assert ask(log(OOM), facts=[done]).healthy
+
+
+def test_what_programs_live_through_fails_no_run():
+    text = "could not resolve host, will retry\nconnected\nloading data\nstarting\n"
+    assert ask(log(text)).healthy
+
+
+def test_a_log_that_ends_with_it_and_never_trained_did_not_live_through_it():
+    assert not ask(log("starting\ncould not resolve host\n")).healthy
+
+
+def test_what_programs_live_through_explains_a_run_that_failed():
+    failed = InstanceFact(role="worker", index=0, exit_code=1)
+    found = ask(log("could not resolve host, will retry\n"), facts=[failed])
+    assert found.causes[0].id == "dns-resolution-failure"
+
+
+def test_the_runtime_goes_before_text():
+    killed = InstanceFact(role="worker", index=1, exit_code=137, reason="OOMKilled")
+    found = ask(log("Connection reset by peer\n", rank=0), facts=[killed])
+    assert found.causes[0].id == "host-out-of-memory"
+    assert found.causes[0].evidence == "worker-1: OOMKilled, exit code 137"
+    assert found.causes[0].rank == 1
+
+
+def test_a_failure_without_evidence_is_unknown():
+    failed = InstanceFact(role="worker", index=0, exit_code=1)
+    found = ask(log("hello\n"), facts=[failed])
+    assert (found.causes[0].id, found.healthy) == ("unknown", False)
+    assert found.causes[0].confidence < 0.5
+
+
+def test_stalled_ranks_without_an_error_are_a_hang():
+    stalled = Finding(kind="hang", message="rank 3 stands at step 7", rank=3, file="a.log", line=9)
+    found = ask(log("step 7\n"), health=[stalled])
+    assert root(found) == ("hang", 9)
+
+
+@pytest.mark.parametrize(
+    ("text", "healthy"),
+    [
+        pytest.param("bus error\n", True, id="alone"),
+        pytest.param("bus error\nno space in shm\n", False, id="near"),
+        pytest.param("bus error\na\nb\nc\nshm\n", True, id="too-far"),
+    ],
+)
+def test_context_decides_about_a_hit(text, healthy):
+    assert ask(log(text)).healthy is healthy
+
+
+HANDLING = "\nDuring handling of the above exception, another exception occurred:\n\n"
+DIRECT = "\nThe above exception was the direct cause of the following exception:\n\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "evidence"),
+    [
+        pytest.param(
+            f"{TRACEBACK}KeyError: 'a'\n{HANDLING}{TRACEBACK}ValueError: no a\n",
+            "ValueError: no a",
+            id="handled",
+        ),
+        pytest.param(
+            f"{TRACEBACK}OSError: odd thing\n{DIRECT}{TRACEBACK}RuntimeError: failed\n",
+            "OSError: odd thing",
+            id="wrapped-from",
+        ),
+        pytest.param(
+            f"{TRACEBACK}OSError: odd thing\n{HANDLING}{TRACEBACK}RuntimeError: failed: odd thing\n",
+            "OSError: odd thing",
+            id="wrapped-by-words",
+        ),
+        pytest.param(
+            f"{TRACEBACK}KeyError: Caught KeyError in DataLoader worker process 0.\n"
+            f"Original {TRACEBACK}KeyError: 'label'\n",
+            "KeyError: 'label'",
+            id="data-loader",
+        ),
+        pytest.param(
+            f"{TRACEBACK}ValueError: mine\n{TRACEBACK}"
+            "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n",
+            "ValueError: mine",
+            id="launcher-after-it",
+        ),
+        pytest.param(
+            f"{TRACEBACK}torch.multiprocessing.spawn.ProcessRaisedException: \n\n"
+            f"-- Process 1 terminated with the following error:\n{TRACEBACK}ValueError: mine\n",
+            "ValueError: mine",
+            id="spawn",
+        ),
+        pytest.param(f"{TRACEBACK}acme.Broken: mine\n", "acme.Broken: mine", id="own-name"),
+    ],
+)
+def test_the_exception_that_began_it_is_told(text, evidence):
+    found = ask(log(text))
+    assert (found.causes[0].id, found.causes[0].evidence) == ("python-exception", evidence)
+
+
+def test_the_launcher_says_which_rank_was_first():
+    text = f"""\
+{TRACEBACK}ValueError: mine
+============================================================
+Root Cause (first observed failure):
+[0]:
+  time      : 2024-01-01_10:00:00
+  host      : node
+  rank      : 3 (local_rank: 3)
+  exitcode  : 1 (pid: 12)
+"""
+    assert ask(log(text)).causes[0].rank == 3
+
+
+def test_another_sure_cause_lowers_confidence():
+    alone = ask(log("CUDA out of memory\n")).causes[0].confidence
+    both = ask(log("CUDA out of memory\nshapes cannot be multiplied\n"))
+    assert [each.id for each in both.causes] == ["cuda-out-of-memory", "shape-mismatch"]
+    assert both.causes[0].confidence < min(alone, 0.8)
+    assert both.causes[1].confidence < both.causes[0].confidence

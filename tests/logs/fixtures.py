@@ -1,0 +1,47 @@
+"""Logs of real failures beside this file, and what is to be found in them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from airflow_training.logs.diagnosis.catalogue import Catalogue
+from airflow_training.logs.diagnosis.diagnose import diagnose
+from airflow_training.logs.diagnosis.facts import facts_of
+from airflow_training.logs.diagnosis.scanning import origins, scan_logs
+from airflow_training.logs.model import Diagnosis
+
+HERE = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class Case:
+    """One log, or one folder with a log for each rank."""
+
+    name: str
+    files: Sequence[Path]
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    expect: Mapping[str, Any] = field(default_factory=dict)
+
+    def diagnose(self, catalogue: Catalogue) -> Diagnosis:
+        names = [str(path) for path in self.files]
+        scans = scan_logs(zip(origins(names), names, strict=True), catalogue)
+        return diagnose(scans, facts_of(self.facts), catalogue=catalogue)
+
+
+def cases(folder: Path) -> Iterator[Case]:
+    """Yield the cases of a folder (`<id>/<case>.yaml` beside `<case>.log` or `<case>/*.log`)."""
+    for path in sorted(folder.rglob("*.yaml")):
+        log = path.with_suffix(".log")
+        files = [log] if log.is_file() else sorted(path.with_suffix("").glob("*.log"))
+        told = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+        yield Case(
+            name=path.relative_to(folder).with_suffix("").as_posix(),
+            files=files,
+            facts=told.get("facts") or {},
+            expect=told.get("expect") or {},
+        )

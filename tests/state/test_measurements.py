@@ -1,0 +1,66 @@
+"""What runs measured, as later plans read it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from airflow_training.errors import InputError
+from airflow_training.state.records import Measurement
+from airflow_training.state.store import Store
+from tests.state.samples import Clock, add_run, take
+
+MEASURED = Measurement(
+    plan="abc",
+    subject="gpt on a100",
+    strategy={"tp": 2, "stage_layers": None},
+    step_seconds=0.25,
+    steps=400,
+    memory_bytes=3e10,
+)
+
+
+def test_what_was_measured_comes_back(store: Store):
+    uid = add_run(store).uid
+    store.save_measurement(uid, MEASURED)
+    assert store.measurement(uid, plan="abc") == MEASURED
+    assert store.measurement(uid, plan="other") is None
+    assert store.measurements("gpt on a100") == [MEASURED]
+    assert store.measurements("gpt on h100") == []
+
+
+def test_a_run_has_one_measurement_for_each_of_its_plans(store: Store):
+    uid = add_run(store).uid
+    store.save_measurement(uid, MEASURED)
+    store.save_measurement(uid, replace(MEASURED, step_seconds=0.5, memory_bytes=None))
+    assert [each.step_seconds for each in store.measurements(MEASURED.subject)] == [0.5]
+    store.save_measurement(uid, replace(MEASURED, plan="def"))
+    assert {each.plan for each in store.measurements(MEASURED.subject)} == {"abc", "def"}
+
+
+def test_the_newest_come_first_and_no_more_than_wanted(store: Store, clock: Clock):
+    for number in range(4):
+        clock.advance(1.0)
+        uid = add_run(store, f"run-{number}").uid
+        store.save_measurement(uid, replace(MEASURED, step_seconds=float(number + 1)))
+    found = store.measurements(MEASURED.subject, limit=3)
+    assert [each.step_seconds for each in found] == [4.0, 3.0, 2.0]
+
+
+def test_it_goes_with_its_run(store: Store, clock: Clock):
+    uid = add_run(store).uid
+    store.save_measurement(uid, MEASURED)
+    store.tombstone(uid, reason="removed")
+    lease, old = take(store, uid), store.ledger(uid)
+    over = replace(old, job=replace(old.job, state="Stopped", drained=True, finished_at=clock.now))
+    store.commit(uid, lease=lease, old=old, new=over, events=[])
+    store.release(lease)
+    clock.advance(100.0)
+    assert store.prune(older_than_seconds=10.0) == 1
+    assert store.measurements(MEASURED.subject) == []
+
+
+def test_a_run_that_is_not_there_measures_nothing(store: Store):
+    with pytest.raises(InputError):
+        store.save_measurement("none", MEASURED)

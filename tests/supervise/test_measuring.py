@@ -1,0 +1,183 @@
+"""What a run with a plan measures, and what the next plan makes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from typing import Any
+
+import pytest
+
+from airflow_training.control.model import InstanceEntry, JobEntry, Ledger, Progress, RoleEntry
+from airflow_training.runtimes.port import ClusterView
+from airflow_training.spec.resolved import ResolvedJob
+from airflow_training.supervise.measuring import Meter
+from airflow_training.supervise.plan_again import Situation, plan_again
+from airflow_training.supervise.status import run_status
+from tests.supervise.conftest import Stage
+from tests.supervise.test_planning import TINY, planned, resolved
+
+GPT = {"hidden": 1024, "layers": 8, "heads": 16, "seq": 1024, "vocab": 32000}
+NODES: dict[str, Any] = {
+    "name": "lab",
+    "nodes": [{"count": 3, "device": "A100-SXM4-80GB", "devices_per_node": 1, "nic_gbit_s": 200}],
+}
+
+
+class Lab:
+    """Jobs that are planned with what the store's runs measured, and runs that measure."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.stage = stage
+
+    def job(self, **plan: Any) -> ResolvedJob:
+        return resolved(
+            planned(
+                {"name": "worker"},
+                spec={"framework": "custom"},
+                history=self.stage.store.measurements,
+                **{
+                    "cluster": NODES,
+                    "globalBatch": 12,
+                    "constraints": {"devices": 3},
+                    **plan,
+                },
+            )
+        )
+
+    def plan(self, **plan: Any) -> Mapping[str, Any]:
+        found = self.job(**plan).plan
+        assert found is not None
+        return found
+
+    async def run(
+        self, job: ResolvedJob, *, seconds: float, scaled_to: int = 3, **metrics: float
+    ) -> Run:
+        run = Run(self.stage, job, replicas=scaled_to)
+        await run.train(seconds, **metrics)
+        return run
+
+
+class Run:
+    """A run whose first instance reports steps, with its meter."""
+
+    def __init__(self, stage: Stage, job: ResolvedJob, *, replicas: int = 3) -> None:
+        self.store = stage.store
+        self.uid = stage.launch(job, run_id=f"run-{len(stage.store.runs())}")
+        self.job = job
+        entry = InstanceEntry(role="worker", index=0, state="running")
+        self.ledger = Ledger(
+            job=JobEntry(state="Running"),
+            roles={"worker": RoleEntry(role="worker", replicas=replicas)},
+            instances={("worker", 0): entry},
+        )
+        self.meter = Meter(store=self.store, uid=self.uid, state=lambda: (self.job, self.ledger))
+        self.step, self.now = 0, 1000.0
+
+    async def train(self, seconds: float, **metrics: float) -> None:
+        """Report four steps that each take so long."""
+        for _ in range(4):
+            self.step, self.now = self.step + 1, self.now + seconds
+            said = Progress(step=self.step, time=self.now, metrics=metrics)
+            self.store.save_progress(self.uid, {("worker", 0): asdict(said)})
+            await self.meter.look()
+
+    def measured(self) -> Mapping[str, Any] | None:
+        found: Mapping[str, Any] | None = run_status(self.store, self.uid)["plan"]["measured"]
+        return found
+
+
+@pytest.fixture
+def lab(stage: Stage) -> Lab:
+    return Lab(stage)
+
+
+def origins(plan: Mapping[str, Any], kind: str) -> set[str]:
+    return {part["origin"] for part in plan["breakdown"][kind]}
+
+
+async def test_the_next_plan_of_the_same_model_says_measured(lab):
+    first = lab.job()
+    run = await lab.run(first, seconds=0.5, peak_memory_bytes=3e9)
+    plan = lab.plan()
+    assert plan["strategy"] == first.plan["strategy"]
+    assert plan["step_time_s"] == pytest.approx(0.5)
+    assert plan["peak_memory_bytes"] == 3e9
+    assert origins(first.plan, "time_s") == {"static"}
+    assert origins(plan, "time_s") == origins(plan, "memory_bytes") == {"measured"}
+    assert plan["p10"] < 0.5 < plan["p90"]
+    factor = plan["measurements"]["factor"]
+    assert factor == pytest.approx(0.5 / first.plan["step_time_s"])
+    assert plan["measurements"] == {
+        "subject": first.plan["measurements"]["subject"],
+        "factor": factor,
+        "strategies": 1,
+        "runs": 1,
+    }
+    assert run.measured() == {
+        "step_time_s": pytest.approx(0.5),
+        "steps": 3,
+        "peak_memory_bytes": 3e9,
+    }
+
+
+async def test_a_plan_for_another_model_is_worked_out(lab):
+    await lab.run(lab.job(), seconds=0.5)
+    plan = lab.plan(model={**TINY, "layers": 2})
+    assert origins(plan, "time_s") == {"static"}
+    assert "factor" not in plan["measurements"]
+
+
+async def test_a_run_that_plans_again_knows_what_it_measured(lab, stage):
+    job = lab.job(model=GPT, constraints={"tp": 1, "pp": 1, "devices": {"max": 3}})
+    assert job.plan["devices"] == 3
+    run = await lab.run(job, seconds=0.5)
+    factor = 0.5 / job.plan["step_time_s"]
+    alone = {**NODES, "nodes": [{**NODES["nodes"][0], "count": 2}]}
+    asked = {**job.document["spec"], "plan": {**job.document["spec"]["plan"], "cluster": alone}}
+    changed = replace(job, document={**job.document, "spec": asked})
+    verdict = plan_again(
+        Situation(job=changed, machines=ClusterView(nodes=())),
+        before=job.plan["cluster_view"],
+        history=stage.store.measurements,
+    )
+    assert verdict.reason == "Replanned"
+    [runtime] = [p for p in verdict.job.plan["breakdown"]["time_s"] if p["name"] == "runtime"]
+    assert runtime["origin"] == "measured"
+    assert verdict.job.plan["measurements"]["factor"] == pytest.approx(factor)
+
+    run.job = verdict.job
+    run.ledger = replace(run.ledger, roles={"worker": RoleEntry(role="worker", replicas=2)})
+    assert run.measured() is not None
+    await run.train(0.75)
+    found = {
+        each.plan: each.step_seconds
+        for each in stage.store.measurements(job.plan["measurements"]["subject"])
+    }
+    assert found == {
+        job.plan["id"]: pytest.approx(0.5),
+        verdict.job.plan["id"]: pytest.approx(0.75),
+    }
+
+
+@pytest.mark.parametrize("why", ["not-applied", "scaled-by-hand", "no-steps", "one-step-only"])
+async def test_nothing_is_measured_where_it_would_not_be_of_the_plan(lab, why):
+    if why == "not-applied":
+        run = await lab.run(lab.job(apply=["replicas"]), seconds=0.5)
+    elif why == "scaled-by-hand":
+        run = await lab.run(lab.job(), seconds=0.5, scaled_to=2)
+    else:
+        run = Run(lab.stage, lab.job())
+        for step in (None, None, None, 1 if why == "one-step-only" else None):
+            line = asdict(Progress(step=step, time=1.0, metrics={"loss": 1.0}))
+            run.store.save_progress(run.uid, {("worker", 0): line})
+            await run.meter.look()
+    assert run.measured() is None
+    assert origins(lab.plan(), "time_s") == {"static"}
+
+
+async def test_a_run_goes_on_where_nothing_can_be_measured(lab, monkeypatch, caplog):
+    run = Run(lab.stage, lab.job())
+    monkeypatch.setattr(run.store, "progress", lambda _: 1 / 0)
+    await run.meter.look()
+    assert "nothing could be measured" in caplog.text

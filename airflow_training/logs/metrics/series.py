@@ -280,8 +280,10 @@ class SeriesBuilder:
         keep[order] = np.repeat(~np.array(inside), ends - starts)
         at = 0
         for table, rows in fresh:
-            table.parts[-1] = rows.pick(keep[at : at + rows.size])
+            kept = rows.pick(keep[at : at + rows.size])
             at += rows.size
+            table.parts[-1] = kept
+            table.total -= rows.size - kept.size
 
     def _carry(self, rank: int, tables: Sequence[_Table]) -> None:
         fresh = [(table, rows) for table in tables if (rows := table.fresh()) is not None]

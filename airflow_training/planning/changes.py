@@ -20,11 +20,17 @@ def changes(before: ClusterView, after: ClusterView) -> tuple[str, ...]:
             found.append(f"{name} is new ({counted(now[name].count, 'node')})")
         else:
             found += _of_group(then[name], now[name])
+    if before.quota != after.quota:
+        found.append(f"the quota is {_quota(after, 'gone')} (before: {_quota(before, 'none')})")
     if before.tiers != after.tiers:
         found.append("the switches above the nodes changed")
     for pair in sorted({*before.links, *after.links}):
         found += _of_link(" to ".join(pair), before.links.get(pair), after.links.get(pair))
     return tuple(found)
+
+
+def _quota(view: ClusterView, without: str) -> str:
+    return without if view.quota is None else counted(view.quota, "device")
 
 
 def _of_group(then: NodeGroup, now: NodeGroup) -> Iterator[str]:

@@ -94,10 +94,17 @@ class ClusterView:
     tiers: tuple[Tier, ...] = ()
     links: Mapping[tuple[str, str], Link] = field(default_factory=dict)
     """Links between two groups by their names in order, where they do not share a fabric."""
+    quota: int | None = None
+    """Devices that a plan may take at once; None: all of them."""
 
     @property
     def devices(self) -> int:
         return sum(group.devices for group in self.groups)
+
+    @property
+    def usable(self) -> int:
+        """Return how many devices a plan may take."""
+        return self.devices if self.quota is None else min(self.quota, self.devices)
 
     def link_between(self, one: str, other: str) -> Link | None:
         """Return what a node of one group reaches a node of the other through; None: nothing.

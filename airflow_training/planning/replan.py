@@ -149,7 +149,7 @@ def _forced(
     workload: Workload, running: Running, best: Estimate, moving: Moving, cluster: ClusterView
 ) -> Decision:
     read = relayout(workload.view, running.strategy, best.strategy)
-    needed, there = running.strategy.devices, cluster.devices
+    needed, there = running.strategy.devices, cluster.usable
     reason = (
         f"the split takes {needed} devices and {there} are there"
         if needed > there

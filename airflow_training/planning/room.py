@@ -18,7 +18,8 @@ def has_room(strategy: Strategy, cluster: ClusterView) -> bool:
 def lacking(strategy: Strategy, cluster: ClusterView) -> list[Problem]:
     """Return what a cluster lacks, a problem each."""
     if strategy.stage_devices is None:
-        return _too_few("strategy", strategy.devices, cluster.devices, "the cluster")
+        where = "the cluster" if cluster.usable == cluster.devices else "the quota of the cluster"
+        return _too_few("strategy", strategy.devices, cluster.usable, where)
     per_stage = strategy.devices // strategy.pp
     there = {group.name: group.devices for group in cluster.groups}
     found: list[Problem] = []

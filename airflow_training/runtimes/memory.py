@@ -166,7 +166,7 @@ class MemoryRuntime:
         for found in list(state.instances.values()):
             self._forget(run.uid, found)
 
-    async def cluster_view(self) -> ClusterView:
+    async def cluster_view(self, job: ResolvedJob | None = None) -> ClusterView:  # noqa: ARG002 - the port's signature
         """Return the nodes it was made with."""
         self._check_reachable()
         return ClusterView(nodes=self._nodes)

@@ -160,6 +160,8 @@ class ClusterView:
     """What the planner and the queue see of the machine or cluster."""
 
     nodes: Sequence[NodeView]
+    instances: int | None = None
+    """How many instances with a rank quotas let the job have that was asked for; None: any number."""
 
 
 class Runtime(Protocol):
@@ -214,8 +216,8 @@ class Runtime(Protocol):
         Logs and outputs stay. A later lease generation may create again (a reopened run).
         """
 
-    async def cluster_view(self) -> ClusterView:
-        """Return nodes with their free capacity."""
+    async def cluster_view(self, job: ResolvedJob | None = None) -> ClusterView:
+        """Return nodes with their free capacity, and how much of them a job is allowed."""
 
 
 __all__ = [

@@ -5,7 +5,7 @@ Blocks for a search, so it runs beside the loop. Writes nothing, and touches no 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -17,7 +17,7 @@ from airflow_training.planning.replan import Decision, Moving, Running, replan
 from airflow_training.planning.sources.clusters import parse_cluster, write_cluster
 from airflow_training.planning.sources.documents import parse_strategy
 from airflow_training.planning.text import seconds_text, strategy_text
-from airflow_training.runtimes.port import NodeView
+from airflow_training.runtimes.port import ClusterView as Machines
 from airflow_training.spec.checks import check
 from airflow_training.spec.models import TrainingJob
 from airflow_training.spec.resolved import ResolvedJob
@@ -44,7 +44,7 @@ class Situation:
     """A run at the moment at which its cluster changed."""
 
     job: ResolvedJob
-    nodes: Sequence[NodeView]
+    machines: Machines
     """Of the runtime, where the plan is for them."""
     step: int = 0
     """Steps that are done; 0 where the scripts do not say."""
@@ -68,13 +68,13 @@ class Verdict:
 
 
 def cluster_now(
-    wanted: str | Mapping[str, Any], job: ResolvedJob, nodes: Sequence[NodeView]
+    wanted: str | Mapping[str, Any], job: ResolvedJob, machines: Machines
 ) -> Mapping[str, Any]:
     """Return the document of the cluster that `spec.plan.cluster` of a job means now.
 
     Raises InputError: its file cannot be read, or no node can run an instance.
     """
-    return write_cluster(cluster_of(wanted, job, nodes=lambda _: nodes).view)
+    return write_cluster(cluster_of(wanted, job, nodes=lambda _: machines).view)
 
 
 def plan_again(situation: Situation, *, before: Mapping[str, Any], history: History) -> Verdict:
@@ -86,7 +86,7 @@ def plan_again(situation: Situation, *, before: Mapping[str, Any], history: Hist
     asked = TrainingJob.model_validate(job.document)
     old = job.plan or {}
     try:
-        question = question_of(asked, job, nodes=lambda _: situation.nodes, history=history)
+        question = question_of(asked, job, nodes=lambda _: situation.machines, history=history)
         changed = list(changes(parse_cluster(before), question.cluster))
         decision = replan(
             question.workload,

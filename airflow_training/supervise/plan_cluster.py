@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,14 +17,15 @@ from airflow_training.planning.sources.kubernetes_nodes import Found, cluster_of
 from airflow_training.planning.sources.request import cluster_of_request
 from airflow_training.spec.problems import did_you_mean
 from airflow_training.spec.resolved import ResolvedJob
-from airflow_training.supervise.plan_sizes import accelerators, asked_cores
+from airflow_training.supervise.plan_sizes import accelerators, asked_cores, devices_of
 
 if TYPE_CHECKING:
+    from airflow_training.runtimes.port import ClusterView as Machines
     from airflow_training.runtimes.port import NodeView
 
 __all__ = ["Nodes", "cluster_of"]
 
-Nodes = Callable[[ResolvedJob], "Sequence[NodeView]"]
+Nodes = Callable[[ResolvedJob], "Machines"]
 """Asks the runtime of a job for its machines."""
 
 _AT = ("spec", "plan", "cluster")
@@ -58,8 +60,19 @@ def cluster_of(wanted: str | Mapping[str, Any], resolved: ResolvedJob, *, nodes:
     return Found(view=read_file(path, parse_cluster), warnings=())
 
 
-def _of_nodes(nodes: Sequence[NodeView], resolved: ResolvedJob) -> Found:
-    """Return what a runtime's machines are to a job: their GPUs where it asks for some, else cores."""
+def _of_nodes(machines: Machines, resolved: ResolvedJob) -> Found:
+    """Return what a runtime's machines are to a job, as far as quotas let it have them."""
+    found = _of_machines(machines.nodes, resolved)
+    if machines.instances is None:
+        return found
+    ranked = [role for role in resolved.roles if role.rank_offset is not None]
+    per_instance = min(devices_of(role, resolved) for role in ranked)
+    quota = machines.instances * per_instance
+    return replace(found, view=replace(found.view, quota=quota))
+
+
+def _of_machines(nodes: Sequence[NodeView], resolved: ResolvedJob) -> Found:
+    """Return the GPUs of machines where a job asks for some, else their cores."""
     name = f"the {resolved.runtime} nodes"
     if any(accelerators(role) for role in resolved.roles):
         return cluster_of_nodes([_node_document(node) for node in nodes if node.gpus], name=name)

@@ -14,7 +14,7 @@ from airflow_training.spec.quantities import parse_quantity
 from airflow_training.spec.resolved import ResolvedJob, ResolvedRole
 from airflow_training.spec.words import counted
 
-__all__ = ["Sizes", "accelerators", "asked_cores", "sizes_of"]
+__all__ = ["Sizes", "accelerators", "asked_cores", "devices_of", "sizes_of"]
 
 _RANKS_PER_INSTANCE = ("nprocPerNode", "slotsPerWorker")
 """Parameters of frameworks whose instances start several ranks; a rank drives one device."""
@@ -116,7 +116,7 @@ def sizes_of(job: TrainingJob, resolved: ResolvedJob) -> Sizes:
                 )
             ]
         )
-    devices = {role.name: _devices(role, resolved) for role in training}
+    devices = {role.name: devices_of(role, resolved) for role in training}
     if len(set(devices.values())) > 1:
         raise InputError(
             problems=[
@@ -160,7 +160,7 @@ def _amounts(role: ResolvedRole) -> Mapping[str, float]:
     return {name: parse_quantity(str(amount)) for name, amount in merged.items()}
 
 
-def _devices(role: ResolvedRole, resolved: ResolvedJob) -> int:
+def devices_of(role: ResolvedRole, resolved: ResolvedJob) -> int:
     """Return the ranks of an instance, each of which drives one device."""
     ranks = [resolved.parameters.get(key) for key in _RANKS_PER_INSTANCE]
     said = next((count for count in ranks if isinstance(count, int)), None)
@@ -172,5 +172,5 @@ def _warnings(training: list[ResolvedRole], resolved: ResolvedJob) -> list[str]:
         f"an instance of '{role.name}' has {counted(asked, 'device')} and starts"
         f" {counted(ranks, 'rank')}: set {' or '.join(_RANKS_PER_INSTANCE)}"
         for role in training
-        if (asked := accelerators(role)) and asked != (ranks := _devices(role, resolved))
+        if (asked := accelerators(role)) and asked != (ranks := devices_of(role, resolved))
     ]

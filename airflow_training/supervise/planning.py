@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +29,8 @@ from airflow_training.supervise.planned import Planned, planned_of
 if TYPE_CHECKING:
     from airflow_training.planning.cluster import ClusterView
     from airflow_training.planning.computation import ComputationView
-    from airflow_training.runtimes.port import NodeView, Runtime
+    from airflow_training.runtimes.port import ClusterView as Machines
+    from airflow_training.runtimes.port import Runtime
 
 __all__ = [
     "ALTERNATIVES",
@@ -76,8 +77,8 @@ def plan_job(
     cluster that would do), RuntimeUnavailable.
     """
 
-    def nodes(asking: ResolvedJob) -> Sequence[NodeView]:
-        return asyncio.run(runtime(asking).cluster_view()).nodes
+    def nodes(asking: ResolvedJob) -> Machines:
+        return asyncio.run(runtime(asking).cluster_view(asking))
 
     return best_plan(job.spec.plan, question_of(job, resolved, nodes=nodes, history=history))
 
@@ -141,7 +142,7 @@ def mistakes_of(job: TrainingJob, resolved: ResolvedJob) -> list[Problem]:
     return mistakes
 
 
-def _nobody(_: ResolvedJob) -> Sequence[NodeView]:
+def _nobody(_: ResolvedJob) -> Machines:
     raise AssertionError("only `nodes` asks a runtime")
 
 

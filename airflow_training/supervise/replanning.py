@@ -16,7 +16,8 @@ from airflow_training.control.model import Event, InstanceEntry, InstanceKey, Le
 from airflow_training.control.replanning import hindrance, replanned
 from airflow_training.errors import InputError, RuntimeUnavailable
 from airflow_training.planning.sources.models import is_reference
-from airflow_training.runtimes.port import NodeView, Runtime
+from airflow_training.runtimes.port import ClusterView as Machines
+from airflow_training.runtimes.port import Runtime
 from airflow_training.spec.plan import Plan
 from airflow_training.spec.resolved import ResolvedJob
 from airflow_training.supervise.plan_again import Situation, Verdict, cluster_now, plan_again
@@ -70,14 +71,14 @@ class State:
         """Return the names of the nodes they are on."""
         return frozenset(entry.node for entry in self.team if entry.node)
 
-    def situation(self, nodes: Sequence[NodeView], *, broken: bool) -> Situation:
+    def situation(self, machines: Machines, *, broken: bool) -> Situation:
         """Return what the planner is told."""
         said = [self.progress.get((entry.role, entry.index)) for entry in self.team]
         totals = [each.total_steps for each in said if each and each.total_steps is not None]
         began, ran = self.ledger.job.started_at, self.ledger.job.running_at
         return Situation(
             job=self.job,
-            nodes=nodes,
+            machines=machines,
             step=max((each.step for each in said if each and each.step is not None), default=0),
             total_steps=max(totals, default=None),
             launch_seconds=None if began is None or ran is None else ran - began,
@@ -184,18 +185,19 @@ class Replanner:
         if state.job is not self._job:
             self._job = state.job
             self._judged = (state.job.plan or {})["cluster_view"]
-        nodes: Sequence[NodeView] = ()
+        machines = Machines(nodes=())
         if self._plan.cluster == "nodes":
-            nodes = (await self._runtime.cluster_view()).nodes
+            machines = await self._runtime.cluster_view(state.job)
         before = self._seen
         self._seen = seen = await asyncio.to_thread(
-            cluster_now, self._plan.cluster, state.job, nodes
+            cluster_now, self._plan.cluster, state.job, machines
         )
         if seen == self._judged:
             self._used = state.nodes
         elif seen == before:
-            lost = self._used - {node.name for node in nodes} if nodes else frozenset()
-            situation = state.situation(nodes, broken=bool(lost))
+            there = {node.name for node in machines.nodes}
+            lost = self._used - there if there else frozenset()
+            situation = state.situation(machines, broken=bool(lost))
             loop = asyncio.get_running_loop()
             verdict = await loop.run_in_executor(
                 _searches, lambda: plan_again(situation, before=self._judged, history=self._history)

@@ -37,7 +37,7 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
 class ThreeNodes(MemoryRuntime):
     """What the cluster looked like when the run was planned."""
 
-    async def cluster_view(self) -> ClusterView:
+    async def cluster_view(self, job: ResolvedJob | None = None) -> ClusterView:
         node = NodeView(name="gpu", cpus=64, memory_bytes=2**38, gpus=1, labels=LABELS)
         return ClusterView(nodes=[replace(node, name=f"gpu-{n}") for n in (1, 2, 3)])
 
@@ -107,3 +107,23 @@ async def test_a_run_goes_on_without_a_node_that_is_lost(stage, job):
     [message] = told(stage, uid)
     assert "lost 1 node, 2 are left: the split takes 3 devices and 2 are there" in message
     assert stage.store.job(uid).plan["applied"]["replicas"] == {"worker": 2}
+
+
+async def test_a_run_shrinks_to_a_new_quota(stage, job):
+    uid = stage.launch(job)
+    async with stage.driving(uid):
+        await stage.until_running(uid)
+        stage.cluster.control.create(
+            {
+                "apiVersion": "v1",
+                "kind": "ResourceQuota",
+                "metadata": {"name": "less"},
+                "spec": {"hard": {"requests.nvidia.com/gpu": "2"}},
+            }
+        )
+        await until(lambda: told(stage, uid))
+        await until(lambda: set(stage.pods()) == {"worker-0", "worker-1"})
+        await until(lambda: stage.store.ledger(uid).job.state == "Running")
+        assert {variables(pod)["DP_SIZE"] for pod in stage.pods().values()} == {"2"}
+    [message] = told(stage, uid)
+    assert message.startswith("the quota is 2 devices (before: none): the split takes 3 devices")

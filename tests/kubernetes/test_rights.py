@@ -111,6 +111,16 @@ async def test_a_job_that_no_quota_would_ever_let_in_is_refused(stage: Stage):
     assert await problems(stage.runtime(), resolved({"name": "worker"}, **cpu)) == []
 
 
+async def test_quotas_bound_how_many_instances_a_job_may_have(stage: Stage):
+    gpu: dict[str, Any] = {"resources": {"limits": {"nvidia.com/gpu": 2}}}
+    job = resolved({"name": "worker", "replicas": 3}, **gpu)
+    runtime = stage.runtime()
+    assert (await runtime.cluster_view(job)).instances is None
+    stage.cluster.control.create(quota(pods="9", **{"requests.nvidia.com/gpu": "7"}))
+    assert (await runtime.cluster_view(job)).instances == 3
+    assert (await runtime.cluster_view()).instances is None
+
+
 async def test_a_cluster_that_does_not_answer_is_said_as_such(stage: Stage):
     stage.patience_seconds = 0.5
     stage.cluster.control.server_away(seconds=3.0)

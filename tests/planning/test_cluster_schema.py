@@ -61,6 +61,7 @@ FULL: dict[str, Any] = {
     ],
     "tiers": [{"name": "leaf", "nodes": 2, "oversubscription": 1.5}],
     "links": [{"between": ["new", "own"], "link": "ethernet-5"}],
+    "quota": 24,
 }
 PLACES = [
     (*place, key)

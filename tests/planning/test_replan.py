@@ -223,3 +223,21 @@ def test_slow_links_and_new_groups_are_said_too():
         "other is new (1 node)",
     )
     assert changes(replace(before, groups=(group, new)), before) == ("other is gone (1 node)",)
+    assert changes(before, replace(before, quota=8)) == ("the quota is 8 devices (before: none)",)
+    assert changes(replace(before, quota=8), before) == ("the quota is gone (before: 8 devices)",)
+
+
+def test_a_quota_that_shrinks_leaves_a_split_no_room():
+    whole = cluster(2)
+    split = search(WORKLOAD, whole, constraints=NARROW).plans[0].strategy
+    assert split.devices == 8
+    decision = replan(
+        WORKLOAD,
+        Running(strategy=split, steps_left=100, steps_since_checkpoint=0),
+        replace(whole, quota=4),
+        MOVING,
+        constraints=NARROW,
+    )
+    assert decision.action == "move"
+    assert decision.plan.strategy.devices <= 4
+    assert decision.reason == "the split takes 8 devices and 4 are there"

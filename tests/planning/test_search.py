@@ -92,6 +92,30 @@ def test_the_constraint_in_the_way_is_named():
         answer(toy, cluster(1, 8), rules={"zero": 0, "tp": 1, "pp": 1})
 
 
+def test_no_plan_takes_more_than_the_quota():
+    toy, whole = Toy(layers=4, heads=8), cluster(2, 8)
+    assert answer(toy, whole).plans[0].strategy.devices == 16
+    for quota in (12, 5):
+        found = answer(toy, replace(whole, quota=quota))
+        assert max(plan.strategy.devices for plan in [*found.plans, *found.front]) <= quota
+    assert answer(toy, replace(whole, quota=99)).plans[0].strategy.devices == 16
+
+
+@pytest.mark.parametrize(
+    ("quota", "rules"), [(8, {"devices": 16}), (8, {"devices": {"min": 9}}), (0, {})]
+)
+def test_a_quota_that_is_too_small_is_said(quota, rules):
+    with pytest.raises(InputError, match=f"the quota lets a plan take {quota} devices"):
+        answer(Toy(layers=4, heads=8), replace(cluster(2, 8), quota=quota), rules=rules)
+
+
+def test_where_nothing_fits_a_larger_quota_is_offered():
+    toy = Toy(layers=8, heads=8, layer_elements=5e8)
+    assert answer(toy, cluster(1, 8)).plans
+    with pytest.raises(InputError, match="with a larger quota it fits"):
+        answer(toy, replace(cluster(1, 8), quota=1))
+
+
 def test_money_prefers_fewer_devices_and_the_front_has_both_ends():
     toy, on = Toy(layer_flops=1e13), cluster(4, 8, price_per_device_hour=2.0)
     fast, cheap = answer(toy, on), answer(toy, on, objective=objectives.Money())

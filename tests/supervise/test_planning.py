@@ -45,7 +45,7 @@ class Machines(MemoryRuntime):
         super().__init__()
         self.nodes = nodes
 
-    async def cluster_view(self) -> ClusterView:
+    async def cluster_view(self, job: ResolvedJob | None = None) -> ClusterView:
         return ClusterView(nodes=self.nodes)
 
 

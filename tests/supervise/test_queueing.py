@@ -8,6 +8,7 @@ import pytest
 
 from airflow_training.runtimes.memory import MemoryRuntime
 from airflow_training.runtimes.port import ClusterView, NodeView
+from airflow_training.spec.resolved import ResolvedJob
 from airflow_training.supervise.queueing import Turn
 from tests.builders import job, role
 
@@ -23,7 +24,7 @@ class Machine(MemoryRuntime):
         super().__init__()
         self.node = NodeView(name="here", cpus=8, memory_bytes=16 * GIB, gpus=2, **free)
 
-    async def cluster_view(self) -> ClusterView:
+    async def cluster_view(self, job: ResolvedJob | None = None) -> ClusterView:
         return ClusterView(nodes=[self.node])
 
 

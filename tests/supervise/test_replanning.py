@@ -107,7 +107,7 @@ class Machines(MemoryRuntime):
         super().__init__(script=FOREVER)
         self.nodes = nodes(count)
 
-    async def cluster_view(self) -> ClusterView:
+    async def cluster_view(self, job: ResolvedJob | None = None) -> ClusterView:
         return ClusterView(nodes=self.nodes)
 
 
@@ -445,7 +445,9 @@ def after_change(
 ) -> Verdict:
     assert job.plan is not None
     return plan_again(
-        Situation(job=job, nodes=(), **situation), before=job.plan["cluster_view"], history=history
+        Situation(job=job, machines=ClusterView(nodes=()), **situation),
+        before=job.plan["cluster_view"],
+        history=history,
     )
 
 

@@ -2,45 +2,87 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 
-from airflow_training.logs.engine.cleaning import clean, parts, shown
+from airflow_training.logs.engine.cleaning import clean, shown
 from airflow_training.logs.engine.prefixes import prefix
-from airflow_training.logs.model import Hit, Origin
+from airflow_training.logs.model import Hit
 
 FIRST = 16
 """Hits kept of each signature and rank, beside the last."""
+MOST_KEPT = 20_000
+"""Hits kept with their context, the last of each signature and rank aside: some 64 MB at worst."""
+MOST_KEYS = 50_000
+"""Signatures times ranks; hits of further ones count as of no rank."""
 LONGEST_TEXT = 2000
 LONGEST_CONTEXT = 500
 CONTEXT_LINES = 40
 CONTEXT_BYTES = 65_536
-"""Looked at on either side of a hit."""
+"""Looked at on either side of a hit, but not more than so many lines:"""
+MOST_LINES = 400
+
+_Key = tuple[str, "int | None"]
+_OTHER_ENDS = re.compile(rb"[\r\b]")
 
 
-@dataclass
 class Hits:
-    """Hits of one piece of a file, added in order."""
+    """Hits of one stretch of a log, added in order."""
 
-    origin: Origin
-    first: dict[tuple[str, int | None], list[Hit]] = field(default_factory=dict)
-    last: dict[tuple[str, int | None], Hit] = field(default_factory=dict)
-    counts: dict[tuple[str, int | None], int] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self.counts: dict[_Key, int] = {}
+        self._first: dict[_Key, list[Hit]] = {}
+        self._last: dict[_Key, Hit] = {}
+        self._kept = 0
+        self._bare: set[tuple[_Key, int]] = set()
+        """Which of them have no context yet: a place in `_first`, or -1 for the last."""
 
     def add(self, hit: Hit) -> None:
         """Take the next hit."""
         key = (hit.signature, hit.rank)
+        if key not in self.counts and len(self.counts) >= MOST_KEYS:
+            hit = replace(hit, rank=None)
+            key = (hit.signature, None)
         self.counts[key] = self.counts.get(key, 0) + 1
-        kept = self.first.setdefault(key, [])
-        if len(kept) < FIRST:
-            kept.append(hit)
+        first = self._first.setdefault(key, [])
+        if not first or (len(first) < FIRST and self._kept < MOST_KEPT):
+            self._bare.add((key, len(first)))
+            first.append(hit)
+            self._kept += 1
         else:
-            self.last[key] = hit
+            self._bare.add((key, -1))
+            self._last[key] = hit
+
+    def complete(self, read: Callable[[int, int], bytes], own: int | None, *, until: int) -> None:
+        """Give hits before the offset `until` the lines around them; see `with_context`."""
+        for key, place in list(self._bare):
+            hit = self._last[key] if place < 0 else self._first[key][place]
+            if hit.offset >= until:
+                continue
+            self._bare.discard((key, place))
+            hit = with_context(hit, own, read)
+            if place < 0:
+                self._last[key] = hit
+            else:
+                self._first[key][place] = hit
+
+    def append(self, later: Hits, *, lines_before: int) -> None:
+        """Take over the hits of the next stretch, whose lines count from `lines_before`."""
+        for key, count in later.counts.items():
+            self.counts[key] = self.counts.get(key, 0) + count
+            ours = self._first.setdefault(key, [])
+            theirs = [*later._first[key], *([later._last[key]] if key in later._last else [])]
+            theirs = [replace(hit, line=hit.line + lines_before) for hit in theirs]
+            room = FIRST - len(ours)
+            ours.extend(theirs[:room])
+            if theirs[max(room, 0) :]:
+                self._last[key] = theirs[-1]
 
     def kept(self) -> tuple[Hit, ...]:
         """Return what was kept, in order of the log."""
-        found = [hit for hits in self.first.values() for hit in hits]
-        found.extend(self.last.values())
+        found = [hit for hits in self._first.values() for hit in hits]
+        found.extend(self._last.values())
         return tuple(sorted(found, key=lambda hit: (hit.offset, hit.signature)))
 
 
@@ -57,30 +99,45 @@ def with_context(hit: Hit, own: int | None, read: Callable[[int, int], bytes]) -
 
     `own` is the rank of lines that name none, `read(start, end)` returns bytes of the log.
     """
-    start = max(0, hit.offset - CONTEXT_BYTES)
-    data = read(start, hit.offset)
-    if start:
-        data = data[data.find(b"\n") + 1 :]
-    before, time = _lines(data, hit.rank, own)
+    before: list[str] = []
+    time = hit.time
+    data = read(max(0, hit.offset - CONTEXT_BYTES), hit.offset)
+    for line in _backwards(data, whole=hit.offset <= CONTEXT_BYTES):
+        text, rank, written = _taken(line, own)
+        time = written if time is None else time
+        if text and rank == hit.rank and len(before) < CONTEXT_LINES:
+            before.append(text)
+        if time is not None and len(before) == CONTEXT_LINES:
+            break
+    after: list[str] = []
     data = read(hit.offset, hit.offset + CONTEXT_BYTES)
-    edges = [end for end in (data.find(mark) for mark in (b"\n", b"\r", b"\b")) if end >= 0]
-    after, _ = _lines(data[min(edges) :] if edges else b"", hit.rank, own)
-    return replace(
-        hit,
-        time=time if hit.time is None else hit.time,
-        before=tuple(before[-CONTEXT_LINES:]),
-        after=tuple(after[:CONTEXT_LINES]),
-    )
+    lines = iter(_OTHER_ENDS.sub(b"\n", data).split(b"\n", MOST_LINES)[:MOST_LINES])
+    next(lines, None)
+    for line in lines:
+        text, rank, _ = _taken(line, own)
+        if text and rank == hit.rank:
+            after.append(text)
+            if len(after) == CONTEXT_LINES:
+                break
+    return replace(hit, time=time, before=tuple(reversed(before)), after=tuple(after))
 
 
-def _lines(data: bytes, rank: int | None, own: int | None) -> tuple[list[str], float | None]:
-    """Return the parts of a rank as text, and the time of the last part that has one."""
-    lines = []
-    time = None
-    for start, end, _ in parts(data):
-        text = clean(data[start:end])
-        head = prefix(text)
-        time = time if head.time is None else head.time
-        if (own if head.rank is None else head.rank) == rank:
-            lines.append(shown(text[head.length :], LONGEST_CONTEXT))
-    return lines, time
+def last_time(lines: Iterable[bytes]) -> float | None:
+    """Return the time of the first of some lines that has one."""
+    return next((time for line in lines if (time := prefix(clean(line)).time) is not None), None)
+
+
+def _backwards(data: bytes, *, whole: bool) -> Iterator[bytes]:
+    """Yield the lines of `data` from the last on; the first of them only if it is `whole`."""
+    lines = _OTHER_ENDS.sub(b"\n", data).rsplit(b"\n", MOST_LINES)
+    yield from reversed(lines if whole and len(lines) <= MOST_LINES else lines[1:])
+
+
+def _taken(line: bytes, own: int | None) -> tuple[str, int | None, float | None]:
+    """Return text, rank and time of a line."""
+    if not line:
+        return "", None, None
+    text = clean(line[: LONGEST_CONTEXT * 8])
+    head = prefix(text)
+    rank = own if head.rank is None else head.rank
+    return shown(text[head.length :], LONGEST_CONTEXT), rank, head.time

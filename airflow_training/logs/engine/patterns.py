@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from re import _constants, _parser  # type: ignore[attr-defined]  # `re` keeps its parser private
 from typing import Any
+
+if sys.version_info >= (3, 11):
+    # the only place that knows what a pattern must contain; its name is private since 3.11
+    from re import _constants, _parser  # type: ignore[attr-defined]
+else:
+    import sre_constants as _constants
+    import sre_parse as _parser
 
 SHORTEST_LITERAL = 4
 _MOST_ALTERNATIVES = 32

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from airflow_training.logs.engine.automaton import SMALL_BYTES, Automaton, compile_automaton
+from airflow_training.logs.engine.automaton import Automaton, Plain, fastest_automaton
 from airflow_training.logs.engine.formats import Builder, Formats
 from airflow_training.logs.engine.hits import Hits, text_around
 from airflow_training.logs.engine.layouts import Layout, Row
@@ -19,30 +20,46 @@ from airflow_training.logs.model import Hit, Origin
 
 BLOCK_BYTES = 1 << 20
 LONGEST_METRIC_LINE = 8192
+SMALL_BYTES = 4 << 20
+"""Below this, loading the compiled code and an automaton takes longer than doing without."""
 
 
 class Machine:
-    """What a scan of any number of logs needs: the automaton, the walker, and the layouts learned so far."""
+    """What the scan of any number of logs needs: an automaton, a walker, and the layouts learned so far."""
 
     def __init__(
-        self, signatures: Sequence[Pattern], formats: Formats | None, *, size: int | None
+        self,
+        signatures: Sequence[Pattern],
+        formats: Formats | None,
+        *,
+        automaton: Automaton,
+        walker: Walker,
     ) -> None:
         self.signatures = signatures
         self.formats = formats
-        anchors = () if formats is None else formats.anchors()
-        self.automaton: Automaton = compile_automaton(signatures, anchors, size=size)
+        self.automaton = automaton
+        self.walker = walker
         self.learned = None if formats is None else Learned(formats)
-        self.walker: Walker = PlainWalker()
-        if size is None or size >= SMALL_BYTES:
-            self.walker = _fast_walker(signatures) or self.walker
 
 
-def _fast_walker(signatures: Sequence[Pattern]) -> Walker | None:
-    try:
-        from airflow_training.logs.engine.compiled_walker import CompiledWalker
-    except ImportError:
-        return None
-    return CompiledWalker(signatures, size=BLOCK_BYTES)
+def machine_for(
+    signatures: Sequence[Pattern], formats: Formats | None, *, size: int | None
+) -> Machine:
+    """Return the fastest machine there is for `size` bytes of logs (None: not known)."""
+    anchors = () if formats is None else formats.anchors()
+    if size is not None and size < SMALL_BYTES:
+        return Machine(
+            signatures, formats, automaton=Plain(signatures, anchors), walker=PlainWalker()
+        )
+    walker: Walker = PlainWalker()
+    # a scan without metrics may learn no layouts, but still has to take lines apart
+    with contextlib.suppress(ImportError):
+        from airflow_training.logs.engine.compiled_walker import CompiledWalker  # noqa: PLC0415
+
+        walker = CompiledWalker(signatures, size=BLOCK_BYTES)
+    return Machine(
+        signatures, formats, automaton=fastest_automaton(signatures, anchors), walker=walker
+    )
 
 
 class Stretch:
@@ -55,7 +72,7 @@ class Stretch:
         """Of the first byte that was not taken yet."""
         self.line = 0
         """Line ends before that."""
-        self.hits = Hits(origin)
+        self.hits = Hits()
         self.builder: Builder | None = (
             None if machine.formats is None else machine.formats.builder()
         )
@@ -198,20 +215,3 @@ def _lines_with(pattern: Pattern, rest: bytes) -> Iterator[tuple[int, int]]:
             lines.add((rest.rfind(b"\n", 0, position) + 1, end))
             position = data.find(text, end)
     yield from sorted(lines)
-
-
-def drive(
-    stretch: Stretch, fill: Callable[[memoryview, int], int], *, block_bytes: int = BLOCK_BYTES
-) -> None:
-    """Scan all that `fill(buffer, offset)` gives, which returns how many bytes it put into the buffer, 0 at the end."""
-    block = bytearray(block_bytes)
-    view = memoryview(block)
-    kept = 0
-    while True:
-        size = kept + fill(view[kept:], stretch.offset + kept)
-        complete = size == kept
-        taken = stretch.take(block, size, complete=complete)
-        kept = size - taken
-        block[:kept] = block[taken:size]
-        if complete:
-            return

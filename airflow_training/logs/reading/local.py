@@ -28,6 +28,13 @@ class LocalFile:
         self._furthest = max(self._furthest, offset + len(data))
         return Part(data, offset + len(data), len(data) < limit)
 
+    def read_into(self, offset: int, buffer: memoryview) -> int:
+        """Put bytes of the file into a buffer and return how many; no memory is taken for them."""
+        try:
+            return os.preadv(self._descriptor, [buffer], offset)
+        except OSError as error:
+            raise LogUnreadable(f"{self.name}: {error.strerror}") from error
+
     def size(self) -> int:
         """Return the size of the opened file."""
         return os.fstat(self._descriptor).st_size

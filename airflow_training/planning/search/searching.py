@@ -22,6 +22,7 @@ from airflow_training.planning.search.homogeneous import Question
 from airflow_training.planning.search.objectives import Objective, Time, Tokens
 from airflow_training.planning.search.placement import placement
 from airflow_training.planning.search.pricing import Pricing
+from airflow_training.planning.search.quota import within_quota
 from airflow_training.planning.search.ranking import Family, Plan, distinct
 from airflow_training.planning.search.smallest import first_fit, smallest
 from airflow_training.planning.stages import even_layers, layer_span
@@ -61,6 +62,7 @@ def search(
             something would), nothing is within the budget, or prices that the objective needs are missing.
     """
     _known_groups(cluster, constraints)
+    constraints = within_quota(constraints, cluster)
     question = question_of(workload, cluster, constraints, objective)
     found = _find(question, top_k, pricing)
     plans = _distinct(question, found.plans)[:top_k]
@@ -328,5 +330,8 @@ def _what_would_fit(question: Question, pricing: Pricing) -> str:
     for key in question.constraints.rules:
         free = replace(question, constraints=question.constraints.without(key))
         if first_fit(free, space.splits(limits, free.constraints), pricing) is not None:
-            ways.append(f"without the constraint on {key} it fits")
+            quota = key == "devices" and question.cluster.quota is not None
+            ways.append(
+                f"{'with a larger quota' if quota else f'without the constraint on {key}'} it fits"
+            )
     return "; ".join(ways) or "no number of such devices would do: choose one with more memory"

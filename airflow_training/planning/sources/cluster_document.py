@@ -129,6 +129,8 @@ class ClusterDocument(Document):
     """From the nodes upwards."""
     links: list[BetweenDocument] = Field(default_factory=list)
     """Between groups that do not share a fabric."""
+    quota: Annotated[int, Field(ge=0)] | None = None
+    """Devices that a plan may take at once; not set: all of them."""
 
 
 def cluster_schema() -> dict[str, Any]:

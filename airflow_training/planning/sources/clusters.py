@@ -54,6 +54,7 @@ def parse_cluster(data: Any, *, at: Loc = ("cluster",), unknown: Unknown = "refu
         groups=tuple(groups),
         tiers=tuple(Tier(**tier.model_dump()) for tier in document.tiers),
         links=links,
+        quota=document.quota,
     )
     mistakes += _unreachable(view, at=at)
     mistakes.complain()
@@ -72,6 +73,8 @@ def write_cluster(view: ClusterView) -> dict[str, Any]:
         document["links"] = [
             {"between": list(pair), "link": _write_link(link)} for pair, link in view.links.items()
         ]
+    if view.quota is not None:
+        document["quota"] = view.quota
     return document
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from airflow_training.errors import Problem
@@ -30,9 +31,9 @@ from airflow_training.runtimes.kubernetes.kinds import (
     Kind,
 )
 from airflow_training.spec.quantities import parse_quantity
-from airflow_training.spec.resolved import ResolvedJob
+from airflow_training.spec.resolved import ResolvedJob, ResolvedRole
 
-__all__ = ["check_cluster", "needed_rights"]
+__all__ = ["allowed_instances", "check_cluster", "needed_rights"]
 
 Right = tuple[Kind, str, str]
 """Kind, subresource ("" for the object itself), verb."""
@@ -213,39 +214,75 @@ async def _scheduling(api: Api, job: ResolvedJob) -> list[Problem]:
 
 async def _quota(api: Api, job: ResolvedJob) -> list[Problem]:
     """Return a problem for each quota that the job would exceed alone in its namespace."""
+    needs = _needs(job.roles)
+    return [
+        Problem(
+            code="not_allowed",
+            field="spec.roles",
+            value=f"{needed:g}",
+            message=f"all instances together ask for {needed:g} of {limit.resource}, quota"
+            f" '{limit.quota}' of namespace '{job.namespace}' allows {limit.hard}",
+            hint="fewer replicas, smaller requests, or a larger quota",
+        )
+        for limit in await _limits(api, job.namespace)
+        if (needed := needs.get(limit.counted, 0.0)) > limit.amount
+    ]
+
+
+async def allowed_instances(api: Api, job: ResolvedJob) -> int | None:
+    """Return how many instances with a rank quotas let a job have beside its others; None: any number.
+
+    What others in the namespace use is not counted: it may be given back at any time.
+    """
+    ranked = [role for role in job.roles if role.rank_offset is not None]
+    others = _needs([role for role in job.roles if role.rank_offset is None])
+    each = [_needs([replace(role, replicas=1)]) for role in ranked]
+    found = []
+    for limit in await _limits(api, job.namespace):
+        most = max((needs.get(limit.counted, 0.0) for needs in each), default=0.0)
+        if most:
+            found.append(int((limit.amount - others.get(limit.counted, 0.0)) // most))
+    return max(0, min(found)) if found else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Limit:
+    """One line of a quota."""
+
+    quota: str
+    resource: str
+    hard: str
+
+    @property
+    def counted(self) -> str:
+        """Return what a pod's requests call it."""
+        return self.resource.removeprefix("requests.").removeprefix("count/")
+
+    @property
+    def amount(self) -> float:
+        return parse_quantity(self.hard)
+
+
+async def _limits(api: Api, namespace: str) -> Sequence[_Limit]:
+    """Return the quotas of a namespace that hold for every pod; none where they are not ours to see."""
     try:
-        quotas, _ = await api.list(RESOURCE_QUOTAS, job.namespace)
+        quotas, _ = await api.list(RESOURCE_QUOTAS, namespace)
     except ApiError:
-        return []  # not ours to see: creating will tell
-    problems = []
-    needs = _needs(job)
-    for quota in quotas:
-        spec = quota.get("spec") or {}
-        if spec.get("scopes") or spec.get("scopeSelector"):
-            continue
-        for resource, hard in (spec.get("hard") or {}).items():
-            needed = needs.get(resource.removeprefix("requests.").removeprefix("count/"))
-            if needed is not None and needed > parse_quantity(hard):
-                problems.append(
-                    Problem(
-                        code="not_allowed",
-                        field="spec.roles",
-                        value=f"{needed:g}",
-                        message=f"all instances together ask for {needed:g} of {resource}, quota"
-                        f" '{quota['metadata']['name']}' of namespace '{job.namespace}' allows"
-                        f" {hard}",
-                        hint="fewer replicas, smaller requests, or a larger quota",
-                    )
-                )
-    return problems
+        return ()  # creating will tell
+    return [
+        _Limit(quota=quota["metadata"]["name"], resource=resource, hard=str(hard))
+        for quota in quotas
+        if not (quota["spec"].get("scopes") or quota["spec"].get("scopeSelector"))
+        for resource, hard in (quota["spec"].get("hard") or {}).items()
+    ]
 
 
-def _needs(job: ResolvedJob) -> Mapping[str, float]:
+def _needs(roles: Sequence[ResolvedRole]) -> Mapping[str, float]:
     total: defaultdict[str, float] = defaultdict(float)
-    for role in job.roles:
+    for role in roles:
         for resource, amount in pod_requests(role.template.get("spec") or {}).items():
             total[resource] += amount * role.replicas
-    total["pods"] = float(job.instances)
+        total["pods"] += role.replicas
     return total
 
 

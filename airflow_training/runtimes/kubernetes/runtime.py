@@ -55,7 +55,7 @@ from airflow_training.runtimes.kubernetes.kinds import (
 from airflow_training.runtimes.kubernetes.logs import LogArchive, read_live
 from airflow_training.runtimes.kubernetes.observing import is_over, observe
 from airflow_training.runtimes.kubernetes.record import Records, check_owner, stale
-from airflow_training.runtimes.kubernetes.rights import check_cluster
+from airflow_training.runtimes.kubernetes.rights import allowed_instances, check_cluster
 from airflow_training.runtimes.kubernetes.services import service_documents
 from airflow_training.runtimes.kubernetes.sweep import Orphan, find_orphans
 from airflow_training.runtimes.kubernetes.watching import NamespaceWatch
@@ -374,18 +374,19 @@ class KubernetesRuntime:
             raise RuntimeUnavailable(f"namespace {namespace}: {error}") from error
 
     @_speaking
-    async def cluster_view(self) -> ClusterView:
+    async def cluster_view(self, job: ResolvedJob | None = None) -> ClusterView:
         """Return the nodes that pods may go to; one made-up node where we may not see them."""
         from airflow_training.planning.sources.kubernetes_nodes import takes_work  # for plans only
 
+        instances = None if job is None else await allowed_instances(self.api, job)
         try:
             nodes, _ = await self.api.list(NODES)
         except Forbidden:
             # unknown, not none: the scheduler decides
-            return ClusterView(
-                nodes=(NodeView(name="cluster", cpus=float(2**20), memory_bytes=2**60, gpus=2**20),)
-            )
-        return ClusterView(nodes=tuple(_node_view(node) for node in nodes if takes_work(node)))
+            unknown = NodeView(name="cluster", cpus=float(2**20), memory_bytes=2**60, gpus=2**20)
+            return ClusterView(nodes=(unknown,), instances=instances)
+        usable = tuple(_node_view(node) for node in nodes if takes_work(node))
+        return ClusterView(nodes=usable, instances=instances)
 
     @property
     def _has_callback(self) -> bool:

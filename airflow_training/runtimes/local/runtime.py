@@ -126,7 +126,7 @@ class LocalRuntime:
         """End everything that lives and give the ports back; raises StillAlive."""
         await asyncio.to_thread(self._remove, run)
 
-    async def cluster_view(self) -> ClusterView:
+    async def cluster_view(self, job: ResolvedJob | None = None) -> ClusterView:  # noqa: ARG002 - the port's signature
         """Return this machine."""
         return await asyncio.to_thread(self._cluster_view)
 

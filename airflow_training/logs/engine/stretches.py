@@ -1,0 +1,175 @@
+"""A log in stretches: where they begin, and how each is read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from airflow_training.logs.engine.formats import Builder
+from airflow_training.logs.engine.hits import CONTEXT_BYTES, MOST_LINES, Hits, last_time
+from airflow_training.logs.engine.scanning import BLOCK_BYTES, Machine, Stretch
+from airflow_training.logs.engine.tails import TAIL_BYTES, Tail, tail_of
+from airflow_training.logs.model import FileScan, Origin
+from airflow_training.logs.reading.local import LocalFile
+from airflow_training.logs.reading.source import Source
+
+SHARED_BYTES = 64 << 20
+"""From this size on, a log is worth more than one process."""
+_SHARES = (0.35, 0.1, 0.05)
+"""Of each process: large stretches first, as each is merged in the end; small ones last, so that nobody waits long."""
+_FIRST_BLOCKS = 65_536
+"""Bytes of the first block: the lines in it teach the layouts of the rest."""
+
+
+@dataclass
+class Found:
+    """What is in one stretch. It can be pickled."""
+
+    hits: Hits
+    builder: Builder | None
+    size: int
+    ends: int
+    """Line ends."""
+    first_time: float | None
+    tail: Tail
+    unended: bool
+    """Whether its last line has no end."""
+
+
+def borders(source: Source, size: int, processes: int) -> Sequence[tuple[int, int]]:
+    """Return start and end of the stretches of a log that can be read at any offset; each starts with a line."""
+    if processes < 2 or size < SHARED_BYTES:
+        return [(0, size)]
+    shares = [share / sum(_SHARES) / processes for share in _SHARES for _ in range(processes)]
+    starts = [0]
+    nominal = 0.0
+    for share in shares[:-1]:
+        nominal += share
+        start = _line_start(source, int(nominal * size), size)
+        if start > starts[-1]:
+            starts.append(start)
+    return [pair for pair in zip(starts, [*starts[1:], size], strict=True) if pair[0] < pair[1]]
+
+
+def _line_start(source: Source, offset: int, size: int) -> int:
+    """Return where the first line behind `offset` begins."""
+    while offset < size:
+        data = source.read(offset, BLOCK_BYTES).data
+        if not data:
+            break
+        end = data.find(b"\n")
+        if end >= 0:
+            return offset + end + 1
+        offset += len(data)
+    return size
+
+
+class Recent:
+    """The last bytes that were read of a log that cannot be read back cheaply."""
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+        self.end = 0
+        """Offset behind them."""
+
+    def add(self, data: memoryview) -> None:
+        """Take what was read next."""
+        del self.data[: max(0, len(self.data) - 2 * BLOCK_BYTES)]
+        self.data += data
+        self.end += len(data)
+
+    def read(self, start: int, end: int) -> bytes:
+        """Return what is still there of some bytes."""
+        first = self.end - len(self.data)
+        return bytes(self.data[max(0, start - first) : max(0, end - first)])
+
+
+def scan_stretch(
+    machine: Machine, origin: Origin, source: Source, start: int, end: int | None
+) -> Found:
+    """Return what is in a stretch.
+
+    `end` is None for a log whose size is not known. Raises LogUnreadable.
+    """
+    stretch = Stretch(origin, machine, offset=start)
+    recent = None if isinstance(source, LocalFile) else Recent()
+    fill = _filler(source, end)
+    block = bytearray(BLOCK_BYTES)
+    view = memoryview(block)
+    kept = 0
+    room = _FIRST_BLOCKS
+    first_time = None
+    while True:
+        count = fill(view[kept : kept + room], stretch.offset + kept)
+        if stretch.offset == start and not kept:
+            first_time = last_time(bytes(block[:_FIRST_BLOCKS]).split(b"\n", MOST_LINES))
+        if recent is not None:
+            recent.add(view[kept : kept + count])
+            stretch.hits.complete(recent.read, origin.rank, until=recent.end - CONTEXT_BYTES)
+        size = kept + count
+        taken = stretch.take(block, size, complete=not count)
+        kept = size - taken
+        block[:kept] = block[taken:size]
+        room = min(room * 2, BLOCK_BYTES - kept)
+        if not count:
+            break
+    read = _reader(source) if recent is None else recent.read
+    stretch.hits.complete(read, origin.rank, until=stretch.offset)
+    ending = read(max(start, stretch.offset - TAIL_BYTES), stretch.offset)
+    return Found(
+        stretch.hits,
+        stretch.builder,
+        stretch.offset - start,
+        stretch.line,
+        first_time,
+        tail_of(ending, stretch.offset - len(ending)),
+        bool(ending) and not ending.endswith(b"\n"),
+    )
+
+
+def joined(origin: Origin, found: Sequence[Found]) -> FileScan:
+    """Return what is in a log, from what is in its stretches."""
+    first, *later = found
+    lines = first.ends
+    for each in later:
+        first.hits.append(each.hits, lines_before=lines)
+        if first.builder is not None:
+            first.builder.merge(each.builder, lines)
+        lines += each.ends
+    lines += found[-1].unended
+    tail = found[-1].tail
+    return FileScan(
+        origin=origin,
+        hits=first.hits.kept(),
+        counts=first.hits.counts,
+        series=() if first.builder is None else first.builder.series(origin),
+        bytes=sum(each.size for each in found),
+        lines=lines,
+        first_time=first.first_time,
+        last_time=tail.last_time,
+        tail=tail.lines,
+        tail_line=max(1, lines - len(tail.lines) + 1),
+        tail_offsets=tail.offsets,
+    )
+
+
+def _filler(source: Source, end: int | None) -> Callable[[memoryview, int], int]:
+    """Return what puts the bytes at an offset into a buffer and says how many there were."""
+    read_into = source.read_into if isinstance(source, LocalFile) else None
+
+    def fill(buffer: memoryview, offset: int) -> int:
+        room = len(buffer) if end is None else min(len(buffer), end - offset)
+        if room <= 0:
+            return 0
+        if read_into is not None:
+            return read_into(offset, buffer[:room])
+        data = source.read(offset, room).data
+        buffer[: len(data)] = data
+        return len(data)
+
+    return fill
+
+
+def _reader(source: Source) -> Callable[[int, int], bytes]:
+    """Return what reads bytes of a log that can be read at any offset."""
+    return lambda start, end: source.read(start, end - start).data

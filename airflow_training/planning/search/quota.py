@@ -1,0 +1,35 @@
+"""A quota of devices as one more bound of a search."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from airflow_training.errors import InputError, Problem
+from airflow_training.planning.cluster import ClusterView
+from airflow_training.planning.search.constraints import Constraints
+from airflow_training.spec.words import counted
+
+__all__ = ["within_quota"]
+
+
+def within_quota(constraints: Constraints, cluster: ClusterView) -> Constraints:
+    """Return the constraints under the quota of a cluster; raises InputError where they want more."""
+    quota = cluster.quota
+    if quota is None:
+        return constraints
+    rule = constraints.rule("devices")
+    wanted = rule.pinned or rule.minimum or 1
+    if wanted > quota:
+        raise InputError(
+            [
+                Problem(
+                    code="conflict",
+                    field="constraints.devices",
+                    value=wanted,
+                    message=f"the quota lets a plan take {counted(quota, 'device')}",
+                    hint="ask for fewer devices, or for a larger quota",
+                )
+            ]
+        )
+    bound = quota if rule.maximum is None else min(quota, rule.maximum)
+    return Constraints(rules={**constraints.rules, "devices": replace(rule, maximum=bound)})

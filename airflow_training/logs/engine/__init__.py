@@ -7,16 +7,24 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from airflow_training.logs.engine.formats import Formats
+from airflow_training.logs.engine.looking import START, Position, look
 from airflow_training.logs.engine.patterns import Pattern
 from airflow_training.logs.engine.scanning import machine_for
-from airflow_training.logs.engine.stretches import Found, borders, joined, scan_stretch
+from airflow_training.logs.engine.stretches import (
+    Found,
+    append,
+    as_scan,
+    borders,
+    scan_stretch,
+    tail_at,
+)
 from airflow_training.logs.engine.work import share_out, usable_processes
 from airflow_training.logs.model import FileScan, Origin
 from airflow_training.logs.reading.local import LocalFile
 from airflow_training.logs.reading.opening import open_log
 from airflow_training.logs.reading.source import Source
 
-__all__ = ["Formats", "Pattern", "scan", "scan_files"]
+__all__ = ["START", "Formats", "Pattern", "Position", "look", "machine_for", "scan", "scan_files"]
 
 MANY_BYTES = 64 << 20
 """From so many bytes on, other processes help."""
@@ -83,7 +91,15 @@ def _scan_open(
         origin, source = logs[number]
         return scan_stretch(machine, origin, source, start, end)
 
-    found: list[list[Found]] = [[] for _ in logs]
-    for item, result in zip(items, share_out(items, work, processes=processes), strict=True):
-        found[item[0]].append(result)
-    return tuple(joined(origin, each) for (origin, _), each in zip(logs, found, strict=True))
+    whole: dict[int, Found] = {}
+    for (number, _, _), found in zip(
+        items, share_out(items, work, processes=processes), strict=True
+    ):
+        if number in whole:
+            append(whole[number], found)
+        else:
+            whole[number] = found
+    return tuple(
+        as_scan(origin, found, found.tail or tail_at(source, found.size))
+        for (origin, source), found in zip(logs, whole.values(), strict=True)
+    )

@@ -35,18 +35,18 @@ class Found:
     """Of a log that cannot be read back cheaply."""
 
 
-def borders(source: Source, size: int, processes: int) -> Sequence[tuple[int, int]]:
-    """Return start and end of the stretches of a log that can be read at any offset; each starts with a line."""
-    if processes < 2 or size < SHARED_BYTES:
-        return [(0, size)]
+def borders(source: Source, start: int, size: int, processes: int) -> Sequence[tuple[int, int]]:
+    """Return start and end of the stretches of a log from `start` to `size`; each but the first begins with a line."""
+    if processes < 2 or size - start < SHARED_BYTES:
+        return [(start, size)]
     shares = [share / sum(_SHARES) / processes for share in _SHARES for _ in range(processes)]
-    starts = [0]
-    nominal = 0.0
-    for share in shares[:-1]:
-        nominal += share
-        start = _line_start(source, int(nominal * size), size)
-        if start > starts[-1]:
-            starts.append(start)
+    starts = [start]
+    share = 0.0
+    for each in shares[:-1]:
+        share += each
+        begin = _line_start(source, start + int(share * (size - start)), size)
+        if begin > starts[-1]:
+            starts.append(begin)
     return [pair for pair in zip(starts, [*starts[1:], size], strict=True) if pair[0] < pair[1]]
 
 

@@ -24,6 +24,7 @@ __all__ = ["ANCHORS", "parse"]
 ANCHORS = (
     r"(?i:loss|accuracy|perplexity)[^0-9]{0,16}(?:[0-9]|nan|inf|NaN|Inf)",
     r"(?i:step|epoch|iter)[^0-9]{0,14}[0-9]",
+    r"acc(?:: |=)[0-9]",
 )
 _COUNTER = re.compile(
     rb"(?i)(?:^|[^\w/.-])(?P<name>epoch|(?:(?:global|train|training|current)[ _-])?step|iteration|iter)s?[\"']?"
@@ -36,6 +37,8 @@ _NOT_TRAINING = re.compile(
     rb"|num_(?:train|epochs|workers|layers|steps|classes)|parameters\b|warmup_|early.stop|\bwarning\b|deprecat"
 )
 _JSON = re.compile(rb"\{\s*[\"'][\w /.@-]+[\"']\s*:")
+_TABLE = re.compile(rb"\w  +[:=]")
+"""A table of results repeats what was printed before."""
 _WORD = re.compile(rb"[A-Za-z]{3,}")
 
 
@@ -73,7 +76,7 @@ def _judge(
     if (
         (counted and agreed)
         or (len(agreed) > 1 and agreed & RESULTS)
-        or (agreed & RESULTS and len(found) == 1)
+        or (agreed & RESULTS and len(found) == 1 and not _TABLE.search(line))
     ):
         return claims.parsed(line, name)
     if counted and found > counted and (as_json or _only_pairs(line, pairs)):

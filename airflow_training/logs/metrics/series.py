@@ -29,7 +29,7 @@ _KEPT = 25_000
 """Rows that stay of more than `EXACT`."""
 _HELD = 3_000_000
 """Numbers that one builder holds, whatever the number of ranks: some 24 MB."""
-_REPEATS = 3
+_REPEATS = 2
 """Lines of an unknown layout that make a series."""
 
 
@@ -288,8 +288,10 @@ class SeriesBuilder:
         keep[order] = np.repeat(~np.array(inside), ends - starts)
         at = 0
         for table, rows in fresh:
-            table.parts[-1] = rows.pick(keep[at : at + rows.size])
+            kept = rows.pick(keep[at : at + rows.size])
             at += rows.size
+            table.parts[-1] = kept
+            table.total -= rows.size - kept.size
 
     def _carry(self, rank: int, tables: Sequence[_Table]) -> None:
         fresh = [(table, rows) for table in tables if (rows := table.fresh()) is not None]

@@ -13,7 +13,7 @@ from airflow_training.logs.metrics.pairs import Pair
 __all__ = ["Claims", "ParsedLine", "Slot"]
 
 _VARYING = re.compile(rb"(?:(?<![\w@'.])|(?<=[0-9]T))[0-9][0-9.,:?+-]*")
-_IGNORED = frozenset({"eta", "pid", "port", "tid", "rank", "local rank", "global rank", "world size", "v"})
+_IGNORED = frozenset({"eta", "pid", "port", "tid", "rank", "local rank", "global rank", "world size", "v", "line", "lineno"})
 """Numbers beside metrics that are about the process, or a guess about the end."""
 _RANKS = frozenset({"rank", "global rank"})
 _LISTS = frozenset({"learning_rate"})
@@ -93,7 +93,7 @@ class Claims:
     def _add_pair(self, pair: Pair, names: Mapping[str, str], units: Mapping[str, str]) -> None:
         """Add one name with its number."""
         key = normal(pair.name)
-        if key in _IGNORED:
+        if key in _IGNORED or key.rpartition(" ")[2] in _IGNORED:
             self.add(pair.start, pair.end, "", "rank" if key in _RANKS else "skip")
             return
         said = meaning(pair.name, names)

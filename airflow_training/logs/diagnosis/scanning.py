@@ -10,6 +10,7 @@ from airflow_training.logs.diagnosis.catalogue import Catalogue
 from airflow_training.logs.diagnosis.markers import MARKERS
 from airflow_training.logs.engine import Formats, Pattern, scan_files
 from airflow_training.logs.model import FileScan, Origin
+from airflow_training.logs.reading.source import Source
 
 __all__ = ["patterns", "scan_logs", "with_ranks"]
 
@@ -38,10 +39,10 @@ def with_ranks(origins: Sequence[Origin]) -> Sequence[Origin]:
 
 
 def scan_logs(
-    logs: Iterable[tuple[Origin, str | Path]],
+    logs: Iterable[tuple[Origin, str | Path | Source]],
     catalogue: Catalogue,
     *,
     formats: Formats | None = None,
 ) -> Sequence[FileScan]:
-    """Return what is in each log; raises OSError for one that cannot be read."""
+    """Return what is in each log; raises LogUnreadable."""
     return scan_files(logs, signatures=patterns(catalogue), formats=formats)

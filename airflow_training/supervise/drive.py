@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
+from airflow_training.control import reasons
 from airflow_training.control.decide import decide
 from airflow_training.control.model import (
     TERMINAL_JOB_STATES,
@@ -27,7 +28,7 @@ from airflow_training.control.model import (
     Progress,
     Request,
 )
-from airflow_training.control.root_cause import with_diagnosis
+from airflow_training.control.root_cause import proof_of, with_diagnosis
 from airflow_training.errors import InputError, LeaseLost, RuntimeUnavailable, StillAlive
 from airflow_training.runtimes.port import Addresses, Runtime
 from airflow_training.spec.resolved import ResolvedJob, RunRef
@@ -374,8 +375,22 @@ class Drive:
         found = await self._make_diagnoser().root_cause(ledger)
         if found is None:
             return decision
-        job = dataclasses.replace(ledger.job, root_cause=with_diagnosis(known, found))
-        return dataclasses.replace(decision, new_ledger=dataclasses.replace(ledger, job=job))
+        cause = with_diagnosis(known, found)
+        job = dataclasses.replace(ledger.job, root_cause=cause)
+        told = Event(
+            at=self._now(),
+            reason=reasons.ROOT_CAUSE,
+            message=proof_of(cause),
+            role=cause["role"] or "",
+            index=cause["index"],
+            attempt=cause["attempt"],
+            level="error",
+        )
+        return dataclasses.replace(
+            decision,
+            new_ledger=dataclasses.replace(ledger, job=job),
+            events=(*([told] if told.message else []), *decision.events),
+        )
 
     def _make_diagnoser(self) -> Diagnoser:
         if self._diagnoser is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 
 from airflow_training.logs.diagnosis.catalogue import Catalogue
@@ -15,8 +16,9 @@ from airflow_training.logs.reading.source import Source
 __all__ = ["patterns", "scan_logs", "with_ranks"]
 
 
+@lru_cache(maxsize=2)
 def patterns(catalogue: Catalogue) -> Sequence[Pattern]:
-    """Return what to look for."""
+    """Return what to look for; the same objects again, which keep what engines make of them."""
     markers = [Pattern(name=name, pattern=pattern) for name, pattern in MARKERS.items()]
     return [
         *markers,

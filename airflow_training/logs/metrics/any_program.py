@@ -37,6 +37,8 @@ _NOT_TRAINING = re.compile(
     rb"|num_(?:train|epochs|workers|layers|steps|classes)|parameters\b|warmup_|early.stop|\bwarning\b|deprecat"
 )
 _JSON = re.compile(rb"\{\s*[\"'][\w /.@-]+[\"']\s*:")
+_RESULT = re.compile(r"(?:^|[\s_/.-])(?:loss|acc|accuracy|perplexity|ppl)$")
+"""A loss or accuracy of a kind that has no name of its own."""
 _TABLE = re.compile(rb"\w  +[:=]")
 """A table of results repeats what was printed before."""
 _WORD = re.compile(rb"[A-Za-z]{3,}")
@@ -71,7 +73,7 @@ def _judge(
     """Return the line if there is evidence that it is about training."""
     found = claims.metrics
     counted = found & COUNTERS
-    agreed = (found & _agreed()) - COUNTERS
+    agreed = {name for name in found - COUNTERS if name in _agreed() or _RESULT.search(name)}
     name = "any/json" if as_json else "any/pairs"
     if (
         (counted and agreed)

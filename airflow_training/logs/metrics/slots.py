@@ -97,6 +97,9 @@ class Claims:
             self.add(pair.start, pair.end, "", "rank" if key in _RANKS else "skip")
             return
         said = meaning(pair.name, names)
+        if pair.place and not said.known:
+            self.add(pair.start, pair.end, "", "skip")
+            return
         metric, scope, known = said.metric, said.scope, said.known
         if pair.listed and metric not in _LISTS:
             metric = ""

@@ -107,6 +107,8 @@ def _pair(line: bytes, stop: int, name: bytes, value: re.Match[bytes], *, quoted
         return None
     else:
         unit = None
+    if opened[-1:] in (b'"', b"'") and line[at : at + 1] != opened[-1:]:
+        return None
     varying: list[tuple[int, int]] = []
     listed = b"[" in opened
     if listed:

@@ -20,7 +20,7 @@ from airflow_training.planning.stages import layer_span
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-_HALVINGS = 30
+_HALVINGS = 16
 _STAGES_APART = 8
 """Stages that are told apart by their micro-batches in flight; those before count like the first of them."""
 

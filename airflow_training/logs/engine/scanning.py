@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from airflow_training.logs.engine.automaton import Automaton, Plain, fastest_automaton
@@ -54,7 +54,7 @@ def machine_for(
     walker: Walker = PlainWalker()
     # a scan without metrics may learn no layouts, but still has to take lines apart
     with contextlib.suppress(ImportError):
-        from airflow_training.logs.engine.compiled_walker import CompiledWalker  # noqa: PLC0415
+        from airflow_training.logs.engine.compiled_walker import CompiledWalker
 
         walker = CompiledWalker(signatures, size=BLOCK_BYTES)
     return Machine(
@@ -65,7 +65,14 @@ def machine_for(
 class Stretch:
     """The scan of one stretch of a log that begins at a line; lines count from 1 within it."""
 
-    def __init__(self, origin: Origin, machine: Machine, *, offset: int) -> None:
+    def __init__(
+        self,
+        origin: Origin,
+        machine: Machine,
+        *,
+        offset: int,
+        carry: Mapping[str, float] | None = None,
+    ) -> None:
         self.origin = origin
         self.machine = machine
         self.offset = offset
@@ -74,7 +81,7 @@ class Stretch:
         """Line ends before that."""
         self.hits = Hits()
         self.builder: Builder | None = (
-            None if machine.formats is None else machine.formats.builder()
+            None if machine.formats is None else machine.formats.builder(carry)
         )
 
     def take(self, block: bytearray, size: int, *, complete: bool) -> int:

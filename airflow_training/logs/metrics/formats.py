@@ -50,8 +50,8 @@ class Format:
     pattern: str
     tokens: tuple[Token, ...]
     """Of the groups of the pattern, in order."""
-    pairs: Literal["signed", "worded", "none"] = "none"
-    """How the rest of the line is read: `name: 1` and `name=1`, `name 1`, or not at all."""
+    pairs: Literal["signed", "worded", "both", "none"] = "none"
+    """How the rest of the line is read: `name: 1` and `name=1`, `name 1`, either, or not at all."""
     around: bool = False
     """Whether pairs stand before the match too."""
     names: Mapping[str, str] = field(default_factory=dict)

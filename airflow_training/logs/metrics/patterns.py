@@ -33,7 +33,7 @@ else:
 __all__ = ["make_formats", "read_patterns"]
 
 _KEYS = ("name", "line", "example", "pairs", "around", "names", "units", "anchor", "unless")
-_PAIRS = ("signed", "worded", "none")
+_PAIRS = ("signed", "worded", "both", "none")
 _LONGEST_REPEAT = 1000
 
 

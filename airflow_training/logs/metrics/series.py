@@ -318,9 +318,11 @@ def _credible(table: _Table) -> bool:
     if table.total < _REPEATS:
         return False
     names = [name for name, _ in table.key.columns]
-    counter = rows.values[:, names.index("step" if "step" in names else "epoch")]
-    growth = np.diff(counter)
-    return bool(counter[-1] > counter[0] and (growth >= 0).mean() > 0.5)
+    counters = [name for name in ("step", "epoch") if name in names]
+    if not counters:
+        return bool((rows.values != rows.values[0]).any())
+    counter = rows.values[:, names.index(counters[0])]
+    return bool(counter[-1] > counter[0] and (np.diff(counter) >= 0).mean() > 0.5)
 
 
 def _series(origin: Origin, name: tuple[str, str, int], parts: Sequence[tuple[_Rows, int, int]]) -> Series:

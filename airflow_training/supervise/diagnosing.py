@@ -37,7 +37,7 @@ Attempt = tuple[str, int, int]
 
 _PATIENCE_SECONDS = 0.1
 """How long a decision waits for a diagnosis; one that comes later is taken in later."""
-_TAIL_BYTES = 256 << 10
+_TAIL_BYTES = 64 << 10
 _END_SECONDS = 10.0
 """How long the end of a job waits for the last diagnosis."""
 _END_TAIL_BYTES = 1 << 20

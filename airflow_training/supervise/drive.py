@@ -406,7 +406,8 @@ class Drive:
     # a plan: measured, and following its cluster ---------------------------------------------------
     def _follow_plan(self) -> None:
         from airflow_training.supervise.measuring import Meter
-        from airflow_training.supervise.replanning import Replanner  # numpy: only with a plan
+        from airflow_training.supervise.plan_history import history_of  # numpy: only with a plan
+        from airflow_training.supervise.replanning import Replanner
 
         self._meter = Meter(
             store=self._store, uid=self._uid, state=lambda: (self._job, self.ledger)
@@ -414,7 +415,7 @@ class Drive:
         self._replanner = Replanner.of(
             self._job,
             runtime=self._runtime,
-            history=self._store.measurements,
+            history=history_of(self._store),
             state=self._state,
             on_answer=self._wake.set,
         )

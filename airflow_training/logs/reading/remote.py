@@ -58,7 +58,7 @@ class RemoteFile:
             self._files.invalidate_cache()
             about: dict[str, Any] = self._files.info(self._path)
         except Exception as error:  # every store has errors of its own
-            raise LogUnreadable(f"{self.name}: {error or type(error).__name__}") from error
+            raise LogUnreadable(f"{self.name}: {str(error) or type(error).__name__}") from error
         if about.get("size") is None:
             raise LogUnreadable(
                 f"{self.name}: its size is not known, so it cannot be read by offset"

@@ -28,17 +28,17 @@ def frames(text: bytes) -> bytes:
     return b"".join(zstandard.compress(piece) for piece in pieces)
 
 
-def served(text: bytes, *, opaque: bool, over: bool = True) -> InstanceLog:
-    """Return a runtime's log; `opaque`: its cursors are counted, not offsets."""
+def served(text: bytes, *, opaque: bool = False, piece: int = 300_000) -> InstanceLog:
+    """Return a runtime's log, in pieces; `opaque`: its cursors are counted, not offsets."""
     cursors = {"": 0}
 
     def fetch(offset: int, token: str, limit: int) -> Fetched:
         start = cursors[token] if opaque else offset
-        data = text[start : start + min(limit, 300_000)]
+        data = text[start : start + min(limit, piece)]
         after = start + len(data)
         name = f"line {len(cursors)}" if opaque and data else token
         cursors[name] = after
-        return Fetched(data, offset + len(data), name if opaque else "", over and not data)
+        return Fetched(data, offset + len(data), name if opaque else "", not data)
 
     return InstanceLog("worker-0", fetch)
 

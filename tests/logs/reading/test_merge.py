@@ -32,7 +32,7 @@ def test_lines_come_by_time_and_details_stay_with_theirs(tmp_path):
     logs = [rank_log(tmp_path / f"{rank}.log", rank, ahead=0.1 * rank) for rank in range(3)]
     merged = list(merge([timed(log) for log in logs]))
     assert [each.source for each in merged] == [0, 0, 1, 1, 2, 2] * 50
-    times = [each.time for each in merged]
+    times = [each.time or 0 for each in merged]
     assert times == sorted(times)
 
 

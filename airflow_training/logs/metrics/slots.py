@@ -93,7 +93,7 @@ class Claims:
     def _add_pair(self, pair: Pair, names: Mapping[str, str], units: Mapping[str, str]) -> None:
         """Add one name with its number."""
         key = normal(pair.name)
-        if key in _IGNORED or key.rpartition(" ")[2] in _IGNORED:
+        if key in _IGNORED or key.endswith((" pid", " port", " rank")):
             self.add(pair.start, pair.end, "", "rank" if key in _RANKS else "skip")
             return
         said = meaning(pair.name, names)

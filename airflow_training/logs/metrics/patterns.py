@@ -194,14 +194,6 @@ def _slow_parts(parsed: Any, *, inside_repeat: bool) -> Iterator[tuple[str, str]
 def _example_mistakes(field: str, format_: Format) -> Iterator[Problem]:
     """Yield why a format does not give values for its own example."""
     line = format_.example.encode()
-    if not re.search(format_.anchor.encode(), line):
-        yield Problem(
-            code="not_allowed",
-            field=f"{field}.anchor",
-            message="never matches: it is not in the example",
-            value=format_.anchor,
-        )
-        return
     found = parse_line(line, (format_,))
     if found is None or found.format != format_.name:
         yield Problem(
@@ -210,6 +202,14 @@ def _example_mistakes(field: str, format_: Format) -> Iterator[Problem]:
             message="never matches: not even the example, or no number of it is a metric",
             value=format_.example,
             hint="`{name}` stands for a number; write \\[ \\( \\. \\| for the signs themselves",
+        )
+        return
+    if not re.search(format_.anchor.encode(), line):
+        yield Problem(
+            code="not_allowed",
+            field=f"{field}.anchor",
+            message="never matches: it is not in the example",
+            value=format_.anchor,
         )
 
 

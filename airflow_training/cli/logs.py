@@ -14,6 +14,7 @@ import typer
 from airflow_training.cli.documents import OutputOption
 from airflow_training.cli.instance_logs import InstanceLogs, Numbers, RunLogs
 from airflow_training.cli.log_targets import OpenLog, TargetsArgument, is_file, open_targets
+from airflow_training.cli.logs_diagnose import diagnose
 from airflow_training.cli.logs_metrics import metrics
 from airflow_training.cli.moments import moment
 from airflow_training.cli.output import Output, fail, note, print_json
@@ -43,6 +44,7 @@ SinceOption = Annotated[
 UntilOption = Annotated[str | None, typer.Option(metavar="TIME", help="Only lines up to then.")]
 
 
+app.command()(diagnose)
 app.command()(metrics)
 
 

@@ -6,7 +6,7 @@ last, and for each metric the least and the greatest row stay.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -167,11 +167,14 @@ def _telling(rows: _Rows, measured: Sequence[int], buckets: Integers) -> _Rows:
 class SeriesBuilder:
     """Takes rows of values, of one piece of a log, and gives series. Pickles."""
 
-    def __init__(self, *, exact: int = EXACT) -> None:
+    def __init__(
+        self, *, exact: int = EXACT, carry: Mapping[str, float] | None = None
+    ) -> None:
+        """Begin with what the builder of the log before had to `carry`."""
         self._exact = exact
         self._tables: dict[_Key, _Table] = {}
         self._bars: dict[int, Bars] = {}
-        self._last: dict[int, float] = {}
+        self._last = {int(rank): step for rank, step in (carry or {}).items()}
         """The newest step of each rank."""
         self._high = -1
 
@@ -204,6 +207,11 @@ class SeriesBuilder:
             rows = ranks == rank
             table = self._table(_Key(columns, int(rank), layout.certain, bar))
             table.append(values[rows], offsets[rows], lines[rows], times[rows])
+
+    def carry(self) -> dict[str, float]:
+        """Return the newest step of each rank (-1: none), for the builder of what is written next."""
+        self._settle()
+        return {str(rank): step for rank, step in self._last.items()}
 
     def merge(self, later: SeriesBuilder, lines_before: int = 0) -> None:
         """Take over the rows of the builder of the next piece; its lines count from `lines_before`."""

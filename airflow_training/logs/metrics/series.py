@@ -167,9 +167,7 @@ def _telling(rows: _Rows, measured: Sequence[int], buckets: Integers) -> _Rows:
 class SeriesBuilder:
     """Takes rows of values, of one piece of a log, and gives series. Pickles."""
 
-    def __init__(
-        self, *, exact: int = EXACT, carry: Mapping[str, float] | None = None
-    ) -> None:
+    def __init__(self, *, exact: int = EXACT, carry: Mapping[str, float] | None = None) -> None:
         """Begin with what the builder of the log before had to `carry`."""
         self._exact = exact
         self._tables: dict[_Key, _Table] = {}
@@ -201,7 +199,9 @@ class SeriesBuilder:
         bar = layout.format == "tqdm/bar"
         first = int(ranks[0])
         if (ranks == first).all():
-            self._table(_Key(columns, first, layout.certain, bar)).append(values, offsets, lines, times)
+            self._table(_Key(columns, first, layout.certain, bar)).append(
+                values, offsets, lines, times
+            )
             return
         for rank in np.unique(ranks):
             rows = ranks == rank
@@ -249,9 +249,13 @@ class SeriesBuilder:
             if rows is None or not (table.key.certain or _credible(table, rows)):
                 continue
             for index, (metric, scope) in enumerate(table.key.columns):
-                found.setdefault((metric, scope, table.key.rank), []).append((rows, index, table.total))
+                found.setdefault((metric, scope, table.key.rank), []).append(
+                    (rows, index, table.total)
+                )
         series = [
-            _series(origin, name, parts) for name, parts in found.items() if any(p[0].size for p in parts)
+            _series(origin, name, parts)
+            for name, parts in found.items()
+            if any(p[0].size for p in parts)
         ]
         return tuple(sorted(series, key=lambda each: (int(each.offsets[0]), each.metric)))
 
@@ -283,7 +287,11 @@ class SeriesBuilder:
         for table in self._tables.values():
             by_rank.setdefault(table.key.rank, []).append(table)
         for rank, tables in by_rank.items():
-            bars = [table for table in tables if table.key.bar and table.column("total_steps") is not None]
+            bars = [
+                table
+                for table in tables
+                if table.key.bar and table.column("total_steps") is not None
+            ]
             self._drop_inner(rank, bars)
             self._carry(rank, tables)
             for table in tables:
@@ -295,7 +303,9 @@ class SeriesBuilder:
             return
         offsets = np.concatenate([rows.offsets for _, rows in fresh])
         steps = np.concatenate([rows.steps for _, rows in fresh])
-        totals = np.concatenate([rows.values[:, table.column("total_steps")] for table, rows in fresh])
+        totals = np.concatenate(
+            [rows.values[:, table.column("total_steps")] for table, rows in fresh]
+        )
         order = np.argsort(offsets, kind="stable")
         steps, totals = steps[order], totals[order]
         starts = np.flatnonzero(np.r_[True, totals[1:] != totals[:-1]])
@@ -347,7 +357,9 @@ def _credible(table: _Table, rows: _Rows) -> bool:
     return bool(counter[-1] > counter[0] and (np.diff(counter) >= 0).mean() > 0.5)
 
 
-def _series(origin: Origin, name: tuple[str, str, int], parts: Sequence[tuple[_Rows, int, int]]) -> Series:
+def _series(
+    origin: Origin, name: tuple[str, str, int], parts: Sequence[tuple[_Rows, int, int]]
+) -> Series:
     metric, scope, rank = name
     offsets = np.concatenate([rows.offsets for rows, _, _ in parts])
     order = np.argsort(offsets, kind="stable")

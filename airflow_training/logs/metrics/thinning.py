@@ -46,7 +46,9 @@ def telling_rows(columns: Sequence[Floats], buckets: Integers) -> Integers:
     return np.flatnonzero(keep)
 
 
-def _first(marked: np.ndarray[tuple[int], np.dtype[np.bool_]], starts: Integers, sizes: Integers) -> Integers:
+def _first(
+    marked: np.ndarray[tuple[int], np.dtype[np.bool_]], starts: Integers, sizes: Integers
+) -> Integers:
     """Return the first marked row of each bucket that has one."""
     rows = np.flatnonzero(marked)
     bucket = np.repeat(np.arange(starts.size), sizes)[rows]

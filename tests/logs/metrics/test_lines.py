@@ -50,12 +50,18 @@ def test_every_format_is_found_by_its_anchor(format_):
             "step: 1  loss: 2.0  memory: 1.50GiB(3.1%)  ", "memory_bytes", 1.5 * GIB, id="gib"
         ),
         pytest.param("iter: 5  loss: 1  max_mem: 5418M", "memory_bytes", 5418 * 2.0**20, id="mib"),
-        pytest.param("[Rank 0] step=1, skipped=0, lr=[1e-05, 3e-05]", "learning_rate", 1e-5, id="list"),
+        pytest.param(
+            "[Rank 0] step=1, skipped=0, lr=[1e-05, 3e-05]", "learning_rate", 1e-5, id="list"
+        ),
         pytest.param(" 5%|# | 1/20 [00:01<00:20, 4.00it/s]", "step_time_seconds", 0.25, id="rate"),
         pytest.param(" 5%|# | 1/20 [00:01<00:20, 4.00s/it]", "step_time_seconds", 4.0, id="time"),
-        pytest.param(" 9%|# | 248/2724 [9:10:28<91:21:51, 1.54s", "step_time_seconds", 1.54, id="cut"),
+        pytest.param(
+            " 9%|# | 248/2724 [9:10:28<91:21:51, 1.54s", "step_time_seconds", 1.54, id="cut"
+        ),
         pytest.param(" 1%|# | 2/90 [00:01<1 day, 2:00:00, 4.00s/it]", "step", 2, id="days-left"),
-        pytest.param("300/650 [==>..] - 2s 33ms/step - loss: 1", "step_time_seconds", 0.033, id="ms"),
+        pytest.param(
+            "300/650 [==>..] - 2s 33ms/step - loss: 1", "step_time_seconds", 0.033, id="ms"
+        ),
         pytest.param("{'loss': '2.25', 'epoch': '0.5'}", "loss", 2.25, id="quoted"),
         pytest.param("Epoch 1, loss: tensor(0.5, device='cuda:0')", "loss", 0.5, id="tensor"),
         pytest.param("[12]\tvalid_0's l2: 0.5", "valid_0-l2", 0.5, id="booster"),
@@ -64,7 +70,9 @@ def test_every_format_is_found_by_its_anchor(format_):
         pytest.param("step=3 loss=-inf", "loss", -math.inf, id="infinity"),
         pytest.param("step 3 | train/loss: 0.5", "loss", 0.5, id="slash"),
         pytest.param("epoch 003, loss 1.5", "epoch", 3, id="leading-zeros"),
-        pytest.param("\x1b[31mstep: \x1b[32m 7  \x1b[0mloss: 1.5 \x1b[0m", "loss", 1.5, id="colours"),
+        pytest.param(
+            "\x1b[31mstep: \x1b[32m 7  \x1b[0mloss: 1.5 \x1b[0m", "loss", 1.5, id="colours"
+        ),
     ],
 )
 def test_a_value_is_kept_in_the_unit_of_its_metric(line, metric, value):

@@ -20,7 +20,9 @@ def test_a_format_of_a_user_reads_its_lines():
     [mine] = make_formats([{**GOOD, "line": "trainer: " + GOOD["line"]}])
     line = b"trainer: it 6/900 <2.25> [34]"
     parsed = parse_line(line, (mine,))
-    found = {s.metric: convert(line[s.start : s.end], s.kind, s.scale) for s in parsed.slots if s.metric}
+    found = {
+        s.metric: convert(line[s.start : s.end], s.kind, s.scale) for s in parsed.slots if s.metric
+    }
     assert found == {"step": 6, "total_steps": 900, "loss": 2.25, "step_time_seconds": 0.034}
 
 
@@ -28,7 +30,9 @@ def test_a_format_of_a_user_goes_before_ours():
     [mine] = make_formats(
         [{"name": "own", "line": "completed step: {my_step}", "example": "completed step: 7"}]
     )
-    assert [s.metric for s in parse_line(b"completed step: 7, loss: 1.5", (mine,)).slots if s.metric] == ["my_step"]
+    assert [
+        s.metric for s in parse_line(b"completed step: 7, loss: 1.5", (mine,)).slots if s.metric
+    ] == ["my_step"]
 
 
 @pytest.mark.parametrize(
@@ -43,7 +47,11 @@ def test_a_format_of_a_user_goes_before_ours():
         ({"line": r"trainer$ it {step}"}, "patterns[0].line", "never matches"),
         ({"line": r"trainer: at {step}"}, "patterns[0].line", "never matches"),
         ({"anchor": "it"}, "patterns[0].anchor", "would be slow"),
-        ({"line": r"{step}/{total_steps}", "anchor": "nowhere"}, "patterns[0].anchor", "never matches"),
+        (
+            {"line": r"{step}/{total_steps}", "anchor": "nowhere"},
+            "patterns[0].anchor",
+            "never matches",
+        ),
         ({"pairs": "some"}, "patterns[0].pairs", "no way to read"),
         ({"units": {"loss": "parsecs"}}, "patterns[0].units", "not known"),
         ({"example": ""}, "patterns[0].example", "must be a text"),

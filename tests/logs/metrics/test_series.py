@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -58,7 +59,9 @@ def bar(step: int, total: int) -> str:
 
 
 def test_a_line_without_step_takes_that_of_the_bar_before_it():
-    found = read([bar(10, 200), "{'loss': 2.5, 'epoch': 0.25}", bar(20, 200), "{'loss': 1.5, 'epoch': 0.5}"])
+    found = read(
+        [bar(10, 200), "{'loss': 2.5, 'epoch': 0.25}", bar(20, 200), "{'loss': 1.5, 'epoch': 0.5}"]
+    )
     assert found["loss"] == [(10, 2.5), (20, 1.5)]
 
 
@@ -70,7 +73,14 @@ def test_a_line_before_any_step_has_none():
 
 def test_the_bar_of_an_evaluation_is_no_progress():
     found = read(
-        [bar(0, 200), bar(10, 200), bar(0, 13), bar(13, 13), "{'eval_loss': 1.5, 'epoch': 0.5}", bar(11, 200)]
+        [
+            bar(0, 200),
+            bar(10, 200),
+            bar(0, 13),
+            bar(13, 13),
+            "{'eval_loss': 1.5, 'epoch': 0.5}",
+            bar(11, 200),
+        ]
     )
     assert found["step"] == [(0, 0), (10, 10), (11, 11)]
     assert found["total_steps"] == [(0, 200), (10, 200), (11, 200)]
@@ -78,7 +88,14 @@ def test_the_bar_of_an_evaluation_is_no_progress():
 
 
 def test_an_evaluation_after_the_last_step_is_known_by_the_bar_that_goes_on():
-    lines = [bar(0, 20), bar(20, 20), bar(0, 13), bar(13, 13), "{'eval_loss': 1.5, 'epoch': 1.0}", bar(20, 20)]
+    lines = [
+        bar(0, 20),
+        bar(20, 20),
+        bar(0, 13),
+        bar(13, 13),
+        "{'eval_loss': 1.5, 'epoch': 1.0}",
+        bar(20, 20),
+    ]
     assert read(lines)["eval_loss"] == [(20, 1.5)]
 
 
@@ -89,7 +106,12 @@ def test_a_log_that_begins_within_an_evaluation_finds_the_training():
 
 
 def test_bars_after_each_other_all_count():
-    assert [step for step, _ in read([bar(0, 5), bar(5, 5), bar(0, 7), bar(7, 7)])["step"]] == [0, 5, 0, 7]
+    assert [step for step, _ in read([bar(0, 5), bar(5, 5), bar(0, 7), bar(7, 7)])["step"]] == [
+        0,
+        5,
+        0,
+        7,
+    ]
 
 
 def test_lines_of_an_unknown_layout_count_when_they_repeat_with_growing_steps():
@@ -119,7 +141,7 @@ def test_pieces_give_what_the_whole_gives(lines, cuts):
     borders = [0, *sorted(min(cut, len(lines)) for cut in cuts), len(lines)]
     joined = SeriesBuilder()
     offset = 0
-    for start, end in zip(borders, borders[1:], strict=False):
+    for start, end in pairwise(borders):
         piece = SeriesBuilder()
         feed(piece, lines[start:end], offset=offset)
         joined.merge(pickle.loads(pickle.dumps(piece)), lines_before=start)

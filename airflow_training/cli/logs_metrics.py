@@ -50,8 +50,12 @@ def metrics(
     from airflow_training.logs.health import assess
 
     if output is MetricsOutput.parquet and sys.stdout.isatty():
-        hint = command_line("logs", "metrics", *targets, "--output", "parquet") + " > metrics.parquet"
-        raise fail("--output", "a Parquet file is nothing for a terminal", value="parquet", hint=hint)
+        hint = (
+            command_line("logs", "metrics", *targets, "--output", "parquet") + " > metrics.parquet"
+        )
+        raise fail(
+            "--output", "a Parquet file is nothing for a terminal", value="parquet", hint=hint
+        )
     series = _scan(targets, patterns)
     if plot is not None:
         from airflow_training.cli.metric_pictures import draw
@@ -106,7 +110,9 @@ def _number(value: float) -> float | str:
 
 
 def _series_json(series: Series) -> Mapping[str, Any]:
-    points = zip(series.steps.tolist(), series.values.tolist(), series.offsets.tolist(), strict=True)
+    points = zip(
+        series.steps.tolist(), series.values.tolist(), series.offsets.tolist(), strict=True
+    )
     return {
         "metric": series.metric,
         "role": series.role or None,

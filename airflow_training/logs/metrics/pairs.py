@@ -95,7 +95,9 @@ def worded(line: bytes, start: int = 0, end: int | None = None) -> Iterator[Pair
             yield pair
 
 
-def _pair(line: bytes, stop: int, name: bytes, value: re.Match[bytes], *, quoted: bool) -> Pair | None:
+def _pair(
+    line: bytes, stop: int, name: bytes, value: re.Match[bytes], *, quoted: bool
+) -> Pair | None:
     """Return a pair with what follows its number, or None where that is no number of its own."""
     start, end = value.span("number")
     opened = value.groupdict().get("open") or b""

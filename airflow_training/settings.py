@@ -63,6 +63,10 @@ OPTIONS: Mapping[str, Option] = {
         default="",
         description="Folder of your own framework files. Empty: $AIRFLOW_HOME/frameworks.",
     ),
+    "causes_folder": Option(
+        default="",
+        description="Folder of your own causes of failure. Empty: $AIRFLOW_HOME/causes.",
+    ),
     "remote_framework_prefixes": Option(
         default="",
         description="Comma-separated address prefixes a framework may be fetched from. Empty: none.",
@@ -150,6 +154,7 @@ class Settings:
     jobs_folder: Path
     templates_folder: Path
     frameworks_folder: Path
+    causes_folder: Path
     remote_framework_prefixes: tuple[str, ...]
     max_running_jobs: int
     max_run_seconds: int
@@ -172,6 +177,7 @@ _FOLDERS: Mapping[str, str] = {
     "jobs_folder": "jobs",
     "templates_folder": "job_templates",
     "frameworks_folder": "frameworks",
+    "causes_folder": "causes",
 }
 """Where each folder is in `$AIRFLOW_HOME` by default."""
 

@@ -38,7 +38,7 @@ class Outcome:
 
     @property
     def right(self) -> bool:
-        return self.first == self.case.expect["id"]
+        return bool(self.first == self.case.expect["id"])
 
     @property
     def in_three(self) -> bool:

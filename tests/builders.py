@@ -30,7 +30,6 @@ from airflow_training.spec.resolved import (
     Scheduling,
     SuccessPolicy,
 )
-from airflow_training.state.records import Measurement
 
 __all__ = ["Bench", "after", "entry", "job", "role", "rule", "seen", "snapshot"]
 
@@ -270,8 +269,3 @@ class Bench:
         for record in self.ledger.job.restarts:
             found[record.failure_class] = found.get(record.failure_class, 0) + 1
         return found
-
-
-def nothing_measured(_: str) -> Sequence[Measurement]:
-    """Stand for a store in which no run has measured anything."""
-    return ()

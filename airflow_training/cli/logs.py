@@ -14,6 +14,8 @@ import typer
 from airflow_training.cli.documents import OutputOption
 from airflow_training.cli.instance_logs import InstanceLogs, Numbers, RunLogs
 from airflow_training.cli.log_targets import OpenLog, TargetsArgument, is_file, open_targets
+from airflow_training.cli.logs_diagnose import diagnose
+from airflow_training.cli.logs_metrics import metrics
 from airflow_training.cli.moments import moment
 from airflow_training.cli.output import Output, fail, note, print_json
 
@@ -40,6 +42,10 @@ SinceOption = Annotated[
     typer.Option(metavar="TIME", help="Only lines from then on: 15m (ago), 2026-01-31T08:30:00Z."),
 ]
 UntilOption = Annotated[str | None, typer.Option(metavar="TIME", help="Only lines up to then.")]
+
+
+app.command()(diagnose)
+app.command()(metrics)
 
 
 @app.callback()

@@ -290,6 +290,7 @@ def _estimated(question: Question, split: Mapping[str, Any]) -> dict[str, Any]:
     """Return the plan of a split that was typed; raises InputError."""
     from airflow_training.planning.report import plan_document
     from airflow_training.planning.room import lacking
+    from airflow_training.planning.search.space import limits_of, undivided
     from airflow_training.planning.sources.documents import parse_strategy
 
     workload = question.workload
@@ -298,6 +299,8 @@ def _estimated(question: Question, split: Mapping[str, Any]) -> dict[str, Any]:
     problems = lacking(strategy, question.cluster)
     if problems:
         raise InputError(problems)
+    for each in undivided(strategy, limits_of(workload, question.cluster)):
+        note(f"warning: {each}: the largest share is counted")
     return plan_document(question.pricing.estimate(workload, question.cluster, strategy))
 
 
@@ -312,9 +315,10 @@ def _refuse_beside_input(**given: object) -> None:
 
 def _complain(answered: Sequence[Mapping[str, Any]], *, what: str) -> None:
     """Name the lines that were answered by an error, and exit with 2 where there are some."""
-    bad = [each for each in answered if "error" in each]
-    for each in bad:
-        note(f"error: {what} {each['id']}: {each['error']}")
+    bad = [(place, each) for place, each in enumerate(answered, start=1) if "error" in each]
+    for place, each in bad:
+        name = f"number {place}" if each["id"] is None else each["id"]
+        note(f"error: {what} {name}: {each['error']}")
     if bad:
         raise typer.Exit(2)
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from airflow_training.control import reasons
 from airflow_training.control.creation import start_missing
+from airflow_training.control.diagnosed import learn
 from airflow_training.control.draft import Draft
 from airflow_training.control.ending import delete_doomed, drain, finish
 from airflow_training.control.model import (
@@ -18,6 +19,7 @@ from airflow_training.control.model import (
     Create,
     Decision,
     Delete,
+    Diagnosed,
     InstanceEntry,
     JobEntry,
     Ledger,
@@ -83,16 +85,21 @@ def decide(
     now: float,
     *,
     generation: int = 0,
+    diagnoses: Sequence[Diagnosed] = (),
 ) -> Decision:
     """Return what to persist, then do, then tell. `observations` None: no snapshot yet.
+
+    `diagnoses`: why attempts failed, of those that are observed as failed now or that were before.
 
     `generation` is the caller's lease: objects of a newer one are never touched. Each object is
     expected to be listed soon after it was created (`turnover.SETTLE_SECONDS`), and from then until
     it is gone; what it does may be told late, twice or out of order.
     """
-    draft = Draft(job, ledger, now=now, generation=generation)
+    draft = Draft(job, ledger, now=now, generation=generation, diagnoses=diagnoses)
     failures = [] if observations is None else take_in(draft, observations)
     apply_requests(draft, requests)
+    if diagnoses and _goes_on(draft):
+        learn(draft)
     if _goes_on(draft):
         reckon(draft, failures)
     if _goes_on(draft):

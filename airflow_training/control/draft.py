@@ -6,13 +6,14 @@ change keeps its identity, so that a pass without news costs no copy and no writ
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from airflow_training.control.census import Census, census
 from airflow_training.control.model import (
     Action,
+    Diagnosed,
     Event,
     InstanceEntry,
     InstanceKey,
@@ -29,10 +30,20 @@ __all__ = ["Draft"]
 class Draft:
     """One decision in the making."""
 
-    def __init__(self, job: ResolvedJob, ledger: Ledger, *, now: float, generation: int) -> None:
+    def __init__(
+        self,
+        job: ResolvedJob,
+        ledger: Ledger,
+        *,
+        now: float,
+        generation: int,
+        diagnoses: Sequence[Diagnosed] = (),
+    ) -> None:
         self.spec = job
         self.now = now
         self.generation = generation
+        self.diagnoses = {(each.role, each.index, each.attempt): each for each in diagnoses}
+        """Why attempts failed, as far as that is known by now."""
         self.actions: list[Action] = []
         self.events: list[Event] = []
         self.objects: Mapping[str, Observation] = {}

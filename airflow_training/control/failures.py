@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import Literal
 
 from airflow_training.control import reasons
+from airflow_training.control.model import Diagnosed
 from airflow_training.frameworks.exit_codes import TABLES
 from airflow_training.spec.resolved import ExitCodeTable, FailureClass, FailureRule
 
@@ -107,6 +108,8 @@ class Failure:
     signal: int | None = None
     failure_class: FailureClass = "unknown"
     node: str = ""
+    diagnosed: Diagnosed | None = None
+    """What its log says, where that is known in time."""
 
     def describe(self) -> str:
         """Return `exit code 1`, `signal 9 (OOMKilled)`, ... for people."""
@@ -116,7 +119,10 @@ class Failure:
             what = f"exit code {self.exit_code}"
         else:
             return self.reason or "no exit code"
-        return f"{what} ({self.reason})" if self.reason not in ("", "Error") else what
+        why = [self.reason] if self.reason not in ("", "Error") else []
+        if self.diagnosed is not None:
+            why.append(self.diagnosed.cause["id"])
+        return f"{what} ({', '.join(why)})" if why else what
 
 
 def classify(

@@ -85,6 +85,23 @@ class Observations:
     """False: the runtime does not answer now; states are the last known ones."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnosed:
+    """Why one attempt of an instance failed, from its log and its end. It may come late."""
+
+    role: str
+    index: int
+    attempt: int
+    cause: Mapping[str, Any]
+    """As `logs diagnose` prints it."""
+    step: int | None = None
+    """The last one that was reported."""
+    reason: str = ""
+    exit_code: int | None = None
+    signal: int | None = None
+    finished_at: float | None = None
+
+
 RequestKind = Literal["activate", "pause", "resume", "scale", "stop", "reopen"]
 
 
@@ -177,6 +194,12 @@ class RestartRecord:
     """False for classes and rules that are counted but never limited."""
     epoch: int = 0
     """Ceilings start again in a new epoch; the record stays."""
+    attempt: int = -1
+    """The one that failed."""
+    cause: str = ""
+    """Id of what its log says, once that is known."""
+    fingerprint: str = ""
+    """What was the same if the same error happens again at the same step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from airflow_training.control import reasons
+from airflow_training.control.diagnosed import tell
 from airflow_training.control.draft import Draft
 from airflow_training.control.ending import close_role, finish
 from airflow_training.control.failures import Failure
@@ -32,7 +33,14 @@ _RESTARTED = {
     "Job": reasons.JOB_RESTARTED,
     "FreshJob": reasons.FRESH_JOB,
 }
-_SPECIFIC = frozenset({reasons.BACKOFF_LIMIT_EXCEEDED, reasons.EXIT_CODE_PERMANENT})
+_SPECIFIC = frozenset(
+    {
+        reasons.BACKOFF_LIMIT_EXCEEDED,
+        reasons.EXIT_CODE_PERMANENT,
+        reasons.NOT_RETRYABLE,
+        reasons.SAME_ERROR_AGAIN,
+    }
+)
 
 
 def reckon(draft: Draft, failures: Sequence[Failure]) -> None:
@@ -123,6 +131,8 @@ def _judge_all(draft: Draft, failures: Sequence[Failure]) -> list[Planned]:
     """Roles all of whose attempts are being replaced already."""
     for number, failure in enumerate(failures):
         entry = _entry(draft, failure)
+        if failure.diagnosed is not None:
+            tell(draft, failure.diagnosed)
         if failure.role in replaced:
             draft.tell(
                 reasons.FAILURE_IS_CONSEQUENCE,

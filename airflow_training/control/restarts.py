@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from airflow_training.control import reasons
+from airflow_training.control.diagnosed import fingerprint, why_not_again
 from airflow_training.control.failures import Failure, exit_code_says, matching_rule
 from airflow_training.control.model import InstanceEntry, JobEntry, RestartRecord
 from airflow_training.spec.resolved import (
@@ -67,6 +68,8 @@ class Budget:
 
     def __init__(self, job: JobEntry) -> None:
         self.fresh_jobs = job.fresh_jobs
+        self.records: list[RestartRecord] = []
+        """Of this epoch."""
         self._counted_at: list[float] = []
         """Of this epoch, since the last fresh job: what the ceilings are about."""
         self._of_instance: Counter[tuple[str, int]] = Counter()
@@ -77,6 +80,7 @@ class Budget:
 
     def charge(self, record: RestartRecord) -> None:
         """Count one more restart."""
+        self.records.append(record)
         if record.scope == "Instance":
             self._of_instance[record.role, record.index] += 1
         else:
@@ -118,6 +122,12 @@ def judge(
         # exit 0 under Always: not finished, and nobody's fault
         return Restart(scope="Instance", counted=False, rule="restartPolicy: Always")
     rule = matching_rule(spec.failure_policy.rules, failure)
+    hopeless = None
+    if failure.diagnosed is not None and (rule is None or _restarts_a_class(rule)):
+        hopeless = why_not_again(failure.diagnosed, budget.records)
+    if hopeless is not None:
+        reason, message = hopeless
+        return GiveUp(reason=reason, message=message, rule="diagnosis")
     if rule is not None:
         return _by_rule(spec, rule, entry=entry, budget=budget, failure=failure, now=now)
     policy = f"restartPolicy: {role.restart_policy}"
@@ -135,6 +145,12 @@ def judge(
     return _within_limits(
         spec, spec.restart.scope, policy, entry=entry, budget=budget, failure=failure, now=now
     )
+
+
+def _restarts_a_class(rule: FailureRule) -> bool:
+    """Return whether a rule restarts whatever is of a class; anything else is the user's own word."""
+    named = rule.on_reasons or rule.on_exit_codes or rule.on_message_pattern
+    return bool(rule.on_classes) and not named and rule.action not in ("FailJob", "CompleteJob")
 
 
 def _by_rule(
@@ -209,4 +225,7 @@ def record_of(failure: Failure, restart: Restart, *, epoch: int, now: float) -> 
         rule=restart.rule,
         counted=restart.counted,
         epoch=epoch,
+        attempt=failure.attempt,
+        cause="" if failure.diagnosed is None else failure.diagnosed.cause["id"],
+        fingerprint="" if failure.diagnosed is None else fingerprint(failure.diagnosed),
     )

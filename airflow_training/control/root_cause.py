@@ -10,7 +10,7 @@ from airflow_training.control.failures import Failure, ended_by_term
 from airflow_training.control.model import InstanceEntry, InstanceKey, RoleEntry
 from airflow_training.spec.resolved import ResolvedJob
 
-__all__ = ["CAUSE_IDS", "RETRY", "cause", "cause_id", "cause_of_failure", "cause_of_role"]
+__all__ = ["CAUSE_IDS", "cause", "cause_id", "cause_of_failure", "cause_of_role", "proof_of", "with_diagnosis"]
 
 CAUSE_IDS: Mapping[str, str] = {
     "OOMKilled": "host-out-of-memory",
@@ -61,22 +61,26 @@ _EXIT_CODES: Mapping[int, str] = {
     127: "container-start-error",
 }
 
-RETRY: Mapping[str, str] = {
-    "container-start-error": "no",
-    "evicted": "yes",
-    "host-out-of-memory": "no",
-    "image-pull-failure": "no",
-    "node-lost": "yes",
-    "preempted": "yes",
-    "python-exception": "no",
-    "rendezvous-timeout": "yes",
-    "segfault": "once",
-    "time-limit": "no",
-    "unknown": "once",
-    "unschedulable": "yes",
-    "user-interrupt": "no",
+_CAUSES: Mapping[str, tuple[str, str]] = {
+    "container-start-error": ("configuration", "no"),
+    "evicted": ("resource", "yes"),
+    "host-out-of-memory": ("resource", "no"),
+    "image-pull-failure": ("configuration", "no"),
+    "node-lost": ("infrastructure", "yes"),
+    "preempted": ("preemption", "yes"),
+    "python-exception": ("user-error", "no"),
+    "rendezvous-timeout": ("infrastructure", "yes"),
+    "segfault": ("user-error", "once"),
+    "time-limit": ("preemption", "no"),
+    "unknown": ("infrastructure", "once"),
+    "unschedulable": ("resource", "yes"),
+    "user-interrupt": ("user-error", "no"),
 }
-"""Id of the cause -> whether another try can help: yes, once, no."""
+"""Id of the cause -> category, and whether another try can help: yes, once, no."""
+
+_LONGEST_PROOF = 300
+_TOLD_CONFIDENCE, _GUESSED_CONFIDENCE = 0.9, 0.3
+"""Of a reason that the runtime gives, and of what only an exit code or signal hints at."""
 
 
 def cause_id(*, reason: str, exit_code: int | None, signal: int | None) -> str:
@@ -101,10 +105,20 @@ def cause(
     exit_code: int | None = None,
     signal: int | None = None,
 ) -> dict[str, Any]:
-    """Return a cause object; `at` in epoch seconds."""
+    """Return a cause object as `logs diagnose` prints it, with who failed and how; `at` in epoch seconds."""
     found = cause_id(reason=reason, exit_code=exit_code, signal=signal)
+    category, retryable = _CAUSES[found]
     return {
         "id": found,
+        "category": category,
+        "retryable": retryable,
+        "confidence": _TOLD_CONFIDENCE if reason in CAUSE_IDS else _GUESSED_CONFIDENCE,
+        "rank": None,
+        "file": None,
+        "line": None,
+        "offset": None,
+        "evidence": message or reason,
+        "advice": "",
         "role": role,
         "index": index,
         "attempt": attempt,
@@ -113,8 +127,33 @@ def cause(
         "at": at,
         "exit_code": exit_code,
         "signal": signal,
-        "retry": RETRY[found],
     }
+
+
+def proof_of(cause: Mapping[str, Any]) -> str:
+    """Return what a log says about a cause, as a line for people; empty where no log told it."""
+    if not cause.get("advice"):
+        return ""
+    sure = f"{100 * cause['confidence']:.0f} % sure"
+    return f"{cause['id']} ({cause['category']}, {sure}): {cause['evidence'][:_LONGEST_PROOF]}"
+
+
+def with_diagnosis(known: Mapping[str, Any], found: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a root cause with what the logs say; where both name a cause, the runtime is believed.
+
+    `found`: a cause object of a diagnosis, with the `role`, `index` and `attempt` whose log proves it.
+    """
+    if found["id"] == "unknown":
+        return known
+    if known["id"] != found["id"] and known["reason"] in CAUSE_IDS:
+        return known
+    who = {}
+    if found["role"] is not None and (known["role"], known["index"]) != (
+        found["role"],
+        found["index"],
+    ):
+        who = dict.fromkeys(("reason", "message", "exit_code", "signal", "at"))
+    return {**known, **who, **found}
 
 
 def cause_of_failure(failure: Failure) -> dict[str, Any]:

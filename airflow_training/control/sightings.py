@@ -9,6 +9,7 @@ from operator import attrgetter
 from typing import Any
 
 from airflow_training.control import reasons
+from airflow_training.control.diagnosed import class_of
 from airflow_training.control.draft import Draft
 from airflow_training.control.failures import (
     REASON_CLASSES,
@@ -206,6 +207,12 @@ def _failed(
     if entry.state == "terminating" and not seen.disrupted and seen.reason not in REASON_CLASSES:
         # somebody else deleted it; how it took the signal says nothing about the script
         failure_class = "infrastructure"
+    diagnosed = draft.diagnoses.get((entry.role, entry.index, entry.attempt))
+    said_by_runtime = (
+        seen.disrupted or seen.reason in REASON_CLASSES or entry.state == "terminating"
+    )
+    if diagnosed is not None and not said_by_runtime:
+        failure_class = class_of(diagnosed, otherwise=failure_class)
     draft.change(entry, **facts)
     return _failure(
         entry,
@@ -216,6 +223,7 @@ def _failed(
         signal=seen.signal,
         failure_class=failure_class,
         node=seen.node,
+        diagnosed=diagnosed,
     )
 
 

@@ -164,11 +164,18 @@ class Store:
             return runs.get(connection, uid)
 
     def runs(
-        self, *, limit: int = 100, states: Sequence[str] = (), controller: str | None = None
+        self,
+        *,
+        limit: int = 100,
+        states: Sequence[str] = (),
+        controller: str | None = None,
+        job: str | None = None,
     ) -> Sequence[RunRecord]:
-        """Return runs, newest first."""
+        """Return runs, newest first; of one deployment, or of jobs of one name, where that is given."""
         with self._db.read() as connection:
-            return runs.newest(connection, limit=limit, states=states, controller=controller)
+            return runs.newest(
+                connection, limit=limit, states=states, controller=controller, job=job
+            )
 
     def job(self, uid: str) -> ResolvedJob:
         """Return the newest resolved job of the run."""

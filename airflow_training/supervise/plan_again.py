@@ -68,13 +68,13 @@ class Verdict:
 
 
 def cluster_now(
-    wanted: str | Mapping[str, Any], job: ResolvedJob, machines: Machines
+    wanted: str | Mapping[str, Any], job: ResolvedJob, machines: Machines, history: History
 ) -> Mapping[str, Any]:
     """Return the document of the cluster that `spec.plan.cluster` of a job means now.
 
     Raises InputError: its file cannot be read, or no node can run an instance.
     """
-    return write_cluster(cluster_of(wanted, job, nodes=lambda _: machines).view)
+    return write_cluster(cluster_of(wanted, job, nodes=lambda _: machines, history=history).view)
 
 
 def plan_again(situation: Situation, *, before: Mapping[str, Any], history: History) -> Verdict:

@@ -22,7 +22,7 @@ from airflow_training.spec.models import TrainingJob
 from airflow_training.spec.plan import Objective, Plan
 from airflow_training.spec.resolved import ResolvedJob
 from airflow_training.supervise.plan_cluster import Nodes, cluster_of
-from airflow_training.supervise.plan_history import History, pricing_of
+from airflow_training.supervise.plan_history import NO_HISTORY, History, pricing_of
 from airflow_training.supervise.plan_sizes import Sizes, sizes_of
 from airflow_training.supervise.planned import Planned, planned_of
 
@@ -71,8 +71,8 @@ def plan_job(
 ) -> Planned:
     """Return the best plan of a job. Blocks for the search, seconds at most.
 
-    `runtime` is asked for its machines where the cluster is `nodes`, `history` for what runs of the
-    same model measured (`Store.measurements`). Raises InputError: something
+    `runtime` is asked for its machines where the cluster is `nodes`, `history` for what runs
+    measured (`history_of(store)`). Raises InputError: something
     of `spec.plan` cannot be read, contradicts itself, or fits nowhere (then with the smallest
     cluster that would do), RuntimeUnavailable.
     """
@@ -133,7 +133,9 @@ def mistakes_of(job: TrainingJob, resolved: ResolvedJob) -> list[Problem]:
     if isinstance(plan.model, Mapping) or not is_reference(plan.model or ""):
         _or_mistakes(mistakes, lambda: _view(plan, resolved))
     if plan.cluster != "nodes":
-        _or_mistakes(mistakes, lambda: cluster_of(plan.cluster, resolved, nodes=_nobody))
+        _or_mistakes(
+            mistakes, lambda: cluster_of(plan.cluster, resolved, nodes=_nobody, history=NO_HISTORY)
+        )
     _or_mistakes(mistakes, lambda: objectives.parse(_goal(plan), where="spec.plan.objective"))
     given = _snake(plan.constraints)
     given.pop("global_batch", None)
@@ -156,7 +158,9 @@ def question_of(
     plan = job.spec.plan
     mistakes: list[Problem] = []
     view = _or_mistakes(mistakes, lambda: _view(plan, resolved))
-    found = _or_mistakes(mistakes, lambda: cluster_of(plan.cluster, resolved, nodes=nodes))
+    found = _or_mistakes(
+        mistakes, lambda: cluster_of(plan.cluster, resolved, nodes=nodes, history=history)
+    )
     sizes = sizes_of(job, resolved)
     objective = _or_mistakes(
         mistakes, lambda: objectives.parse(_goal(plan), where="spec.plan.objective")

@@ -190,7 +190,7 @@ class Replanner:
             machines = await self._runtime.cluster_view(state.job)
         before = self._seen
         self._seen = seen = await asyncio.to_thread(
-            cluster_now, self._plan.cluster, state.job, machines
+            cluster_now, self._plan.cluster, state.job, machines, self._history
         )
         if seen == self._judged:
             self._used = state.nodes

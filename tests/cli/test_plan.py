@@ -316,6 +316,15 @@ def test_a_model_needs_a_batch(typed, question):
     assert (refused.code, refused.stderr) == (2, "error: --global-batch: is required\n")
 
 
+def test_a_split_that_does_not_divide_the_model_is_explained_with_a_warning(typed, question):
+    done = typed("plan", "explain", *question, "-s", "tp=3", "-s", "dp=2", "-s", "micro_batch=3")
+    assert done.code == 0, done.stderr
+    assert "warning: tp 3 does not divide 16" in done.stderr
+    assert "warning: dp 2 x micro-batch 3 does not divide the batch of 64" in done.stderr
+    even = typed("plan", "explain", *question, "-s", "tp=4", "-s", "dp=2")
+    assert "divide" not in even.stderr
+
+
 def test_a_split_on_nodes_that_are_not_there_is_refused(typed, question):
     split = ["-s", "pp=2", "-s", "stage_devices=[nodes-1, nodes-2]"]
     refused = typed("plan", "explain", *question, *split)

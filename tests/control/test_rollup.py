@@ -91,6 +91,15 @@ def test_the_root_cause_is_the_earliest_failure():
     bench.settle(starting=False)
     assert status(bench)["root_cause"] == {
         "id": "python-exception",
+        "category": "user-error",
+        "retryable": "no",
+        "confidence": 0.3,
+        "rank": None,
+        "file": None,
+        "line": None,
+        "offset": None,
+        "evidence": "ValueError: no data",
+        "advice": "",
         "role": "worker",
         "index": 2,
         "attempt": 0,
@@ -99,7 +108,6 @@ def test_the_root_cause_is_the_earliest_failure():
         "at": "1970-01-01T00:16:38.000Z",
         "exit_code": 1,
         "signal": None,
-        "retry": "no",
     }
 
 

@@ -15,8 +15,8 @@ from airflow_training.runtimes.port import ClusterView, NodeView
 from airflow_training.spec.resolved import ResolvedJob
 from airflow_training.state.store import Store
 from airflow_training.supervise.admission import check_text
+from airflow_training.supervise.plan_history import NO_HISTORY
 from airflow_training.supervise.planning import plan_job
-from tests.builders import nothing_measured
 from tests.kubernetes.conftest import Stage, until
 from tests.kubernetes.emulator import Cluster, Node
 
@@ -62,7 +62,7 @@ def job() -> ResolvedJob:
         yaml.safe_dump(document),
         run_uid="x" * 20,
         planner=lambda job, resolved: plan_job(
-            job, resolved, runtime=lambda _: ThreeNodes(), history=nothing_measured
+            job, resolved, runtime=lambda _: ThreeNodes(), history=NO_HISTORY
         ),
     )
     assert checked.resolved is not None, [str(problem) for problem in checked.problems]

@@ -112,7 +112,7 @@ async def test_a_job_that_no_quota_would_ever_let_in_is_refused(stage: Stage):
 
 
 async def test_quotas_bound_how_many_instances_a_job_may_have(stage: Stage):
-    gpu = {"resources": {"limits": {"nvidia.com/gpu": 2}}}
+    gpu: dict[str, Any] = {"resources": {"limits": {"nvidia.com/gpu": 2}}}
     job = resolved({"name": "worker", "replicas": 3}, **gpu)
     runtime = stage.runtime()
     assert (await runtime.cluster_view(job)).instances is None

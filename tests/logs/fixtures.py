@@ -12,8 +12,10 @@ import yaml
 from airflow_training.logs.diagnosis.catalogue import Catalogue
 from airflow_training.logs.diagnosis.diagnose import diagnose
 from airflow_training.logs.diagnosis.facts import facts_of
-from airflow_training.logs.diagnosis.scanning import origins, scan_logs
+from airflow_training.logs.diagnosis.scanning import scan_logs, with_ranks
+from airflow_training.logs.metrics import formats
 from airflow_training.logs.model import Diagnosis
+from airflow_training.logs.reading.origins import origin_of
 
 HERE = Path(__file__).parent
 
@@ -29,7 +31,8 @@ class Case:
 
     def diagnose(self, catalogue: Catalogue) -> Diagnosis:
         names = [str(path) for path in self.files]
-        scans = scan_logs(zip(origins(names), names, strict=True), catalogue)
+        origins = with_ranks([origin_of(name) for name in names])
+        scans = scan_logs(zip(origins, names, strict=True), catalogue, formats=formats())
         return diagnose(scans, facts_of(self.facts), catalogue=catalogue)
 
 

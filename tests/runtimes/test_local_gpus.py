@@ -125,7 +125,7 @@ def test_a_gpu_that_is_lost_is_noticed_and_a_tool_that_hangs_changes_nothing(
     monkeypatch: pytest.MonkeyPatch, four_gpus: Path
 ) -> None:
     now = time.monotonic()
-    monkeypatch.setattr(node.time, "monotonic", lambda: now)
+    monkeypatch.setattr(time, "monotonic", lambda: now)
     tool, listed = four_gpus / "nvidia-smi", four_gpus / "list"
     assert visible_gpus() == ("0", "1", "2", "3")
     left = [line for line in listed.read_text().splitlines() if "GPU 2" not in line]

@@ -20,10 +20,9 @@ from airflow_training.runtimes.port import ClusterView, NodeView
 from airflow_training.spec.resolved import ResolvedJob
 from airflow_training.supervise.admission import Checked, check_text
 from airflow_training.supervise.plan_again import Situation, Verdict, plan_again, steps_at_risk
-from airflow_training.supervise.plan_history import History
+from airflow_training.supervise.plan_history import NO_HISTORY, History
 from airflow_training.supervise.planning import plan_job
 from airflow_training.supervise.replanning import Change, Replanner, State, plan_to_follow
-from tests.builders import nothing_measured
 from tests.supervise.conftest import Stage, until
 
 FOREVER = Script(default=Behaviour(run_seconds=None))
@@ -47,7 +46,7 @@ class Lab:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.file = folder / "cluster.json"
-        self.history: History = nothing_measured
+        self.history: History = NO_HISTORY
 
     def has(self, count: int, **group: Any) -> None:
         """Let the cluster have so many nodes from now on."""
@@ -337,7 +336,7 @@ class Eye:
         self.replanner = Replanner(
             runtime=self.machines,
             plan=plan,
-            history=nothing_measured,
+            history=NO_HISTORY,
             state=lambda: self.state,
             on_answer=self._count,
         )
@@ -440,9 +439,7 @@ async def test_a_spare_that_is_lost_is_no_failure(eye):
 
 
 # the verdict ----------------------------------------------------------------------------------------
-def after_change(
-    job: ResolvedJob, *, history: History = nothing_measured, **situation: Any
-) -> Verdict:
+def after_change(job: ResolvedJob, *, history: History = NO_HISTORY, **situation: Any) -> Verdict:
     assert job.plan is not None
     return plan_again(
         Situation(job=job, machines=ClusterView(nodes=()), **situation),

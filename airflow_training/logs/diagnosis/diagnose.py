@@ -36,6 +36,8 @@ _LEAST = 0.05
 """Weight below which an event explains nothing."""
 _SHORTLY_BEFORE_LINES = 30
 _JUST_BEFORE_LINES = 8
+"""Of what programs live through: it may be about something else."""
+_PROVES = 0.55
 _MOST_CAUSES = 4
 _UNKNOWN, _HANG = "unknown", "hang"
 
@@ -158,6 +160,7 @@ def _first_proof(root: _Weighed, heavy: Iterable[_Weighed]) -> _Weighed:
         for each in heavy
         if each.event.cause is found.cause
         and each.event.kind != "hint"
+        and each.event.confidence >= _PROVES
         and each.event.log == found.log
         and (each.event.rank == found.rank or None in (each.event.rank, found.rank))
     ]
@@ -172,8 +175,20 @@ def _ranked(heavy: Sequence[_Weighed], scans: Sequence[FileScan]) -> list[_Weigh
     """Return the root first: the earliest of those about as heavy as the heaviest; others by weight."""
     most = max(each.weight for each in heavy)
     near = [each for each in heavy if each.weight >= _ABOUT_AS_HEAVY * most]
-    root = _earliest(near, scans)
+    causes = [each.event for each in near if each.event.kind == "cause"]
+    first = [each for each in near if not any(_follows(each.event, cause) for cause in causes)]
+    root = _earliest(first or near, scans)
     return [root, *sorted((each for each in heavy if each is not root), key=lambda e: -e.weight)]
+
+
+def _follows(event: Event, cause: Event) -> bool:
+    """Return whether a consequence may come from a cause: one of another rank, or an earlier one."""
+    if event.kind != "consequence":
+        return False
+    if event.time is not None and cause.time is not None:
+        return cause.time <= event.time + _SAME_MOMENT_SECONDS
+    other_rank = None not in (event.rank, cause.rank) and event.rank != cause.rank
+    return other_rank or event.log != cause.log or (cause.line or 0) < (event.line or 0)
 
 
 def _earliest(near: Sequence[_Weighed], scans: Sequence[FileScan]) -> _Weighed:

@@ -13,6 +13,7 @@ __all__ = ["FirstFailure", "first_failure"]
 
 _FIELD = re.compile(r"^\s*(?P<key>rank|exitcode)\s*:\s*(?P<value>.*?)\s*$")
 _RANK = re.compile(r"(\d+)")
+_LOCAL = re.compile(r"failed \(exitcode: (-?\d+)\) local_rank: (\d+)")
 _CODE = re.compile(r"(-?\d+)")
 
 
@@ -23,14 +24,20 @@ class FirstFailure:
     rank: int | None
     exit_code: int | None
     """Negative: the number of the signal."""
-    line: int
 
 
 def first_failure(hits: Iterable[Hit]) -> FirstFailure | None:
-    """Return the last summary's first observed failure, if there is a summary."""
-    summaries = [hit for hit in hits if hit.signature == ELASTIC]
+    """Return the last summary's first observed failure, without a summary that of the first report.
+
+    A report names the rank in its node only.
+    """
+    told = [hit for hit in hits if hit.signature == ELASTIC]
+    summaries = [hit for hit in told if not _LOCAL.search(hit.text)]
     if not summaries:
-        return None
+        reports = [match for hit in told if (match := _LOCAL.search(hit.text))]
+        if not reports:
+            return None
+        return FirstFailure(rank=int(reports[0][2]), exit_code=int(reports[0][1]))
     head = summaries[-1]
     fields: dict[str, str] = {}
     for line in head.after[:10]:
@@ -41,5 +48,4 @@ def first_failure(hits: Iterable[Hit]) -> FirstFailure | None:
     return FirstFailure(
         rank=int(rank[1]) if rank else None,
         exit_code=int(code[1]) if code else None,
-        line=head.line,
     )

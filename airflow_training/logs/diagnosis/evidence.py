@@ -43,7 +43,7 @@ _RANK = re.compile(
     r"|-- Process (\d{1,6}) terminated"
 )
 _GLOG = re.compile(
-    r"(?:^|[\[\s])[EWIF]([01]\d)([0-3]\d) ([0-2]\d):([0-5]\d):([0-5]\d\.\d{3,9})[\s\]]"
+    r"(?:^|[\[\s])[EWIF]([01]?\d)([0-3]\d) ([0-2]\d):([0-5]\d):([0-5]\d\.\d{3,9})[\s\]]"
 )
 GENERIC_EXCEPTION = "python-exception"
 _EXCEPTION_CONFIDENCE = 0.75
@@ -86,16 +86,23 @@ def events_of(
         by_rank[hit.rank].append(hit)
     found: list[Event] = []
     for hits in by_rank.values():
-        tracebacks = [each for each in chains(hits) if not life.survived(each.last_line)]
+        shown = chains(hits)
+        ignored = [each for each in shown if each.ignored]
+        tracebacks = [each for each in shown if not (each.ignored or life.survived(each.last_line))]
         raised = {each.line for chain in tracebacks for each in chain.raised}
-        known = list(_known(hits, catalogue, scan, log=log))
+        known = [
+            each
+            for each in _known(hits, catalogue, scan, log=log)
+            if not any(chain.first_line <= (each.line or 0) <= chain.last_line for chain in ignored)
+        ]
         found += (replace(each, raised=each.line in raised) for each in known)
         unknown = [each for each in _last_together(tracebacks) if not _is_known(each, known)]
         found += _unknown_exceptions(unknown, catalogue, scan, log=log)
     return [
         replace(
             each,
-            survived=each.line is not None and life.survived(each.line),
+            survived=each.line is not None
+            and (life.ended_well_after if _is_an_order(each) else life.survived)(each.line),
             last=each.line is not None and life.ended_at(each.line),
             time=None if each.time is None else each.time - skew_seconds,
         )
@@ -180,6 +187,11 @@ def _last_together(tracebacks: Sequence[Chain]) -> Sequence[Chain]:
     return tracebacks[start:]
 
 
+def _is_an_order(event: Event) -> bool:
+    """Return whether somebody told the run to stop: some programs train on until they are killed."""
+    return event.cause.category == "preemption" or event.cause.id == "user-interrupt"
+
+
 def _stands_near(context: Context, hit: Hit) -> bool:
     lines = context.lines
     around = (*hit.before[-lines:], hit.text, *hit.after[:lines]) if lines else (hit.text,)
@@ -222,9 +234,13 @@ class _Life:
         self._well_until = max(ends, default=0)
         self._last_line = scan.lines
 
+    def ended_well_after(self, line: int) -> bool:
+        """Return whether the run said after a line that it was complete."""
+        return line < self._well_until
+
     def survived(self, line: int) -> bool:
         """Return whether training went on, or ended well, after a line."""
-        if line < self._well_until:
+        if self.ended_well_after(line):
             return True
         after = [point for point in self._points if point[0] > line]
         steps = {step for _, step in after if not math.isnan(step)}

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 
 from airflow_training.logs.diagnosis.catalogue import Catalogue
 from airflow_training.logs.diagnosis.markers import MARKERS
 from airflow_training.logs.engine import Formats, Pattern, scan_files
 from airflow_training.logs.model import FileScan, Origin
+from airflow_training.logs.reading.source import Source
 
-__all__ = ["origins", "patterns", "scan_logs"]
-
-_RANK = re.compile(r"(?:rank|worker|node|[_.-])[_.-]?(\d{1,6})$", re.IGNORECASE)
-_ENDINGS = re.compile(r"(?:\.(?:log|txt|out|err|gz|zst|stdout|stderr))+$", re.IGNORECASE)
+__all__ = ["patterns", "scan_logs", "with_ranks"]
 
 
+@lru_cache(maxsize=2)
 def patterns(catalogue: Catalogue) -> Sequence[Pattern]:
-    """Return what to look for."""
+    """Return what to look for; the same objects again, which keep what engines make of them."""
     markers = [Pattern(name=name, pattern=pattern) for name, pattern in MARKERS.items()]
     return [
         *markers,
@@ -29,27 +29,22 @@ def patterns(catalogue: Catalogue) -> Sequence[Pattern]:
     ]
 
 
-def origins(files: Sequence[str]) -> Sequence[Origin]:
-    """Return the origin of each log: its rank is in its name, else its place among the others.
+def with_ranks(origins: Sequence[Origin]) -> Sequence[Origin]:
+    """Return the origins of several logs with a rank each: its own, else its place among them.
 
-    One log alone, or names that give two of them the same rank, say nothing.
+    One log alone, and names that give two of them the same rank, say nothing.
     """
-    ranks = [_rank_in(name) for name in files]
-    if len(files) > 1 and (None in ranks or len(set(ranks)) < len(ranks)):
-        ranks = list(range(len(files)))
-    return [Origin(file=name, rank=rank) for name, rank in zip(files, ranks, strict=True)]
+    ranks = [each.rank for each in origins]
+    if len(origins) > 1 and (None in ranks or len(set(ranks)) < len(ranks)):
+        return [replace(each, rank=place) for place, each in enumerate(origins)]
+    return origins
 
 
 def scan_logs(
-    logs: Iterable[tuple[Origin, str | Path]],
+    logs: Iterable[tuple[Origin, str | Path | Source]],
     catalogue: Catalogue,
     *,
     formats: Formats | None = None,
 ) -> Sequence[FileScan]:
-    """Return what is in each log; raises OSError for one that cannot be read."""
+    """Return what is in each log; raises LogUnreadable."""
     return scan_files(logs, signatures=patterns(catalogue), formats=formats)
-
-
-def _rank_in(name: str) -> int | None:
-    match = _RANK.search(_ENDINGS.sub("", name))
-    return int(match[1]) if match is not None else None

@@ -20,7 +20,7 @@ _NAMED = re.compile(
     r"(?:Error|Exception|Interrupt|Exit|[Tt]imeout|Expired|Iteration|Empty|exceptions\.\w+)$"
 )
 _WRAPPERS = re.compile(
-    r"(?:ChildFailedError|CalledProcessError|ProcessRaisedException|RayTaskError"
+    r"(?:ChildFailedError|CalledProcessError|ProcessRaisedException|RayTaskError(?!\()"
     r"|WorkerCrashedError|TrainingFailedError|RayActorError)\b"
     r"|Caught \w+ in (?:DataLoader worker|pin memory thread|replica)"
 )
@@ -45,6 +45,8 @@ class Raised:
     link: Link = "first"
     lines: int = 1
     """From the head of its traceback on."""
+    ignored: bool = False
+    """Python only reports it: it was raised where nobody could catch it, while something was deleted."""
 
     @property
     def text(self) -> str:
@@ -53,7 +55,7 @@ class Raised:
     @property
     def wraps(self) -> bool:
         """Return whether it only repeats the failure of another process."""
-        return bool(_WRAPPERS.search(self.text))
+        return _WRAPPERS.search(self.text) is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +71,10 @@ class Chain:
     @property
     def last_line(self) -> int:
         return self.raised[-1].line
+
+    @property
+    def ignored(self) -> bool:
+        return self.raised[0].ignored
 
     @property
     def root(self) -> Raised:
@@ -138,6 +144,7 @@ def _raised(hit: Hit, *, head: Hit, link: Link) -> Raised | None:
         time=hit.time,
         link=link,
         lines=hit.line - head.line + 1,
+        ignored=_is_ignored(head),
     )
 
 
@@ -158,6 +165,7 @@ def _end(done: list[list[Raised]], head: Hit, link: Link) -> None:
             rank=head.rank,
             time=head.time,
             link=link,
+            ignored=_is_ignored(head),
         )
         _append(done, raised)
 
@@ -166,6 +174,10 @@ def _like(head: Hit, text: str) -> str:
     """Return a line without what a logger wrote before the head of its traceback too."""
     before = re.split(r"(?:Original )?Traceback \(", head.text, maxsplit=1)[0]
     return text.removeprefix(before)
+
+
+def _is_ignored(head: Hit) -> bool:
+    return bool(head.before) and head.before[-1].startswith("Exception ignored in")
 
 
 def _inside_message(done: Sequence[Sequence[Raised]]) -> bool:

@@ -6,6 +6,7 @@ looked for again with `re` in the single line, so that the answer does not depen
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import re
 from collections.abc import Callable, Sequence
@@ -13,9 +14,6 @@ from typing import Any, NamedTuple, Protocol
 
 from airflow_training.logs.engine.cache import cached, keep
 from airflow_training.logs.engine.patterns import Pattern, required_literals
-
-SMALL_BYTES = 4 << 20
-"""Below this, compiling an automaton takes longer than looking for each literal by itself."""
 
 
 class Candidates(NamedTuple):
@@ -28,23 +26,18 @@ class Candidates(NamedTuple):
 
 
 class Automaton(Protocol):
-    """Finds candidates in a block of lines that end in `\\n`."""
+    """Finds candidates in a block of lines, the last of which has an end too."""
 
     def candidates(self, block: bytearray | memoryview, *, anchors: bool) -> Candidates:
         """Return what may be in `block`; no anchors unless asked for."""
 
 
-def compile_automaton(
-    signatures: Sequence[Pattern], anchors: Sequence[str], *, size: int | None
-) -> Automaton:
-    """Return the fastest automaton there is for an input of `size` bytes (None: not known)."""
-    if size is not None and size < SMALL_BYTES:
-        return Plain(signatures, anchors)
-    for choice in (Hyperscan, Re2):
-        try:
-            return choice(signatures, anchors)
-        except ImportError:
-            continue
+def fastest_automaton(signatures: Sequence[Pattern], anchors: Sequence[str]) -> Automaton:
+    """Return the fastest automaton whose library is installed."""
+    with contextlib.suppress(ImportError):
+        return Hyperscan(signatures, anchors)
+    with contextlib.suppress(ImportError):
+        return Re2(signatures, anchors)
     return Plain(signatures, anchors)
 
 
@@ -114,7 +107,7 @@ class Re2:
     def candidates(self, block: bytearray | memoryview, *, anchors: bool) -> Candidates:
         """Return what may be in `block`."""
         data = bytes(block)
-        found = [self.numbers[index] for index in self.set.Match(data)] if self.numbers else []
+        found = [self.numbers[index] for index in self.set.Match(data) or ()]
         return Candidates(sorted(found + self.always), self.anchors(data) if anchors else ())
 
 

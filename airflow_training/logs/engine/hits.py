@@ -67,6 +67,14 @@ class Hits:
             else:
                 self._first[key][place] = hit
 
+    def reopen(self, offset: int) -> None:
+        """Let the hits from `offset` on have their context taken again: lines came behind them."""
+        for key, first in self._first.items():
+            self._bare.update((key, n) for n, hit in enumerate(first) if hit.offset >= offset)
+        for key, hit in self._last.items():
+            if hit.offset >= offset:
+                self._bare.add((key, -1))
+
     def append(self, later: Hits, *, lines_before: int) -> None:
         """Take over the hits of the next stretch, whose lines count from `lines_before`."""
         for key, count in later.counts.items():

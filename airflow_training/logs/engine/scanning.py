@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from airflow_training.logs.engine.automaton import SMALL_BYTES, Automaton, compile_automaton
+from airflow_training.logs.engine.automaton import Automaton, Plain, fastest_automaton
 from airflow_training.logs.engine.formats import Builder, Formats
 from airflow_training.logs.engine.hits import Hits, text_around
 from airflow_training.logs.engine.layouts import Layout, Row
@@ -19,36 +20,59 @@ from airflow_training.logs.model import Hit, Origin
 
 BLOCK_BYTES = 1 << 20
 LONGEST_METRIC_LINE = 8192
+SMALL_BYTES = 4 << 20
+"""Below this, loading the compiled code and an automaton takes longer than doing without."""
 
 
 class Machine:
-    """What a scan of any number of logs needs: the automaton, the walker, and the layouts learned so far."""
+    """What the scan of any number of logs needs: an automaton, a walker, and the layouts learned so far."""
 
     def __init__(
-        self, signatures: Sequence[Pattern], formats: Formats | None, *, size: int | None
+        self,
+        signatures: Sequence[Pattern],
+        formats: Formats | None,
+        *,
+        automaton: Automaton,
+        walker: Walker,
     ) -> None:
         self.signatures = signatures
         self.formats = formats
-        anchors = () if formats is None else formats.anchors()
-        self.automaton: Automaton = compile_automaton(signatures, anchors, size=size)
+        self.automaton = automaton
+        self.walker = walker
         self.learned = None if formats is None else Learned(formats)
-        self.walker: Walker = PlainWalker()
-        if size is None or size >= SMALL_BYTES:
-            self.walker = _fast_walker(signatures) or self.walker
 
 
-def _fast_walker(signatures: Sequence[Pattern]) -> Walker | None:
-    try:
+def machine_for(
+    signatures: Sequence[Pattern], formats: Formats | None, *, size: int | None
+) -> Machine:
+    """Return the fastest machine there is for `size` bytes of logs (None: not known)."""
+    anchors = () if formats is None else formats.anchors()
+    if size is not None and size < SMALL_BYTES:
+        return Machine(
+            signatures, formats, automaton=Plain(signatures, anchors), walker=PlainWalker()
+        )
+    walker: Walker = PlainWalker()
+    # a scan without metrics may learn no layouts, but still has to take lines apart
+    with contextlib.suppress(ImportError):
         from airflow_training.logs.engine.compiled_walker import CompiledWalker
-    except ImportError:
-        return None
-    return CompiledWalker(signatures, size=BLOCK_BYTES)
+
+        walker = CompiledWalker(signatures, size=BLOCK_BYTES)
+    return Machine(
+        signatures, formats, automaton=fastest_automaton(signatures, anchors), walker=walker
+    )
 
 
 class Stretch:
     """The scan of one stretch of a log that begins at a line; lines count from 1 within it."""
 
-    def __init__(self, origin: Origin, machine: Machine, *, offset: int) -> None:
+    def __init__(
+        self,
+        origin: Origin,
+        machine: Machine,
+        *,
+        offset: int,
+        carry: Mapping[str, float] | None = None,
+    ) -> None:
         self.origin = origin
         self.machine = machine
         self.offset = offset
@@ -57,7 +81,7 @@ class Stretch:
         """Line ends before that."""
         self.hits = Hits()
         self.builder: Builder | None = (
-            None if machine.formats is None else machine.formats.builder()
+            None if machine.formats is None else machine.formats.builder(carry)
         )
 
     def take(self, block: bytearray, size: int, *, complete: bool) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from airflow_training.logs.metrics.numbers import NUMBER
 
@@ -26,7 +26,7 @@ _WORD = re.compile(
 )
 _UNIT = re.compile(
     rb"\s?(?P<unit>%|[kmu]?s/(?:it|iter|step|sample)\b|(?:it|iter|steps?|samples?|images?|imgs?|examples?|tok|toks|tokens?|seqs?)/s(?:ec|econd)?(?:/(?:gpu|device|GPU|chip))?\b"
-    rb"|[KMGT]i?B\b|[KMGT]\b|TFLOPS?\b|TFLOP/s\b|ms\b|us\b|secs?\b|seconds\b|s\b|min\b)"
+    rb"|[KMGT]i?[Bb]\b|[KMGT]\b|TFLOPS?\b|TFLOP/s\b|ms\b|us\b|secs?\b|seconds\b|s\b|m(?:in)?\b)"
 )
 _MEAN = re.compile(rb"\s*\(\s*(?P<number>" + _N + rb")%?\s*\)")
 _UNCLEAN = re.compile(rb"[\w/]|[.:-][0-9]|\.\w|:\w")
@@ -52,6 +52,8 @@ class Pair:
     listed: bool = False
     quoted: bool = False
     """The name stands in quotes."""
+    place: bool = False
+    """It looks like a place in a program: `package.module:12`, `(module:12)`, `[Class:12]`."""
 
 
 def signed(line: bytes, start: int = 0, end: int | None = None) -> Iterator[Pair]:
@@ -73,7 +75,10 @@ def signed(line: bytes, start: int = 0, end: int | None = None) -> Iterator[Pair
         pair = _pair(line, stop, name["name"], value, quoted=quoted)
         if pair is not None:
             known = at = pair.stop
-            yield pair
+            before = segment[: name.start("name")][-1:]
+            tight = line[value.start() : value.start("number")] == b":" and not value["open"]
+            enclosed = before in (b"(", b"[") and line[pair.end : pair.end + 1] in (b")", b"]")
+            yield replace(pair, place=tight and (enclosed or "." in pair.name))
 
 
 def worded(line: bytes, start: int = 0, end: int | None = None) -> Iterator[Pair]:
@@ -102,6 +107,8 @@ def _pair(line: bytes, stop: int, name: bytes, value: re.Match[bytes], *, quoted
         return None
     else:
         unit = None
+    if opened[-1:] in (b'"', b"'") and line[at : at + 1] != opened[-1:]:
+        return None
     varying: list[tuple[int, int]] = []
     listed = b"[" in opened
     if listed:

@@ -6,7 +6,7 @@ last, and for each metric the least and the greatest row stay.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -29,7 +29,7 @@ _KEPT = 25_000
 """Rows that stay of more than `EXACT`."""
 _HELD = 3_000_000
 """Numbers that one builder holds, whatever the number of ranks: some 24 MB."""
-_REPEATS = 3
+_REPEATS = 2
 """Lines of an unknown layout that make a series."""
 
 
@@ -148,11 +148,14 @@ class _Table:
 class SeriesBuilder:
     """Takes rows of values, of one piece of a log, and gives series. Pickles."""
 
-    def __init__(self, *, exact: int = EXACT) -> None:
+    def __init__(
+        self, *, exact: int = EXACT, carry: Mapping[str, float] | None = None
+    ) -> None:
+        """Begin with what the builder of the log before had to `carry`."""
         self._exact = exact
         self._tables: dict[_Key, _Table] = {}
         self._bars: dict[int, Bars] = {}
-        self._last: dict[int, float] = {}
+        self._last = {int(rank): step for rank, step in (carry or {}).items()}
         """The newest step of each rank."""
         self._high = -1
 
@@ -185,6 +188,11 @@ class SeriesBuilder:
             rows = ranks == rank
             table = self._table(_Key(columns, int(rank), layout.certain, bar))
             table.append(values[rows], offsets[rows], lines[rows], times[rows])
+
+    def carry(self) -> dict[str, float]:
+        """Return the newest step of each rank (-1: none), for the builder of what is written next."""
+        self._settle()
+        return {str(rank): step for rank, step in self._last.items()}
 
     def merge(self, later: SeriesBuilder, lines_before: int = 0) -> None:
         """Take over the rows of the builder of the next piece; its lines count from `lines_before`."""
@@ -280,8 +288,10 @@ class SeriesBuilder:
         keep[order] = np.repeat(~np.array(inside), ends - starts)
         at = 0
         for table, rows in fresh:
-            table.parts[-1] = rows.pick(keep[at : at + rows.size])
+            kept = rows.pick(keep[at : at + rows.size])
             at += rows.size
+            table.parts[-1] = kept
+            table.total -= rows.size - kept.size
 
     def _carry(self, rank: int, tables: Sequence[_Table]) -> None:
         fresh = [(table, rows) for table in tables if (rows := table.fresh()) is not None]
@@ -308,9 +318,11 @@ def _credible(table: _Table) -> bool:
     if table.total < _REPEATS:
         return False
     names = [name for name, _ in table.key.columns]
-    counter = rows.values[:, names.index("step" if "step" in names else "epoch")]
-    growth = np.diff(counter)
-    return bool(counter[-1] > counter[0] and (growth >= 0).mean() > 0.5)
+    counters = [name for name in ("step", "epoch") if name in names]
+    if not counters:
+        return bool((rows.values != rows.values[0]).any())
+    counter = rows.values[:, names.index(counters[0])]
+    return bool(counter[-1] > counter[0] and (np.diff(counter) >= 0).mean() > 0.5)
 
 
 def _series(origin: Origin, name: tuple[str, str, int], parts: Sequence[tuple[_Rows, int, int]]) -> Series:

@@ -21,6 +21,7 @@ from airflow_training.planning.search import table
 from airflow_training.planning.search.constraints import Constraints
 from airflow_training.planning.search.counts import device_counts, divisors
 from airflow_training.planning.stages import layer_span
+from airflow_training.planning.strategy import Strategy
 
 AXES: Mapping[str, tuple[str, ...]] = {
     "tp": ("heads", "kv_heads", "ffn", "columns"),
@@ -59,6 +60,23 @@ def limits_of(workload: Workload, cluster: ClusterView) -> Limits:
         per_node=min(group.devices_per_node for group in cluster.groups),
         counts=tuple(device_counts(cluster)),
     )
+
+
+def undivided(strategy: Strategy, limits: Limits) -> list[str]:
+    """Return which sizes of a strategy do not divide what they split, a phrase each.
+
+    A search never has such a strategy; a user may ask what it takes.
+    """
+    found = []
+    for axis, sizes in limits.axes.items():
+        split = getattr(strategy, axis)
+        if uneven := [size for size in sizes if size % split]:
+            found.append(f"{axis} {split} does not divide {', '.join(map(str, uneven))}")
+    per_pass = strategy.dp * strategy.micro_batch
+    if strategy.global_batch % per_pass:
+        what = f"dp {strategy.dp} x micro-batch {strategy.micro_batch}"
+        found.append(f"{what} does not divide the batch of {strategy.global_batch}")
+    return found
 
 
 def menus(limits: Limits, constraints: Constraints) -> dict[str, list[int]]:

@@ -281,6 +281,12 @@ Root Cause (first observed failure):
     assert ask(log(text)).causes[0].rank == 3
 
 
+def test_what_python_only_reports_ended_nothing():
+    ignored = f"Exception ignored in: <function Iter.__del__ at 0x7f>\n{TRACEBACK}"
+    assert ask(log(f"{ignored}AssertionError: can only test a child process\n")).healthy
+    assert ask(log(f"{ignored}E2Error: CUDA out of memory\n")).healthy
+
+
 def test_another_sure_cause_lowers_confidence():
     alone = ask(log("CUDA out of memory\n")).causes[0].confidence
     both = ask(log("CUDA out of memory\nshapes cannot be multiplied\n"))

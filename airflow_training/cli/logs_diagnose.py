@@ -1,0 +1,125 @@
+"""`logs diagnose`: why a run failed, as an answer that can be acted on. Decides nothing itself."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from airflow_training.cli.context import settings
+from airflow_training.cli.documents import OutputOption
+from airflow_training.cli.log_targets import TargetsArgument, is_file, open_targets
+from airflow_training.cli.output import Output, fail, print_json
+
+if TYPE_CHECKING:
+    from airflow_training.logs.diagnosis.catalogue import Catalogue
+    from airflow_training.logs.model import Diagnosis, FoundCause, InstanceFact
+
+__all__ = ["diagnose"]
+
+
+def diagnose(
+    targets: TargetsArgument,
+    facts: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="What the runtime saw, as JSON: instances with exit_code, signal, reason, message."
+            " Of a run, the store tells.",
+        ),
+    ] = None,
+    output: OutputOption = Output.table,
+) -> None:
+    """Say why a run failed: the root cause, the line that proves it, and what to do.
+
+    Exits with 0 whatever the answer is.
+    """
+    from airflow_training.logs.diagnosis.catalogue import load
+    from airflow_training.logs.diagnosis.diagnose import diagnose as explain
+    from airflow_training.logs.diagnosis.facts import read_facts
+    from airflow_training.logs.diagnosis.scanning import scan_logs, with_ranks
+    from airflow_training.logs.metrics import formats
+
+    catalogue = load(settings().causes_folder)
+    told = None if facts is None else read_facts(facts)
+    with ExitStack() as stack:
+        logs = open_targets(targets)
+        for each in logs:
+            stack.callback(each.source.close)
+        if not logs:
+            raise fail("RUN", "nothing of it was ever started", value=targets[0])
+        seen = _facts_of_runs(targets) if told is None else told
+        origins = with_ranks([each.origin for each in logs])
+        sources = [each.source for each in logs]
+        scans = scan_logs(zip(origins, sources, strict=True), catalogue, formats=formats())
+    found = explain(scans, seen, catalogue=catalogue)
+    if output is Output.json:
+        print_json(dataclasses.asdict(found))
+    else:
+        print("\n".join(_told(found, catalogue)))
+
+
+def _facts_of_runs(targets: Sequence[str]) -> Sequence[InstanceFact]:
+    """Return what the store knows of the ends of the instances, where the targets are runs."""
+    from airflow_training.cli.instance_logs import RunLogs
+    from airflow_training.supervise.diagnosing import facts_of
+
+    found: list[InstanceFact] = []
+    for name in targets:
+        if not is_file(name):
+            run = RunLogs.find(name)
+            found += facts_of(run.store.ledger(run.record.uid))
+    return found
+
+
+def _told(found: Diagnosis, catalogue: Catalogue) -> Iterator[str]:
+    """Yield the answer for people, what matters most first."""
+    if found.healthy:
+        yield "healthy: nothing in these logs says that the run failed"
+        return
+    if not found.causes:
+        yield "failed, and no cause is known"
+        return
+    root, *others = found.causes
+    yield _line("cause", f"{root.id} ({root.category}), {_percent(root)} sure")
+    yield _line("", catalogue.causes[root.id].meaning)
+    yield _line("proof", _where(root))
+    yield _line("", root.evidence)
+    yield _line("what to do", root.advice)
+    yield _line("retry", _RETRY[root.retryable])
+    followed = Counter(each.id for each in found.consequences)
+    for number, (cause, times) in enumerate(followed.most_common()):
+        first = next(each for each in found.consequences if each.id == cause)
+        places = f"{times} times, first " if times > 1 else ""
+        yield _line("" if number else "followed by", f"{cause}: {places}{_where(first)}")
+    for number, each in enumerate(others):
+        yield _line(
+            "" if number else "or else", f"{each.id}, {_percent(each)} sure: {_where(each)}"
+        )
+
+
+def _line(head: str, text: str) -> str:
+    return f"{head:<13}{text}"
+
+
+_RETRY = {
+    "yes": "can be tried again as it is",
+    "once": "one more try may help",
+    "no": "no: it needs a change first",
+}
+
+
+def _percent(cause: FoundCause) -> str:
+    return f"{100 * cause.confidence:.0f} %"
+
+
+def _where(cause: FoundCause) -> str:
+    rank = "" if cause.rank is None else f" (rank {cause.rank})"
+    if cause.file is None:
+        return f"seen by the runtime{rank}"
+    return f"{cause.file}:{cause.line}{rank}" if cause.line is not None else f"{cause.file}{rank}"

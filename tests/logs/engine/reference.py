@@ -1,0 +1,66 @@
+"""What the engine must agree with: every part of every line by itself, with `re` and `parse_line`, no short cuts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import numpy as np
+
+from airflow_training.logs.engine import Formats, Pattern
+from airflow_training.logs.engine.cleaning import clean, parts
+from airflow_training.logs.engine.hits import Hits, text_around
+from airflow_training.logs.engine.layouts import Piece, value
+from airflow_training.logs.engine.prefixes import prefix
+from airflow_training.logs.model import FileScan, Hit, Origin
+
+
+def scan(
+    data: bytes, *, signatures: Sequence[Pattern], formats: Formats, origin: Origin
+) -> FileScan:
+    hits = Hits()
+    builder = formats.builder()
+    anchor = re.compile(b"|".join(text.encode() for text in formats.anchors()))
+    for start, end, lines in parts(data):
+        raw = data[start:end]
+        text = clean(raw)
+        head = prefix(text)
+        rank = origin.rank if head.rank is None else head.rank
+        for signature in signatures:
+            found = signature.compiled.search(text, head.length)
+            if found is not None:
+                hits.add(
+                    Hit(
+                        signature=signature.name,
+                        line=lines + 1,
+                        offset=start,
+                        rank=rank,
+                        time=head.time,
+                        text=text_around(text[head.length :], found.start() - head.length),
+                    )
+                )
+        if len(raw) > 8192 or not anchor.search(text):
+            continue
+        parsed = formats.parse_line(raw)
+        if parsed is None:
+            continue
+        texts = [(slot, raw[slot.start : slot.end]) for slot in parsed.slots]
+        values = [value(Piece(slot.kind, slot.scale), text) for slot, text in texts if slot.metric]
+        said = [int(text) for slot, text in texts if slot.kind == "rank"]
+        builder.add(
+            parsed,
+            np.array([values]),
+            np.array([start]),
+            np.array([lines + 1]),
+            np.array([np.nan if head.time is None else head.time]),
+            np.array([said[-1] if said else -1 if rank is None else rank]),
+        )
+    hits.complete(lambda a, b: data[a:b], origin.rank, until=len(data) + 1)
+    return FileScan(
+        origin=origin,
+        hits=hits.kept(),
+        counts=hits.counts,
+        series=builder.series(origin),
+        bytes=len(data),
+        lines=data.count(b"\n") + (bool(data) and not data.endswith(b"\n")),
+    )

@@ -1,0 +1,93 @@
+"""The fast ways give exactly what the slow one gives, on any bytes."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from airflow_training.logs.engine.automaton import Automaton, Hyperscan, Plain, Re2
+from airflow_training.logs.engine.scanning import BLOCK_BYTES, Machine
+from airflow_training.logs.engine.stretches import as_scan, scan_stretch
+from airflow_training.logs.engine.walking import PlainWalker, Walker
+from airflow_training.logs.metrics import formats
+from airflow_training.logs.model import FileScan, Origin, Series
+from tests.logs.engine import reference
+from tests.logs.engine.sources import Dribble
+from tests.logs.engine.text import SIGNATURES, logs
+
+ORIGIN = Origin(file="x", rank=5)
+FORMATS = formats()
+FIXTURES = Path(__file__).parent.parent
+
+
+def automaton(name: str) -> Automaton:
+    kinds = {"hyperscan": Hyperscan, "re2": Re2, "plain": Plain}
+    pytest.importorskip(name) if name != "plain" else None
+    return kinds[name](SIGNATURES, FORMATS.anchors())
+
+
+def walker(name: str) -> Walker:
+    if name == "plain":
+        return PlainWalker()
+    pytest.importorskip("numba")
+    from airflow_training.logs.engine.compiled_walker import CompiledWalker
+
+    return CompiledWalker(SIGNATURES, size=BLOCK_BYTES)
+
+
+def fast(data: bytes, sizes: list[int], *, automaton: Automaton, walker: Walker) -> FileScan:
+    walker.forget()
+    machine = Machine(SIGNATURES, FORMATS, automaton=automaton, walker=walker)
+    found = scan_stretch(machine, ORIGIN, Dribble(data, sizes), 0, None)
+    assert found.tail is not None
+    return as_scan(ORIGIN, found, found.tail)
+
+
+def assert_same(found: FileScan, expected: FileScan) -> None:
+    assert found.hits == expected.hits
+    assert found.counts == expected.counts
+    assert (found.bytes, found.lines) == (expected.bytes, expected.lines)
+    ours, theirs = (
+        {(each.metric, each.scope, each.rank): each for each in scan.series}
+        for scan in (found, expected)
+    )
+    assert ours.keys() == theirs.keys()
+    for key, series in ours.items():
+        for name in [field.name for field in fields(Series)]:
+            a, b = getattr(series, name), getattr(theirs[key], name)
+            if isinstance(a, np.ndarray):
+                assert a.tobytes() == b.tobytes(), (key, name, a, b)
+            else:
+                assert a == b, (key, name)
+
+
+@pytest.mark.parametrize(
+    ("matching", "walking"),
+    [("plain", "plain"), ("re2", "plain"), ("hyperscan", "plain"), ("hyperscan", "compiled")],
+)
+def test_any_log_in_any_pieces(matching, walking):
+    matcher, taker = automaton(matching), walker(walking)
+
+    @settings(
+        max_examples=60,
+        deadline=None,
+        derandomize=True,
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+    )
+    @given(
+        data=logs,
+        sizes=st.lists(st.sampled_from([1, 7, 100, 1000, 65_536, 1 << 20]), min_size=1, max_size=5),
+    )
+    def check(data: bytes, sizes: list[int]) -> None:
+        if min(sizes) == 1 and len(data) > 3000:
+            sizes = [max(size, 100) for size in sizes]
+        data = data + data
+        expected = reference.scan(data, signatures=SIGNATURES, formats=FORMATS, origin=ORIGIN)
+        assert_same(fast(data, sizes, automaton=matcher, walker=taker), expected)
+
+    check()

@@ -1,0 +1,124 @@
+"""The compiled readers give the same bits as Python, or say that they are not sure."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+np = pytest.importorskip("numpy")
+pytest.importorskip("numba")
+
+from airflow_training.logs.engine import compiled  # noqa: E402  # only with numba
+from airflow_training.logs.engine.prefixes import time_of  # noqa: E402
+
+POWERS = compiled.powers_of_five()
+
+
+def read(function, text, *rest):
+    data = np.frombuffer(text.encode() + b"| tail", dtype=np.uint8)
+    return function(data, 0, len(text), *rest)
+
+
+def bits(value: float) -> bytes:
+    return struct.pack("d", value)
+
+
+@settings(max_examples=3000, derandomize=True, deadline=None)
+@given(
+    value=st.floats(allow_nan=False, allow_infinity=False),
+    form=st.sampled_from(["r", ".6E", ".3f", ".17g"]),
+)
+@example(value=-1.5, form="r")
+@example(value=-0.0, form="r")
+@example(value=5e-324, form="r")
+@example(value=1.7976931348623157e308, form="r")
+def test_numbers_are_read_to_the_last_bit(value, form):
+    text = repr(value) if form == "r" else format(value, form)
+    if len(text) > 60:
+        return
+    found, end = read(compiled.number, text, POWERS)
+    digits = text.split("e")[0].split("E")[0].lstrip("-0.").replace(".", "")
+    if 1e-250 < abs(value) < 1e250 and len(digits) <= 19:
+        assert end == len(text)
+    if end >= 0:
+        assert (end, bits(found)) == (len(text), bits(float(text)))
+
+
+@settings(max_examples=2000, derandomize=True, deadline=None)
+@given(digits=st.integers(0, 10**19 - 1), exponent=st.integers(-300, 300))
+@example(digits=9007199254740993, exponent=0)  # half way between two doubles
+@example(digits=9007199254740993, exponent=23)
+@example(digits=10**19 - 1, exponent=-19)
+def test_any_nineteen_digits_are_read_to_the_last_bit(digits, exponent):
+    text = f"{digits}e{exponent}"
+    found, end = read(compiled.number, text, POWERS)
+    if end >= 0:
+        assert (end, bits(found)) == (len(text), bits(float(text)))
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "end"),
+    [
+        ("1,234,567", 1234567.0, 9),
+        ("1,234,56", 1234.0, 5),
+        ("1,2345", 1.0, 1),
+        ("1234,567", 1234.0, 4),
+        ("12.", 12.0, 3),
+        (".5", 0.5, 2),
+        ("7e", 7.0, 1),
+        ("7e+", 7.0, 1),
+        ("+3", 3.0, 2),
+        ("-inf", float("-inf"), 4),
+        ("Infinity", float("inf"), 8),
+        ("0.00000000000000000000012345", 1.2345e-22, 28),
+    ],
+)
+def test_numbers_end_where_they_end(text, value, end):
+    assert read(compiled.number, text, POWERS) == (value, end)
+
+
+@pytest.mark.parametrize("text", ["", "-", ".", "e5", "abc", "--1"])
+def test_what_is_no_number_is_left_to_python(text):
+    assert read(compiled.number, text, POWERS)[1] == -1
+
+
+def test_nan_is_a_number():
+    value, end = read(compiled.number, "NaN", POWERS)
+    assert np.isnan(value)
+    assert end == 3
+
+
+@settings(max_examples=500, derandomize=True, deadline=None)
+@given(
+    moment=st.datetimes(),
+    form=st.sampled_from(
+        ["%Y-%m-%d %H:%M:%S", "%Y/%m/%d %H:%M:%S", "%Y-%m-%dT%H:%M:%S.%fZ", "%Y-%m-%d, %H:%M:%S"]
+    ),
+    zone=st.sampled_from(["", " UTC", "+05:30", "-0800", " +01:00"]),
+)
+def test_times_are_read_as_python_reads_them(moment, form, zone):
+    text = moment.strftime(form)
+    text = text if text.endswith("Z") else text + zone
+    seconds, end = read(compiled.moment, text)
+    if end >= 0:
+        assert end == len(text)
+        assert bits(seconds) == bits(time_of(text.encode()))
+    else:
+        assert moment.year < 1000
+
+
+@pytest.mark.parametrize(
+    "text", ["2024-02-30 10:00:00", "2024-13-01 10:00:00", "2024-01-01 25:00:00"]
+)
+def test_times_that_do_not_exist_are_left_to_python(text):
+    assert read(compiled.moment, text)[1] == -1
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("01:10", 70.0), ("9:10:28", 33028.0), ("0:05", 5.0), ("45", 45.0)]
+)
+def test_clocks_are_read_in_seconds(text, seconds):
+    assert read(compiled.clock, text) == (seconds, len(text))

@@ -14,7 +14,7 @@ from airflow_training.errors import InputError
 from airflow_training.spec.resolved import ResolvedJob
 from airflow_training.state.models import Base, RunRow
 from airflow_training.state.records import Measurement
-from airflow_training.state.store import RunRecord, Store
+from airflow_training.state.store import LogPosition, RunRecord, Store
 from tests.state.samples import (
     START,
     Clock,
@@ -171,6 +171,8 @@ def fill(store: Store, run_id: str) -> str:
     store.save_measurement(
         uid, Measurement(plan="p", subject="s", strategy={}, step_seconds=1.0, steps=3)
     )
+    read = LogPosition(epoch=0, job_attempt=0, attempt=0)
+    store.save_log_values(uid, ("worker", 0), before=None, after=read, values=(), progress=None)
     old, lease = store.ledger(uid), take(store, uid)
     new = a_ledger(worker(0, state="running", started_at=START))
     store.commit(uid, lease=lease, old=old, new=new, events=[an_event()])

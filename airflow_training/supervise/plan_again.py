@@ -53,6 +53,8 @@ class Situation:
     """How long its instances took to start; None: not known yet."""
     broken: bool = False
     """An instance was on a node that is gone."""
+    tight: bool = False
+    """Others hold part of the machines: those here are what is left."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +89,7 @@ def plan_again(situation: Situation, *, before: Mapping[str, Any], history: Hist
     old = job.plan or {}
     try:
         question = question_of(asked, job, nodes=lambda _: situation.machines, history=history)
+        question = replace(question, capacity="free" if situation.tight else "all")
         changed = list(changes(parse_cluster(before), question.cluster))
         decision = replan(
             question.workload,
@@ -98,6 +101,8 @@ def plan_again(situation: Situation, *, before: Mapping[str, Any], history: Hist
             pricing=question.pricing,
         )
         said = "; ".join(changed) or "the cluster changed"
+        if situation.tight:
+            said = f"counted without what others hold, {said}"
         facts = {"changes": changed, "action": decision.action, "why": decision.reason}
         if decision.action != "move":
             return Verdict(

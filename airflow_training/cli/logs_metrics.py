@@ -17,6 +17,7 @@ from airflow_training.cli.log_targets import TargetsArgument, open_targets
 from airflow_training.cli.output import command_line, fail, note, print_json, print_table
 
 if TYPE_CHECKING:
+    from airflow_training.logs.metrics.formats import Format
     from airflow_training.logs.model import Finding, Series
 
 __all__ = ["metrics"]
@@ -86,7 +87,7 @@ def _scan(targets: Sequence[str], patterns: Path | None) -> Sequence[Series]:
     from airflow_training.logs.metrics import formats
     from airflow_training.logs.reading.source import LogUnreadable
 
-    user = ()
+    user: tuple[Format, ...] = ()
     if patterns is not None:
         from airflow_training.logs.metrics.patterns import read_patterns
 

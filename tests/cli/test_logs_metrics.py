@@ -60,7 +60,7 @@ def test_parquet_goes_to_stdout(home, logs):
         subprocess.run([*COMMAND, *words], stdout=out, check=True, timeout=90)
     table = parquet.read_table("out.parquet").to_pylist()
     rows = [row for row in table if row["metric"] == "loss" and row["rank"] == 0]
-    assert [(row["step"], row["line"], row["offset"]) for row in rows][0] == (1.0, 1, 0)
+    assert (rows[0]["step"], rows[0]["line"], rows[0]["offset"]) == (1.0, 1, 0)
     assert rows[1]["value"] != rows[1]["value"]  # NaN, not null
     assert rows[0]["time"] is None
 

@@ -108,11 +108,14 @@ def _planner_of(name: str) -> Planner:
     """Return what plans the job called `name`, and no other job of its file; "" plans none."""
 
     def planner(job: TrainingJob, resolved: ResolvedJob) -> Planned | None:
-        from airflow_training.supervise.planning import plan_job  # numpy: only where it is needed
+        from airflow_training.supervise.plan_history import (
+            history_of,  # numpy: only where it is needed
+        )
+        from airflow_training.supervise.planning import plan_job
 
         if job.metadata.name != name:
             return None
-        return plan_job(job, resolved, runtime=runtime_of, history=open_store().measurements)
+        return plan_job(job, resolved, runtime=runtime_of, history=history_of(open_store()))
 
     return planner
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from airflow_training.control.model import TERMINAL_JOB_STATES, InstanceEntry
+from airflow_training.control.root_cause import proof_of
 from airflow_training.errors import StillAlive
 from airflow_training.spec.words import counted
 from airflow_training.state.store import RunState, Store
@@ -34,6 +35,8 @@ class Result:
     message: str
     root_cause: str = ""
     """The failure that ended the job; empty where no instance is to blame."""
+    advice: str = ""
+    """What to do about it, where a log says what it is."""
     failed: tuple[str, ...] = ()
     """Other instances that failed by themselves, the first one first."""
     output: Mapping[str, Any] | None = None
@@ -53,6 +56,8 @@ class Result:
         lines = [f"job {self.job} {self.state.lower()} ({why})"]
         if not self.succeeded:
             lines.insert(0, f"root cause: {self.root_cause or why}")
+            if self.advice:
+                lines.insert(1, f"what to do: {self.advice}")
             lines += [f"also failed: {each}" for each in self.failed]
         if self.output:
             lines.append(f"output: {self.output.get('uri')} ({self.output.get('bytes')} bytes)")
@@ -180,6 +185,7 @@ def _result(store: Store, state: RunState) -> Result:
         reason=job.reason,
         message=job.message,
         root_cause=_told(root) if root else "",
+        advice=root.get("advice", ""),
         failed=tuple(_cause(each) for each in others),
         output=store.output(uid),
         metrics=_metrics(store, state),
@@ -190,13 +196,13 @@ def _result(store: Store, state: RunState) -> Result:
 
 def _told(cause: Mapping[str, Any]) -> str:
     """Return a cause object of the status document as one line."""
-    who = cause.get("role", "")
+    who = cause.get("role") or ""
     if cause.get("index") is not None:
         who = f"{who}-{cause['index']}"
     if cause.get("attempt"):
         who = f"{who} (attempt {cause['attempt']})"
     how = _ending(cause.get("reason"), cause.get("exit_code"), cause.get("signal"))
-    return _sentence(who, how, cause.get("message"))
+    return _sentence(who, how, proof_of(cause) or cause.get("message"))
 
 
 def _cause(entry: InstanceEntry) -> str:

@@ -11,6 +11,7 @@ from airflow_training.control.model import (
     Create,
     Decision,
     Delete,
+    Diagnosed,
     Event,
     InstanceEntry,
     Ledger,
@@ -30,7 +31,6 @@ from airflow_training.spec.resolved import (
     Scheduling,
     SuccessPolicy,
 )
-from airflow_training.state.records import Measurement
 
 __all__ = ["Bench", "after", "entry", "job", "role", "rule", "seen", "snapshot"]
 
@@ -120,6 +120,7 @@ class Bench:
     events: list[Event] = field(default_factory=list)
     last: Decision = field(default_factory=lambda: Decision(new_ledger=Ledger()))
     reachable: bool = True
+    diagnoses: list[Diagnosed] = field(default_factory=list)
     _requests: list[Request] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -135,8 +136,9 @@ class Bench:
             else Observations(instances=tuple(self.objects.values()), reachable=self.reachable)
         )
         arguments = (self._requests, observations, self.now)
-        decision = decide(self.job, self.ledger, *arguments, generation=self.generation)
-        again = decide(self.job, decision.new_ledger, *arguments, generation=self.generation)
+        known: dict[str, Any] = {"generation": self.generation, "diagnoses": self.diagnoses}
+        decision = decide(self.job, self.ledger, *arguments, **known)
+        again = decide(self.job, decision.new_ledger, *arguments, **known)
         assert again.events == (), again.events
         assert again.new_ledger is decision.new_ledger
         assert again.actions == decision.actions
@@ -270,8 +272,3 @@ class Bench:
         for record in self.ledger.job.restarts:
             found[record.failure_class] = found.get(record.failure_class, 0) + 1
         return found
-
-
-def nothing_measured(_: str) -> Sequence[Measurement]:
-    """Stand for a store in which no run has measured anything."""
-    return ()

@@ -43,13 +43,14 @@ def history() -> History:
     """Return where a plan finds what runs measured: nowhere, if there is no store or it is away."""
     from airflow_training.errors import RuntimeUnavailable
     from airflow_training.state.upgrade import check
+    from airflow_training.supervise.plan_history import NO_HISTORY, history_of
 
     try:
         revision, _ = check(settings().sql_alchemy_conn)
     except RuntimeUnavailable as error:
         note(f"warning: planned without what runs measured: {error}")
-        return lambda _: ()
-    return (lambda _: ()) if revision is None else open_store().measurements
+        return NO_HISTORY
+    return NO_HISTORY if revision is None else history_of(open_store())
 
 
 def check_role(name: str, known: Collection[str]) -> None:

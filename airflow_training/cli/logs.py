@@ -15,6 +15,7 @@ from airflow_training.cli.documents import OutputOption
 from airflow_training.cli.instance_logs import InstanceLogs, Numbers, RunLogs
 from airflow_training.cli.log_targets import OpenLog, TargetsArgument, is_file, open_targets
 from airflow_training.cli.logs_diagnose import diagnose
+from airflow_training.cli.logs_metrics import metrics
 from airflow_training.cli.moments import moment
 from airflow_training.cli.output import Output, fail, note, print_json
 
@@ -44,6 +45,7 @@ UntilOption = Annotated[str | None, typer.Option(metavar="TIME", help="Only line
 
 
 app.command()(diagnose)
+app.command()(metrics)
 
 
 @app.callback()

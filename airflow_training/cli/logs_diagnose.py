@@ -5,25 +5,22 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from airflow_training.cli.context import settings
 from airflow_training.cli.documents import OutputOption
-from airflow_training.cli.log_targets import OpenLog, TargetsArgument, is_file, open_targets
+from airflow_training.cli.log_targets import TargetsArgument, is_file, open_targets
 from airflow_training.cli.output import Output, fail, print_json
 
 if TYPE_CHECKING:
     from airflow_training.logs.diagnosis.catalogue import Catalogue
-    from airflow_training.logs.model import Diagnosis, FoundCause, InstanceFact, Origin
+    from airflow_training.logs.model import Diagnosis, FoundCause, InstanceFact
 
 __all__ = ["diagnose"]
-
-_COPY_BYTES = 1 << 20
 
 
 def diagnose(
@@ -50,47 +47,21 @@ def diagnose(
 
     catalogue = load(settings().causes_folder)
     told = None if facts is None else read_facts(facts)
-    with _readable(targets) as logs:
+    with ExitStack() as stack:
+        logs = open_targets(targets)
+        for each in logs:
+            stack.callback(each.source.close)
+        if not logs:
+            raise fail("RUN", "nothing of it was ever started", value=targets[0])
         seen = _facts_of_runs(targets) if told is None else told
-        ranked = with_ranks([origin for origin, _ in logs])
-        pairs = [(origin, path) for origin, (_, path) in zip(ranked, logs, strict=True)]
-        scans = scan_logs(pairs, catalogue, formats=formats())
+        origins = with_ranks([each.origin for each in logs])
+        sources = [each.source for each in logs]
+        scans = scan_logs(zip(origins, sources, strict=True), catalogue, formats=formats())
     found = explain(scans, seen, catalogue=catalogue)
     if output is Output.json:
         print_json(dataclasses.asdict(found))
     else:
         print("\n".join(_told(found, catalogue)))
-
-
-@contextmanager
-def _readable(targets: Sequence[str]) -> Iterator[list[tuple[Origin, Path]]]:
-    """Give the logs as files: what lies elsewhere is copied for as long as the body needs it."""
-    with ExitStack() as stack:
-        opened = open_targets(targets)
-        for each in opened:
-            stack.callback(each.source.close)
-        if not opened:
-            raise fail("RUN", "nothing of it was ever started", value=targets[0])
-        folder = Path(stack.enter_context(TemporaryDirectory(prefix="airflow-training-logs-")))
-        yield [
-            (each.origin, _as_file(each, folder / str(number)))
-            for number, each in enumerate(opened)
-        ]
-
-
-def _as_file(log: OpenLog, copy: Path) -> Path:
-    from airflow_training.logs.reading.local import LocalFile
-
-    if isinstance(log.source, LocalFile):
-        return Path(log.origin.file)
-    offset = 0
-    with copy.open("wb") as file:
-        while True:
-            part = log.source.read(offset, _COPY_BYTES)
-            file.write(part.data)
-            offset = part.next_offset
-            if part.end or not part.data:
-                return copy
 
 
 def _facts_of_runs(targets: Sequence[str]) -> Sequence[InstanceFact]:

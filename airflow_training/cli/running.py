@@ -192,6 +192,7 @@ def _planner(key: RunKey, *, job: str, simulate: Path | None) -> Planner:
     """Return what plans the job of a run that is new; one that goes on has its plan."""
 
     def planner(asked: TrainingJob, resolved: ResolvedJob) -> Planned | None:
+        from airflow_training.supervise.plan_history import history_of
         from airflow_training.supervise.planning import plan_job
         from airflow_training.supervise.runtimes import make_runtime
 
@@ -207,7 +208,7 @@ def _planner(key: RunKey, *, job: str, simulate: Path | None) -> Planner:
             runtime=lambda made: make_runtime(
                 made.runtime, known, connection=made.connection, simulate=simulate
             ),
-            history=open_store().measurements,
+            history=history_of(open_store()),
         )
 
     return planner

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from airflow_training.cli.output import Output, print_json, print_table
+from airflow_training.control.root_cause import proof_of
 
 __all__ = ["print_status", "progress_text"]
 
@@ -65,7 +66,7 @@ def print_status(
             ],
         )
     if document["root_cause"]:
-        print(f"\nroot cause: {document['root_cause'].get('message', document['root_cause'])}")
+        _print_cause(document["root_cause"])
     if document["plan"]:
         from airflow_training.planning.text import measured_text, one_line
 
@@ -74,6 +75,17 @@ def print_status(
             print(f"  measured: {measured_text(document['plan'])}")
     if document["output"]:
         print(f"\noutput: {document['output']['uri']}")
+
+
+def _print_cause(cause: Mapping[str, Any]) -> None:
+    proof = proof_of(cause)
+    print(f"\nroot cause: {proof or cause.get('message') or cause['id']}")
+    if proof:
+        where = f":{cause['line']}" if cause["line"] is not None else ""
+        rank = f" (rank {cause['rank']})" if cause["rank"] is not None else ""
+        if cause["file"] is not None:
+            print(f"  proof: {cause['file']}{where}{rank}")
+        print(f"  what to do: {cause['advice']}")
 
 
 def _instance_row(each: Mapping[str, Any], metrics: Mapping[str, float]) -> Sequence[Any]:

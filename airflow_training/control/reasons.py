@@ -54,6 +54,7 @@ FRESH_JOB = "FreshJob"
 
 # events only
 DIAGNOSED = "Diagnosed"
+ROOT_CAUSE = "RootCause"
 INSTANCES_CREATED = "InstancesCreated"
 INSTANCE_RUNNING = "InstanceRunning"
 INSTANCE_SUCCEEDED = "InstanceSucceeded"

@@ -10,7 +10,7 @@ from airflow_training.control.failures import Failure, ended_by_term
 from airflow_training.control.model import InstanceEntry, InstanceKey, RoleEntry
 from airflow_training.spec.resolved import ResolvedJob
 
-__all__ = ["CAUSE_IDS", "cause", "cause_id", "cause_of_failure", "cause_of_role", "with_diagnosis"]
+__all__ = ["CAUSE_IDS", "cause", "cause_id", "cause_of_failure", "cause_of_role", "proof_of", "with_diagnosis"]
 
 CAUSE_IDS: Mapping[str, str] = {
     "OOMKilled": "host-out-of-memory",
@@ -78,6 +78,7 @@ _CAUSES: Mapping[str, tuple[str, str]] = {
 }
 """Id of the cause -> category, and whether another try can help: yes, once, no."""
 
+_LONGEST_PROOF = 300
 _TOLD_CONFIDENCE, _GUESSED_CONFIDENCE = 0.9, 0.3
 """Of a reason that the runtime gives, and of what only an exit code or signal hints at."""
 
@@ -127,6 +128,14 @@ def cause(
         "exit_code": exit_code,
         "signal": signal,
     }
+
+
+def proof_of(cause: Mapping[str, Any]) -> str:
+    """Return what a log says about a cause, as a line for people; empty where no log told it."""
+    if not cause.get("advice"):
+        return ""
+    sure = f"{100 * cause['confidence']:.0f} % sure"
+    return f"{cause['id']} ({cause['category']}, {sure}): {cause['evidence'][:_LONGEST_PROOF]}"
 
 
 def with_diagnosis(known: Mapping[str, Any], found: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -20,6 +20,7 @@ __all__ = [
     "InstanceRow",
     "JobRow",
     "LeaseRow",
+    "LogPositionRow",
     "MeasurementRow",
     "MetaRow",
     "MetricRow",
@@ -204,6 +205,17 @@ class MetricRow(Base):
     step: Mapped[int | None] = mapped_column(BigInteger)
     value: Mapped[Seconds | None]
     """NULL: not a number (a loss that exploded is worth knowing)."""
+
+
+class LogPositionRow(Base):
+    """How far an instance's log was read for its metrics and progress."""
+
+    __tablename__ = "training_log_positions"
+    run: Mapped[OfRun] = mapped_column(primary_key=True)
+    role: Mapped[Name] = mapped_column(primary_key=True)
+    index: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    body: Mapped[Json]
+    """`LogPosition`."""
 
 
 class MeasurementRow(Base):

@@ -11,6 +11,8 @@ from airflow_training.spec.resolved import ResolvedJob, RunKey, RunRef
 
 __all__ = [
     "Lease",
+    "LogPosition",
+    "LogValue",
     "Measurement",
     "MetricPoint",
     "RunRecord",
@@ -126,3 +128,31 @@ class Version:
     """The lease has not run out, by the store's clock."""
     queued: bool
     tombstone: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogPosition:
+    """How far the log of one instance was read, across its attempts."""
+
+    epoch: int
+    job_attempt: int
+    attempt: int
+    done: int = 0
+    """All lines before this offset are in the store."""
+    offset: int = 0
+    """A cursor of the runtime at or before `done`: reading goes on from here."""
+    token: str = ""
+    last_at: float = 0.0
+    """Time of the newest value: a later one gets a greater time, as it is part of the key."""
+    ended: bool = False
+    """The attempt is over and all of its log was read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogValue:
+    """One value that stood in a log."""
+
+    name: str
+    at: float
+    step: int | None
+    value: float

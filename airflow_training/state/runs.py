@@ -289,7 +289,12 @@ def _check_key(key: RunKey) -> None:
 
 
 def newest(
-    connection: Connection, *, limit: int, states: Sequence[str], controller: str | None
+    connection: Connection,
+    *,
+    limit: int,
+    states: Sequence[str],
+    controller: str | None,
+    job: str | None,
 ) -> Sequence[RunRecord]:
     """Return runs, newest first; no states: of any state."""
     question = select_runs().order_by(RunRow.submitted_at.desc(), RunRow.uid).limit(limit)
@@ -297,6 +302,8 @@ def newest(
         question = question.where(RunRow.state.in_(list(states)))
     if controller is not None:
         question = question.where(RunRow.controller == controller)
+    if job is not None:
+        question = question.where(RunRow.job == job)
     return [record_of(row) for row in connection.execute(question)]
 
 

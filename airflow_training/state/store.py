@@ -27,7 +27,7 @@ from airflow_training.control.model import (
 from airflow_training.settings import load_settings
 from airflow_training.spec.resolved import ResolvedJob, RunKey
 from airflow_training.state import addresses as address_book
-from airflow_training.state import leases, runs, story
+from airflow_training.state import leases, log_values, runs, story
 from airflow_training.state import ledger as ledger_rows
 from airflow_training.state import measurements as measured
 from airflow_training.state import pools as airflow_pools
@@ -40,6 +40,8 @@ from airflow_training.state.models import MetaRow, RunRow
 from airflow_training.state.reading import Reader
 from airflow_training.state.records import (
     Lease,
+    LogPosition,
+    LogValue,
     Measurement,
     MetricPoint,
     RunRecord,
@@ -51,6 +53,8 @@ from airflow_training.state.upgrade import check, ensure_current, upgrade
 
 __all__ = [
     "Lease",
+    "LogPosition",
+    "LogValue",
     "Measurement",
     "MetricPoint",
     "RunRecord",
@@ -160,11 +164,18 @@ class Store:
             return runs.get(connection, uid)
 
     def runs(
-        self, *, limit: int = 100, states: Sequence[str] = (), controller: str | None = None
+        self,
+        *,
+        limit: int = 100,
+        states: Sequence[str] = (),
+        controller: str | None = None,
+        job: str | None = None,
     ) -> Sequence[RunRecord]:
-        """Return runs, newest first."""
+        """Return runs, newest first; of one deployment, or of jobs of one name, where that is given."""
         with self._db.read() as connection:
-            return runs.newest(connection, limit=limit, states=states, controller=controller)
+            return runs.newest(
+                connection, limit=limit, states=states, controller=controller, job=job
+            )
 
     def job(self, uid: str) -> ResolvedJob:
         """Return the newest resolved job of the run."""
@@ -302,6 +313,38 @@ class Store:
         """Return the newest value of every metric per (role, index)."""
         with self._db.read() as connection:
             return progress_lines.newest_metrics(connection, uid)
+
+    def log_positions(self, uid: str) -> Mapping[tuple[str, int], LogPosition]:
+        """Return how far the logs of the run's instances were read, per (role, index)."""
+        with self._db.read() as connection:
+            return log_values.positions(connection, uid)
+
+    def save_log_values(
+        self,
+        uid: str,
+        instance: tuple[str, int],
+        *,
+        before: LogPosition | None,
+        after: LogPosition,
+        values: Sequence[LogValue],
+        progress: Mapping[str, Any] | None,
+    ) -> bool:
+        """Keep what stood in an instance's log between two positions, once.
+
+        False, and nothing is kept, where the stored position is not `before`: somebody else has
+        read on. Progress and metrics that the script reports itself win.
+        """
+        with self._db.write() as connection:
+            self._must_exist(connection, uid)
+            return log_values.save(
+                connection,
+                uid,
+                instance,
+                before=before,
+                after=after,
+                values=values,
+                progress=progress,
+            )
 
     def usage(self, uid: str) -> Sequence[Mapping[str, Any]]:
         """Return usage rows as `status` prints them."""

@@ -1,13 +1,177 @@
-"""Why instances of a run failed: what the ledger knows of their ends, and what their logs say."""
+"""Why instances of a run failed: asked when one fails, in a thread beside the loop, and at the end.
+
+What reads and understands logs is imported with the first failure: runs that succeed never pay.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+import dataclasses
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-from airflow_training.control.model import TERMINAL_JOB_STATES, InstanceEntry, Ledger
+from airflow_training.control.model import (
+    TERMINAL_JOB_STATES,
+    Diagnosed,
+    InstanceEntry,
+    InstanceKey,
+    Ledger,
+    Observation,
+    Progress,
+)
 from airflow_training.logs.model import InstanceFact
+from airflow_training.runtimes.port import InstanceRef, Runtime
+from airflow_training.spec.resolved import ResolvedJob, RunRef
+from airflow_training.supervise.log_ends import LogEnd, read_end
 
-__all__ = ["facts_of"]
+if TYPE_CHECKING:
+    from airflow_training.logs.model import FoundCause
+
+__all__ = ["Diagnoser", "facts_of"]
+
+log = logging.getLogger(__name__)
+
+Attempt = tuple[str, int, int]
+"""(role, index, attempt)"""
+
+_PATIENCE_SECONDS = 0.1
+"""How long a decision waits for a diagnosis; one that comes later is taken in later."""
+_TAIL_BYTES = 64 << 10
+_END_SECONDS = 10.0
+"""How long the end of a job waits for the last diagnosis."""
+_END_TAIL_BYTES = 1 << 20
+_MOST_LOGS = 64
+"""At the end; those of instances that failed first."""
+
+
+class Diagnoser:
+    """The diagnoses of one run, under one holder of its lease."""
+
+    def __init__(
+        self, *, runtime: Runtime, run: RunRef, job: ResolvedJob, on_answer: Callable[[], None]
+    ) -> None:
+        """`on_answer` is called on the event loop when a diagnosis came too late for its decision."""
+        self._runtime = runtime
+        self._run = run
+        self._job = job
+        self._on_answer = on_answer
+        self._asked: dict[Attempt, asyncio.Task[None]] = {}
+        self._answers: dict[Attempt, Diagnosed] = {}
+
+    async def ask(
+        self,
+        ledger: Ledger,
+        seen: Collection[Observation],
+        progress: Mapping[InstanceKey, Progress],
+    ) -> None:
+        """Look into the logs of attempts that failed just now, and wait a moment for the answers."""
+        fresh = []
+        for each in seen:
+            if self._is_new(ledger, each):
+                said = each.progress or progress.get((each.role, each.index))
+                task = asyncio.ensure_future(self._diagnose(each, said))
+                self._asked[each.role, each.index, each.attempt] = task
+                fresh.append(task)
+        if fresh:
+            await asyncio.wait(fresh, timeout=_PATIENCE_SECONDS)
+
+    def _is_new(self, ledger: Ledger, seen: Observation) -> bool:
+        entry = ledger.instances.get((seen.role, seen.index))
+        return (
+            seen.state == "failed"
+            and entry is not None
+            and entry.wanted
+            and (entry.epoch, entry.job_attempt, entry.attempt)
+            == (seen.epoch, seen.job_attempt, seen.attempt)
+            and (seen.role, seen.index, seen.attempt) not in self._asked
+        )
+
+    @property
+    def answers(self) -> Sequence[Diagnosed]:
+        """Return what is known and was not taken in yet."""
+        return tuple(self._answers.values())
+
+    def taken_in(self, answers: Collection[Diagnosed]) -> None:
+        """Forget answers: a decision that knew them is in the store."""
+        for each in answers:
+            self._answers.pop((each.role, each.index, each.attempt), None)
+
+    async def _diagnose(self, seen: Observation, progress: Progress | None) -> None:
+        """Find out why one attempt failed; without a log there is nothing to find out."""
+        ref = InstanceRef(
+            run=self._run,
+            role=seen.role,
+            index=seen.index,
+            epoch=seen.epoch,
+            job_attempt=seen.job_attempt,
+            attempt=seen.attempt,
+            uid=seen.uid,
+        )
+        try:
+            end = await read_end(self._runtime, ref, limit=_TAIL_BYTES)
+            if not end.data:
+                return
+            fact = _fact_of_object(seen)
+            found = await asyncio.to_thread(_explain, [(ref, self._rank(ref), end)], [fact])
+        except Exception:
+            log.warning(
+                "run %s: %s-%d was not diagnosed",
+                self._run.uid,
+                seen.role,
+                seen.index,
+                exc_info=True,
+            )
+            return
+        if found is None or found["file"] is None:
+            return  # what the runtime saw alone, decisions know better
+        self._answers[seen.role, seen.index, seen.attempt] = Diagnosed(
+            role=seen.role,
+            index=seen.index,
+            attempt=seen.attempt,
+            cause=found,
+            job_attempt=seen.job_attempt,
+            step=None if progress is None else progress.step,
+            reason=seen.reason,
+            exit_code=seen.exit_code,
+            signal=seen.signal,
+            finished_at=seen.finished_at,
+        )
+        self._on_answer()
+
+    async def root_cause(self, ledger: Ledger) -> Mapping[str, Any] | None:
+        """Return why a job failed as a cause object with whose log proves it; None: no log tells."""
+        entries = [each for each in ledger.instances.values() if _has_run(each)]
+        entries.sort(key=lambda each: (each.failure_class is None, each.finished_at or 0.0))
+        try:
+            return await asyncio.wait_for(
+                self._explain_all(entries[:_MOST_LOGS], facts_of(ledger)), _END_SECONDS
+            )
+        except Exception:
+            log.warning("run %s: the end was not diagnosed", self._run.uid, exc_info=True)
+            return None
+
+    async def _explain_all(
+        self, entries: Sequence[InstanceEntry], facts: Sequence[InstanceFact]
+    ) -> Mapping[str, Any] | None:
+        refs = [_ref(self._run, each) for each in entries]
+        ends = await asyncio.gather(
+            *(read_end(self._runtime, ref, limit=_END_TAIL_BYTES) for ref in refs)
+        )
+        logs = [
+            (ref, self._rank(ref), end) for ref, end in zip(refs, ends, strict=True) if end.data
+        ]
+        return await asyncio.to_thread(_explain, logs, facts) if logs else None
+
+    def _rank(self, ref: InstanceRef) -> int | None:
+        offset = self._job.role(ref.role).rank_offset
+        return None if offset is None else offset + ref.index
+
+    async def close(self) -> None:
+        """Stop looking."""
+        for task in self._asked.values():
+            task.cancel()
+        await asyncio.gather(*self._asked.values(), return_exceptions=True)
 
 
 def facts_of(ledger: Ledger) -> Sequence[InstanceFact]:
@@ -15,12 +179,18 @@ def facts_of(ledger: Ledger) -> Sequence[InstanceFact]:
 
     Of a job that failed without one of them (a deadline), how the job ended.
     """
-    ended = [entry for entry in ledger.instances.values() if _ended_by_itself(entry)]
-    if not ended and ledger.job.state in TERMINAL_JOB_STATES and ledger.job.state == "Failed":
-        return [
-            InstanceFact(role="", index=0, reason=ledger.job.reason, message=ledger.job.message)
-        ]
-    return [_fact(entry) for entry in ended]
+    ended = [each for each in ledger.instances.values() if _ended_by_itself(each)]
+    job = ledger.job
+    if not any(each.failure_class for each in ended) and job.state == "Failed":
+        return [InstanceFact(role="", index=0, reason=job.reason, message=job.message)]
+    if job.state not in TERMINAL_JOB_STATES:
+        ended = [each for each in ended if each.failure_class]
+    return [_fact(each) for each in ended]
+
+
+def _has_run(entry: InstanceEntry) -> bool:
+    ended = entry.exit_code is not None or entry.signal is not None
+    return bool(entry.uid or entry.attempt) or ended
 
 
 def _ended_by_itself(entry: InstanceEntry) -> bool:
@@ -37,3 +207,75 @@ def _fact(entry: InstanceEntry) -> InstanceFact:
         message=entry.message,
         finished_at=entry.finished_at,
     )
+
+
+def _fact_of_object(seen: Observation) -> InstanceFact:
+    return InstanceFact(
+        role=seen.role,
+        index=seen.index,
+        exit_code=seen.exit_code,
+        signal=None if seen.signal is None else str(seen.signal),
+        reason=seen.reason,
+        message=seen.message,
+        finished_at=seen.finished_at,
+    )
+
+
+def _ref(run: RunRef, entry: InstanceEntry) -> InstanceRef:
+    return InstanceRef(
+        run=run,
+        role=entry.role,
+        index=entry.index,
+        epoch=entry.epoch,
+        job_attempt=entry.job_attempt,
+        attempt=entry.attempt,
+        uid=entry.uid,
+    )
+
+
+def _explain(
+    logs: Sequence[tuple[InstanceRef, int | None, LogEnd]], facts: Sequence[InstanceFact]
+) -> Mapping[str, Any] | None:
+    """Return the root cause that the ends of logs tell, None where they tell none. Blocks."""
+    from airflow_training.logs.diagnosis.catalogue import load
+    from airflow_training.logs.diagnosis.diagnose import diagnose
+    from airflow_training.logs.diagnosis.scanning import scan_logs
+    from airflow_training.logs.model import Origin
+    from airflow_training.logs.reading.memory import BytesLog
+    from airflow_training.settings import load_settings
+
+    catalogue = load(load_settings().causes_folder)
+    pairs = [
+        (
+            Origin(
+                file=f"{ref.role}-{ref.index}",
+                role=ref.role,
+                index=ref.index,
+                attempt=ref.attempt,
+                rank=rank,
+            ),
+            BytesLog(f"{ref.role}-{ref.index}", end.data),
+        )
+        for ref, rank, end in logs
+    ]
+    found = diagnose(scan_logs(pairs, catalogue), facts, catalogue=catalogue)
+    if not found.causes or found.causes[0].id == "unknown":
+        return None
+    return _cause_object(found.causes[0], logs)
+
+
+def _cause_object(
+    cause: FoundCause, logs: Sequence[tuple[InstanceRef, int | None, LogEnd]]
+) -> Mapping[str, Any]:
+    """Return a cause with the instance whose log proves it, and its place in the whole log.
+
+    Of a log that was not read from its beginning the number of the line is not known.
+    """
+    told = dataclasses.asdict(cause) | {"role": None, "index": None, "attempt": None}
+    for ref, _, end in logs:
+        if cause.file == f"{ref.role}-{ref.index}":
+            told |= {"role": ref.role, "index": ref.index, "attempt": ref.attempt}
+            if end.offset:
+                told["line"] = None
+                told["offset"] = None if cause.offset is None else cause.offset + end.offset
+    return told

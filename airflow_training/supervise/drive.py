@@ -13,18 +13,22 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
+from airflow_training.control import reasons
 from airflow_training.control.decide import decide
 from airflow_training.control.model import (
     TERMINAL_JOB_STATES,
     Decision,
     Delete,
+    Diagnosed,
     Event,
     InstanceKey,
     JobState,
     Ledger,
+    Observations,
     Progress,
     Request,
 )
+from airflow_training.control.root_cause import proof_of, with_diagnosis
 from airflow_training.errors import InputError, LeaseLost, RuntimeUnavailable, StillAlive
 from airflow_training.runtimes.port import Addresses, Runtime
 from airflow_training.spec.resolved import ResolvedJob, RunRef
@@ -40,6 +44,8 @@ from airflow_training.supervise.waiting import is_set_within
 from airflow_training.supervise.watcher import Watcher, retry_delay
 
 if TYPE_CHECKING:
+    from airflow_training.supervise.diagnosing import Diagnoser
+    from airflow_training.supervise.log_following import LogFollower
     from airflow_training.supervise.measuring import Meter
     from airflow_training.supervise.replanning import Replanner, State
 
@@ -50,6 +56,8 @@ T = TypeVar("T")
 
 _PROGRESS_SECONDS = 1.0
 _SNAPSHOT_SECONDS = 1.0
+_LOG_SECONDS = 5.0
+"""Before, no log is read: a short run pays nothing for it."""
 _SHORTEST_WAIT_SECONDS = 0.005
 _REMOVE_TRIES = 8
 _PATIENT_REFUSALS = 4
@@ -85,6 +93,7 @@ class Drive:
         hub: Hub,
         on_event: Callable[[Event], None] | None,
         max_running_jobs: int,
+        read_logs: bool = False,
     ) -> None:
         self._store = store
         self._runtime = runtime
@@ -93,12 +102,16 @@ class Drive:
         self._uid = keeper.lease.run
         self._on_event = on_event
         self._max_running_jobs = max_running_jobs
+        self._read_logs = read_logs
+        self._follower: LogFollower | None = None
+        self._reporting: set[InstanceKey] = set()
         self._wake = asyncio.Event()
         self._last_request = 0
         self._requests: tuple[Request, ...] = ()
         self._effects: Effects | None = None
         self._meter: Meter | None = None
         self._replanner: Replanner | None = None
+        self._diagnoser: Diagnoser | None = None
         self._output_saved = False
         self._clock = 0.0
         self._failures = 0
@@ -117,6 +130,8 @@ class Drive:
         if self._queued:
             await self._wait_in_queue()
         background = [asyncio.ensure_future(self._save_progress())]
+        if self._read_logs:
+            background.append(asyncio.ensure_future(self._follow_logs()))
         if self._meter is not None:
             background.append(asyncio.ensure_future(self._meter.run()))
         if self._replanner is not None:
@@ -141,6 +156,8 @@ class Drive:
             await self._clean_up()
             await expire_due(store=self._store, runtime=self._runtime, besides=self._uid)
         finally:
+            if self._diagnoser is not None:
+                await self._diagnoser.close()
             for task in background:
                 task.cancel()
             await asyncio.gather(*background, return_exceptions=True)
@@ -243,6 +260,7 @@ class Drive:
         if self._last_request > self.ledger.job.seen_request:
             await asyncio.to_thread(self._read_requests)
         seen = self._watcher.look()
+        diagnoses = await self._diagnoses(seen)
         decision = decide(
             self._job,
             self.ledger,
@@ -250,9 +268,14 @@ class Drive:
             seen,
             self._now(),
             generation=self._keeper.lease.generation,
+            diagnoses=diagnoses,
         )
+        if decision.done and not self.ledger.job.drained:
+            decision = await self._with_root_cause(decision)
         await self._save_output()
         await self._commit(decision.new_ledger, decision.events)
+        if self._diagnoser is not None:
+            self._diagnoser.taken_in(diagnoses)
         retry_seconds = await self._act(decision)
         self._tell(decision.events)
         await self._follow_cluster()
@@ -345,10 +368,55 @@ class Drive:
         self._clock = max(self._clock, time.time())
         return self._clock
 
+    # why it failed -------------------------------------------------------------------------------
+    async def _diagnoses(self, seen: Observations | None) -> Sequence[Diagnosed]:
+        """Return why attempts failed: of those that did just now as far as a moment allows."""
+        if seen is not None and any(each.state == "failed" for each in seen.instances):
+            await self._make_diagnoser().ask(self.ledger, seen.instances, self.progress)
+        return () if self._diagnoser is None else self._diagnoser.answers
+
+    async def _with_root_cause(self, decision: Decision) -> Decision:
+        """Return the last decision of a failed job with what its logs say."""
+        ledger = decision.new_ledger
+        known = ledger.job.root_cause
+        if ledger.job.state != "Failed" or known is None:
+            return decision
+        found = await self._make_diagnoser().root_cause(ledger)
+        if found is None:
+            return decision
+        cause = with_diagnosis(known, found)
+        job = dataclasses.replace(ledger.job, root_cause=cause)
+        told = Event(
+            at=self._now(),
+            reason=reasons.ROOT_CAUSE,
+            message=proof_of(cause),
+            role=cause["role"] or "",
+            index=cause["index"],
+            attempt=cause["attempt"],
+            level="error",
+        )
+        return dataclasses.replace(
+            decision,
+            new_ledger=dataclasses.replace(ledger, job=job),
+            events=(*([told] if told.message else []), *decision.events),
+        )
+
+    def _make_diagnoser(self) -> Diagnoser:
+        if self._diagnoser is None:
+            from airflow_training.supervise.diagnosing import (
+                Diagnoser,  # only where something fails
+            )
+
+            self._diagnoser = Diagnoser(
+                runtime=self._runtime, run=self._run, job=self._job, on_answer=self._wake.set
+            )
+        return self._diagnoser
+
     # a plan: measured, and following its cluster ---------------------------------------------------
     def _follow_plan(self) -> None:
         from airflow_training.supervise.measuring import Meter
-        from airflow_training.supervise.replanning import Replanner  # numpy: only with a plan
+        from airflow_training.supervise.plan_history import history_of  # numpy: only with a plan
+        from airflow_training.supervise.replanning import Replanner
 
         self._meter = Meter(
             store=self._store, uid=self._uid, state=lambda: (self._job, self.ledger)
@@ -356,7 +424,7 @@ class Drive:
         self._replanner = Replanner.of(
             self._job,
             runtime=self._runtime,
-            history=self._store.measurements,
+            history=history_of(self._store),
             state=self._state,
             on_answer=self._wake.set,
         )
@@ -407,9 +475,32 @@ class Drive:
     async def _flush_progress(self) -> None:
         fresh = self._watcher.take_progress()
         if fresh:
+            self._reporting |= fresh.keys()
             self.progress.update(fresh)
+            if self._follower is not None:
+                self._follower.reported(fresh)
             rows = {key: dataclasses.asdict(progress) for key, progress in fresh.items()}
             await retrying(lambda: self._store.save_progress(self._uid, rows))
+
+    async def _follow_logs(self) -> None:
+        """Bring what logs say to the store, once the run is older than most failures to start."""
+        await asyncio.sleep(_LOG_SECONDS)
+        from airflow_training.supervise.log_following import LogFollower
+
+        self._follower = LogFollower(
+            store=self._store,
+            runtime=self._runtime,
+            run=self._run,
+            ledger=lambda: self.ledger,
+            now=self._now,
+            on_progress=self._read_in_log,
+        )
+        self._follower.reported(self.progress)
+        await self._follower.run()
+
+    def _read_in_log(self, key: InstanceKey, progress: Progress) -> None:
+        if key not in self._reporting:
+            self.progress[key] = progress
 
     async def _save_output(self) -> None:
         """Record what the output role uploaded; before its end is, so that no crash loses it."""
@@ -423,6 +514,8 @@ class Drive:
     async def _clean_up(self) -> None:
         """Leave behind what `cleanPodPolicy` says; nothing of the run is alive any more."""
         await self._flush_progress()
+        if self._follower is not None:
+            await self._follower.finish()
         if self._meter is not None:
             await self._meter.look()
         if self._job.clean_pod_policy != "All" and not self._runtime.capabilities.leaves_objects:

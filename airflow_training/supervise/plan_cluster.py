@@ -10,13 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_training.errors import InputError, Problem
 from airflow_training.planning import catalogue
-from airflow_training.planning.cluster import ClusterView, NodeGroup
+from airflow_training.planning.cluster import ClusterView, Device, NodeGroup
 from airflow_training.planning.sources.documents import parse_cluster
 from airflow_training.planning.sources.files import read_file
 from airflow_training.planning.sources.kubernetes_nodes import Found, cluster_of_nodes
+from airflow_training.planning.sources.measured import with_links
+from airflow_training.planning.sources.node_labels import device_of
 from airflow_training.planning.sources.request import cluster_of_request
 from airflow_training.spec.problems import did_you_mean
 from airflow_training.spec.resolved import ResolvedJob
+from airflow_training.supervise.plan_history import History, MeasuredNodes
 from airflow_training.supervise.plan_sizes import accelerators, asked_cores, devices_of
 
 if TYPE_CHECKING:
@@ -32,15 +35,19 @@ _AT = ("spec", "plan", "cluster")
 _WORDS = ("nodes", "request")
 
 
-def cluster_of(wanted: str | Mapping[str, Any], resolved: ResolvedJob, *, nodes: Nodes) -> Found:
+def cluster_of(
+    wanted: str | Mapping[str, Any], resolved: ResolvedJob, *, nodes: Nodes, history: History
+) -> Found:
     """Return the cluster that `spec.plan.cluster` means, and what was assumed of it.
 
-    `nodes` is asked where `nodes` is wanted. Raises InputError, and what `nodes` raises.
+    `nodes` and `history` are asked where `nodes` is wanted. Raises InputError, and what they raise.
     """
     if isinstance(wanted, Mapping):
         return Found(view=parse_cluster(wanted, at=_AT), warnings=())
     if wanted == "nodes":
-        return _of_nodes(nodes(resolved), resolved)
+        machines, measured = nodes(resolved), history.nodes(resolved.runtime)
+        found = _of_nodes(machines, resolved)
+        return found if measured is None else _with_measured(found, machines.nodes, measured)
     if wanted == "request":
         return Found(view=cluster_of_request(resolved), warnings=())
     if Path(wanted).suffix not in (".yaml", ".yml", ".json"):
@@ -69,6 +76,25 @@ def _of_nodes(machines: Machines, resolved: ResolvedJob) -> Found:
     per_instance = min(devices_of(role, resolved) for role in ranked)
     quota = machines.instances * per_instance
     return replace(found, view=replace(found.view, quota=quota))
+
+
+def _with_measured(found: Found, nodes: Sequence[NodeView], measured: MeasuredNodes) -> Found:
+    """Return the cluster with the links that a run measured on nodes of the same kind."""
+    on = [node for node in nodes if node.name in measured.nodes]
+    devices = [device_of(node.labels) for node in on if node.gpus]
+    kinds = {device.name for device in devices if isinstance(device, Device)}
+    groups = tuple(
+        with_links(group, measured.links)
+        if on and (group.device.name in kinds or group.device.name.startswith("CPU"))
+        else group
+        for group in found.view.groups
+    )
+    if groups == found.view.groups:
+        return found
+    said = f"assumed: links reach what run '{measured.run_id}' measured"
+    network = any(link.kind == "inter_node" for link in measured.links)
+    others = [each for each in found.warnings if not (network and each.startswith("assumed: "))]
+    return Found(view=replace(found.view, groups=groups), warnings=(*others, said))
 
 
 def _of_machines(nodes: Sequence[NodeView], resolved: ResolvedJob) -> Found:

@@ -22,9 +22,9 @@ from airflow_training.spec.models import TrainingJob
 from airflow_training.spec.plan import Objective, Plan
 from airflow_training.spec.resolved import ResolvedJob
 from airflow_training.supervise.plan_cluster import Nodes, cluster_of
-from airflow_training.supervise.plan_history import History, pricing_of
+from airflow_training.supervise.plan_history import NO_HISTORY, History, pricing_of
 from airflow_training.supervise.plan_sizes import Sizes, sizes_of
-from airflow_training.supervise.planned import Planned, planned_of
+from airflow_training.supervise.planned import Capacity, Planned, planned_of
 
 if TYPE_CHECKING:
     from airflow_training.planning.cluster import ClusterView
@@ -60,6 +60,7 @@ class Question:
     """What the pricing learned from runs, as a plan's document says it."""
     sizes: Sizes
     warnings: tuple[str, ...]
+    capacity: Capacity = "all"
 
 
 def plan_job(
@@ -71,8 +72,8 @@ def plan_job(
 ) -> Planned:
     """Return the best plan of a job. Blocks for the search, seconds at most.
 
-    `runtime` is asked for its machines where the cluster is `nodes`, `history` for what runs of the
-    same model measured (`Store.measurements`). Raises InputError: something
+    `runtime` is asked for its machines where the cluster is `nodes`, `history` for what runs
+    measured (`history_of(store)`). Raises InputError: something
     of `spec.plan` cannot be read, contradicts itself, or fits nowhere (then with the smallest
     cluster that would do), RuntimeUnavailable.
     """
@@ -105,6 +106,7 @@ def best_plan(plan: Plan, question: Question) -> Planned:
         cluster=question.cluster,
         sizes=question.sizes,
         measurements=question.measurements,
+        capacity=question.capacity,
         warnings=question.warnings,
     )
 
@@ -133,7 +135,9 @@ def mistakes_of(job: TrainingJob, resolved: ResolvedJob) -> list[Problem]:
     if isinstance(plan.model, Mapping) or not is_reference(plan.model or ""):
         _or_mistakes(mistakes, lambda: _view(plan, resolved))
     if plan.cluster != "nodes":
-        _or_mistakes(mistakes, lambda: cluster_of(plan.cluster, resolved, nodes=_nobody))
+        _or_mistakes(
+            mistakes, lambda: cluster_of(plan.cluster, resolved, nodes=_nobody, history=NO_HISTORY)
+        )
     _or_mistakes(mistakes, lambda: objectives.parse(_goal(plan), where="spec.plan.objective"))
     given = _snake(plan.constraints)
     given.pop("global_batch", None)
@@ -156,7 +160,9 @@ def question_of(
     plan = job.spec.plan
     mistakes: list[Problem] = []
     view = _or_mistakes(mistakes, lambda: _view(plan, resolved))
-    found = _or_mistakes(mistakes, lambda: cluster_of(plan.cluster, resolved, nodes=nodes))
+    found = _or_mistakes(
+        mistakes, lambda: cluster_of(plan.cluster, resolved, nodes=nodes, history=history)
+    )
     sizes = sizes_of(job, resolved)
     objective = _or_mistakes(
         mistakes, lambda: objectives.parse(_goal(plan), where="spec.plan.objective")

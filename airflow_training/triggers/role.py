@@ -8,6 +8,7 @@ from typing import Any
 
 from airflow.triggers.base import BaseTaskEndEvent, TaskFailedEvent, TaskSuccessEvent, TriggerEvent
 
+from airflow_training.control.root_cause import proof_of
 from airflow_training.state.store import RunState, Store
 from airflow_training.triggers.base import NO_RUN
 from airflow_training.triggers.epochs import begin_try
@@ -92,6 +93,9 @@ class RoleTrigger(FollowingTrigger):
         cause = state.ledger.job.root_cause or {}
         if cause.get("role") == self.role and cause.get("index") is not None:
             await story.tell_tail(self.role, cause["index"], cause.get("attempt") or 0)
+            proof = proof_of(cause)
+            if proof:
+                self.log.error("root cause: %s; what to do: %s", proof, cause["advice"])
         self.log.info(
             "role %s: %s (%s %s); job %s: %s",
             self.role,

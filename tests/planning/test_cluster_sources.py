@@ -15,7 +15,7 @@ from airflow_training.errors import InputError
 from airflow_training.planning.sources.clusters import parse_cluster, write_cluster
 from airflow_training.planning.sources.files import read_cluster, read_file
 from airflow_training.planning.sources.kubernetes_nodes import cluster_of_nodes
-from airflow_training.planning.sources.measured import cluster_of_measurement
+from airflow_training.planning.sources.measured import cluster_of_measurement, links_of_metrics
 from airflow_training.planning.sources.request import cluster_of_request
 from airflow_training.spec.resolved import ResolvedJob, ResolvedRole
 
@@ -287,6 +287,7 @@ def test_two_ranks_measure_this_machine(tmp_path, hosts):
                 **os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
                 "RANK": str(rank), "LOCAL_RANK": "0", "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1",
                 "NODE_NAME": host, "TRAINING_OUTPUT_DIR": str(tmp_path), "CUDA_VISIBLE_DEVICES": "",
+                "TRAINING_PROGRESS_FILE": str(tmp_path / "progress.jsonl"),
             },
         )
         for rank, host in enumerate(hosts)
@@ -304,3 +305,6 @@ def test_two_ranks_measure_this_machine(tmp_path, hosts):
     for group in view.groups:
         assert group.device.peak_flops["fp32"] > 1e8
         assert (group.nic is None) == (hosts == ("a", "a"))
+    [told] = (tmp_path / "progress.jsonl").read_text().splitlines()
+    links = links_of_metrics(json.loads(told)["metrics"])
+    assert [link.model_dump() for link in links] == document["links"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -10,6 +12,16 @@ from airflow_training.planning.computation import ComputationView
 from airflow_training.planning.plan import Workload
 from airflow_training.planning.search import space, table
 from airflow_training.planning.search.constraints import Constraints
+from airflow_training.planning.search.layer_split import Stages, layer_splits
+from airflow_training.planning.search.objectives import Time
+from airflow_training.planning.search.paces import (
+    least_score,
+    least_seconds,
+    most_layers,
+    paces_of,
+    way_of,
+)
+from airflow_training.planning.search.searching import MODEL, question_of
 from airflow_training.planning.sources.documents import parse_cluster, parse_model
 from airflow_training.planning.transformer import computation
 from tests.planning import networks
@@ -64,6 +76,64 @@ def test_no_strategy_beats_its_bounds(view, nodes, batch, runtime):
     assert np.all(least <= cost.step_seconds(workload, cluster, rows) * (1 + 1e-9))
 
     held = cost.memory_bytes(workload, cluster, rows)
-    bytes_of = cost.memory_floors(workload, cluster, space.cross_modes(splits, space.modes(FREE)))
-    assert np.all(bytes_of(rows) <= held)
-    assert np.all(bytes_of(space.leanest(rows, space.modes(FREE))) <= held)
+    modes = space.modes(FREE)
+    floors = cost.memory_floors(workload, cluster, space.cross_modes(splits, modes))
+    assert np.all(floors.bytes_held(rows) <= held)
+    assert np.all(floors.bytes_held(space.leanest(rows, modes)) <= held)
+
+
+@pytest.mark.parametrize("hidden", [1024, 4096])
+@pytest.mark.parametrize("seed", range(4))
+def test_no_arrangement_on_several_kinds_beats_its_bound(seed, hidden):
+    kinds = {"fast": "A100-SXM4-80GB", "slow": "V100-SXM2-32GB", "slowest": "T4"}
+    cluster = parse_cluster(
+        {
+            "name": "c",
+            "nodes": [
+                {
+                    "name": name,
+                    "count": 2,
+                    "device": device,
+                    "devices_per_node": 4,
+                    "nic_gbit_s": rate,
+                }
+                for (name, device), rate in zip(kinds.items(), (200, 100, 50), strict=True)
+            ],
+        }
+    )
+    workload = Workload(
+        view=gpt(hidden=hidden, layers=10, heads=16), global_batch=48, precision="fp16"
+    )
+    question = question_of(workload, cluster, FREE, Time())
+    splits = space.stage_splits(space.limits_of(workload, cluster), FREE, widest=4)
+    modes = space.modes(FREE)
+    known = paces_of(question, splits, modes, MODEL)
+    floors = cost.memory_floors(workload, cluster, space.cross_modes(splits, modes))
+    random = np.random.default_rng(seed)
+    for _ in range(50):
+        number = random.integers(table.size(splits), size=1)
+        stages = int(random.integers(2, 8))
+        order = random.integers(len(kinds), size=stages)
+        rows = space.expand(replace(table.take(splits, number), pp=np.array([stages])), modes)
+        rows = table.take(rows, rows.sequence_parallel == rows.sequence_parallel[-1])
+        columns = number * table.size(known.ways) + way_of(rows, known.ways)
+        passes = workload.global_batch // (rows.dp * rows.micro_batch)
+        pipeline = Stages(
+            layers=known.layers[order, :, columns[0]],
+            before=float(known.before[order[0], columns[0]]),
+            after=float(known.after[order[-1], columns[0]]),
+        )
+        layers = layer_splits(pipeline, micro_batches=int(passes[0]))[0]
+        found = MODEL.arranged(
+            workload,
+            cluster,
+            rows,
+            stage_layers=layers,
+            stage_devices=tuple(list(kinds)[kind] for kind in order),
+        )
+        every = np.repeat(np.bincount(order, minlength=len(kinds))[None], table.size(rows), axis=0)
+        room = most_layers(question, floors, rows, every)
+        seconds = least_seconds(known, columns, every, passes, room)
+        least = least_score(question, MODEL, rows, seconds, every)
+        fits = np.all(found.spare_bytes >= 0, axis=1)
+        assert np.all(least[fits] <= found.step_seconds[fits] * (1 + 1e-9))

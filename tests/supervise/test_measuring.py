@@ -9,13 +9,15 @@ from typing import Any
 import pytest
 
 from airflow_training.control.model import InstanceEntry, JobEntry, Ledger, Progress, RoleEntry
-from airflow_training.runtimes.port import ClusterView
+from airflow_training.planning.sources.clusters import parse_cluster
+from airflow_training.runtimes.port import ClusterView, NodeView
 from airflow_training.spec.resolved import ResolvedJob
 from airflow_training.supervise.measuring import Meter
 from airflow_training.supervise.plan_again import Situation, plan_again
+from airflow_training.supervise.plan_history import history_of
 from airflow_training.supervise.status import run_status
 from tests.supervise.conftest import Stage
-from tests.supervise.test_planning import TINY, planned, resolved
+from tests.supervise.test_planning import TINY, plan_of, planned, resolved
 
 GPT = {"hidden": 1024, "layers": 8, "heads": 16, "seq": 1024, "vocab": 32000}
 NODES: dict[str, Any] = {
@@ -35,7 +37,7 @@ class Lab:
             planned(
                 {"name": "worker"},
                 spec={"framework": "custom"},
-                history=self.stage.store.measurements,
+                history=history_of(self.stage.store),
                 **{
                     "cluster": NODES,
                     "globalBatch": 12,
@@ -135,11 +137,13 @@ async def test_a_run_that_plans_again_knows_what_it_measured(lab, stage):
     factor = 0.5 / job.plan["step_time_s"]
     alone = {**NODES, "nodes": [{**NODES["nodes"][0], "count": 2}]}
     asked = {**job.document["spec"], "plan": {**job.document["spec"]["plan"], "cluster": alone}}
-    changed = replace(job, document={**job.document, "spec": asked})
+    changed = replace(
+        job, document={**job.document, "spec": asked}, checkpoint={"everySeconds": 60}
+    )
     verdict = plan_again(
-        Situation(job=changed, machines=ClusterView(nodes=())),
+        Situation(job=changed, machines=ClusterView(nodes=()), step=10_000, launch_seconds=0.0),
         before=job.plan["cluster_view"],
-        history=stage.store.measurements,
+        history=history_of(stage.store),
     )
     assert verdict.job is not None, verdict
     new = verdict.job.plan
@@ -147,6 +151,7 @@ async def test_a_run_that_plans_again_knows_what_it_measured(lab, stage):
     [runtime] = [part for part in new["breakdown"]["time_s"] if part["name"] == "runtime"]
     assert runtime["origin"] == "measured"
     assert new["measurements"]["factor"] == pytest.approx(factor)
+    assert 121 <= verdict.data["cost_steps"] < 150, "a minute of steps that take half a second"
 
     run.job = verdict.job
     run.ledger = replace(run.ledger, roles={"worker": RoleEntry(role="worker", replicas=2)})
@@ -181,5 +186,79 @@ async def test_nothing_is_measured_where_it_would_not_be_of_the_plan(lab, why):
 async def test_a_run_goes_on_where_nothing_can_be_measured(lab, monkeypatch, caplog):
     run = Run(lab.stage, lab.job())
     monkeypatch.setattr(run.store, "progress", lambda _: 1 / 0)
-    await run.meter.look()
-    assert "nothing could be measured" in caplog.text
+    for _ in range(3):
+        await run.meter.look()
+    assert caplog.text.count("nothing could be measured") == 1
+
+
+# links ----------------------------------------------------------------------------------------------
+GPUS = [
+    NodeView(
+        name=f"gpu-{number}",
+        cpus=8,
+        memory_bytes=2**36,
+        gpus=1,
+        labels={"nvidia.com/gpu.product": product},
+    )
+    for number, product in enumerate(
+        ["NVIDIA-A100-SXM4-80GB", "NVIDIA-A100-SXM4-80GB", "Tesla-V100-SXM2-32GB"]
+    )
+]
+
+
+def measure_links(lab: Lab, *, node: str = "gpu-0", runtime: str = "local", **metrics: float):
+    """Store a run of the measuring job that ended well on a node."""
+    store = lab.stage.store
+    job = replace(lab.job(), name="measure-cluster", runtime=runtime, plan=None)
+    uid = lab.stage.launch(job, run_id=f"links-{len(store.runs())}")
+    store.save_progress(uid, {("worker", 0): asdict(Progress(time=1.0, metrics=metrics))})
+    lease, old = store.acquire(uid, owner="me"), store.ledger(uid)
+    assert lease is not None
+    entry = InstanceEntry(role="worker", index=0, state="succeeded", node=node)
+    over = replace(old.job, state="Succeeded", drained=True)
+    new = replace(old, job=over, instances={("worker", 0): entry})
+    store.commit(uid, lease=lease, old=old, new=new, events=[])
+
+
+def on_gpus(lab: Lab) -> Mapping[str, Any]:
+    return plan_of(
+        planned(
+            {"name": "worker"},
+            nodes=GPUS,
+            spec={"framework": "custom", "resources": {"limits": {"nvidia.com/gpu": 1}}},
+            history=history_of(lab.stage.store),
+            constraints={"devices": {"max": 3}},
+        )
+    )
+
+
+def networks(plan: Mapping[str, Any]) -> dict[str, float]:
+    groups = parse_cluster(plan["cluster_view"]).groups
+    return {group.name: group.nic.bandwidth for group in groups if group.nic is not None}
+
+
+def test_a_plan_counts_with_the_links_that_a_measuring_job_reported(lab):
+    before = networks(on_gpus(lab))
+    network: dict[str, Any] = {"inter_node_pairs": 1.0, "inter_node_latency_seconds": 1e-5}
+    measure_links(lab, **network, inter_node_bandwidth=2e9)
+    plan = on_gpus(lab)
+    assert networks(plan) == {**before, "A100-SXM4-80GB": 2e9}, "nothing was measured on V100"
+    assert plan["warnings"] == ["assumed: links reach what run 'links-0' measured"]
+
+    measure_links(lab, **network, inter_node_bandwidth=1e9)
+    assert networks(on_gpus(lab))["A100-SXM4-80GB"] == 1e9
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        pytest.param({"node": "gone"}, id="on-nodes-that-are-gone"),
+        pytest.param({"runtime": "kubernetes"}, id="on-another-runtime"),
+        pytest.param({"inter_node_pairs": 0.0}, id="of-no-pair"),
+    ],
+)
+def test_links_of_other_nodes_tell_nothing(lab, run):
+    metrics = {"inter_node_pairs": 1.0, "inter_node_latency_seconds": 1e-5}
+    before = networks(on_gpus(lab))
+    measure_links(lab, **{**metrics, "inter_node_bandwidth": 2e9, **run})
+    assert networks(on_gpus(lab)) == before

@@ -15,11 +15,10 @@ from airflow_training.runtimes.port import ClusterView, NodeView
 from airflow_training.spec.models import TrainingJob
 from airflow_training.spec.resolved import ResolvedJob, RunRef
 from airflow_training.supervise.admission import Checked, check_text
-from airflow_training.supervise.plan_history import History
+from airflow_training.supervise.plan_history import NO_HISTORY, History
 from airflow_training.supervise.planned import Planned
 from airflow_training.supervise.planning import plan_job
 from airflow_training.supervise.rendering import expected_addresses, render_instance
-from tests.builders import nothing_measured
 
 TINY = {"hidden": 64, "layers": 4, "heads": 4, "seq": 64, "vocab": 512}
 GPT = {"hidden": 2048, "layers": 24, "heads": 16, "seq": 1024, "vocab": 50304}
@@ -45,7 +44,9 @@ class Machines(MemoryRuntime):
         super().__init__()
         self.nodes = nodes
 
-    async def cluster_view(self, job: ResolvedJob | None = None) -> ClusterView:
+    async def cluster_view(
+        self, job: ResolvedJob | None = None, *, with_free: bool = False
+    ) -> ClusterView:
         return ClusterView(nodes=self.nodes)
 
 
@@ -54,7 +55,7 @@ def planned(
     nodes: Sequence[NodeView] = (),
     spec: dict[str, Any] | None = None,
     folder: str = "",
-    history: History = nothing_measured,
+    history: History = NO_HISTORY,
     **plan: Any,
 ) -> Checked:
     """Return a pytorch job after its plan; by default of a tiny model on one machine of 4 cores."""

@@ -123,14 +123,21 @@ def load(own: Path | None = None) -> Catalogue:
 
     Raises InputError for the first file of the user's that has mistakes, with all of them.
     """
+    if own is None or not own.is_dir():
+        return _builtin()
     causes = dict(builtin_causes())
-    for path in sorted(own.glob("*.yaml")) if own is not None and own.is_dir() else ():
+    for path in sorted(own.glob("*.yaml")):
         cause = read_cause(path)
         faults = faults_of(cause)
         if faults:
             raise InputError(problems=faults, path=str(path))
         causes[cause.id] = cause
     return Catalogue(causes.values())
+
+
+@lru_cache(maxsize=1)
+def _builtin() -> Catalogue:
+    return Catalogue(builtin_causes().values())
 
 
 @lru_cache(maxsize=1)

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 
 from airflow_training.logs.diagnosis.catalogue import Catalogue
 from airflow_training.logs.diagnosis.markers import MARKERS
 from airflow_training.logs.engine import Formats, Pattern, scan_files
 from airflow_training.logs.model import FileScan, Origin
+from airflow_training.logs.reading.source import Source
 
 __all__ = ["patterns", "scan_logs", "with_ranks"]
 
 
+@lru_cache(maxsize=2)
 def patterns(catalogue: Catalogue) -> Sequence[Pattern]:
-    """Return what to look for."""
+    """Return what to look for; the same objects again, which keep what engines make of them."""
     markers = [Pattern(name=name, pattern=pattern) for name, pattern in MARKERS.items()]
     return [
         *markers,
@@ -38,10 +41,10 @@ def with_ranks(origins: Sequence[Origin]) -> Sequence[Origin]:
 
 
 def scan_logs(
-    logs: Iterable[tuple[Origin, str | Path]],
+    logs: Iterable[tuple[Origin, str | Path | Source]],
     catalogue: Catalogue,
     *,
     formats: Formats | None = None,
 ) -> Sequence[FileScan]:
-    """Return what is in each log; raises OSError for one that cannot be read."""
+    """Return what is in each log; raises LogUnreadable."""
     return scan_files(logs, signatures=patterns(catalogue), formats=formats)

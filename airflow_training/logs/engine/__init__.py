@@ -5,21 +5,29 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import NamedTuple
 
 from airflow_training.logs.engine.formats import Formats
+from airflow_training.logs.engine.index import WORTH_BYTES, Index
+from airflow_training.logs.engine.looking import START, Position, look
 from airflow_training.logs.engine.patterns import Pattern
 from airflow_training.logs.engine.scanning import machine_for
-from airflow_training.logs.engine.stretches import Found, borders, joined, scan_stretch
+from airflow_training.logs.engine.stretches import (
+    SHARED_BYTES,
+    Found,
+    append,
+    as_scan,
+    borders,
+    scan_stretch,
+    tail_at,
+)
 from airflow_training.logs.engine.work import share_out, usable_processes
 from airflow_training.logs.model import FileScan, Origin
 from airflow_training.logs.reading.local import LocalFile
 from airflow_training.logs.reading.opening import open_log
 from airflow_training.logs.reading.source import Source
 
-__all__ = ["Formats", "Pattern", "scan", "scan_files"]
-
-MANY_BYTES = 64 << 20
-"""From so many bytes on, other processes help."""
+__all__ = ["START", "Formats", "Pattern", "Position", "look", "machine_for", "scan", "scan_files"]
 
 
 def scan(
@@ -29,10 +37,15 @@ def scan(
     signatures: Sequence[Pattern],
     formats: Formats | None = None,
     processes: int | None = None,
+    remember: bool = False,
 ) -> FileScan:
     """Return what is in one log; `scan_files` says more."""
     (found,) = scan_files(
-        [(origin, source)], signatures=signatures, formats=formats, processes=processes
+        [(origin, source)],
+        signatures=signatures,
+        formats=formats,
+        processes=processes,
+        remember=remember,
     )
     return found
 
@@ -43,11 +56,13 @@ def scan_files(
     signatures: Sequence[Pattern],
     formats: Formats | None = None,
     processes: int | None = None,
+    remember: bool = False,
 ) -> tuple[FileScan, ...]:
     """Return what is in each of several logs: paths, URLs, or open sources, compressed or not.
 
-    `processes` is how many may work, by default one for each processor. What is found does not depend on it, nor on
-    which of numba, Hyperscan and RE2 are installed. Raises LogUnreadable.
+    `processes` is how many may work, by default one for each processor. To `remember` is to keep what was found in
+    large local logs in the user's cache folder, and to read only what is new the next time. What is found depends on
+    neither, nor on which of numba, Hyperscan and RE2 are installed. Raises LogUnreadable.
     """
     with ExitStack() as stack:
         logs: list[tuple[Origin, Source]] = []
@@ -56,34 +71,64 @@ def scan_files(
                 source = open_log(str(source))
                 stack.callback(source.close)
             logs.append((origin, source))
-        return _scan_open(logs, signatures, formats, processes or usable_processes())
+        index = Index(signatures, formats) if remember else None
+        return _scan_open(logs, signatures, formats, index, processes or usable_processes())
+
+
+class _Item(NamedTuple):
+    """A stretch of one of the logs."""
+
+    log: int
+    start: int
+    end: int | None
+    finished: bool
 
 
 def _scan_open(
     logs: Sequence[tuple[Origin, Source]],
     signatures: Sequence[Pattern],
     formats: Formats | None,
+    index: Index | None,
     processes: int,
 ) -> tuple[FileScan, ...]:
-    sizes = [source.size() if isinstance(source, LocalFile) else None for _, source in logs]
-    known = [size for size in sizes if size is not None]
-    total = sum(known) if len(known) == len(sizes) else None
-    if total is not None and total < MANY_BYTES:
-        processes = 1
+    whole: dict[int, Found] = {}
+    items: list[_Item] = []
+    total: int | None = 0
+    for number, (origin, source) in enumerate(logs):
+        if not isinstance(source, LocalFile):
+            items.append(_Item(number, 0, None, finished=True))
+            total = None
+            continue
+        size = source.size()
+        own = index if size >= WORTH_BYTES else None
+        if own is not None and (known := own.find(origin, source)) is not None:
+            whole[number] = known
+        start = whole[number].size if number in whole else 0
+        total = None if total is None else total + size - start
+        ends = borders(source, start, size, processes)
+        items += [_Item(number, *each, finished=own is None) for each in ends]
     machine = machine_for(signatures, formats, size=total)
-    items: list[tuple[int, int, int | None]] = []
-    for number, ((_, source), size) in enumerate(zip(logs, sizes, strict=True)):
-        if size is None:
-            items.append((number, 0, None))
+
+    def work(item: _Item) -> Found:
+        origin, source = logs[item.log]
+        return scan_stretch(machine, origin, source, item.start, item.end, finished=item.finished)
+
+    few = total is not None and total < SHARED_BYTES
+    results = share_out(items, work, processes=1 if few else processes)
+    for item, found in zip(items, results, strict=True):
+        if item.log in whole:
+            append(whole[item.log], found)
         else:
-            items += [(number, *border) for border in borders(source, size, processes)]
-
-    def work(item: tuple[int, int, int | None]) -> Found:
-        number, start, end = item
-        origin, source = logs[number]
-        return scan_stretch(machine, origin, source, start, end)
-
-    found: list[list[Found]] = [[] for _ in logs]
-    for item, result in zip(items, share_out(items, work, processes=processes), strict=True):
-        found[item[0]].append(result)
-    return tuple(joined(origin, each) for (origin, _), each in zip(logs, found, strict=True))
+            whole[item.log] = found
+    if index is not None:
+        for number in sorted({item.log for item in items if not item.finished}):
+            origin, source = logs[number]
+            if isinstance(source, LocalFile):
+                index.keep(origin, source, whole[number])
+            # what has no end yet is read again the next time
+            last = _Item(number, whole[number].size, None, finished=True)
+            append(whole[number], work(last))
+    return tuple(
+        as_scan(origin, whole[number], whole[number].tail or tail_at(source, whole[number].size))
+        for number, (origin, source) in enumerate(logs)
+    )

@@ -26,6 +26,10 @@ def cached(name: str) -> bytes | None:
         return None
 
 
+MOST_KEPT = 40
+"""Files; the oldest go."""
+
+
 def keep(name: str, content: bytes) -> None:
     """Keep `content`, whole or not at all; a folder that cannot be written is no error."""
     with contextlib.suppress(OSError):
@@ -33,3 +37,6 @@ def keep(name: str, content: bytes) -> None:
         with tempfile.NamedTemporaryFile(dir=folder(), delete=False) as file:
             file.write(content)
         Path(file.name).replace(folder() / name)
+        kept = sorted(folder().iterdir(), key=lambda path: path.stat().st_mtime)
+        for path in kept[:-MOST_KEPT]:
+            path.unlink()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -45,8 +45,11 @@ class Builder(Protocol):
     ) -> None:
         """Take rows of one layout, in order: values [rows, slots with a metric], NaN and -1 for unknown."""
 
-    def merge(self, later: Any) -> None:
-        """Take over what the builder of the next piece of the file holds."""
+    def merge(self, later: Any, lines_before: int = 0) -> None:
+        """Take over what the builder of the next stretch holds, whose lines count from `lines_before`."""
+
+    def carry(self) -> Mapping[str, float]:
+        """Return what a builder for the rest of a growing log must know of the rows so far; plain values."""
 
     def series(self, origin: Origin) -> tuple[Series, ...]:
         """Return what there is."""
@@ -61,5 +64,5 @@ class Formats(Protocol):
     def parse_line(self, line: bytes) -> ParsedLine | None:
         """Return what a line says."""
 
-    def builder(self) -> Builder:
-        """Return an empty builder."""
+    def builder(self, carry: Mapping[str, float] | None = None) -> Builder:
+        """Return an empty builder, which knows what the one of the log before had to `carry`."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from airflow_training.logs.engine.formats import Builder
-from airflow_training.logs.engine.hits import CONTEXT_BYTES, MOST_LINES, Hits, last_time
+from airflow_training.logs.engine.hits import Hits
 from airflow_training.logs.engine.scanning import BLOCK_BYTES, Machine, Stretch
+from airflow_training.logs.engine.surroundings import AFTER_BYTES, MOST_LINES
+from airflow_training.logs.engine.surroundings import first_time as time_in
 from airflow_training.logs.engine.tails import TAIL_BYTES, Tail, tail_of
 from airflow_training.logs.model import FileScan, Origin
 from airflow_training.logs.reading.local import LocalFile
@@ -31,23 +33,22 @@ class Found:
     ends: int
     """Line ends."""
     first_time: float | None
-    tail: Tail
-    unended: bool
-    """Whether its last line has no end."""
+    tail: Tail | None
+    """Of a log that cannot be read back cheaply."""
 
 
-def borders(source: Source, size: int, processes: int) -> Sequence[tuple[int, int]]:
-    """Return start and end of the stretches of a log that can be read at any offset; each starts with a line."""
-    if processes < 2 or size < SHARED_BYTES:
-        return [(0, size)]
+def borders(source: Source, start: int, size: int, processes: int) -> Sequence[tuple[int, int]]:
+    """Return start and end of the stretches of a log from `start` to `size`; each but the first begins with a line."""
+    if processes < 2 or size - start < SHARED_BYTES:
+        return [(start, size)]
     shares = [share / sum(_SHARES) / processes for share in _SHARES for _ in range(processes)]
-    starts = [0]
-    nominal = 0.0
-    for share in shares[:-1]:
-        nominal += share
-        start = _line_start(source, int(nominal * size), size)
-        if start > starts[-1]:
-            starts.append(start)
+    starts = [start]
+    share = 0.0
+    for each in shares[:-1]:
+        share += each
+        begin = _line_start(source, start + int(share * (size - start)), size)
+        if begin > starts[-1]:
+            starts.append(begin)
     return [pair for pair in zip(starts, [*starts[1:], size], strict=True) if pair[0] < pair[1]]
 
 
@@ -67,9 +68,9 @@ def _line_start(source: Source, offset: int, size: int) -> int:
 class Recent:
     """The last bytes that were read of a log that cannot be read back cheaply."""
 
-    def __init__(self) -> None:
+    def __init__(self, offset: int) -> None:
         self.data = bytearray()
-        self.end = 0
+        self.end = offset
         """Offset behind them."""
 
     def add(self, data: memoryview) -> None:
@@ -85,14 +86,22 @@ class Recent:
 
 
 def scan_stretch(
-    machine: Machine, origin: Origin, source: Source, start: int, end: int | None
+    machine: Machine,
+    origin: Origin,
+    source: Source,
+    start: int,
+    end: int | None,
+    *,
+    finished: bool = True,
+    carry: Mapping[str, float] | None = None,
 ) -> Found:
-    """Return what is in a stretch.
+    """Return what is in a stretch that begins with a line, or with a part of one.
 
-    `end` is None for a log whose size is not known. Raises LogUnreadable.
+    `end` is None for a log whose size is not known. If it is not `finished`, what comes behind the last complete part
+    is left out. Raises LogUnreadable.
     """
-    stretch = Stretch(origin, machine, offset=start)
-    recent = None if isinstance(source, LocalFile) else Recent()
+    stretch = Stretch(origin, machine, offset=start, carry=carry)
+    recent = None if isinstance(source, LocalFile) else Recent(start)
     fill = _filler(source, end)
     block = bytearray(BLOCK_BYTES)
     view = memoryview(block)
@@ -102,55 +111,60 @@ def scan_stretch(
     while True:
         count = fill(view[kept : kept + room], stretch.offset + kept)
         if stretch.offset == start and not kept:
-            first_time = last_time(bytes(block[:_FIRST_BLOCKS]).split(b"\n", MOST_LINES))
+            first_time = time_in(bytes(block[:count]).split(b"\n", MOST_LINES))
         if recent is not None:
             recent.add(view[kept : kept + count])
-            stretch.hits.complete(recent.read, origin.rank, until=recent.end - CONTEXT_BYTES)
+            stretch.hits.complete(recent.read, origin.rank, until=recent.end - AFTER_BYTES)
         size = kept + count
-        taken = stretch.take(block, size, complete=not count)
+        taken = stretch.take(block, size, complete=finished and not count)
         kept = size - taken
         block[:kept] = block[taken:size]
         room = min(room * 2, BLOCK_BYTES - kept)
         if not count:
             break
-    read = _reader(source) if recent is None else recent.read
+    read = reader_of(source) if recent is None else recent.read
     stretch.hits.complete(read, origin.rank, until=stretch.offset)
-    ending = read(max(start, stretch.offset - TAIL_BYTES), stretch.offset)
+    tail = None
+    if recent is not None:
+        ending = recent.read(stretch.offset - TAIL_BYTES, stretch.offset)
+        tail = tail_of(ending, stretch.offset - len(ending))
     return Found(
-        stretch.hits,
-        stretch.builder,
-        stretch.offset - start,
-        stretch.line,
-        first_time,
-        tail_of(ending, stretch.offset - len(ending)),
-        bool(ending) and not ending.endswith(b"\n"),
+        stretch.hits, stretch.builder, stretch.offset - start, stretch.line, first_time, tail
     )
 
 
-def joined(origin: Origin, found: Sequence[Found]) -> FileScan:
-    """Return what is in a log, from what is in its stretches."""
-    first, *later = found
-    lines = first.ends
-    for each in later:
-        first.hits.append(each.hits, lines_before=lines)
-        if first.builder is not None:
-            first.builder.merge(each.builder, lines)
-        lines += each.ends
-    lines += found[-1].unended
-    tail = found[-1].tail
+def append(found: Found, later: Found) -> None:
+    """Take over what is in the next stretch."""
+    found.hits.append(later.hits, lines_before=found.ends)
+    if found.builder is not None:
+        found.builder.merge(later.builder, found.ends)
+    found.size += later.size
+    found.ends += later.ends
+    found.tail = later.tail
+
+
+def as_scan(origin: Origin, found: Found, tail: Tail) -> FileScan:
+    """Return what is in a log, from what is in all of it."""
+    lines = found.ends + tail.unended
     return FileScan(
         origin=origin,
-        hits=first.hits.kept(),
-        counts=first.hits.counts,
-        series=() if first.builder is None else first.builder.series(origin),
-        bytes=sum(each.size for each in found),
+        hits=found.hits.kept(),
+        counts=found.hits.counts,
+        series=() if found.builder is None else found.builder.series(origin),
+        bytes=found.size,
         lines=lines,
-        first_time=first.first_time,
+        first_time=found.first_time,
         last_time=tail.last_time,
         tail=tail.lines,
         tail_line=max(1, lines - len(tail.lines) + 1),
         tail_offsets=tail.offsets,
     )
+
+
+def tail_at(source: Source, end: int) -> Tail:
+    """Return the last lines before the offset `end` of a log that can be read at any offset."""
+    ending = reader_of(source)(max(0, end - TAIL_BYTES), end)
+    return tail_of(ending, end - len(ending))
 
 
 def _filler(source: Source, end: int | None) -> Callable[[memoryview, int], int]:
@@ -170,6 +184,16 @@ def _filler(source: Source, end: int | None) -> Callable[[memoryview, int], int]
     return fill
 
 
-def _reader(source: Source) -> Callable[[int, int], bytes]:
+def reader_of(source: Source) -> Callable[[int, int], bytes]:
     """Return what reads bytes of a log that can be read at any offset."""
-    return lambda start, end: source.read(start, end - start).data
+
+    def read(start: int, end: int) -> bytes:
+        data = b""
+        while start + len(data) < end:
+            more = source.read(start + len(data), end - start - len(data)).data
+            if not more:
+                break
+            data += more
+        return data
+
+    return read

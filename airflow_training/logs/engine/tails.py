@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from airflow_training.logs.engine.cleaning import clean, parts, shown
-from airflow_training.logs.engine.hits import LONGEST_CONTEXT, last_time
 from airflow_training.logs.engine.prefixes import prefix
+from airflow_training.logs.engine.surroundings import LONGEST_CONTEXT, first_time
 
 TAIL_LINES = 200
 TAIL_BYTES = 1 << 20
@@ -19,6 +19,8 @@ class Tail(NamedTuple):
     lines: tuple[str, ...]
     offsets: tuple[int, ...]
     last_time: float | None
+    unended: bool
+    """Whether the last line has no end."""
 
 
 def tail_of(data: bytes, offset: int) -> Tail:
@@ -26,10 +28,10 @@ def tail_of(data: bytes, offset: int) -> Tail:
 
     Of a line that was written over (a progress bar) the last part that is not empty is shown.
     """
-    if data.endswith(b"\n"):
-        data = data[:-1]
-    elif not data:
-        return Tail((), (), None)
+    if not data:
+        return Tail((), (), None, unended=False)
+    unended = not data.endswith(b"\n")
+    data = data if unended else data[:-1]
     lines = data.rsplit(b"\n", TAIL_LINES)
     if len(lines) > TAIL_LINES or (offset and len(lines) > 1):
         lines = lines[1:]
@@ -42,7 +44,9 @@ def tail_of(data: bytes, offset: int) -> Tail:
         texts.append(text)
         offsets.append(position + start)
         position -= 1
-    return Tail(tuple(reversed(texts)), tuple(reversed(offsets)), last_time(reversed(lines)))
+    return Tail(
+        tuple(reversed(texts)), tuple(reversed(offsets)), first_time(reversed(lines)), unended
+    )
 
 
 def _shown(line: bytes) -> tuple[str, int]:

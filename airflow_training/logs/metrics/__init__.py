@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -30,11 +30,11 @@ class MetricFormats:
         """Return what a line says; prefixes and colours may stay on it."""
         return parse_line(line, self.user)
 
-    def builder(self) -> SeriesBuilder:
-        """Return an empty builder."""
+    def builder(self, carry: Mapping[str, float] | None = None) -> SeriesBuilder:
+        """Return an empty builder, which knows what that of the log before had to `carry`."""
         from airflow_training.logs.metrics.series import SeriesBuilder
 
-        return SeriesBuilder()
+        return SeriesBuilder(carry=carry)
 
 
 def formats(user: Sequence[Format] = ()) -> MetricFormats:

@@ -5,7 +5,8 @@ Numbers are everywhere in logs, so a line counts only with evidence that it is a
 1. a step or an epoch, and a metric by a name that programs agree on; or
 2. two such metrics, one of them a result (a loss, an accuracy, a perplexity); or
 3. a result alone, if no other number has a name; or
-4. a step or an epoch with numbers of other names and no words between, if such lines repeat and the steps grow.
+4. a step or an epoch with numbers of other names and no words between, if such lines repeat and the steps grow; or
+5. a learning rate alone after a date (settings have none), if such lines repeat and it changes.
 
 Arguments, settings, file names and tracebacks do not count.
 """
@@ -16,14 +17,17 @@ import re
 from functools import cache
 
 from airflow_training.logs.metrics.names import COUNTERS, RESULTS, meaning, spelled
+from airflow_training.logs.metrics.numbers import UNITS
 from airflow_training.logs.metrics.pairs import Pair, signed, worded
-from airflow_training.logs.metrics.slots import Claims, ParsedLine
+from airflow_training.logs.metrics.slots import Claims, ParsedLine, rate_of, scope_of
 
 __all__ = ["ANCHORS", "parse"]
 
 ANCHORS = (
     r"(?i:loss|accuracy|perplexity)[^0-9]{0,16}(?:[0-9]|nan|inf|NaN|Inf)",
     r"(?i:step|epoch|iter)[^0-9]{0,14}[0-9]",
+    r"acc(?:: |=)[0-9]",
+    r"learning[_ ]rate: [0-9]|\d: lr: \d",
 )
 _COUNTER = re.compile(
     rb"(?i)(?:^|[^\w/.-])(?P<name>epoch|(?:(?:global|train|training|current)[ _-])?step|iteration|iter)s?[\"']?"
@@ -35,7 +39,17 @@ _NOT_TRAINING = re.compile(
     rb"|\s--[a-z]|https?://|\bsav(?:e|ed|ing)\b|checkpoint|\bload(?:ed|ing)?\b|\bbest\b|\bdefault"
     rb"|num_(?:train|epochs|workers|layers|steps|classes)|parameters\b|warmup_|early.stop|\bwarning\b|deprecat"
 )
+_RATE = re.compile(
+    rb"(?:^|[\s(,|])(?P<number>[0-9][0-9,]*(?:\.[0-9]+)?)\s?(?P<unit>(?:it|steps?)/s|s/(?:it|step)|ms/step"
+    rb"|(?:samples?|images?|imgs?|examples?|seqs?|tok|toks|tokens?)/s(?:ec)?(?:/(?:gpu|GPU|device))?)(?![\w/])"
+)
+"""A number before its unit tells its metric without a name."""
+_TIMED = re.compile(rb"^\W*[0-9]{4}[-/][0-9]{2}[-/][0-9]{2}[ T_]")
 _JSON = re.compile(rb"\{\s*[\"'][\w /.@-]+[\"']\s*:")
+_RESULT = re.compile(r"(?:^|[\s_/.-])(?:loss|acc|accuracy|perplexity|ppl)$")
+"""A loss or accuracy of a kind that has no name of its own."""
+_TABLE = re.compile(rb"\w  +[:=]")
+"""A table of results repeats what was printed before."""
 _WORD = re.compile(rb"[A-Za-z]{3,}")
 
 
@@ -59,23 +73,28 @@ def parse(line: bytes) -> ParsedLine | None:
     claims.add_pairs(pairs)
     if not as_json:
         claims.add_pairs(pair for pair in worded(line) if _is_measure(pair.name))
+        for found in _RATE.finditer(line):
+            unit = found["unit"].decode()
+            kind, scale = UNITS.get(unit, ("number", 1.0))
+            metric = "step_time_seconds" if unit in UNITS else rate_of(unit)
+            claims.add(*found.span("number"), metric, kind, scale, scope_of(unit, metric))
     return _judge(claims, line, pairs=pairs, as_json=as_json)
 
 
-def _judge(
-    claims: Claims, line: bytes, *, pairs: list[Pair], as_json: bool
-) -> ParsedLine | None:
+def _judge(claims: Claims, line: bytes, *, pairs: list[Pair], as_json: bool) -> ParsedLine | None:
     """Return the line if there is evidence that it is about training."""
     found = claims.metrics
     counted = found & COUNTERS
-    agreed = (found & _agreed()) - COUNTERS
+    agreed = {name for name in found - COUNTERS if name in _agreed() or _RESULT.search(name)}
     name = "any/json" if as_json else "any/pairs"
     if (
         (counted and agreed)
         or (len(agreed) > 1 and agreed & RESULTS)
-        or (agreed & RESULTS and len(found) == 1)
+        or (agreed & RESULTS and len(found) == 1 and not _TABLE.search(line))
     ):
         return claims.parsed(line, name)
+    if found == {"learning_rate"} and _TIMED.search(line):
+        return claims.parsed(line, name, certain=False)
     if counted and found > counted and (as_json or _only_pairs(line, pairs)):
         return claims.parsed(line, name, certain=False)
     return None

@@ -1,8 +1,8 @@
-"""Formats of metric lines: data in YAML, one file per framework, and those that users add.
+r"""Formats of metric lines: data in YAML, one file per framework, and those that users add.
 
     - name: training
       anchor: elapsed time per iteration
-      line: 'iteration\\s+{step}/\\s*{total_steps}\\s*\\|'
+      line: 'iteration\s+{step}/\s*{total_steps}\s*\|'
       pairs: signed
       example: ' iteration 10/ 500 | elapsed time per iteration (ms): 12273.1 |'
 
@@ -13,7 +13,7 @@ unit, `{rank}` for the rank, `{skip}` for a number or clock that only varies and
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -23,7 +23,7 @@ import yaml
 
 from airflow_training.logs.metrics.numbers import CLOCK, NUMBER, UNITS, Kind
 
-__all__ = ["Format", "Token", "built_in", "make_format"]
+__all__ = ["Format", "Token", "built_in", "make_format", "units_of"]
 
 _FOLDER = Path(__file__).parent / "formats"
 _TOKEN = re.compile(r"\{(?P<name>[A-Za-z_][\w /-]*)(?::(?P<unit>[^{}]+))?\}")
@@ -50,8 +50,8 @@ class Format:
     pattern: str
     tokens: tuple[Token, ...]
     """Of the groups of the pattern, in order."""
-    pairs: Literal["signed", "worded", "none"] = "none"
-    """How the rest of the line is read: `name: 1` and `name=1`, `name 1`, or not at all."""
+    pairs: Literal["signed", "worded", "both", "none"] = "none"
+    """How the rest of the line is read: `name: 1` and `name=1`, `name 1`, either, or not at all."""
     around: bool = False
     """Whether pairs stand before the match too."""
     names: Mapping[str, str] = field(default_factory=dict)
@@ -62,6 +62,8 @@ class Format:
     """Whether names are those of a booster: a data set and a metric, kept as `set-metric`."""
     unless: str = ""
     """Pattern of lines that are of another kind after all, as the bar of a download."""
+    until: str = ""
+    """Text at which the pairs after the match end."""
     joins: bool = False
     """Whether another format may stand in the same line, as a progress bar may."""
     example: str = ""
@@ -89,6 +91,13 @@ def make_format(framework: str, document: Mapping[str, Any]) -> Format:
     return Format(name=name, pattern=pattern, tokens=tuple(tokens), **document)
 
 
+def units_of(line: str) -> Iterator[str]:
+    """Yield the units that the tokens of a line's pattern name."""
+    for found in _TOKEN.finditer(line):
+        if found["unit"]:
+            yield found["unit"]
+
+
 @cache
 def built_in() -> Sequence[Format]:
     """Return the formats of this package."""
@@ -97,5 +106,3 @@ def built_in() -> Sequence[Format]:
         document = yaml.safe_load(path.read_text())
         found += [make_format(path.stem, entry) for entry in document]
     return tuple(found)
-
-

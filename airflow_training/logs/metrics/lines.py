@@ -7,18 +7,19 @@ layout and reads the rest as columns.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from functools import cache
 
 from airflow_training.logs.metrics import any_program
 from airflow_training.logs.metrics.formats import Format, built_in
+from airflow_training.logs.metrics.names import meaning
 from airflow_training.logs.metrics.numbers import Kind
 from airflow_training.logs.metrics.pairs import signed, worded
 from airflow_training.logs.metrics.slots import Claims, ParsedLine, Slot
 
 __all__ = ["Kind", "ParsedLine", "Slot", "anchors", "parse_line"]
 
+_WAYS = {"signed": (signed,), "worded": (worded,), "both": (signed, worded), "none": ()}
 _COLOUR = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]")
 
 
@@ -31,7 +32,7 @@ def anchors(user: Sequence[Format] = ()) -> Sequence[str]:
 def parse_line(line: bytes, user: Sequence[Format] = ()) -> ParsedLine | None:
     """Return what a line says, or None if it holds no metric; `user` has formats that go before ours.
 
-    `line` has no line end (a progress bar's `\\r` ends a line too); prefixes and colours may stay on it.
+    `line` has no line end (the carriage return of a progress bar ends a line too); prefixes and colours may stay on it.
     """
     if b"\x1b" in line:
         line = _COLOUR.sub(lambda found: b" " * len(found[0]), line)
@@ -74,9 +75,14 @@ def _claim(claims: Claims, format_: Format, found: re.Match[bytes], line: bytes)
             claims.add(start, end, token.metric, token.kind, token.scale)
     if format_.pairs == "none":
         return
-    read = signed if format_.pairs == "signed" else worded
-    if format_.around:
-        start = 0
-    else:
+    start = 0
+    if not format_.around:
         start = max((found.end(group) for group in range(1, len(format_.tokens) + 1)), default=0)
-    claims.add_pairs(read(line, start), names=format_.names, units=format_.units, sets=format_.sets)
+    end = line.find(format_.until.encode(), start) if format_.until else -1
+    end = len(line) if end < 0 else end
+    for way in _WAYS[format_.pairs]:
+        pairs = way(line, start, end)
+        claims.add_pairs(pairs, names=format_.names, units=format_.units, sets=format_.sets)
+    if format_.joins:
+        before = (pair for pair in signed(line, 0, found.start()) if meaning(pair.name).known)
+        claims.add_pairs(before)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from airflow_training.logs.metrics.numbers import NUMBER
 
@@ -26,7 +26,7 @@ _WORD = re.compile(
 )
 _UNIT = re.compile(
     rb"\s?(?P<unit>%|[kmu]?s/(?:it|iter|step|sample)\b|(?:it|iter|steps?|samples?|images?|imgs?|examples?|tok|toks|tokens?|seqs?)/s(?:ec|econd)?(?:/(?:gpu|device|GPU|chip))?\b"
-    rb"|[KMGT]i?B\b|[KMGT]\b|TFLOPS?\b|TFLOP/s\b|ms\b|us\b|secs?\b|seconds\b|s\b|min\b)"
+    rb"|[KMGT]i?[Bb]\b|[KMGT]\b|TFLOPS?\b|TFLOP/s\b|ms\b|us\b|secs?\b|seconds\b|s\b|m(?:in)?\b)"
 )
 _MEAN = re.compile(rb"\s*\(\s*(?P<number>" + _N + rb")%?\s*\)")
 _UNCLEAN = re.compile(rb"[\w/]|[.:-][0-9]|\.\w|:\w")
@@ -52,6 +52,8 @@ class Pair:
     listed: bool = False
     quoted: bool = False
     """The name stands in quotes."""
+    place: bool = False
+    """It looks like a place in a program: `package.module:12`, `(module:12)`, `[Class:12]`."""
 
 
 def signed(line: bytes, start: int = 0, end: int | None = None) -> Iterator[Pair]:
@@ -63,9 +65,9 @@ def signed(line: bytes, start: int = 0, end: int | None = None) -> Iterator[Pair
         value = _VALUE.search(line, at, stop)
         if value is None:
             return
-        before = max(known, value.start() - _LOOK_BACK)
+        first = max(known, value.start() - _LOOK_BACK)
         known = at = value.end()
-        segment = line[before : value.start()]
+        segment = line[first : value.start()]
         name = _NAME.search(segment) or _LAST_WORD.search(segment)
         if name is None or len(name["name"]) > _LONGEST_NAME or _FILE.search(name["name"]):
             continue
@@ -73,7 +75,10 @@ def signed(line: bytes, start: int = 0, end: int | None = None) -> Iterator[Pair
         pair = _pair(line, stop, name["name"], value, quoted=quoted)
         if pair is not None:
             known = at = pair.stop
-            yield pair
+            before = segment[: name.start("name")][-1:]
+            tight = line[value.start() : value.start("number")] == b":" and not value["open"]
+            enclosed = before in (b"(", b"[") and line[pair.end : pair.end + 1] in (b")", b"]")
+            yield replace(pair, place=tight and (enclosed or "." in pair.name))
 
 
 def worded(line: bytes, start: int = 0, end: int | None = None) -> Iterator[Pair]:
@@ -90,7 +95,9 @@ def worded(line: bytes, start: int = 0, end: int | None = None) -> Iterator[Pair
             yield pair
 
 
-def _pair(line: bytes, stop: int, name: bytes, value: re.Match[bytes], *, quoted: bool) -> Pair | None:
+def _pair(
+    line: bytes, stop: int, name: bytes, value: re.Match[bytes], *, quoted: bool
+) -> Pair | None:
     """Return a pair with what follows its number, or None where that is no number of its own."""
     start, end = value.span("number")
     opened = value.groupdict().get("open") or b""
@@ -102,6 +109,8 @@ def _pair(line: bytes, stop: int, name: bytes, value: re.Match[bytes], *, quoted
         return None
     else:
         unit = None
+    if opened[-1:] in (b'"', b"'") and line[at : at + 1] != opened[-1:]:
+        return None
     varying: list[tuple[int, int]] = []
     listed = b"[" in opened
     if listed:

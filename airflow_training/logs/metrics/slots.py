@@ -3,17 +3,33 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from airflow_training.logs.metrics.names import meaning, normal
 from airflow_training.logs.metrics.numbers import UNITS, Kind
 from airflow_training.logs.metrics.pairs import Pair
 
-__all__ = ["Claims", "ParsedLine", "Slot"]
+__all__ = ["Claims", "ParsedLine", "Slot", "rate_of", "scope_of"]
 
 _VARYING = re.compile(rb"(?:(?<![\w@'.])|(?<=[0-9]T))[0-9][0-9.,:?+-]*")
-_IGNORED = frozenset({"eta", "pid", "port", "tid", "rank", "local rank", "global rank", "world size", "v"})
+_IGNORED = frozenset(
+    {
+        "eta",
+        "pid",
+        "port",
+        "tid",
+        "rank",
+        "local rank",
+        "global rank",
+        "world size",
+        "v",
+        "line",
+        "lineno",
+        "gpu",
+        "device",
+    }
+)
 """Numbers beside metrics that are about the process, or a guess about the end."""
 _RANKS = frozenset({"rank", "global rank"})
 _LISTS = frozenset({"learning_rate"})
@@ -93,17 +109,20 @@ class Claims:
     def _add_pair(self, pair: Pair, names: Mapping[str, str], units: Mapping[str, str]) -> None:
         """Add one name with its number."""
         key = normal(pair.name)
-        if key in _IGNORED:
+        if key in _IGNORED or key.endswith((" pid", " port", " rank")):
             self.add(pair.start, pair.end, "", "rank" if key in _RANKS else "skip")
             return
         said = meaning(pair.name, names)
+        if pair.place and not said.known:
+            self.add(pair.start, pair.end, "", "skip")
+            return
         metric, scope, known = said.metric, said.scope, said.known
         if pair.listed and metric not in _LISTS:
             metric = ""
-        rate = _rate(pair.unit)
+        rate = rate_of(pair.unit)
         if rate and (not known or metric == "samples_per_second"):
             metric, known = rate, True
-            scope = _scope(pair.unit)
+            scope = scope_of(pair.unit, rate)
         if metric in self._spellings:
             other, spelling = self._spellings[metric]
             if key == normal(metric) and normal(spelling) != key:
@@ -114,8 +133,6 @@ class Claims:
         unit = said.unit or pair.unit or units.get(metric, "")
         if metric == "tokens_per_second":
             scope = scope or "job"
-        else:
-            scope = ""
         kind, scale = _conversion(metric, unit) if known else ("number", 1.0)
         if not metric or metric in self._spellings:
             self.add(pair.start, pair.end, "", "skip")
@@ -138,19 +155,23 @@ class Claims:
         if not self._spellings:
             return None
         slots = sorted(self._slots, key=lambda slot: slot.start)
-        free: list[Slot] = []
-        at = 0
-        for start, end in [*((slot.start, slot.end) for slot in slots), (len(line), len(line))]:
-            for found in _VARYING.finditer(line, at, start):
-                if found.end() < start or start == len(line):
-                    free.append(Slot(*found.span(), "", "skip"))
-            at = max(at, end)
-        return ParsedLine(
-            tuple(sorted([*slots, *free], key=lambda slot: slot.start)), format_, certain
-        )
+        slots += list(_varying(line, slots))
+        return ParsedLine(tuple(sorted(slots, key=lambda slot: slot.start)), format_, certain)
 
 
-def _rate(unit: str) -> str:
+def _varying(line: bytes, slots: Sequence[Slot]) -> Iterator[Slot]:
+    """Yield a slot for each number between the slots that is no part of a name."""
+    at = 0
+    borders = [(slot.start, slot.end) for slot in slots] + [(len(line), len(line))]
+    for start, end in borders:
+        for found in _VARYING.finditer(line, at, start):
+            # directly before a slot it could not be told where the one ends and the other begins
+            if found.end() < start or start == len(line):
+                yield Slot(*found.span(), "", "skip")
+        at = max(at, end)
+
+
+def rate_of(unit: str) -> str:
     """Return which metric a unit alone tells."""
     what = unit.split("/")[0].rstrip("s")
     if what in ("sample", "image", "img", "example", "seq"):
@@ -158,8 +179,10 @@ def _rate(unit: str) -> str:
     return "tokens_per_second" if what in ("tok", "token") else ""
 
 
-def _scope(unit: str) -> str:
-    """Return whether a rate is that of one device or of the whole job."""
+def scope_of(unit: str, metric: str) -> str:
+    """Return whether tokens per second are those of one device or of the whole job; empty for other metrics."""
+    if metric != "tokens_per_second":
+        return ""
     return "device" if _PER_DEVICE.search(unit) else "job"
 
 

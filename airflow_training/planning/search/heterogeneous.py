@@ -16,15 +16,23 @@ from math import factorial, prod
 import numpy as np
 import numpy.typing as npt
 
-from airflow_training.planning.cluster import NodeGroup
 from airflow_training.planning.plan import Candidates
 from airflow_training.planning.search import space, table
 from airflow_training.planning.search.constraints import Constraints
 from airflow_training.planning.search.counts import splits_well
 from airflow_training.planning.search.homogeneous import Question
 from airflow_training.planning.search.layer_split import Run, Stages, layer_splits
+from airflow_training.planning.search.paces import (
+    Paces,
+    busiest_seconds,
+    least_score,
+    least_seconds,
+    most_layers,
+    paces_of,
+    way_of,
+)
 from airflow_training.planning.search.prices import Scores
-from airflow_training.planning.search.pricing import Pricing
+from airflow_training.planning.search.pricing import MemoryFloors, Pricing
 from airflow_training.planning.search.ranking import Plan, distinct
 from airflow_training.planning.stages import layer_span
 
@@ -50,12 +58,13 @@ class Effort:
     """Layer splits that are looked at for an order until everything fits."""
     arrangements: int
     """Arrangements that are priced before the search ends, with a warning how far it got."""
-    first_way: bool
-    """Whether other ways to run a layer are left out once the quickest one that fits was found."""
+    slower_ways: float
+    """The share by which other ways to run a layer may be slower than the quickest one that fits: those
+    beyond are left out."""
 
 
-THOROUGH = Effort(orders=24, splits=3, tries=24, arrangements=4000, first_way=False)
-QUICK = Effort(orders=2, splits=1, tries=3, arrangements=120, first_way=True)
+THOROUGH = Effort(orders=24, splits=3, tries=24, arrangements=1000, slower_ways=np.inf)
+QUICK = Effort(orders=2, splits=1, tries=3, arrangements=300, slower_ways=0.01)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,19 +79,16 @@ class Arranged:
     """Least score that something not looked at could have; infinite where all was decided."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Paces:
-    """Seconds of passes for every split in every way that a layer can be run: (groups, ..., rows)."""
+@dataclass(frozen=True, slots=True)
+class _Setting:
+    """What is the same for all units."""
 
-    ways: Candidates
-    """One mode for each way."""
-    layers: Floats
-    """Forward and backward over each layer: (groups, layers, rows), a row per split and way."""
-    before: Floats
-    """Over the units before the layers: (groups, rows)."""
-    after: Floats
-    backward_share: tuple[float, float]
-    """Least and greatest share of a backward pass."""
+    question: Question
+    pricing: Pricing
+    splits: Candidates
+    modes: Candidates
+    paces: Paces
+    floors: MemoryFloors
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +99,13 @@ class _Units:
     stages: Ints
     """(units, groups)"""
     least_score: Floats
+
+    def take(self, units: Ints | npt.NDArray[np.bool_]) -> _Units:
+        return _Units(
+            split=self.split[units],
+            stages=self.stages[units],
+            least_score=self.least_score[units],
+        )
 
 
 def rank_arranged(
@@ -105,45 +118,39 @@ def rank_arranged(
     modes = space.modes(question.constraints)
     if not table.size(splits) or not table.size(modes):
         return Arranged(best=(), candidates=0, priced=0, unexplored=np.inf)
-    paces = _paces(question, splits, modes, pricing)
-    units = _units(question, pricing, splits, modes, paces, limits.layers, least_kinds)
-    effort = THOROUGH if len(units.split) <= _SMALL else QUICK
-    search = _Search(question, pricing, splits, modes, paces, top_k, to_beat, effort)
+    paces = paces_of(question, splits, modes, pricing)
+    floors = pricing.memory_floors(
+        question.workload, question.cluster, space.cross_modes(splits, paces.ways)
+    )
+    setting = _Setting(question, pricing, splits, modes, paces, floors)
+    every = _every_unit(question, splits, limits.layers, least_kinds)
+    units = _promising(setting, every, to_beat)
+    effort = THOROUGH if len(every.split) <= _SMALL else QUICK
+    search = _Search(setting, top_k, to_beat, effort)
     for unit in range(len(units.split)):
-        if units.least_score[unit] > search.limit * _SURE:
-            continue
+        least = float(units.least_score[unit])
+        if least > search.limit * _SURE:
+            break
         if search.arrangements >= effort.arrangements:
-            left = float(units.least_score[unit:].min())
-            return search.found(len(units.split), unexplored=left)
+            return search.found(len(every.split), unexplored=least)
         search.try_unit(int(units.split[unit]), units.stages[unit])
-    return search.found(len(units.split), unexplored=np.inf)
+    return search.found(len(every.split), unexplored=np.inf)
 
 
 class _Search:
     """What was found so far."""
 
-    def __init__(
-        self,
-        question: Question,
-        pricing: Pricing,
-        splits: Candidates,
-        modes: Candidates,
-        paces: _Paces,
-        top_k: int,
-        to_beat: float,
-        effort: Effort,
-    ) -> None:
+    def __init__(self, setting: _Setting, top_k: int, to_beat: float, effort: Effort) -> None:
         self.effort = effort
-        self.question, self.pricing = question, pricing
-        self.splits, self.modes, self.paces = splits, modes, paces
-        self.bytes_of = pricing.memory_floors(
-            question.workload, question.cluster, space.cross_modes(splits, paces.ways)
-        )
+        self.question, self.pricing = setting.question, setting.pricing
+        self.splits, self.modes, self.paces = setting.splits, setting.modes, setting.paces
+        self.floors = setting.floors
         self.top_k, self.to_beat = top_k, to_beat
-        begin, end = layer_span(question.workload.view.units)
-        self.alike = end - begin == max(unit.repeat for unit in question.workload.view.units)
+        units = self.question.workload.view.units
+        begin, end = layer_span(units)
+        self.alike = end - begin == max(unit.repeat for unit in units)
         self.best: list[Plan] = []
-        self.arrangements = self.priced = self.kept = 0
+        self.arrangements = self.priced = self.fitted = 0
 
     @property
     def limit(self) -> float:
@@ -164,29 +171,28 @@ class _Search:
         one = table.take(self.splits, slice(split, split + 1))
         one = replace(one, pp=np.asarray([int(stages.sum())]))
         rows = space.expand(one, self.modes)
-        rows = table.take(rows, self._may_fit(rows, stages))
-        of_way = _way_of(rows, self.paces.ways)
+        of_way = way_of(rows, self.paces.ways)
         columns = split * table.size(self.paces.ways) + of_way
         each = table.take(one, np.zeros(table.size(rows), dtype=np.int64))
         many = np.repeat(stages[None], table.size(rows), axis=0)
-        seconds = _least_seconds(self.question, each, self.paces, columns, many)
-        floor = _least_score(self.question, self.pricing, rows, seconds, many)
+        passes = self.question.workload.global_batch // (each.dp * each.micro_batch)
+        room = most_layers(self.question, self.floors, rows, many)
+        seconds = least_seconds(self.paces, columns, many, passes, room)
+        floor = least_score(self.question, self.pricing, rows, seconds, many)
         orders = self._orders(stages)
+        slowest_way = np.inf
         for way in sorted(set(of_way.tolist()), key=lambda way: floor[of_way == way].min()):
             here = np.flatnonzero(of_way == way)
-            kept = self.kept
+            least = floor[here].min()
+            if least > slowest_way:
+                return
+            fitted = self.fitted
             for order in orders:
                 alive = here[floor[here] <= self.limit * _SURE]
                 if len(alive):
                     self._arrange(table.take(rows, alive), int(columns[here[0]]), order)
-            if self.effort.first_way and self.kept > kept:
-                return
-
-    def _may_fit(self, rows: Candidates, stages: Ints) -> npt.NDArray[np.bool_]:
-        """Return which rows may fit into the memory of all stages together."""
-        whole = self.bytes_of(replace(rows, pp=np.ones_like(rows.pp)))
-        memory = [group.device.memory_bytes for group in self.question.cluster.groups]
-        return np.asarray(whole <= float(np.dot(stages, memory)))
+            if self.fitted > fitted:
+                slowest_way = min(slowest_way, least * (1 + self.effort.slower_ways))
 
     def _orders(self, stages: Ints) -> list[tuple[int, ...]]:
         groups = self.question.cluster.groups
@@ -219,10 +225,12 @@ class _Search:
             if least > self.limit * _SURE:
                 return
             if pinned is None:
-                splits = layer_splits(stages, micro_batches=passes, too_big=too_big)
+                splits = layer_splits(
+                    stages, micro_batches=passes, most=self.effort.splits, too_big=too_big
+                )
             else:
                 splits = [pinned] if not too_big else []
-            for place, layers in enumerate(splits[: self.effort.splits]):
+            for place, layers in enumerate(splits):
                 again = self._price(some, layers, order, too_big)
                 if place == 0:
                     for score, others, cuts in again:
@@ -289,8 +297,8 @@ class _Search:
     ) -> None:
         rule = self.question.constraints.rule("stage_layers")
         fits = np.all(spare >= 0, axis=1) & np.isfinite(scores.score) & rule.allows(layers)
+        self.fitted += int(fits.sum())
         for row in np.flatnonzero(fits & (scores.score <= self.limit)):
-            self.kept += 1
             self.best.append(
                 Plan(
                     float(scores.score[row]),
@@ -305,42 +313,8 @@ class _Search:
         self.best = distinct(self.best)[: self.top_k]
 
 
-def _paces(question: Question, splits: Candidates, modes: Candidates, pricing: Pricing) -> _Paces:
-    flags = np.stack([modes.sequence_parallel, modes.recompute, modes.overlap == space.ALL])
-    ways = table.take(modes, np.unique(flags, axis=1, return_index=True)[1])
-    rows = space.cross_modes(splits, ways)
-    units = question.workload.view.units
-    repeats = [unit.repeat for unit in units]
-    begin, end = layer_span(units)
-    layers, before, after, shares = [], [], [], []
-    for group in question.cluster.groups:
-        alone = replace(question.cluster, groups=(group,))
-        forward, backward = pricing.pass_seconds(question.workload, alone, rows)
-        each = np.repeat(forward + backward, repeats, axis=0)
-        layers.append(each[begin:end])
-        before.append(each[:begin].sum(axis=0))
-        after.append(each[end:].sum(axis=0))
-        shares.append(np.repeat(backward, repeats, axis=0)[begin:end] / each[begin:end])
-    share = np.asarray(shares)
-    return _Paces(
-        ways=ways,
-        layers=np.asarray(layers),
-        before=np.asarray(before),
-        after=np.asarray(after),
-        backward_share=(float(share.min()), float(share.max())),
-    )
-
-
-def _units(
-    question: Question,
-    pricing: Pricing,
-    splits: Candidates,
-    modes: Candidates,
-    paces: _Paces,
-    layers: int,
-    least_kinds: int,
-) -> _Units:
-    """Return every split with every number of stages per group, the lowest bound first."""
+def _every_unit(question: Question, splits: Candidates, layers: int, least_kinds: int) -> _Units:
+    """Return every split with every number of stages per group."""
     width = splits.tp * splits.cp * splits.dp
     split, stages = [], []
     for size in np.unique(width):
@@ -348,23 +322,40 @@ def _units(
         here = np.flatnonzero(width == size)
         split.append(np.repeat(here, len(vectors)))
         stages.append(np.tile(vectors, (len(here), 1)))
-    splits_of, stages_of = np.concatenate(split), np.concatenate(stages)
-    if not len(splits_of):
-        return _Units(split=splits_of, stages=stages_of, least_score=np.zeros(0))
-    rows = replace(table.take(splits, splits_of), pp=stages_of.sum(axis=1))
+    whole = np.concatenate(split)
+    return _Units(split=whole, stages=np.concatenate(stages), least_score=np.zeros(len(whole)))
+
+
+def _promising(setting: _Setting, units: _Units, to_beat: float) -> _Units:
+    """Return the units that may beat a score, in the order in which they are tried."""
+    question, paces, splits = setting.question, setting.paces, setting.splits
+    ways = table.size(paces.ways)
     fastest = np.flatnonzero(paces.ways.recompute == paces.ways.recompute.min())
-    columns = splits_of * table.size(paces.ways)
-    seconds = np.min(
-        [_least_seconds(question, rows, paces, columns + way, stages_of) for way in fastest], axis=0
+    rows = table.take(splits, units.split)
+    passes = question.workload.global_batch // (rows.dp * rows.micro_batch)
+    quick = np.min(
+        [busiest_seconds(paces, units.split * ways + way, units.stages, passes) for way in fastest],
+        axis=0,
     )
-    least = np.full(len(splits_of), np.inf)
-    for mode in _least_exchange(modes):
-        in_mode = space.with_mode(rows, modes, mode)
-        score = _least_score(question, pricing, in_mode, seconds, stages_of)
+    width = (rows.tp * rows.cp * rows.dp)[:, None]
+    hopeful = question.scores_of(quick, width * units.stages).score <= to_beat * _SURE
+    units, passes = units.take(hopeful), passes[hopeful]
+    rows = replace(table.take(rows, hopeful), pp=units.stages.sum(axis=1))
+    seconds = np.full(len(units.split), np.inf)
+    most_sharded = np.full(len(units.split), setting.modes.zero.max())
+    for way in range(ways):
+        in_way = replace(space.with_mode(rows, paces.ways, way), zero=most_sharded)
+        room = most_layers(question, setting.floors, in_way, units.stages)
+        columns = units.split * ways + way
+        seconds = np.minimum(seconds, least_seconds(paces, columns, units.stages, passes, room))
+    least = np.full(len(units.split), np.inf)
+    for mode in _least_exchange(setting.modes):
+        in_mode = space.with_mode(rows, setting.modes, mode)
+        score = least_score(question, setting.pricing, in_mode, seconds, units.stages)
         least = np.minimum(least, score)
-    order = _in_rounds(least, rows)
-    order = order[np.isfinite(least[order])]
-    return _Units(split=splits_of[order], stages=stages_of[order], least_score=least[order])
+    order = np.argsort(least, kind="stable")
+    order = order[np.isfinite(least[order]) & (least[order] <= to_beat * _SURE)]
+    return replace(units, least_score=least).take(order)
 
 
 def _stage_counts(question: Question, width: int, layers: int, least_kinds: int) -> Ints:
@@ -395,82 +386,10 @@ def _stages_allowed(constraints: Constraints, stages: int) -> bool:
     )
 
 
-def _in_rounds(least: Floats, rows: Candidates) -> Ints:
-    """Return an order in which every tensor- and data-parallel size soon has its turn.
-
-    Bounds leave out different things for different sizes, so the lowest one alone would lead astray.
-    """
-    _, group = np.unique(np.stack([rows.tp, rows.dp]), axis=1, return_inverse=True)
-    group = group.reshape(-1)
-    by_group = np.lexsort((least, group))
-    starts = np.flatnonzero(np.diff(group[by_group], prepend=-1))
-    place = np.arange(len(least)) - np.repeat(starts, np.diff(starts, append=len(least)))
-    return np.asarray(by_group[np.lexsort((least[by_group], place))], dtype=np.int64)
-
-
 def _least_exchange(modes: Candidates) -> list[int]:
     """Return a mode for each ZeRO stage and each overlap: the exchange depends on nothing else."""
     keys = np.stack([modes.zero, modes.overlap])
     return [int(row) for row in np.unique(keys, axis=1, return_index=True)[1]]
-
-
-def _least_score(
-    question: Question, pricing: Pricing, rows: Candidates, seconds: Floats, stages: Ints
-) -> Floats:
-    """Return the scores of passes of at least so many seconds, with what replicas add at least."""
-    slowest = min(question.cluster.groups, key=_way_out)
-    alone = replace(question.cluster, groups=(slowest,))
-    share, more = pricing.overheads(question.workload, alone, rows)
-    width = (rows.tp * rows.cp * rows.dp)[:, None].astype(np.float64)
-    return question.scores_of(seconds * (1.0 + share) + more, width * stages).score
-
-
-def _way_out(group: NodeGroup) -> float:
-    return np.inf if group.nic is None else group.nic.bandwidth * group.nics_per_node
-
-
-def _least_seconds(
-    question: Question,
-    rows: Candidates,
-    paces: _Paces,
-    columns: Ints,
-    stages: Ints,
-) -> Floats:
-    """Return what passes take in any arrangement: splits `rows` in ways `columns` on numbers of stages.
-
-    The slowest stage takes at least what perfectly divisible layers would, and what whole layers of the
-    least kind would; the rest of the pipeline adds at least the first micro-batch's way through it.
-    """
-    layers = paces.layers[:, :, columns]  # (groups, layers, units)
-    passes = question.workload.global_batch // (rows.dp * rows.micro_batch)
-    weight = layers[0] / layers[0].sum(axis=0)
-    whole = (layers / weight).min(axis=1)
-    slowest = 1.0 / (stages.T / whole).sum(axis=0)
-    slowest = np.maximum(slowest, _whole_layers(layers.min(axis=1), stages.T, layers.shape[1]))
-    once = layers.min(axis=0).sum(axis=0)
-    least, greatest = paces.backward_share
-    overlapped = (passes - 1) * least + np.maximum(0, passes - stages.sum(axis=1)) * (1 - greatest)
-    return np.asarray(np.maximum(passes * slowest, once + overlapped * slowest))
-
-
-def _whole_layers(layer: Floats, stages: Ints, layers: int) -> Floats:
-    """Return the least time of the slowest stage when every layer takes `layer` (groups, units)."""
-    low, high = np.zeros(layer.shape[1]), layers * layer.max(axis=0)
-    for _ in range(30):
-        middle = (low + high) / 2
-        enough = (stages * np.floor(middle / layer * (1 + 1e-12))).sum(axis=0) >= layers
-        low, high = np.where(enough, low, middle), np.where(enough, middle, high)
-    return low
-
-
-def _way_of(rows: Candidates, ways: Candidates) -> Ints:
-    """Return which way each row runs its layers."""
-    same = (
-        (rows.sequence_parallel[:, None] == ways.sequence_parallel[None])
-        & (rows.recompute[:, None] == ways.recompute[None])
-        & ((rows.overlap == space.ALL)[:, None] == (ways.overlap == space.ALL)[None])
-    )
-    return np.asarray(np.argmax(same, axis=1), dtype=np.int64)
 
 
 def _orders(stages: Ints, most: int) -> list[tuple[int, ...]]:

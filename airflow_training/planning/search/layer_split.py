@@ -34,7 +34,7 @@ class Stages:
 
 
 def layer_splits(
-    stages: Stages, *, micro_batches: int, too_big: Collection[Run] = ()
+    stages: Stages, *, micro_batches: int, most: int = 1, too_big: Collection[Run] = ()
 ) -> list[tuple[int, ...]]:
     """Return layers per stage that may be the best, the most promising first; none: nothing fits.
 
@@ -45,26 +45,37 @@ def layer_splits(
     Args:
         stages: what layers take.
         micro_batches: in a step.
+        most: splits wanted.
         too_big: runs that do not fit into the memory of their stage, nor does any run that holds them.
     """
     seconds = _run_seconds(stages, too_big)
     least_slowest, _ = _shortest(seconds, np.maximum)
-    least_sum, split = _shortest(seconds, np.add)
-    if split is None or not np.isfinite(least_slowest):
+    if not np.isfinite(least_slowest):
         return []
-    found: list[tuple[float, tuple[int, ...]]] = []
-    best = np.inf
-    for slowest in np.unique(seconds[np.isfinite(seconds)]):
-        if slowest < least_slowest:
-            continue
-        if least_sum + (micro_batches - 1) * slowest >= best:
-            break
-        total, split = _shortest(np.where(seconds <= slowest, seconds, np.inf), np.add)
+    slowest = np.unique(seconds[(seconds >= least_slowest) & np.isfinite(seconds)])
+    sums: dict[int, float] = {}
+    found: dict[tuple[int, ...], float] = {}
+
+    def look(place: int) -> None:
+        some = np.where(seconds <= slowest[place], seconds, np.inf)
+        sums[place], split = _shortest(some, np.add)
         if split is not None:
-            together = total + (micro_batches - 1) * float(slowest)
-            best = min(best, together)
-            found.append((together, split))
-    return list(dict.fromkeys(split for _, split in sorted(found)))
+            together = sums[place] + (micro_batches - 1) * float(slowest[place])
+            found[split] = min(together, found.get(split, np.inf))
+
+    look(0)
+    look(len(slowest) - 1)
+    # the slower the slowest may be, the less is the sum: between two of them neither is less than this
+    between = [(0, len(slowest) - 1)]
+    while between:
+        low, high = between.pop()
+        best = sorted(found.values())[:most]
+        least = sums[high] + (micro_batches - 1) * float(slowest[min(low + 1, high)])
+        if high - low > 1 and (len(best) < most or least < best[-1]):
+            middle = (low + high) // 2
+            look(middle)
+            between += [(middle, high), (low, middle)]
+    return sorted(found, key=lambda split: (found[split], split))[:most]
 
 
 def _run_seconds(stages: Stages, too_big: Collection[Run]) -> Floats:

@@ -6,7 +6,7 @@ import statistics
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import numpy as np
 from pydantic import Field
@@ -19,7 +19,7 @@ from airflow_training.planning.sources.reading import Document, read
 from airflow_training.planning.strategy import Precision
 from airflow_training.spec.paths import Loc
 
-__all__ = ["cluster_of_measurement"]
+__all__ = ["MeasuredLink", "cluster_of_measurement", "links_of_metrics", "with_links"]
 
 _SLOWER = 0.95
 """A node below this share of its kind's median is a group of its own, so that work can avoid it."""
@@ -27,6 +27,12 @@ _ASSUMED_EFFICIENCY = 0.9
 """Of a device without a data sheet: its peak is what was measured, over this."""
 
 _Positive = Annotated[float, Field(gt=0)]
+
+
+_Kind = Literal["intra_node", "inter_node"]
+_KINDS: tuple[_Kind, ...] = get_args(_Kind)
+_REPORTED = ("pairs", "latency_seconds", "bandwidth")
+"""Fields of a link that a measurement reports as metrics."""
 
 
 class _Rank(Document):
@@ -42,8 +48,10 @@ class _Rank(Document):
     host_memory_bytes: Annotated[float, Field(ge=0)] = 0.0
 
 
-class _Link(Document):
-    kind: Literal["intra_node", "inter_node"]
+class MeasuredLink(Document):
+    """What pairs of ranks inside a node, or on two nodes, reached."""
+
+    kind: _Kind
     pairs: Annotated[int, Field(ge=1)]
     """How many pairs of ranks talked at once."""
     latency_seconds: _Positive
@@ -54,7 +62,7 @@ class _Link(Document):
 
 class _Measurement(Document):
     ranks: Annotated[list[_Rank], Field(min_length=1)]
-    links: list[_Link] = Field(default_factory=list)
+    links: list[MeasuredLink] = Field(default_factory=list)
 
 
 def cluster_of_measurement(
@@ -70,7 +78,7 @@ def cluster_of_measurement(
         InputError: with every mistake of the document, or nodes whose network was not measured.
     """
     document = read(_Measurement, data, at=at)
-    links: Mapping[str, _Link] = {link.kind: link for link in document.links}
+    links: Mapping[str, MeasuredLink] = {link.kind: link for link in document.links}
     nodes: dict[str, list[_Rank]] = defaultdict(list)
     for rank in document.ranks:
         nodes[rank.host].append(rank)
@@ -84,7 +92,32 @@ def cluster_of_measurement(
     return ClusterView(name=name, groups=_groups(list(nodes.values()), links))
 
 
-def _groups(nodes: Sequence[Sequence[_Rank]], links: Mapping[str, _Link]) -> tuple[NodeGroup, ...]:
+def links_of_metrics(metrics: Mapping[str, float]) -> tuple[MeasuredLink, ...]:
+    """Return the links that a measurement reported as metrics: `inter_node_bandwidth`, ..."""
+    found = []
+    for kind in _KINDS:
+        pairs, latency, bandwidth = (metrics.get(f"{kind}_{name}", 0.0) for name in _REPORTED)
+        if pairs >= 1 and latency > 0 and bandwidth > 0:
+            link = MeasuredLink(
+                kind=kind, pairs=int(pairs), latency_seconds=latency, bandwidth=bandwidth
+            )
+            found.append(link)
+    return tuple(found)
+
+
+def with_links(group: NodeGroup, links: Sequence[MeasuredLink]) -> NodeGroup:
+    """Return a group of nodes with the links that were measured on it, the others as they were."""
+    for link in links:
+        if link.kind == "intra_node":
+            group = replace(group, intra_node=_intra_node(group.device, link))
+        else:
+            group = replace(group, nic=_network(link), nics_per_node=1)
+    return group
+
+
+def _groups(
+    nodes: Sequence[Sequence[_Rank]], links: Mapping[str, MeasuredLink]
+) -> tuple[NodeGroup, ...]:
     kinds: dict[tuple[str, int], list[Sequence[_Rank]]] = defaultdict(list)
     for ranks in nodes:
         kinds[ranks[0].device, len(ranks)].append(ranks)
@@ -111,7 +144,9 @@ def _speed(ranks: Sequence[_Rank]) -> float:
     return min(max(rank.matmul_flops.values()) for rank in ranks)
 
 
-def _group(label: str, nodes: Sequence[Sequence[_Rank]], links: Mapping[str, _Link]) -> NodeGroup:
+def _group(
+    label: str, nodes: Sequence[Sequence[_Rank]], links: Mapping[str, MeasuredLink]
+) -> NodeGroup:
     ranks = [rank for node in nodes for rank in node]
     device = _device(ranks)
     outside = links.get("inter_node")
@@ -159,7 +194,7 @@ def _device(ranks: Sequence[_Rank]) -> Device:
     )
 
 
-def _intra_node(device: Device, measured: _Link | None) -> Link:
+def _intra_node(device: Device, measured: MeasuredLink | None) -> Link:
     usual = catalogue.usual_link(device.name)
     if measured is None:
         return usual or catalogue.link("shared-memory")
@@ -189,7 +224,7 @@ def _pair_share(link: Link) -> float:
     return float(np.interp(2, sizes, shares))
 
 
-def _network(measured: _Link) -> Link:
+def _network(measured: MeasuredLink) -> Link:
     """Return all NICs of a node as one: how many there are cannot be seen from inside."""
     return Link(
         name="measured-network",
@@ -200,7 +235,7 @@ def _network(measured: _Link) -> Link:
     )
 
 
-def _latency(measured: _Link) -> float:
+def _latency(measured: MeasuredLink) -> float:
     """Return what the link itself takes: without what starting any collective takes."""
     started = frozen().base_seconds + frozen().fill_seconds
     return max(1e-6, measured.latency_seconds - started)

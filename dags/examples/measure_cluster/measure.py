@@ -56,8 +56,22 @@ def main() -> None:
         out = Path(os.environ.get("TRAINING_OUTPUT_DIR", ".")) / "cluster-measured.json"
         out.write_text(json.dumps(report, indent=2) + "\n")
         print(json.dumps(report), flush=True)
+        tell(links)
     dist.barrier()
     dist.destroy_process_group()
+
+
+def tell(links: list[dict]) -> None:
+    """Report the links as metrics, which later plans for the nodes of this cluster count with."""
+    metrics = {
+        f"{link['kind']}_{name}": value
+        for link in links
+        for name, value in link.items()
+        if name != "kind"
+    }
+    if path := os.environ.get("TRAINING_PROGRESS_FILE"):
+        with Path(path).open("a") as file:
+            file.write(json.dumps({"time": time.time(), "metrics": metrics}) + "\n")
 
 
 def describe(device: torch.device) -> dict:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from airflow_training.logs.engine.automaton import Automaton, Hyperscan, Plain, Re2
 from airflow_training.logs.engine.scanning import BLOCK_BYTES, Machine
-from airflow_training.logs.engine.stretches import joined, scan_stretch
+from airflow_training.logs.engine.stretches import as_scan, scan_stretch
 from airflow_training.logs.engine.walking import PlainWalker, Walker
 from airflow_training.logs.metrics import formats
 from airflow_training.logs.model import FileScan, Origin, Series
@@ -43,7 +43,9 @@ def walker(name: str) -> Walker:
 def fast(data: bytes, sizes: list[int], *, automaton: Automaton, walker: Walker) -> FileScan:
     walker.forget()
     machine = Machine(SIGNATURES, FORMATS, automaton=automaton, walker=walker)
-    return joined(ORIGIN, [scan_stretch(machine, ORIGIN, Dribble(data, sizes), 0, None)])
+    found = scan_stretch(machine, ORIGIN, Dribble(data, sizes), 0, None)
+    assert found.tail is not None
+    return as_scan(ORIGIN, found, found.tail)
 
 
 def assert_same(found: FileScan, expected: FileScan) -> None:

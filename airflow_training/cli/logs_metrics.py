@@ -1,0 +1,162 @@
+"""`logs metrics`: the numbers that logs hold, as a table, JSON, Parquet or picture. Decides nothing itself."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from airflow_training.cli.log_targets import TargetsArgument, open_targets
+from airflow_training.cli.output import command_line, fail, note, print_json, print_table
+
+if TYPE_CHECKING:
+    from airflow_training.logs.metrics.formats import Format
+    from airflow_training.logs.model import Finding, Series
+
+__all__ = ["metrics"]
+
+_NOT_NUMBERS = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
+
+
+class MetricsOutput(str, Enum):
+    """How metrics are printed."""
+
+    table = "table"
+    json = "json"
+    parquet = "parquet"
+
+
+def metrics(
+    targets: TargetsArgument,
+    output: Annotated[
+        MetricsOutput, typer.Option(help="parquet goes to stdout too: redirect it into a file.")
+    ] = MetricsOutput.table,
+    plot: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Also draw the series: .png, .svg or .pdf."),
+    ] = None,
+    patterns: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Formats of your own lines (YAML), before ours."),
+    ] = None,
+) -> None:
+    """Print every metric that the logs hold, and what is wrong with it."""
+    from airflow_training.logs.health import assess
+
+    if output is MetricsOutput.parquet and sys.stdout.isatty():
+        hint = (
+            command_line("logs", "metrics", *targets, "--output", "parquet") + " > metrics.parquet"
+        )
+        raise fail(
+            "--output", "a Parquet file is nothing for a terminal", value="parquet", hint=hint
+        )
+    series = _scan(targets, patterns)
+    if plot is not None:
+        from airflow_training.cli.metric_pictures import draw
+
+        draw(series, plot)
+    if output is MetricsOutput.parquet:
+        from airflow_training.logs.metrics.tables import write_parquet
+
+        write_parquet(series, sys.stdout.buffer)
+        return
+    findings = assess(series)
+    if output is MetricsOutput.json:
+        print_json(
+            {
+                "series": [_series_json(each) for each in series],
+                "findings": [_finding_json(each) for each in findings],
+            }
+        )
+        return
+    _print_table(series)
+    for finding in findings:
+        note(f"{finding.severity}: {finding.message}")
+
+
+def _scan(targets: Sequence[str], patterns: Path | None) -> Sequence[Series]:
+    """Return the series of all logs."""
+    from airflow_training.logs.engine import scan_files
+    from airflow_training.logs.metrics import formats
+    from airflow_training.logs.reading.source import LogUnreadable
+
+    user: tuple[Format, ...] = ()
+    if patterns is not None:
+        from airflow_training.logs.metrics.patterns import read_patterns
+
+        user = read_patterns(patterns)
+    with ExitStack() as stack:
+        logs = open_targets(targets)
+        for log in logs:
+            stack.callback(log.source.close)
+        try:
+            scans = scan_files(
+                [(log.origin, log.source) for log in logs], signatures=(), formats=formats(user)
+            )
+        except LogUnreadable as error:
+            raise fail("RUN|FILE", str(error), code="bad_reference") from error
+    return [series for scan in scans for series in scan.series]
+
+
+def _number(value: float) -> float | str:
+    """Return a number as strict JSON has it: what is none becomes a text that `float` takes."""
+    return value if math.isfinite(value) else _NOT_NUMBERS[str(value)]
+
+
+def _series_json(series: Series) -> Mapping[str, Any]:
+    points = zip(
+        series.steps.tolist(), series.values.tolist(), series.offsets.tolist(), strict=True
+    )
+    return {
+        "metric": series.metric,
+        "role": series.role or None,
+        "index": series.index,
+        "rank": series.rank,
+        "scope": series.scope or None,
+        "file": series.file,
+        "total": series.total,
+        "points": [
+            [None if math.isnan(step) else _number(step), _number(value), offset]
+            for step, value, offset in points
+        ],
+    }
+
+
+def _finding_json(finding: Finding) -> Mapping[str, Any]:
+    return {
+        name: _number(value) if isinstance(value, float) else value
+        for name, value in asdict(finding).items()
+    }
+
+
+def _print_table(series: Sequence[Series]) -> None:
+    """Print a line per series; what is the same for all has no column."""
+    import numpy as np
+
+    several = {
+        name: len({getattr(each, name) for each in series}) > 1
+        for name in ("file", "role", "index", "rank")
+    }
+    shown = [name for name, differs in several.items() if differs]
+    rows = []
+    for each in series:
+        finite = each.values[np.isfinite(each.values)]
+        extremes = (finite.min(), finite.max()) if finite.size else (math.nan, math.nan)
+        last_step = each.steps[-1]
+        rows.append(
+            [
+                *(getattr(each, name) for name in shown),
+                f"{each.metric} ({each.scope})" if each.scope else each.metric,
+                each.total,
+                "" if math.isnan(last_step) else f"{last_step:g}",
+                *(f"{value:.6g}" for value in (each.values[-1], *extremes)),
+            ]
+        )
+    print_table([*shown, "metric", "points", "step", "last", "least", "most"], rows)

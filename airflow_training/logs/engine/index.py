@@ -1,0 +1,77 @@
+"""What was found in large local logs, kept in the user's cache folder: the next scan reads only what is new."""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from airflow_training.logs.engine.cache import cached, keep
+from airflow_training.logs.engine.formats import Formats
+from airflow_training.logs.engine.looking import mark_at
+from airflow_training.logs.engine.patterns import Pattern
+from airflow_training.logs.engine.stretches import Found
+from airflow_training.logs.engine.surroundings import AFTER_BYTES
+from airflow_training.logs.model import Origin
+from airflow_training.logs.reading.local import LocalFile
+
+WORTH_BYTES = 64 << 20
+"""Smaller logs are read faster than they are remembered."""
+
+
+@dataclass
+class Remembered:
+    """A log up to an offset."""
+
+    mark: str
+    head: str
+    """Digest of its first bytes."""
+    found: Found
+
+
+class Index:
+    """The logs that were scanned for the same things."""
+
+    def __init__(self, signatures: Sequence[Pattern], formats: Formats | None) -> None:
+        wanted = [(each.name, each.pattern, each.ignore_case) for each in signatures]
+        self._wanted = repr((_code(), wanted, formats))
+
+    def find(self, origin: Origin, source: LocalFile) -> Found | None:
+        """Return what was found in a log so far, if it is still the same log."""
+        kept = cached(self._name(origin, source))
+        if kept is None:
+            return None
+        try:
+            remembered = pickle.loads(kept)  # noqa: S301  # written by this user, see `cached`
+        except Exception:  # noqa: BLE001  # of an older version, or damaged: as if it were not there
+            return None
+        found = remembered.found
+        if remembered.mark != mark_at(source, found.size) or remembered.head != _head(
+            source, found.size
+        ):
+            return None
+        found.hits.reopen(found.size - AFTER_BYTES)
+        return found
+
+    def keep(self, origin: Origin, source: LocalFile, found: Found) -> None:
+        """Remember what was found in a log up to a line end."""
+        mark, head = mark_at(source, found.size), _head(source, found.size)
+        content = pickle.dumps(Remembered(mark, head, found), pickle.HIGHEST_PROTOCOL)
+        keep(self._name(origin, source), content)
+
+    def _name(self, origin: Origin, source: LocalFile) -> str:
+        key = repr((self._wanted, origin, str(Path(source.name).resolve())))
+        return f"log-{hashlib.sha256(key.encode()).hexdigest()[:32]}"
+
+
+def _code() -> list[tuple[str, int]]:
+    """Return what tells one version of this code and its formats from another."""
+    folder = Path(__file__).parent.parent
+    files = [*folder.rglob("*.py"), *folder.glob("metrics/**/*.yaml")]
+    return sorted((str(path), path.stat().st_mtime_ns) for path in files)
+
+
+def _head(source: LocalFile, size: int) -> str:
+    return hashlib.sha256(source.read(0, min(size, 4096)).data).hexdigest()[:32]

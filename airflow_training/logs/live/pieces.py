@@ -1,0 +1,177 @@
+"""The values in a piece of a log, with a little of what stood before it: a line may lean on earlier ones. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from airflow_training.logs.engine.formats import Formats
+from airflow_training.logs.engine.scanning import machine_for
+from airflow_training.logs.engine.stretches import scan_stretch
+from airflow_training.logs.metrics.thinning import telling_rows
+from airflow_training.logs.model import Origin, Series
+from airflow_training.logs.reading.source import Part
+
+__all__ = ["Piece", "Value", "scan_piece"]
+
+_MOST_VALUES = 500
+"""Of one metric in one piece; of more, the extremes stay."""
+_TICK = 1e-6
+"""Seconds between two values of one time: the time is part of their key."""
+_PROGRESS = {
+    "step": "step",
+    "total_steps": "total_steps",
+    "epoch": "epoch",
+    "consumed_samples": "samples",
+}
+_WHOLE = frozenset({"step", "total_steps", "samples"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Value:
+    """A value of a metric. `at`: UTC seconds since 1970."""
+
+    name: str
+    at: float
+    step: int | None
+    value: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """What a piece says."""
+
+    done: int
+    """Offset behind the last line that is complete."""
+    values: tuple[Value, ...] = ()
+    progress: Mapping[str, Any] = field(default_factory=dict)
+    """`step`, `total_steps`, `epoch`, `samples`, `time`: the newest of each; empty: none."""
+    last_at: float = 0.0
+
+
+def scan_piece(
+    text: bytes,
+    *,
+    offset: int,
+    done: int,
+    complete: bool,
+    last_at: float,
+    now: float,
+    formats: Formats,
+    origin: Origin,
+) -> Piece:
+    """Return the values of all lines from `done` on that have an end; `complete`: of the last one too.
+
+    `offset` is that of `text`, at or before `done`: what is before `done` was told already and
+    only helps to understand the rest. Values get increasing times after `last_at`: those of their
+    lines, else up to `now`. Of several ranks in one log, the lowest speaks for the instance.
+    """
+    end = offset + (len(text) if complete else text.rfind(b"\n") + 1)
+    if end <= done:
+        return Piece(done=done, last_at=last_at)
+    machine = machine_for((), formats, size=len(text))
+    found = scan_stretch(machine, origin, _Text(text[: end - offset]), 0, None)
+    series = () if found.builder is None else found.builder.series(origin)
+    chosen = _lowest_rank(series)
+    rows = sorted(_rows(chosen, since=done - offset))
+    values, last_at = _timed(rows, done=done - offset, end=end - offset, last_at=last_at, now=now)
+    progress = _progress(chosen, since=done - offset)
+    if progress:
+        progress["time"] = values[-1].at if values else now
+    return Piece(done=end, values=values, progress=progress, last_at=last_at)
+
+
+class _Text:
+    """Bytes as a log."""
+
+    name = ""
+
+    def __init__(self, text: bytes) -> None:
+        self._text = text
+
+    def read(self, offset: int, limit: int) -> Part:
+        data = self._text[offset : offset + limit]
+        return Part(data, offset + len(data), offset + limit >= len(self._text))
+
+    def size(self) -> int:
+        return len(self._text)
+
+    def changed(self) -> bool:
+        return False
+
+    def reopen(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def _lowest_rank(series: Sequence[Series]) -> list[Series]:
+    """Return one series of each metric."""
+    found: dict[str, Series] = {}
+    for each in sorted(series, key=lambda one: -1 if one.rank is None else one.rank):
+        found.setdefault(each.metric, each)
+    return list(found.values())
+
+
+def _rows(
+    series: Sequence[Series], *, since: int
+) -> Iterator[tuple[int, str, float, float, float]]:
+    """Yield (offset, metric, time, step, value) of what is new."""
+    for each in series:
+        if each.metric in _PROGRESS:
+            continue
+        new = np.flatnonzero(each.offsets >= since)
+        if len(new) > _MOST_VALUES:
+            buckets = np.arange(len(new)) * (_MOST_VALUES // 4) // len(new)
+            new = new[telling_rows(each.values[new][None, :], buckets)]
+        for at in new:
+            yield (
+                int(each.offsets[at]),
+                each.metric,
+                float(each.times[at]),
+                float(each.steps[at]),
+                float(each.values[at]),
+            )
+
+
+def _timed(
+    rows: Sequence[tuple[int, str, float, float, float]],
+    *,
+    done: int,
+    end: int,
+    last_at: float,
+    now: float,
+) -> tuple[tuple[Value, ...], float]:
+    """Return the rows with times that grow from line to line."""
+    found = []
+    earliest = min(last_at or now, now)
+    line, at = -1, last_at
+    for offset, metric, told, step, value in rows:
+        if offset != line:
+            # a line without a time was written at some moment since the last look
+            share = (offset - done + 1) / (end - done)
+            guess = earliest + share * (now - earliest)
+            line, at = offset, max(at + _TICK, guess if math.isnan(told) else told)
+        whole = None if math.isnan(step) or math.isinf(step) else int(step)
+        found.append(Value(name=metric, at=at, step=whole, value=value))
+    return tuple(found), at
+
+
+def _progress(series: Sequence[Series], *, since: int) -> dict[str, Any]:
+    """Return the newest counters; empty where no new line tells a step or an epoch."""
+    found: dict[str, Any] = {}
+    newest = -1
+    for each in series:
+        name = _PROGRESS.get(each.metric)
+        if name is not None and len(each.values) and math.isfinite(each.values[-1]):
+            number = float(each.values[-1])
+            found[name] = int(number) if name in _WHOLE else number
+            newest = max(newest, int(each.offsets[-1]))
+        told = np.isfinite(each.steps)
+        if name is None and told.any() and each.offsets[told][-1] >= since:
+            newest = max(newest, int(each.offsets[told][-1]))
+            found.setdefault("step", int(each.steps[told][-1]))
+    return found if newest >= since else {}

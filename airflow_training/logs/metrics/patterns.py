@@ -1,0 +1,230 @@
+r"""Formats that users add: read from YAML, and refused with the reason where they would be slow or never match.
+
+- name: trainer
+  line: 'it {step}/{total_steps} loss={loss} \[{step_time_seconds:ms} ms\]'
+  pairs: signed
+  example: 'it 5/900 loss=2.31 [33 ms]'
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from airflow_training.errors import InputError, Problem
+from airflow_training.logs.engine.patterns import SHORTEST_LITERAL, required_literals
+from airflow_training.logs.metrics.formats import Format, make_format, units_of
+from airflow_training.logs.metrics.lines import parse_line
+from airflow_training.logs.metrics.numbers import UNITS
+from airflow_training.spec.problems import did_you_mean
+
+if sys.version_info >= (3, 11):
+    # as in the engine's patterns: nothing public knows how a pattern is built
+    from re import _constants, _parser  # type: ignore[attr-defined]
+else:
+    import sre_constants as _constants
+    import sre_parse as _parser
+
+__all__ = ["make_formats", "read_patterns"]
+
+_KEYS = ("name", "line", "example", "pairs", "around", "names", "units", "anchor", "unless")
+_PAIRS = ("signed", "worded", "both", "none")
+_LONGEST_REPEAT = 1000
+
+
+def read_patterns(path: Path) -> tuple[Format, ...]:
+    """Return the formats of a file; raises InputError with every mistake in it."""
+    try:
+        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        text = f"cannot be read: {error.strerror}"
+        raise InputError(
+            problems=[
+                Problem(code="bad_reference", field="--patterns", message=text, value=str(path))
+            ]
+        ) from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        text = f"is no YAML: {' '.join(str(error).split())}"
+        raise InputError(
+            problems=[Problem(code="syntax", field="--patterns", message=text, value=str(path))]
+        ) from error
+    return make_formats(document)
+
+
+def make_formats(document: Any) -> tuple[Format, ...]:
+    """Return the formats of a list of entries; raises InputError with every mistake in them."""
+    if not isinstance(document, list) or not document:
+        message = "must be a list of formats, each with name, line and example"
+        raise InputError(problems=[Problem(code="wrong_type", field="patterns", message=message)])
+    problems: list[Problem] = []
+    formats: list[Format] = []
+    for index, entry in enumerate(document):
+        field = f"patterns[{index}]"
+        mistakes = list(_mistakes(field, entry))
+        if not mistakes:
+            formats.append(
+                make_format("user", {**entry, "anchor": entry.get("anchor") or _anchor(entry)})
+            )
+            mistakes = list(_example_mistakes(field, formats[-1]))
+        problems += mistakes
+    if problems:
+        raise InputError(problems=problems)
+    return tuple(formats)
+
+
+def _mistakes(field: str, entry: Any) -> Iterator[Problem]:
+    """Yield what is wrong with an entry before it is tried on its example."""
+    if not isinstance(entry, Mapping):
+        yield Problem(code="wrong_type", field=field, message="must be a mapping", value=entry)
+        return
+    for key in entry:
+        if key not in _KEYS:
+            yield Problem(
+                code="unknown_key",
+                field=f"{field}.{key}",
+                message="is no key of a format",
+                allowed=_KEYS,
+                hint=did_you_mean(str(key), _KEYS),
+            )
+    for key in ("name", "line", "example"):
+        if not isinstance(entry.get(key), str) or not entry[key]:
+            yield Problem(code="missing", field=f"{field}.{key}", message="must be a text")
+    for key in ("anchor", "unless"):
+        if key in entry and not isinstance(entry[key], str):
+            yield Problem(code="wrong_type", field=f"{field}.{key}", message="must be a text")
+    for key in ("names", "units"):
+        texts = entry.get(key, {})
+        if not isinstance(texts, Mapping) or not all(isinstance(x, str) for x in texts.values()):
+            yield Problem(
+                code="wrong_type", field=f"{field}.{key}", message="must map texts to texts"
+            )
+            return
+    if entry.get("pairs", "none") not in _PAIRS:
+        yield Problem(
+            code="not_allowed",
+            field=f"{field}.pairs",
+            message="is no way to read pairs",
+            value=entry["pairs"],
+            allowed=_PAIRS,
+        )
+    if not isinstance(entry.get("line"), str):
+        return
+    yield from _unit_mistakes(f"{field}.line", units_of(entry["line"]))
+    yield from _unit_mistakes(f"{field}.units", entry.get("units", {}).values())
+    for key in ("line", "anchor", "unless"):
+        if isinstance(entry.get(key), str):
+            pattern = entry[key] if key != "line" else _without_tokens(entry[key])
+            yield from _pattern_mistakes(f"{field}.{key}", pattern, must_be_fast=key == "anchor")
+    if "anchor" not in entry:
+        yield from _literal_mistakes(f"{field}.line", _without_tokens(entry["line"]))
+
+
+def _unit_mistakes(field: str, units: Any) -> Iterator[Problem]:
+    allowed = (*sorted(unit for unit in UNITS if unit), "clock")
+    for unit in units:
+        if unit not in allowed:
+            yield Problem(
+                code="not_allowed",
+                field=field,
+                message="has a unit that is not known",
+                value=unit,
+                allowed=allowed,
+                hint=did_you_mean(unit, allowed),
+            )
+
+
+def _pattern_mistakes(field: str, pattern: str, *, must_be_fast: bool) -> Iterator[Problem]:
+    """Yield why a pattern cannot be searched in any log of any size."""
+    try:
+        parsed = _parser.parse(pattern.encode())
+    except re.error as error:
+        yield Problem(code="syntax", field=field, message=f"is no pattern: {error}", value=pattern)
+        return
+    for reason, hint in _slow_parts(parsed, inside_repeat=False):
+        yield Problem(code="not_allowed", field=field, message=reason, value=pattern, hint=hint)
+        return
+    if must_be_fast:
+        yield from _literal_mistakes(field, pattern)
+
+
+def _literal_mistakes(field: str, pattern: str) -> Iterator[Problem]:
+    """Yield whether a pattern has no text to look for, so that it would be tried on every line."""
+    try:
+        literals = required_literals(pattern)
+    except re.error:
+        return
+    if not literals or min(map(len, literals)) < SHORTEST_LITERAL:
+        yield Problem(
+            code="not_allowed",
+            field=field,
+            message=f"would be slow: it has no fixed text of {SHORTEST_LITERAL} or more characters that every"
+            " such line holds",
+            value=pattern,
+            hint="write such a text into it, or name one as `anchor`",
+        )
+
+
+def _slow_parts(parsed: Any, *, inside_repeat: bool) -> Iterator[tuple[str, str]]:
+    """Yield (reason, what to do) for each part that is slow or that not every engine knows."""
+    for operation, argument in parsed:
+        if operation in (_constants.MAX_REPEAT, _constants.MIN_REPEAT):
+            _, high, inner = argument
+            endless = high == _constants.MAXREPEAT
+            if endless and inside_repeat:
+                yield (
+                    "would be slow: a repeat without end inside another, as in (a+)+",
+                    "repeat only once, as in a+, or say how often at most, as in {1,20}",
+                )
+            if not endless and high > _LONGEST_REPEAT:
+                yield f"repeats up to {high} times", f"at most {_LONGEST_REPEAT} times"
+            yield from _slow_parts(inner, inside_repeat=inside_repeat or endless)
+        elif operation in (_constants.ASSERT, _constants.ASSERT_NOT):
+            yield (
+                "looks ahead or behind, which fast engines cannot",
+                "match the text around it instead, or use `unless`",
+            )
+        elif operation is _constants.GROUPREF:
+            yield "refers back to a group, which fast engines cannot", "write the text again"
+        elif operation is _constants.SUBPATTERN:
+            yield from _slow_parts(argument[-1], inside_repeat=inside_repeat)
+        elif operation is _constants.BRANCH:
+            for branch in argument[1]:
+                yield from _slow_parts(branch, inside_repeat=inside_repeat)
+
+
+def _example_mistakes(field: str, format_: Format) -> Iterator[Problem]:
+    """Yield why a format does not give values for its own example."""
+    line = format_.example.encode()
+    found = parse_line(line, (format_,))
+    if found is None or found.format != format_.name:
+        yield Problem(
+            code="not_allowed",
+            field=f"{field}.line",
+            message="never matches: not even the example, or no number of it is a metric",
+            value=format_.example,
+            hint="`{name}` stands for a number; write \\[ \\( \\. \\| for the signs themselves",
+        )
+        return
+    if not re.search(format_.anchor.encode(), line):
+        yield Problem(
+            code="not_allowed",
+            field=f"{field}.anchor",
+            message="never matches: it is not in the example",
+            value=format_.anchor,
+        )
+
+
+def _without_tokens(line: str) -> str:
+    """Return a line's pattern with a digit for each token, to look at all else."""
+    return re.sub(r"\{[A-Za-z_][\w /-]*(?::[^{}]+)?\}", r"[0-9]", line)
+
+
+def _anchor(entry: Mapping[str, Any]) -> str:
+    """Return a pattern that finds the fixed text of a line."""
+    literals = required_literals(_without_tokens(entry["line"]))
+    return "|".join(re.escape(text.decode("utf-8", "replace")) for text in literals)

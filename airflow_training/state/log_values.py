@@ -1,0 +1,105 @@
+"""What logs say of running instances: values and progress, with how far each log was read, in one transaction."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, insert, select, update
+
+from airflow_training.state.codec import from_json, plain, to_json
+from airflow_training.state.database import clean, upsert
+from airflow_training.state.models import LogPositionRow, MetricRow, ProgressRow, table_of
+from airflow_training.state.records import LogPosition, LogValue
+
+__all__ = ["positions", "save"]
+
+_FROM_LOG = "from_log"
+"""Marks progress that the script did not report itself."""
+
+
+def positions(connection: Connection, uid: str) -> Mapping[tuple[str, int], LogPosition]:
+    """Return how far the logs of a run were read, per (role, index)."""
+    rows = connection.execute(
+        select(LogPositionRow.role, LogPositionRow.index, LogPositionRow.body).where(
+            LogPositionRow.run == uid
+        )
+    )
+    return {(role, index): from_json(LogPosition, body) for role, index, body in rows}
+
+
+def save(
+    connection: Connection,
+    uid: str,
+    instance: tuple[str, int],
+    *,
+    before: LogPosition | None,
+    after: LogPosition,
+    values: Sequence[LogValue],
+    progress: Mapping[str, Any] | None,
+) -> bool:
+    """Move from one position to the next and keep what stood between them; False: not at `before`.
+
+    What the script reports itself stays: its progress, and metrics of the same name.
+    """
+    if not _move(connection, uid, instance, before=before, after=after):
+        return False
+    role, index = instance
+    of_instance = (
+        ProgressRow.run == uid,
+        ProgressRow.role == role,
+        ProgressRow.index == index,
+    )
+    body = connection.execute(select(ProgressRow.body).where(*of_instance)).scalar()
+    known: Mapping[str, Any] = {} if body is None else json.loads(body)
+    reported = bool(known) and _FROM_LOG not in known
+    own = (known.get("metrics") or {}) if reported else {}
+    rows = [
+        {
+            "run": uid,
+            "role": role,
+            "index": index,
+            "name": name,
+            "at": each.at,
+            "step": each.step,
+            "value": None if math.isnan(each.value) else each.value,
+        }
+        for each in values
+        if (name := clean(each.name)[:250]) not in own
+    ]
+    upsert(connection, table_of(MetricRow), rows)
+    if progress is not None and not reported:
+        line = json.dumps({**progress, _FROM_LOG: True}, default=plain)
+        row = {"run": uid, "role": role, "index": index, "body": line}
+        upsert(connection, table_of(ProgressRow), [row])
+    return True
+
+
+def _move(
+    connection: Connection,
+    uid: str,
+    instance: tuple[str, int],
+    *,
+    before: LogPosition | None,
+    after: LogPosition,
+) -> bool:
+    role, index = instance
+    here = (
+        LogPositionRow.run == uid,
+        LogPositionRow.role == role,
+        LogPositionRow.index == index,
+    )
+    if before is not None:
+        moved = connection.execute(
+            update(LogPositionRow)
+            .where(*here, LogPositionRow.body == to_json(before))
+            .values(body=to_json(after))
+        )
+        return moved.rowcount == 1
+    if connection.execute(select(LogPositionRow.run).where(*here)).first() is not None:
+        return False
+    row = {"run": uid, "role": role, "index": index, "body": to_json(after)}
+    connection.execute(insert(LogPositionRow), row)
+    return True

@@ -1,0 +1,62 @@
+"""The end of one attempt's log, through the runtime, without reading what is before it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from airflow_training.runtimes.port import Cursor, InstanceRef, Runtime
+
+__all__ = ["LogEnd", "read_end"]
+
+_CHUNK_BYTES = 1 << 20
+_MOST_CHUNKS = 256
+"""Of a log whose cursors are no offsets, so that it has to be read from its beginning."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogEnd:
+    data: bytes
+    offset: int
+    """Of the first byte; 0: it is the whole log."""
+
+
+async def read_end(runtime: Runtime, ref: InstanceRef, *, limit: int) -> LogEnd:
+    """Return the last `limit` bytes of an attempt's log as of now; raises RuntimeUnavailable."""
+    chunk = await runtime.read_log(ref, Cursor(), limit=limit)
+    if len(chunk.data) < limit and (chunk.end or not chunk.next.token):
+        return LogEnd(data=chunk.data, offset=0)
+    if chunk.next.token:
+        return await _through(runtime, ref, limit=limit)
+    size = await _size(runtime, ref, least=chunk.next.offset)
+    chunk = await runtime.read_log(ref, Cursor(offset=size - limit), limit=limit)
+    return LogEnd(data=chunk.data, offset=size - limit)
+
+
+async def _size(runtime: Runtime, ref: InstanceRef, *, least: int) -> int:
+    """Return the size of a log, found by trying: twice as far until nothing is there, then between."""
+
+    async def has(offset: int) -> bool:
+        return bool((await runtime.read_log(ref, Cursor(offset=offset), limit=1)).data)
+
+    low, high = least, 2 * least
+    while await has(high):
+        low, high = high + 1, 2 * high
+    while low < high:  # bytes before `low` are there, from `high` on there are none
+        middle = (low + high) // 2
+        if await has(middle):
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+async def _through(runtime: Runtime, ref: InstanceRef, *, limit: int) -> LogEnd:
+    cursor, kept, read = Cursor(), b"", 0
+    for _ in range(_MOST_CHUNKS):
+        chunk = await runtime.read_log(ref, cursor, limit=_CHUNK_BYTES)
+        read += len(chunk.data)
+        kept = (kept + chunk.data)[-limit:]
+        if chunk.end or not chunk.data:
+            break
+        cursor = chunk.next
+    return LogEnd(data=kept, offset=read - len(kept))

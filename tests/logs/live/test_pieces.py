@@ -1,0 +1,119 @@
+"""A log in pieces tells the same as the whole."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from airflow_training.logs.live.pieces import scan_piece
+from airflow_training.logs.metrics import formats
+from airflow_training.logs.model import Origin
+
+NOW = 1_767_225_600.0
+FORMATS = formats()
+
+
+def megatron(step: int) -> bytes:
+    return (
+        f" [2026-01-01 00:{step // 60:02d}:{step % 60:02d}] iteration {step:8d}/     900 | consumed samples: {step * 32} |"
+        f" elapsed time per iteration (ms): 1002.5 | learning rate: 1.000E-04 | lm loss: {9 / step:.6E} |"
+        " grad norm: 1.250 | number of skipped iterations: 0 | number of nan iterations: 0 |\n"
+    ).encode()
+
+
+def scanned(text: bytes, *, offset=0, done=0, complete=False, last_at=0.0, now=NOW):
+    return scan_piece(
+        text,
+        offset=offset,
+        done=done,
+        complete=complete,
+        last_at=last_at,
+        now=now,
+        formats=FORMATS,
+        origin=Origin(file="worker-0"),
+    )
+
+
+def losses(piece) -> list[tuple[int | None, float]]:
+    return [(each.step, each.value) for each in piece.values if each.name == "loss"]
+
+
+TEXT = b"".join(megatron(step) + b"saved something\n" * (step % 3) for step in range(1, 61))
+
+
+def test_values_progress_and_times():
+    piece = scanned(TEXT + b" iteration 61/ 900 | consu")
+    assert piece.done == len(TEXT), "the last line is not complete"
+    assert losses(piece) == [(step, pytest.approx(9 / step)) for step in range(1, 61)]
+    assert piece.progress == {
+        "step": 60, "total_steps": 900, "samples": 1920, "time": 1_767_225_660.0,
+    }  # fmt: skip
+    assert not {"step", "total_steps", "consumed_samples"} & {each.name for each in piece.values}
+    assert next(each for each in piece.values if each.name == "loss").at == 1_767_225_601.0
+
+
+@settings(max_examples=40, deadline=None)
+@given(cuts=st.lists(st.integers(0, len(TEXT)), max_size=12), context=st.integers(0, 2000))
+def test_pieces_tell_the_same_as_the_whole(cuts, context):
+    done, last_at, found = 0, 0.0, []
+    for end in [*sorted(cuts), len(TEXT)]:
+        offset = max(0, done - context)
+        offset = 0 if offset == 0 else TEXT.find(b"\n", offset - 1) + 1
+        piece = scanned(TEXT[offset:end], offset=offset, done=done, last_at=last_at)
+        found += piece.values
+        done, last_at = piece.done, piece.last_at
+    assert done == len(TEXT)
+    assert found == list(scanned(TEXT).values)
+
+
+def test_lines_without_a_time_get_times_that_grow_up_to_now():
+    text = b"".join(b"step: %d loss: %.3f lr: 0.1\n" % (step, 1 / step) for step in range(1, 101))
+    first = scanned(text, now=NOW)
+    assert len(losses(first)) == 100
+    second = scanned(text, offset=len(text), done=len(text), last_at=first.last_at, now=NOW + 10)
+    times = [each.at for each in (*first.values, *second.values) if each.name == "loss"]
+    assert times == sorted(set(times))
+    assert times[0] >= NOW
+    assert times[-1] <= NOW + 10 + 1
+
+
+def test_lines_of_one_second_keep_their_order_and_all_their_values():
+    text = b"".join(
+        b"2026-01-01 00:00:00 step: %d loss: %.3f lr: 0.1\n" % (step, step) for step in range(20)
+    )
+    piece = scanned(text)
+    times = [each.at for each in piece.values if each.name == "loss"]
+    assert len(set(times)) == 20
+    assert times == sorted(times)
+    assert times[-1] - times[0] < 0.001
+
+
+def test_the_lowest_rank_speaks_for_the_instance():
+    text = b"".join(
+        b"[rank%d]: step: %d loss: %d.5 lr: 0.1\n" % (rank, step, rank)
+        for step in range(10)
+        for rank in (2, 1)
+    )
+    assert {value for _, value in losses(scanned(text))} == {1.5}
+
+
+def test_a_flood_is_thinned_and_keeps_its_extremes():
+    text = b"".join(
+        b"step: %d loss: %s lr: 0.1\n"
+        % (step, b"nan" if step == 777 else b"99.5" if step == 1500 else b"0.5")
+        for step in range(3000)
+    )
+    found = losses(scanned(text))
+    assert len(found) <= 1000
+    assert (1500, 99.5) in found
+    assert any(step == 777 and math.isnan(value) for step, value in found)
+
+
+def test_text_that_says_nothing_costs_nothing():
+    piece = scanned(b"hello\nworld\n")
+    assert (piece.done, piece.values, piece.progress) == (12, (), {})
+    assert scanned(b"no end").done == 0
+    assert scanned(b"no end", complete=True).done == 6

@@ -13,7 +13,7 @@ from sqlalchemy import delete, func, select
 from airflow_training.errors import InputError
 from airflow_training.spec.resolved import ResolvedJob
 from airflow_training.state.models import Base, RunRow
-from airflow_training.state.store import LogPosition, RunRecord, Store
+from airflow_training.state.store import LogPosition, Measurement, RunRecord, Store
 from tests.state.samples import (
     START,
     Clock,
@@ -165,6 +165,8 @@ def fill(store: Store, run_id: str) -> str:
     store.add_request(uid, "pause")
     store.set_addresses(uid, {"worker": [{"host": "a"}]})
     store.save_progress(uid, {("worker", 0): {"step": 1, "metrics": {"loss": 1.0}}})
+    measured = Measurement(plan="p", subject="s", strategy={}, step_seconds=1.0, steps=10)
+    store.save_measurement(uid, measured)
     read = LogPosition(epoch=0, job_attempt=0, attempt=0)
     store.save_log_values(uid, ("worker", 0), before=None, after=read, values=(), progress=None)
     old, lease = store.ledger(uid), take(store, uid)

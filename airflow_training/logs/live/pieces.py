@@ -70,8 +70,9 @@ def scan_piece(
     """Return the values of all lines from `done` on that have an end; `complete`: of the last one too.
 
     `offset` is that of `text`, at or before `done`: what is before `done` was told already and
-    only helps to understand the rest, as `carry` of the piece before does. Values get increasing times after `last_at`: those of their
-    lines, else up to `now`. Of several ranks in one log, the lowest speaks for the instance.
+    only helps to understand the rest, as `carry` of the piece before does. Values get increasing
+    times after `last_at`: those of their lines, else up to `now`. Of several ranks in one log, the
+    lowest speaks for the instance.
     """
     machine = machine_for((), formats, size=len(text))
     found = scan_stretch(machine, origin, _Text(text), 0, None, finished=complete, carry=carry)

@@ -17,6 +17,7 @@ from airflow_training.cli.log_targets import TargetsArgument, open_targets
 from airflow_training.cli.output import command_line, fail, note, print_json, print_table
 
 if TYPE_CHECKING:
+    from airflow_training.logs.metrics.formats import Format
     from airflow_training.logs.model import Finding, Series
 
 __all__ = ["metrics"]
@@ -50,8 +51,12 @@ def metrics(
     from airflow_training.logs.health import assess
 
     if output is MetricsOutput.parquet and sys.stdout.isatty():
-        hint = command_line("logs", "metrics", *targets, "--output", "parquet") + " > metrics.parquet"
-        raise fail("--output", "a Parquet file is nothing for a terminal", value="parquet", hint=hint)
+        hint = (
+            command_line("logs", "metrics", *targets, "--output", "parquet") + " > metrics.parquet"
+        )
+        raise fail(
+            "--output", "a Parquet file is nothing for a terminal", value="parquet", hint=hint
+        )
     series = _scan(targets, patterns)
     if plot is not None:
         from airflow_training.cli.metric_pictures import draw
@@ -82,7 +87,7 @@ def _scan(targets: Sequence[str], patterns: Path | None) -> Sequence[Series]:
     from airflow_training.logs.metrics import formats
     from airflow_training.logs.reading.source import LogUnreadable
 
-    user = ()
+    user: tuple[Format, ...] = ()
     if patterns is not None:
         from airflow_training.logs.metrics.patterns import read_patterns
 
@@ -106,7 +111,9 @@ def _number(value: float) -> float | str:
 
 
 def _series_json(series: Series) -> Mapping[str, Any]:
-    points = zip(series.steps.tolist(), series.values.tolist(), series.offsets.tolist(), strict=True)
+    points = zip(
+        series.steps.tolist(), series.values.tolist(), series.offsets.tolist(), strict=True
+    )
     return {
         "metric": series.metric,
         "role": series.role or None,

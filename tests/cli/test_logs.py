@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import gzip
+import os
 import subprocess
+import sys
 import time
 from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
 
+from airflow_training.state.store import Store
 from tests.cli.conftest import COMMAND, job_file
 
 START = 1_767_225_600.0  # 2026-01-01
@@ -141,3 +144,27 @@ def test_the_logs_of_a_run(command, home):
     assert later == ""
     assert "name one with --role" in command("logs", "show", "one").stderr
     assert "no run" in command("logs", "show", "two").stderr
+
+
+@pytest.mark.e2e
+def test_a_run_that_reports_nothing_has_progress_from_its_log(command, home):
+    script = (
+        "import time\n"
+        "for step in range(1, 25):\n"
+        "    print(f'step: {step}/24 loss: {1 / step:.4f} lr: 0.1', flush=True)\n"
+        "    time.sleep(0.5)\n"
+    )
+    Path("train.py").write_text(script)
+    path = job_file(Path("job.yaml"), ("worker", 1), command=[sys.executable, "train.py"])
+    done = command("run", str(path), "--run-id", "one", "-o", "json")
+    assert done.code == 0, done.stderr
+    progress = done.json["instances"][0]["progress"]
+    assert (progress["step"], progress["total_steps"]) == (24, 24)
+    assert "loss 0.0417" in command("status", "one").stdout
+    store = Store(f"sqlite:///{home / 'airflow_training.db'}")
+    uid = store.find_run("one").uid
+    assert [each.step for each in store.metrics(uid, name="loss")] == [*range(1, 25)]
+    store.close()
+    left = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
+    mine = [line for line in left.splitlines() if "supervise.log_worker" in line]
+    assert mine == [] or "PYTEST_XDIST_WORKER" in os.environ, "the worker ends with the run"

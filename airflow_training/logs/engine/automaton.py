@@ -32,12 +32,19 @@ class Automaton(Protocol):
         """Return what may be in `block`; no anchors unless asked for."""
 
 
-def fastest_automaton(signatures: Sequence[Pattern], anchors: Sequence[str]) -> Automaton:
-    """Return the fastest automaton whose library is installed."""
+def automaton_for(
+    signatures: Sequence[Pattern], anchors: Sequence[str], *, small: bool
+) -> Automaton:
+    """Return the fastest automaton whose library is installed.
+
+    Hyperscan compiles for a second the first time that a user scans for these patterns, without the interpreter's
+    lock, and is ready in milliseconds ever after. RE2 compiles while it matches: a `small` input is done before that.
+    """
     with contextlib.suppress(ImportError):
         return Hyperscan(signatures, anchors)
-    with contextlib.suppress(ImportError):
-        return Re2(signatures, anchors)
+    if not small:
+        with contextlib.suppress(ImportError):
+            return Re2(signatures, anchors)
     return Plain(signatures, anchors)
 
 

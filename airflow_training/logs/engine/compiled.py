@@ -86,6 +86,44 @@ def _as_double(typingctx: Any, bits: Any) -> Any:
     return types.float64(types.uint64), generate
 
 
+@intrinsic
+def byte_at(typingctx: Any, address: Any, place: Any) -> Any:
+    """Return one byte; as an array it would be asked each time whether the place is negative."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        pointer = builder.inttoptr(arguments[0], ir.IntType(8).as_pointer())
+        return builder.load(builder.gep(pointer, [arguments[1]]))
+
+    return types.uint8(types.int64, types.int64), generate
+
+
+@intrinsic
+def _put(typingctx: Any, address: Any, byte: Any) -> Any:
+    """Write one byte."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        pointer = builder.inttoptr(arguments[0], ir.IntType(8).as_pointer())
+        builder.store(builder.trunc(arguments[1], ir.IntType(8)), pointer)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), generate
+
+
+@intrinsic
+def _move(typingctx: Any, target: Any, source: Any, size: Any) -> Any:
+    """Copy bytes from one address to another."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        pointer = ir.IntType(8).as_pointer()
+        target, source, size = arguments
+        cgutils.raw_memcpy(
+            builder, builder.inttoptr(target, pointer), builder.inttoptr(source, pointer), size, 1
+        )
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.int64), generate
+
+
 def powers_of_five() -> np.ndarray[Any, np.dtype[np.uint64]]:
     """Return the first 128 bits of 5^q, high and low half, for q from -342 to 308."""
     rows = []
@@ -150,7 +188,7 @@ def _leading(data: Any, start: Any, end: Any) -> Any:
     """Return how many zeros a number begins with."""
     zeros = 0
     for position in range(start, end):
-        byte = data[position]
+        byte = byte_at(data, position)
         if byte == 48:
             zeros += 1
         elif byte not in (43, 44, 45, 46):
@@ -163,21 +201,21 @@ def _word(data: Any, start: Any, end: Any) -> Any:
     """Return nan or an infinity and where it ends; -1 if it is neither."""
     position = start
     sign = 1.0
-    if position < end and (data[position] == 45 or data[position] == 43):
-        sign = -1.0 if data[position] == 45 else 1.0
+    if position < end and (byte_at(data, position) == 45 or byte_at(data, position) == 43):
+        sign = -1.0 if byte_at(data, position) == 45 else 1.0
         position += 1
     if position + 3 > end:
         return 0.0, -1
-    a = data[position] | 32
-    b = data[position + 1] | 32
-    c = data[position + 2] | 32
+    a = byte_at(data, position) | 32
+    b = byte_at(data, position + 1) | 32
+    c = byte_at(data, position + 2) | 32
     if a == 110 and b == 97 and c == 110:
         return np.nan, position + 3
     if a != 105 or b != 110 or c != 102:
         return 0.0, -1
     long = position + 8 <= end
     for index, byte in enumerate((105, 110, 105, 116, 121)):
-        long = long and (data[position + 3 + index] | 32) == byte
+        long = long and (byte_at(data, position + 3 + index) | 32) == byte
     return sign * np.inf, position + (8 if long else 3)
 
 
@@ -186,23 +224,23 @@ def number(data: Any, start: Any, end: Any, powers: Any) -> Any:
     """Return a number's value and where it ends; -1 if there is none that is read here."""
     position = start
     negative = False
-    if position < end and (data[position] == 45 or data[position] == 43):
-        negative = data[position] == 45
+    if position < end and (byte_at(data, position) == 45 or byte_at(data, position) == 43):
+        negative = byte_at(data, position) == 45
         position += 1
     digits = np.uint64(0)
     first = position
-    while position < end and 48 <= data[position] <= 57:
-        digits = digits * np.uint64(10) + np.uint64(data[position] - 48)
+    while position < end and 48 <= byte_at(data, position) <= 57:
+        digits = digits * np.uint64(10) + np.uint64(byte_at(data, position) - 48)
         position += 1
     count = position - first
     if 0 < count <= 3:
-        while position + 3 < end and data[position] == 44:
-            a = data[position + 1]
-            b = data[position + 2]
-            c = data[position + 3]
+        while position + 3 < end and byte_at(data, position) == 44:
+            a = byte_at(data, position + 1)
+            b = byte_at(data, position + 2)
+            c = byte_at(data, position + 3)
             if a < 48 or a > 57 or b < 48 or b > 57 or c < 48 or c > 57:
                 break
-            if position + 4 < end and 48 <= data[position + 4] <= 57:
+            if position + 4 < end and 48 <= byte_at(data, position + 4) <= 57:
                 break
             digits = digits * np.uint64(1000) + np.uint64(
                 (np.int64(a) - 48) * 100 + (np.int64(b) - 48) * 10 + np.int64(c) - 48
@@ -210,11 +248,11 @@ def number(data: Any, start: Any, end: Any, powers: Any) -> Any:
             count += 3
             position += 4
     exponent = 0
-    if position < end and data[position] == 46:
+    if position < end and byte_at(data, position) == 46:
         position += 1
         first = position
-        while position < end and 48 <= data[position] <= 57:
-            digits = digits * np.uint64(10) + np.uint64(data[position] - 48)
+        while position < end and 48 <= byte_at(data, position) <= 57:
+            digits = digits * np.uint64(10) + np.uint64(byte_at(data, position) - 48)
             position += 1
         exponent = first - position
         count += position - first
@@ -222,16 +260,16 @@ def number(data: Any, start: Any, end: Any, powers: Any) -> Any:
         return _word(data, start, end)
     if count > 19 and count - _leading(data, start, end) > 19:
         return 0.0, -1
-    if position + 1 < end and (data[position] | 32) == 101:
+    if position + 1 < end and (byte_at(data, position) | 32) == 101:
         place = position + 1
         less = False
-        if data[place] == 45 or data[place] == 43:
-            less = data[place] == 45
+        if byte_at(data, place) == 45 or byte_at(data, place) == 43:
+            less = byte_at(data, place) == 45
             place += 1
-        if place < end and 48 <= data[place] <= 57:
+        if place < end and 48 <= byte_at(data, place) <= 57:
             written = 0
-            while place < end and 48 <= data[place] <= 57:
-                written = min(written * 10 + np.int64(data[place]) - 48, 100000)
+            while place < end and 48 <= byte_at(data, place) <= 57:
+                written = min(written * 10 + np.int64(byte_at(data, place)) - 48, 100000)
                 place += 1
             exponent += -written if less else written
             position = place
@@ -243,8 +281,8 @@ def number(data: Any, start: Any, end: Any, powers: Any) -> Any:
 
 @numba.njit(cache=True, nogil=True)
 def _two(data: Any, position: Any) -> Any:
-    a = np.int64(data[position]) - 48
-    b = np.int64(data[position + 1]) - 48
+    a = np.int64(byte_at(data, position)) - 48
+    b = np.int64(byte_at(data, position + 1)) - 48
     if a < 0 or a > 9 or b < 0 or b > 9:
         return -1000000
     return a * 10 + b
@@ -258,11 +296,11 @@ def moment(data: Any, start: Any, end: Any) -> Any:
     year = _two(data, start) * 100 + _two(data, start + 2)
     month = _two(data, start + 5)
     day = _two(data, start + 8)
-    gap = data[start + 10]
+    gap = byte_at(data, start + 10)
     position = start + 11
     if gap == 44:
         position += 1
-        if position + 8 > end or data[start + 11] != 32:
+        if position + 8 > end or byte_at(data, start + 11) != 32:
             return 0.0, -1
     elif gap != 32 and gap != 84:
         return 0.0, -1
@@ -284,42 +322,47 @@ def moment(data: Any, start: Any, end: Any) -> Any:
         or minute > 59
         or second < 0
         or second > 99
-        or (data[start + 4] != 45 and data[start + 4] != 47)
-        or (data[start + 7] != 45 and data[start + 7] != 47)
-        or data[position + 2] != 58
-        or data[position + 5] != 58
+        or (byte_at(data, start + 4) != 45 and byte_at(data, start + 4) != 47)
+        or (byte_at(data, start + 7) != 45 and byte_at(data, start + 7) != 47)
+        or byte_at(data, position + 2) != 58
+        or byte_at(data, position + 5) != 58
     ):
         return 0.0, -1
     position += 8
     fraction = 0.0
-    if position + 1 < end and (data[position] == 46 or data[position] == 44):
+    if position + 1 < end and (byte_at(data, position) == 46 or byte_at(data, position) == 44):
         place = position + 1
         digits = 0
         unit = 1
-        while place < end and place - position <= 9 and 48 <= data[place] <= 57:
-            digits = digits * 10 + np.int64(data[place]) - 48
+        while place < end and place - position <= 9 and 48 <= byte_at(data, place) <= 57:
+            digits = digits * 10 + np.int64(byte_at(data, place)) - 48
             unit *= 10
             place += 1
         if place > position + 1:
             fraction = digits / unit
             position = place
     shift = 0.0
-    place = position + 1 if position < end and data[position] == 32 else position
-    if place < end and data[place] == 90:
+    place = position + 1 if position < end and byte_at(data, position) == 32 else position
+    if place < end and byte_at(data, place) == 90:
         position = place + 1
-    elif place + 2 < end and data[place] == 85 and data[place + 1] == 84 and data[place + 2] == 67:
+    elif (
+        place + 2 < end
+        and byte_at(data, place) == 85
+        and byte_at(data, place + 1) == 84
+        and byte_at(data, place + 2) == 67
+    ):
         position = place + 3
-    elif place + 4 < end and (data[place] == 45 or data[place] == 43):
+    elif place + 4 < end and (byte_at(data, place) == 45 or byte_at(data, place) == 43):
         rest = place + 3
         hours = _two(data, place + 1)
-        if data[rest] == 58:
+        if byte_at(data, rest) == 58:
             rest += 1
         if hours >= 0 and rest + 1 < end and _two(data, rest) >= 0:
             shift = np.float64(hours * 3600 + _two(data, rest) * 60)
-            if data[place] == 43:
+            if byte_at(data, place) == 43:
                 shift = -shift
             position = rest + 2
-    if position < end and (48 <= data[position] <= 57 or data[position] == 58):
+    if position < end and (48 <= byte_at(data, position) <= 57 or byte_at(data, position) == 58):
         return 0.0, -1
     # days since 1970 of a date of the Gregorian calendar, as the year began in March
     shifted = year - 1 if month <= 2 else year
@@ -339,7 +382,7 @@ def clock(data: Any, start: Any, end: Any) -> Any:
     part = 0.0
     seen = False
     while position < end:
-        byte = data[position]
+        byte = byte_at(data, position)
         if 48 <= byte <= 57:
             part = part * 10.0 + np.float64(byte - 48)
             seen = True
@@ -350,7 +393,9 @@ def clock(data: Any, start: Any, end: Any) -> Any:
         else:
             break
         position += 1
-    if not seen or (position < end and (data[position] == 46 or data[position] == 63)):
+    if not seen or (
+        position < end and (byte_at(data, position) == 46 or byte_at(data, position) == 63)
+    ):
         return 0.0, -1
     return seconds + part, position
 
@@ -359,8 +404,9 @@ def clock(data: Any, start: Any, end: Any) -> Any:
 def letters(data: Any, start: Any, end: Any) -> Any:
     """Return a number that lines with the same letters (but `e`) share, in any order."""
     total = np.uint32(0)
-    for position in range(start, end):
-        letter = np.uint32(data[position] | 32)
+    line = data + start
+    for position in range(end - start):
+        letter = np.uint32(byte_at(line, position) | 32)
         weight = letter * letter * np.uint32(0x9E3779B1) ^ letter * np.uint32(0x85EBCA6B)
         taken = (letter - np.uint32(97) < np.uint32(26)) & (letter != np.uint32(101))
         total += weight if taken else np.uint32(0)
@@ -369,15 +415,15 @@ def letters(data: Any, start: Any, end: Any) -> Any:
 
 @numba.njit(cache=True, nogil=True)
 def _same(data: Any, place: Any, texts: Any, text: Any, size: Any) -> Any:
-    left = data.ctypes.data + place
-    right = texts.ctypes.data + text
+    left = data + place
+    right = texts + text
     done = 0
     while done + 8 <= size:
         if _load64(left + done) != _load64(right + done):
             return False
         done += 8
     while done < size:
-        if data[place + done] != texts[text + done]:
+        if byte_at(data, place + done) != byte_at(texts, text + done):
             return False
         done += 1
     return True
@@ -423,23 +469,23 @@ def read(
             values[row] = seconds
         elif kind == BAR:
             stop = np.int64(size)  # the byte that ends it, 0 for the end of the line
-            if position < end and data[position] == 124:
+            if position < end and byte_at(data, position) == 124:
                 position += 1
                 stop = 124
-            while position < end and data[position] != stop:
+            while position < end and byte_at(data, position) != stop:
                 position += 1
             if stop == 124:
                 position += 1
             if position > end:
                 return 0
         else:
-            while position < end and data[position] == 32:
+            while position < end and byte_at(data, position) == 32:
                 position += 1
             value = 0.0
             if kind == SKIP:
                 begin = position
                 while position < end:
-                    byte = data[position]
+                    byte = byte_at(data, position)
                     if byte == size:
                         break
                     digit = 48 <= byte <= 58
@@ -458,8 +504,8 @@ def read(
                 value *= scales[current]
             elif kind == RANK:
                 begin = position
-                while position < end and 48 <= data[position] <= 57:
-                    value = value * 10.0 + np.float64(data[position] - 48)
+                while position < end and 48 <= byte_at(data, position) <= 57:
+                    value = value * 10.0 + np.float64(byte_at(data, position) - 48)
                     position += 1
                 if position == begin or position - begin > 9:
                     return 0
@@ -477,7 +523,7 @@ def read(
                     value = scales[current] / value if value != 0.0 else np.inf
                 if not np.isfinite(value):
                     answer = 2
-            while position < end and data[position] == 32:
+            while position < end and byte_at(data, position) == 32:
                 position += 1
             if column >= 0:
                 values[row + 2 + column] = value
@@ -486,16 +532,15 @@ def read(
 
 @numba.njit(cache=True, nogil=True)
 def _copy(data: Any, start: Any, end: Any, rest: Any, place: Any) -> Any:
-    rest[place : place + end - start] = data[start:end]
+    _move(rest + place, data + start, end - start)
     return place + end - start
 
 
 @numba.njit(cache=True, nogil=True)
 def _next(data: Any, position: Any, end: Any, byte: Any) -> Any:
     """Return where the next `byte` is; `end` if there is none."""
-    base = data.ctypes.data
-    found = _find(base + position, byte, end - position)
-    return found - base if found else end
+    found = _find(data + position, byte, end - position)
+    return found - data if found else end
 
 
 STATE = (
@@ -518,31 +563,31 @@ def _clean(data: Any, start: Any, end: Any, rest: Any, place: Any) -> Any:
         position = escape + 1
         if position >= end:
             break
-        byte = data[position]
+        byte = byte_at(data, position)
         if byte == 91:  # [, parameters, intermediate bytes, final byte
             after = position + 1
-            while after < end and 48 <= data[after] <= 63:
+            while after < end and 48 <= byte_at(data, after) <= 63:
                 after += 1
-            while after < end and 32 <= data[after] <= 47:
+            while after < end and 32 <= byte_at(data, after) <= 47:
                 after += 1
-            if after < end and 64 <= data[after] <= 126:
+            if after < end and 64 <= byte_at(data, after) <= 126:
                 position = after + 1
             else:
                 position += 1  # an unfinished sequence is `ESC [`, as of two bytes
         elif byte == 93:  # ], text, BEL or ESC \\
             after = position + 1
-            while after < end and after - position <= 4096 and data[after] not in (7, 27):
+            while after < end and after - position <= 4096 and byte_at(data, after) not in (7, 27):
                 after += 1
-            if after < end and data[after] == 7:
+            if after < end and byte_at(data, after) == 7:
                 after += 1
-            elif after + 1 < end and data[after] == 27 and data[after + 1] == 92:
+            elif after + 1 < end and byte_at(data, after) == 27 and byte_at(data, after + 1) == 92:
                 after += 2
             position = after
         else:
             after = position
-            while after < end and 32 <= data[after] <= 47:
+            while after < end and 32 <= byte_at(data, after) <= 47:
                 after += 1
-            if after < end and 48 <= data[after] <= 126:
+            if after < end and 48 <= byte_at(data, after) <= 126:
                 position = after + 1
     return place
 
@@ -633,7 +678,7 @@ def walk(
                         break
                 layout = chains[layout, 0]
         dirty = next_escape < last
-        plain = taken == 0 and not dirty and last < end and data[last] == 10
+        plain = taken == 0 and not dirty and last < end and byte_at(data, last) == 10
         if not plain and opened >= 0:
             runs[count, 0] = size
             runs[count, 1] = opened
@@ -658,10 +703,10 @@ def walk(
                 size = _clean(data, position, last, rest, size)
             else:
                 size = _copy(data, position, last, rest, size)
-            rest[size] = 10
+            _put(rest + size, 10)
             size += 1
         if last == stop:
-            if stop < end and data[stop] == 10:
+            if stop < end and byte_at(data, stop) == 10:
                 line += 1
             position = min(stop + 1, end)
         else:

@@ -36,7 +36,7 @@ class CompiledWalker:
     def __init__(self, signatures: Sequence[Pattern], *, size: int) -> None:
         self.signatures = signatures
         self.rest = bytearray(size + size // compiled.LONGEST_PART + 16)
-        self.rest_array = np.frombuffer(self.rest, dtype=np.uint8)
+        self.rest_address = address_of(self.rest)
         self.runs = np.empty((_MOST_RUNS, 5), dtype=np.int64)
         self.rows = np.empty((_MOST_ROWS, 4), dtype=np.int64)
         self.values = np.empty(_MOST_VALUES, dtype=np.float64)
@@ -55,8 +55,7 @@ class CompiledWalker:
 
     def learn(self, line: bytes, layout: Layout) -> None:
         """Read lines of the layout from now on."""
-        data = np.frombuffer(line, dtype=np.uint8)
-        key = int(compiled.letters(data, 0, len(data)))
+        key = int(compiled.letters(address_of(line), 0, len(line)))
         bucket = key % compiled.SPREAD
         operations, scales, texts = _program(layout, len(self.texts))
         link = [
@@ -80,10 +79,10 @@ class CompiledWalker:
         state[compiled.CONSUMED] = start
         state[compiled.LINE] = line
         compiled.walk(
-            np.frombuffer(block, dtype=np.uint8),
+            address_of(block),
             end,
             complete,
-            self.rest_array,
+            self.rest_address,
             self.runs,
             self.rows,
             self.values,
@@ -91,7 +90,7 @@ class CompiledWalker:
             self.chains,
             self.operations,
             self.scales,
-            self.texts,
+            self.texts.ctypes.data,
             self.powers,
             state,
         )
@@ -120,6 +119,11 @@ class CompiledWalker:
                 table[:, 0],
                 table[:, 1].astype(np.int64),
             )
+
+
+def address_of(data: bytes | bytearray) -> int:
+    """Return where the bytes are in memory; they must be held on to meanwhile."""
+    return int(np.frombuffer(data, dtype=np.uint8).ctypes.data) if data else 0
 
 
 def _program(layout: Layout, place: int) -> tuple[list[list[int]], list[float], bytes]:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 
-from airflow_training.logs.engine.cleaning import clean, shown
-from airflow_training.logs.engine.prefixes import prefix
+from airflow_training.logs.engine.surroundings import Surroundings
 from airflow_training.logs.model import Hit
 
 FIRST = 16
@@ -17,14 +15,8 @@ MOST_KEPT = 20_000
 MOST_KEYS = 50_000
 """Signatures times ranks; hits of further ones count as of no rank."""
 LONGEST_TEXT = 2000
-LONGEST_CONTEXT = 500
-CONTEXT_LINES = 40
-CONTEXT_BYTES = 65_536
-"""Looked at on either side of a hit, but not more than so many lines:"""
-MOST_LINES = 400
 
 _Key = tuple[str, "int | None"]
-_OTHER_ENDS = re.compile(rb"[\r\b]")
 
 
 class Hits:
@@ -55,17 +47,23 @@ class Hits:
             self._last[key] = hit
 
     def complete(self, read: Callable[[int, int], bytes], own: int | None, *, until: int) -> None:
-        """Give hits before the offset `until` the lines around them; see `with_context`."""
-        for key, place in list(self._bare):
-            hit = self._last[key] if place < 0 else self._first[key][place]
-            if hit.offset >= until:
-                continue
+        """Give hits before the offset `until` the lines around them.
+
+        `own` is the rank of lines that name none, `read(start, end)` returns bytes of the log.
+        """
+        bare = [(self._hit(key, place), key, place) for key, place in self._bare]
+        bare = sorted((each for each in bare if each[0].offset < until), key=_by_offset)
+        surroundings = Surroundings(read, own)
+        for hit, key, place in bare:
             self._bare.discard((key, place))
-            hit = with_context(hit, own, read)
+            hit = surroundings.add_to(hit)
             if place < 0:
                 self._last[key] = hit
             else:
                 self._first[key][place] = hit
+
+    def _hit(self, key: _Key, place: int) -> Hit:
+        return self._last[key] if place < 0 else self._first[key][place]
 
     def reopen(self, offset: int) -> None:
         """Let the hits from `offset` on have their context taken again: lines came behind them."""
@@ -102,50 +100,5 @@ def text_around(text: bytes, start: int) -> str:
     return text[begin : begin + LONGEST_TEXT].decode(errors="replace")
 
 
-def with_context(hit: Hit, own: int | None, read: Callable[[int, int], bytes]) -> Hit:
-    """Return the hit with the lines of its rank around it and, if it has none, the time of a line before.
-
-    `own` is the rank of lines that name none, `read(start, end)` returns bytes of the log.
-    """
-    before: list[str] = []
-    time = hit.time
-    data = read(max(0, hit.offset - CONTEXT_BYTES), hit.offset)
-    for line in _backwards(data, whole=hit.offset <= CONTEXT_BYTES):
-        text, rank, written = _taken(line, own)
-        time = written if time is None else time
-        if text and rank == hit.rank and len(before) < CONTEXT_LINES:
-            before.append(text)
-        if time is not None and len(before) == CONTEXT_LINES:
-            break
-    after: list[str] = []
-    data = read(hit.offset, hit.offset + CONTEXT_BYTES)
-    lines = iter(_OTHER_ENDS.sub(b"\n", data).split(b"\n", MOST_LINES)[:MOST_LINES])
-    next(lines, None)
-    for line in lines:
-        text, rank, _ = _taken(line, own)
-        if text and rank == hit.rank:
-            after.append(text)
-            if len(after) == CONTEXT_LINES:
-                break
-    return replace(hit, time=time, before=tuple(reversed(before)), after=tuple(after))
-
-
-def last_time(lines: Iterable[bytes]) -> float | None:
-    """Return the time of the first of some lines that has one."""
-    return next((time for line in lines if (time := prefix(clean(line)).time) is not None), None)
-
-
-def _backwards(data: bytes, *, whole: bool) -> Iterator[bytes]:
-    """Yield the lines of `data` from the last on; the first of them only if it is `whole`."""
-    lines = _OTHER_ENDS.sub(b"\n", data).rsplit(b"\n", MOST_LINES)
-    yield from reversed(lines if whole and len(lines) <= MOST_LINES else lines[1:])
-
-
-def _taken(line: bytes, own: int | None) -> tuple[str, int | None, float | None]:
-    """Return text, rank and time of a line."""
-    if not line:
-        return "", None, None
-    text = clean(line[: LONGEST_CONTEXT * 8])
-    head = prefix(text)
-    rank = own if head.rank is None else head.rank
-    return shown(text[head.length :], LONGEST_CONTEXT), rank, head.time
+def _by_offset(bare: tuple[Hit, _Key, int]) -> int:
+    return bare[0].offset

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from airflow_training.logs.engine.cache import cached, keep
 from airflow_training.logs.engine.formats import Formats
-from airflow_training.logs.engine.hits import CONTEXT_BYTES
 from airflow_training.logs.engine.looking import mark_at
 from airflow_training.logs.engine.patterns import Pattern
 from airflow_training.logs.engine.stretches import Found
+from airflow_training.logs.engine.surroundings import AFTER_BYTES
 from airflow_training.logs.model import Origin
 from airflow_training.logs.reading.local import LocalFile
 
@@ -52,7 +52,7 @@ class Index:
             source, found.size
         ):
             return None
-        found.hits.reopen(found.size - CONTEXT_BYTES)
+        found.hits.reopen(found.size - AFTER_BYTES)
         return found
 
     def keep(self, origin: Origin, source: LocalFile, found: Found) -> None:

@@ -7,7 +7,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from airflow_training.logs.engine.automaton import Automaton, Plain, fastest_automaton
+from airflow_training.logs.engine.automaton import Automaton, automaton_for
 from airflow_training.logs.engine.formats import Builder, Formats
 from airflow_training.logs.engine.hits import Hits, text_around
 from airflow_training.logs.engine.layouts import Layout, Row
@@ -21,7 +21,7 @@ from airflow_training.logs.model import Hit, Origin
 BLOCK_BYTES = 1 << 20
 LONGEST_METRIC_LINE = 8192
 SMALL_BYTES = 4 << 20
-"""Below this, loading the compiled code and an automaton takes longer than doing without."""
+"""Below this, loading the compiled code takes longer than doing without."""
 
 
 class Machine:
@@ -47,19 +47,15 @@ def machine_for(
 ) -> Machine:
     """Return the fastest machine there is for `size` bytes of logs (None: not known)."""
     anchors = () if formats is None else formats.anchors()
-    if size is not None and size < SMALL_BYTES:
-        return Machine(
-            signatures, formats, automaton=Plain(signatures, anchors), walker=PlainWalker()
-        )
+    small = size is not None and size < SMALL_BYTES
     walker: Walker = PlainWalker()
-    # a scan without metrics may learn no layouts, but still has to take lines apart
-    with contextlib.suppress(ImportError):
-        from airflow_training.logs.engine.compiled_walker import CompiledWalker
+    if not small:
+        with contextlib.suppress(ImportError):
+            from airflow_training.logs.engine.compiled_walker import CompiledWalker  # noqa: PLC0415
 
-        walker = CompiledWalker(signatures, size=BLOCK_BYTES)
-    return Machine(
-        signatures, formats, automaton=fastest_automaton(signatures, anchors), walker=walker
-    )
+            walker = CompiledWalker(signatures, size=BLOCK_BYTES)
+    automaton = automaton_for(signatures, anchors, small=small)
+    return Machine(signatures, formats, automaton=automaton, walker=walker)
 
 
 class Stretch:

@@ -6,8 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from airflow_training.logs.engine.formats import Builder
-from airflow_training.logs.engine.hits import CONTEXT_BYTES, MOST_LINES, Hits, last_time
+from airflow_training.logs.engine.hits import Hits
 from airflow_training.logs.engine.scanning import BLOCK_BYTES, Machine, Stretch
+from airflow_training.logs.engine.surroundings import AFTER_BYTES, MOST_LINES
+from airflow_training.logs.engine.surroundings import first_time as time_in
 from airflow_training.logs.engine.tails import TAIL_BYTES, Tail, tail_of
 from airflow_training.logs.model import FileScan, Origin
 from airflow_training.logs.reading.local import LocalFile
@@ -109,10 +111,10 @@ def scan_stretch(
     while True:
         count = fill(view[kept : kept + room], stretch.offset + kept)
         if stretch.offset == start and not kept:
-            first_time = last_time(bytes(block[:count][:_FIRST_BLOCKS]).split(b"\n", MOST_LINES))
+            first_time = time_in(bytes(block[:count]).split(b"\n", MOST_LINES))
         if recent is not None:
             recent.add(view[kept : kept + count])
-            stretch.hits.complete(recent.read, origin.rank, until=recent.end - CONTEXT_BYTES)
+            stretch.hits.complete(recent.read, origin.rank, until=recent.end - AFTER_BYTES)
         size = kept + count
         taken = stretch.take(block, size, complete=finished and not count)
         kept = size - taken

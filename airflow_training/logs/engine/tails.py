@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from airflow_training.logs.engine.cleaning import clean, parts, shown
-from airflow_training.logs.engine.hits import LONGEST_CONTEXT, last_time
 from airflow_training.logs.engine.prefixes import prefix
+from airflow_training.logs.engine.surroundings import LONGEST_CONTEXT, first_time
 
 TAIL_LINES = 200
 TAIL_BYTES = 1 << 20
@@ -45,7 +45,7 @@ def tail_of(data: bytes, offset: int) -> Tail:
         offsets.append(position + start)
         position -= 1
     return Tail(
-        tuple(reversed(texts)), tuple(reversed(offsets)), last_time(reversed(lines)), unended
+        tuple(reversed(texts)), tuple(reversed(offsets)), first_time(reversed(lines)), unended
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from airflow_training.logs.engine.formats import Formats
-from airflow_training.logs.engine.scanning import Machine
+from airflow_training.logs.engine.scanning import machine_for
 from airflow_training.logs.engine.stretches import scan_stretch
 from airflow_training.logs.metrics.thinning import telling_rows
 from airflow_training.logs.model import Origin, Series
@@ -73,7 +73,7 @@ def scan_piece(
     end = offset + (len(text) if complete else text.rfind(b"\n") + 1)
     if end <= done:
         return Piece(done=done, last_at=last_at)
-    machine = Machine((), formats, size=len(text))
+    machine = machine_for((), formats, size=len(text))
     found = scan_stretch(machine, origin, _Text(text[: end - offset]), 0, None)
     series = () if found.builder is None else found.builder.series(origin)
     chosen = _lowest_rank(series)

@@ -81,9 +81,7 @@ def parse(line: bytes) -> ParsedLine | None:
     return _judge(claims, line, pairs=pairs, as_json=as_json)
 
 
-def _judge(
-    claims: Claims, line: bytes, *, pairs: list[Pair], as_json: bool
-) -> ParsedLine | None:
+def _judge(claims: Claims, line: bytes, *, pairs: list[Pair], as_json: bool) -> ParsedLine | None:
     """Return the line if there is evidence that it is about training."""
     found = claims.metrics
     counted = found & COUNTERS

@@ -1,8 +1,8 @@
-"""Formats of metric lines: data in YAML, one file per framework, and those that users add.
+r"""Formats of metric lines: data in YAML, one file per framework, and those that users add.
 
     - name: training
       anchor: elapsed time per iteration
-      line: 'iteration\\s+{step}/\\s*{total_steps}\\s*\\|'
+      line: 'iteration\s+{step}/\s*{total_steps}\s*\|'
       pairs: signed
       example: ' iteration 10/ 500 | elapsed time per iteration (ms): 12273.1 |'
 
@@ -106,5 +106,3 @@ def built_in() -> Sequence[Format]:
         document = yaml.safe_load(path.read_text())
         found += [make_format(path.stem, entry) for entry in document]
     return tuple(found)
-
-

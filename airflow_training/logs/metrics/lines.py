@@ -7,8 +7,7 @@ layout and reads the rest as columns.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from functools import cache
 
 from airflow_training.logs.metrics import any_program
@@ -33,7 +32,7 @@ def anchors(user: Sequence[Format] = ()) -> Sequence[str]:
 def parse_line(line: bytes, user: Sequence[Format] = ()) -> ParsedLine | None:
     """Return what a line says, or None if it holds no metric; `user` has formats that go before ours.
 
-    `line` has no line end (a progress bar's `\\r` ends a line too); prefixes and colours may stay on it.
+    `line` has no line end (the carriage return of a progress bar ends a line too); prefixes and colours may stay on it.
     """
     if b"\x1b" in line:
         line = _COLOUR.sub(lambda found: b" " * len(found[0]), line)

@@ -23,7 +23,9 @@ _TABLE = Path(__file__).parent / "names.yaml"
 _JOINTS = re.compile(r"[\s_/.-]+")
 _FILLER = re.compile(r"^(?:average|avg|mean|running|current|batch)[\s_.-]+", re.IGNORECASE)
 """Words before a name that do not change what it measures."""
-_UNIT_IN_NAME = re.compile(r"^(?P<name>.*\S)\s*(?:\((?P<a>ms|us|s|sec|seconds|[KMG]i?B)\)|[ _](?P<b>ms))$")
+_UNIT_IN_NAME = re.compile(
+    r"^(?P<name>.*\S)\s*(?:\((?P<a>ms|us|s|sec|seconds|[KMG]i?B)\)|[ _](?P<b>ms))$"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +53,7 @@ def spelled() -> Mapping[str, tuple[str, str]]:
         for spelling in spellings:
             if isinstance(spelling, dict):
                 ((scope, names),) = spelling.items()
-                table |= {name: (metric, scope) for name in names}
+                table |= dict.fromkeys(names, (metric, scope))
             else:
                 table[spelling] = (metric, "job" if metric == "tokens_per_second" else "")
     return table

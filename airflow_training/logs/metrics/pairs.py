@@ -65,9 +65,9 @@ def signed(line: bytes, start: int = 0, end: int | None = None) -> Iterator[Pair
         value = _VALUE.search(line, at, stop)
         if value is None:
             return
-        before = max(known, value.start() - _LOOK_BACK)
+        first = max(known, value.start() - _LOOK_BACK)
         known = at = value.end()
-        segment = line[before : value.start()]
+        segment = line[first : value.start()]
         name = _NAME.search(segment) or _LAST_WORD.search(segment)
         if name is None or len(name["name"]) > _LONGEST_NAME or _FILE.search(name["name"]):
             continue
@@ -95,7 +95,9 @@ def worded(line: bytes, start: int = 0, end: int | None = None) -> Iterator[Pair
             yield pair
 
 
-def _pair(line: bytes, stop: int, name: bytes, value: re.Match[bytes], *, quoted: bool) -> Pair | None:
+def _pair(
+    line: bytes, stop: int, name: bytes, value: re.Match[bytes], *, quoted: bool
+) -> Pair | None:
     """Return a pair with what follows its number, or None where that is no number of its own."""
     start, end = value.span("number")
     opened = value.groupdict().get("open") or b""

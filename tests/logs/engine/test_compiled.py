@@ -12,14 +12,15 @@ np = pytest.importorskip("numpy")
 pytest.importorskip("numba")
 
 from airflow_training.logs.engine import compiled  # noqa: E402  # only with numba
+from airflow_training.logs.engine.compiled_walker import address_of  # noqa: E402
 from airflow_training.logs.engine.prefixes import time_of  # noqa: E402
 
 POWERS = compiled.powers_of_five()
 
 
 def read(function, text, *rest):
-    data = np.frombuffer(text.encode() + b"| tail", dtype=np.uint8)
-    return function(data, 0, len(text), *rest)
+    data = text.encode() + b"| tail"
+    return function(address_of(data), 0, len(text), *rest)
 
 
 def bits(value: float) -> bytes:

@@ -48,7 +48,7 @@ _NOT_TRAINING = re.compile(
     rb"|num_(?:train|epochs|workers|layers|steps|classes)|parameters\b|warmup_|early.stop|\bwarning\b|deprecat"
 )
 _RATE = re.compile(
-    rb"(?:^|[\s(,|])(?P<number>[0-9][0-9,]*(?:\.[0-9]+)?)\s?(?P<unit>(?:it|steps?)/s|s/(?:it|step)|ms/step"
+    rb"(?:^|[\s(,|])(?P<number>[0-9][0-9,]{0,20}(?:\.[0-9]+)?)\s?(?P<unit>(?:it|steps?)/s|s/(?:it|step)|ms/step"
     rb"|(?:samples?|images?|imgs?|examples?|seqs?|tok|toks|tokens?)/s(?:ec)?(?:/(?:gpu|GPU|device))?)(?![\w/])"
 )
 """A number before its unit tells its metric without a name."""

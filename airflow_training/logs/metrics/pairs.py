@@ -11,7 +11,7 @@ from airflow_training.logs.metrics.numbers import NUMBER
 __all__ = ["Pair", "signed", "worded"]
 
 _N = NUMBER.encode()
-_AFTER_NAME = rb"\s*(?:=>|[:=])\s*"
+_AFTER_NAME = rb"\s{0,40}(?:=>|[:=])\s{0,40}"
 _OPEN = rb"(?:tensor\(|array\(|[\"'(\[])*"
 _VALUE = re.compile(_AFTER_NAME + rb"(?P<open>" + _OPEN + rb")(?P<number>" + _N + rb")")
 _NAME = re.compile(
@@ -20,7 +20,7 @@ _NAME = re.compile(
 )
 _LAST_WORD = re.compile(rb"(?:^|\s)(?P<name>[A-Za-z_][\w./@#%+-]*)[\"']?\s*$")
 _WORD = re.compile(
-    rb"(?:^|[,;|:\[\](){}\t]|\s)(?P<name>[A-Za-z_][\w/@.-]*(?:[ ][A-Za-z_][\w/@.-]*)*?)(?:[ \t]+\(?|\t)(?P<number>"
+    rb"(?:^|[,;|:\[\](){}\t]|\s)(?P<name>[A-Za-z_][\w/@.-]{0,30}(?:[ ][A-Za-z_][\w/@.-]{0,30}){0,3}?)(?:[ \t]+\(?|\t)(?P<number>"
     + _N
     + rb")"
 )

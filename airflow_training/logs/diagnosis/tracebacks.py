@@ -29,7 +29,7 @@ _BOX = frozenset("│╭╰❱")
 """Of a traceback that the library rich has drawn; the message stands below the box."""
 _INSIDE = _BOX | {" ", "\t", ""}
 """How lines of a traceback begin, but for its last one."""
-_FRAME = re.compile(r'\s*File ".*", line \d+')
+_FRAME = re.compile(r'File ".*", line \d+')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +120,12 @@ def is_source_line(hit: Hit) -> bool:
     """Return whether a hit is in a line of source code that a traceback quotes."""
     if hit.text.lstrip()[:1] in _BOX:
         return True
-    return hit.text[:2] == "  " and bool(hit.before) and _FRAME.match(hit.before[-1]) is not None
+    frame = hit.before[-1] if hit.before else ""
+    found = _FRAME.search(frame)
+    if found is None:
+        return False
+    inside = frame[: found.start()]  # what a launcher puts before all lines too
+    return hit.text.startswith(f"{inside}  ")
 
 
 def _append(done: list[list[Raised]], raised: Raised) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
+import re
 import signal
 import sys
 from collections import deque
@@ -42,6 +43,7 @@ _CHUNKS_AT_ONCE = 16
 """Of one instance, before the others have their turn."""
 _CONTEXT_BYTES = 16 << 10
 """Of what was read, given along with the next piece: a value may belong to a step told before."""
+_END = re.compile(rb"[\r\n]")
 _LONGEST_LINE = 8 << 20
 _ANSWER_SECONDS = 60.0
 _FINISH_SECONDS = 10.0
@@ -181,7 +183,8 @@ class _Followed:
             self.chunks.popleft()
         if self.chunks and self.chunks[0].offset < begin:
             cursor, offset, data = self.chunks[0]
-            cut = data.find(b"\n", begin - offset) + 1
+            found = _END.search(data, begin - offset)
+            cut = 0 if found is None else found.end()
             if 0 < cut <= done - offset:
                 self.chunks[0] = _Chunk(cursor, offset + cut, data[cut:])
 

@@ -42,7 +42,7 @@ class PieceOfLog:
     before: LogPosition | None
     """What the store holds."""
     after: LogPosition
-    """The same attempt or the next; `done` and `last_at` are those of before, the worker moves them."""
+    """The same attempt or the next; what `done`, `carry` and `last_at` say is moved by the worker."""
     offset: int
     complete: bool
     """Nothing follows: the last line needs no end."""
@@ -104,12 +104,15 @@ def _scan(store: Store, piece: PieceOfLog, text: bytes) -> Answer:
         offset=piece.offset,
         done=piece.after.done,
         complete=piece.complete,
+        carry=piece.after.carry,
         last_at=piece.after.last_at,
         now=time.time(),
         formats=formats(),
         origin=Origin(file=name, role=piece.role, index=piece.index),
     )
-    after = dataclasses.replace(piece.after, done=found.done, last_at=found.last_at)
+    after = dataclasses.replace(
+        piece.after, done=found.done, carry=found.carry, last_at=found.last_at
+    )
     try:
         moved = store.save_log_values(
             piece.uid,

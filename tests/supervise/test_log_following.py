@@ -19,6 +19,7 @@ from airflow_training.spec.resolved import RunRef
 from airflow_training.state.store import Store
 from airflow_training.supervise import log_following
 from airflow_training.supervise.log_following import LogFollower, _worker_of
+from airflow_training.supervise.log_worker import encode_piece
 from tests.state.samples import a_job, a_key, a_ledger
 
 NOW = 1_767_225_600.0
@@ -118,6 +119,7 @@ async def test_values_and_progress_reach_the_store_as_they_are_written(scene, mo
     async with followed(scene, monkeypatch):
         await until(lambda: scene.steps() == [*range(30)])
         assert scene.store.progress(scene.uid)[KEY]["step"] == 29
+        await until(lambda: KEY in scene.said)
         assert scene.said[KEY].step == 29
         scene.logs.texts[0] += metric_line(30)[25:] + metric_line(31)
         await until(lambda: scene.steps() == [*range(32)])
@@ -145,6 +147,8 @@ async def test_the_next_attempt_follows_the_end_of_the_one_before(scene, monkeyp
     assert (position.attempt, position.ended) == (1, True)
 
 
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("scene", [True], indirect=True, ids=["tokens"])
 async def test_a_worker_killed_fifty_times_leaves_no_gap_and_no_duplicate(scene, monkeypatch):
     monkeypatch.setattr(log_following, "_CHUNK_BYTES", 700)
     monkeypatch.setattr(log_following, "_CHUNKS_AT_ONCE", 3)
@@ -211,15 +215,14 @@ async def test_a_piece_that_the_worker_dies_of_is_left_out(scene, monkeypatch, c
     scene.logs.texts[0] = b"".join(map(metric_line, range(5)))
     async with followed(scene, monkeypatch):
         await until(lambda: len(scene.steps()) == 5)
-        encode = log_following.encode_piece
 
         def poisoned(piece, text):
-            return b"no json\n" if b"poison" in text else encode(piece, text)
+            return b"no json\n" if b"poison" in text else encode_piece(piece, text)
 
         monkeypatch.setattr(log_following, "encode_piece", poisoned)
         scene.logs.texts[0] += b"poison\n" + metric_line(5)
         await until(lambda: "is left out" in caplog.text)
-        monkeypatch.setattr(log_following, "encode_piece", encode)
+        monkeypatch.setattr(log_following, "encode_piece", encode_piece)
         scene.logs.texts[0] += metric_line(6)
         await until(lambda: 6 in scene.steps())
     assert scene.steps() == [0, 1, 2, 3, 4, 6]

@@ -16,6 +16,7 @@ ALL = (
     "dag_latency",
     "planner_search",
     "replanning",
+    "logs",
     "kubernetes",
 )
 

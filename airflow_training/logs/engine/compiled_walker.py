@@ -12,7 +12,7 @@ from airflow_training.logs.engine.layouts import Layout
 from airflow_training.logs.engine.learning import may_match
 from airflow_training.logs.engine.patterns import Pattern
 from airflow_training.logs.engine.rows import Rows
-from airflow_training.logs.engine.walking import Walked
+from airflow_training.logs.engine.walking import Rest, Walked
 
 _OPERATIONS = {
     "number": compiled.NUMBER,
@@ -37,7 +37,10 @@ class CompiledWalker:
         self.signatures = signatures
         self.rest = bytearray(size + size // compiled.LONGEST_PART + 16)
         self.rest_address = address_of(self.rest)
-        self.runs = np.empty((_MOST_RUNS, 5), dtype=np.int64)
+        self.runs = np.empty((_MOST_RUNS, 4), dtype=np.int64)
+        self.aside = bytearray(len(self.rest))
+        self.aside_address = address_of(self.aside)
+        self.aside_runs = np.empty((_MOST_RUNS, 4), dtype=np.int64)
         self.rows = np.empty((_MOST_ROWS, 4), dtype=np.int64)
         self.values = np.empty(_MOST_VALUES, dtype=np.float64)
         self.state = np.zeros(len(compiled.STATE), dtype=np.int64)
@@ -84,6 +87,8 @@ class CompiledWalker:
             complete,
             self.rest_address,
             self.runs,
+            self.aside_address,
+            self.aside_runs,
             self.rows,
             self.values,
             self.spread,
@@ -94,12 +99,12 @@ class CompiledWalker:
             self.powers,
             state,
         )
-        consumed, line, size, runs, rows, _ = state.tolist()
+        consumed, line, size, runs, rows, _, aside_size, aside_runs = state.tolist()
         return Walked(
             consumed,
             line,
-            memoryview(self.rest)[:size],
-            self.runs[:runs].tolist,
+            Rest(memoryview(self.rest)[:size], self.runs[:runs].tolist),
+            Rest(memoryview(self.aside)[:aside_size], self.aside_runs[:aside_runs].tolist),
             tuple(self._grouped(self.rows[:rows])),
         )
 

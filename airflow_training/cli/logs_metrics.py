@@ -36,7 +36,8 @@ class MetricsOutput(str, Enum):
 def metrics(
     targets: TargetsArgument,
     output: Annotated[
-        MetricsOutput, typer.Option(help="parquet goes to stdout too: redirect it into a file.")
+        MetricsOutput,
+        typer.Option("--output", "-o", help="parquet goes to stdout too: redirect it into a file."),
     ] = MetricsOutput.table,
     plot: Annotated[
         Path | None,

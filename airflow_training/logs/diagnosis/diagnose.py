@@ -252,6 +252,8 @@ def _confidence(
         for each in alternatives
         if each.event.kind == "cause" and each.event.cause.generic < 2 and not each.event.survived
     ]
+    if not root.event.raised and any(each.event.raised for each in alternatives):
+        sure *= _BESIDE_AN_EXCEPTION
     if rivals:
         sure *= 1 - 0.4 * min(1.0, max(rivals) / max(root.weight, 1e-9))
     if not known and not root.event.raised:

@@ -70,7 +70,7 @@ def make_formats(document: Any) -> tuple[Format, ...]:
             formats.append(
                 make_format("user", {**entry, "anchor": entry.get("anchor") or _anchor(entry)})
             )
-            mistakes = list(_example_mistakes(field, formats[-1]))
+            mistakes = list(_example_mistakes(field, formats[-1], own_anchor="anchor" in entry))
         problems += mistakes
     if problems:
         raise InputError(problems=problems)
@@ -197,9 +197,17 @@ def _slow_parts(parsed: Any, *, inside_repeat: bool) -> Iterator[tuple[str, str]
                 yield from _slow_parts(branch, inside_repeat=inside_repeat)
 
 
-def _example_mistakes(field: str, format_: Format) -> Iterator[Problem]:
+def _example_mistakes(field: str, format_: Format, *, own_anchor: bool) -> Iterator[Problem]:
     """Yield why a format does not give values for its own example."""
     line = format_.example.encode()
+    if own_anchor and not re.search(format_.anchor.encode(), line):
+        yield Problem(
+            code="not_allowed",
+            field=f"{field}.anchor",
+            message="never matches: it is not in the example",
+            value=format_.anchor,
+        )
+        return
     found = parse_line(line, (format_,))
     if found is None or found.format != format_.name:
         yield Problem(
@@ -208,14 +216,6 @@ def _example_mistakes(field: str, format_: Format) -> Iterator[Problem]:
             message="never matches: not even the example, or no number of it is a metric",
             value=format_.example,
             hint="`{name}` stands for a number; write \\[ \\( \\. \\| for the signs themselves",
-        )
-        return
-    if not re.search(format_.anchor.encode(), line):
-        yield Problem(
-            code="not_allowed",
-            field=f"{field}.anchor",
-            message="never matches: it is not in the example",
-            value=format_.anchor,
         )
 
 

@@ -56,7 +56,7 @@ def test_every_format_is_found_by_its_anchor(format_):
         pytest.param(" 5%|# | 1/20 [00:01<00:20, 4.00it/s]", "step_time_seconds", 0.25, id="rate"),
         pytest.param(" 5%|# | 1/20 [00:01<00:20, 4.00s/it]", "step_time_seconds", 4.0, id="time"),
         pytest.param(
-            " 9%|# | 248/2724 [9:10:28<91:21:51, 1.54s", "step_time_seconds", 1.54, id="cut"
+            " 9%|▉         | 248/2724 [9:10:28<91:21:51, 1.54s", "step_time_seconds", 1.54, id="cut"
         ),
         pytest.param(" 1%|# | 2/90 [00:01<1 day, 2:00:00, 4.00s/it]", "step", 2, id="days-left"),
         pytest.param(

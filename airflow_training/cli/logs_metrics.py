@@ -49,8 +49,6 @@ def metrics(
     ] = None,
 ) -> None:
     """Print every metric that the logs hold, and what is wrong with it."""
-    from airflow_training.logs.health import assess
-
     if output is MetricsOutput.parquet and sys.stdout.isatty():
         hint = (
             command_line("logs", "metrics", *targets, "--output", "parquet") + " > metrics.parquet"
@@ -58,7 +56,7 @@ def metrics(
         raise fail(
             "--output", "a Parquet file is nothing for a terminal", value="parquet", hint=hint
         )
-    series = _scan(targets, patterns)
+    series, findings = _scan(targets, patterns)
     if plot is not None:
         from airflow_training.cli.metric_pictures import draw
 
@@ -68,7 +66,6 @@ def metrics(
 
         write_parquet(series, sys.stdout.buffer)
         return
-    findings = assess(series)
     if output is MetricsOutput.json:
         print_json(
             {
@@ -82,11 +79,15 @@ def metrics(
         note(f"{finding.severity}: {finding.message}")
 
 
-def _scan(targets: Sequence[str], patterns: Path | None) -> Sequence[Series]:
-    """Return the series of all logs."""
+def _scan(
+    targets: Sequence[str], patterns: Path | None
+) -> tuple[Sequence[Series], Sequence[Finding]]:
+    """Return the series of all logs and files of rows, and what is wrong with those of the logs."""
     from airflow_training.logs.engine import scan_files
+    from airflow_training.logs.health import assess
     from airflow_training.logs.metrics import formats
     from airflow_training.logs.reading.source import LogUnreadable
+    from airflow_training.logs.reading.tables import as_series, is_table, read_table
 
     user: tuple[Format, ...] = ()
     if patterns is not None:
@@ -94,16 +95,24 @@ def _scan(targets: Sequence[str], patterns: Path | None) -> Sequence[Series]:
 
         user = read_patterns(patterns)
     with ExitStack() as stack:
-        logs = open_targets(targets)
-        for log in logs:
+        opened = open_targets(targets)
+        for log in opened:
             stack.callback(log.source.close)
+        tables = [log.origin for log in opened if is_table(log.origin.file)]
+        logs = [log for log in opened if log.origin not in tables]
         try:
             scans = scan_files(
                 [(log.origin, log.source) for log in logs], signatures=(), formats=formats(user)
             )
+            rows = [
+                each for origin in tables for each in as_series(read_table(origin.file), origin)
+            ]
         except LogUnreadable as error:
             raise fail("RUN|FILE", str(error), code="bad_reference") from error
-    return [series for scan in scans for series in scan.series]
+    series = [each for scan in scans for each in scan.series]
+    until = {log.origin.file: log.until for log in logs if log.until is not None}
+    tails = {scan.origin.file: scan.tail for scan in scans}
+    return [*series, *rows], assess(series, until=until, last_lines=tails)
 
 
 def _number(value: float) -> float | str:

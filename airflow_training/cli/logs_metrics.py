@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from airflow_training.cli.log_targets import TargetsArgument, open_targets
+from airflow_training.cli.instance_logs import RunLogs
+from airflow_training.cli.log_targets import TargetsArgument, is_file, open_targets
 from airflow_training.cli.output import command_line, fail, note, print_json, print_table
 
 if TYPE_CHECKING:
@@ -57,6 +58,8 @@ def metrics(
             "--output", "a Parquet file is nothing for a terminal", value="parquet", hint=hint
         )
     series, findings = _scan(targets, patterns)
+    spreads, uneven = _spreads(targets)
+    findings = [*findings, *uneven]
     if plot is not None:
         from airflow_training.cli.metric_pictures import draw
 
@@ -71,10 +74,16 @@ def metrics(
             {
                 "series": [_series_json(each) for each in series],
                 "findings": [_finding_json(each) for each in findings],
+                **({"distributions": spreads} if spreads else {}),
             }
         )
         return
     _print_table(series)
+    for name, spread in spreads.items():
+        note(
+            f"{name}: {spread['total']:g} over {spread['places']},"
+            f" from {spread['least']:g} to {spread['most']:g}, the middle one {spread['median']:g}"
+        )
     for finding in findings:
         note(f"{finding.severity}: {finding.message}")
 
@@ -113,6 +122,37 @@ def _scan(
     until = {log.origin.file: log.until for log in logs if log.until is not None}
     tails = {scan.origin.file: scan.tail for scan in scans}
     return [*series, *rows], assess(series, until=until, last_lines=tails)
+
+
+def _spreads(targets: Sequence[str]) -> tuple[Mapping[str, Mapping[str, Any]], Sequence[Finding]]:
+    """Return how samples and files are spread over the instances of runs, and what is uneven."""
+    from airflow_training.logs.health.balance import distribution, imbalance
+    from airflow_training.supervise.status import run_status
+
+    spreads, findings = {}, []
+    for target in targets:
+        if is_file(target):
+            continue
+        run = RunLogs.find(target)
+        instances = run_status(run.store, run.record.uid)["instances"]
+        samples = {
+            f"{each['role']}-{each['index']}": each["progress"]["samples"]
+            for each in instances
+            if (each["progress"] or {}).get("samples") is not None
+        }
+        files = {
+            f"{each['role']}-{each['index']}": len(each["data_files"])
+            for each in instances
+            if each["data_files"]
+        }
+        for of, counts, fewest in (("samples", samples, 100), ("files", files, 0)):
+            if len(counts) < 2:
+                continue
+            spreads[f"{of} per instance of {target}"] = asdict(distribution(counts))
+            finding = imbalance(counts, of=of, per="instance", fewest=fewest)
+            if finding is not None:
+                findings.append(finding)
+    return spreads, findings
 
 
 def _number(value: float) -> float | str:

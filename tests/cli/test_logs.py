@@ -200,3 +200,24 @@ def test_a_run_that_reports_nothing_has_progress_from_its_log(command, home):
     left = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
     mine = [line for line in left.splitlines() if "supervise.log_worker" in line]
     assert mine == [] or "PYTEST_XDIST_WORKER" in os.environ, "the worker ends with the run"
+
+
+@pytest.mark.e2e
+def test_samples_that_are_spread_unevenly_are_told(command, home):
+    script = (
+        "import json, os\n"
+        "samples = 900 if os.environ['TRAINING_INDEX'] == '2' else 300\n"
+        "with open(os.environ['TRAINING_PROGRESS_FILE'], 'a') as file:\n"
+        "    file.write(json.dumps({'step': 1, 'samples': samples}) + '\\n')\n"
+        "import time; time.sleep(2)\n"
+    )
+    Path("train.py").write_text(script)
+    path = job_file(Path("job.yaml"), ("worker", 3), command=[sys.executable, "train.py"])
+    assert command("run", str(path), "--run-id", "one").code == 0
+    answer = command("logs", "metrics", "one", "--output", "json").json
+    spread = answer["distributions"]["samples per instance of one"]
+    assert (spread["total"], spread["median"], spread["fullest"]) == (1500, 300, "worker-2")
+    (finding,) = answer["findings"]
+    assert finding["kind"] == "imbalance"
+    assert "worker-2 has 900" in finding["message"]
+    assert "1500 over 3, from 300 to 900" in command("logs", "metrics", "one").stderr

@@ -173,7 +173,7 @@ def test_a_large_cluster_is_searched_as_well_as_with_its_sizes_pinned():
     on = parse_cluster({"name": "mixed", "nodes": kinds})
     free = searched(workload, on)
     pinned = searched(workload, on, constraints=parse({"tp": 4, "dp": 32}))
-    assert set(free.plans[0].strategy.stage_devices) == {"A100-SXM4-80GB", "V100-SXM2-32GB"}
+    assert set(free.plans[0].strategy.stage_devices or ()) == {"A100-SXM4-80GB", "V100-SXM2-32GB"}
     assert free.plans[0].step_seconds <= pinned.plans[0].step_seconds * 1.01
 
 

@@ -18,7 +18,7 @@ from numba.extending import intrinsic
 LONGEST_PART = 65_536
 LONGEST_METRIC_LINE = 8_192
 
-TEXT, NUMBER, DIVIDED, INVERSE, CLOCK, RANK, TIME, BAR, SKIP, END = range(10)
+TEXT, NUMBER, DIVIDED, INVERSE, CLOCK, RANK, TIME, BAR, SKIP, VARIED, FREE, END = range(12)
 """Operations of a layout."""
 
 SPREAD = 1 << 14
@@ -429,6 +429,22 @@ def _same(data: Any, place: Any, texts: Any, text: Any, size: Any) -> Any:
     return True
 
 
+@numba.njit(cache=True, nogil=True)
+def _in_run(byte: Any) -> Any:
+    """Return whether a byte may stand in a run of digits and signs: 0-9 . , : ? + -."""
+    return 48 <= byte <= 58 or byte == 44 or byte == 46 or byte == 63 or byte == 43 or byte == 45
+
+
+@numba.njit(cache=True, nogil=True)
+def _odd(data: Any, start: Any, end: Any) -> Any:
+    """Return whether a run holds a `:` or a `?` and so is no number."""
+    for position in range(start, end):
+        byte = byte_at(data, position)
+        if byte == 58 or byte == 63:
+            return True
+    return False
+
+
 @numba.njit(cache=True, nogil=True, error_model="numpy")
 def read(
     data: Any,
@@ -483,20 +499,27 @@ def read(
                 position += 1
             value = 0.0
             if kind == SKIP:
+                _, position = number(data, position, end, powers)
+                if position < 0:
+                    return 0
+            elif kind == VARIED or kind == FREE:
                 begin = position
                 while position < end:
                     byte = byte_at(data, position)
                     if byte == size:
                         break
-                    digit = 48 <= byte <= 58
-                    if not (
-                        digit or byte == 46 or byte == 44 or byte == 63 or byte == 43 or byte == 45
+                    # exponents are in what is free
+                    if not _in_run(byte) and (
+                        kind == VARIED or byte | 32 != 101 or position == begin
                     ):
-                        if (byte | 32) != 101 or text == 0 or position == begin:
-                            break
+                        break
                     position += 1
                 if position == begin:
                     return 0
+                if kind == VARIED:
+                    _, after = number(data, begin, position, powers)
+                    if after == position or (after < 0 and not _odd(data, begin, position)):
+                        return 0
             elif kind == CLOCK:
                 value, position = clock(data, position, end)
                 if position < 0:

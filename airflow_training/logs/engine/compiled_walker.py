@@ -23,6 +23,8 @@ _OPERATIONS = {
     "time": compiled.TIME,
     "bar": compiled.BAR,
     "skip": compiled.SKIP,
+    "varied": compiled.VARIED,
+    "free": compiled.FREE,
 }
 _IN_SKIP = b"0123456789.,:?+-"
 _MOST_ROWS = 16_384
@@ -46,6 +48,9 @@ class CompiledWalker:
         self.state = np.zeros(len(compiled.STATE), dtype=np.int64)
         self.powers = compiled.powers_of_five()
         self.forget()
+        # load the compiled code now, so that forked processes share it
+        self.walk(bytearray(1), 0, 0, 0, complete=True)
+        compiled.letters(address_of(b"a"), 0, 1)
 
     def forget(self) -> None:
         """Forget all layouts."""
@@ -148,8 +153,7 @@ def _program(layout: Layout, place: int) -> tuple[list[list[int]], list[float], 
     for piece, after in zip(layout.pieces, layout.texts[1:], strict=True):
         ends = after[0] if after else 0
         stop = ends if piece.kind == "bar" or ends in _IN_SKIP else 0
-        free = layout.parsed is None  # its numbers were masked with their exponents
-        operations.append([_OPERATIONS[piece.kind], int(free), stop, piece.column])
+        operations.append([_OPERATIONS[piece.kind], 0, stop, piece.column])
         scales.append(piece.scale)
         text(after)
     operations.append([compiled.END, 0, 0, -1])

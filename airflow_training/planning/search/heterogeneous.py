@@ -337,7 +337,7 @@ def _promising(setting: _Setting, units: _Units, to_beat: float) -> _Units:
         [busiest_seconds(paces, units.split * ways + way, units.stages, passes) for way in fastest],
         axis=0,
     )
-    width = (rows.tp * rows.cp * rows.dp)[:, None]
+    width = (rows.tp * rows.cp * rows.dp)[:, None].astype(np.float64)
     hopeful = question.scores_of(quick, width * units.stages).score <= to_beat * _SURE
     units, passes = units.take(hopeful), passes[hopeful]
     rows = replace(table.take(rows, hopeful), pp=units.stages.sum(axis=1))

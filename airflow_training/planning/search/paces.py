@@ -143,16 +143,17 @@ def least_seconds(
     fastest_first = np.argsort(np.where(on_group > 0, whole, np.inf), axis=0)
     whole = np.take_along_axis(whole, fastest_first, axis=0)
     count = np.take_along_axis(on_group, fastest_first, axis=0)
-    heaviest = paces.heaviest[columns] * np.take_along_axis(most_layers, fastest_first, axis=0)
+    held = lightest * count
+    room = paces.heaviest[columns] * np.take_along_axis(most_layers, fastest_first, axis=0)
     # seconds are convex in what the slowest stage takes, and turn where a kind has one layer for each
     # stage and all faster ones are full
     total = np.full(len(passes), np.inf)
     rate = np.cumsum(count / whole, axis=0)
-    few = lightest * (count.sum(axis=0) - np.cumsum(count, axis=0))
+    few = held.sum(axis=0) - np.cumsum(held, axis=0)
     for kind in range(len(whole)):
         turn = np.maximum(slowest, (1 - few[kind]) / np.maximum(rate[kind], 1e-300))
-        once = _once(whole, count, lightest, heaviest, turn) + ends
-        total = np.minimum(total, once + again * turn)
+        total = np.minimum(total, _once(whole, held, count * turn / whole) + again * turn)
+    total = ends + np.maximum(total, _once(whole, held, room) + again * slowest)
     fits = most_layers.sum(axis=0) >= layers
     return np.where(fits, np.maximum(passes * slowest, total), np.inf)
 
@@ -215,20 +216,16 @@ def _whole_layers(layer: Floats, stages: Ints, most: Floats, layers: int) -> Flo
     return low
 
 
-def _once(
-    whole: Floats, count: Ints, lightest: Floats, heaviest: Floats, slowest: Floats
-) -> Floats:
-    """Return one micro-batch's least seconds through layers, when no stage takes more than `slowest`.
+def _once(whole: Floats, held: Floats, room: Floats) -> Floats:
+    """Return one micro-batch's least seconds through layers: (units,).
 
-    Groups stand with the fastest first: it gets as many layers as it has time and memory for, no more than
-    `heaviest`, and every stage has one.
+    Groups stand with the fastest first. Each holds a weight of `held` at least; the fastest get the rest, as
+    far as they have room: (groups, units) each.
     """
-    held = lightest * count
     left = 1.0 - held.sum(axis=0)
     seconds = (held * whole).sum(axis=0)
     for group in range(len(whole)):
-        room = np.minimum(count[group] * slowest / whole[group], heaviest[group])
-        more = np.clip(room - held[group], 0.0, left)
+        more = np.clip(room[group] - held[group], 0.0, left)
         seconds, left = seconds + more * whole[group], left - more
     return np.asarray(seconds)
 

@@ -1,8 +1,9 @@
-"""How often a diagnosis is right, over folders of real failure logs: `python -m benchmarks.diagnosis FOLDER...`.
+"""How often a diagnosis is right, over folders of real failure logs: `python -m benchmarks.diagnosis [FOLDER...]`.
 
 A folder holds `<id>/<case>.yaml` beside `<case>.log` or `<case>/*.log`, as `tests/logs/causes` does;
-cases under `healthy` must be called healthy. Cases that were used to write signatures say nothing
-about logs that nobody has seen: measure with others.
+cases under `healthy` must be called healthy. Without a folder it is `tests/logs/unseen`: logs that were
+collected and labelled before anything had been run on them. Cases that were used to write signatures
+say nothing about logs that nobody has seen: measure with others.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pathlib import Path
 
 from airflow_training.logs.diagnosis.catalogue import Catalogue, load
 from airflow_training.logs.model import Diagnosis
-from tests.logs.fixtures import Case, cases
+from tests.logs.fixtures import HERE, Case, cases
 
 _SURE = 0.8
 
@@ -108,7 +109,9 @@ def measure(folders: Iterable[Path], catalogue: Catalogue) -> list[Outcome]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("folders", nargs="+", type=Path, metavar="FOLDER")
+    parser.add_argument(
+        "folders", nargs="*", type=Path, metavar="FOLDER", default=[HERE / "unseen"]
+    )
     parser.add_argument("--causes", type=Path, help="a folder of own cause files")
     parser.add_argument("-v", "--verbose", action="store_true", help="show what is not right")
     arguments = parser.parse_args()

@@ -40,7 +40,8 @@ def read_milliseconds(path: Path, *, reads: int = READS, seed: int = 1) -> dict[
 def make_log(path: Path, *, gigabytes: float) -> None:
     """Write a log of so many GB (10^9 bytes)."""
     block = b"".join(
-        b" iteration %8d/ 500000 | lm loss: %.6E |\n" % (step, 1 / (step + 1)) for step in range(20_000)
+        b" iteration %8d/ 500000 | lm loss: %.6E |\n" % (step, 1 / (step + 1))
+        for step in range(20_000)
     )
     left = int(gigabytes * 1e9)
     with path.open("wb") as file:

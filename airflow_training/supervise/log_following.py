@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
+import os
 import re
 import signal
 import sys
@@ -36,6 +37,8 @@ __all__ = ["LogFollower", "LogWorker", "WorkerDied"]
 log = logging.getLogger(__name__)
 
 _EVERY_SECONDS = 5.0
+_READS_PER_SECOND = 20.0
+"""On Kubernetes each is a request to the API server: many instances are read less often."""
 _YOUNG_SECONDS = 5.0
 """An instance that ends before is not worth a process: most of them failed to start."""
 _CHUNK_BYTES = 1 << 20
@@ -45,6 +48,8 @@ _CONTEXT_BYTES = 16 << 10
 """Of what was read, given along with the next piece: a value may belong to a step told before."""
 _END = re.compile(rb"[\r\n]")
 _LONGEST_LINE = 8 << 20
+_ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+"""Linear algebra that nobody uses would reserve memory for each core."""
 _ANSWER_SECONDS = 60.0
 _FINISH_SECONDS = 10.0
 _TRIES = 3
@@ -118,6 +123,7 @@ class LogWorker:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL,
+            env={**os.environ, **_ONE_THREAD},
             start_new_session=True,  # Ctrl-C is for us: it would lose the end of the logs
         )
         if process.stdin is not None:
@@ -224,7 +230,8 @@ class LogFollower:
         try:
             while True:
                 await self._look()
-                await asyncio.sleep(_EVERY_SECONDS)
+                alive = len(self._ledger().instances)
+                await asyncio.sleep(max(_EVERY_SECONDS, alive / _READS_PER_SECOND))
         finally:
             await self._leave()
 

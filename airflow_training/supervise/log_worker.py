@@ -130,7 +130,9 @@ def _scan(store: Store, piece: PieceOfLog, text: bytes) -> Answer:
 def main() -> None:
     """Serve whoever started us."""
     os.nice(_NICE)
-    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES, _MEMORY_BYTES))
+    _, most = resource.getrlimit(resource.RLIMIT_AS)
+    limit = _MEMORY_BYTES if most == resource.RLIM_INFINITY else min(_MEMORY_BYTES, most)
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # nothing that anybody prints may pass for an answer
     serve(sys.stdin.buffer, answers)

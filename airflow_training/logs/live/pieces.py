@@ -130,7 +130,7 @@ def _rows(
         new = np.flatnonzero(each.offsets >= since)
         if len(new) > _MOST_VALUES:
             buckets = np.arange(len(new)) * (_MOST_VALUES // 4) // len(new)
-            new = new[telling_rows(each.values[new][None, :], buckets)]
+            new = new[telling_rows([each.values[new]], buckets)]
         for at in new:
             yield (
                 int(each.offsets[at]),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -58,7 +59,8 @@ def test_values_progress_and_times():
 @settings(max_examples=40, deadline=None)
 @given(cuts=st.lists(st.integers(0, len(TEXT)), max_size=12), context=st.integers(0, 2000))
 def test_pieces_tell_the_same_as_the_whole(cuts, context):
-    done, last_at, carry, found = 0, 0.0, {}, []
+    done, last_at, found = 0, 0.0, []
+    carry: Mapping[str, float] = {}
     for end in [*sorted(cuts), len(TEXT)]:
         offset = max(0, done - context)
         offset = 0 if offset == 0 else TEXT.find(b"\n", offset - 1) + 1

@@ -22,6 +22,11 @@ from airflow_training.spec.problems import problems_of
 __all__ = ["events_of", "failed", "read_facts", "told"]
 
 
+_ONLY_A_CHILD = 0.75
+"""Of the confidence that a container was killed for memory whose first process ended by itself: only
+a process beside it was killed, and its log may know something better."""
+
+
 class _Instance(Model):
     role: str | None = None
     index: int = Field(default=0, ge=0)
@@ -106,6 +111,8 @@ def events_of(facts: Iterable[InstanceFact], *, catalogue: Catalogue) -> list[Ev
             sure = max((r.confidence for r in cause.facts if _holds(r, fact)), default=None)
             if sure is None:
                 continue
+            if fact.reason == "OOMKilled" and _ended_by_itself(fact):
+                sure *= _ONLY_A_CHILD
             found.append(
                 Event(
                     cause=cause,
@@ -122,6 +129,10 @@ def events_of(facts: Iterable[InstanceFact], *, catalogue: Catalogue) -> list[Ev
                 )
             )
     return found
+
+
+def _ended_by_itself(fact: InstanceFact) -> bool:
+    return fact.signal is None and fact.exit_code is not None and 0 < fact.exit_code < 128
 
 
 def _holds(rule: FactRule, fact: InstanceFact) -> bool:

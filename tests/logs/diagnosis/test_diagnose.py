@@ -194,6 +194,18 @@ def test_the_runtime_goes_before_text():
     assert found.causes[0].rank == 1
 
 
+@pytest.mark.parametrize(
+    ("exit_code", "cause"),
+    [
+        pytest.param(137, "host-out-of-memory", id="the-process-was-killed"),
+        pytest.param(1, "cuda-out-of-memory", id="the-process-raised"),
+    ],
+)
+def test_out_of_which_memory_the_exit_code_tells(exit_code, cause):
+    killed = InstanceFact(role="worker", index=0, exit_code=exit_code, reason="OOMKilled")
+    assert ask(log(OOM), facts=[killed]).causes[0].id == cause
+
+
 def test_a_failure_without_evidence_is_unknown():
     failed = InstanceFact(role="worker", index=0, exit_code=1)
     found = ask(log("hello\n"), facts=[failed])

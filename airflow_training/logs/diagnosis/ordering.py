@@ -1,0 +1,117 @@
+"""Which of the events about as heavy was the first, over all ranks, and which line proves it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from airflow_training.logs.diagnosis.evidence import Event
+from airflow_training.logs.diagnosis.weighing import Weighed
+from airflow_training.logs.model import FileScan
+
+__all__ = ["first_proof", "ranked", "with_line"]
+
+_ABOUT_AS_HEAVY = 0.75
+_SAME_MOMENT_SECONDS = 1.0
+"""Clocks of nodes and buffers of launchers differ by about so much."""
+_ONE_RUN_SECONDS = 180 * 86_400.0
+"""Times farther apart are not of one calendar: one of them was written without its year."""
+_SHORTLY_BEFORE_LINES = 30
+_JUST_BEFORE_LINES = 8
+"""Of what programs live through: it may be about something else."""
+_PROVES = 0.55
+
+
+def ranked(heavy: Sequence[Weighed], scans: Sequence[FileScan]) -> list[Weighed]:
+    """Return the root first: the earliest of those about as heavy as the heaviest; others by weight."""
+    most = max(each.weight for each in heavy)
+    near = [each for each in heavy if each.weight >= _ABOUT_AS_HEAVY * most]
+    causes = [each.event for each in near if each.event.kind == "cause"]
+    first = [each for each in near if not any(_follows(each.event, cause) for cause in causes)]
+    root = _earliest(first or near, scans)
+    return [root, *sorted((each for each in heavy if each is not root), key=lambda e: -e.weight)]
+
+
+def _follows(event: Event, cause: Event) -> bool:
+    """Return whether a consequence comes from a cause: one of another rank, or an earlier line.
+
+    Whatever the clocks say: ranks wait for each other, so one that times out waits for another.
+    """
+    if event.kind != "consequence":
+        return False
+    other_rank = None not in (event.rank, cause.rank) and event.rank != cause.rank
+    return other_rank or event.log != cause.log or (cause.line or 0) < (event.line or 0)
+
+
+def _earliest(near: Sequence[Weighed], scans: Sequence[FileScan]) -> Weighed:
+    """Return what happened first: the runtime's facts, then by time or, without times, by step."""
+    facts = [each for each in near if each.event.log is None]
+    if facts:
+        return max(facts, key=lambda each: each.weight)
+    firsts: dict[int | None, Weighed] = {}
+    for each in near:  # in a log, lines tell the order
+        known = firsts.get(each.event.log)
+        if known is None or (each.event.line or 0) < (known.event.line or 0):
+            firsts[each.event.log] = each
+    candidates = list(firsts.values())
+    times = [each.event.time for each in candidates]
+    known_times = [time for time in times if time is not None]
+    if len(known_times) == len(times) and max(known_times) - min(known_times) < _ONE_RUN_SECONDS:
+        begin = min(known_times)
+        candidates = [
+            each
+            for each in candidates
+            if each.event.time is not None and each.event.time <= begin + _SAME_MOMENT_SECONDS
+        ]
+    return min(
+        candidates,
+        key=lambda each: (
+            -round(each.weight, 1),
+            each.event.time if each.event.time is not None else float("inf"),
+            _step_at(each.event, scans),
+            each.event.log if each.event.log is not None else -1,
+        ),
+    )
+
+
+def _step_at(event: Event, scans: Sequence[FileScan]) -> float:
+    """Return the last step that its log reports before an event: who stopped first has the least."""
+    if event.log is None or event.line is None:
+        return 0.0
+    last = 0.0
+    for series in scans[event.log].series:
+        for line, step in zip(series.lines.tolist(), series.steps.tolist(), strict=True):
+            if line < event.line and step > last:
+                last = step
+    return last
+
+
+def first_proof(root: Weighed, heavy: Iterable[Weighed]) -> Weighed:
+    """Return the first event shortly before the root that tells the same in the same log."""
+    found = root.event
+    same = [
+        each.event
+        for each in heavy
+        if each.event.cause is found.cause
+        and each.event.kind != "hint"
+        and each.event.confidence >= _PROVES
+        and each.event.log == found.log
+        and (each.event.rank == found.rank or None in (each.event.rank, found.rank))
+    ]
+    for event in sorted(same, key=lambda event: -(event.line or 0)):
+        near = _JUST_BEFORE_LINES if event.survivable else _SHORTLY_BEFORE_LINES
+        if 0 <= (found.line or 0) - (event.line or 0) <= near:
+            found = replace(event, rank=event.rank if event.rank is not None else found.rank)
+    return Weighed(event=found, weight=root.weight)
+
+
+def with_line(event: Event, among: Sequence[Weighed]) -> Event:
+    """Return, for what only the runtime saw, the first line of a log that says the same."""
+    if event.line is not None:
+        return event
+    same = [
+        each.event
+        for each in among
+        if each.event.cause is event.cause and each.event.line is not None
+    ]
+    return min(same, key=lambda each: (each.log or 0, each.line or 0), default=event)

@@ -1,0 +1,108 @@
+"""The last diagnosis of a failed job: all instances count, and places are those of the whole log."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, cast
+
+import pytest
+
+from airflow_training.control.model import JobEntry, Ledger
+from airflow_training.runtimes.port import Cursor, InstanceRef, LogChunk, Runtime
+from airflow_training.spec.resolved import RunRef
+from airflow_training.supervise.diagnosing import Diagnoser, facts_of
+from tests.builders import entry, job, role, seen
+
+OOM = b"""\
+Traceback (most recent call last):
+  File "train.py", line 3, in <module>
+torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB
+"""
+LOST = (
+    b"RuntimeError: [../gloo/transport/tcp/pair.cc:589] Connection closed by peer [10.0.0.3]:2345\n"
+)
+
+
+@dataclass
+class Logs:
+    """A runtime that has nothing but logs, by index."""
+
+    written: dict[int, bytes]
+
+    async def read_log(self, ref: InstanceRef, cursor: Cursor, *, limit: int) -> LogChunk:
+        data = self.written[ref.index][cursor.offset : cursor.offset + limit]
+        return LogChunk(
+            data=data, next=Cursor(offset=cursor.offset + len(data)), end=len(data) < limit
+        )
+
+
+def failed(*finished_at: float) -> Ledger:
+    """Return the ledger of a job whose workers failed at these times."""
+    team = [
+        entry(
+            "worker",
+            index,
+            uid=f"w{index}",
+            state="failed",
+            final=True,
+            failure_class="user",
+            exit_code=1,
+            reason="Error",
+            finished_at=at,
+        )
+        for index, at in enumerate(finished_at)
+    ]
+    return Ledger(
+        job=JobEntry(state="Failed"), instances={(each.role, each.index): each for each in team}
+    )
+
+
+def diagnoser(logs: dict[int, bytes]) -> Diagnoser:
+    run = RunRef(uid="u", job="digits", namespace="default", controller="c", generation=1)
+    spec = job(role("worker", len(logs), rank_offset=0))
+    return Diagnoser(runtime=cast("Runtime", Logs(logs)), run=run, job=spec, on_answer=lambda: None)
+
+
+async def test_the_instance_that_was_first_is_told_not_the_one_that_ended_first():
+    found = await diagnoser({0: LOST, 1: OOM}).root_cause(failed(10.0, 11.0))
+    assert found is not None
+    assert (found["id"], found["role"], found["index"]) == ("cuda-out-of-memory", "worker", 1)
+    assert (found["rank"], found["line"]) == (1, 3)
+
+
+async def test_in_a_long_log_the_place_is_that_of_the_whole_log():
+    before = b"step 1 of many\n" * 100_000
+    found = await diagnoser({0: before + OOM}).root_cause(failed(10.0))
+    assert found is not None
+    assert found["offset"] == len(before) + OOM.index(b"torch.cuda")
+    assert found["line"] is None
+
+
+async def test_no_log_is_no_answer():
+    assert await diagnoser({0: b""}).root_cause(failed(10.0)) is None
+
+
+async def test_a_log_that_cannot_be_read_keeps_no_job_from_ending(caplog: pytest.LogCaptureFixture):
+    assert await diagnoser({}).root_cause(failed(10.0)) is None
+    assert "the end was not diagnosed" in caplog.text
+
+
+async def test_an_attempt_is_diagnosed_once_and_its_answer_waits_to_be_taken_in():
+    asked = diagnoser({0: OOM})
+    ledger = Ledger(instances={("worker", 0): entry(uid="w0", wanted=True, state="running")})
+    objects: list[Any] = [seen(state="failed", exit_code=1, reason="Error")]
+    await asked.ask(ledger, objects, {})
+    for task in asked._asked.values():
+        await task
+    (answer,) = asked.answers
+    assert (answer.cause["id"], answer.attempt, answer.exit_code) == ("cuda-out-of-memory", 0, 1)
+    await asked.ask(ledger, objects, {})
+    assert len(asked._asked) == 1
+    asked.taken_in([answer])
+    assert asked.answers == ()
+
+
+def test_of_a_job_that_no_instance_ended_its_own_reason_is_the_fact():
+    ledger = Ledger(job=JobEntry(state="Failed", reason="DeadlineExceeded", message="too long"))
+    (fact,) = facts_of(ledger)
+    assert (fact.reason, fact.message) == ("DeadlineExceeded", "too long")

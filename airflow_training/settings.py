@@ -118,6 +118,12 @@ OPTIONS: Mapping[str, Option] = {
         description="How much of the end of each log is kept there; 0: the whole log.",
         type="integer",
     ),
+    "read_logs": Option(
+        default="True",
+        description="Take metrics and progress of running jobs from their logs, in a process of its own,"
+        " where the scripts report none.",
+        type="boolean",
+    ),
     "planner_constants": Option(
         default="",
         description="File of `airflow-training plan calibrate` that plans are made with."
@@ -161,6 +167,7 @@ class Settings:
     callback_url: str
     log_archive: str
     log_archive_tail_bytes: int
+    read_logs: bool
     planner_constants: str
     job_policy: str
 

@@ -14,8 +14,7 @@ ALL = (
     "dag_parsing",
     "idle",
     "dag_latency",
-    "planner_search",
-    "replanning",
+    "planner",
     "logs",
     "kubernetes",
 )

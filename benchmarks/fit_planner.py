@@ -20,7 +20,7 @@ import numpy.typing as npt
 from airflow_training.planning import constants
 from airflow_training.planning.constants import TimeConstants
 from airflow_training.planning.refining import Free, fit, predicted, value
-from benchmarks.planner_rows import DATA, Row, by_set, calibration, remember_lowerings
+from benchmarks.planner_rows import DATA, Row, by_set, calibration
 
 FREE = (
     Free(name="matmul_efficiency", low=0.6, high=1.0, spread=0.1),
@@ -80,7 +80,6 @@ def main() -> None:
         "--write", action="store_true", help="write the constants into planning/data"
     )
     write = parser.parse_args().write
-    remember_lowerings()
     rows = calibration()
     before, found = priors(), fitted(rows)
     print(f"{'constant':45} {'prior':>10} {'fitted':>10}")

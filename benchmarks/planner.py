@@ -1,7 +1,7 @@
-"""How well the planner's times carry over: the table of the calibration rows by cross-validation.
+"""How good the planner is: its times on measured steps by cross-validation, its search, its re-plans.
 
     python -m benchmarks.planner              # every figure
-    python -m benchmarks.planner --write      # and the spread that estimates are given, into planning/data
+    python -m benchmarks.planner --write      # put the spread that estimates are given into planning/data
 
 Rows are held out by model and by cluster, never one by one: constants are fitted anew without the fold
 (on the errors made linear around the full fit), and the fold is priced by them.
@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from airflow_training.planning.constants import FROZEN, TimeConstants
 from airflow_training.planning.refining import Measured, fit, predicted, value, with_values
+from benchmarks import planner_published, planner_search, replanning
 from benchmarks.fit_planner import FREE, document, errors, priors
 from benchmarks.planner_rows import (
     DATA,
@@ -25,7 +26,6 @@ from benchmarks.planner_rows import (
     by_set,
     calibration,
     published,
-    remember_lowerings,
 )
 
 Array = npt.NDArray[np.float64]
@@ -34,11 +34,16 @@ _MOST_FOLDS = 8
 
 
 def main() -> None:
-    """Print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--write", action="store_true", help="write the spread into planning/data")
-    write = parser.parse_args().write
-    remember_lowerings()
+    """Print every figure."""
+    accuracy()
+    planner_published.main()
+    planner_search.main()
+    replanning.main()
+
+
+def accuracy() -> dict[str, Array]:
+    """Print the tables of measured steps; return the spread that they give estimates."""
+    print("\n### Measured steps against estimates\n")
     rows = calibration()
     near = _Linear(rows)
     by_model, runtime_seen = _held_out(rows, near, lambda row: row.model)
@@ -67,11 +72,15 @@ def main() -> None:
     }
     for name, (low, high) in spread.items():
         print(f"{name}: measured is {low:.2f} to {high:.2f} times the estimate")
-    if write:
-        file = document()
-        for name, ends in spread.items():
-            file[name]["value"] = [round(float(end), 3) for end in ends]
-        DATA.joinpath("constants.json").write_text(json.dumps(file, indent=2) + "\n", "utf-8")
+    return spread
+
+
+def write(spread: Mapping[str, Array]) -> None:
+    """Write the spread into the file of constants."""
+    file = document()
+    for name, ends in spread.items():
+        file[name]["value"] = [round(float(end), 3) for end in ends]
+    DATA.joinpath("constants.json").write_text(json.dumps(file, indent=2) + "\n", "utf-8")
 
 
 def _summary(error: Array) -> str:
@@ -153,4 +162,9 @@ def _folds(rows: Sequence[Row], key: Callable[[Row], Hashable]) -> Iterator[list
 
 
 if __name__ == "__main__":
-    main()
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--write", action="store_true", help="write the spread into planning/data")
+    if parser.parse_args().write:
+        write(accuracy())
+    else:
+        main()

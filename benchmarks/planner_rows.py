@@ -5,16 +5,12 @@ from __future__ import annotations
 import importlib.resources
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from airflow_training.planning.computation import ComputationView
-from airflow_training.planning.cost import shardings
-from airflow_training.planning.lowering import lower
 from airflow_training.planning.plan import Workload
-from airflow_training.planning.program import Program, Sharding
 from airflow_training.planning.refining import Measured
 from airflow_training.planning.sources.documents import parse_row
 from airflow_training.planning.strategy import TransformerModel
@@ -115,16 +111,3 @@ def _seconds_of_utilisation(row: Mapping[str, Any]) -> float:
     devices = strategy["tp"] * strategy["pp"] * strategy["dp"] * strategy["cp"]
     rate = row["measured"]["mfu_pct"] / 100 * 989e12 * devices
     return float(3 * per_token * tokens / rate)
-
-
-def remember_lowerings() -> None:
-    """Lower each view and sharding once, however often constants change: it does not depend on them."""
-    known: dict[tuple[Any, ...], Program] = {}
-
-    def remembered(view: ComputationView, sharding: Sharding) -> Program:
-        key = (id(view), *(str(getattr(sharding, field.name)) for field in fields(sharding)))
-        if key not in known:
-            known[key] = lower(view, sharding)
-        return known[key]
-
-    setattr(shardings, lower.__name__, remembered)

@@ -11,6 +11,7 @@ from airflow_training.control.model import (
     Create,
     Decision,
     Delete,
+    Diagnosed,
     Event,
     InstanceEntry,
     Ledger,
@@ -119,6 +120,7 @@ class Bench:
     events: list[Event] = field(default_factory=list)
     last: Decision = field(default_factory=lambda: Decision(new_ledger=Ledger()))
     reachable: bool = True
+    diagnoses: list[Diagnosed] = field(default_factory=list)
     _requests: list[Request] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -134,8 +136,9 @@ class Bench:
             else Observations(instances=tuple(self.objects.values()), reachable=self.reachable)
         )
         arguments = (self._requests, observations, self.now)
-        decision = decide(self.job, self.ledger, *arguments, generation=self.generation)
-        again = decide(self.job, decision.new_ledger, *arguments, generation=self.generation)
+        known: dict[str, Any] = {"generation": self.generation, "diagnoses": self.diagnoses}
+        decision = decide(self.job, self.ledger, *arguments, **known)
+        again = decide(self.job, decision.new_ledger, *arguments, **known)
         assert again.events == (), again.events
         assert again.new_ledger is decision.new_ledger
         assert again.actions == decision.actions

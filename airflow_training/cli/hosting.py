@@ -71,7 +71,7 @@ def host(start: Start, *, settings: Settings) -> str:
                 view.say(line)
         if not start.as_json:
             note(f"run {record.key.run_id} of job {record.job} on {record.runtime}")
-        asyncio.run(_host(store, runtime, record, view, max_running_jobs=settings.max_running_jobs))
+        asyncio.run(_host(store, runtime, record, view, settings=settings))
         document = run_status(store, record.uid)
         metrics = store.newest_metrics(record.uid) if start.output is Output.table else {}
     print_status(document, output=start.output, metrics=metrics)
@@ -81,7 +81,7 @@ def host(start: Start, *, settings: Settings) -> str:
 
 
 async def _host(
-    store: Store, runtime: Runtime, record: RunRecord, view: Story, *, max_running_jobs: int
+    store: Store, runtime: Runtime, record: RunRecord, view: Story, *, settings: Settings
 ) -> None:
     """Drive the run until it ends; the first signal asks it to stop, and is heard only once."""
     from airflow_training.supervise.drive import retrying
@@ -96,7 +96,8 @@ async def _host(
         run_uid=record.uid,
         owner=new_owner(),
         on_event=view.tell,
-        max_running_jobs=max_running_jobs,
+        max_running_jobs=settings.max_running_jobs,
+        read_logs=settings.read_logs and record.runtime != "memory",
     )
     loop = asyncio.get_running_loop()
     driving = asyncio.ensure_future(supervisor.run())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -139,6 +140,15 @@ class InstanceLogs:
                 allowed=sorted(known),
             )
         return known[max(known) if attempt is None else attempt] if known else None
+
+    def printed_until(self, numbers: Numbers) -> float | None:
+        """Return when the newest attempt failed, now while it runs; else None: it did not hang."""
+        entry = self.state().ledger.instances.get((self.role, self.index))
+        if entry is None or (entry.epoch, entry.job_attempt, entry.attempt) != numbers:
+            return None
+        if entry.state == "running":
+            return time.time()
+        return entry.finished_at if entry.state == "failed" else None
 
     def after(self, numbers: Numbers | None) -> Numbers | None:
         """Return the first attempt after the one that was shown, if there is one."""

@@ -34,6 +34,8 @@ class OpenLog:
 
     origin: Origin
     source: Source
+    until: float | None = None
+    """Of an instance: now while it runs, when it failed; else None."""
 
 
 def is_file(name: str) -> bool:
@@ -106,5 +108,6 @@ def _open_run(
                 attempt=numbers[2],
                 rank=instance.rank(),
             )
-            found.append(OpenLog(origin=origin, source=source))
+            until = instance.printed_until(numbers)
+            found.append(OpenLog(origin=origin, source=source, until=until))
     return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -18,7 +18,7 @@ from airflow_training.cli.output import Output, fail, print_json
 
 if TYPE_CHECKING:
     from airflow_training.logs.diagnosis.catalogue import Catalogue
-    from airflow_training.logs.model import Diagnosis, FoundCause, InstanceFact
+    from airflow_training.logs.model import Diagnosis, FileScan, FoundCause, InstanceFact
 
 __all__ = ["diagnose"]
 
@@ -43,6 +43,7 @@ def diagnose(
     from airflow_training.logs.diagnosis.diagnose import diagnose as explain
     from airflow_training.logs.diagnosis.facts import read_facts
     from airflow_training.logs.diagnosis.scanning import scan_logs, with_ranks
+    from airflow_training.logs.health import assess
     from airflow_training.logs.metrics import formats
 
     catalogue = load(settings().causes_folder)
@@ -57,7 +58,9 @@ def diagnose(
         origins = with_ranks([each.origin for each in logs])
         sources = [each.source for each in logs]
         scans = scan_logs(zip(origins, sources, strict=True), catalogue, formats=formats())
-    found = explain(scans, seen, catalogue=catalogue)
+    series = [each for scan in scans for each in scan.series]
+    health = assess(series, until=_until(scans, seen))
+    found = explain(scans, seen, health, catalogue=catalogue)
     if output is Output.json:
         print_json(dataclasses.asdict(found))
     else:
@@ -75,6 +78,19 @@ def _facts_of_runs(targets: Sequence[str]) -> Sequence[InstanceFact]:
             run = RunLogs.find(name)
             found += facts_of(run.store.ledger(run.record.uid))
     return found
+
+
+def _until(scans: Sequence[FileScan], facts: Sequence[InstanceFact]) -> Mapping[str, float]:
+    """Return until when each log could have told of progress, of runs that somebody saw failing.
+
+    That is the last time in any of them: a rank that stopped long before the others hangs.
+    """
+    from airflow_training.logs.diagnosis.facts import failed
+
+    times = [scan.last_time for scan in scans if scan.last_time is not None]
+    if not times or not any(failed(fact) for fact in facts):
+        return {}
+    return {scan.origin.file: max(times) for scan in scans}
 
 
 def _told(found: Diagnosis, catalogue: Catalogue) -> Iterator[str]:

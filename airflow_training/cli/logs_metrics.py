@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from airflow_training.cli.log_targets import TargetsArgument, open_targets
+from airflow_training.cli.instance_logs import RunLogs
+from airflow_training.cli.log_targets import TargetsArgument, is_file, open_targets
 from airflow_training.cli.output import command_line, fail, note, print_json, print_table
 
 if TYPE_CHECKING:
+    from airflow_training.logs.metrics.formats import Format
     from airflow_training.logs.model import Finding, Series
 
 __all__ = ["metrics"]
@@ -35,7 +37,8 @@ class MetricsOutput(str, Enum):
 def metrics(
     targets: TargetsArgument,
     output: Annotated[
-        MetricsOutput, typer.Option(help="parquet goes to stdout too: redirect it into a file.")
+        MetricsOutput,
+        typer.Option("--output", "-o", help="parquet goes to stdout too: redirect it into a file."),
     ] = MetricsOutput.table,
     plot: Annotated[
         Path | None,
@@ -47,12 +50,16 @@ def metrics(
     ] = None,
 ) -> None:
     """Print every metric that the logs hold, and what is wrong with it."""
-    from airflow_training.logs.health import assess
-
     if output is MetricsOutput.parquet and sys.stdout.isatty():
-        hint = command_line("logs", "metrics", *targets, "--output", "parquet") + " > metrics.parquet"
-        raise fail("--output", "a Parquet file is nothing for a terminal", value="parquet", hint=hint)
-    series = _scan(targets, patterns)
+        hint = (
+            command_line("logs", "metrics", *targets, "--output", "parquet") + " > metrics.parquet"
+        )
+        raise fail(
+            "--output", "a Parquet file is nothing for a terminal", value="parquet", hint=hint
+        )
+    series, findings = _scan(targets, patterns)
+    spreads, uneven = _spreads(targets)
+    findings = [*findings, *uneven]
     if plot is not None:
         from airflow_training.cli.metric_pictures import draw
 
@@ -62,42 +69,90 @@ def metrics(
 
         write_parquet(series, sys.stdout.buffer)
         return
-    findings = assess(series)
     if output is MetricsOutput.json:
         print_json(
             {
                 "series": [_series_json(each) for each in series],
                 "findings": [_finding_json(each) for each in findings],
+                **({"distributions": spreads} if spreads else {}),
             }
         )
         return
     _print_table(series)
+    for name, spread in spreads.items():
+        note(
+            f"{name}: {spread['total']:g} over {spread['places']},"
+            f" from {spread['least']:g} to {spread['most']:g}, the middle one {spread['median']:g}"
+        )
     for finding in findings:
         note(f"{finding.severity}: {finding.message}")
 
 
-def _scan(targets: Sequence[str], patterns: Path | None) -> Sequence[Series]:
-    """Return the series of all logs."""
+def _scan(
+    targets: Sequence[str], patterns: Path | None
+) -> tuple[Sequence[Series], Sequence[Finding]]:
+    """Return the series of all logs and files of rows, and what is wrong with those of the logs."""
     from airflow_training.logs.engine import scan_files
+    from airflow_training.logs.health import assess
     from airflow_training.logs.metrics import formats
     from airflow_training.logs.reading.source import LogUnreadable
+    from airflow_training.logs.reading.tables import as_series, is_table, read_table
 
-    user = ()
+    user: tuple[Format, ...] = ()
     if patterns is not None:
         from airflow_training.logs.metrics.patterns import read_patterns
 
         user = read_patterns(patterns)
     with ExitStack() as stack:
-        logs = open_targets(targets)
-        for log in logs:
+        opened = open_targets(targets)
+        for log in opened:
             stack.callback(log.source.close)
+        tables = [log.origin for log in opened if is_table(log.origin.file)]
+        logs = [log for log in opened if log.origin not in tables]
         try:
             scans = scan_files(
                 [(log.origin, log.source) for log in logs], signatures=(), formats=formats(user)
             )
+            rows = [
+                each for origin in tables for each in as_series(read_table(origin.file), origin)
+            ]
         except LogUnreadable as error:
             raise fail("RUN|FILE", str(error), code="bad_reference") from error
-    return [series for scan in scans for series in scan.series]
+    series = [each for scan in scans for each in scan.series]
+    until = {log.origin.file: log.until for log in logs if log.until is not None}
+    tails = {scan.origin.file: scan.tail for scan in scans}
+    return [*series, *rows], assess(series, until=until, last_lines=tails)
+
+
+def _spreads(targets: Sequence[str]) -> tuple[Mapping[str, Mapping[str, Any]], Sequence[Finding]]:
+    """Return how samples and files are spread over the instances of runs, and what is uneven."""
+    from airflow_training.logs.health.balance import distribution, imbalance
+    from airflow_training.supervise.status import run_status
+
+    spreads, findings = {}, []
+    for target in targets:
+        if is_file(target):
+            continue
+        run = RunLogs.find(target)
+        instances = run_status(run.store, run.record.uid)["instances"]
+        samples = {
+            f"{each['role']}-{each['index']}": each["progress"]["samples"]
+            for each in instances
+            if (each["progress"] or {}).get("samples") is not None
+        }
+        files = {
+            f"{each['role']}-{each['index']}": len(each["data_files"])
+            for each in instances
+            if each["data_files"]
+        }
+        for of, counts, fewest in (("samples", samples, 100), ("files", files, 0)):
+            if len(counts) < 2:
+                continue
+            spreads[f"{of} per instance of {target}"] = asdict(distribution(counts))
+            finding = imbalance(counts, of=of, per="instance", fewest=fewest)
+            if finding is not None:
+                findings.append(finding)
+    return spreads, findings
 
 
 def _number(value: float) -> float | str:
@@ -106,7 +161,9 @@ def _number(value: float) -> float | str:
 
 
 def _series_json(series: Series) -> Mapping[str, Any]:
-    points = zip(series.steps.tolist(), series.values.tolist(), series.offsets.tolist(), strict=True)
+    points = zip(
+        series.steps.tolist(), series.values.tolist(), series.offsets.tolist(), strict=True
+    )
     return {
         "metric": series.metric,
         "role": series.role or None,

@@ -21,7 +21,15 @@ _MOST_LINES = 16
 """Ranks of one chart."""
 _POINTS = 2000
 """Of a line; more than a chart has pixels, and no peak is left out."""
-_FIRST = ("loss", "eval_loss", "accuracy", "eval_accuracy", "learning_rate", "grad_norm", "step_time_seconds")
+_FIRST = (
+    "loss",
+    "eval_loss",
+    "accuracy",
+    "eval_accuracy",
+    "learning_rate",
+    "grad_norm",
+    "step_time_seconds",
+)
 """What most people look for; the others follow as the log has them."""
 
 
@@ -44,7 +52,9 @@ def draw(series: Sequence[Series], path: Path) -> None:
             code="not_supported",
             hint="pip install 'airflow-training[plots]'",
         ) from None
-    names = sorted(by_metric, key=lambda name: _FIRST.index(name) if name in _FIRST else len(_FIRST))
+    names = sorted(
+        by_metric, key=lambda name: _FIRST.index(name) if name in _FIRST else len(_FIRST)
+    )
     names = names[:_MOST_CHARTS]
     columns = min(3, len(names))
     rows = -(-len(names) // columns)

@@ -141,6 +141,7 @@ def _take_back(
         draft,
         entry,
         attempt=told.attempt,
+        job_attempt=told.job_attempt,
         restarts=max(0, entry.restarts - record.counted),
         reason=told.reason or reasons.INSTANCE_FAILED,
         message=message,

@@ -94,6 +94,7 @@ class Diagnosed:
     attempt: int
     cause: Mapping[str, Any]
     """As `logs diagnose` prints it."""
+    job_attempt: int = 0
     step: int | None = None
     """The last one that was reported."""
     reason: str = ""

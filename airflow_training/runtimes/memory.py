@@ -166,7 +166,12 @@ class MemoryRuntime:
         for found in list(state.instances.values()):
             self._forget(run.uid, found)
 
-    async def cluster_view(self, job: ResolvedJob | None = None) -> ClusterView:  # noqa: ARG002 - the port's signature
+    async def cluster_view(
+        self,
+        job: ResolvedJob | None = None,  # noqa: ARG002 - the port's signature
+        *,
+        with_free: bool = False,  # noqa: ARG002 - as above
+    ) -> ClusterView:
         """Return the nodes it was made with."""
         self._check_reachable()
         return ClusterView(nodes=self._nodes)

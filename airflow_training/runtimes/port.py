@@ -216,8 +216,13 @@ class Runtime(Protocol):
         Logs and outputs stay. A later lease generation may create again (a reopened run).
         """
 
-    async def cluster_view(self, job: ResolvedJob | None = None) -> ClusterView:
-        """Return nodes with their free capacity, and how much of them a job is allowed."""
+    async def cluster_view(
+        self, job: ResolvedJob | None = None, *, with_free: bool = False
+    ) -> ClusterView:
+        """Return the nodes; `job`: and how much of them it is allowed.
+
+        `with_free`: what others hold is looked up, where that takes a question of its own.
+        """
 
 
 __all__ = [

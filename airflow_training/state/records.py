@@ -142,6 +142,8 @@ class LogPosition:
     offset: int = 0
     """A cursor of the runtime at or before `done`: reading goes on from here."""
     token: str = ""
+    carry: Mapping[str, float] = field(default_factory=dict)
+    """What the lines after it depend on: the newest steps."""
     last_at: float = 0.0
     """Time of the newest value: a later one gets a greater time, as it is part of the key."""
     ended: bool = False

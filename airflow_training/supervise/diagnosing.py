@@ -37,7 +37,7 @@ Attempt = tuple[str, int, int]
 
 _PATIENCE_SECONDS = 0.1
 """How long a decision waits for a diagnosis; one that comes later is taken in later."""
-_TAIL_BYTES = 256 << 10
+_TAIL_BYTES = 64 << 10
 _END_SECONDS = 10.0
 """How long the end of a job waits for the last diagnosis."""
 _END_TAIL_BYTES = 1 << 20
@@ -130,6 +130,7 @@ class Diagnoser:
             index=seen.index,
             attempt=seen.attempt,
             cause=found,
+            job_attempt=seen.job_attempt,
             step=None if progress is None else progress.step,
             reason=seen.reason,
             exit_code=seen.exit_code,
@@ -140,7 +141,7 @@ class Diagnoser:
 
     async def root_cause(self, ledger: Ledger) -> Mapping[str, Any] | None:
         """Return why a job failed as a cause object with whose log proves it; None: no log tells."""
-        entries = [each for each in ledger.instances.values() if each.attempt or each.uid]
+        entries = [each for each in ledger.instances.values() if _has_run(each)]
         entries.sort(key=lambda each: (each.failure_class is None, each.finished_at or 0.0))
         try:
             return await asyncio.wait_for(
@@ -185,6 +186,11 @@ def facts_of(ledger: Ledger) -> Sequence[InstanceFact]:
     if job.state not in TERMINAL_JOB_STATES:
         ended = [each for each in ended if each.failure_class]
     return [_fact(each) for each in ended]
+
+
+def _has_run(entry: InstanceEntry) -> bool:
+    ended = entry.exit_code is not None or entry.signal is not None
+    return bool(entry.uid or entry.attempt) or ended
 
 
 def _ended_by_itself(entry: InstanceEntry) -> bool:
@@ -233,7 +239,7 @@ def _explain(
     """Return the root cause that the ends of logs tell, None where they tell none. Blocks."""
     from airflow_training.logs.diagnosis.catalogue import load
     from airflow_training.logs.diagnosis.diagnose import diagnose
-    from airflow_training.logs.diagnosis.scanning import scan_logs
+    from airflow_training.logs.diagnosis.scanning import scan_ends
     from airflow_training.logs.model import Origin
     from airflow_training.logs.reading.memory import BytesLog
     from airflow_training.settings import load_settings
@@ -252,7 +258,7 @@ def _explain(
         )
         for ref, rank, end in logs
     ]
-    found = diagnose(scan_logs(pairs, catalogue), facts, catalogue=catalogue)
+    found = diagnose(scan_ends(pairs, catalogue), facts, catalogue=catalogue)
     if not found.causes or found.causes[0].id == "unknown":
         return None
     return _cause_object(found.causes[0], logs)

@@ -45,6 +45,7 @@ from airflow_training.supervise.watcher import Watcher, retry_delay
 
 if TYPE_CHECKING:
     from airflow_training.supervise.diagnosing import Diagnoser
+    from airflow_training.supervise.log_following import LogFollower
     from airflow_training.supervise.measuring import Meter
     from airflow_training.supervise.replanning import Replanner, State
 
@@ -55,6 +56,8 @@ T = TypeVar("T")
 
 _PROGRESS_SECONDS = 1.0
 _SNAPSHOT_SECONDS = 1.0
+_LOG_SECONDS = 5.0
+"""Before, no log is read: a short run pays nothing for it."""
 _SHORTEST_WAIT_SECONDS = 0.005
 _REMOVE_TRIES = 8
 _PATIENT_REFUSALS = 4
@@ -90,6 +93,7 @@ class Drive:
         hub: Hub,
         on_event: Callable[[Event], None] | None,
         max_running_jobs: int,
+        read_logs: bool = False,
     ) -> None:
         self._store = store
         self._runtime = runtime
@@ -98,6 +102,9 @@ class Drive:
         self._uid = keeper.lease.run
         self._on_event = on_event
         self._max_running_jobs = max_running_jobs
+        self._read_logs = read_logs
+        self._follower: LogFollower | None = None
+        self._reporting: set[InstanceKey] = set()
         self._wake = asyncio.Event()
         self._last_request = 0
         self._requests: tuple[Request, ...] = ()
@@ -123,6 +130,8 @@ class Drive:
         if self._queued:
             await self._wait_in_queue()
         background = [asyncio.ensure_future(self._save_progress())]
+        if self._read_logs:
+            background.append(asyncio.ensure_future(self._follow_logs()))
         if self._meter is not None:
             background.append(asyncio.ensure_future(self._meter.run()))
         if self._replanner is not None:
@@ -466,9 +475,32 @@ class Drive:
     async def _flush_progress(self) -> None:
         fresh = self._watcher.take_progress()
         if fresh:
+            self._reporting |= fresh.keys()
             self.progress.update(fresh)
+            if self._follower is not None:
+                self._follower.reported(fresh)
             rows = {key: dataclasses.asdict(progress) for key, progress in fresh.items()}
             await retrying(lambda: self._store.save_progress(self._uid, rows))
+
+    async def _follow_logs(self) -> None:
+        """Bring what logs say to the store, once the run is older than most failures to start."""
+        await asyncio.sleep(_LOG_SECONDS)
+        from airflow_training.supervise.log_following import LogFollower
+
+        self._follower = LogFollower(
+            store=self._store,
+            runtime=self._runtime,
+            run=self._run,
+            ledger=lambda: self.ledger,
+            now=self._now,
+            on_progress=self._read_in_log,
+        )
+        self._follower.reported(self.progress)
+        await self._follower.run()
+
+    def _read_in_log(self, key: InstanceKey, progress: Progress) -> None:
+        if key not in self._reporting:
+            self.progress[key] = progress
 
     async def _save_output(self) -> None:
         """Record what the output role uploaded; before its end is, so that no crash loses it."""
@@ -482,6 +514,8 @@ class Drive:
     async def _clean_up(self) -> None:
         """Leave behind what `cleanPodPolicy` says; nothing of the run is alive any more."""
         await self._flush_progress()
+        if self._follower is not None:
+            await self._follower.finish()
         if self._meter is not None:
             await self._meter.look()
         if self._job.clean_pod_policy != "All" and not self._runtime.capabilities.leaves_objects:

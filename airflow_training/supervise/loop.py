@@ -51,11 +51,12 @@ class Supervisor:
         on_event: Callable[[Event], None] | None = None,
         max_running_jobs: int = 0,
         lease_seconds: float = LEASE_SECONDS,
+        read_logs: bool = False,
     ) -> None:
         """`owner`: `<host>/<boot id>/<pid>/<start time>/<nonce>`, so a dead holder can be proven.
 
         `owners.new_owner()` makes one. `on_event` is called on the event loop after the event
-        was persisted and acted on.
+        was persisted and acted on. `read_logs`: metrics and progress also come from the logs.
         """
         self._store = store
         self._runtime = runtime
@@ -64,6 +65,7 @@ class Supervisor:
         self._on_event = on_event
         self._max_running_jobs = max_running_jobs
         self._lease_seconds = lease_seconds
+        self._read_logs = read_logs
         self._hub: Hub | None = None
         self._keeper: LeaseKeeper | None = None
         self._drive: Drive | None = None
@@ -105,6 +107,7 @@ class Supervisor:
                         hub=hub,
                         on_event=self._on_event,
                         max_running_jobs=self._max_running_jobs,
+                        read_logs=self._read_logs,
                     )
                     self._drive = drive
                     return await _unless_lost(taken, drive.run())

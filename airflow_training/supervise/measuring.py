@@ -74,6 +74,7 @@ class Meter:
         self._paces: dict[InstanceKey, Pace] = {}
         self._memory_bytes: float | None = None
         self._written: Measurement | None = None
+        self._complaint = ""
         self.progress: Mapping[InstanceKey, Progress] = {}
         """The newest that each instance reported."""
 
@@ -88,8 +89,13 @@ class Meter:
         job, ledger = self._state()
         try:
             await asyncio.to_thread(self._look, job, ledger)
-        except Exception:  # what is measured is advice: no mistake in it may end a training
-            log.warning("run %s: nothing could be measured", self._uid, exc_info=True)
+            self._complaint = ""
+        except (
+            Exception
+        ) as error:  # what is measured is advice: no mistake in it may end a training
+            if str(error) != self._complaint:  # a store that is away stays so for many looks
+                log.warning("run %s: nothing could be measured", self._uid, exc_info=True)
+            self._complaint = str(error)
 
     def _look(self, job: ResolvedJob, ledger: Ledger) -> None:
         now = self._store.now()
@@ -120,4 +126,5 @@ class Meter:
 def _is_news(found: Measurement, before: Measurement | None) -> bool:
     if before is None or (found.plan, found.memory_bytes) != (before.plan, before.memory_bytes):
         return True
-    return abs(found.step_seconds / before.step_seconds - 1.0) > _NEWS
+    apart = abs(found.step_seconds / before.step_seconds - 1.0)
+    return apart > _NEWS or found.steps >= 2 * before.steps

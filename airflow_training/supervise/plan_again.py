@@ -53,6 +53,8 @@ class Situation:
     """How long its instances took to start; None: not known yet."""
     broken: bool = False
     """An instance was on a node that is gone."""
+    tight: bool = False
+    """Others hold part of the machines: those here are what is left."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,10 +89,11 @@ def plan_again(situation: Situation, *, before: Mapping[str, Any], history: Hist
     old = job.plan or {}
     try:
         question = question_of(asked, job, nodes=lambda _: situation.machines, history=history)
+        question = replace(question, capacity="free" if situation.tight else "all")
         changed = list(changes(parse_cluster(before), question.cluster))
         decision = replan(
             question.workload,
-            _running(situation, old),
+            _running(situation, old, question.measurements),
             question.cluster,
             _moving(situation),
             constraints=question.constraints,
@@ -98,6 +101,8 @@ def plan_again(situation: Situation, *, before: Mapping[str, Any], history: Hist
             pricing=question.pricing,
         )
         said = "; ".join(changed) or "the cluster changed"
+        if situation.tight:
+            said = f"counted without what others hold, {said}"
         facts = {"changes": changed, "action": decision.action, "why": decision.reason}
         if decision.action != "move":
             return Verdict(
@@ -145,13 +150,18 @@ def _at_size(job: ResolvedJob, replicas: Mapping[str, int]) -> ResolvedJob:
     return replace(job, roles=tuple(roles))
 
 
-def _running(situation: Situation, plan: Mapping[str, Any]) -> Running:
+def _running(
+    situation: Situation, plan: Mapping[str, Any], measurements: Mapping[str, Any]
+) -> Running:
+    # the plan is from before the run measured anything
+    then = plan.get("measurements", {}).get("factor", 1.0)
+    step_seconds = plan["step_time_s"] * measurements.get("factor", then) / then
     left = 0 if situation.total_steps is None else situation.total_steps - situation.step
     return Running(
         strategy=parse_strategy(plan["strategy"]),
         steps_left=max(0, left),
         steps_since_checkpoint=steps_at_risk(
-            situation.job.checkpoint, step=situation.step, step_seconds=plan["step_time_s"]
+            situation.job.checkpoint, step=situation.step, step_seconds=step_seconds
         ),
         broken=situation.broken,
     )

@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from airflow_training.errors import Problem
 from airflow_training.frameworks.pods import container_env, environment_problems, training_container
@@ -27,7 +27,10 @@ from airflow_training.spec.plan import Plan
 from airflow_training.spec.resolved import FileTemplate, ResolvedJob, ResolvedRole
 from airflow_training.supervise.plan_sizes import Sizes
 
-__all__ = ["Planned", "planned_of"]
+__all__ = ["Capacity", "Planned", "planned_of"]
+
+Capacity = Literal["all", "free"]
+"""What a plan was made for: all of the cluster, or what others left of it."""
 
 _WRITTEN = "{{ '/etc/training/plan' if runtime == 'kubernetes' else 'plan' }}"
 _SEEN = "{{ '/etc/training' if runtime == 'kubernetes' else instance_dir }}/plan"
@@ -104,6 +107,7 @@ def planned_of(
     cluster: ClusterView,
     sizes: Sizes,
     measurements: Mapping[str, Any],
+    capacity: Capacity,
     warnings: Sequence[str],
 ) -> Planned:
     """Return what a job that asked for `plan` gets of the answer."""
@@ -123,6 +127,7 @@ def planned_of(
     document = {
         "model": model,
         "cluster": cluster.name,
+        "capacity": capacity,
         "objective": plan.model_dump(mode="json", by_alias=True)["objective"],
         **first,
         "applied": {

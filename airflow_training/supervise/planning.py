@@ -24,7 +24,7 @@ from airflow_training.spec.resolved import ResolvedJob
 from airflow_training.supervise.plan_cluster import Nodes, cluster_of
 from airflow_training.supervise.plan_history import NO_HISTORY, History, pricing_of
 from airflow_training.supervise.plan_sizes import Sizes, sizes_of
-from airflow_training.supervise.planned import Planned, planned_of
+from airflow_training.supervise.planned import Capacity, Planned, planned_of
 
 if TYPE_CHECKING:
     from airflow_training.planning.cluster import ClusterView
@@ -60,6 +60,7 @@ class Question:
     """What the pricing learned from runs, as a plan's document says it."""
     sizes: Sizes
     warnings: tuple[str, ...]
+    capacity: Capacity = "all"
 
 
 def plan_job(
@@ -105,6 +106,7 @@ def best_plan(plan: Plan, question: Question) -> Planned:
         cluster=question.cluster,
         sizes=question.sizes,
         measurements=question.measurements,
+        capacity=question.capacity,
         warnings=question.warnings,
     )
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from airflow_training.runtimes.port import Runtime
 from airflow_training.spec.plan import Plan
 from airflow_training.spec.resolved import ResolvedJob
 from airflow_training.supervise.plan_again import Situation, Verdict, cluster_now, plan_again
+from airflow_training.supervise.plan_capacity import TIGHT_SECONDS, available, waiting_seconds
 from airflow_training.supervise.plan_history import History
 
 __all__ = ["Change", "Replanner", "State", "plan_to_follow", "why_fixed"]
@@ -71,7 +73,12 @@ class State:
         """Return the names of the nodes they are on."""
         return frozenset(entry.node for entry in self.team if entry.node)
 
-    def situation(self, machines: Machines, *, broken: bool) -> Situation:
+    def is_tight(self, *, now: float) -> bool:
+        """Return whether others keep places that its plan takes, or kept them when it was planned."""
+        planned_tight = (self.job.plan or {}).get("capacity") == "free"
+        return planned_tight or waiting_seconds(self.team, now=now) > TIGHT_SECONDS
+
+    def situation(self, machines: Machines, *, broken: bool, tight: bool) -> Situation:
         """Return what the planner is told."""
         said = [self.progress.get((entry.role, entry.index)) for entry in self.team]
         totals = [each.total_steps for each in said if each and each.total_steps is not None]
@@ -83,6 +90,7 @@ class State:
             total_steps=max(totals, default=None),
             launch_seconds=None if began is None or ran is None else ran - began,
             broken=broken,
+            tight=tight,
         )
 
 
@@ -185,9 +193,12 @@ class Replanner:
         if state.job is not self._job:
             self._job = state.job
             self._judged = (state.job.plan or {})["cluster_view"]
-        machines = Machines(nodes=())
+        machines, tight = Machines(nodes=()), False
         if self._plan.cluster == "nodes":
-            machines = await self._runtime.cluster_view(state.job)
+            tight = state.is_tight(now=time.time())
+            machines = await self._runtime.cluster_view(state.job, with_free=tight)
+        if tight:
+            machines = available(machines, state.job, state.team)
         before = self._seen
         self._seen = seen = await asyncio.to_thread(
             cluster_now, self._plan.cluster, state.job, machines, self._history
@@ -197,7 +208,7 @@ class Replanner:
         elif seen == before:
             there = {node.name for node in machines.nodes}
             lost = self._used - there if there else frozenset()
-            situation = state.situation(machines, broken=bool(lost))
+            situation = state.situation(machines, broken=bool(lost), tight=tight)
             loop = asyncio.get_running_loop()
             verdict = await loop.run_in_executor(
                 _searches, lambda: plan_again(situation, before=self._judged, history=self._history)

@@ -53,12 +53,14 @@ class Host:
 
     async def _drive(self) -> JobState:
         job = await asyncio.to_thread(self._store.job, self._uid)
+        settings = load_settings()
         supervisor = Supervisor(
             store=self._store,
             runtime=runtime_of(job),
             run_uid=self._uid,
             owner=new_owner(),
-            max_running_jobs=load_settings().max_running_jobs,
+            max_running_jobs=settings.max_running_jobs,
+            read_logs=settings.read_logs,
         )
         return await supervisor.run()
 

@@ -154,6 +154,30 @@ def test_a_failing_job_names_its_root_cause_first_and_shows_the_end_of_the_log(a
     assert "cannot read the data" in airflow.log("fails", run_id, "worker.run")
 
 
+def test_a_failing_job_says_why_with_the_line_that_proves_it_and_what_to_do(airflow: Airflow):
+    error = "RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB"
+    airflow.write(
+        airflow.document(
+            "runs-out-of-memory",
+            {"name": "worker"},
+            command=["sh", "-c", f"echo step 7 loss 0.5; echo '{error}' >&2; exit 1"],
+            restart={"backoff": {"initialSeconds": 60}},
+        )
+    )
+    run_id = airflow.trigger("runs-out-of-memory")
+    assert airflow.wait_run("runs-out-of-memory", run_id) == "failed"
+    told = airflow.log("runs-out-of-memory", run_id, "rollup")
+    assert "root cause: worker-0: Error, exit code 1: cuda-out-of-memory (resource, " in told
+    assert error in told
+    assert "what to do: Smaller micro batch" in told
+    told = airflow.log("runs-out-of-memory", run_id, "worker.run")
+    assert "root cause: cuda-out-of-memory (resource, " in told
+    assert "what to do: Smaller micro batch" in told
+    ledger = airflow.ledger("runs-out-of-memory", run_id)
+    assert ledger.job.reason == "NotRetryable"
+    assert (ledger.job.root_cause or {})["file"] == "worker-0"
+
+
 def test_a_refused_job_fails_in_plan_with_the_text_of_the_command_line(airflow: Airflow):
     document = airflow.document("refused", env=[{"name": "TRAINING_RANK", "value": "7"}])
     (problem,) = check_text(yaml.safe_dump(document), path="<job>")[0].problems

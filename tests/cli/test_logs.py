@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import gzip
+import os
 import subprocess
+import sys
 import time
 from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
 
+from airflow_training.state.store import Store
 from tests.cli.conftest import COMMAND, job_file
 
 START = 1_767_225_600.0  # 2026-01-01
@@ -67,6 +70,12 @@ def test_search_looks_like_grep(typed, ranks):
     assert rank_log(0)[found[0]["offset"] :].startswith(found[0]["text"].encode())
     nothing = typed("logs", "search", ranks[0], "step: (", "-F")
     assert (nothing.code, nothing.stdout, nothing.stderr) == (0, "", "no line matches\n")
+
+
+def test_a_prediction_file_is_a_series(typed, home):
+    Path("predictions.csv").write_text("step,probability,label\n10,0.25,cat\n20,0.75,dog\n")
+    (series,) = typed("logs", "metrics", "predictions.csv", "--output", "json").json["series"]
+    assert (series["metric"], series["points"]) == ("probability", [[10, 0.25, 0], [20, 0.75, 0]])
 
 
 @pytest.mark.parametrize(
@@ -141,3 +150,74 @@ def test_the_logs_of_a_run(command, home):
     assert later == ""
     assert "name one with --role" in command("logs", "show", "one").stderr
     assert "no run" in command("logs", "show", "two").stderr
+
+
+@pytest.mark.e2e
+def test_a_run_that_stopped_printing_hangs(command, home):
+    """It ends 40 s after its last step by its own clock: the log's times are those of the past."""
+    script = (
+        "import datetime as d\n"
+        "now = d.datetime.now(d.timezone.utc)\n"
+        "for step in range(60):\n"
+        "    at = now - d.timedelta(seconds=100 - step)\n"
+        "    print(f'{at:%Y-%m-%d %H:%M:%S} step: {step} loss: 0.5 lr: 0.1', flush=True)\n"
+        "raise SystemExit(code)\n"
+    )
+    Path("train.py").write_text(script.replace("code", "1"))
+    path = job_file(
+        Path("job.yaml"),
+        ("worker", 1),
+        command=[sys.executable, "train.py"],
+        restart={"maxRestarts": 0},
+    )
+    assert command("run", str(path), "--run-id", "one").code == 1
+    (finding,) = command("logs", "metrics", "one", "--output", "json").json["findings"]
+    assert (finding["kind"], finding["role"], finding["line"]) == ("hang", "worker", 60)
+    Path("train.py").write_text(script.replace("code", "0"))
+    assert command("run", str(path), "--run-id", "two").code == 0
+    assert command("logs", "metrics", "two", "--output", "json").json["findings"] == []
+
+
+@pytest.mark.e2e
+def test_a_run_that_reports_nothing_has_progress_from_its_log(command, home):
+    script = (
+        "import time\n"
+        "for step in range(1, 25):\n"
+        "    print(f'step: {step}/24 loss: {1 / step:.4f} lr: 0.1', flush=True)\n"
+        "    time.sleep(0.5)\n"
+    )
+    Path("train.py").write_text(script)
+    path = job_file(Path("job.yaml"), ("worker", 1), command=[sys.executable, "train.py"])
+    done = command("run", str(path), "--run-id", "one", "-o", "json")
+    assert done.code == 0, done.stderr
+    progress = done.json["instances"][0]["progress"]
+    assert (progress["step"], progress["total_steps"]) == (24, 24)
+    assert "loss 0.0417" in command("status", "one").stdout
+    store = Store(f"sqlite:///{home / 'airflow_training.db'}")
+    uid = store.find_run("one").uid
+    assert [each.step for each in store.metrics(uid, name="loss")] == [*range(1, 25)]
+    store.close()
+    left = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
+    mine = [line for line in left.splitlines() if "supervise.log_worker" in line]
+    assert mine == [] or "PYTEST_XDIST_WORKER" in os.environ, "the worker ends with the run"
+
+
+@pytest.mark.e2e
+def test_samples_that_are_spread_unevenly_are_told(command, home):
+    script = (
+        "import json, os\n"
+        "samples = 900 if os.environ['TRAINING_INDEX'] == '2' else 300\n"
+        "with open(os.environ['TRAINING_PROGRESS_FILE'], 'a') as file:\n"
+        "    file.write(json.dumps({'step': 1, 'samples': samples}) + '\\n')\n"
+        "import time; time.sleep(2)\n"
+    )
+    Path("train.py").write_text(script)
+    path = job_file(Path("job.yaml"), ("worker", 3), command=[sys.executable, "train.py"])
+    assert command("run", str(path), "--run-id", "one").code == 0
+    answer = command("logs", "metrics", "one", "--output", "json").json
+    spread = answer["distributions"]["samples per instance of one"]
+    assert (spread["total"], spread["median"], spread["fullest"]) == (1500, 300, "worker-2")
+    (finding,) = answer["findings"]
+    assert finding["kind"] == "imbalance"
+    assert "worker-2 has 900" in finding["message"]
+    assert "1500 over 3, from 300 to 900" in command("logs", "metrics", "one").stderr

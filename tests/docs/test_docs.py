@@ -20,6 +20,8 @@ from airflow_training.cli.main import app
 from airflow_training.control.conditions import condition_of
 from airflow_training.control.model import TERMINAL_JOB_STATES, JobEntry, JobState
 from airflow_training.frameworks.registry import builtin_names, find, parse_framework
+from airflow_training.logs.diagnosis.catalogue import faults_of, read_cause
+from airflow_training.logs.metrics.patterns import make_formats
 from airflow_training.planning.sources.cluster_document import ClusterDocument
 from airflow_training.planning.sources.clusters import parse_cluster
 from airflow_training.runtimes.faults import parse_script
@@ -88,9 +90,11 @@ _SPEC_KEYS = {field.alias or name for name, field in TrainingJobSpec.model_field
 
 
 @pytest.mark.parametrize("block", blocks("yaml"), ids=str)
-def test_a_yaml_example_is_valid(block: Block) -> None:
+def test_a_yaml_example_is_valid(block: Block, tmp_path: Path) -> None:
     document = yaml.safe_load(block.text)
-    if document.get("kind") == "Framework":
+    if isinstance(document, list):
+        assert make_formats(document)
+    elif document.get("kind") == "Framework":
         framework, problems = parse_framework(block.text)
         assert framework is not None
         assert not problems
@@ -98,10 +102,14 @@ def test_a_yaml_example_is_valid(block: Block) -> None:
         assert parse_script(document).faults
     elif "nodes" in document:
         assert parse_cluster(document).devices
+    elif "signatures" in document:
+        path = tmp_path / f"{document['id']}.yaml"
+        path.write_text(block.text)
+        assert faults_of(read_cause(path)) == []
     else:
         if "kind" not in document:
             assert set(document) <= _SPEC_KEYS, (
-                "neither a job, keys of spec, a cluster, nor a fault script"
+                "neither a job, keys of spec, a cluster, formats of metrics, a cause, nor a fault script"
             )
         text = block.text if "kind" in document else _whole(document)
         for checked in check_text(text, path=str(block), base_dir=str(ROOT)):

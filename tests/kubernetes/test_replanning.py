@@ -37,7 +37,9 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
 class ThreeNodes(MemoryRuntime):
     """What the cluster looked like when the run was planned."""
 
-    async def cluster_view(self, job: ResolvedJob | None = None) -> ClusterView:
+    async def cluster_view(
+        self, job: ResolvedJob | None = None, *, with_free: bool = False
+    ) -> ClusterView:
         node = NodeView(name="gpu", cpus=64, memory_bytes=2**38, gpus=1, labels=LABELS)
         return ClusterView(nodes=[replace(node, name=f"gpu-{n}") for n in (1, 2, 3)])
 
@@ -127,3 +129,20 @@ async def test_a_run_shrinks_to_a_new_quota(stage, job):
         assert {variables(pod)["DP_SIZE"] for pod in stage.pods().values()} == {"2"}
     [message] = told(stage, uid)
     assert message.startswith("the quota is 2 devices (before: none): the split takes 3 devices")
+
+
+async def test_what_pods_hold_is_not_free(stage, job):
+    uid = stage.launch(job)
+    async with stage.driving(uid):
+        await stage.until_running(uid)
+        stage.cluster.control.add_node("gpu-4", gpus=2, labels=LABELS)
+        view = await stage.runtime().cluster_view(job, with_free=True)
+        assert {node.name: node.free_gpus for node in view.nodes} == {
+            **{f"gpu-{n}": 0 for n in (1, 2, 3)},
+            "gpu-4": 2,
+        }
+        control = stage.cluster.control
+        control.add_user("looker", token="looker")
+        control.allow("looker", [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["list"]}])
+        unknown = await stage.runtime(token="looker").cluster_view(with_free=True)
+        assert {node.free_gpus for node in unknown.nodes} == {None}

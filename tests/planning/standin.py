@@ -103,7 +103,7 @@ class Toy:
         return Pricing(
             floors=lambda _, cluster, table: lambda rows: self._floor(cluster, rows),
             memory_bytes=self.memory_bytes,
-            memory_floors=lambda *_: self._states_bytes,
+            memory_floors=lambda *_: self,
             step_seconds=self.step_seconds,
             estimate=self.estimate,
             pass_seconds=self.pass_seconds,
@@ -185,8 +185,13 @@ class Toy:
         passes = self.workload.global_batch // (rows.dp * rows.micro_batch)
         return passes * np.ceil(self.layers / rows.pp) * self._layer(cluster.groups[0], rows)
 
-    def _states_bytes(self, rows: Candidates):
+    def bytes_held(self, rows: Candidates):
         return self._stage_bytes(rows, self.layers / rows.pp, flying=0)
+
+    def most_layers(self, rows: Candidates, memory_bytes: float, in_flight):
+        layer = self._stage_bytes(rows, 1, flying=0) - self._stage_bytes(rows, 0, flying=0)
+        room = memory_bytes - self._stage_bytes(rows, 0, flying=0)
+        return np.floor(room / layer * (1 + 1e-12)) * np.ones_like(in_flight)
 
     def _layer(self, group: NodeGroup, rows: Candidates):
         """Return the seconds of a layer of `layer_flops`."""

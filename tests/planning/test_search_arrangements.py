@@ -10,10 +10,14 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from airflow_training.planning.cluster import ClusterView
-from airflow_training.planning.plan import Candidates
+from airflow_training.planning.plan import Candidates, Workload
 from airflow_training.planning.search import heterogeneous, homogeneous, objectives, prices, table
+from airflow_training.planning.search import search as searched
 from airflow_training.planning.search.constraints import Constraints, parse
 from airflow_training.planning.search.layer_split import Run, Stages, layer_splits
+from airflow_training.planning.sources.clusters import parse_cluster
+from airflow_training.planning.strategy import TransformerModel
+from airflow_training.planning.transformer import computation
 from tests.planning.standin import Toy, cluster, device
 
 FREE = Constraints()
@@ -157,6 +161,20 @@ def test_pinned_stages_are_kept():
     assert {(plan.stage_layers, plan.stage_devices) for plan in best} == {
         ((1, 3), ("slow", "fast"))
     }
+
+
+def test_a_large_cluster_is_searched_as_well_as_with_its_sizes_pinned():
+    nodes = {"count": 32, "devices_per_node": 8, "nic_gbit_s": 100, "nics_per_node": 4}
+    kinds = [{"device": "A100-SXM4-80GB", **nodes}, {"device": "V100-SXM2-32GB", **nodes}]
+    model = TransformerModel(hidden=8192, layers=48, heads=64, seq=2048, vocab=51200)
+    workload = Workload(
+        view=computation(model), global_batch=4096, precision="fp16", runtime="megatron-lm"
+    )
+    on = parse_cluster({"name": "mixed", "nodes": kinds})
+    free = searched(workload, on)
+    pinned = searched(workload, on, constraints=parse({"tp": 4, "dp": 32}))
+    assert set(free.plans[0].strategy.stage_devices or ()) == {"A100-SXM4-80GB", "V100-SXM2-32GB"}
+    assert free.plans[0].step_seconds <= pinned.plans[0].step_seconds * 1.01
 
 
 def stages(*seconds: float, layers: int, before: float = 0, after: float = 0) -> Stages:

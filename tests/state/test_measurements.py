@@ -9,7 +9,7 @@ import pytest
 from airflow_training.errors import InputError
 from airflow_training.state.records import Measurement
 from airflow_training.state.store import Store
-from tests.state.samples import Clock, add_run, take
+from tests.state.samples import Clock, add_run
 
 MEASURED = Measurement(
     plan="abc",
@@ -46,19 +46,6 @@ def test_the_newest_come_first_and_no_more_than_wanted(store: Store, clock: Cloc
         store.save_measurement(uid, replace(MEASURED, step_seconds=float(number + 1)))
     found = store.measurements(MEASURED.subject, limit=3)
     assert [each.step_seconds for each in found] == [4.0, 3.0, 2.0]
-
-
-def test_it_goes_with_its_run(store: Store, clock: Clock):
-    uid = add_run(store).uid
-    store.save_measurement(uid, MEASURED)
-    store.tombstone(uid, reason="removed")
-    lease, old = take(store, uid), store.ledger(uid)
-    over = replace(old, job=replace(old.job, state="Stopped", drained=True, finished_at=clock.now))
-    store.commit(uid, lease=lease, old=old, new=over, events=[])
-    store.release(lease)
-    clock.advance(100.0)
-    assert store.prune(older_than_seconds=10.0) == 1
-    assert store.measurements(MEASURED.subject) == []
 
 
 def test_a_run_that_is_not_there_measures_nothing(store: Store):

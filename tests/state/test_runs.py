@@ -13,7 +13,8 @@ from sqlalchemy import delete, func, select
 from airflow_training.errors import InputError
 from airflow_training.spec.resolved import ResolvedJob
 from airflow_training.state.models import Base, RunRow
-from airflow_training.state.store import RunRecord, Store
+from airflow_training.state.records import Measurement
+from airflow_training.state.store import LogPosition, RunRecord, Store
 from tests.state.samples import (
     START,
     Clock,
@@ -149,6 +150,8 @@ def test_runs_are_listed_newest_first(store: Store):
     assert [each.key.run_id for each in store.runs(states=["Succeeded", "Failed"])] == ["run-2"]
     assert len(store.runs(controller="here")) == 4
     assert store.runs(controller="elsewhere") == []
+    assert len(store.runs(job="digits")) == 4
+    assert store.runs(job="other") == []
 
 
 def rows(store: Store) -> dict[str, int]:
@@ -165,6 +168,11 @@ def fill(store: Store, run_id: str) -> str:
     store.add_request(uid, "pause")
     store.set_addresses(uid, {"worker": [{"host": "a"}]})
     store.save_progress(uid, {("worker", 0): {"step": 1, "metrics": {"loss": 1.0}}})
+    store.save_measurement(
+        uid, Measurement(plan="p", subject="s", strategy={}, step_seconds=1.0, steps=3)
+    )
+    read = LogPosition(epoch=0, job_attempt=0, attempt=0)
+    store.save_log_values(uid, ("worker", 0), before=None, after=read, values=(), progress=None)
     old, lease = store.ledger(uid), take(store, uid)
     new = a_ledger(worker(0, state="running", started_at=START))
     store.commit(uid, lease=lease, old=old, new=new, events=[an_event()])

@@ -44,7 +44,9 @@ class Machines(MemoryRuntime):
         super().__init__()
         self.nodes = nodes
 
-    async def cluster_view(self, job: ResolvedJob | None = None) -> ClusterView:
+    async def cluster_view(
+        self, job: ResolvedJob | None = None, *, with_free: bool = False
+    ) -> ClusterView:
         return ClusterView(nodes=self.nodes)
 
 

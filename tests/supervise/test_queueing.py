@@ -24,7 +24,9 @@ class Machine(MemoryRuntime):
         super().__init__()
         self.node = NodeView(name="here", cpus=8, memory_bytes=16 * GIB, gpus=2, **free)
 
-    async def cluster_view(self, job: ResolvedJob | None = None) -> ClusterView:
+    async def cluster_view(
+        self, job: ResolvedJob | None = None, *, with_free: bool = False
+    ) -> ClusterView:
         return ClusterView(nodes=[self.node])
 
 

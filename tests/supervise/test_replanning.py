@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -106,7 +107,9 @@ class Machines(MemoryRuntime):
         super().__init__(script=FOREVER)
         self.nodes = nodes(count)
 
-    async def cluster_view(self, job: ResolvedJob | None = None) -> ClusterView:
+    async def cluster_view(
+        self, job: ResolvedJob | None = None, *, with_free: bool = False
+    ) -> ClusterView:
         return ClusterView(nodes=self.nodes)
 
 
@@ -325,7 +328,10 @@ class Eye:
         )
         assert job.role("worker").replicas == 3
         team = {
-            ("worker", i): InstanceEntry(role="worker", index=i, node=f"n{i}") for i in range(3)
+            ("worker", i): InstanceEntry(
+                role="worker", index=i, node=f"n{i}", wanted=True, state="running"
+            )
+            for i in range(3)
         }
         roles = {"worker": RoleEntry(role="worker", replicas=3, state="Running")}
         ledger = Ledger(job=JobEntry(state="Running", started_at=1.0), roles=roles, instances=team)
@@ -352,6 +358,28 @@ class Eye:
         assert self.state is not None
         job = replace(self.state.ledger.job, paused_at=2.0)
         return replace(self.state, ledger=replace(self.state.ledger, job=job))
+
+    def waits(self, index: int, *, seconds: float) -> None:
+        """Let an instance wait for a place since so long ago."""
+        assert self.state is not None
+        waiting = InstanceEntry(
+            role="worker", index=index, wanted=True, wanted_at=time.time() - seconds
+        )
+        team = {**self.state.ledger.instances, ("worker", index): waiting}
+        self.state = replace(self.state, ledger=replace(self.state.ledger, instances=team))
+
+    def goes_on(self, change: Change) -> None:
+        """Let the run be what came of a change, with its instances on the first nodes."""
+        assert self.state is not None
+        assert change.job is not None
+        team = {key: entry for key, entry in self.state.ledger.instances.items() if key[1] < 2}
+        size = change.job.role("worker").replicas
+        roles = {"worker": RoleEntry(role="worker", replicas=size, state="Running")}
+        self.state = State(
+            job=change.job,
+            ledger=replace(self.state.ledger, instances=team, roles=roles),
+            progress={("worker", 0): Progress(step=1, total_steps=FAR)},
+        )
 
     def change(self) -> Change | None:
         assert self.state is not None
@@ -436,6 +464,38 @@ async def test_a_spare_that_is_lost_is_no_failure(eye):
     await eye.judged(nodes(4))
     change = await eye.judged(nodes(3))
     assert [event.data["action"] for event in change.events] == ["stay"]
+
+
+def left_by_others(count: int, *free: int | None) -> list[NodeView]:
+    return [replace(node, free_gpus=gpus) for node, gpus in zip(nodes(count), free, strict=True)]
+
+
+async def test_a_job_that_waits_for_a_place_takes_what_others_leave_and_grows_when_they_go(eye):
+    await eye.look()
+    eye.waits(2, seconds=400.0)
+    shrunk = await eye.judged(left_by_others(3, 0, 0, 0))
+    assert shrunk.job.role("worker").replicas == 2
+    assert shrunk.job.plan["capacity"] == "free"
+    [event, *_] = shrunk.events
+    assert event.message.startswith("counted without what others hold, A100-SXM4-80GB lost 1 node")
+
+    eye.goes_on(shrunk)
+    assert await eye.judged(left_by_others(3, 0, 0, 0)) is None
+    grown = await eye.judged(left_by_others(3, 0, 0, 1))
+    assert grown.job.role("worker").replicas == 3
+
+
+@pytest.mark.parametrize(
+    "free",
+    [
+        pytest.param((0, 0, 0), id="it-may-come-soon"),
+        pytest.param((None, None, None), id="nobody-knows"),
+    ],
+)
+async def test_a_job_that_may_still_get_its_place_stays(eye, free):
+    await eye.judged(nodes(3))
+    eye.waits(2, seconds=100.0 if free[0] == 0 else 400.0)
+    assert await eye.judged(left_by_others(3, *free)) is None
 
 
 # the verdict ----------------------------------------------------------------------------------------

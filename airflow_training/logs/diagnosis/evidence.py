@@ -36,6 +36,8 @@ _MESSAGE_LINES = 5
 _SAYS_ENOUGH = 0.4
 """Confidence from which on a signature says more about an exception than its bare name."""
 _LAST_LINES = 3
+_SAYS_NOTHING = 3
+"""Of `Cause.generic`: that something failed, not what."""
 _CLUSTER_LINES = 120
 """Tracebacks so near to each other belong to one end; those of many ranks are long."""
 _RANK = re.compile(
@@ -168,12 +170,21 @@ def _unknown_exceptions(
 
 
 def _is_known(chain: Chain, known: Iterable[Event]) -> bool:
-    """Return whether a signature says what a traceback, or the message at its end, is about."""
-    lines = range(chain.first_line, chain.last_line + _MESSAGE_LINES + 1)
-    return any(
-        each.line in lines and each.kind != "hint" and each.confidence >= _SAYS_ENOUGH
-        for each in known
-    )
+    """Return whether a signature says what a traceback, or the message at its end, is about.
+
+    What a launcher prints right after it is neither.
+    """
+    for each in known:
+        line = each.line or 0
+        if chain.first_line <= line <= chain.last_line:
+            says = each.kind != "hint"
+        else:
+            below = chain.last_line < line <= chain.last_line + _MESSAGE_LINES
+            says = below and each.kind == "cause"
+        sure = each.confidence >= _SAYS_ENOUGH and each.cause.generic < _SAYS_NOTHING
+        if says and sure:
+            return True
+    return False
 
 
 def _last_together(tracebacks: Sequence[Chain]) -> Sequence[Chain]:
@@ -217,19 +228,34 @@ def _glog_time(text: str) -> float | None:
     return ((month * 31 + day) * 24 + hour) * 3600 + minute * 60 + second
 
 
+def _trained_until(points: Iterable[tuple[int, float]]) -> int:
+    """Return the line before which everything was followed by more training; 0 for none.
+
+    `points`: (line, step) of what was reported; where any step is known after a line, steps count.
+    """
+    steps: set[float] = set()
+    lines: set[int] = set()
+    for line, step in sorted(points, key=lambda point: -point[0]):
+        lines.add(line)
+        if not math.isnan(step):
+            steps.add(step)
+        if len(steps) >= _STEPS_AFTER or (not steps and len(lines) >= _POINTS_AFTER):
+            return line
+    return 0
+
+
 class _Life:
     """Until where in a log the run was alive and well."""
 
     def __init__(self, scan: FileScan) -> None:
-        self._points = sorted(
-            {
-                (line, step)
-                for series in scan.series
-                if series.metric in _OF_TRAINING
-                for line, step in zip(series.lines.tolist(), series.steps.tolist(), strict=True)
-            },
-            key=lambda point: point[0],
-        )
+        points = {
+            (line, step)
+            for series in scan.series
+            if series.metric in _OF_TRAINING
+            for line, step in zip(series.lines.tolist(), series.steps.tolist(), strict=True)
+        }
+        self._trained = bool(points)
+        self._trained_until = _trained_until(points)
         ends = [hit.line for hit in scan.hits if hit.signature == NORMAL_END]
         self._well_until = max(ends, default=0)
         self._last_line = scan.lines
@@ -240,14 +266,8 @@ class _Life:
 
     def survived(self, line: int) -> bool:
         """Return whether training went on, or ended well, after a line."""
-        if self.ended_well_after(line):
-            return True
-        after = [point for point in self._points if point[0] > line]
-        steps = {step for _, step in after if not math.isnan(step)}
-        if steps:
-            return len(steps) >= _STEPS_AFTER
-        return len({point[0] for point in after}) >= _POINTS_AFTER
+        return self.ended_well_after(line) or line < self._trained_until
 
     def ended_at(self, line: int) -> bool:
         """Return whether a line is among the last ones of a log that tells of no training."""
-        return not self._points and not self._well_until and self._last_line - line < _LAST_LINES
+        return not self._trained and not self._well_until and self._last_line - line < _LAST_LINES

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from airflow_training.logs.engine.formats import Formats
-from airflow_training.logs.engine.scanning import Machine
+from airflow_training.logs.engine.scanning import machine_for
 from airflow_training.logs.engine.stretches import scan_stretch
 from airflow_training.logs.metrics.thinning import telling_rows
 from airflow_training.logs.model import Origin, Series
@@ -46,7 +46,9 @@ class Piece:
     """What a piece says."""
 
     done: int
-    """Offset behind the last line that is complete."""
+    """Offset behind the last line that is complete; a carriage return of a bar ends one, too."""
+    carry: Mapping[str, float] = field(default_factory=dict)
+    """What the next piece depends on."""
     values: tuple[Value, ...] = ()
     progress: Mapping[str, Any] = field(default_factory=dict)
     """`step`, `total_steps`, `epoch`, `samples`, `time`: the newest of each; empty: none."""
@@ -59,6 +61,7 @@ def scan_piece(
     offset: int,
     done: int,
     complete: bool,
+    carry: Mapping[str, float],
     last_at: float,
     now: float,
     formats: Formats,
@@ -67,22 +70,23 @@ def scan_piece(
     """Return the values of all lines from `done` on that have an end; `complete`: of the last one too.
 
     `offset` is that of `text`, at or before `done`: what is before `done` was told already and
-    only helps to understand the rest. Values get increasing times after `last_at`: those of their
-    lines, else up to `now`. Of several ranks in one log, the lowest speaks for the instance.
+    only helps to understand the rest, as `carry` of the piece before does. Values get increasing
+    times after `last_at`: those of their lines, else up to `now`. Of several ranks in one log, the
+    lowest speaks for the instance.
     """
-    end = offset + (len(text) if complete else text.rfind(b"\n") + 1)
-    if end <= done:
-        return Piece(done=done, last_at=last_at)
-    machine = Machine((), formats, size=len(text))
-    found = scan_stretch(machine, origin, _Text(text[: end - offset]), 0, None)
-    series = () if found.builder is None else found.builder.series(origin)
-    chosen = _lowest_rank(series)
+    machine = machine_for((), formats, size=len(text))
+    found = scan_stretch(machine, origin, _Text(text), 0, None, finished=complete, carry=carry)
+    end = offset + found.size
+    if end <= done or found.builder is None:
+        return Piece(done=done, carry=carry, last_at=last_at)
+    chosen = _lowest_rank(found.builder.series(origin))
     rows = sorted(_rows(chosen, since=done - offset))
     values, last_at = _timed(rows, done=done - offset, end=end - offset, last_at=last_at, now=now)
     progress = _progress(chosen, since=done - offset)
     if progress:
         progress["time"] = values[-1].at if values else now
-    return Piece(done=end, values=values, progress=progress, last_at=last_at)
+    carry = found.builder.carry()
+    return Piece(done=end, carry=carry, values=values, progress=progress, last_at=last_at)
 
 
 class _Text:
@@ -126,7 +130,7 @@ def _rows(
         new = np.flatnonzero(each.offsets >= since)
         if len(new) > _MOST_VALUES:
             buckets = np.arange(len(new)) * (_MOST_VALUES // 4) // len(new)
-            new = new[telling_rows(each.values[new][None, :], buckets)]
+            new = new[telling_rows([each.values[new]], buckets)]
         for at in new:
             yield (
                 int(each.offsets[at]),

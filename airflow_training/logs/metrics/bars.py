@@ -43,10 +43,9 @@ class Bars:
                 self._be(run)
             elif run.total in self.nested:
                 found[index] = True
-            elif following is not None and self._goes_on(following):
-                self.nested.add(run.total)
-                found[index] = True
-            elif self.last < self.total and run.first <= _FRESH:
+            elif (following is not None and self._goes_on(following)) or (
+                self.last < self.total and run.first <= _FRESH
+            ):
                 self.nested.add(run.total)
                 found[index] = True
             elif self.last < self.total and self.runs == 1 and index > 0:

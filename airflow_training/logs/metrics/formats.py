@@ -1,8 +1,8 @@
-"""Formats of metric lines: data in YAML, one file per framework, and those that users add.
+r"""Formats of metric lines: data in YAML, one file per framework, and those that users add.
 
     - name: training
       anchor: elapsed time per iteration
-      line: 'iteration\\s+{step}/\\s*{total_steps}\\s*\\|'
+      line: 'iteration\s+{step}/\s*{total_steps}\s*\|'
       pairs: signed
       example: ' iteration 10/ 500 | elapsed time per iteration (ms): 12273.1 |'
 
@@ -16,16 +16,14 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from pathlib import Path
 from typing import Any, Literal
 
-import yaml
-
+from airflow_training.logs.metrics import packaged
 from airflow_training.logs.metrics.numbers import CLOCK, NUMBER, UNITS, Kind
 
 __all__ = ["Format", "Token", "built_in", "make_format", "units_of"]
 
-_FOLDER = Path(__file__).parent / "formats"
+_FOLDER = packaged.FOLDER / "formats"
 _TOKEN = re.compile(r"\{(?P<name>[A-Za-z_][\w /-]*)(?::(?P<unit>[^{}]+))?\}")
 _SKIP = r"[0-9?][0-9.,:?+-]*"
 
@@ -103,8 +101,6 @@ def built_in() -> Sequence[Format]:
     """Return the formats of this package."""
     found: list[Format] = []
     for path in sorted(_FOLDER.glob("*.yaml")):
-        document = yaml.safe_load(path.read_text())
+        document = packaged.read(path)
         found += [make_format(path.stem, entry) for entry in document]
     return tuple(found)
-
-

@@ -7,10 +7,10 @@ layout and reads the rest as columns.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from functools import cache
 
+from airflow_training.logs.engine.patterns import required_literals
 from airflow_training.logs.metrics import any_program
 from airflow_training.logs.metrics.formats import Format, built_in
 from airflow_training.logs.metrics.names import meaning
@@ -33,14 +33,17 @@ def anchors(user: Sequence[Format] = ()) -> Sequence[str]:
 def parse_line(line: bytes, user: Sequence[Format] = ()) -> ParsedLine | None:
     """Return what a line says, or None if it holds no metric; `user` has formats that go before ours.
 
-    `line` has no line end (a progress bar's `\\r` ends a line too); prefixes and colours may stay on it.
+    `line` has no line end (the carriage return of a progress bar ends a line too); prefixes and colours may stay on it.
     """
     if b"\x1b" in line:
         line = _COLOUR.sub(lambda found: b" " * len(found[0]), line)
     claims: Claims | None = None
     name = ""
+    lower = line.lower()
     for each in (*user, *built_in()):
         if claims is not None and not each.joins:
+            continue
+        if not any(text in lower for text in _texts(each.anchor)):
             continue
         found = _search(each, line)
         if found is None:
@@ -58,6 +61,12 @@ def parse_line(line: bytes, user: Sequence[Format] = ()) -> ParsedLine | None:
 @cache
 def _compiled(pattern: str) -> re.Pattern[bytes]:
     return re.compile(pattern.encode())
+
+
+@cache
+def _texts(anchor: str) -> tuple[bytes, ...]:
+    """Return texts in lower case, one of which every line with the anchor holds: quick to look for."""
+    return tuple(text.lower() for text in required_literals(anchor))
 
 
 def _search(format_: Format, line: bytes) -> re.Match[bytes] | None:

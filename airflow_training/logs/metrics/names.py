@@ -6,10 +6,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 
-import yaml
-
+from airflow_training.logs.metrics import packaged
 from airflow_training.logs.metrics.numbers import UNITS
 
 __all__ = ["COUNTERS", "RESULTS", "Meaning", "meaning", "normal", "spelled"]
@@ -19,11 +17,13 @@ COUNTERS = frozenset({"step", "total_steps", "epoch"})
 RESULTS = frozenset({"loss", "eval_loss", "accuracy", "eval_accuracy", "perplexity"})
 """Metrics that hardly any line holds that is not about training."""
 
-_TABLE = Path(__file__).parent / "names.yaml"
+_TABLE = packaged.FOLDER / "names.yaml"
 _JOINTS = re.compile(r"[\s_/.-]+")
 _FILLER = re.compile(r"^(?:average|avg|mean|running|current|batch)[\s_.-]+", re.IGNORECASE)
 """Words before a name that do not change what it measures."""
-_UNIT_IN_NAME = re.compile(r"^(?P<name>.*\S)\s*(?:\((?P<a>ms|us|s|sec|seconds|[KMG]i?B)\)|[ _](?P<b>ms))$")
+_UNIT_IN_NAME = re.compile(
+    r"^(?P<name>.*\S)\s*(?:\((?P<a>ms|us|s|sec|seconds|[KMG]i?B)\)|[ _](?P<b>ms))$"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +47,11 @@ def normal(name: str) -> str:
 def spelled() -> Mapping[str, tuple[str, str]]:
     """Return (metric, scope) by normal spelling."""
     table: dict[str, tuple[str, str]] = {}
-    for metric, spellings in yaml.safe_load(_TABLE.read_text()).items():
+    for metric, spellings in packaged.read(_TABLE).items():
         for spelling in spellings:
             if isinstance(spelling, dict):
                 ((scope, names),) = spelling.items()
-                table |= {name: (metric, scope) for name in names}
+                table |= dict.fromkeys(names, (metric, scope))
             else:
                 table[spelling] = (metric, "job" if metric == "tokens_per_second" else "")
     return table

@@ -1,9 +1,9 @@
-"""Formats that users add: read from YAML, and refused with the reason where they would be slow or never match.
+r"""Formats that users add: read from YAML, and refused with the reason where they would be slow or never match.
 
-    - name: trainer
-      line: 'it {step}/{total_steps} loss={loss} \\[{step_time_seconds:ms} ms\\]'
-      pairs: signed
-      example: 'it 5/900 loss=2.31 [33 ms]'
+- name: trainer
+  line: 'it {step}/{total_steps} loss={loss} \[{step_time_seconds:ms} ms\]'
+  pairs: signed
+  example: 'it 5/900 loss=2.31 [33 ms]'
 """
 
 from __future__ import annotations
@@ -44,7 +44,9 @@ def read_patterns(path: Path) -> tuple[Format, ...]:
     except OSError as error:
         text = f"cannot be read: {error.strerror}"
         raise InputError(
-            problems=[Problem(code="bad_reference", field="--patterns", message=text, value=str(path))]
+            problems=[
+                Problem(code="bad_reference", field="--patterns", message=text, value=str(path))
+            ]
         ) from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         text = f"is no YAML: {' '.join(str(error).split())}"
@@ -65,8 +67,10 @@ def make_formats(document: Any) -> tuple[Format, ...]:
         field = f"patterns[{index}]"
         mistakes = list(_mistakes(field, entry))
         if not mistakes:
-            formats.append(make_format("user", {**entry, "anchor": entry.get("anchor") or _anchor(entry)}))
-            mistakes = list(_example_mistakes(field, formats[-1]))
+            formats.append(
+                make_format("user", {**entry, "anchor": entry.get("anchor") or _anchor(entry)})
+            )
+            mistakes = list(_example_mistakes(field, formats[-1], own_anchor="anchor" in entry))
         problems += mistakes
     if problems:
         raise InputError(problems=problems)
@@ -96,7 +100,9 @@ def _mistakes(field: str, entry: Any) -> Iterator[Problem]:
     for key in ("names", "units"):
         texts = entry.get(key, {})
         if not isinstance(texts, Mapping) or not all(isinstance(x, str) for x in texts.values()):
-            yield Problem(code="wrong_type", field=f"{field}.{key}", message="must map texts to texts")
+            yield Problem(
+                code="wrong_type", field=f"{field}.{key}", message="must map texts to texts"
+            )
             return
     if entry.get("pairs", "none") not in _PAIRS:
         yield Problem(
@@ -167,7 +173,7 @@ def _slow_parts(parsed: Any, *, inside_repeat: bool) -> Iterator[tuple[str, str]
     """Yield (reason, what to do) for each part that is slow or that not every engine knows."""
     for operation, argument in parsed:
         if operation in (_constants.MAX_REPEAT, _constants.MIN_REPEAT):
-            low, high, inner = argument
+            _, high, inner = argument
             endless = high == _constants.MAXREPEAT
             if endless and inside_repeat:
                 yield (
@@ -191,10 +197,10 @@ def _slow_parts(parsed: Any, *, inside_repeat: bool) -> Iterator[tuple[str, str]
                 yield from _slow_parts(branch, inside_repeat=inside_repeat)
 
 
-def _example_mistakes(field: str, format_: Format) -> Iterator[Problem]:
+def _example_mistakes(field: str, format_: Format, *, own_anchor: bool) -> Iterator[Problem]:
     """Yield why a format does not give values for its own example."""
     line = format_.example.encode()
-    if not re.search(format_.anchor.encode(), line):
+    if own_anchor and not re.search(format_.anchor.encode(), line):
         yield Problem(
             code="not_allowed",
             field=f"{field}.anchor",

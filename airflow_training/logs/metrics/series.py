@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -27,6 +28,8 @@ EXACT = 100_000
 """Points of a series that are all kept."""
 _KEPT = 25_000
 """Rows that stay of more than `EXACT`."""
+_FOLD = 8
+"""How many times fewer rows a first thinning leaves."""
 _HELD = 3_000_000
 """Numbers that one builder holds, whatever the number of ranks: some 24 MB."""
 _REPEATS = 2
@@ -64,6 +67,10 @@ class _Rows:
         """Return some of the rows."""
         return _Rows(*(getattr(self, name)[which] for name in _FIELDS))
 
+    def copied(self) -> _Rows:
+        """Return the same rows without a hold on larger arrays."""
+        return _Rows(*(getattr(self, name).copy() for name in _FIELDS))
+
     @staticmethod
     def joined(parts: Sequence[_Rows]) -> _Rows:
         """Return the rows of several, in the order of the log."""
@@ -79,78 +86,97 @@ _FIELDS = ("values", "steps", "times", "offsets", "lines", "ordinals")
 
 @dataclass
 class _Table:
-    """The rows of one key."""
+    """The rows of one key: thinned ones, then settled ones, then loose ones."""
 
     key: _Key
     total: int = 0
     held: int = 0
-    parts: list[_Rows] = field(default_factory=list)
-    """Settled rows first, as one part, then what came since."""
-    settled: int = 0
-    """How many of the parts are settled: 0 or 1."""
-    width: int = 1
-    """Rows per bucket."""
-
-    @property
-    def step(self) -> int | None:
-        """Return which column is the step."""
-        return next((i for i, (name, _) in enumerate(self.key.columns) if name == "step"), None)
+    """Rows in memory."""
+    width: int = 0
+    """Rows per bucket when too many were kept the last time."""
+    thinned: _Rows | None = None
+    settled: _Rows | None = None
+    """They have their steps, and no redraw of an inner bar is among them."""
+    loose: list[_Rows] = field(default_factory=list)
 
     def column(self, name: str) -> int | None:
+        """Return which column a metric is."""
         return next((i for i, (each, _) in enumerate(self.key.columns) if each == name), None)
+
+    @property
+    def width_of_row(self) -> int:
+        """Return how many numbers a row has."""
+        return len(self.key.columns) + 5
 
     def append(self, values: Any, offsets: Integers, lines: Integers, times: Floats) -> None:
         """Take rows."""
-        count = offsets.size
-        step = self.step
-        steps = np.full(count, np.nan) if step is None else values[:, step].copy()
-        ordinals = np.arange(self.total, self.total + count)
-        self.parts.append(_Rows(values, steps, times, offsets, lines, ordinals))
-        self.total += count
-        self.held += count
+        step = self.column("step")
+        steps = np.full(offsets.size, np.nan) if step is None else values[:, step]
+        ordinals = np.arange(self.total, self.total + offsets.size)
+        self.loose.append(_Rows(values, steps, times, offsets, lines, ordinals))
+        self.total += offsets.size
+        self.held += offsets.size
 
     def fresh(self) -> _Rows | None:
-        """Return the rows that are not settled yet, as one part of the table."""
-        loose = self.parts[self.settled :]
-        if not loose:
+        """Return the loose rows as one part of the table, or None if there are none."""
+        if not self.loose:
             return None
-        rows = _Rows.joined(loose)
-        self.parts[self.settled :] = [rows]
-        return rows
+        self.loose = [_Rows.joined(self.loose)]
+        return self.loose[0]
 
     def settle(self) -> None:
-        """Make one part of all rows."""
-        if self.parts:
-            self.parts = [_Rows.joined(self.parts)]
-            self.settled = 1
-            self.held = self.parts[0].size
+        """Take the loose rows as settled."""
+        if self.loose:
+            parts = [] if self.settled is None else [self.settled]
+            self.settled = _Rows.joined([*parts, *self.loose])
+            self.loose = []
 
-    def rows(self) -> _Rows:
-        """Return all rows."""
-        return _Rows.joined(self.parts)
+    def rows(self) -> _Rows | None:
+        """Return all rows, or None if there are none."""
+        parts = self._parts()
+        return _Rows.joined(parts) if parts else None
+
+    def _parts(self) -> list[_Rows]:
+        known = (self.thinned, self.settled)
+        return [*(rows for rows in known if rows is not None), *self.loose]
 
     def thin(self, target: int) -> None:
-        """Keep at most about `target` of the (settled) rows."""
-        rows = self.parts[0]
+        """Keep at most about `target` of the settled rows, and a few that do not fill a bucket yet."""
+        if self.settled is None:
+            return
         measured = [i for i, (name, _) in enumerate(self.key.columns) if name not in COUNTERS]
         per_bucket = 2 * len(measured) + 2
-        while rows.size > target:
-            self.width = max(self.width * 2, -(-self.total * per_bucket // target))
-            columns = np.ascontiguousarray(rows.values[:, measured].T)
-            kept = telling_rows(columns, rows.ordinals // self.width)
-            if kept.size >= rows.size and self.width > self.total:
-                break
-            rows = rows.pick(kept)
-        self.parts = [rows]
-        self.held = rows.size
+        width = _FOLD * per_bucket
+        whole = self.settled.size // width * width
+        kept = _telling(self.settled.pick(slice(0, whole)), measured, np.arange(whole) // width)
+        if self.thinned is not None:
+            kept = _Rows.joined([self.thinned, kept])
+        if kept.size > target:
+            needed = -(-self.total * per_bucket // target)
+            if self.width < needed:
+                self.width = 2 * needed
+            kept = _telling(kept, measured, kept.ordinals // self.width)
+        self.thinned = kept
+        self.settled = self.settled.pick(slice(whole, None)).copied()
+        self.held = self.thinned.size + self.settled.size
+
+    def thin_all(self) -> None:
+        """Take all rows as thinned: buckets of two tables that were joined do not fit together."""
+        self.settle()
+        self.thinned = self.rows()
+        self.settled = None
+
+
+def _telling(rows: _Rows, measured: Sequence[int], buckets: Integers) -> _Rows:
+    """Return the rows that tell most of each bucket."""
+    columns = [np.ascontiguousarray(rows.values[:, index]) for index in measured]
+    return rows.pick(telling_rows(columns, buckets))
 
 
 class SeriesBuilder:
     """Takes rows of values, of one piece of a log, and gives series. Pickles."""
 
-    def __init__(
-        self, *, exact: int = EXACT, carry: Mapping[str, float] | None = None
-    ) -> None:
+    def __init__(self, *, exact: int = EXACT, carry: Mapping[str, float] | None = None) -> None:
         """Begin with what the builder of the log before had to `carry`."""
         self._exact = exact
         self._tables: dict[_Key, _Table] = {}
@@ -182,11 +208,17 @@ class SeriesBuilder:
         bar = layout.format == "tqdm/bar"
         first = int(ranks[0])
         if (ranks == first).all():
-            self._table(_Key(columns, first, layout.certain, bar)).append(values, offsets, lines, times)
+            self._table(_Key(columns, first, layout.certain, bar)).append(
+                values, offsets, lines, times
+            )
             return
-        for rank in np.unique(ranks):
-            rows = ranks == rank
-            table = self._table(_Key(columns, int(rank), layout.certain, bar))
+        order = np.argsort(ranks, kind="stable")
+        values, offsets, lines, times = values[order], offsets[order], lines[order], times[order]
+        ranks = ranks[order]
+        starts = np.flatnonzero(np.r_[True, ranks[1:] != ranks[:-1]])
+        for start, end in pairwise([*starts.tolist(), ranks.size]):
+            rows = slice(start, end)
+            table = self._table(_Key(columns, int(ranks[start]), layout.certain, bar))
             table.append(values[rows], offsets[rows], lines[rows], times[rows])
 
     def carry(self) -> dict[str, float]:
@@ -196,22 +228,27 @@ class SeriesBuilder:
 
     def merge(self, later: SeriesBuilder, lines_before: int = 0) -> None:
         """Take over the rows of the builder of the next piece; its lines count from `lines_before`."""
-        if later._last or any(table.settled for table in later._tables.values()):
+        settled = bool(later._last)
+        if settled:
             later._settle()
             self._settle()
         for key, theirs in later._tables.items():
             ours = self._table(key)
-            for rows in theirs.parts:
+            for rows in theirs._parts():
                 rows.lines = rows.lines + lines_before
                 rows.ordinals = rows.ordinals + ours.total
-                if theirs.settled and theirs.step is None and key.rank in self._last:
+                if settled and theirs.column("step") is None and key.rank in self._last:
                     rows.steps = np.where(np.isnan(rows.steps), self._last[key.rank], rows.steps)
-                ours.parts.append(rows)
             ours.total += theirs.total
             ours.held += theirs.held
+            if not settled:
+                ours.loose += theirs.loose
+                continue
+            ours.loose = [rows for rows in (theirs.thinned, theirs.settled) if rows is not None]
             ours.width = max(ours.width, theirs.width)
-            if theirs.settled:
-                ours.settle()
+            ours.settle()
+            if ours.thinned is not None or theirs.thinned is not None:
+                ours.thin_all()
         self._last |= later._last
         self._bars |= later._bars
         self._high = max(self._high, later._high)
@@ -222,13 +259,17 @@ class SeriesBuilder:
         self._settle()
         found: dict[tuple[str, str, int], list[tuple[_Rows, int, int]]] = {}
         for table in self._tables.values():
-            if not table.parts or not (table.key.certain or _credible(table)):
+            rows = table.rows()
+            if rows is None or not (table.key.certain or _credible(table, rows)):
                 continue
-            rows = table.parts[0]
             for index, (metric, scope) in enumerate(table.key.columns):
-                found.setdefault((metric, scope, table.key.rank), []).append((rows, index, table.total))
+                found.setdefault((metric, scope, table.key.rank), []).append(
+                    (rows, index, table.total)
+                )
         series = [
-            _series(origin, name, parts) for name, parts in found.items() if any(p[0].size for p in parts)
+            _series(origin, name, parts)
+            for name, parts in found.items()
+            if any(p[0].size for p in parts)
         ]
         return tuple(sorted(series, key=lambda each: (int(each.offsets[0]), each.metric)))
 
@@ -242,17 +283,18 @@ class SeriesBuilder:
         """Thin what has become too long."""
         tables = self._tables.values()
         too_long = [table for table in tables if table.held > self._exact]
-        if not too_long and sum(_numbers(table) for table in tables) <= _HELD:
+        too_many = sum(table.held * table.width_of_row for table in tables) > _HELD
+        if not too_long and not too_many:
             return
         self._settle()
         for table in too_long:
             table.thin(self._exact * _KEPT // EXACT)
-        while sum(_numbers(table) for table in tables) > _HELD:
-            widest = max(tables, key=_numbers)
-            held = widest.held
-            widest.thin(held // 4)
-            if widest.held == held:
-                return
+        if too_many:
+            # to half of it, so that this is rare
+            fair = _HELD // 2 // len(tables)
+            for table in tables:
+                if table.held * table.width_of_row > fair:
+                    table.thin(max(1, fair // table.width_of_row))
 
     def _settle(self) -> None:
         """Drop bars inside bars, and give rows without a step that of the line before."""
@@ -260,7 +302,11 @@ class SeriesBuilder:
         for table in self._tables.values():
             by_rank.setdefault(table.key.rank, []).append(table)
         for rank, tables in by_rank.items():
-            bars = [table for table in tables if table.key.bar and table.column("total_steps") is not None]
+            bars = [
+                table
+                for table in tables
+                if table.key.bar and table.column("total_steps") is not None
+            ]
             self._drop_inner(rank, bars)
             self._carry(rank, tables)
             for table in tables:
@@ -272,7 +318,9 @@ class SeriesBuilder:
             return
         offsets = np.concatenate([rows.offsets for _, rows in fresh])
         steps = np.concatenate([rows.steps for _, rows in fresh])
-        totals = np.concatenate([rows.values[:, table.column("total_steps")] for table, rows in fresh])
+        totals = np.concatenate(
+            [rows.values[:, table.column("total_steps")] for table, rows in fresh]
+        )
         order = np.argsort(offsets, kind="stable")
         steps, totals = steps[order], totals[order]
         starts = np.flatnonzero(np.r_[True, totals[1:] != totals[:-1]])
@@ -290,31 +338,27 @@ class SeriesBuilder:
         for table, rows in fresh:
             kept = rows.pick(keep[at : at + rows.size])
             at += rows.size
-            table.parts[-1] = kept
+            table.loose = [kept]
+            table.held -= rows.size - kept.size
             table.total -= rows.size - kept.size
 
     def _carry(self, rank: int, tables: Sequence[_Table]) -> None:
         fresh = [(table, rows) for table in tables if (rows := table.fresh()) is not None]
-        sources = [rows for table, rows in fresh if table.step is not None and rows.size]
+        sources = [rows for table, rows in fresh if table.column("step") is not None and rows.size]
         last = self._last.get(rank, np.nan)
         offsets = np.concatenate([np.array([-1]), *(rows.offsets for rows in sources)])
         steps = np.concatenate([np.array([last]), *(rows.steps for rows in sources)])
         order = np.argsort(offsets, kind="stable")
         offsets, steps = offsets[order], steps[order]
         for table, rows in fresh:
-            if table.step is None:
+            if table.column("step") is None:
                 rows.steps = steps[np.searchsorted(offsets, rows.offsets, side="right") - 1]
         if sources:
             self._last[rank] = float(steps[-1])
 
 
-def _numbers(table: _Table) -> int:
-    return table.held * (len(table.key.columns) + 5)
-
-
-def _credible(table: _Table) -> bool:
+def _credible(table: _Table, rows: _Rows) -> bool:
     """Return whether lines of an unknown layout are a series: they repeat, and their counter grows."""
-    rows = table.parts[0]
     if table.total < _REPEATS:
         return False
     names = [name for name, _ in table.key.columns]
@@ -325,7 +369,9 @@ def _credible(table: _Table) -> bool:
     return bool(counter[-1] > counter[0] and (np.diff(counter) >= 0).mean() > 0.5)
 
 
-def _series(origin: Origin, name: tuple[str, str, int], parts: Sequence[tuple[_Rows, int, int]]) -> Series:
+def _series(
+    origin: Origin, name: tuple[str, str, int], parts: Sequence[tuple[_Rows, int, int]]
+) -> Series:
     metric, scope, rank = name
     offsets = np.concatenate([rows.offsets for rows, _, _ in parts])
     order = np.argsort(offsets, kind="stable")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from airflow_training.logs.metrics.names import meaning, normal
@@ -13,7 +13,23 @@ from airflow_training.logs.metrics.pairs import Pair
 __all__ = ["Claims", "ParsedLine", "Slot", "rate_of", "scope_of"]
 
 _VARYING = re.compile(rb"(?:(?<![\w@'.])|(?<=[0-9]T))[0-9][0-9.,:?+-]*")
-_IGNORED = frozenset({"eta", "pid", "port", "tid", "rank", "local rank", "global rank", "world size", "v", "line", "lineno", "gpu", "device"})
+_IGNORED = frozenset(
+    {
+        "eta",
+        "pid",
+        "port",
+        "tid",
+        "rank",
+        "local rank",
+        "global rank",
+        "world size",
+        "v",
+        "line",
+        "lineno",
+        "gpu",
+        "device",
+    }
+)
 """Numbers beside metrics that are about the process, or a guess about the end."""
 _RANKS = frozenset({"rank", "global rank"})
 _LISTS = frozenset({"learning_rate"})
@@ -93,7 +109,7 @@ class Claims:
     def _add_pair(self, pair: Pair, names: Mapping[str, str], units: Mapping[str, str]) -> None:
         """Add one name with its number."""
         key = normal(pair.name)
-        if key in _IGNORED or key.rpartition(" ")[2] in _IGNORED:
+        if key in _IGNORED or key.endswith((" pid", " port", " rank")):
             self.add(pair.start, pair.end, "", "rank" if key in _RANKS else "skip")
             return
         said = meaning(pair.name, names)
@@ -139,16 +155,20 @@ class Claims:
         if not self._spellings:
             return None
         slots = sorted(self._slots, key=lambda slot: slot.start)
-        free: list[Slot] = []
-        at = 0
-        for start, end in [*((slot.start, slot.end) for slot in slots), (len(line), len(line))]:
-            for found in _VARYING.finditer(line, at, start):
-                if found.end() < start or start == len(line):
-                    free.append(Slot(*found.span(), "", "skip"))
-            at = max(at, end)
-        return ParsedLine(
-            tuple(sorted([*slots, *free], key=lambda slot: slot.start)), format_, certain
-        )
+        slots += list(_varying(line, slots))
+        return ParsedLine(tuple(sorted(slots, key=lambda slot: slot.start)), format_, certain)
+
+
+def _varying(line: bytes, slots: Sequence[Slot]) -> Iterator[Slot]:
+    """Yield a slot for each number between the slots that is no part of a name."""
+    at = 0
+    borders = [(slot.start, slot.end) for slot in slots] + [(len(line), len(line))]
+    for start, end in borders:
+        for found in _VARYING.finditer(line, at, start):
+            # directly before a slot it could not be told where the one ends and the other begins
+            if found.end() < start or start == len(line):
+                yield Slot(*found.span(), "", "skip")
+        at = max(at, end)
 
 
 def rate_of(unit: str) -> str:

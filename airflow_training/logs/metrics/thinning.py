@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -9,15 +10,13 @@ import numpy as np
 if TYPE_CHECKING:
     from airflow_training.logs.model import Floats, Integers
 
-    Table = np.ndarray[tuple[int, int], np.dtype[np.float64]]
-
 __all__ = ["chart_points", "telling_rows"]
 
 
-def telling_rows(columns: Table, buckets: Integers) -> Integers:
+def telling_rows(columns: Sequence[Floats], buckets: Integers) -> Integers:
     """Return which rows to keep, ascending: of each bucket first, last, and per column least, greatest, first NaN.
 
-    `columns` is [columns, rows]; `buckets` has the bucket of each row and never falls.
+    `columns` are of one length; `buckets` has the bucket of each row and never falls.
     """
     rows = buckets.size
     if rows == 0:
@@ -47,7 +46,9 @@ def telling_rows(columns: Table, buckets: Integers) -> Integers:
     return np.flatnonzero(keep)
 
 
-def _first(marked: np.ndarray[tuple[int], np.dtype[np.bool_]], starts: Integers, sizes: Integers) -> Integers:
+def _first(
+    marked: np.ndarray[tuple[int], np.dtype[np.bool_]], starts: Integers, sizes: Integers
+) -> Integers:
     """Return the first marked row of each bucket that has one."""
     rows = np.flatnonzero(marked)
     bucket = np.repeat(np.arange(starts.size), sizes)[rows]
@@ -59,4 +60,4 @@ def chart_points(values: Floats, points: int) -> Integers:
     if values.size <= points:
         return np.arange(values.size)
     width = -(-values.size * 4 // max(4, points))
-    return telling_rows(values[None, :], np.arange(values.size) // width)
+    return telling_rows([values], np.arange(values.size) // width)

@@ -29,11 +29,22 @@ def _backward(source: Source, lines: int, size: int) -> Part:
     """Line ends to see: the one that ends the line before the first, and the last byte's."""
     while start > stop and wanted > 0:
         step = max(stop, start - _STEP_BYTES)
-        data = source.read(step, start - step).data
+        data = _all_of(source, step, start)
         wanted -= data.count(b"\n")
         blocks.appendleft(data)
         start = step
     return _cut(b"".join(blocks), lines, size)
+
+
+def _all_of(source: Source, start: int, stop: int) -> bytes:
+    """Return a stretch that a source may give in pieces."""
+    found = source.read(start, stop - start).data
+    while found and len(found) < stop - start:
+        more = source.read(start + len(found), stop - start - len(found)).data
+        if not more:
+            break
+        found += more
+    return found
 
 
 def _forward(source: Source, lines: int) -> Part:

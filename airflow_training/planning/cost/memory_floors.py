@@ -7,7 +7,6 @@ are left out.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -30,7 +29,7 @@ Codes = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _MemoryFloors:
+class MemoryFloors:
     """What layers keep, for each way to run one."""
 
     global_batch: int
@@ -67,14 +66,25 @@ class _MemoryFloors:
             used = np.maximum(used, mean)
         return np.asarray((used + self.working[way]) * (1 + self.overhead) + self.base_bytes)
 
+    def most_layers(self, rows: Candidates, memory_bytes: float, in_flight: Floats) -> Floats:
+        """Return how many layers a stage of each row can hold at most, activations of so many micro-batches.
+
+        `in_flight` is an array that goes with the rows: (rows,) or (n, rows), as is the answer.
+        """
+        way = np.searchsorted(self.codes, codes_of(_memory_alike(rows)))
+        layer = _stage_bytes(self.least, way, rows, layers=np.ones(1), in_flight=in_flight)
+        room = (memory_bytes - self.base_bytes) / (1 + self.overhead) - self.working[way]
+        # rounding must not take away a layer that just fits
+        return np.asarray(np.floor(np.maximum(room, 0.0) / np.maximum(layer, 1.0) * (1 + 1e-12)))
+
 
 def memory_floors(
     workload: Workload,
     cluster: ClusterView,
     table: Candidates,
     constants: MemoryConstants = FROZEN,
-) -> Callable[[Candidates], Floats]:
-    """Return a quick function to the least bytes of strategies on equal devices.
+) -> MemoryFloors:
+    """Return what is quick to say about the least bytes of strategies.
 
     It knows every way to run a layer (its split, micro-batch and recomputation) that a row of the table has.
     """
@@ -98,7 +108,7 @@ def memory_floors(
         by_layer[:, :, here] = whole[:, pieces]
     least, mean = by_layer.min(axis=1), by_layer.mean(axis=1)
     contexts = [group.device.context_bytes for group in cluster.groups]
-    return _MemoryFloors(
+    return MemoryFloors(
         global_batch=workload.global_batch,
         layers=end - begin,
         codes=codes,
@@ -107,7 +117,7 @@ def memory_floors(
         working=least[4],
         base_bytes=min(constants.base_bytes if own is None else own for own in contexts),
         overhead=constants.overhead if runtime.overhead is None else runtime.overhead,
-    ).bytes_held
+    )
 
 
 def _stage_bytes(

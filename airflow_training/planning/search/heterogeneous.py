@@ -7,7 +7,7 @@ places the layers, and the cost model prices what it found.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from itertools import permutations, product
@@ -27,18 +27,15 @@ from airflow_training.planning.search.paces import (
     busiest_seconds,
     least_score,
     least_seconds,
+    most_layers,
     paces_of,
     way_of,
 )
 from airflow_training.planning.search.prices import Scores
-from airflow_training.planning.search.pricing import Pricing
+from airflow_training.planning.search.pricing import MemoryFloors, Pricing
 from airflow_training.planning.search.ranking import Plan, distinct
 from airflow_training.planning.stages import layer_span
 
-Bound = Callable[
-    [Paces, npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]],
-    npt.NDArray[np.float64],
-]
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
@@ -66,7 +63,7 @@ class Effort:
     beyond are left out."""
 
 
-THOROUGH = Effort(orders=24, splits=3, tries=24, arrangements=1500, slower_ways=np.inf)
+THOROUGH = Effort(orders=24, splits=3, tries=24, arrangements=1000, slower_ways=np.inf)
 QUICK = Effort(orders=2, splits=1, tries=3, arrangements=300, slower_ways=0.01)
 
 
@@ -80,6 +77,18 @@ class Arranged:
     priced: int
     unexplored: float
     """Least score that something not looked at could have; infinite where all was decided."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Setting:
+    """What is the same for all units."""
+
+    question: Question
+    pricing: Pricing
+    splits: Candidates
+    modes: Candidates
+    paces: Paces
+    floors: MemoryFloors
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,10 +119,14 @@ def rank_arranged(
     if not table.size(splits) or not table.size(modes):
         return Arranged(best=(), candidates=0, priced=0, unexplored=np.inf)
     paces = paces_of(question, splits, modes, pricing)
+    floors = pricing.memory_floors(
+        question.workload, question.cluster, space.cross_modes(splits, paces.ways)
+    )
+    setting = _Setting(question, pricing, splits, modes, paces, floors)
     every = _every_unit(question, splits, limits.layers, least_kinds)
-    units = _promising(question, pricing, every, splits, modes, paces, to_beat)
+    units = _promising(setting, every, to_beat)
     effort = THOROUGH if len(every.split) <= _SMALL else QUICK
-    search = _Search(question, pricing, splits, modes, paces, top_k, to_beat, effort)
+    search = _Search(setting, top_k, to_beat, effort)
     for unit in range(len(units.split)):
         least = float(units.least_score[unit])
         if least > search.limit * _SURE:
@@ -127,26 +140,15 @@ def rank_arranged(
 class _Search:
     """What was found so far."""
 
-    def __init__(
-        self,
-        question: Question,
-        pricing: Pricing,
-        splits: Candidates,
-        modes: Candidates,
-        paces: Paces,
-        top_k: int,
-        to_beat: float,
-        effort: Effort,
-    ) -> None:
+    def __init__(self, setting: _Setting, top_k: int, to_beat: float, effort: Effort) -> None:
         self.effort = effort
-        self.question, self.pricing = question, pricing
-        self.splits, self.modes, self.paces = splits, modes, paces
-        self.bytes_of = pricing.memory_floors(
-            question.workload, question.cluster, space.cross_modes(splits, paces.ways)
-        )
+        self.question, self.pricing = setting.question, setting.pricing
+        self.splits, self.modes, self.paces = setting.splits, setting.modes, setting.paces
+        self.floors = setting.floors
         self.top_k, self.to_beat = top_k, to_beat
-        begin, end = layer_span(question.workload.view.units)
-        self.alike = end - begin == max(unit.repeat for unit in question.workload.view.units)
+        units = self.question.workload.view.units
+        begin, end = layer_span(units)
+        self.alike = end - begin == max(unit.repeat for unit in units)
         self.best: list[Plan] = []
         self.arrangements = self.priced = self.fitted = 0
 
@@ -169,13 +171,13 @@ class _Search:
         one = table.take(self.splits, slice(split, split + 1))
         one = replace(one, pp=np.asarray([int(stages.sum())]))
         rows = space.expand(one, self.modes)
-        rows = table.take(rows, self._may_fit(rows, stages))
         of_way = way_of(rows, self.paces.ways)
         columns = split * table.size(self.paces.ways) + of_way
         each = table.take(one, np.zeros(table.size(rows), dtype=np.int64))
         many = np.repeat(stages[None], table.size(rows), axis=0)
         passes = self.question.workload.global_batch // (each.dp * each.micro_batch)
-        seconds = least_seconds(self.paces, columns, many, passes)
+        room = most_layers(self.question, self.floors, rows, many)
+        seconds = least_seconds(self.paces, columns, many, passes, room)
         floor = least_score(self.question, self.pricing, rows, seconds, many)
         orders = self._orders(stages)
         slowest_way = np.inf
@@ -191,12 +193,6 @@ class _Search:
                     self._arrange(table.take(rows, alive), int(columns[here[0]]), order)
             if self.fitted > fitted:
                 slowest_way = min(slowest_way, least * (1 + self.effort.slower_ways))
-
-    def _may_fit(self, rows: Candidates, stages: Ints) -> npt.NDArray[np.bool_]:
-        """Return which rows may fit into the memory of all stages together."""
-        whole = self.bytes_of(replace(rows, pp=np.ones_like(rows.pp)))
-        memory = [group.device.memory_bytes for group in self.question.cluster.groups]
-        return np.asarray(whole <= float(np.dot(stages, memory)))
 
     def _orders(self, stages: Ints) -> list[tuple[int, ...]]:
         groups = self.question.cluster.groups
@@ -330,37 +326,35 @@ def _every_unit(question: Question, splits: Candidates, layers: int, least_kinds
     return _Units(split=whole, stages=np.concatenate(stages), least_score=np.zeros(len(whole)))
 
 
-def _promising(
-    question: Question,
-    pricing: Pricing,
-    units: _Units,
-    splits: Candidates,
-    modes: Candidates,
-    paces: Paces,
-    to_beat: float,
-) -> _Units:
+def _promising(setting: _Setting, units: _Units, to_beat: float) -> _Units:
     """Return the units that may beat a score, in the order in which they are tried."""
+    question, paces, splits = setting.question, setting.paces, setting.splits
+    ways = table.size(paces.ways)
     fastest = np.flatnonzero(paces.ways.recompute == paces.ways.recompute.min())
-
-    def seconds_of(units: _Units, bound: Bound) -> Floats:
-        rows = table.take(splits, units.split)
-        passes = question.workload.global_batch // (rows.dp * rows.micro_batch)
-        columns = units.split * table.size(paces.ways)
-        found = [bound(paces, columns + way, units.stages, passes) for way in fastest]
-        return np.asarray(np.min(found, axis=0))
-
-    width = (splits.tp * splits.cp * splits.dp)[units.split, None]
-    quick = question.scores_of(seconds_of(units, busiest_seconds), width * units.stages).score
-    units = units.take(quick <= to_beat * _SURE)
-    rows = replace(table.take(splits, units.split), pp=units.stages.sum(axis=1))
-    seconds = seconds_of(units, least_seconds)
+    rows = table.take(splits, units.split)
+    passes = question.workload.global_batch // (rows.dp * rows.micro_batch)
+    quick = np.min(
+        [busiest_seconds(paces, units.split * ways + way, units.stages, passes) for way in fastest],
+        axis=0,
+    )
+    width = (rows.tp * rows.cp * rows.dp)[:, None].astype(np.float64)
+    hopeful = question.scores_of(quick, width * units.stages).score <= to_beat * _SURE
+    units, passes = units.take(hopeful), passes[hopeful]
+    rows = replace(table.take(rows, hopeful), pp=units.stages.sum(axis=1))
+    seconds = np.full(len(units.split), np.inf)
+    most_sharded = np.full(len(units.split), setting.modes.zero.max())
+    for way in range(ways):
+        in_way = replace(space.with_mode(rows, paces.ways, way), zero=most_sharded)
+        room = most_layers(question, setting.floors, in_way, units.stages)
+        columns = units.split * ways + way
+        seconds = np.minimum(seconds, least_seconds(paces, columns, units.stages, passes, room))
     least = np.full(len(units.split), np.inf)
-    for mode in _least_exchange(modes):
-        in_mode = space.with_mode(rows, modes, mode)
-        score = least_score(question, pricing, in_mode, seconds, units.stages)
+    for mode in _least_exchange(setting.modes):
+        in_mode = space.with_mode(rows, setting.modes, mode)
+        score = least_score(question, setting.pricing, in_mode, seconds, units.stages)
         least = np.minimum(least, score)
     order = np.argsort(least, kind="stable")
-    order = order[least[order] <= to_beat * _SURE]
+    order = order[np.isfinite(least[order]) & (least[order] <= to_beat * _SURE)]
     return replace(units, least_score=least).take(order)
 
 

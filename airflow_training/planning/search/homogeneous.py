@@ -84,7 +84,8 @@ def rank(
     if not table.size(splits) or not table.size(modes):
         return ranking
     ways = question.workload, question.cluster, _ways(splits, modes)
-    bytes_of, seconds_of = pricing.memory_floors(*ways), pricing.floors(*ways)
+    bytes_of = pricing.memory_floors(*ways).bytes_held
+    seconds_of = pricing.floors(*ways)
     splits = _small_enough(question, ranking, splits, bytes_of(space.leanest(splits, modes)))
     front = front_counts(int(table.devices(splits).max(initial=1)))
     fastest = _fastest(modes)

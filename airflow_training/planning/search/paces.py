@@ -14,13 +14,15 @@ from airflow_training.planning.cluster import NodeGroup
 from airflow_training.planning.plan import Candidates
 from airflow_training.planning.search import space, table
 from airflow_training.planning.search.homogeneous import Question
-from airflow_training.planning.search.pricing import Pricing
+from airflow_training.planning.search.pricing import MemoryFloors, Pricing
 from airflow_training.planning.stages import layer_span
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-_HALVINGS = 30
+_HALVINGS = 16
+_STAGES_APART = 8
+"""Stages that are told apart by their micro-batches in flight; those before count like the first of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +42,8 @@ class Paces:
     """Over the layer that takes least: (groups, columns)."""
     lightest: Floats
     """The least weight of a layer: (columns,). Weights add up to 1."""
+    heaviest: Floats
+    """The greatest weight of a layer."""
     backward_share: tuple[Floats, Floats]
     """Least and greatest share of a backward pass: (columns,) each."""
 
@@ -70,6 +74,7 @@ def paces_of(question: Question, splits: Candidates, modes: Candidates, pricing:
         whole=(layers / weight).min(axis=1),
         shortest=layers.min(axis=1),
         lightest=weight.min(axis=0),
+        heaviest=weight.max(axis=0),
         backward_share=(least, greatest),
     )
 
@@ -107,7 +112,9 @@ def busiest_seconds(paces: Paces, columns: Ints, stages: Ints, passes: Ints) -> 
     return np.asarray(passes * _shared(paces, columns, stages))
 
 
-def least_seconds(paces: Paces, columns: Ints, stages: Ints, passes: Ints) -> Floats:
+def least_seconds(
+    paces: Paces, columns: Ints, stages: Ints, passes: Ints, most_layers: Floats
+) -> Floats:
     """Return what passes take at least in any arrangement of each unit: (units,).
 
     Some stage is the slowest. It takes what layers that divide as one likes would, or whole layers of the
@@ -119,12 +126,14 @@ def least_seconds(paces: Paces, columns: Ints, stages: Ints, passes: Ints) -> Fl
         columns: the split of each unit, in one way to run its layers.
         stages: of each unit on each group: (units, groups).
         passes: micro-batches of each unit.
+        most_layers: that memory has room for on all stages of each group: (groups, units). Where it has
+            none for all layers, the answer is infinite.
     """
     on_group = stages.T
     layers = paces.layers.shape[1]
     slowest = np.maximum(
         _shared(paces, columns, stages),
-        _whole_layers(paces.shortest[:, columns], on_group, layers),
+        _whole_layers(paces.shortest[:, columns], on_group, most_layers, layers),
     )
     slowest = np.maximum(slowest, np.where(on_group > 0, paces.shortest[:, columns], 0).max(axis=0))
     least, greatest = (share[columns] for share in paces.backward_share)
@@ -134,16 +143,19 @@ def least_seconds(paces: Paces, columns: Ints, stages: Ints, passes: Ints) -> Fl
     fastest_first = np.argsort(np.where(on_group > 0, whole, np.inf), axis=0)
     whole = np.take_along_axis(whole, fastest_first, axis=0)
     count = np.take_along_axis(on_group, fastest_first, axis=0)
+    held = lightest * count
+    room = paces.heaviest[columns] * np.take_along_axis(most_layers, fastest_first, axis=0)
     # seconds are convex in what the slowest stage takes, and turn where a kind has one layer for each
     # stage and all faster ones are full
     total = np.full(len(passes), np.inf)
     rate = np.cumsum(count / whole, axis=0)
-    few = lightest * (count.sum(axis=0) - np.cumsum(count, axis=0))
+    few = held.sum(axis=0) - np.cumsum(held, axis=0)
     for kind in range(len(whole)):
         turn = np.maximum(slowest, (1 - few[kind]) / np.maximum(rate[kind], 1e-300))
-        once = _once(whole, count, lightest, turn) + ends
-        total = np.minimum(total, once + again * turn)
-    return np.asarray(np.maximum(passes * slowest, total))
+        total = np.minimum(total, _once(whole, held, count * turn / whole) + again * turn)
+    total = ends + np.maximum(total, _once(whole, held, room) + again * slowest)
+    fits = most_layers.sum(axis=0) >= layers
+    return np.where(fits, np.maximum(passes * slowest, total), np.inf)
 
 
 def least_score(
@@ -164,6 +176,24 @@ def least_score(
     return question.scores_of(least, width * stages).score
 
 
+def most_layers(question: Question, floors: MemoryFloors, rows: Candidates, stages: Ints) -> Floats:
+    """Return how many layers memory has room for on the stages of each group: (groups, rows).
+
+    The last stage of 1F1B has one micro-batch in flight, each one before it one more: at best, the stages
+    of a group are the last ones.
+    """
+    passes = question.workload.global_batch // (rows.dp * rows.micro_batch)
+    behind = np.arange(_STAGES_APART)[:, None]
+    in_flight = np.minimum(behind + 1.0, passes)
+    found = []
+    for group, count in zip(question.cluster.groups, stages.T, strict=True):
+        each = floors.most_layers(rows, group.device.memory_bytes, in_flight)
+        times = (count > behind).astype(np.float64)
+        times[-1] = np.maximum(count - behind[-1], 0)
+        found.append((each * times).sum(axis=0))
+    return np.asarray(found)
+
+
 def _shared(paces: Paces, columns: Ints, stages: Ints) -> Floats:
     """Return the least seconds of the slowest stage where layers divide as one likes."""
     whole = paces.whole[:, columns]
@@ -172,26 +202,30 @@ def _shared(paces: Paces, columns: Ints, stages: Ints) -> Floats:
     return np.asarray((1.0 + more) / (stages.T / whole).sum(axis=0))
 
 
-def _whole_layers(layer: Floats, stages: Ints, layers: int) -> Floats:
-    """Return the least time of the slowest stage when every layer takes `layer` (groups, units)."""
+def _whole_layers(layer: Floats, stages: Ints, most: Floats, layers: int) -> Floats:
+    """Return the least time of the slowest stage when every layer takes `layer`: (groups, units).
+
+    No group takes more than `most` layers; where all layers are more, that is not counted.
+    """
     low, high = np.zeros(layer.shape[1]), layers * layer.max(axis=0)
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
-        enough = (stages * np.floor(middle / layer * (1 + 1e-12))).sum(axis=0) >= layers
+        on_group = np.minimum(stages * np.floor(middle / layer * (1 + 1e-12)), most)
+        enough = on_group.sum(axis=0) >= layers
         low, high = np.where(enough, low, middle), np.where(enough, middle, high)
     return low
 
 
-def _once(whole: Floats, count: Ints, lightest: Floats, slowest: Floats) -> Floats:
-    """Return one micro-batch's least seconds through layers, when no stage takes more than `slowest`.
+def _once(whole: Floats, held: Floats, room: Floats) -> Floats:
+    """Return one micro-batch's least seconds through layers: (units,).
 
-    Groups stand with the fastest first: it gets as many layers as it has time for, and every stage one.
+    Groups stand with the fastest first. Each holds a weight of `held` at least; the fastest get the rest, as
+    far as they have room: (groups, units) each.
     """
-    held = lightest * count
     left = 1.0 - held.sum(axis=0)
     seconds = (held * whole).sum(axis=0)
     for group in range(len(whole)):
-        more = np.clip(count[group] * slowest / whole[group] - held[group], 0.0, left)
+        more = np.clip(room[group] - held[group], 0.0, left)
         seconds, left = seconds + more * whole[group], left - more
     return np.asarray(seconds)
 

@@ -24,9 +24,8 @@ class Pricing:
     """Made ready for a table: a quick function to seconds that steps of its rows never beat."""
     memory_bytes: Callable[[Workload, ClusterView, Candidates], Floats]
     """Of the fullest device."""
-    memory_floors: Callable[[Workload, ClusterView, Candidates], Callable[[Candidates], Floats]]
-    """Made ready for a table: a quick function to bytes that its rows never go below. More recomputation
-    and more sharding never keep more."""
+    memory_floors: Callable[[Workload, ClusterView, Candidates], MemoryFloors]
+    """Made ready for a table."""
     step_seconds: Callable[[Workload, ClusterView, Candidates], Floats]
     estimate: Callable[[Workload, ClusterView, Strategy], Estimate]
     pass_seconds: Callable[[Workload, ClusterView, Candidates], tuple[Floats, Floats]]
@@ -34,6 +33,18 @@ class Pricing:
     overheads: Callable[[Workload, ClusterView, Candidates], tuple[Floats, Floats]]
     """What replicas add at least: a share of the passes, and seconds."""
     arranged: Arranging
+
+
+class MemoryFloors(Protocol):
+    """Bounds on the memory of the rows of a table; more recomputation and more sharding never keep more."""
+
+    def bytes_held(self, rows: Candidates, /) -> Floats:
+        """Return bytes that the fullest device never goes below, on equal nodes."""
+        ...
+
+    def most_layers(self, rows: Candidates, memory_bytes: float, in_flight: Floats, /) -> Floats:
+        """Return layers that no stage can hold more of, with so many micro-batches in flight."""
+        ...
 
 
 class Costed(Protocol):

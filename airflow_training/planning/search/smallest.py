@@ -52,7 +52,7 @@ def first_fit(question: Question, splits: Candidates, pricing: Pricing) -> Candi
     for start in range(0, len(order), step):
         rows = space.expand(table.take(splits, order[start : start + step]), modes)
         least = pricing.memory_floors(question.workload, question.cluster, rows)
-        rows = table.take(rows, least(rows) <= limit)
+        rows = table.take(rows, least.bytes_held(rows) <= limit)
         if not table.size(rows):
             continue
         held = pricing.memory_bytes(question.workload, question.cluster, rows)

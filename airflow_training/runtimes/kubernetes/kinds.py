@@ -11,6 +11,7 @@ __all__ = [
     "NAMESPACES",
     "NODES",
     "PODS",
+    "PODS_OF_ALL",
     "PRIORITY_CLASSES",
     "RESOURCE_QUOTAS",
     "REVIEWS",
@@ -48,6 +49,8 @@ CONFIG_MAPS = Kind("", "v1", "configmaps")
 NAMESPACES = Kind("", "v1", "namespaces", namespaced=False)
 NODES = Kind("", "v1", "nodes", namespaced=False)
 PODS = Kind("", "v1", "pods")
+PODS_OF_ALL = Kind("", "v1", "pods", namespaced=False)
+"""To list those of every namespace."""
 RESOURCE_QUOTAS = Kind("", "v1", "resourcequotas")
 SECRETS = Kind("", "v1", "secrets")
 SERVICE_ACCOUNTS = Kind("", "v1", "serviceaccounts")

@@ -21,6 +21,7 @@ from airflow_training.runtimes.kubernetes.kinds import (
     KUEUE_LOCAL_QUEUES,
     NAMESPACES,
     PODS,
+    PODS_OF_ALL,
     PRIORITY_CLASSES,
     RESOURCE_QUOTAS,
     SECRETS,
@@ -33,7 +34,9 @@ from airflow_training.runtimes.kubernetes.kinds import (
 from airflow_training.spec.quantities import parse_quantity
 from airflow_training.spec.resolved import ResolvedJob, ResolvedRole
 
-__all__ = ["allowed_instances", "check_cluster", "needed_rights"]
+__all__ = ["allowed_instances", "check_cluster", "held_gpus", "needed_rights"]
+
+_ALIVE = "status.phase!=Succeeded,status.phase!=Failed"
 
 Right = tuple[Kind, str, str]
 """Kind, subresource ("" for the object itself), verb."""
@@ -243,6 +246,19 @@ async def allowed_instances(api: Api, job: ResolvedJob) -> int | None:
         if most:
             found.append(int((limit.amount - others.get(limit.counted, 0.0)) // most))
     return max(0, min(found)) if found else None
+
+
+async def held_gpus(api: Api) -> Mapping[str, int] | None:
+    """Return node -> GPUs that pods of any namespace hold on it; None where we may not see them."""
+    try:
+        pods, _ = await api.list(PODS_OF_ALL, fields=_ALIVE)
+    except Forbidden:
+        return None
+    held: defaultdict[str, int] = defaultdict(int)
+    for pod in pods:
+        node = pod["spec"].get("nodeName", "")
+        held[node] += int(pod_requests(pod["spec"]).get("nvidia.com/gpu", 0))
+    return held
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -55,7 +55,7 @@ from airflow_training.runtimes.kubernetes.kinds import (
 from airflow_training.runtimes.kubernetes.logs import LogArchive, read_live
 from airflow_training.runtimes.kubernetes.observing import is_over, observe
 from airflow_training.runtimes.kubernetes.record import Records, check_owner, stale
-from airflow_training.runtimes.kubernetes.rights import allowed_instances, check_cluster
+from airflow_training.runtimes.kubernetes.rights import allowed_instances, check_cluster, held_gpus
 from airflow_training.runtimes.kubernetes.services import service_documents
 from airflow_training.runtimes.kubernetes.sweep import Orphan, find_orphans
 from airflow_training.runtimes.kubernetes.watching import NamespaceWatch
@@ -374,7 +374,9 @@ class KubernetesRuntime:
             raise RuntimeUnavailable(f"namespace {namespace}: {error}") from error
 
     @_speaking
-    async def cluster_view(self, job: ResolvedJob | None = None) -> ClusterView:
+    async def cluster_view(
+        self, job: ResolvedJob | None = None, *, with_free: bool = False
+    ) -> ClusterView:
         """Return the nodes that pods may go to; one made-up node where we may not see them."""
         from airflow_training.planning.sources.kubernetes_nodes import takes_work  # for plans only
 
@@ -385,7 +387,8 @@ class KubernetesRuntime:
             # unknown, not none: the scheduler decides
             unknown = NodeView(name="cluster", cpus=float(2**20), memory_bytes=2**60, gpus=2**20)
             return ClusterView(nodes=(unknown,), instances=instances)
-        usable = tuple(_node_view(node) for node in nodes if takes_work(node))
+        held = await held_gpus(self.api) if with_free else None
+        usable = tuple(_node_view(node, held) for node in nodes if takes_work(node))
         return ClusterView(nodes=usable, instances=instances)
 
     @property
@@ -530,12 +533,14 @@ def _refused(instances: Sequence[InstanceSpec], message: str) -> list[Outcome]:
     return [Outcome(ref=each.ref, result="refused", message=message) for each in instances]
 
 
-def _node_view(node: Mapping[str, Any]) -> NodeView:
+def _node_view(node: Mapping[str, Any], held: Mapping[str, int] | None) -> NodeView:
     has = (node.get("status") or {}).get("allocatable") or {}
+    name, gpus = node["metadata"]["name"], int(parse_quantity(has.get("nvidia.com/gpu", 0)))
     return NodeView(
-        name=node["metadata"]["name"],
+        name=name,
         cpus=parse_quantity(has.get("cpu", 0)),
         memory_bytes=int(parse_quantity(has.get("memory", 0))),
-        gpus=int(parse_quantity(has.get("nvidia.com/gpu", 0))),
+        gpus=gpus,
         labels=node["metadata"].get("labels") or {},
+        free_gpus=None if held is None else max(0, gpus - held.get(name, 0)),
     )

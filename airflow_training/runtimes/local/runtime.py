@@ -126,7 +126,12 @@ class LocalRuntime:
         """End everything that lives and give the ports back; raises StillAlive."""
         await asyncio.to_thread(self._remove, run)
 
-    async def cluster_view(self, job: ResolvedJob | None = None) -> ClusterView:  # noqa: ARG002 - the port's signature
+    async def cluster_view(
+        self,
+        job: ResolvedJob | None = None,  # noqa: ARG002 - the port's signature
+        *,
+        with_free: bool = False,  # noqa: ARG002 - as above: it is always known here
+    ) -> ClusterView:
         """Return this machine."""
         return await asyncio.to_thread(self._cluster_view)
 

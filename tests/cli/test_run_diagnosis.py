@@ -1,0 +1,88 @@
+"""`run` of scripts that fail in a known way: what is tried again, and what a person is told."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import job_file
+
+pytestmark = pytest.mark.e2e
+
+OUT_OF_MEMORY = """\
+print("step 7 loss 0.5", flush=True)
+raise RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB (GPU 0; 15.90 GiB total capacity)")
+"""
+AT_STEP_7 = """\
+import json, os
+with open(os.environ["TRAINING_PROGRESS_FILE"], "a") as file:
+    print(json.dumps({"step": 7, "total_steps": 9}), file=file)
+print("attempt", os.environ["TRAINING_ATTEMPT"], flush=True)
+raise KeyError("label")
+"""
+
+
+def run(command, script: str, run_id: str, *, backoff_seconds: float):
+    """Run a script; the first diagnosis of a process comes late, while the restart waits."""
+    restart = {"backoff": {"initialSeconds": backoff_seconds, "factor": 1}, "maxRestarts": 5}
+    Path("train.py").write_text(script)
+    path = job_file(Path("job.yaml"), command=[sys.executable, "train.py"], restart=restart)
+    return command("run", str(path), "--run-id", run_id, "-o", "json")
+
+
+@pytest.mark.parametrize(
+    ("script", "cause", "line", "evidence"),
+    [
+        pytest.param(
+            OUT_OF_MEMORY, "cuda-out-of-memory", 5, "RuntimeError: CUDA out of memory", id="memory"
+        ),
+        pytest.param(
+            "import torchh_vision\n",
+            "module-not-found",
+            4,
+            "ModuleNotFoundError: No module named 'torchh_vision'",
+            id="module",
+        ),
+    ],
+)
+def test_what_needs_a_change_first_is_not_tried_again(command, home, script, cause, line, evidence):
+    done = run(command, script, "bad", backoff_seconds=60)
+    assert done.code == 1
+    status = done.json
+    assert (status["state"], status["reason"]) == ("Failed", "NotRetryable")
+    assert sum(status["restarts"].values()) == 0, done.stderr
+    root = status["root_cause"]
+    assert (root["id"], root["retryable"], root["line"]) == (cause, "no", line)
+    assert (root["role"], root["index"], root["attempt"]) == ("worker", 0, 0)
+    assert root["evidence"].startswith(evidence)
+    assert f"RootCause  {cause} (" in done.stderr
+    shown = command("status", "bad").stdout
+    assert f"root cause: {cause} (" in shown
+    assert f"proof: worker-0:{line}" in shown
+    assert f"what to do: {root['advice']}" in shown
+    again = command("logs", "diagnose", "bad", "-o", "json").json
+    assert (again["causes"][0]["id"], again["causes"][0]["line"]) == (cause, line)
+
+
+def test_the_same_error_at_the_same_step_is_tried_once_more(command, home):
+    done = run(command, AT_STEP_7, "same", backoff_seconds=10)
+    assert done.code == 1
+    status = done.json
+    assert status["reason"] == "SameErrorAgain"
+    assert "the same error at step 7 for the second time: KeyError: 'label'" in status["message"]
+    assert status["restarts"]["user"] == 1, done.stderr
+    assert status["root_cause"]["id"] == "python-exception"
+    assert status["root_cause"]["evidence"] == "KeyError: 'label'"
+
+
+def test_a_run_that_succeeds_loads_nothing_that_reads_logs(home):
+    path = job_file(Path("job.yaml"))
+    words = [sys.executable, "-X", "importtime", "-m", "airflow_training.cli", "run", str(path)]
+    done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=90)
+    loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    assert "airflow_training.supervise.drive" in loaded
+    assert [name for name in loaded if name.startswith("airflow_training.logs")] == []
+    assert "airflow_training.supervise.diagnosing" not in loaded

@@ -1,0 +1,63 @@
+"""Values of logs are kept once, with how far the log was read."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import pytest
+
+from airflow_training.state.store import LogPosition, LogValue, Store
+from tests.state.samples import START, add_run
+
+KEY = ("worker", 0)
+FIRST = LogPosition(epoch=0, job_attempt=0, attempt=0, done=100, offset=80, last_at=START + 1)
+
+
+def value(step: int, **fields) -> LogValue:
+    given = {"name": "loss", "at": START + step, "step": step, "value": 1 / (step + 1), **fields}
+    return LogValue(**given)
+
+
+def save(store: Store, uid: str, before, after, *values: LogValue, progress=None) -> bool:
+    return store.save_log_values(
+        uid, KEY, before=before, after=after, values=values, progress=progress
+    )
+
+
+def test_a_position_moves_once(store: Store):
+    uid = add_run(store).uid
+    assert save(store, uid, None, FIRST, value(1))
+    assert store.log_positions(uid) == {KEY: FIRST}
+    second = dataclasses.replace(FIRST, done=200, token="2026-01-01T00:00:00Z|7")
+    assert not save(store, uid, None, second, value(2)), "somebody else was first"
+    assert save(store, uid, FIRST, second, value(2), value(3, value=math.nan))
+    assert not save(store, uid, FIRST, second, value(4))
+    assert store.log_positions(uid) == {KEY: second}
+    kept = store.metrics(uid)
+    assert [each.step for each in kept] == [1, 2, 3]
+    assert math.isnan(kept[-1].value)
+
+
+def test_what_the_script_reports_wins(store: Store):
+    uid = add_run(store).uid
+    save(store, uid, None, FIRST, value(1), progress={"step": 1, "time": START})
+    assert store.progress(uid)[KEY]["step"] == 1
+    store.save_progress(uid, {KEY: {"step": 9, "metrics": {"loss": 0.5}, "time": START + 9}})
+    later = dataclasses.replace(FIRST, done=200)
+    save(store, uid, FIRST, later, value(2), value(2, name="lr"), progress={"step": 2})
+    assert store.progress(uid)[KEY]["step"] == 9
+    assert [(each.name, each.step) for each in store.metrics(uid)] == [
+        ("loss", 1), ("lr", 2), ("loss", 9),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("values", [0, 3])
+def test_positions_of_other_instances_stay(store: Store, values: int):
+    uid = add_run(store).uid
+    save(store, uid, None, FIRST, *(value(step) for step in range(values)))
+    other = dataclasses.replace(FIRST, attempt=2)
+    assert store.save_log_values(
+        uid, ("worker", 1), before=None, after=other, values=(), progress=None
+    )
+    assert store.log_positions(uid) == {KEY: FIRST, ("worker", 1): other}

@@ -1,0 +1,41 @@
+"""Only the end of a log is read, wherever that is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import pytest
+
+from airflow_training.runtimes.port import Cursor, InstanceRef, LogChunk, Runtime
+from airflow_training.supervise.log_ends import read_end
+
+
+@dataclass
+class Written:
+    """A runtime with one log; `opaque`: its cursors are tokens."""
+
+    data: bytes
+    opaque: bool = False
+    read: int = 0
+    asked: list[int] = field(default_factory=list)
+
+    async def read_log(self, ref: Any, cursor: Cursor, *, limit: int) -> LogChunk:
+        offset = int(cursor.token or 0) if self.opaque else cursor.offset
+        data = self.data[offset : offset + limit]
+        self.read += len(data)
+        end = offset + len(data)
+        token = str(end) if self.opaque else ""
+        return LogChunk(data=data, next=Cursor(offset=end, token=token), end=len(data) < limit)
+
+
+@pytest.mark.parametrize("opaque", [False, True], ids=["offsets", "tokens"])
+@pytest.mark.parametrize("size", [0, 1, 99, 100, 101, 250, 4096, 1_000_003])
+async def test_the_last_bytes_and_where_they_are(size, opaque):
+    data = bytes(number % 251 for number in range(size))
+    log = Written(data, opaque=opaque)
+    end = await read_end(cast("Runtime", log), cast("InstanceRef", None), limit=100)
+    assert end.data == data[-100:]
+    assert end.offset == max(0, size - 100)
+    if not opaque:
+        assert log.read < 300

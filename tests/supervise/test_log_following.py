@@ -1,0 +1,228 @@
+"""Values of running instances come from their logs: all of them, each once, whoever dies."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import random
+import signal
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from airflow_training.control.model import InstanceEntry, JobEntry, Ledger, Progress, RoleEntry
+from airflow_training.runtimes.port import Cursor, InstanceRef, LogChunk
+from airflow_training.spec.resolved import RunRef
+from airflow_training.state.store import Store
+from airflow_training.supervise import log_following
+from airflow_training.supervise.log_following import LogFollower, _worker_of
+from airflow_training.supervise.log_worker import encode_piece
+from tests.state.samples import a_job, a_key, a_ledger
+
+NOW = 1_767_225_600.0
+KEY = ("worker", 0)
+
+
+def metric_line(step: int) -> bytes:
+    at = f"2026-01-01 {step // 3600:02d}:{step // 60 % 60:02d}:{step % 60:02d}"
+    return b"%s step: %d loss: %.4f lr: 0.1\n" % (at.encode(), step, 1 / (step + 1))
+
+
+@dataclass
+class Logs:
+    """A runtime of which only the logs are asked: attempt -> text and whether it is over."""
+
+    opaque: bool = False
+    texts: dict[int, bytes] = field(default_factory=dict)
+    over: set[int] = field(default_factory=set)
+    reads: int = 0
+
+    async def read_log(
+        self, instance: InstanceRef, cursor: Cursor, *, limit: int, attempt: int | None = None
+    ) -> LogChunk:
+        self.reads += 1
+        start = int(cursor.token or 0) if self.opaque else cursor.offset
+        data = self.texts.get(instance.attempt, b"")[start : start + limit]
+        token = str(start + len(data)) if self.opaque else ""
+        end = instance.attempt in self.over and not data
+        return LogChunk(
+            data=data, next=Cursor(offset=cursor.offset + len(data), token=token), end=end
+        )
+
+
+@dataclass
+class Scene:
+    store: Store
+    uid: str
+    logs: Logs
+    ledger: Ledger
+    said: dict[tuple[str, int], Progress] = field(default_factory=dict)
+
+    def follower(self) -> LogFollower:
+        run = RunRef(uid=self.uid, job="digits", namespace="default", controller="here")
+        return LogFollower(
+            store=self.store,
+            runtime=self.logs,  # type: ignore[arg-type]  # the rest of it is not asked
+            run=run,
+            ledger=lambda: self.ledger,
+            now=lambda: NOW + 100,
+            on_progress=self.said.__setitem__,
+        )
+
+    def entry(self, **fields) -> None:
+        fields = {"was_running": True, "state": "running", "started_at": NOW, **fields}
+        entry = InstanceEntry(role="worker", index=0, **fields)
+        self.ledger = Ledger(
+            job=JobEntry(submitted_at=NOW),
+            roles={"worker": RoleEntry(role="worker")},
+            instances={KEY: entry},
+        )
+
+    def steps(self, name: str = "loss") -> list[int | None]:
+        return [each.step for each in self.store.metrics(self.uid, name=name)]
+
+
+@pytest.fixture(params=[False, True], ids=["offsets", "tokens"])
+def scene(request, tmp_path: Path):
+    store = Store(f"sqlite:///{tmp_path / 'store.db'}")
+    record = store.create_run(a_key(), a_job(), a_ledger(), controller="here", queue=False)
+    made = Scene(store, record.uid, Logs(opaque=request.param), Ledger())
+    made.entry()
+    yield made
+    store.close()
+
+
+@contextlib.asynccontextmanager
+async def followed(scene: Scene, monkeypatch, *, every: float = 0.02) -> AsyncIterator[LogFollower]:
+    monkeypatch.setattr(log_following, "_EVERY_SECONDS", every)
+    follower = scene.follower()
+    task = asyncio.ensure_future(follower.run())
+    try:
+        yield follower
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def until(condition, seconds: float = 40.0) -> None:
+    deadline = asyncio.get_running_loop().time() + seconds
+    while not condition():
+        assert asyncio.get_running_loop().time() < deadline, "it did not come to that"
+        await asyncio.sleep(0.02)
+
+
+async def test_values_and_progress_reach_the_store_as_they_are_written(scene, monkeypatch):
+    scene.logs.texts[0] = b"hello\n" + b"".join(map(metric_line, range(30))) + metric_line(30)[:25]
+    async with followed(scene, monkeypatch):
+        await until(lambda: scene.steps() == [*range(30)])
+        assert scene.store.progress(scene.uid)[KEY]["step"] == 29
+        await until(lambda: KEY in scene.said)
+        assert scene.said[KEY].step == 29
+        scene.logs.texts[0] += metric_line(30)[25:] + metric_line(31)
+        await until(lambda: scene.steps() == [*range(32)])
+    values = scene.store.metrics(scene.uid, name="loss")
+    assert [round(each.value, 4) for each in values] == [round(1 / (n + 1), 4) for n in range(32)]
+    assert [each.at for each in values] == [NOW + step for step in range(32)]
+    worker = _worker_of(scene.store)
+    assert worker.pid is None, "the worker ends with the last that needs it"
+
+
+async def test_the_next_attempt_follows_the_end_of_the_one_before(scene, monkeypatch):
+    scene.logs.texts[0] = b"".join(map(metric_line, range(10))) + metric_line(10).rstrip(b"\n")
+    async with followed(scene, monkeypatch) as follower:
+        await until(lambda: scene.steps() == [*range(10)])
+        scene.logs.over.add(0)
+        scene.logs.texts[1] = b"".join(map(metric_line, range(8, 14)))
+        scene.entry(attempt=1)
+        await until(lambda: len(scene.steps()) == 17)
+        assert sorted(filter(None, scene.steps())) == sorted([*range(1, 11), *range(8, 14)])
+        scene.logs.texts[1] += metric_line(14)
+        scene.logs.over.add(1)
+        await follower.finish()
+        assert len(scene.steps()) == 18
+    position = scene.store.log_positions(scene.uid)[KEY]
+    assert (position.attempt, position.ended) == (1, True)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("scene", [True], indirect=True, ids=["tokens"])
+async def test_a_worker_killed_fifty_times_leaves_no_gap_and_no_duplicate(scene, monkeypatch):
+    monkeypatch.setattr(log_following, "_CHUNK_BYTES", 700)
+    monkeypatch.setattr(log_following, "_CHUNKS_AT_ONCE", 3)
+    dice = random.Random(3)
+    worker = _worker_of(scene.store)
+    killed, written = 0, 0
+    while killed < 50:
+        # every few kills the whole host dies, too: its follower is forgotten
+        async with followed(scene, monkeypatch, every=0.005):
+            for _ in range(7):
+                scene.logs.texts[0] = scene.logs.texts.get(0, b"") + b"".join(
+                    map(metric_line, range(written, written + 20))
+                )
+                written += 20
+                await until(lambda: worker.pid is not None)
+                await asyncio.sleep(dice.random() * 0.6)
+                if worker.pid is not None:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(worker.pid, signal.SIGKILL)
+                        killed += 1
+    async with followed(scene, monkeypatch):
+        await until(lambda: len(scene.steps()) >= written)
+        await asyncio.sleep(0.2)
+    assert scene.steps() == [*range(written)]
+
+
+async def test_two_holders_at_once_store_everything_once(scene, monkeypatch):
+    async with followed(scene, monkeypatch), followed(scene, monkeypatch):
+        for begin in range(0, 200, 10):
+            scene.logs.texts[0] = scene.logs.texts.get(0, b"") + b"".join(
+                map(metric_line, range(begin, begin + 10))
+            )
+            await asyncio.sleep(0.02)
+        await until(lambda: len(scene.steps()) >= 200)
+    assert scene.steps() == [*range(200)]
+
+
+async def test_what_a_script_reports_itself_wins(scene, monkeypatch):
+    scene.store.save_progress(
+        scene.uid, {KEY: {"step": 7, "total_steps": 9, "metrics": {"loss": 0.5}, "time": NOW}}
+    )
+    scene.logs.texts[0] = b"".join(map(metric_line, range(30)))
+    async with followed(scene, monkeypatch):
+        await until(lambda: len(scene.steps("learning_rate")) == 30)
+    assert scene.store.progress(scene.uid)[KEY]["step"] == 7
+    assert [each.value for each in scene.store.metrics(scene.uid, name="loss")] == [0.5]
+
+
+@pytest.mark.parametrize("why", ["silent", "reports", "young"])
+async def test_who_needs_no_worker_starts_none(scene, monkeypatch, why):
+    if why != "silent":
+        scene.logs.texts[0] = b"".join(map(metric_line, range(30)))
+    if why == "young":
+        scene.entry(started_at=NOW + 97, finished_at=NOW + 99)
+    async with followed(scene, monkeypatch) as follower:
+        if why == "reports":
+            follower.reported({KEY: Progress(step=1, metrics={"loss": 0.5})})
+        await asyncio.sleep(0.3)
+        assert _worker_of(scene.store).pid is None
+    assert scene.steps() == []
+
+
+async def test_a_piece_that_the_worker_dies_of_is_left_out(scene, monkeypatch, caplog):
+    scene.logs.texts[0] = b"".join(map(metric_line, range(5)))
+    async with followed(scene, monkeypatch):
+        await until(lambda: len(scene.steps()) == 5)
+
+        def poisoned(piece, text):
+            return b"no json\n" if b"poison" in text else encode_piece(piece, text)
+
+        monkeypatch.setattr(log_following, "encode_piece", poisoned)
+        scene.logs.texts[0] += b"poison\n" + metric_line(5)
+        await until(lambda: "is left out" in caplog.text)
+        monkeypatch.setattr(log_following, "encode_piece", encode_piece)
+        scene.logs.texts[0] += metric_line(6)
+        await until(lambda: 6 in scene.steps())
+    assert scene.steps() == [0, 1, 2, 3, 4, 6]

@@ -6,6 +6,7 @@ shared and nothing is loaded twice. This process works too.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import pickle
@@ -89,8 +90,6 @@ def _take(
 
 def _delivered(file: IO[bytes]) -> Iterator[tuple[int, Any]]:
     """Yield what a child wrote, up to where it stopped."""
-    while True:
-        try:
+    with contextlib.suppress(EOFError, pickle.UnpicklingError):
+        while True:
             yield pickle.load(file)  # noqa: S301  # written by our own child into a file without a name
-        except (EOFError, pickle.UnpicklingError):
-            return

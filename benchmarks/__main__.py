@@ -15,6 +15,7 @@ ALL = (
     "idle",
     "dag_latency",
     "planner",
+    "logs",
     "kubernetes",
 )
 

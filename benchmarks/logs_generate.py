@@ -54,7 +54,7 @@ def clock(second: int) -> str:
 
 def chunks(size: int, *, every: int, seed: int = 7) -> Iterator[bytes]:
     """Yield at least `size` bytes of log in pieces of some megabytes, each with its own numbers."""
-    dice = random.Random(seed)  # noqa: S311  # a benchmark, not a secret
+    dice = random.Random(seed)  # a benchmark, not a secret
     written = 0
     step = 0
     total = 10_000_000

@@ -10,7 +10,15 @@ from airflow_training.control.failures import Failure, ended_by_term
 from airflow_training.control.model import InstanceEntry, InstanceKey, RoleEntry
 from airflow_training.spec.resolved import ResolvedJob
 
-__all__ = ["CAUSE_IDS", "cause", "cause_id", "cause_of_failure", "cause_of_role", "proof_of", "with_diagnosis"]
+__all__ = [
+    "CAUSE_IDS",
+    "cause",
+    "cause_id",
+    "cause_of_failure",
+    "cause_of_role",
+    "proof_of",
+    "with_diagnosis",
+]
 
 CAUSE_IDS: Mapping[str, str] = {
     "OOMKilled": "host-out-of-memory",

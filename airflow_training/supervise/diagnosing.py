@@ -239,7 +239,7 @@ def _explain(
     """Return the root cause that the ends of logs tell, None where they tell none. Blocks."""
     from airflow_training.logs.diagnosis.catalogue import load
     from airflow_training.logs.diagnosis.diagnose import diagnose
-    from airflow_training.logs.diagnosis.scanning import scan_logs
+    from airflow_training.logs.diagnosis.scanning import scan_ends
     from airflow_training.logs.model import Origin
     from airflow_training.logs.reading.memory import BytesLog
     from airflow_training.settings import load_settings
@@ -258,7 +258,7 @@ def _explain(
         )
         for ref, rank, end in logs
     ]
-    found = diagnose(scan_logs(pairs, catalogue), facts, catalogue=catalogue)
+    found = diagnose(scan_ends(pairs, catalogue), facts, catalogue=catalogue)
     if not found.causes or found.causes[0].id == "unknown":
         return None
     return _cause_object(found.causes[0], logs)

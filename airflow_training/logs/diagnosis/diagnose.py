@@ -182,11 +182,12 @@ def _ranked(heavy: Sequence[_Weighed], scans: Sequence[FileScan]) -> list[_Weigh
 
 
 def _follows(event: Event, cause: Event) -> bool:
-    """Return whether a consequence may come from a cause: one of another rank, or an earlier one."""
+    """Return whether a consequence comes from a cause: one of another rank, or an earlier line.
+
+    Whatever the clocks say: ranks wait for each other, so one that times out waits for another.
+    """
     if event.kind != "consequence":
         return False
-    if event.time is not None and cause.time is not None:
-        return cause.time <= event.time + _SAME_MOMENT_SECONDS
     other_rank = None not in (event.rank, cause.rank) and event.rank != cause.rank
     return other_rank or event.log != cause.log or (cause.line or 0) < (event.line or 0)
 

@@ -36,6 +36,8 @@ _MESSAGE_LINES = 5
 _SAYS_ENOUGH = 0.4
 """Confidence from which on a signature says more about an exception than its bare name."""
 _LAST_LINES = 3
+_SAYS_NOTHING = 3
+"""Of `Cause.generic`: that something failed, not what."""
 _CLUSTER_LINES = 120
 """Tracebacks so near to each other belong to one end; those of many ranks are long."""
 _RANK = re.compile(
@@ -168,12 +170,21 @@ def _unknown_exceptions(
 
 
 def _is_known(chain: Chain, known: Iterable[Event]) -> bool:
-    """Return whether a signature says what a traceback, or the message at its end, is about."""
-    lines = range(chain.first_line, chain.last_line + _MESSAGE_LINES + 1)
-    return any(
-        each.line in lines and each.kind != "hint" and each.confidence >= _SAYS_ENOUGH
-        for each in known
-    )
+    """Return whether a signature says what a traceback, or the message at its end, is about.
+
+    What a launcher prints right after it is neither.
+    """
+    for each in known:
+        line = each.line or 0
+        if chain.first_line <= line <= chain.last_line:
+            says = each.kind != "hint"
+        else:
+            below = chain.last_line < line <= chain.last_line + _MESSAGE_LINES
+            says = below and each.kind == "cause"
+        sure = each.confidence >= _SAYS_ENOUGH and each.cause.generic < _SAYS_NOTHING
+        if says and sure:
+            return True
+    return False
 
 
 def _last_together(tracebacks: Sequence[Chain]) -> Sequence[Chain]:

@@ -9,11 +9,11 @@ from pathlib import Path
 
 from airflow_training.logs.diagnosis.catalogue import Catalogue
 from airflow_training.logs.diagnosis.markers import MARKERS
-from airflow_training.logs.engine import Formats, Pattern, scan_files
+from airflow_training.logs.engine import START, Formats, Pattern, look, machine_for, scan_files
 from airflow_training.logs.model import FileScan, Origin
 from airflow_training.logs.reading.source import Source
 
-__all__ = ["patterns", "scan_logs", "with_ranks"]
+__all__ = ["patterns", "scan_ends", "scan_logs", "with_ranks"]
 
 
 @lru_cache(maxsize=2)
@@ -48,3 +48,9 @@ def scan_logs(
 ) -> Sequence[FileScan]:
     """Return what is in each log; raises LogUnreadable."""
     return scan_files(logs, signatures=patterns(catalogue), formats=formats)
+
+
+def scan_ends(logs: Iterable[tuple[Origin, Source]], catalogue: Catalogue) -> Sequence[FileScan]:
+    """Return what is in short logs, without metrics and without the libraries that large ones need."""
+    machine = machine_for(patterns(catalogue), None, size=0)
+    return [look(machine, origin, source, START, finished=True)[0] for origin, source in logs]

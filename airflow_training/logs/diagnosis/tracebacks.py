@@ -29,7 +29,8 @@ _BOX = frozenset("│╭╰❱")
 """Of a traceback that the library rich has drawn; the message stands below the box."""
 _INSIDE = _BOX | {" ", "\t", ""}
 """How lines of a traceback begin, but for its last one."""
-_FRAME = re.compile(r'\s*File ".*", line \d+')
+_DIGIT = re.compile(r"\d")
+_FRAME = re.compile(r'File ".*", line \d+')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +121,11 @@ def is_source_line(hit: Hit) -> bool:
     """Return whether a hit is in a line of source code that a traceback quotes."""
     if hit.text.lstrip()[:1] in _BOX:
         return True
-    return hit.text[:2] == "  " and bool(hit.before) and _FRAME.match(hit.before[-1]) is not None
+    frame = hit.before[-1] if hit.before else ""
+    found = _FRAME.search(frame)
+    if found is None:
+        return False
+    return _begins_like(hit.text, f"{frame[: found.start()]}  ")
 
 
 def _append(done: list[list[Raised]], raised: Raised) -> None:
@@ -173,11 +178,16 @@ def _end(done: list[list[Raised]], head: Hit, link: Link) -> None:
 def _like(head: Hit, text: str) -> str:
     """Return a line without what a logger wrote before the head of its traceback too."""
     before = re.split(r"(?:Original )?Traceback \(", head.text, maxsplit=1)[0]
-    return text.removeprefix(before)
+    return text[len(before) :] if _begins_like(text, before) else text
 
 
 def _is_ignored(head: Hit) -> bool:
     return bool(head.before) and head.before[-1].startswith("Exception ignored in")
+
+
+def _begins_like(text: str, before: str) -> bool:
+    """Return whether a line begins with what a logger or launcher wrote before another, but for times."""
+    return _DIGIT.sub("0", text[: len(before)]) == _DIGIT.sub("0", before)
 
 
 def _inside_message(done: Sequence[Sequence[Raised]]) -> bool:

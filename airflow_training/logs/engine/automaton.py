@@ -119,24 +119,27 @@ class Re2:
 
 
 class Hyperscan:
-    """Signatures and anchors in one Hyperscan database."""
+    """Signatures and anchors in one Hyperscan database; and in another the signatures alone."""
 
     def __init__(self, signatures: Sequence[Pattern], anchors: Sequence[str]) -> None:
         import hyperscan  # an extra; heavy
 
-        any_case = any("(?i" in anchor for anchor in anchors)
         once = hyperscan.HS_FLAG_SINGLEMATCH | hyperscan.HS_FLAG_MULTILINE
         expressions = [
             (pattern.pattern.encode(), once | (hyperscan.HS_FLAG_CASELESS * pattern.ignore_case))
             for pattern in signatures
         ]
-        expressions += [
+        any_case = any("(?i" in anchor for anchor in anchors)
+        literals = [
             (re.escape(text), hyperscan.HS_FLAG_CASELESS * any_case)
             for text in anchor_literals(anchors)
         ]
         self.count = len(signatures)
         self.always: list[int] = []
-        self.database = _cached(hyperscan, expressions, self.always) if expressions else None
+        self.databases = {
+            anchored: _cached(hyperscan, wanted, self.always) if wanted else None
+            for anchored, wanted in ((False, expressions), (True, expressions + literals))
+        }
 
     def candidates(self, block: bytearray | memoryview, *, anchors: bool) -> Candidates:
         """Return what may be in `block`."""
@@ -147,11 +150,12 @@ class Hyperscan:
         def found(number: int, _start: int, end: int, _flags: int, _context: object) -> None:
             if number < count:
                 signatures.add(number)
-            elif anchors:
+            else:
                 positions.append(end)
 
-        if self.database is not None and len(block):
-            self.database.scan(block, match_event_handler=found)
+        database = self.databases[anchors]
+        if database is not None and len(block):
+            database.scan(block, match_event_handler=found)
         return Candidates(sorted(signatures), positions)
 
 

@@ -18,7 +18,7 @@ from numba.extending import intrinsic
 LONGEST_PART = 65_536
 LONGEST_METRIC_LINE = 8_192
 
-TEXT, NUMBER, DIVIDED, INVERSE, CLOCK, RANK, TIME, BAR, SKIP, END = range(10)
+TEXT, NUMBER, DIVIDED, INVERSE, CLOCK, RANK, TIME, BAR, SKIP, VARIED, FREE, END = range(12)
 """Operations of a layout."""
 
 SPREAD = 1 << 14
@@ -429,6 +429,22 @@ def _same(data: Any, place: Any, texts: Any, text: Any, size: Any) -> Any:
     return True
 
 
+@numba.njit(cache=True, nogil=True)
+def _in_run(byte: Any) -> Any:
+    """Return whether a byte may stand in a run of digits and signs: 0-9 . , : ? + -."""
+    return 48 <= byte <= 58 or byte == 44 or byte == 46 or byte == 63 or byte == 43 or byte == 45
+
+
+@numba.njit(cache=True, nogil=True)
+def _odd(data: Any, start: Any, end: Any) -> Any:
+    """Return whether a run holds a `:` or a `?` and so is no number."""
+    for position in range(start, end):
+        byte = byte_at(data, position)
+        if byte == 58 or byte == 63:
+            return True
+    return False
+
+
 @numba.njit(cache=True, nogil=True, error_model="numpy")
 def read(
     data: Any,
@@ -483,20 +499,27 @@ def read(
                 position += 1
             value = 0.0
             if kind == SKIP:
+                _, position = number(data, position, end, powers)
+                if position < 0:
+                    return 0
+            elif kind == VARIED or kind == FREE:
                 begin = position
                 while position < end:
                     byte = byte_at(data, position)
                     if byte == size:
                         break
-                    digit = 48 <= byte <= 58
-                    if not (
-                        digit or byte == 46 or byte == 44 or byte == 63 or byte == 43 or byte == 45
+                    # exponents are in what is free
+                    if not _in_run(byte) and (
+                        kind == VARIED or byte | 32 != 101 or position == begin
                     ):
-                        if (byte | 32) != 101 or text == 0 or position == begin:
-                            break
+                        break
                     position += 1
                 if position == begin:
                     return 0
+                if kind == VARIED:
+                    _, after = number(data, begin, position, powers)
+                    if after == position or (after < 0 and not _odd(data, begin, position)):
+                        return 0
             elif kind == CLOCK:
                 value, position = clock(data, position, end)
                 if position < 0:
@@ -550,7 +573,9 @@ STATE = (
     RUN_COUNT,
     ROW_COUNT,
     VALUE_COUNT,
-) = range(6)
+    ASIDE_SIZE,
+    ASIDE_COUNT,
+) = range(8)
 
 
 @numba.njit(cache=True, nogil=True)
@@ -592,6 +617,17 @@ def _clean(data: Any, start: Any, end: Any, rest: Any, place: Any) -> Any:
     return place
 
 
+@numba.njit(cache=True, nogil=True)
+def _put_line(data: Any, start: Any, end: Any, dirty: Any, target: Any, place: Any) -> Any:
+    """Copy a part as a line, without ANSI sequences if it is `dirty`, and return where the copy ends."""
+    if dirty:
+        place = _clean(data, start, end, target, place)
+    else:
+        place = _copy(data, start, end, target, place)
+    _put(target + place, 10)
+    return place + 1
+
+
 @numba.njit(cache=True, nogil=True, error_model="numpy")
 def walk(
     data: Any,
@@ -599,6 +635,8 @@ def walk(
     complete: Any,
     rest: Any,
     runs: Any,
+    aside: Any,
+    aside_runs: Any,
     rows: Any,
     values: Any,
     spread: Any,
@@ -612,9 +650,9 @@ def walk(
     """Walk over the parts of lines in `data[state[CONSUMED]:end]`, until one of the outputs is full.
 
     `complete` says that what comes last ends here even without a line end. A line of a known layout goes to `rows`
-    (layout, where its values begin, place in `data`, line ends before it), everything else to `rest`, one part a line.
-    `runs` says where stretches of `rest` come from (place in `rest`, place in `data`, line ends before it, where a
-    single part ends in `data` or -1 for lines that are copied as they are, whether metrics are done with it).
+    (layout, where its values begin, place in `data`, line ends before it), and to `aside` too if signatures may match
+    it; everything else goes to `rest`, one part a line. `runs` says where stretches of `rest` come from (place in `rest`, place in `data`, line ends before it, where a
+    single part ends in `data` or -1 for lines that are copied as they are); `aside_runs` says it of `aside`.
     `chains` says of a layout: the next of its bucket, its first operation, its columns, whether signatures may match
     its lines, whether it holds no metric, its letters.
     """
@@ -622,6 +660,8 @@ def walk(
     line = state[LINE]
     size = 0
     count = 0
+    aside_size = 0
+    aside_count = 0
     found = 0
     used = 0
     opened = -1  # where a stretch that is copied as it is began
@@ -632,7 +672,12 @@ def walk(
     next_escape = _next(data, position, end, 27)
     learned = chains.shape[0] > 0
     while position < end:
-        if count + 4 > runs.shape[0] or found >= rows.shape[0] or used + 512 > values.shape[0]:
+        if (
+            count + 4 > runs.shape[0]
+            or aside_count >= aside_runs.shape[0]
+            or found >= rows.shape[0]
+            or used + 512 > values.shape[0]
+        ):
             break
         if next_end < position:
             next_end = _next(data, position, end, 10)
@@ -648,7 +693,7 @@ def walk(
             last = position + LONGEST_PART
         elif stop == end and not complete:
             break
-        taken = 0  # 1: the line is done; 2: put aside, for signatures only
+        taken = 0  # 1: nothing is left to do with the line; 2: it goes aside
         if last > position and last - position <= LONGEST_METRIC_LINE and learned:
             key = letters(data, position, last)
             layout = spread[key & np.uint32(SPREAD - 1)]
@@ -684,7 +729,6 @@ def walk(
             runs[count, 1] = opened
             runs[count, 2] = opened_line
             runs[count, 3] = -1
-            runs[count, 4] = 0
             count += 1
             size = _copy(data, opened, position, rest, size)
             opened = -1
@@ -692,19 +736,20 @@ def walk(
             if opened < 0:
                 opened = position
                 opened_line = line
-        elif taken != 1 and last > position:
+        elif taken == 0 and last > position:
             runs[count, 0] = size
             runs[count, 1] = position
             runs[count, 2] = line
             runs[count, 3] = last
-            runs[count, 4] = taken
             count += 1
-            if dirty:
-                size = _clean(data, position, last, rest, size)
-            else:
-                size = _copy(data, position, last, rest, size)
-            _put(rest + size, 10)
-            size += 1
+            size = _put_line(data, position, last, dirty, rest, size)
+        elif taken == 2:
+            aside_runs[aside_count, 0] = aside_size
+            aside_runs[aside_count, 1] = position
+            aside_runs[aside_count, 2] = line
+            aside_runs[aside_count, 3] = last
+            aside_count += 1
+            aside_size = _put_line(data, position, last, dirty, aside, aside_size)
         if last == stop:
             if stop < end and byte_at(data, stop) == 10:
                 line += 1
@@ -716,7 +761,6 @@ def walk(
         runs[count, 1] = opened
         runs[count, 2] = opened_line
         runs[count, 3] = -1
-        runs[count, 4] = 0
         count += 1
         size = _copy(data, opened, position, rest, size)
     state[CONSUMED] = position
@@ -725,3 +769,5 @@ def walk(
     state[RUN_COUNT] = count
     state[ROW_COUNT] = found
     state[VALUE_COUNT] = used
+    state[ASIDE_SIZE] = aside_size
+    state[ASIDE_COUNT] = aside_count

@@ -12,7 +12,7 @@ from airflow_training.logs.engine.layouts import Layout
 from airflow_training.logs.engine.learning import may_match
 from airflow_training.logs.engine.patterns import Pattern
 from airflow_training.logs.engine.rows import Rows
-from airflow_training.logs.engine.walking import Walked
+from airflow_training.logs.engine.walking import Rest, Walked
 
 _OPERATIONS = {
     "number": compiled.NUMBER,
@@ -23,6 +23,8 @@ _OPERATIONS = {
     "time": compiled.TIME,
     "bar": compiled.BAR,
     "skip": compiled.SKIP,
+    "varied": compiled.VARIED,
+    "free": compiled.FREE,
 }
 _IN_SKIP = b"0123456789.,:?+-"
 _MOST_ROWS = 16_384
@@ -37,12 +39,18 @@ class CompiledWalker:
         self.signatures = signatures
         self.rest = bytearray(size + size // compiled.LONGEST_PART + 16)
         self.rest_address = address_of(self.rest)
-        self.runs = np.empty((_MOST_RUNS, 5), dtype=np.int64)
+        self.runs = np.empty((_MOST_RUNS, 4), dtype=np.int64)
+        self.aside = bytearray(len(self.rest))
+        self.aside_address = address_of(self.aside)
+        self.aside_runs = np.empty((_MOST_RUNS, 4), dtype=np.int64)
         self.rows = np.empty((_MOST_ROWS, 4), dtype=np.int64)
         self.values = np.empty(_MOST_VALUES, dtype=np.float64)
         self.state = np.zeros(len(compiled.STATE), dtype=np.int64)
         self.powers = compiled.powers_of_five()
         self.forget()
+        # load the compiled code now, so that forked processes share it
+        self.walk(bytearray(1), 0, 0, 0, complete=True)
+        compiled.letters(address_of(b"a"), 0, 1)
 
     def forget(self) -> None:
         """Forget all layouts."""
@@ -84,6 +92,8 @@ class CompiledWalker:
             complete,
             self.rest_address,
             self.runs,
+            self.aside_address,
+            self.aside_runs,
             self.rows,
             self.values,
             self.spread,
@@ -94,12 +104,12 @@ class CompiledWalker:
             self.powers,
             state,
         )
-        consumed, line, size, runs, rows, _ = state.tolist()
+        consumed, line, size, runs, rows, _, aside_size, aside_runs = state.tolist()
         return Walked(
             consumed,
             line,
-            memoryview(self.rest)[:size],
-            self.runs[:runs].tolist,
+            Rest(memoryview(self.rest)[:size], self.runs[:runs].tolist),
+            Rest(memoryview(self.aside)[:aside_size], self.aside_runs[:aside_runs].tolist),
             tuple(self._grouped(self.rows[:rows])),
         )
 
@@ -143,8 +153,7 @@ def _program(layout: Layout, place: int) -> tuple[list[list[int]], list[float], 
     for piece, after in zip(layout.pieces, layout.texts[1:], strict=True):
         ends = after[0] if after else 0
         stop = ends if piece.kind == "bar" or ends in _IN_SKIP else 0
-        free = layout.parsed is None  # its numbers were masked with their exponents
-        operations.append([_OPERATIONS[piece.kind], int(free), stop, piece.column])
+        operations.append([_OPERATIONS[piece.kind], 0, stop, piece.column])
         scales.append(piece.scale)
         text(after)
     operations.append([compiled.END, 0, 0, -1])

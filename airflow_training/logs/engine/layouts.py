@@ -17,6 +17,7 @@ from airflow_training.logs.engine.formats import ParsedLine
 from airflow_training.logs.engine.prefixes import DATE, prefix, time_of
 
 NUMBER = rb"[-+]?(?:(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?|[-+]?(?i:nan|inf(?:inity)?)"
+_WHOLE_NUMBER = re.compile(NUMBER)
 _CLOCK = rb"(?:\d+ days?, )?[\d:.?]+"
 _SKIP = rb"[0-9.,:?+-]+"
 _FREE_NUMBER = re.compile(rb"\d[\d.,:]*(?:[eE][-+]?\d+)?")
@@ -29,7 +30,8 @@ class Piece(NamedTuple):
     """What stands between two fixed texts."""
 
     kind: str
-    """number, divided, inverse, clock, rank, time, bar, skip."""
+    """number, divided, inverse, clock, rank, time, bar; `skip` is a number that is no value, `varied` a run of digits and
+    signs that is no number (`10:31:02`), `free` either."""
     scale: float = 1.0
     column: int = -1
     """Of the values; -1 for none."""
@@ -58,7 +60,13 @@ class Layout:
     def read(self, line: bytes) -> Row | None:
         """Return the values of a line; None if it is of another layout."""
         found = self.expression.fullmatch(line)
-        return None if found is None else self._row(found.groups())
+        if found is None:
+            return None
+        texts = found.groups()
+        for piece, text in zip(self.pieces, texts, strict=True):
+            if piece.kind == "varied" and _WHOLE_NUMBER.fullmatch(text):
+                return None
+        return self._row(texts)
 
     def read_spans(self, line: bytes) -> Row:
         """Return the values of the line that the layout was learned from."""
@@ -85,7 +93,9 @@ _WRITTEN = {
     "inverse": rb" *(" + NUMBER + rb") *",
     "rank": rb" *(\d{1,9}) *",
     "clock": rb" *(" + _CLOCK + rb") *",
-    "skip": rb" *(" + _SKIP + rb"?) *",
+    "skip": rb" *(" + NUMBER + rb") *",
+    "varied": rb" *(" + _SKIP + rb"?) *",
+    "free": rb" *(" + _SKIP + rb"?) *",
     "time": rb"(" + DATE + rb")",
     "bar": rb"(.*?)",
 }
@@ -131,12 +141,17 @@ def layout_of(line: bytes, parsed: ParsedLine | None) -> Layout:
     for slot in parsed.slots if parsed is not None else ():
         own = column if slot.metric else -1
         column += bool(slot.metric)
-        spans.append((slot.start, slot.end, Piece(slot.kind, slot.scale, own)))
+        kind = slot.kind
+        if kind == "skip" and not _WHOLE_NUMBER.fullmatch(line, slot.start, slot.end):
+            kind = "varied"  # or a line with a number there, which may be a value, would be taken for one like this
+        spans.append((slot.start, slot.end, Piece(kind, slot.scale, own)))
     if parsed is None:
-        spans = [(*found.span(), Piece("skip")) for found in _FREE_NUMBER.finditer(line)]
+        spans = [(*found.span(), Piece("free")) for found in _FREE_NUMBER.finditer(line)]
     for start, end, kind in _prefix_spans(line):
         over = [span for span in spans if span[0] < end and span[1] > start]
-        if all(piece.kind == "skip" and piece.column < 0 for _, _, piece in over):
+        if all(
+            piece.kind in ("skip", "varied", "free") and piece.column < 0 for _, _, piece in over
+        ):
             spans = [span for span in spans if span not in over]
             spans.append((start, end, Piece(kind)))
     spans.sort(key=lambda span: span[0])

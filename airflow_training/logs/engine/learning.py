@@ -13,7 +13,7 @@ MOST_LAYOUTS = 4096
 """Then all are forgotten and learned again: a log with more layouts has lines that never come again."""
 
 _NUMBERS = re.compile(rb"\d[\d.,:]*(?:[eE][-+]?\d+)?")
-_NUMERIC = re.compile(rb"e?[0-9.,:+?-]+|nan|inf(?:inity)?")
+_NUMERIC = re.compile(rb"e?[0-9.,:+?-]+")
 
 
 class Learned:
@@ -50,13 +50,13 @@ class Learned:
 
 
 def may_match(layout: Layout, signatures: Sequence[Pattern]) -> bool:
-    """Return whether a signature may match a line of the layout whatever its numbers are.
+    """Return whether a signature may match a line of the layout whatever its (finite) numbers are.
 
     What a signature needs beside numbers must stand in the fixed text.
     """
     fixed = b"0".join(layout.texts).lower()
     return any(
-        not pattern.literals or any(_word_in(text, fixed) for text in pattern.literals)
+        all(any(_word_in(text, fixed) for text in texts) for texts in pattern.required)
         for pattern in signatures
     )
 

@@ -41,8 +41,15 @@ class Pattern:
 
     @cached_property
     def literals(self) -> tuple[bytes, ...]:
-        """Return texts one of which every match holds, in lower case where case does not count; empty if there are none."""
-        return required_literals(self.pattern, ignore_case=self.ignore_case)
+        """Return the texts of which every match holds one and that are found fastest; none if there are none."""
+        return _best(self.required)
+
+    @cached_property
+    def required(self) -> tuple[tuple[bytes, ...], ...]:
+        """Return sets of texts; every match holds one of each set, in lower case where case does not count."""
+        flags = re.IGNORECASE if self.ignore_case else 0
+        found = _candidates(_parser.parse(self.pattern.encode(), flags))
+        return tuple(_lowered(texts, lower=self.any_case) for texts in found)
 
     @cached_property
     def any_case(self) -> bool:
@@ -50,15 +57,13 @@ class Pattern:
         return self.ignore_case or "(?i" in self.pattern
 
 
-def required_literals(pattern: str, *, ignore_case: bool = False) -> tuple[bytes, ...]:
-    """Return texts one of which every match of `pattern` holds; raises `re.error` if it is no pattern.
+def required_literals(pattern: str) -> tuple[bytes, ...]:
+    """Return the texts of which every match of `pattern` holds one; raises `re.error` if it is no pattern."""
+    return Pattern(name="", pattern=pattern).literals
 
-    Of several such sets the one that is found fastest.
-    """
-    flags = re.IGNORECASE if ignore_case else 0
-    best = _best(_candidates(_parser.parse(pattern.encode(), flags)))
-    lower = ignore_case or "(?i" in pattern
-    return tuple(sorted({text.lower() if lower else text for text in best}))
+
+def _lowered(texts: Sequence[bytes], *, lower: bool) -> tuple[bytes, ...]:
+    return tuple(sorted({text.lower() if lower else text for text in texts}))
 
 
 def _best(candidates: Sequence[tuple[bytes, ...]]) -> tuple[bytes, ...]:

@@ -15,7 +15,7 @@ from airflow_training.logs.engine.learning import Learned
 from airflow_training.logs.engine.patterns import Pattern
 from airflow_training.logs.engine.prefixes import prefix
 from airflow_training.logs.engine.rows import as_rows
-from airflow_training.logs.engine.walking import PlainWalker, Walked, Walker
+from airflow_training.logs.engine.walking import PlainWalker, Rest, Walker
 from airflow_training.logs.model import Hit, Origin
 
 BLOCK_BYTES = 1 << 20
@@ -51,7 +51,7 @@ def machine_for(
     walker: Walker = PlainWalker()
     if not small:
         with contextlib.suppress(ImportError):
-            from airflow_training.logs.engine.compiled_walker import CompiledWalker  # noqa: PLC0415
+            from airflow_training.logs.engine.compiled_walker import CompiledWalker
 
             walker = CompiledWalker(signatures, size=BLOCK_BYTES)
     automaton = automaton_for(signatures, anchors, small=small)
@@ -86,7 +86,8 @@ class Stretch:
         base = self.offset
         while True:
             walked = self.machine.walker.walk(block, done, size, self.line, complete=complete)
-            self._rest(walked, block, base)
+            self._look(walked.rest, block, base, metrics=self.builder is not None)
+            self._look(walked.aside, block, base, metrics=False)
             if self.builder is not None:
                 for rows in walked.rows:
                     moved = replace(rows, offsets=rows.offsets + base)
@@ -98,18 +99,18 @@ class Stretch:
         self.offset = base + walked.consumed
         return walked.consumed
 
-    def _rest(self, walked: Walked, block: bytearray, base: int) -> None:
-        if not len(walked.rest):
+    def _look(self, rest: Rest, block: bytearray, base: int, *, metrics: bool) -> None:
+        if not len(rest.data):
             return
-        found = self.machine.automaton.candidates(walked.rest, anchors=self.builder is not None)
+        found = self.machine.automaton.candidates(rest.data, anchors=metrics)
         if not found.signatures and not found.anchors:
             return
-        rest = bytes(walked.rest)
-        runs = walked.runs()
+        data = bytes(rest.data)
+        runs = rest.runs()
         for number in found.signatures:
-            self._hits(self.machine.signatures[number], rest, Places(rest, runs), base)
+            self._hits(self.machine.signatures[number], data, Places(data, runs), base)
         if found.anchors:
-            self._metrics(found.anchors, rest, Places(rest, runs), block, base)
+            self._metrics(found.anchors, data, Places(data, runs), block, base)
 
     def _hits(self, pattern: Pattern, rest: bytes, places: Places, base: int) -> None:
         for start, end in _lines_with(pattern, rest):
@@ -146,8 +147,6 @@ class Stretch:
             start = rest.rfind(b"\n", 0, anchor) + 1
             end = rest.find(b"\n", anchor)
             place = places.of(start)
-            if place.done:
-                continue
             last = place.offset + end - start if place.end < 0 else place.end
             if last - place.offset > LONGEST_METRIC_LINE:
                 continue
@@ -166,16 +165,14 @@ class Stretch:
 class Place:
     """Where a line of the rest stands in its block."""
 
-    __slots__ = ("done", "end", "line", "offset")
+    __slots__ = ("end", "line", "offset")
 
-    def __init__(self, offset: int, line: int, end: int, *, done: bool) -> None:
+    def __init__(self, offset: int, line: int, end: int) -> None:
         self.offset = offset
         self.line = line
         """Line ends before it."""
         self.end = end
         """Where it ends in the block; -1: it is as long there as in the rest."""
-        self.done = done
-        """Its metrics are known already."""
 
 
 class Places:
@@ -192,12 +189,12 @@ class Places:
     def of(self, start: int) -> Place:
         """Return where the line that starts at `start` in the rest stands."""
         number = bisect_right(self.starts, start) - 1
-        begin, offset, line, end, done = self.runs[number]
+        begin, offset, line, end = self.runs[number]
         if number != self.run:
             self.run, self.position, self.line = number, begin, line
         self.line += self.rest.count(b"\n", self.position, start)
         self.position = start
-        return Place(offset + start - begin, self.line, end, done=done > 0)
+        return Place(offset + start - begin, self.line, end)
 
 
 def _lines_with(pattern: Pattern, rest: bytes) -> Iterator[tuple[int, int]]:

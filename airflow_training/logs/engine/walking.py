@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from airflow_training.logs.engine.cleaning import LONGEST_PART, clean, parts
 from airflow_training.logs.engine.layouts import Layout
 
 if TYPE_CHECKING:
     from airflow_training.logs.engine.rows import Rows
+
+
+class Rest(NamedTuple):
+    """Parts of lines that are still to be looked at, cleaned, each with a line end."""
+
+    data: bytearray | memoryview
+    runs: Callable[[], Sequence[Sequence[int]]]
+    """Where stretches of it come from: see `compiled.walk`."""
+
+
+_NOTHING = Rest(bytearray(), list)
 
 
 @dataclass
@@ -21,11 +32,11 @@ class Walked:
     """Where in the block it stopped: at the beginning of a part."""
     line: int
     """Line ends before that."""
-    rest: bytearray | memoryview
-    """Parts that are no rows, cleaned, each with a line end."""
-    runs: Callable[[], Sequence[Sequence[int]]]
-    """See `compiled.walk`."""
-    rows: Sequence[Rows] = field(default=())
+    rest: Rest
+    """What is no row."""
+    aside: Rest
+    """Rows that signatures may match."""
+    rows: Sequence[Rows] = ()
 
 
 class Walker(Protocol):
@@ -63,14 +74,16 @@ class PlainWalker:
         if b"\r" not in data and b"\b" not in data and b"\x1b" not in data and short(data):
             if data and data[-1] != 10:
                 data.append(10)
-            return Walked(consumed, line + ends, data, lambda: [(0, start, line, -1, 0)])
+            return Walked(
+                consumed, line + ends, Rest(data, lambda: [(0, start, line, -1)]), _NOTHING
+            )
         rest = bytearray()
         runs = []
         for first, last, before in parts(data):
-            runs.append((len(rest), start + first, line + before, start + last, 0))
+            runs.append((len(rest), start + first, line + before, start + last))
             rest += clean(bytes(data[first:last]))
             rest.append(10)
-        return Walked(consumed, line + ends, rest, lambda: runs)
+        return Walked(consumed, line + ends, Rest(rest, lambda: runs), _NOTHING)
 
 
 def short(data: bytearray) -> bool:

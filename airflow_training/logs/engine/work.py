@@ -6,6 +6,7 @@ shared and nothing is loaded twice. This process works too.
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
 import tempfile
@@ -40,6 +41,7 @@ def share_out(
     os.write(entry, b"".join(number.to_bytes(2, "big") for number in range(len(items))))
     os.close(entry)
     children: list[tuple[int, IO[bytes]]] = []
+    gc.freeze()  # collecting would write to every page that is shared with the children
     try:
         for _ in range(processes - 1):
             file = tempfile.TemporaryFile()  # noqa: SIM115  # read after the child ended
@@ -53,6 +55,7 @@ def share_out(
         os.close(queue)
         for child, _ in children:
             os.waitpid(child, 0)
+        gc.unfreeze()
     for _, file in children:
         with file:
             file.seek(0)

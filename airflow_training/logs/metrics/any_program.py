@@ -14,6 +14,8 @@ Arguments, settings, file names and tracebacks do not count.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import cache
 
 from airflow_training.logs.metrics.names import COUNTERS, RESULTS, meaning, spelled
@@ -30,17 +32,23 @@ ANCHORS = (
     r"learning[_ ]rate: [0-9]|\d: lr: \d",
 )
 _COUNTER = re.compile(
-    rb"(?i)(?:^|[^\w/.-])(?P<name>epoch|(?:(?:global|train|training|current)[ _-])?step|iteration|iter)s?[\"']?"
+    rb"(?i)(?:^|[^\w/.-])(?P<name>epoch|(?:(?:(?:global|train|training|current)[ _-])?step|iteration|iter)(?P<many>s)?)[\"']?"
     rb"\s*(?:[:=#]\s*)*(?:[\[(]\s*)?(?P<number>[0-9][0-9,]*(?:\.[0-9]+)?)"
     rb"(?P<total>\s*(?:/|of)\s*(?P<of>[0-9][0-9,]*))?(?![\w.]*\w)"
 )
+_BATCH = re.compile(
+    rb"(?i)\bbatch\s*[:#]?\s*\[?\s*(?P<number>[0-9]+)\s*(?:/|of)\s*(?P<of>[0-9]+)(?![\w.]*\w)"
+)
+"""Without a total it is rather the size of a batch."""
+_NESTED = re.compile(rb"[\"'](?P<name>[\w /.@-]+)[\"']\s*:\s*\{[^{}]*\}")
+_EVALUATIONS = frozenset({"eval", "evaluation", "val", "valid", "validation", "test", "dev"})
 _NOT_TRAINING = re.compile(
     rb"(?i)namespace\(|argument|\bargs\b|config|hparam|hyper-?param|traceback|  file \"|\berror\b|exception"
     rb"|\s--[a-z]|https?://|\bsav(?:e|ed|ing)\b|checkpoint|\bload(?:ed|ing)?\b|\bbest\b|\bdefault"
     rb"|num_(?:train|epochs|workers|layers|steps|classes)|parameters\b|warmup_|early.stop|\bwarning\b|deprecat"
 )
 _RATE = re.compile(
-    rb"(?:^|[\s(,|])(?P<number>[0-9][0-9,]*(?:\.[0-9]+)?)\s?(?P<unit>(?:it|steps?)/s|s/(?:it|step)|ms/step"
+    rb"(?:^|[\s(,|])(?P<number>[0-9][0-9,]{0,20}(?:\.[0-9]+)?)\s?(?P<unit>(?:it|steps?)/s|s/(?:it|step)|ms/step"
     rb"|(?:samples?|images?|imgs?|examples?|seqs?|tok|toks|tokens?)/s(?:ec)?(?:/(?:gpu|GPU|device))?)(?![\w/])"
 )
 """A number before its unit tells its metric without a name."""
@@ -69,7 +77,12 @@ def parse(line: bytes) -> ParsedLine | None:
             claims.add(*found.span("number"), "step", "number")
             if found["of"]:
                 claims.add(*found.span("of"), "total_steps", "number")
+    batch = _BATCH.search(line)
+    if batch is not None and claims.add(*batch.span("number"), "step", "number"):
+        claims.add(*batch.span("of"), "total_steps", "number")
     pairs = [pair for pair in signed(line) if pair.quoted or not as_json]
+    if as_json:
+        pairs = list(_of_evaluations(line, pairs))
     claims.add_pairs(pairs)
     if not as_json:
         claims.add_pairs(pair for pair in worded(line) if _is_measure(pair.name))
@@ -78,17 +91,35 @@ def parse(line: bytes) -> ParsedLine | None:
             kind, scale = UNITS.get(unit, ("number", 1.0))
             metric = "step_time_seconds" if unit in UNITS else rate_of(unit)
             claims.add(*found.span("number"), metric, kind, scale, scope_of(unit, metric))
-    return _judge(claims, line, pairs=pairs, as_json=as_json)
+    many = bool(counted) and all(found["many"] for found in counted)
+    return _judge(claims, line, pairs=pairs, as_json=as_json, many=many)
 
 
-def _judge(claims: Claims, line: bytes, *, pairs: list[Pair], as_json: bool) -> ParsedLine | None:
-    """Return the line if there is evidence that it is about training."""
+def _of_evaluations(line: bytes, pairs: Sequence[Pair]) -> Iterator[Pair]:
+    """Yield the pairs of a JSON line; those of an object of an evaluation have its name before theirs."""
+    inner = [
+        (found.span(), found["name"].decode())
+        for found in _NESTED.finditer(line)
+        if found["name"].decode().lower() in _EVALUATIONS
+    ]
+    for pair in pairs:
+        outer = next((name for (a, b), name in inner if a < pair.start < b), None)
+        yield pair if outer is None else replace(pair, name=f"{outer}/{pair.name}")
+
+
+def _judge(
+    claims: Claims, line: bytes, *, pairs: Sequence[Pair], as_json: bool, many: bool
+) -> ParsedLine | None:
+    """Return the line if there is evidence that it is about training.
+
+    `many`: its only counter is in the plural (`steps: 100`), which settings have too.
+    """
     found = claims.metrics
     counted = found & COUNTERS
     agreed = {name for name in found - COUNTERS if name in _agreed() or _RESULT.search(name)}
     name = "any/json" if as_json else "any/pairs"
     if (
-        (counted and agreed)
+        (counted and agreed and (agreed & RESULTS or not many))
         or (len(agreed) > 1 and agreed & RESULTS)
         or (agreed & RESULTS and len(found) == 1 and not _TABLE.search(line))
     ):
@@ -112,7 +143,7 @@ def _is_measure(name: str) -> bool:
     return said.known and said.metric not in COUNTERS
 
 
-def _only_pairs(line: bytes, pairs: list[Pair]) -> bool:
+def _only_pairs(line: bytes, pairs: Sequence[Pair]) -> bool:
     """Return whether a line has no words between its pairs, so that it is no sentence."""
     at = 0
     for pair in pairs:

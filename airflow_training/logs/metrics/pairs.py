@@ -11,7 +11,7 @@ from airflow_training.logs.metrics.numbers import NUMBER
 __all__ = ["Pair", "signed", "worded"]
 
 _N = NUMBER.encode()
-_AFTER_NAME = rb"\s*(?:=>|[:=])\s*"
+_AFTER_NAME = rb"\s{0,40}(?:=>|[:=])\s{0,40}"
 _OPEN = rb"(?:tensor\(|array\(|[\"'(\[])*"
 _VALUE = re.compile(_AFTER_NAME + rb"(?P<open>" + _OPEN + rb")(?P<number>" + _N + rb")")
 _NAME = re.compile(
@@ -20,7 +20,7 @@ _NAME = re.compile(
 )
 _LAST_WORD = re.compile(rb"(?:^|\s)(?P<name>[A-Za-z_][\w./@#%+-]*)[\"']?\s*$")
 _WORD = re.compile(
-    rb"(?:^|[,;|:\[\](){}\t]|\s)(?P<name>[A-Za-z_][\w/@.-]*(?:[ ][A-Za-z_][\w/@.-]*)*?)(?:[ \t]+\(?|\t)(?P<number>"
+    rb"(?:^|[,;|:\[\](){}\t]|\s)(?P<name>[A-Za-z_][\w/@.-]{0,30}(?:[ ][A-Za-z_][\w/@.-]{0,30}){0,3}?)(?:[ \t]+\(?|\t)(?P<number>"
     + _N
     + rb")"
 )
@@ -30,6 +30,8 @@ _UNIT = re.compile(
 )
 _MEAN = re.compile(rb"\s*\(\s*(?P<number>" + _N + rb")%?\s*\)")
 _UNCLEAN = re.compile(rb"[\w/]|[.:-][0-9]|\.\w|:\w")
+_NOT_A_UNIT = re.compile(_UNCLEAN.pattern + rb"|\s*[:=]")
+"""What follows a word that is no unit: it goes on, or it is the name of the next pair."""
 _FILE = re.compile(rb"\.(?:py|pyx|cc|cpp|cu|c|h|go|rs|java|scala|js)$")
 _LONGEST_NAME = 60
 _LOOK_BACK = 120
@@ -103,7 +105,7 @@ def _pair(
     opened = value.groupdict().get("open") or b""
     at = end
     unit = _UNIT.match(line, at, stop)
-    if unit is not None and not _UNCLEAN.match(line, unit.end(), stop):
+    if unit is not None and not _NOT_A_UNIT.match(line, unit.end(), stop):
         at = unit.end()
     elif _UNCLEAN.match(line, end, stop):
         return None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -27,6 +28,8 @@ EXACT = 100_000
 """Points of a series that are all kept."""
 _KEPT = 25_000
 """Rows that stay of more than `EXACT`."""
+_FOLD = 8
+"""How many times fewer rows a first thinning leaves."""
 _HELD = 3_000_000
 """Numbers that one builder holds, whatever the number of ranks: some 24 MB."""
 _REPEATS = 2
@@ -87,8 +90,10 @@ class _Table:
 
     key: _Key
     total: int = 0
+    held: int = 0
+    """Rows in memory."""
     width: int = 0
-    """Rows per bucket of those that are thinned."""
+    """Rows per bucket when too many were kept the last time."""
     thinned: _Rows | None = None
     settled: _Rows | None = None
     """They have their steps, and no redraw of an inner bar is among them."""
@@ -99,9 +104,9 @@ class _Table:
         return next((i for i, (each, _) in enumerate(self.key.columns) if each == name), None)
 
     @property
-    def held(self) -> int:
-        """Return how many rows there are in memory."""
-        return sum(rows.size for rows in self._parts())
+    def width_of_row(self) -> int:
+        """Return how many numbers a row has."""
+        return len(self.key.columns) + 5
 
     def append(self, values: Any, offsets: Integers, lines: Integers, times: Floats) -> None:
         """Take rows."""
@@ -110,6 +115,7 @@ class _Table:
         ordinals = np.arange(self.total, self.total + offsets.size)
         self.loose.append(_Rows(values, steps, times, offsets, lines, ordinals))
         self.total += offsets.size
+        self.held += offsets.size
 
     def fresh(self) -> _Rows | None:
         """Return the loose rows as one part of the table, or None if there are none."""
@@ -135,21 +141,24 @@ class _Table:
         return [*(rows for rows in known if rows is not None), *self.loose]
 
     def thin(self, target: int) -> None:
-        """Keep at most about `target` of the settled rows, and some that do not fill a bucket yet."""
+        """Keep at most about `target` of the settled rows, and a few that do not fill a bucket yet."""
         if self.settled is None:
             return
         measured = [i for i, (name, _) in enumerate(self.key.columns) if name not in COUNTERS]
-        needed = -(-self.total * (2 * len(measured) + 2) // target)
-        old = self.thinned
-        if self.width < needed:
-            self.width = 2 * needed
-            if old is not None:
-                old = _telling(old, measured, old.ordinals // self.width)
-        whole = self.settled.size // self.width * self.width
-        new = self.settled.pick(slice(0, whole))
-        new = _telling(new, measured, np.arange(whole) // self.width)
-        self.thinned = new if old is None else _Rows.joined([old, new])
+        per_bucket = 2 * len(measured) + 2
+        width = _FOLD * per_bucket
+        whole = self.settled.size // width * width
+        kept = _telling(self.settled.pick(slice(0, whole)), measured, np.arange(whole) // width)
+        if self.thinned is not None:
+            kept = _Rows.joined([self.thinned, kept])
+        if kept.size > target:
+            needed = -(-self.total * per_bucket // target)
+            if self.width < needed:
+                self.width = 2 * needed
+            kept = _telling(kept, measured, kept.ordinals // self.width)
+        self.thinned = kept
         self.settled = self.settled.pick(slice(whole, None)).copied()
+        self.held = self.thinned.size + self.settled.size
 
     def thin_all(self) -> None:
         """Take all rows as thinned: buckets of two tables that were joined do not fit together."""
@@ -203,9 +212,13 @@ class SeriesBuilder:
                 values, offsets, lines, times
             )
             return
-        for rank in np.unique(ranks):
-            rows = ranks == rank
-            table = self._table(_Key(columns, int(rank), layout.certain, bar))
+        order = np.argsort(ranks, kind="stable")
+        values, offsets, lines, times = values[order], offsets[order], lines[order], times[order]
+        ranks = ranks[order]
+        starts = np.flatnonzero(np.r_[True, ranks[1:] != ranks[:-1]])
+        for start, end in pairwise([*starts.tolist(), ranks.size]):
+            rows = slice(start, end)
+            table = self._table(_Key(columns, int(ranks[start]), layout.certain, bar))
             table.append(values[rows], offsets[rows], lines[rows], times[rows])
 
     def carry(self) -> dict[str, float]:
@@ -227,6 +240,7 @@ class SeriesBuilder:
                 if settled and theirs.column("step") is None and key.rank in self._last:
                     rows.steps = np.where(np.isnan(rows.steps), self._last[key.rank], rows.steps)
             ours.total += theirs.total
+            ours.held += theirs.held
             if not settled:
                 ours.loose += theirs.loose
                 continue
@@ -269,17 +283,18 @@ class SeriesBuilder:
         """Thin what has become too long."""
         tables = self._tables.values()
         too_long = [table for table in tables if table.held > self._exact]
-        if not too_long and sum(_numbers(table) for table in tables) <= _HELD:
+        too_many = sum(table.held * table.width_of_row for table in tables) > _HELD
+        if not too_long and not too_many:
             return
         self._settle()
         for table in too_long:
             table.thin(self._exact * _KEPT // EXACT)
-        while sum(_numbers(table) for table in tables) > _HELD:
-            widest = max(tables, key=_numbers)
-            held = widest.held
-            widest.thin(held // 4)
-            if widest.held == held:
-                return
+        if too_many:
+            # to half of it, so that this is rare
+            fair = _HELD // 2 // len(tables)
+            for table in tables:
+                if table.held * table.width_of_row > fair:
+                    table.thin(max(1, fair // table.width_of_row))
 
     def _settle(self) -> None:
         """Drop bars inside bars, and give rows without a step that of the line before."""
@@ -324,6 +339,7 @@ class SeriesBuilder:
             kept = rows.pick(keep[at : at + rows.size])
             at += rows.size
             table.loose = [kept]
+            table.held -= rows.size - kept.size
             table.total -= rows.size - kept.size
 
     def _carry(self, rank: int, tables: Sequence[_Table]) -> None:
@@ -339,10 +355,6 @@ class SeriesBuilder:
                 rows.steps = steps[np.searchsorted(offsets, rows.offsets, side="right") - 1]
         if sources:
             self._last[rank] = float(steps[-1])
-
-
-def _numbers(table: _Table) -> int:
-    return table.held * (len(table.key.columns) + 5)
 
 
 def _credible(table: _Table, rows: _Rows) -> bool:

@@ -55,7 +55,7 @@ CATALOGUE = Catalogue(
         cause("near-only", r"bus error", near={"pattern": "shm", "lines": 2}),
         cause("python-exception", generic=2),
         cause("hang"),
-        cause("unknown", generic=3),
+        cause("unknown", r"exitcode: 1", generic=3, kind="consequence", confidence=0.6),
     ]
 )
 
@@ -279,6 +279,12 @@ Root Cause (first observed failure):
   exitcode  : 1 (pid: 12)
 """
     assert ask(log(text)).causes[0].rank == 3
+
+
+def test_the_summary_of_a_launcher_hides_no_exception():
+    text = f"{TRACEBACK}ValueError: mine\nE0801 api.py:874] failed (exitcode: 1) local_rank: 3 (pid: 1)\n"
+    found = ask(log(text))
+    assert (found.causes[0].id, found.causes[0].rank) == ("python-exception", 3)
 
 
 def test_what_python_only_reports_ended_nothing():

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import math
 import re
+import time
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from airflow_training.logs.metrics.formats import built_in
 from airflow_training.logs.metrics.lines import anchors, parse_line
@@ -129,3 +132,60 @@ def test_a_digit_in_a_name_is_no_slot():
     line = b"step: 10 loss: 2.5 top1: 0.5 top5: 0.75"
     parsed = parse_line(line)
     assert [slot.metric for slot in parsed.slots] == ["step", "loss", "top1", "top5"]
+
+
+PIECES = [
+    b"loss",
+    b"step",
+    b"epoch",
+    b": ",
+    b"=",
+    b" ",
+    b"1",
+    b"2.5",
+    b"nan",
+    b"[",
+    b"]",
+    b"(",
+    b")",
+    b"{",
+    b"}",
+]
+PIECES += [
+    b"'",
+    b'"',
+    b"/",
+    b"%",
+    b"|",
+    b",",
+    b"it/s",
+    b"\xff",
+    b"\xe2\x96\x88",
+    b"\x1b[0m",
+    b"12:3:4",
+    b"Epoch",
+    b"a",
+]
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=40).map(b"".join))
+@settings(deadline=None)
+def test_any_line_is_survived_and_its_slots_are_in_order(line):
+    parsed = parse_line(line)
+    at = 0
+    for slot in parsed.slots if parsed is not None else ():
+        assert at <= slot.start <= slot.end <= len(line)
+        at = slot.end
+        if slot.metric:
+            convert(line[slot.start : slot.end], slot.kind, slot.scale)
+
+
+@pytest.mark.parametrize("piece", [*PIECES, b"a:1 ", b" a", b"1,", b"  ", b"step: 1 "])
+@pytest.mark.parametrize(
+    "head", [b"loss: 1 step: 2 ", b"epoch 001: 1 / 2 loss=", b"iteration 1/ 2 | "]
+)
+def test_no_line_takes_long(piece, head):
+    line = (head + piece * 8192)[:8192]
+    start = time.process_time()
+    parse_line(line)
+    assert time.process_time() - start < 1  # seconds of work; a backtracking pattern takes minutes

@@ -16,6 +16,7 @@ ALL = (
     "dag_latency",
     "planner",
     "logs",
+    "diagnosis",
     "kubernetes",
 )
 

@@ -502,24 +502,24 @@ def read(
                 _, position = number(data, position, end, powers)
                 if position < 0:
                     return 0
-            elif kind == VARIED or kind == FREE:
+            elif kind == FREE:
+                begin = position
+                while position < end and 48 <= byte_at(data, position) <= 57:
+                    position += 1
+                if position == begin:
+                    return 0
+            elif kind == VARIED:
                 begin = position
                 while position < end:
                     byte = byte_at(data, position)
-                    if byte == size:
-                        break
-                    # exponents are in what is free
-                    if not _in_run(byte) and (
-                        kind == VARIED or byte | 32 != 101 or position == begin
-                    ):
+                    if byte == size or not _in_run(byte):
                         break
                     position += 1
                 if position == begin:
                     return 0
-                if kind == VARIED:
-                    _, after = number(data, begin, position, powers)
-                    if after == position or (after < 0 and not _odd(data, begin, position)):
-                        return 0
+                _, after = number(data, begin, position, powers)
+                if after == position or (after < 0 and not _odd(data, begin, position)):
+                    return 0
             elif kind == CLOCK:
                 value, position = clock(data, position, end)
                 if position < 0:

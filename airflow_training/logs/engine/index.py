@@ -44,10 +44,10 @@ class Index:
         if kept is None:
             return None
         try:
-            remembered = pickle.loads(kept)  # noqa: S301  # written by this user, see `cached`
+            remembered: Remembered = pickle.loads(kept)  # noqa: S301  # written by this user, see `cached`
         except Exception:  # noqa: BLE001  # of an older version, or damaged: as if it were not there
             return None
-        found = remembered.found
+        found: Found = remembered.found
         if remembered.mark != mark_at(source, found.size) or remembered.head != _head(
             source, found.size
         ):

@@ -20,7 +20,7 @@ NUMBER = rb"[-+]?(?:(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d*)?|\.\d+)(?:[eE][-+]
 _WHOLE_NUMBER = re.compile(NUMBER)
 _CLOCK = rb"(?:\d+ days?, )?[\d:.?]+"
 _SKIP = rb"[0-9.,:?+-]+"
-_FREE_NUMBER = re.compile(rb"\d[\d.,:]*(?:[eE][-+]?\d+)?")
+_DIGITS = re.compile(rb"\d+")
 _NOT_LETTERS = bytes(
     byte for byte in range(256) if not (65 <= (byte & 223) <= 90) or (byte & 223) == 69
 )
@@ -31,7 +31,7 @@ class Piece(NamedTuple):
 
     kind: str
     """number, divided, inverse, clock, rank, time, bar; `skip` is a number that is no value, `varied` a run of digits and
-    signs that is no number (`10:31:02`), `free` either."""
+    signs that is no number (`10:31:02`), `free` are digits."""
     scale: float = 1.0
     column: int = -1
     """Of the values; -1 for none."""
@@ -95,7 +95,7 @@ _WRITTEN = {
     "clock": rb" *(" + _CLOCK + rb") *",
     "skip": rb" *(" + NUMBER + rb") *",
     "varied": rb" *(" + _SKIP + rb"?) *",
-    "free": rb" *(" + _SKIP + rb"?) *",
+    "free": rb" *(\d+) *",
     "time": rb"(" + DATE + rb")",
     "bar": rb"(.*?)",
 }
@@ -146,7 +146,7 @@ def layout_of(line: bytes, parsed: ParsedLine | None) -> Layout:
             kind = "varied"  # or a line with a number there, which may be a value, would be taken for one like this
         spans.append((slot.start, slot.end, Piece(kind, slot.scale, own)))
     if parsed is None:
-        spans = [(*found.span(), Piece("free")) for found in _FREE_NUMBER.finditer(line)]
+        spans = [(*found.span(), Piece("free")) for found in _DIGITS.finditer(line)]
     for start, end, kind in _prefix_spans(line):
         over = [span for span in spans if span[0] < end and span[1] > start]
         if all(

@@ -12,7 +12,7 @@ from airflow_training.logs.engine.patterns import Pattern
 MOST_LAYOUTS = 4096
 """Then all are forgotten and learned again: a log with more layouts has lines that never come again."""
 
-_NUMBERS = re.compile(rb"\d[\d.,:]*(?:[eE][-+]?\d+)?")
+_DIGITS = re.compile(rb"\d+")
 _NUMERIC = re.compile(rb"e?[0-9.,:+?-]+")
 
 
@@ -23,7 +23,7 @@ class Learned:
         self.formats = formats
         self.layouts: dict[bytes, list[Layout]] = {}
         self.without: set[bytes] = set()
-        """Lines that hold no metric, with their numbers taken out."""
+        """Lines that hold no metric, with their digits taken out."""
         self.new: list[tuple[bytes, Layout]] = []
         """Not yet known to the compiled walk, with the line each was learned from."""
 
@@ -33,7 +33,7 @@ class Learned:
         for layout in known:
             if (row := layout.read(line)) is not None:
                 return layout, row
-        masked = _NUMBERS.sub(b"0", line)
+        masked = _DIGITS.sub(b"0", line)
         if masked in self.without:
             return None
         parsed = self.formats.parse_line(line)

@@ -79,7 +79,7 @@ class PlainWalker:
             )
         rest = bytearray()
         runs = []
-        for first, last, before in parts(data):
+        for first, last, before in parts(bytes(data)):
             runs.append((len(rest), start + first, line + before, start + last))
             rest += clean(bytes(data[first:last]))
             rest.append(10)

@@ -6,9 +6,11 @@ shared and nothing is loaded twice. This process works too.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import pickle
+import signal
 import tempfile
 import threading
 import warnings
@@ -40,27 +42,33 @@ def share_out(
     # a number of two bytes for each item: reads of a pipe this short are never torn
     os.write(entry, b"".join(number.to_bytes(2, "big") for number in range(len(items))))
     os.close(entry)
-    children: list[tuple[int, IO[bytes]]] = []
-    gc.freeze()  # collecting would write to every page that is shared with the children
-    try:
-        for _ in range(processes - 1):
-            file = tempfile.TemporaryFile()  # noqa: SIM115  # read after the child ended
-            children.append((_fork(queue, items, work, file), file))
-        done = dict(_take(queue, items, work))
-    except BaseException:
-        for child, _ in children:
-            os.kill(child, 9)
-        raise
-    finally:
-        os.close(queue)
-        for child, _ in children:
-            os.waitpid(child, 0)
-        gc.unfreeze()
-    for _, file in children:
-        with file:
+    with contextlib.ExitStack() as stack:
+        files = [stack.enter_context(tempfile.TemporaryFile()) for _ in range(processes - 1)]
+        done = _done_together(queue, items, work, files)
+        for file in files:
             file.seek(0)
             done.update(_delivered(file))
     return [done[number] if number in done else work(item) for number, item in enumerate(items)]
+
+
+def _done_together(
+    queue: int, items: Sequence[Item], work: Callable[[Item], Result], files: Sequence[IO[bytes]]
+) -> dict[int, Result]:
+    """Return what this process did, while a child for each file did the rest."""
+    children: list[int] = []
+    gc.freeze()  # collecting would write to every page that is shared with the children
+    try:
+        children.extend(_fork(queue, items, work, file) for file in files)
+        return dict(_take(queue, items, work))
+    except BaseException:
+        for child in children:
+            os.kill(child, signal.SIGKILL)
+        raise
+    finally:
+        os.close(queue)
+        for child in children:
+            os.waitpid(child, 0)
+        gc.unfreeze()
 
 
 def _fork(queue: int, items: Sequence[Item], work: Callable[[Item], Any], file: IO[bytes]) -> int:
@@ -89,8 +97,6 @@ def _take(
 
 def _delivered(file: IO[bytes]) -> Iterator[tuple[int, Any]]:
     """Yield what a child wrote, up to where it stopped."""
-    while True:
-        try:
+    with contextlib.suppress(EOFError, pickle.UnpicklingError):
+        while True:
             yield pickle.load(file)  # noqa: S301  # written by our own child into a file without a name
-        except (EOFError, pickle.UnpicklingError):
-            return

@@ -21,6 +21,8 @@ from airflow_training.logs.metrics.slots import Claims, ParsedLine, Slot
 __all__ = ["Kind", "ParsedLine", "Slot", "anchors", "parse_line"]
 
 _WAYS = {"signed": (signed,), "worded": (worded,), "both": (signed, worded), "none": ()}
+_BARS = (b"%|", b"it [")
+"""What a progress bar in the same line holds."""
 _COLOUR = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]")
 
 
@@ -51,7 +53,7 @@ def parse_line(line: bytes, user: Sequence[Format] = ()) -> ParsedLine | None:
         if claims is None:
             claims, name = Claims(), each.name
         _claim(claims, each, found, line)
-        if not each.joins and b"%|" not in line:
+        if not each.joins and not any(text in line for text in _BARS):
             break
     if claims is None:
         return any_program.parse(line)

@@ -52,8 +52,11 @@ class _Zstd:
     raw_bytes = 1 << 10
 
     def __init__(self) -> None:
-        import zstandard
-
+        try:
+            import zstandard
+        except ImportError:
+            text = "zstd needs zstandard: pip install 'airflow-training[logs]'"
+            raise LogUnreadable(text) from None
         self._inner = zstandard.ZstdDecompressor().decompressobj()
 
     def decode(self, raw: bytes) -> tuple[bytes, bytes]:

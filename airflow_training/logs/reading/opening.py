@@ -27,7 +27,7 @@ def open_log(name: str) -> Source:
     plain: Source = RemoteFile(name) if is_url(name) else LocalFile(name)
     try:
         new_decoder = decoder_of(plain.read(0, 4).data)
+        return plain if new_decoder is None else Compressed(plain, new_decoder)
     except BaseException:
         plain.close()
         raise
-    return plain if new_decoder is None else Compressed(plain, new_decoder)

@@ -32,8 +32,11 @@ def read_table(name: str) -> pa.Table:
 
     Raises LogUnreadable, also for more than 256 MiB of text.
     """
-    import pyarrow as pa
-
+    try:
+        import pyarrow as pa
+    except ImportError:
+        hint = "pip install 'airflow-training[logs]'"
+        raise LogUnreadable(f"{name}: tables need pyarrow: {hint}") from None
     text = _text(name)
     try:
         return _parsed(_ending(name), text)

@@ -26,9 +26,12 @@ FIXTURES = Path(__file__).parent.parent
 
 
 def automaton(name: str) -> Automaton:
-    kinds = {"hyperscan": Hyperscan, "re2": Re2, "plain": Plain}
-    pytest.importorskip(name) if name != "plain" else None
-    return kinds[name](SIGNATURES, FORMATS.anchors())
+    if name == "hyperscan":
+        pytest.importorskip("hyperscan")
+        return Hyperscan(SIGNATURES, FORMATS.anchors())
+    if name == "re2":
+        return Re2(SIGNATURES, FORMATS.anchors())
+    return Plain(SIGNATURES, FORMATS.anchors())
 
 
 def walker(name: str) -> Walker:

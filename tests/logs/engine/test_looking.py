@@ -27,7 +27,7 @@ def machine() -> Machine:
 
 def points(scans):
     """Return all points of all scans by metric and rank."""
-    found = {}
+    found: dict[tuple[str, str, int | None], list[tuple[float, ...]]] = {}
     for one in scans:
         for series in one.series:
             rows = zip(series.offsets, series.lines, series.values, series.steps, strict=True)

@@ -150,6 +150,16 @@ def test_a_rank_that_is_slow_for_a_moment_is_no_straggler():
     assert "straggler" not in kinds(assess(run))
 
 
+def test_cold_caches_at_the_beginning_are_no_straggler():
+    run = changed(
+        a_training(seed=6),
+        "step_time_seconds",
+        lambda v: v * np.where(np.arange(600) < 55, 3, 1),
+        rank=2,
+    )
+    assert "straggler" not in kinds(assess(run))
+
+
 def test_an_evaluator_is_not_compared():
     run = a_training(seed=7, ranks=3)
     odd = [

@@ -101,10 +101,11 @@ def test_a_dict_line_takes_its_step_from_the_bar_of_an_earlier_piece():
     first = scanned(bars)
     assert first.done > len(bars) - 60, "a carriage return ends a bar"
     assert (first.progress["step"], first.progress["total_steps"]) == (29, 200)
-    line = b"\n{'loss': 2.5, 'grad_norm': 1.0, 'learning_rate': 1e-05, 'epoch': 0.5}\n"
-    tail = bars[first.done :] + line
-    second = scanned(tail, offset=first.done, done=first.done, carry=first.carry)
-    assert losses(second) == [(30, 2.5)]
+    text = bars + b"\n"
+    second = scanned(text[first.done :], offset=first.done, done=first.done, carry=first.carry)
+    line = b"{'loss': 2.5, 'grad_norm': 1.0, 'learning_rate': 1e-05, 'epoch': 0.5}\n"
+    third = scanned(line, offset=len(text), done=len(text), carry=second.carry)
+    assert losses(third) == [(30, 2.5)]
 
 
 def test_the_lowest_rank_speaks_for_the_instance():

@@ -154,17 +154,16 @@ def test_pieces_give_what_the_whole_gives(lines, cuts):
         assert one.total == other.total
 
 
-LAYOUT = parse_line(b"step: 10  loss: 2.5  memory: 1.0GiB(1%)")
-
-
 def long_builder(values: np.ndarray, *, exact: int, start: int = 0) -> SeriesBuilder:
+    layout = parse_line(b"step: 10  loss: 2.5  memory: 1.0GiB(1%)")
+    assert layout is not None
     builder = SeriesBuilder(exact=exact)
     for at in range(0, values.size, 500):
         part = values[at : at + 500]
         order = np.arange(start + at, start + at + part.size)
         rows = np.stack([order, part, np.ones(part.size)], axis=1).astype(float)
         unknown = np.full(part.size, np.nan)
-        builder.add(LAYOUT, rows, order * 100, order + 1, unknown, np.full(part.size, -1))
+        builder.add(layout, rows, order * 100, order + 1, unknown, np.full(part.size, -1))
     return builder
 
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import gzip
 import random
+import sys
 import tracemalloc
 
 import pytest
+import zstandard
 
 from airflow_training.logs.reading.follow import follow
 from airflow_training.logs.reading.opening import open_log
 from airflow_training.logs.reading.source import LogUnreadable, lines
+from airflow_training.logs.reading.tables import read_table
 
 
 def a_text(size: int) -> bytes:
@@ -134,6 +137,17 @@ def test_what_is_not_there_is_named(name, tmp_path):
     where = name if "://" in name else str(tmp_path / name)
     with pytest.raises(LogUnreadable, match=name.split("://")[-1].split("/")[-1]):
         open_log(where)
+
+
+def test_what_an_extra_would_read_names_it(tmp_path, monkeypatch):
+    (tmp_path / "a.log.zst").write_bytes(zstandard.compress(b"text"))
+    (tmp_path / "a.csv").write_bytes(b"x\n1\n")
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(LogUnreadable, match=r"airflow-training\[logs\]"):
+        open_log(str(tmp_path / "a.log.zst"))
+    with pytest.raises(LogUnreadable, match=r"airflow-training\[logs\]"):
+        read_table(str(tmp_path / "a.csv"))
 
 
 def test_following_a_file_across_a_rotation_and_a_truncation(tmp_path):

@@ -42,13 +42,14 @@ _CLUSTER_LINES = 120
 """Tracebacks so near to each other belong to one end; those of many ranks are long."""
 _RANK = re.compile(
     r"\[(?:PG [^\]]*?)?(?:Global )?[Rr]ank:? ?(\d{1,6})\]|\bon rank (\d{1,6})\b|^[Rr]ank (\d{1,6})\b"
-    r"|-- Process (\d{1,6}) terminated"
+    r"|-- Process (\d{1,6}) terminated|\brank=\[(\d{1,6})\]"
 )
 _GLOG = re.compile(
     r"(?:^|[\[\s])[EWIF]([01]?\d)([0-3]\d) ([0-2]\d):([0-5]\d):([0-5]\d\.\d{3,9})[\s\]]"
 )
 _MILD = re.compile(
     r"(?<!NCCL )\bWARN(?:ING)?\b|\[Warning\]|\b\w*Warning: |\[I \d"
+    r"|(?:^|[\[\s])I[01]\d[0-3]\d [0-2]\d:[0-5]\d:[0-5]\d"
     r"|(?i:\bskipping\b|\bignor(?:ed|ing)\b|\b(?:will retry|retrying)\b|\bfalling back\b"
     r"|\bcontinuing without\b|\btrying (?:another|the (?:next|previous))\b)"
 )

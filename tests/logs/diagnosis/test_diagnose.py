@@ -219,6 +219,23 @@ def test_stalled_ranks_without_an_error_are_a_hang():
     assert root(found) == ("hang", 9)
 
 
+SHORT = "CUDA out of memory. Tried to allocate 2.00 GiB"
+
+
+@pytest.mark.parametrize(
+    ("text", "healthy"),
+    [
+        pytest.param(f"WARNING: {SHORT}", True, id="a-warning"),
+        pytest.param(f"{SHORT}, skipping this batch", True, id="it-says-that-it-goes-on"),
+        pytest.param(f"I0820 21:51:52.17 7 a.py:3] {SHORT}", True, id="info"),
+        pytest.param(f"node:7:9 [0] NCCL WARN {SHORT}", False, id="nccl-calls-errors-so"),
+        pytest.param(SHORT, False, id="an-error"),
+    ],
+)
+def test_a_line_that_says_that_the_program_goes_on_ended_nothing(text, healthy):
+    assert ask(log(f"starting\n{text}\n")).healthy is healthy
+
+
 @pytest.mark.parametrize(
     ("text", "healthy"),
     [

@@ -1,8 +1,9 @@
-"""How often a diagnosis is right, over folders of real failure logs: `python -m benchmarks.diagnosis FOLDER...`.
+"""How often a diagnosis is right, over folders of real failure logs: `python -m benchmarks.diagnosis [FOLDER...]`.
 
 A folder holds `<id>/<case>.yaml` beside `<case>.log` or `<case>/*.log`, as `tests/logs/causes` does;
-cases under `healthy` must be called healthy. Cases that were used to write signatures say nothing
-about logs that nobody has seen: measure with others.
+cases under `healthy` must be called healthy. Without a folder it is `tests/logs/unseen`: logs that were
+collected and labelled before anything had been run on them. Cases that were used to write signatures
+say nothing about logs that nobody has seen: measure with others.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from airflow_training.logs.model import Diagnosis
 from tests.logs.fixtures import HERE, Case, cases
 
 _SURE = 0.8
-OURS = [HERE / "causes", HERE / "healthy"]
+OURS = [HERE / "unseen"]
 
 
 @dataclass(frozen=True)
@@ -108,8 +109,8 @@ def measure(folders: Iterable[Path], catalogue: Catalogue) -> list[Outcome]:
 
 
 def main() -> None:
-    """Print the table for the logs of the tests."""
-    print("Diagnosis of the logs in tests/logs, which signatures were written from:")
+    """Print the table for the logs that no signature was written from."""
+    print("Diagnosis of tests/logs/unseen, which was labelled before anything had been run on it:")
     report(measure(OURS, load()), verbose=False)
 
 

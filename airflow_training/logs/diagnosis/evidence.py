@@ -47,6 +47,12 @@ _RANK = re.compile(
 _GLOG = re.compile(
     r"(?:^|[\[\s])[EWIF]([01]?\d)([0-3]\d) ([0-2]\d):([0-5]\d):([0-5]\d\.\d{3,9})[\s\]]"
 )
+_MILD = re.compile(
+    r"(?<!NCCL )\bWARN(?:ING)?\b|\[Warning\]|\b\w*Warning: |\[I \d"
+    r"|(?i:\bskipping\b|\bignor(?:ed|ing)\b|\b(?:will retry|retrying)\b|\bfalling back\b"
+    r"|\bcontinuing without\b|\btrying (?:another|the (?:next|previous))\b)"
+)
+"""The line itself says that the program goes on."""
 GENERIC_EXCEPTION = "python-exception"
 _EXCEPTION_CONFIDENCE = 0.75
 """That an exception of no known kind, at the end of a log, is what ended the run."""
@@ -76,6 +82,8 @@ class Event:
     """Training went on, or the run ended well, after it."""
     last: bool = False
     """Nothing came after it in a log that tells of no training."""
+    mild: bool = False
+    """Its line says that the program goes on: a warning, something skipped or tried again."""
 
 
 def events_of(
@@ -104,8 +112,8 @@ def events_of(
         replace(
             each,
             survived=each.line is not None
-            and (life.ended_well_after if _is_an_order(each) else life.survived)(each.line),
-            last=each.line is not None and life.ended_at(each.line),
+            and (life.ended_well_after if _orders(each.cause) else life.survived)(each.line),
+            last=each.line is not None and not each.mild and life.ended_at(each.line),
             time=None if each.time is None else each.time - skew_seconds,
         )
         for each in sorted(found, key=lambda each: (each.line or 0, each.cause.generic))
@@ -127,12 +135,14 @@ def _known(
             continue
         if signature.unless is not None and _stands_near(signature.unless, hit):
             continue
+        mild = _MILD.search(hit.text) is not None and not _orders(cause)
         yield Event(
             cause=cause,
             signature=hit.signature,
             kind=signature.kind,
             confidence=signature.confidence,
-            survivable=signature.survivable,
+            survivable=signature.survivable or mild,
+            mild=mild,
             log=log,
             rank=_rank(hit.rank, hit.text, scan),
             line=hit.line,
@@ -198,9 +208,9 @@ def _last_together(tracebacks: Sequence[Chain]) -> Sequence[Chain]:
     return tracebacks[start:]
 
 
-def _is_an_order(event: Event) -> bool:
+def _orders(cause: Cause) -> bool:
     """Return whether somebody told the run to stop: some programs train on until they are killed."""
-    return event.cause.category == "preemption" or event.cause.id == "user-interrupt"
+    return cause.category == "preemption" or cause.id == "user-interrupt"
 
 
 def _stands_near(context: Context, hit: Hit) -> bool:

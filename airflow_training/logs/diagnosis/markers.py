@@ -26,6 +26,6 @@ MARKERS: Mapping[str, str] = {
     NORMAL_END: r"(?:\[after training is done\]|train_runtime|max_epochs=[0-9]+` reached|max_steps=[0-9]+` reached"
     r"|[Tt]raining (?:has )?(?:completed|complete|finished|done|succeeded)|[Ff]inished training|[Dd]one training"
     r"|TRAINING COMPLETE|Training completed\. Do not forget to share your model"
-    r"|[Ss]aved (?:the )?final (?:model|checkpoint)|exited with code 0|exit code 0|done training in )",
+    r"|[Ss]aved (?:the )?final (?:model|checkpoint)|epochs completed in|Reporting training SUCCESS|exited with code 0|exit code 0|done training in )",
 }
 """Name -> pattern."""

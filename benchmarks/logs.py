@@ -177,8 +177,8 @@ def looking_again(path: Path) -> tuple[float, float]:
             for kept in Path(folder).glob("*/log-*"):
                 kept.unlink()
             firsts.append(look())
-            with path.open("ab") as file:
-                file.write(more)
+            with path.open("ab") as growing:
+                growing.write(more)
             agains.append(look())
             os.truncate(path, size)
     return median(firsts), median(agains)
@@ -197,6 +197,7 @@ def main(gigabytes: float = 4.0) -> None:
         note = f"{len(signatures)} signatures, {count} literals"
         size = int(gigabytes * 1e9)
         path = folder / "log"
+        base = 0.0
         for kind, every, target in (("dense", DENSE, 1.25), ("sparse", SPARSE, 0.6)):
             write(path, size, every=every)
             warm(path)

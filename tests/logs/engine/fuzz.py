@@ -14,11 +14,11 @@ from pathlib import Path
 
 from airflow_training.logs.diagnosis.catalogue import load
 from airflow_training.logs.diagnosis.scanning import patterns
-from airflow_training.logs.engine.automaton import Hyperscan, Plain, Re2
+from airflow_training.logs.engine.automaton import Automaton, Hyperscan, Plain, Re2
 from airflow_training.logs.engine.compiled_walker import CompiledWalker
 from airflow_training.logs.engine.scanning import BLOCK_BYTES, Machine
 from airflow_training.logs.engine.stretches import as_scan, scan_stretch
-from airflow_training.logs.engine.walking import PlainWalker
+from airflow_training.logs.engine.walking import PlainWalker, Walker
 from airflow_training.logs.metrics import formats
 from airflow_training.logs.model import Origin
 from tests.logs.engine import reference
@@ -76,7 +76,7 @@ def main(minutes: float, seed: int) -> int:
     print(f"seed {seed}")
     signatures, wanted = patterns(load()), formats()
     anchors = wanted.anchors()
-    ways = [
+    ways: list[tuple[Automaton, Walker]] = [
         (Hyperscan(signatures, anchors), CompiledWalker(signatures, size=BLOCK_BYTES)),
         (Hyperscan(signatures, anchors), PlainWalker()),
         (Re2(signatures, anchors), PlainWalker()),

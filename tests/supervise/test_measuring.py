@@ -135,7 +135,9 @@ async def test_progress_that_only_the_log_tells_is_measured(lab):
         )
         await run.meter.look()
         before = after
-    assert run.measured()["step_time_s"] == pytest.approx(0.5)
+    measured = run.measured()
+    assert measured is not None
+    assert measured["step_time_s"] == pytest.approx(0.5)
 
 
 async def test_a_plan_for_another_model_is_worked_out(lab):

@@ -109,9 +109,9 @@ def why_text(rejected: Document) -> str:
 
 
 def seconds_text(seconds: float) -> str:
-    """Return seconds with a unit that fits."""
+    """Return seconds with a unit that fits; a measured step may be quicker than its parts."""
     for unit, size in (("s", 1.0), ("ms", 1e-3)):
-        if seconds >= size:
+        if abs(seconds) >= size:
             return f"{seconds / size:.3g} {unit}"
     return f"{seconds / 1e-6:.3g} us" if seconds else "0 s"
 

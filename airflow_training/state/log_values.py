@@ -12,12 +12,10 @@ from sqlalchemy import Connection, insert, select, update
 from airflow_training.state.codec import from_json, plain, to_json
 from airflow_training.state.database import clean, upsert
 from airflow_training.state.models import LogPositionRow, MetricRow, ProgressRow, table_of
+from airflow_training.state.progress import FROM_LOG
 from airflow_training.state.records import LogPosition, LogValue
 
 __all__ = ["positions", "save"]
-
-_FROM_LOG = "from_log"
-"""Marks progress that the script did not report itself."""
 
 
 def positions(connection: Connection, uid: str) -> Mapping[tuple[str, int], LogPosition]:
@@ -54,7 +52,7 @@ def save(
     )
     body = connection.execute(select(ProgressRow.body).where(*of_instance)).scalar()
     known: Mapping[str, Any] = {} if body is None else json.loads(body)
-    reported = bool(known) and _FROM_LOG not in known
+    reported = bool(known) and FROM_LOG not in known
     own = (known.get("metrics") or {}) if reported else {}
     rows = [
         {
@@ -71,7 +69,7 @@ def save(
     ]
     upsert(connection, table_of(MetricRow), rows)
     if progress is not None and not reported:
-        line = json.dumps({**progress, _FROM_LOG: True}, default=plain)
+        line = json.dumps({**progress, FROM_LOG: True}, default=plain)
         row = {"run": uid, "role": role, "index": index, "body": line}
         upsert(connection, table_of(ProgressRow), [row])
     return True

@@ -16,6 +16,9 @@ from airflow_training.state.records import MetricPoint
 
 __all__ = ["newest", "newest_metrics", "save", "series"]
 
+FROM_LOG = "from_log"
+"""Marks a line that the script did not report itself; nobody outside the store sees it."""
+
 
 def save(
     connection: Connection,
@@ -62,7 +65,10 @@ def newest(connection: Connection, uid: str) -> Mapping[tuple[str, int], Mapping
         .where(ProgressRow.run == uid)
         .order_by(ProgressRow.role, ProgressRow.index)
     )
-    return {(row[0], row[1]): json.loads(row[2]) for row in rows}
+    found = {(row[0], row[1]): json.loads(row[2]) for row in rows}
+    for line in found.values():
+        line.pop(FROM_LOG, None)
+    return found
 
 
 def series(connection: Connection, uid: str, *, name: str | None) -> Sequence[MetricPoint]:

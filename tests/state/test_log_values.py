@@ -42,7 +42,7 @@ def test_a_position_moves_once(store: Store):
 def test_what_the_script_reports_wins(store: Store):
     uid = add_run(store).uid
     save(store, uid, None, FIRST, value(1), progress={"step": 1, "time": START})
-    assert store.progress(uid)[KEY]["step"] == 1
+    assert store.progress(uid) == {KEY: {"step": 1, "time": START}}
     store.save_progress(uid, {KEY: {"step": 9, "metrics": {"loss": 0.5}, "time": START + 9}})
     later = dataclasses.replace(FIRST, done=200)
     save(store, uid, FIRST, later, value(2), value(2, name="lr"), progress={"step": 2})

@@ -12,6 +12,7 @@ from airflow_training.control.model import InstanceEntry, JobEntry, Ledger, Prog
 from airflow_training.planning.sources.clusters import parse_cluster
 from airflow_training.runtimes.port import ClusterView, NodeView
 from airflow_training.spec.resolved import ResolvedJob
+from airflow_training.state.store import LogPosition
 from airflow_training.supervise.measuring import Meter
 from airflow_training.supervise.plan_again import Situation, plan_again
 from airflow_training.supervise.plan_history import history_of
@@ -121,6 +122,22 @@ async def test_the_next_plan_of_the_same_model_says_measured(lab):
         "steps": 3,
         "peak_memory_bytes": 3e9,
     }
+
+
+async def test_progress_that_only_the_log_tells_is_measured(lab):
+    run = Run(lab.stage, lab.job())
+    before = None
+    for step in range(1, 6):
+        after = LogPosition(epoch=0, job_attempt=0, attempt=0, done=100 * step)
+        progress = {"step": step, "time": 1000.0 + 0.5 * step}
+        run.store.save_log_values(
+            run.uid, ("worker", 0), before=before, after=after, values=(), progress=progress
+        )
+        await run.meter.look()
+        before = after
+    measured = run.measured()
+    assert measured is not None
+    assert measured["step_time_s"] == pytest.approx(0.5)
 
 
 async def test_a_plan_for_another_model_is_worked_out(lab):

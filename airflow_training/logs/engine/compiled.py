@@ -18,7 +18,7 @@ from numba.extending import intrinsic
 LONGEST_PART = 65_536
 LONGEST_METRIC_LINE = 8_192
 
-TEXT, NUMBER, DIVIDED, INVERSE, CLOCK, RANK, TIME, BAR, SKIP, VARIED, FREE, END = range(12)
+TEXT, NUMBER, DIVIDED, INVERSE, CLOCK, RANK, TIME, BAR, SKIP, VARIED, FREE, GAP, END = range(13)
 """Operations of a layout."""
 
 SPREAD = 1 << 14
@@ -267,7 +267,7 @@ def number(data: Any, start: Any, end: Any, powers: Any) -> Any:
             less = byte_at(data, place) == 45
             place += 1
         if place < end and 48 <= byte_at(data, place) <= 57:
-            written = 0
+            written: Any = 0
             while place < end and 48 <= byte_at(data, place) <= 57:
                 written = min(written * 10 + np.int64(byte_at(data, place)) - 48, 100000)
                 place += 1
@@ -286,6 +286,14 @@ def _two(data: Any, position: Any) -> Any:
     if a < 0 or a > 9 or b < 0 or b > 9:
         return -1000000
     return a * 10 + b
+
+
+@numba.njit(cache=True, nogil=True)
+def _days(year: Any, month: Any) -> Any:
+    """Return how many days a month has."""
+    if month == 2:
+        return 29 if year % 4 == 0 and (year % 100 != 0 or year % 400 == 0) else 28
+    return 30 if month in (4, 6, 9, 11) else 31
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
@@ -312,10 +320,7 @@ def moment(data: Any, start: Any, end: Any) -> Any:
         or month < 1
         or month > 12
         or day < 1
-        or (
-            day > 28
-            and day > (31 if month in (1, 3, 5, 7, 8, 10, 12) else 28 if month == 2 else 30)
-        )
+        or (day > 28 and day > _days(year, month))
         or hour < 0
         or hour > 23
         or minute < 0
@@ -332,7 +337,7 @@ def moment(data: Any, start: Any, end: Any) -> Any:
     fraction = 0.0
     if position + 1 < end and (byte_at(data, position) == 46 or byte_at(data, position) == 44):
         place = position + 1
-        digits = 0
+        digits: Any = 0
         unit = 1
         while place < end and place - position <= 9 and 48 <= byte_at(data, place) <= 57:
             digits = digits * 10 + np.int64(byte_at(data, place)) - 48
@@ -476,6 +481,9 @@ def read(
             if position + size > end or not _same(data, position, texts, text, size):
                 return 0
             position += size
+        elif kind == GAP:
+            if byte_at(data, position - 1) != 32:
+                return 0
         elif kind == END:
             return answer if position == end else 0
         elif kind == TIME:
@@ -484,7 +492,7 @@ def read(
                 return 0
             values[row] = seconds
         elif kind == BAR:
-            stop = np.int64(size)  # the byte that ends it, 0 for the end of the line
+            stop: Any = np.int64(size)  # the byte that ends it, 0 for the end of the line
             if position < end and byte_at(data, position) == 124:
                 position += 1
                 stop = 124

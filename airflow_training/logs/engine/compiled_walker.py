@@ -142,20 +142,25 @@ def _program(layout: Layout, place: int) -> tuple[list[list[int]], list[float], 
     scales: list[float] = []
     texts = b""
 
+    def add(operation: int, *arguments: int, scale: float = 1.0) -> None:
+        operations.append([operation, *arguments])
+        scales.append(scale)
+
     def text(fixed: bytes) -> None:
         nonlocal texts
         if fixed:
-            operations.append([compiled.TEXT, place + len(texts), len(fixed), -1])
-            scales.append(1.0)
+            add(compiled.TEXT, place + len(texts), len(fixed), -1)
             texts += fixed
 
     text(layout.texts[0])
-    for piece, after in zip(layout.pieces, layout.texts[1:], strict=True):
+    followers = (*layout.pieces, None)[1:]
+    for piece, after, follower in zip(layout.pieces, layout.texts[1:], followers, strict=True):
         ends = after[0] if after else 0
         stop = ends if piece.kind == "bar" or ends in _IN_SKIP else 0
-        operations.append([_OPERATIONS[piece.kind], 0, stop, piece.column])
-        scales.append(piece.scale)
-        text(after)
-    operations.append([compiled.END, 0, 0, -1])
-    scales.append(1.0)
+        add(_OPERATIONS[piece.kind], 0, stop, piece.column, scale=piece.scale)
+        if piece.padded and follower is not None and follower.padded and after == b" ":
+            add(compiled.GAP, 0, 0, -1)
+        else:
+            text(after)
+    add(compiled.END, 0, 0, -1)
     return operations, scales, texts

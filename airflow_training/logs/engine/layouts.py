@@ -36,6 +36,11 @@ class Piece(NamedTuple):
     column: int = -1
     """Of the values; -1 for none."""
 
+    @property
+    def padded(self) -> bool:
+        """Return whether any number of spaces may stand around it."""
+        return self.kind not in ("time", "bar")
+
 
 @dataclass(frozen=True)
 class Layout:
@@ -172,13 +177,19 @@ def layout_of(line: bytes, parsed: ParsedLine | None) -> Layout:
 
 
 def _without_padding(texts: Sequence[bytes], pieces: Sequence[Piece]) -> list[bytes]:
-    """Return the fixed texts without the spaces next to numbers, which vary with their width."""
-    padded = [piece.kind not in ("time", "bar") for piece in pieces]
+    """Return the fixed texts without the spaces next to numbers, which vary with their width.
+
+    Between two numbers one space stays: without it `31.02` could be read as `31.0` and `2`.
+    """
+    padded = [piece.padded for piece in pieces]
     bare = list(texts)
     for number, numeric in enumerate(padded):
         if numeric:
             bare[number] = bare[number].rstrip(b" ")
             bare[number + 1] = bare[number + 1].lstrip(b" ")
+    for number in range(1, len(pieces)):
+        if padded[number - 1] and padded[number] and not bare[number]:
+            bare[number] = b" "
     return bare
 
 

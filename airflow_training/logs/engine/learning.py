@@ -56,8 +56,9 @@ def may_match(layout: Layout, signatures: Sequence[Pattern]) -> bool:
     """
     fixed = b"0".join(layout.texts).lower()
     return any(
-        all(any(_word_in(text, fixed) for text in texts) for texts in pattern.required)
+        all(any(_word_in(text, fixed) for text in texts) for texts in way)
         for pattern in signatures
+        for way in pattern.required
     )
 
 

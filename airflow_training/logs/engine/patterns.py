@@ -42,14 +42,19 @@ class Pattern:
     @cached_property
     def literals(self) -> tuple[bytes, ...]:
         """Return the texts of which every match holds one and that are found fastest; none if there are none."""
-        return _best(self.required)
+        return _lowered(_best(_candidates(self._parsed)), lower=self.any_case)
 
     @cached_property
-    def required(self) -> tuple[tuple[bytes, ...], ...]:
-        """Return sets of texts; every match holds one of each set, in lower case where case does not count."""
-        flags = re.IGNORECASE if self.ignore_case else 0
-        found = _candidates(_parser.parse(self.pattern.encode(), flags))
-        return tuple(_lowered(texts, lower=self.any_case) for texts in found)
+    def required(self) -> tuple[tuple[tuple[bytes, ...], ...], ...]:
+        """Return for each way to match sets of texts, one of each of which is then in the line; case as in `literals`."""
+        return tuple(
+            tuple(_lowered(texts, lower=self.any_case) for texts in _candidates(way))
+            for way in _ways(self._parsed)
+        )
+
+    @cached_property
+    def _parsed(self) -> Any:
+        return _parser.parse(self.pattern.encode(), re.IGNORECASE if self.ignore_case else 0)
 
     @cached_property
     def any_case(self) -> bool:
@@ -74,6 +79,17 @@ def _worth(texts: tuple[bytes, ...]) -> tuple[int, int, int]:
     """Return what makes a set fast: texts long enough to be rare, few of them, long ones."""
     shortest = min(map(len, texts))
     return min(shortest, _RARE), -len(texts), shortest
+
+
+def _ways(parsed: Any) -> list[Any]:
+    """Return the branches of a pattern that is nothing but branches, else the pattern."""
+    if len(parsed) == 1:
+        operation, argument = parsed[0]
+        if operation is _constants.SUBPATTERN:
+            return _ways(argument[-1])
+        if operation is _constants.BRANCH:
+            return [way for branch in argument[1] for way in _ways(branch)]
+    return [parsed]
 
 
 def _candidates(parsed: Any) -> list[tuple[bytes, ...]]:

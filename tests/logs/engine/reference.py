@@ -47,6 +47,11 @@ def scan(
         texts = [(slot, raw[slot.start : slot.end]) for slot in parsed.slots]
         values = [value(Piece(slot.kind, slot.scale), text) for slot, text in texts if slot.metric]
         said = [int(text) for slot, text in texts if slot.kind == "rank"]
+        # what a format reads as a value is no rank, though it may look like one
+        if head.rank_span is not None and raw == text:
+            start_, end_ = head.rank_span
+            if any(slot.metric and slot.start < end_ and start_ < slot.end for slot in parsed.slots):
+                rank = origin.rank
         builder.add(
             parsed,
             np.array([values]),

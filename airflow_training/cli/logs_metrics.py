@@ -111,7 +111,10 @@ def _scan(
         logs = [log for log in opened if log.origin not in tables]
         try:
             scans = scan_files(
-                [(log.origin, log.source) for log in logs], signatures=(), formats=formats(user)
+                [(log.origin, log.source) for log in logs],
+                signatures=(),
+                formats=formats(user),
+                remember=True,
             )
             rows = [
                 each for origin in tables for each in as_series(read_table(origin.file), origin)

@@ -47,7 +47,7 @@ def scan_logs(
     formats: Formats | None = None,
 ) -> Sequence[FileScan]:
     """Return what is in each log; raises LogUnreadable."""
-    return scan_files(logs, signatures=patterns(catalogue), formats=formats)
+    return scan_files(logs, signatures=patterns(catalogue), formats=formats, remember=True)
 
 
 def scan_ends(logs: Iterable[tuple[Origin, Source]], catalogue: Catalogue) -> Sequence[FileScan]:

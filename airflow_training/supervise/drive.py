@@ -156,11 +156,11 @@ class Drive:
             await self._clean_up()
             await expire_due(store=self._store, runtime=self._runtime, besides=self._uid)
         finally:
-            if self._diagnoser is not None:
-                await self._diagnoser.close()
             for task in background:
                 task.cancel()
             await asyncio.gather(*background, return_exceptions=True)
+            if self._diagnoser is not None:
+                await self._diagnoser.close()
         return self.ledger.job.state
 
     # before the first decision -----------------------------------------------------------------

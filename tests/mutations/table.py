@@ -133,6 +133,8 @@ MUTATIONS = (
         why="Instances are created and deleted before the store knows of it.",
         file=f"{SUPERVISE}/drive.py",
         old="        await self._commit(decision.new_ledger, decision.events)\n"
+        "        if self._diagnoser is not None:\n"
+        "            self._diagnoser.taken_in(diagnoses)\n"
         "        retry_seconds = await self._act(decision)\n",
         new="        retry_seconds = await self._act(decision)\n"
         "        await self._commit(decision.new_ledger, decision.events)\n",
@@ -282,7 +284,7 @@ MUTATIONS = (
     Mutation(
         guarantee=7,
         why="The proof is made, and nobody reads it.",
-        file=f"{SUPERVISE}/admission.py",
+        file=f"{SUPERVISE}/layout.py",
         old="    problems = [problem] if problem else []\n",
         new="    problems = []\n",
         test=f"{ADMISSION}::test_each_code_that_needs_a_framework",

@@ -53,7 +53,7 @@ CATALOGUE = Catalogue(
         cause("dns-resolution-failure", r"could not resolve", survivable=True),
         cause("shape-mismatch", r"shapes cannot be multiplied"),
         cause("near-only", r"bus error", near={"pattern": "shm", "lines": 2}),
-        cause("preempted", r"job is preempted"),
+        cause("preempted", r"job is preempted", category="preemption"),
         cause("unschedulable", r"FailedScheduling"),
         cause("python-exception", generic=2),
         cause("hang"),

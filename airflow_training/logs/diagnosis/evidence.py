@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from airflow_training.logs.diagnosis.catalogue import Catalogue, Cause, Context, Kind
-from airflow_training.logs.diagnosis.markers import MARKERS, NORMAL_END
+from airflow_training.logs.diagnosis.markers import MARKERS, NORMAL_END, RESUMED, STARTED
 from airflow_training.logs.diagnosis.tracebacks import Chain, chains, is_source_line
 from airflow_training.logs.model import FileScan, Hit
 
@@ -54,6 +54,12 @@ _MILD = re.compile(
     r"|\bcontinuing without\b|\btrying (?:another|the (?:next|previous))\b)"
 )
 """The line itself says that the program goes on."""
+_PASSED_OVER = re.compile(
+    r"(?i:\b(?:skipping|ignoring) (?:this |the |current )*(?:batch|sample|step|update|iteration)\b)"
+)
+"""The line after it says so."""
+_BEFORE_THE_START = frozenset({"unschedulable", "image-pull-failure"})
+"""Causes that are over once a container runs."""
 GENERIC_EXCEPTION = "python-exception"
 _EXCEPTION_CONFIDENCE = 0.75
 """That an exception of no known kind, at the end of a log, is what ended the run."""
@@ -112,8 +118,7 @@ def events_of(
     return [
         replace(
             each,
-            survived=each.line is not None
-            and (life.ended_well_after if _orders(each.cause) else life.survived)(each.line),
+            survived=each.line is not None and life.lived_through(each.cause, each.line),
             last=each.line is not None and not each.mild and life.ended_at(each.line),
             time=None if each.time is None else each.time - skew_seconds,
         )
@@ -136,7 +141,7 @@ def _known(
             continue
         if signature.unless is not None and _stands_near(signature.unless, hit):
             continue
-        mild = _MILD.search(hit.text) is not None and not _orders(cause)
+        mild = _goes_on(hit) and not _orders(cause)
         yield Event(
             cause=cause,
             signature=hit.signature,
@@ -209,6 +214,13 @@ def _last_together(tracebacks: Sequence[Chain]) -> Sequence[Chain]:
     return tracebacks[start:]
 
 
+def _goes_on(hit: Hit) -> bool:
+    """Return whether a line, or the one after it, says that the program goes on."""
+    if _MILD.search(hit.text) is not None:
+        return True
+    return bool(hit.after) and _PASSED_OVER.search(hit.after[0]) is not None
+
+
 def _orders(cause: Cause) -> bool:
     """Return whether somebody told the run to stop: some programs train on until they are killed."""
     return cause.category == "preemption" or cause.id == "user-interrupt"
@@ -269,7 +281,19 @@ class _Life:
         self._trained_until = _trained_until(points)
         ends = [hit.line for hit in scan.hits if hit.signature == NORMAL_END]
         self._well_until = max(ends, default=0)
+        self._resumed = [hit.line for hit in scan.hits if hit.signature == RESUMED]
+        starts = [hit.line for hit in scan.hits if hit.signature == STARTED]
+        self._started_until = max(starts, default=0)
         self._last_line = scan.lines
+
+    def lived_through(self, cause: Cause, line: int) -> bool:
+        """Return whether the run went on after a line that tells of a cause."""
+        if _orders(cause):
+            again = any(line < resumed < self._trained_until for resumed in self._resumed)
+            return again or self.ended_well_after(line)
+        if cause.id in _BEFORE_THE_START and line < self._started_until:
+            return True
+        return self.survived(line)
 
     def ended_well_after(self, line: int) -> bool:
         """Return whether the run said after a line that it was complete."""

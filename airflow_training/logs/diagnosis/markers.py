@@ -7,13 +7,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-__all__ = ["CHAIN", "ELASTIC", "EXCEPTION", "MARKERS", "NORMAL_END", "TRACEBACK"]
+__all__ = [
+    "CHAIN",
+    "ELASTIC",
+    "EXCEPTION",
+    "MARKERS",
+    "NORMAL_END",
+    "RESUMED",
+    "STARTED",
+    "TRACEBACK",
+]
 
 TRACEBACK = "structure/traceback"
 EXCEPTION = "structure/exception"
 CHAIN = "structure/chain"
 ELASTIC = "structure/elastic"
 NORMAL_END = "structure/normal-end"
+RESUMED = "structure/resumed"
+STARTED = "structure/started"
 
 MARKERS: Mapping[str, str] = {
     TRACEBACK: r"Traceback \(most recent call last\)",
@@ -26,6 +37,9 @@ MARKERS: Mapping[str, str] = {
     NORMAL_END: r"(?:\[after training is done\]|train_runtime|max_epochs=[0-9]+` reached|max_steps=[0-9]+` reached"
     r"|[Tt]raining (?:has )?(?:completed|complete|finished|done|succeeded)|[Ff]inished training|[Dd]one training"
     r"|TRAINING COMPLETE|Training completed\. Do not forget to share your model"
-    r"|[Ss]aved (?:the )?final (?:model|checkpoint)|epochs completed in|Reporting training SUCCESS|exited with code 0|exit code 0|done training in )",
+    r"|[Ss]aved (?:the )?final (?:model|checkpoint)|epochs completed in|Reporting training SUCCESS|exited with code 0|exit code 0|done training in |Job completed successfully)",
+    RESUMED: r"(?:[Rr]esum(?:ing|ed) (?:training |run )?from |[Rr]estor(?:ing|ed) (?:from|states? from|parameters from) )",
+    # events of Kubernetes; the first container of a pod that had to wait for a node or for its image
+    STARTED: r"(?:Started container|Container started)",
 }
 """Name -> pattern."""

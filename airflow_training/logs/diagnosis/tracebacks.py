@@ -31,6 +31,8 @@ _INSIDE = _BOX | {" ", "\t", ""}
 """How lines of a traceback begin, but for its last one."""
 _DIGIT = re.compile(r"\d")
 _FRAME = re.compile(r'File ".*", line \d+')
+_FEEDER = re.compile(r'multiprocessing/queues\.py", line \d+, in _feed')
+"""This thread prints what goes wrong, and feeds on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +49,7 @@ class Raised:
     lines: int = 1
     """From the head of its traceback on."""
     ignored: bool = False
-    """Python only reports it: it was raised where nobody could catch it, while something was deleted."""
+    """Python only reports it: raised while something was deleted, or where a queue lost its reader."""
 
     @property
     def text(self) -> str:
@@ -149,7 +151,7 @@ def _raised(hit: Hit, *, head: Hit, link: Link) -> Raised | None:
         time=hit.time,
         link=link,
         lines=hit.line - head.line + 1,
-        ignored=_is_ignored(head),
+        ignored=_is_ignored(head, match["type"]),
     )
 
 
@@ -170,7 +172,7 @@ def _end(done: list[list[Raised]], head: Hit, link: Link) -> None:
             rank=head.rank,
             time=head.time,
             link=link,
-            ignored=_is_ignored(head),
+            ignored=_is_ignored(head, match["type"]),
         )
         _append(done, raised)
 
@@ -181,8 +183,11 @@ def _like(head: Hit, text: str) -> str:
     return text[len(before) :] if _begins_like(text, before) else text
 
 
-def _is_ignored(head: Hit) -> bool:
-    return bool(head.before) and head.before[-1].startswith("Exception ignored in")
+def _is_ignored(head: Hit, type_: str) -> bool:
+    if head.before and head.before[-1].startswith("Exception ignored in"):
+        return True
+    fed = bool(head.after) and _FEEDER.search(head.after[0]) is not None
+    return fed and type_ == "BrokenPipeError"
 
 
 def _begins_like(text: str, before: str) -> bool:

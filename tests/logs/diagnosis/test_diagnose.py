@@ -53,6 +53,8 @@ CATALOGUE = Catalogue(
         cause("dns-resolution-failure", r"could not resolve", survivable=True),
         cause("shape-mismatch", r"shapes cannot be multiplied"),
         cause("near-only", r"bus error", near={"pattern": "shm", "lines": 2}),
+        cause("preempted", r"job is preempted", category="preemption"),
+        cause("unschedulable", r"FailedScheduling"),
         cause("python-exception", generic=2),
         cause("hang"),
         cause("unknown", r"exitcode: 1", generic=3, kind="consequence", confidence=0.6),
@@ -320,6 +322,32 @@ def test_what_python_only_reports_ended_nothing():
     ignored = f"Exception ignored in: <function Iter.__del__ at 0x7f>\n{TRACEBACK}"
     assert ask(log(f"{ignored}AssertionError: can only test a child process\n")).healthy
     assert ask(log(f"{ignored}E2Error: CUDA out of memory\n")).healthy
+
+
+def test_a_queue_that_lost_its_reader_ended_nothing():
+    head = TRACEBACK.splitlines()[0]
+    fed = f'{head}\n  File "/usr/lib/multiprocessing/queues.py", line 245, in _feed\n'
+    assert ask(log(f"{fed}BrokenPipeError: [Errno 32] Broken pipe\n")).healthy
+    assert not ask(log(f"{fed}OSError: [Errno 24] Too many open files\n")).healthy
+
+
+def test_the_next_line_may_say_that_a_batch_was_passed_over():
+    assert ask(log("CUDA out of memory\nIgnoring this batch.\na\nb\n")).healthy
+    assert not ask(log("CUDA out of memory\nIgnoring the configuration.\na\nb\n")).healthy
+
+
+def test_a_pod_that_started_in_the_end_was_not_unschedulable():
+    waited = "Warning FailedScheduling\nNormal Scheduled\n"
+    assert ask(log(f"{waited}Normal Started container train\n")).healthy
+    assert not ask(log(f"Normal Started container train\n{waited}")).healthy
+
+
+def test_a_run_that_was_preempted_and_resumed_is_healthy():
+    steps = [(3, 5, float("nan")), (4, 6, float("nan")), (5, 7, float("nan"))]
+    again = log("job is preempted\nResuming from step 4\nstep 5\nstep 6\nstep 7\n", steps=steps)
+    assert ask(again).healthy
+    on = log("job is preempted\nfinishing\nstep 5\nstep 6\nstep 7\n", steps=steps)
+    assert not ask(on).healthy
 
 
 def test_another_sure_cause_lowers_confidence():

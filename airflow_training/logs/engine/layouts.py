@@ -83,10 +83,10 @@ class Layout:
         time = float("nan")
         for piece, text in zip(self.pieces, texts, strict=True):
             if piece.kind == "time":
-                seconds = time_of(text)
+                seconds = time_of(clean(text))  # a colour may begin in the middle of it
                 time = time if seconds is None else seconds
             elif piece.kind == "rank":
-                rank = int(text)
+                rank = int(clean(text))
             if piece.column >= 0:
                 values[piece.column] = value(piece, text)
         return Row(values, rank, time)

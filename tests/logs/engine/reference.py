@@ -50,7 +50,9 @@ def scan(
         # what a format reads as a value is no rank, though it may look like one
         if head.rank_span is not None and raw == text:
             start_, end_ = head.rank_span
-            if any(slot.metric and slot.start < end_ and start_ < slot.end for slot in parsed.slots):
+            if any(
+                slot.metric and slot.start < end_ and start_ < slot.end for slot in parsed.slots
+            ):
                 rank = origin.rank
         builder.add(
             parsed,

@@ -94,3 +94,14 @@ def test_any_log_in_any_pieces(matching, walking):
         assert_same(fast(data, sizes, automaton=matcher, walker=taker), expected)
 
     check()
+
+
+@pytest.mark.parametrize("walking", ["plain", "compiled"])
+def test_a_colour_may_begin_inside_a_time_or_a_rank(walking):
+    line = b"20\x1b[31m22-09-24 15:05:44,301 - INFO - Epoch [1][40/395] lr: 1.0e-05, loss: 1.5\n"
+    ranked = b"[rank1\x1b[31m2]: step: 3 loss: 0.5\n"
+    data = line + ranked
+    expected = reference.scan(data, signatures=SIGNATURES, formats=FORMATS, origin=ORIGIN)
+    assert {series.rank for series in expected.series} == {ORIGIN.rank, 12}
+    found = fast(data, [1 << 20], automaton=automaton("plain"), walker=walker(walking))
+    assert_same(found, expected)

@@ -12,7 +12,7 @@ from airflow_training.logs.metrics.pairs import Pair
 
 __all__ = ["Claims", "ParsedLine", "Slot", "rate_of", "scope_of"]
 
-_VARYING = re.compile(rb"(?:(?<![\w@'.])|(?<=[0-9]T))[0-9][0-9.,:?+-]*")
+_VARYING = re.compile(rb"(?:(?<![\w@'.])|(?<=[0-9]T))[0-9](?:[0-9.,:?+-]*[0-9?])?")
 _IGNORED = frozenset(
     {
         "eta",

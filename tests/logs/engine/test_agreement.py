@@ -105,3 +105,13 @@ def test_a_colour_may_begin_inside_a_time_or_a_rank(walking):
     assert {series.rank for series in expected.series} == {ORIGIN.rank, 12}
     found = fast(data, [1 << 20], automaton=automaton("plain"), walker=walker(walking))
     assert_same(found, expected)
+
+
+@pytest.mark.parametrize("walking", ["plain", "compiled"])
+def test_a_number_that_was_damaged_once_does_not_hide_the_next(walking):
+    lines = b'{"epoch": 5, "iter": 12, "loss": 0.9409.0, "time": 6.7}\n'
+    lines += b'{"epoch": 5, "iter": 13, "loss": 0.94091, "time": 6.7}\n'
+    expected = reference.scan(lines, signatures=SIGNATURES, formats=FORMATS, origin=ORIGIN)
+    assert [one.values.tolist() for one in expected.series if one.metric == "loss"] == [[0.94091]]
+    found = fast(lines, [1 << 20], automaton=automaton("plain"), walker=walker(walking))
+    assert_same(found, expected)

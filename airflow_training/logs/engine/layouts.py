@@ -54,6 +54,11 @@ class Layout:
     spans: tuple[tuple[int, int], ...]
     """Of the pieces, in the line that the layout was learned from."""
 
+    @property
+    def tells_time(self) -> bool:
+        """Return whether one of the pieces is the time of the line."""
+        return any(piece.kind == "time" for piece in self.pieces)
+
     @cached_property
     def expression(self) -> re.Pattern[bytes]:
         """Return what matches a whole line, with a group for each piece."""

@@ -13,6 +13,7 @@ MOST_LAYOUTS = 4096
 """Then all are forgotten and learned again: a log with more layouts has lines that never come again."""
 
 _DIGITS = re.compile(rb"\d+")
+_BROKEN_DATE = re.compile(rb"\W*\d{4}[-/]\d\d[-/]\d\d")
 _NUMERIC = re.compile(rb"e?[0-9.,:+?-]+")
 
 
@@ -38,6 +39,10 @@ class Learned:
             return None
         parsed = self.formats.parse_line(line)
         layout = layout_of(line, parsed)
+        if parsed is not None and _BROKEN_DATE.match(line) and not layout.tells_time:
+            return layout, layout.read_spans(
+                line
+            )  # a whole date would fit into its layout and be lost
         if len(self.layouts) + len(self.without) >= MOST_LAYOUTS:
             self.layouts.clear()
             self.without.clear()

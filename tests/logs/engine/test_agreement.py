@@ -115,3 +115,13 @@ def test_a_number_that_was_damaged_once_does_not_hide_the_next(walking):
     assert [one.values.tolist() for one in expected.series if one.metric == "loss"] == [[0.94091]]
     found = fast(lines, [1 << 20], automaton=automaton("plain"), walker=walker(walking))
     assert_same(found, expected)
+
+
+@pytest.mark.parametrize("walking", ["plain", "compiled"])
+def test_a_date_that_was_damaged_once_does_not_hide_the_next(walking):
+    end = b": step 670, loss = 2.86 (721.8 examples/sec; 0.177 sec/batch)\n"
+    lines = b"2017-03-2872 14:51:06.1" + end + b"2017-03-28 14:51:07.1" + end
+    expected = reference.scan(lines, signatures=SIGNATURES, formats=FORMATS, origin=ORIGIN)
+    assert [np.isnan(one.times).tolist() for one in expected.series] == [[True, False]] * 4
+    found = fast(lines, [1 << 20], automaton=automaton("plain"), walker=walker(walking))
+    assert_same(found, expected)

@@ -10,6 +10,7 @@ import argparse
 import random
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 
 from airflow_training.logs.diagnosis.catalogue import load
@@ -84,6 +85,7 @@ def main(minutes: float, seed: int) -> int:
     ]
     end = time.monotonic() + minutes * 60
     rounds = 0
+    failures: Counter[str] = Counter()
     while time.monotonic() < end:
         dice = random.Random(seed * 1_000_003 + rounds)  # told, so that it can be had again
         data = spoiled(dice.choice(LOGS).read_bytes() + dice.choice(LOGS).read_bytes(), dice)
@@ -92,20 +94,22 @@ def main(minutes: float, seed: int) -> int:
         automaton, walker = ways[0] if dice.random() < 0.7 else dice.choice(ways)
         walker.forget()
         machine = Machine(signatures, wanted, automaton=automaton, walker=walker)
+        found = None
         try:
             found = scan_stretch(machine, ORIGIN, Dribble(data, sizes), 0, None)
             assert found.tail is not None
             assert_same(as_scan(ORIGIN, found, found.tail), expected)
-        except Exception:
-            Path("fuzz_failure.log").write_bytes(data)
+        except Exception as error:  # noqa: BLE001  # whatever goes wrong is counted, and its log kept
+            failures["crashes" if found is None else "differences"] += 1
+            kept = Path(f"fuzz_failure_{seed}_{rounds}.log")
+            kept.write_bytes(data)
+            way = f"{type(automaton).__name__}, {type(walker).__name__}, {sizes}"
             print(
-                f"round {rounds} with {type(automaton).__name__}, {type(walker).__name__}, {sizes}:"
+                f"round {rounds} with {way}: {str(error)[:300]}\nthe log is in {kept}", flush=True
             )
-            print("the log is in fuzz_failure.log", flush=True)
-            raise
         rounds += 1
-    print(f"{rounds} rounds, nothing found")
-    return 0
+    print(f"{rounds} rounds, {failures['crashes']} crashes, {failures['differences']} differences")
+    return 1 if failures.total() else 0
 
 
 if __name__ == "__main__":

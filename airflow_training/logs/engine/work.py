@@ -11,6 +11,7 @@ import gc
 import os
 import pickle
 import signal
+import struct
 import tempfile
 import threading
 import warnings
@@ -21,6 +22,8 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 MOST_PROCESSES = 8
+_HEAD = struct.Struct("=HQ")
+"""Before each result in a file: the number of its item, and its length in bytes."""
 
 
 def usable_processes() -> int:
@@ -30,36 +33,42 @@ def usable_processes() -> int:
 
 def share_out(
     items: Sequence[Item], work: Callable[[Item], Result], *, processes: int
-) -> list[Result]:
-    """Return the result of each item. What a process does not deliver, killed perhaps, is done here.
+) -> Iterator[Result]:
+    """Yield the result of each item, in order. What a process does not deliver, killed perhaps, is done here.
 
-    With other threads around there is no forking: they could hold a lock that a child waits for.
+    Results wait in files without a name, and one is in memory at a time. With other threads around there is no
+    forking: they could hold a lock that a child waits for.
     """
     processes = min(processes, len(items))
     if processes < 2 or threading.active_count() > 1:
-        return [work(item) for item in items]
+        yield from map(work, items)
+        return
     queue, entry = os.pipe()
     # a number of two bytes for each item: reads of a pipe this short are never torn
     os.write(entry, b"".join(number.to_bytes(2, "big") for number in range(len(items))))
     os.close(entry)
     with contextlib.ExitStack() as stack:
-        files = [stack.enter_context(tempfile.TemporaryFile()) for _ in range(processes - 1)]
-        done = _done_together(queue, items, work, files)
-        for file in files:
-            file.seek(0)
-            done.update(_delivered(file))
-    return [done[number] if number in done else work(item) for number, item in enumerate(items)]
+        files = [stack.enter_context(tempfile.TemporaryFile()) for _ in range(processes)]
+        _do_together(queue, items, work, files)
+        places = {number: (file, at) for file in files for number, at in _delivered(file)}
+        for number, item in enumerate(items):
+            if number not in places:
+                yield work(item)
+                continue
+            file, at = places[number]
+            file.seek(at)
+            yield pickle.load(file)  # noqa: S301  # written by us into a file without a name
 
 
-def _done_together(
-    queue: int, items: Sequence[Item], work: Callable[[Item], Result], files: Sequence[IO[bytes]]
-) -> dict[int, Result]:
-    """Return what this process did, while a child for each file did the rest."""
+def _do_together(
+    queue: int, items: Sequence[Item], work: Callable[[Item], Any], files: Sequence[IO[bytes]]
+) -> None:
+    """Do all items, in this process and in a child for each file but the first."""
     children: list[int] = []
     gc.freeze()  # collecting would write to every page that is shared with the children
     try:
-        children.extend(_fork(queue, items, work, file) for file in files)
-        return dict(_take(queue, items, work))
+        children.extend(_fork(queue, items, work, file) for file in files[1:])
+        _write(queue, items, work, files[0])
     except BaseException:
         for child in children:
             os.kill(child, signal.SIGKILL)
@@ -79,24 +88,29 @@ def _fork(queue: int, items: Sequence[Item], work: Callable[[Item], Any], file: 
     if child:
         return child
     try:
-        for number, result in _take(queue, items, work):
-            pickle.dump((number, result), file, protocol=pickle.HIGHEST_PROTOCOL)
-        file.flush()
+        _write(queue, items, work, file)
     finally:
         os._exit(0)  # whatever went wrong is done again, and told, by the parent
 
 
-def _take(
-    queue: int, items: Sequence[Item], work: Callable[[Item], Result]
-) -> Iterator[tuple[int, Result]]:
-    """Yield number and result of the items that this process gets."""
+def _write(queue: int, items: Sequence[Item], work: Callable[[Item], Any], file: IO[bytes]) -> None:
+    """Do the items that this process gets; before each result stand its number and its length."""
     while name := os.read(queue, 2):
         number = int.from_bytes(name, "big")
-        yield number, work(items[number])
+        result = pickle.dumps(work(items[number]), protocol=pickle.HIGHEST_PROTOCOL)
+        file.write(_HEAD.pack(number, len(result)))
+        file.write(result)
+    file.flush()
 
 
-def _delivered(file: IO[bytes]) -> Iterator[tuple[int, Any]]:
-    """Yield what a child wrote, up to where it stopped."""
-    with contextlib.suppress(EOFError, pickle.UnpicklingError):
-        while True:
-            yield pickle.load(file)  # noqa: S301  # written by our own child into a file without a name
+def _delivered(file: IO[bytes]) -> Iterator[tuple[int, int]]:
+    """Yield number and place of the results in a file, up to where its process stopped."""
+    size = file.seek(0, os.SEEK_END)
+    at = 0
+    while at + _HEAD.size <= size:
+        file.seek(at)
+        number, length = _HEAD.unpack(file.read(_HEAD.size))
+        at += _HEAD.size
+        if at + length <= size:
+            yield number, at
+        at += length

@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 __all__ = ["EXACT", "SeriesBuilder"]
 
-EXACT = 100_000
+EXACT = 25_000
 """Points of a series that are all kept."""
-_KEPT = 25_000
+_KEPT = 8_000
 """Rows that stay of more than `EXACT`."""
 _FOLD = 8
 """How many times fewer rows a first thinning leaves."""
-_HELD = 3_000_000
-"""Numbers that one builder holds, whatever the number of ranks: some 24 MB."""
+_HELD = 1_000_000
+"""Numbers that one builder holds, whatever the number of ranks: some 8 MB."""
 _REPEATS = 2
 """Lines of an unknown layout that make a series."""
 

@@ -100,7 +100,7 @@ def test_an_error_in_a_process_is_told(tmp_path: Path):
         raise ValueError(f"item {item}")
 
     with pytest.raises(ValueError, match="item"):
-        work.share_out([1, 2, 3], fails, processes=2)
+        list(work.share_out([1, 2, 3], fails, processes=2))
 
 
 def test_a_compressed_log_is_read_as_the_plain_one(tmp_path: Path):

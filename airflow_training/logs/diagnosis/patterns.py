@@ -12,7 +12,7 @@ from typing import Any
 
 if sys.version_info >= (3, 11):
     # the only place that knows what a pattern must contain; its name is private since 3.11
-    from re import _parser as sre_parse  # type: ignore[attr-defined]
+    from re import _parser as sre_parse  # type: ignore[attr-defined]  # the stubs leave it out
 else:
     import sre_parse
 

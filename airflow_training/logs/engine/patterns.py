@@ -11,7 +11,7 @@ from typing import Any
 
 if sys.version_info >= (3, 11):
     # the only place that knows what a pattern must contain; its name is private since 3.11
-    from re import _constants, _parser  # type: ignore[attr-defined]
+    from re import _constants, _parser  # type: ignore[attr-defined]  # the stubs leave it out
 else:
     import sre_constants as _constants
     import sre_parse as _parser

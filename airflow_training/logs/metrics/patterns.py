@@ -25,7 +25,7 @@ from airflow_training.spec.problems import did_you_mean
 
 if sys.version_info >= (3, 11):
     # as in the engine's patterns: nothing public knows how a pattern is built
-    from re import _constants, _parser  # type: ignore[attr-defined]
+    from re import _constants, _parser  # type: ignore[attr-defined]  # the stubs leave it out
 else:
     import sre_constants as _constants
     import sre_parse as _parser

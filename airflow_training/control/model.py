@@ -256,6 +256,8 @@ class JobEntry:
     """Terminal, and a snapshot taken after the last delete showed nothing alive."""
     root_cause: Mapping[str, Any] | None = None
     """The failure that ended the job, as `status` prints it (plain JSON); None unless it failed."""
+    checkpoint: Mapping[str, Any] | None = None
+    """Newest committed checkpoint: `uri` of its root, `step`, `digest` of its manifest, and more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,1 @@
+"""Checkpoints of training scripts. Names are loaded on first use: an image may lack what some need."""

@@ -25,7 +25,7 @@ _STEP = ("step", "total_steps", "epoch", "samples", "metrics")
 
 def _is_plain(value: Any) -> bool:
     """Return whether it is a number one can count with: neither infinite nor beyond any step."""
-    return isinstance(value, (int, float)) and abs(value) < _TOO_LARGE  # noqa: UP038 - Python 3.8
+    return isinstance(value, (int, float)) and abs(value) < _TOO_LARGE
 
 
 class NewestProgress:

@@ -229,8 +229,8 @@ class Recovery:
     """Restore nothing newer than this step; None: the newest."""
     exactly: bool = False
     """`at_most` was asked for: another step will not do."""
-    limited_at: float = 0.0
-    """When `at_most` was set: what was committed before it and is newer belongs to another branch."""
+    turned_at: float = 0.0
+    """When training last left its newest checkpoint: what was committed before is news no more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,6 @@ import hashlib
 import json
 import os
 import threading
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -34,7 +33,7 @@ class Telling:
     """
 
     def __init__(self, *, rank: int, world: int, generation: int, group: str = "") -> None:
-        """`group`: `own_group(...)` where the instance's checkpoints are its own."""
+        """`group`: of `own_group()`."""
         self._fixed = {"rank": rank, "world": world, "generation": generation, "group": group}
         self._sequence = 0
         self._verified: list[int] = []
@@ -70,10 +69,13 @@ class Telling:
             _append({"subtask": {name: value for name, value in line.items() if value is not None}})
 
 
-def own_group(root: str, environ: Mapping[str, str] = os.environ) -> str:
-    """Return `<role>-<index>` where the address of the checkpoints ends in it, else ""."""
-    name = f"{environ.get('TRAINING_ROLE', '')}-{environ.get('TRAINING_INDEX', '')}"
-    return name if root.rstrip("/").endswith(f"/{name}") else ""
+def own_group(environ: Mapping[str, str] = os.environ) -> str:
+    """Return `<role>-<index>` where the controller says that the instance saves alone, else ""."""
+    try:
+        alone = json.loads(environ.get("TRAINING_CHECKPOINT") or "{}").get("group") == "instance"
+    except (ValueError, AttributeError):
+        return ""
+    return f"{environ['TRAINING_ROLE']}-{environ['TRAINING_INDEX']}" if alone else ""
 
 
 def newest_environment(environ: Mapping[str, str] = os.environ) -> tuple[str, bytes] | None:
@@ -94,7 +96,7 @@ def _append(values: Mapping[str, Any]) -> None:
     path = os.environ.get("TRAINING_PROGRESS_FILE")
     if not path:
         return
-    line = json.dumps({"time": time.time(), **values}) + "\n"
+    line = json.dumps(values) + "\n"
     try:
         # one write of one line with O_APPEND: several processes may tell in one file
         descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)

@@ -11,19 +11,27 @@ from typing import Any
 _HOME = {
     "BadCheckpoint": "errors",
     "CheckpointError": "errors",
+    "Checkpointer": "checkpointer",
     "Group": "group",
     "ResumableSampler": "sampler",
+    "Saver": "saver",
     "StaleGeneration": "errors",
     "StoreRefused": "errors",
+    "restore": "save_restore",
+    "save": "save_restore",
 }
 
 __all__ = [
     "BadCheckpoint",
     "CheckpointError",
+    "Checkpointer",
     "Group",
     "ResumableSampler",
+    "Saver",
     "StaleGeneration",
     "StoreRefused",
+    "restore",
+    "save",
 ]
 
 

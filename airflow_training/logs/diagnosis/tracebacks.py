@@ -30,6 +30,8 @@ _BOX = frozenset("│╭╰❱")
 """Of a traceback that the library rich has drawn; the message stands below the box."""
 _INSIDE = _BOX | {" ", "\t", ""}
 """How lines of a traceback begin, but for its last one."""
+_CUT_OFF = "Traceback (most recent call last)"
+"""All there is to see of an exception whose end is missing."""
 _DIGIT = re.compile(r"\d")
 _FRAME = re.compile(r'File ".*", line \d+')
 _NOT_RAISED = ("Exception ignored in", "Error in atexit._run_exitfuncs")
@@ -161,23 +163,26 @@ def _raised(hit: Hit, *, head: Hit, link: Link) -> Raised | None:
 def _end(done: list[list[Raised]], head: Hit, link: Link) -> None:
     """Take an exception of an unusual name from the lines after the head of its traceback.
 
-    Where exactly it stands is not known, as lines of other ranks may be between: the head is.
+    Where exactly it stands is not known, as lines of other ranks may be between: the head is. It also
+    stands for a traceback that nothing follows, as the log was cut off.
     """
     texts = (_like(head, line) for line in head.after)
-    last = next((text for text in texts if text[:1] not in _INSIDE), "")
-    match = _RAISED.match(last)
-    if match is not None:
-        raised = Raised(
-            type=match["type"],
-            message=match["message"] or "",
-            line=head.line,
-            offset=head.offset,
-            rank=_rank(head, head),
-            time=head.time,
-            link=link,
-            ignored=_is_ignored(head, match["type"]),
-        )
-        _append(done, raised)
+    last = next((text for text in texts if text[:1] not in _INSIDE), None)
+    match = _RAISED.match(last) if last is not None else None
+    if last is not None and match is None:
+        return
+    type_, message = (match["type"], match["message"]) if match else (_CUT_OFF, "")
+    raised = Raised(
+        type=type_,
+        message=message or "",
+        line=head.line,
+        offset=head.offset,
+        rank=_rank(head, head),
+        time=head.time,
+        link=link,
+        ignored=_is_ignored(head, type_),
+    )
+    _append(done, raised)
 
 
 def _like(head: Hit, text: str) -> str:

@@ -1,1 +1,39 @@
-"""Checkpoints of a training process."""
+"""Checkpoints that are whole or not there: written in the training process, without Airflow.
+
+Standard library only at import; every name is loaded when it is used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+_HOME = {
+    "BadCheckpoint": "errors",
+    "CheckpointError": "errors",
+    "Checkpointer": "checkpointer",
+    "Group": "group",
+    "Saver": "saver",
+    "StaleGeneration": "errors",
+    "StoreRefused": "errors",
+    "restore": "save_restore",
+    "save": "save_restore",
+}
+
+__all__ = [
+    "BadCheckpoint",
+    "CheckpointError",
+    "Checkpointer",
+    "Group",
+    "Saver",
+    "StaleGeneration",
+    "StoreRefused",
+    "restore",
+    "save",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)

@@ -152,22 +152,25 @@ def decode(
     return _Decoder(blobs, allow_pickle=allow_pickle).value(document, "state")
 
 
-def shards(document: Document, path: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield the path and the entry of every `Shard` of a document: `whole`, `offset` and `shape` of its part."""
+def shards(
+    document: Document, path: tuple[Any, ...] = ()
+) -> Iterator[tuple[tuple[Any, ...], Mapping[str, Any]]]:
+    """Yield the path and the entry of every `Shard`: the `whole`, and `offset` and `shape` of its part."""
     if isinstance(document, list):
         for number, item in enumerate(document):
-            yield from shards(item, f"{path}.{number}" if path else str(number))
+            yield from shards(item, (*path, number))
     elif isinstance(document, dict):
-        if "$shard" in document:
-            yield path, document["$shard"]
-        elif "$dict" in document or "$ordered" in document:
-            for key, value in document.get("$dict") or document.get("$ordered") or ():
-                yield from shards(value, f"{path}.{key}" if path else str(key))
-        elif "$tuple" in document:
-            yield from shards(document["$tuple"], path)
+        mark = next(iter(document)) if len(document) == 1 else ""
+        if mark == "$shard":
+            yield path, document[mark]
+        elif mark == "$tuple":
+            yield from shards(document[mark], path)
+        elif mark in ("$dict", "$ordered"):
+            for key, value in document[mark]:
+                yield from shards(value, (*path, key))
         else:
             for key, value in document.items():
-                yield from shards(value, f"{path}.{key}" if path else str(key))
+                yield from shards(value, (*path, key))
 
 
 def differences(first: Any, second: Any, path: str = "") -> Iterator[str]:

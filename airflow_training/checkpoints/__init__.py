@@ -12,11 +12,19 @@ _HOME = {
     "BadCheckpoint": "errors",
     "CheckpointError": "errors",
     "Group": "group",
+    "ResumableSampler": "sampler",
     "StaleGeneration": "errors",
     "StoreRefused": "errors",
 }
 
-__all__ = ["BadCheckpoint", "CheckpointError", "Group", "StaleGeneration", "StoreRefused"]
+__all__ = [
+    "BadCheckpoint",
+    "CheckpointError",
+    "Group",
+    "ResumableSampler",
+    "StaleGeneration",
+    "StoreRefused",
+]
 
 
 def __getattr__(name: str) -> Any:

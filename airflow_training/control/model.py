@@ -70,6 +70,8 @@ class Progress:
     """The newest that was committed: `uri`, `step`, `digest`, `at`, `seconds`, `bytes`."""
     section: str = ""
     """What the script is doing between steps, as it calls it; "" where it trains."""
+    subtasks: tuple[Told, ...] = ()
+    """The newest line of each of the instance's processes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

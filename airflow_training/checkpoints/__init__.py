@@ -1,0 +1,25 @@
+"""Checkpoints that are whole or not there: written in the training process, without Airflow.
+
+Standard library only at import; every name is loaded when it is used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+_HOME = {
+    "BadCheckpoint": "errors",
+    "CheckpointError": "errors",
+    "Group": "group",
+    "StaleGeneration": "errors",
+    "StoreRefused": "errors",
+}
+
+__all__ = ["BadCheckpoint", "CheckpointError", "Group", "StaleGeneration", "StoreRefused"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)

@@ -1,0 +1,525 @@
+"""One process's part in the checkpoints of its group: open, write, commit, read.
+
+Rank 0 coordinates: it opens the generation, and it alone writes manifests. Nobody waits for anybody without a
+deadline, and no save depends on all ranks calling at the same time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NoReturn
+
+from airflow_training.checkpoints import pruning
+from airflow_training.checkpoints.agreement import Agreement, Alone, wait_until
+from airflow_training.checkpoints.claiming import claim
+from airflow_training.checkpoints.digests import algorithm
+from airflow_training.checkpoints.documents import canonical, seal, sha256_of, unseal
+from airflow_training.checkpoints.errors import (
+    BadCheckpoint,
+    CheckpointError,
+    KeyExists,
+    StaleGeneration,
+)
+from airflow_training.checkpoints.keys import (
+    FAILURES,
+    MARKERS,
+    Save,
+    failure_key,
+    fence_key,
+    manifest_key,
+    marker_key,
+    rank_of,
+    save_of,
+)
+from airflow_training.checkpoints.records import Base, Fence, Manifest, Marker, Part
+from airflow_training.checkpoints.shards import (
+    DOCUMENT,
+    Shard,
+    as_bytes,
+    cut,
+    digested,
+    state_digest,
+)
+from airflow_training.checkpoints.store import Store, open_store, probe
+from airflow_training.checkpoints.survey import newest_claim, survey
+from airflow_training.checkpoints.verifying import in_parallel, read_manifest, read_state, verify
+
+__all__ = ["Group"]
+
+log = logging.getLogger(__name__)
+
+Rejected = tuple[int, str]
+
+
+class Group:
+    """A handle on one checkpoint group; made by `Group.open`."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        rank: int,
+        world: int,
+        keep: int,
+        keep_every: int | None,
+        code: str,
+        environment: str,
+    ) -> None:
+        self.store = store
+        self.rank = rank
+        self.world = world
+        self.generation = 0
+        self.base: Manifest | None = None
+        """What this generation goes on from; every rank has verified its part."""
+        self.rejected: list[Rejected] = []
+        """(step, why) of the newer checkpoints that were passed over at the start, on rank 0."""
+        self._keep = keep
+        self._keep_every = keep_every
+        self._code = code
+        self._environment = environment
+        self._fence = ""
+        self._newest: Manifest | None = None
+        self._reusable: dict[str, str] = {}
+        self._verified: set[str] = set()
+        self._last_step = -1
+        self._writing = threading.Lock()
+
+    @classmethod
+    def open(
+        cls,
+        root: str,
+        *,
+        rank: int = 0,
+        world: int = 1,
+        incarnation: str = "",
+        order: int = 0,
+        agreement: Agreement | None = None,
+        keep: int = 3,
+        keep_every: int | None = None,
+        resume: bool = True,
+        not_after: int | None = None,
+        code: str = "",
+        environment: str = "",
+    ) -> Group:
+        """Start a generation, together with all other ranks, and choose what it goes on from.
+
+        The newest checkpoint is taken that every rank found whole, having read all of it: each rank reads its part.
+
+        Args:
+            root: address of the group.
+            rank: of this process in the group.
+            world: how many processes write a checkpoint together.
+            incarnation: `<epoch>.<job attempt>.<attempt>` of the controller; empty without one.
+            order: grows with every recovery decision; an older one than the store knows is refused.
+            agreement: how ranks tell each other; needed where there are several.
+            keep: how many of the newest checkpoints stay; at least two always do.
+            keep_every: of older ones, every Nth stays too.
+            resume: False starts from nothing, whatever there is.
+            not_after: goes on from a checkpoint of this step or an earlier one.
+            code: digest of the program, for the manifests.
+            environment: digest of image, command and environment, for the manifests.
+
+        Raises:
+            StaleGeneration: a process of a later recovery decision has taken over.
+            StoreRefused: the store cannot keep checkpoints.
+            CheckpointError: another rank has failed, or did not come.
+        """
+        if world > 1 and agreement is None:
+            raise CheckpointError("a group of several ranks needs an agreement")
+        group = cls(
+            open_store(root),
+            rank=rank,
+            world=world,
+            keep=keep,
+            keep_every=keep_every,
+            code=code,
+            environment=environment,
+        )
+        group._start(
+            agreement or Alone(),
+            incarnation=incarnation,
+            order=order,
+            resume=resume,
+            not_after=not_after,
+        )
+        return group
+
+    # the start -------------------------------------------------------------------------------------
+
+    def _start(
+        self,
+        agreement: Agreement,
+        *,
+        incarnation: str,
+        order: int,
+        resume: bool,
+        not_after: int | None,
+    ) -> None:
+        epoch = int(incarnation.partition(".")[0] or 0)
+        started = self._on_coordinator(agreement, lambda: self._claim(epoch=epoch, order=order))
+        self.generation = started["generation"]
+        candidates: Iterator[Manifest] = iter(())
+        if self.rank == 0 and resume:
+            candidates = self._candidates(not_after)
+
+        def next_candidate() -> dict[str, Any] | None:
+            manifest = next(candidates, None)
+            return manifest.as_base().to_json() if manifest else None
+
+        while (proposed := self._on_coordinator(agreement, next_candidate)) is not None:
+            base = Base(**proposed)
+            manifest, found = self._check(base)
+            complaints = self._all_findings(agreement, found)
+            if not complaints:
+                self.base = manifest
+                break
+            self._reject(base.step, complaints[0])
+
+        def fence() -> str:
+            document = Fence(
+                generation=self.generation,
+                base=self.base.as_base() if self.base else None,
+                incarnation=incarnation,
+                order=order,
+                world=self.world,
+                at=time.time(),
+                owner=started["owner"],
+            ).to_bytes()
+            self._put(fence_key(self.generation), document)
+            return sha256_of(document)
+
+        self._fence = self._on_coordinator(agreement, fence)
+        if self.base is not None:
+            self._settle(self.base)
+
+    def _claim(self, *, epoch: int, order: int) -> dict[str, Any]:
+        if probe(self.store):
+            log.info("checkpoints at %s: the store creates each key once", self.store.uri)
+        else:
+            log.warning(
+                "checkpoints at %s: the store does not refuse to create a key twice;"
+                " generations are kept apart by their keys",
+                self.store.uri,
+            )
+        self.store.clear_unfinished()
+        mine = claim(self.store, epoch=epoch, order=order)
+        return {"generation": mine.generation, "owner": mine.owner}
+
+    def _candidates(self, not_after: int | None) -> Iterator[Manifest]:
+        seen = survey(self.store)
+        for key, reason in seen.bad.items():
+            log.warning("a document of a checkpoint is damaged: %s: %s", key, reason)
+            self.rejected.append((getattr(save_of(key), "step", -1), reason))
+        for manifest in seen.lineage.manifests:
+            if not_after is None or manifest.step <= not_after:
+                yield manifest
+
+    def _check(self, base: Base) -> tuple[Manifest | None, dict[str, str]]:
+        """Return the manifest, and what this rank found wrong with its share of it."""
+        try:
+            manifest = read_manifest(self.store, Save(base.step, base.generation))
+            verify(self.store, manifest, ranks=range(self.rank, manifest.world, self.world))
+        except (BadCheckpoint, FileNotFoundError) as error:
+            return None, {"bad": str(error)}
+        except (CheckpointError, OSError) as error:
+            return None, {"failed": str(error)}
+        if manifest.digest != base.digest:
+            return None, {"bad": "this rank sees another manifest than rank 0"}
+        return manifest, {}
+
+    def _all_findings(self, agreement: Agreement, found: dict[str, str]) -> list[str]:
+        """Return why the checkpoint is bad, from all ranks; a rank that cannot tell is an error for all."""
+        everyone = agreement.gather(found)
+        for rank, finding in enumerate(everyone):
+            if "failed" in finding:
+                raise CheckpointError(
+                    f"rank {rank} cannot verify a checkpoint: {finding['failed']}"
+                )
+        return [f"rank {rank}: {f['bad']}" for rank, f in enumerate(everyone) if "bad" in f]
+
+    def _reject(self, step: int, reason: str) -> None:
+        log.warning("the checkpoint of step %d is bad, an older one is taken: %s", step, reason)
+        self.rejected.append((step, reason))
+
+    def _on_coordinator(self, agreement: Agreement, work: Callable[[], Any]) -> Any:
+        """Return what rank 0 gets from `work`, on every rank; what fails there fails everywhere."""
+        outcome: dict[str, Any] = {}
+        failure: Exception | None = None
+        if self.rank == 0:
+            try:
+                outcome = {"value": work()}
+            except (CheckpointError, OSError) as error:
+                failure = error
+                outcome = {"error": str(error), "stale": isinstance(error, StaleGeneration)}
+        outcome = agreement.broadcast(outcome)
+        if "error" not in outcome:
+            return outcome["value"]
+        if isinstance(failure, CheckpointError):
+            raise failure
+        kind = StaleGeneration if outcome["stale"] else CheckpointError
+        raise kind(outcome["error"]) from failure
+
+    # saving ----------------------------------------------------------------------------------------
+
+    def write(
+        self,
+        step: int,
+        blobs: Mapping[str, Any],
+        *,
+        document: Any,
+        cursor: Any = None,
+        rng: str = "",
+    ) -> Marker:
+        """Bring this rank's part of a save to the store; blocks, and may run in a thread of its own.
+
+        What is in the newest committed checkpoint already is not written again.
+
+        Args:
+            step: later than that of any save before; each is tried once.
+            blobs: contiguous buffers by name, not changed until this returns.
+            document: JSON beside them.
+            cursor: JSON: where in the data this rank is.
+            rng: digest of the states of its random generators.
+
+        Raises:
+            CheckpointError: it could not be written; the other ranks know by then.
+            StaleGeneration: a later start of this training has taken over.
+        """
+        with self._writing:
+            if step <= self._last_step:
+                raise CheckpointError(f"step {step} cannot be saved after step {self._last_step}")
+            self._last_step = step
+            try:
+                return self._write(Save(step, self.generation), blobs, document, cursor, rng)
+            except (CheckpointError, OSError, TypeError, ValueError) as error:
+                self._give_up(step, error)
+
+    def _write(
+        self, save: Save, blobs: Mapping[str, Any], document: Any, cursor: Any, rng: str
+    ) -> Marker:
+        if DOCUMENT in blobs:
+            raise CheckpointError("a blob needs a name that is not empty")
+        self._refuse_if_stale()
+        views = {DOCUMENT: memoryview(canonical(document))}
+        views.update((name, as_bytes(name, value)) for name, value in blobs.items())
+        name = algorithm()
+
+        def put(parts: list[tuple[str, memoryview]]) -> Shard:
+            shard = digested(parts, save=save, algorithm=name)
+            if shard.digest in self._reusable:
+                return shard.under(self._reusable[shard.digest])
+            with contextlib.suppress(KeyExists):  # by its name the same content, of this same save
+                self.store.create(shard.key, [view for _, view in parts])
+            return shard
+
+        shards = tuple(in_parallel(self.store, put, cut(views)))
+        marker = Marker(
+            step=save.step,
+            rank=self.rank,
+            world=self.world,
+            generation=save.generation,
+            shards=shards,
+            state=state_digest(shards),
+            cursor=cursor,
+            rng=rng,
+            at=time.time(),
+        )
+        self._put(marker_key(save, self.rank), marker.to_bytes())
+        return marker
+
+    def fail(self, step: int, reason: str) -> None:
+        """Let all ranks know that this one has no part in the save of a step; never raises."""
+        self._last_step = max(self._last_step, step)
+        key = failure_key(Save(step, self.generation), self.rank)
+        try:
+            self._put(key, seal({"rank": self.rank, "reason": reason, "at": time.time()}))
+        except (CheckpointError, OSError) as error:
+            log.warning("the other ranks wait for their deadline: %s", error)
+
+    def _give_up(self, step: int, error: Exception) -> NoReturn:
+        self.fail(step, str(error))
+        if isinstance(error, CheckpointError):
+            raise error
+        raise CheckpointError(f"step {step} cannot be saved: {error}") from error
+
+    def commit(self, step: int, *, deadline: float) -> Manifest | None:
+        """Return the manifest of a save once it is committed, None where it will not be.
+
+        Rank 0 waits for all markers, reads each again and writes the manifest. The others wait for it, or for word
+        of a failure. The log says why there is None.
+
+        Args:
+            step: that this rank has written.
+            deadline: seconds from now after which this rank waits no more.
+
+        Raises:
+            CheckpointError: the store does not answer.
+            StaleGeneration: a later start of this training has taken over; nothing is acknowledged.
+        """
+        save = Save(step, self.generation)
+        try:
+            if self.rank == 0:
+                manifest = self._commit(save, deadline)
+            else:
+                manifest = self._await_commit(save, deadline)
+            if manifest is None:
+                self._reusable = {}  # what it rested on may be swept before the next save
+                return None
+            # only now: had a later start not seen this manifest, its claim would be there
+            self._refuse_if_stale()
+        except OSError as error:
+            self._give_up(step, error)
+        self._settle(manifest)
+        if self.rank == 0:
+            self._prune()
+        return manifest
+
+    def _commit(self, save: Save, deadline: float) -> Manifest | None:
+        folder = f"{MARKERS}{save}/"
+
+        def look() -> list[str] | bool | None:
+            if self._failures(save):
+                return False
+            keys = [key for key, _ in self.store.list(folder)]
+            return keys if len(keys) == self.world else None
+
+        found = wait_until(look, seconds=deadline)
+        if not found:
+            if found is None:
+                there = {rank_of(key) for key, _ in self.store.list(folder)}
+                missing = [rank for rank in range(self.world) if rank not in there]
+                self.fail(save.step, f"no word of ranks {missing} within {deadline:g} s")
+            self._log_failures(save)
+            return None
+        try:
+            parts = in_parallel(self.store, lambda rank: self._part(save, rank), range(self.world))
+        except BadCheckpoint as error:
+            self.fail(save.step, str(error))
+            self._log_failures(save)
+            return None
+        before = self._newest
+        markers = [part for part, _ in parts]
+        content = Manifest(
+            step=save.step,
+            generation=save.generation,
+            number=before.number + 1 if before else 1,
+            base=self.base.as_base() if self.base else None,
+            fence=self._fence,
+            parent=before.digest if before else None,
+            ranks=tuple(markers),
+            cursor=parts[0][1],
+            code=self._code,
+            environment=self._environment,
+            at=time.time(),
+        ).to_bytes()
+        self._refuse_if_stale()
+        self._put(manifest_key(save), content)
+        return Manifest.from_bytes(content, what=manifest_key(save))
+
+    def _part(self, save: Save, rank: int) -> tuple[Part, Any]:
+        """Return what a rank's marker says for the manifest, and its cursor."""
+        key = marker_key(save, rank)
+        content = self.store.read(key)
+        marker = Marker.from_bytes(content, what=key)
+        if (marker.save, marker.rank, marker.world) != (save, rank, self.world):
+            raise BadCheckpoint(f"{key} holds the marker of rank {marker.rank} for {marker.save}")
+        part = Part(marker=sha256_of(content), state=marker.state, shards=marker.shards)
+        return part, marker.cursor
+
+    def _await_commit(self, save: Save, deadline: float) -> Manifest | None:
+        def look() -> Manifest | bool | None:
+            try:
+                return read_manifest(self.store, save)
+            except (FileNotFoundError, BadCheckpoint):  # not there, or not whole yet
+                return False if self._failures(save) else None
+
+        found = wait_until(look, seconds=deadline)
+        if isinstance(found, Manifest):
+            return found
+        if found is None:
+            log.warning("step %d was not committed within %g s", save.step, deadline)
+        self._log_failures(save)
+        return None
+
+    def _failures(self, save: Save) -> list[str]:
+        return [key for key, _ in self.store.list(f"{FAILURES}{save}/")]
+
+    def _log_failures(self, save: Save) -> None:
+        for key in self._failures(save):
+            note = unseal(self.store.read(key), what=key)
+            log.warning(
+                "step %d is not saved: rank %d: %s", save.step, note["rank"], note["reason"]
+            )
+
+    def _settle(self, manifest: Manifest) -> None:
+        """Take a checkpoint that is known to be whole as the newest."""
+        self._newest = manifest
+        self._last_step = max(self._last_step, manifest.step)
+        self._verified.add(manifest.digest)
+        self._reusable = {
+            shard.digest: shard.key for part in manifest.ranks for shard in part.shards
+        }
+
+    def _prune(self) -> None:
+        """Delete what need not stay; a save is not undone because this fails."""
+        try:
+            pruning.prune(
+                self.store, keep=self._keep, keep_every=self._keep_every, known=self._verified
+            )
+        except (CheckpointError, OSError) as error:
+            log.warning("old checkpoints were not deleted: %s", error)
+
+    def _refuse_if_stale(self) -> None:
+        newest = newest_claim(self.store)
+        if newest > self.generation:
+            raise StaleGeneration(
+                f"{self.store.uri}: generation {newest} has taken over from {self.generation};"
+                " this process may not save any more"
+            )
+
+    def _put(self, key: str, content: bytes) -> None:
+        """Create a small object; one with the same content is ours, its answer was lost."""
+        try:
+            self.store.create(key, content)
+        except KeyExists:
+            if self.store.read(key) != content:
+                raise
+
+    # reading ---------------------------------------------------------------------------------------
+
+    def newest(self, *, not_after: int | None = None) -> Manifest | None:
+        """Return the newest checkpoint that counts and is whole, all of it read and compared."""
+        for manifest in survey(self.store).lineage.manifests:
+            if not_after is not None and manifest.step > not_after:
+                continue
+            if manifest.digest in self._verified:
+                return manifest
+            try:
+                verify(self.store, manifest)
+            except BadCheckpoint as error:
+                self._reject(manifest.step, str(error))
+                continue
+            self._verified.add(manifest.digest)
+            return manifest
+        return None
+
+    def read(self, manifest: Manifest, rank: int | None = None) -> tuple[Any, dict[str, bytearray]]:
+        """Return the document and blobs of a rank (this one's by default), compared while they are read.
+
+        Raises:
+            BadCheckpoint: where anything differs; then nothing is returned.
+            CheckpointError: where the store does not answer, or there is no such rank.
+        """
+        chosen = self.rank if rank is None else rank
+        if chosen >= manifest.world:
+            raise CheckpointError(
+                f"rank {chosen} has no part in the checkpoint of step {manifest.step}: it holds {manifest.world} ranks"
+            )
+        try:
+            return read_state(self.store, manifest, chosen)
+        except OSError as error:
+            raise CheckpointError(f"step {manifest.step} cannot be read: {error}") from error

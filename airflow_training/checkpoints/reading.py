@@ -1,0 +1,165 @@
+"""What a group's checkpoints are, for those who do not train: the command line and the controller.
+
+Opens no generation and disturbs nobody who saves.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from airflow_training.checkpoints import pruning
+from airflow_training.checkpoints.errors import BadCheckpoint, CheckpointError
+from airflow_training.checkpoints.keys import MANIFESTS, MARKERS, save_of
+from airflow_training.checkpoints.pruning import Pruned
+from airflow_training.checkpoints.records import Manifest
+from airflow_training.checkpoints.store import Store, open_store
+from airflow_training.checkpoints.survey import survey
+from airflow_training.checkpoints.verifying import read_state
+from airflow_training.checkpoints.verifying import verify as _verify
+
+__all__ = [
+    "Entry",
+    "find",
+    "history",
+    "lineages",
+    "newest",
+    "prune",
+    "read",
+    "reference",
+    "verify",
+]
+
+State = Literal["committed", "bad", "stale", "incomplete"]
+
+_OF_A_GROUP = re.compile(r"(?P<root>.*?)/?(?:claims|fences|manifests|markers)/[^/]+(?:/\d+)?\.json")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One save of a group, as a list of checkpoints shows it."""
+
+    step: int
+    generation: int
+    state: State
+    bytes: int | None
+    """None where nobody can tell."""
+    at: float | None
+    """Seconds since 1970."""
+    reason: str = ""
+    digest: str = ""
+    """Of the manifest, where there is one that can be read."""
+
+
+def lineages(uri: str) -> list[str]:
+    """Return the roots of all checkpoint groups at or below an address, by name."""
+    found = {
+        match["root"]
+        for key, _ in open_store(uri).list("")
+        if (match := _OF_A_GROUP.fullmatch(key))
+    }
+    return [f"{uri.rstrip('/')}/{root}".rstrip("/") for root in sorted(found)]
+
+
+def history(root: str) -> list[Entry]:
+    """Return every save there is, newest first: committed, stale, bad by its documents, or never finished."""
+    store = open_store(root)
+    seen = survey(store)
+    entries = [_entry(m, "committed", "") for m in seen.lineage.manifests]
+    entries += [
+        _entry(m, "stale", "its writer had been replaced, or a user went back before it")
+        for m in seen.lineage.stale
+    ]
+    entries += [_entry(m, "bad", reason) for m, reason in seen.lineage.bad]
+    for key, reason in seen.unreadable.items():
+        if (save := save_of(key)) is not None:
+            entries.append(
+                Entry(
+                    step=save.step,
+                    generation=save.generation,
+                    state="bad",
+                    bytes=None,
+                    at=None,
+                    reason=reason,
+                )
+            )
+    with_manifest = {save_of(key) for key, _ in store.list(MANIFESTS)}
+    for save in {save_of(key) for key, _ in store.list(MARKERS)} - with_manifest:
+        if save is not None:
+            entries.append(
+                Entry(
+                    step=save.step,
+                    generation=save.generation,
+                    state="incomplete",
+                    bytes=None,
+                    at=None,
+                    reason="not every rank has finished it",
+                )
+            )
+    return sorted(entries, key=lambda e: (e.step, e.generation), reverse=True)
+
+
+def _entry(manifest: Manifest, state: State, reason: str) -> Entry:
+    return Entry(
+        step=manifest.step,
+        generation=manifest.generation,
+        state=state,
+        bytes=manifest.size,
+        at=manifest.at,
+        reason=reason,
+        digest=manifest.digest,
+    )
+
+
+def newest(root: str) -> Manifest | None:
+    """Return the newest committed manifest that counts; its shards are not looked at."""
+    return next(iter(survey(open_store(root)).lineage.manifests), None)
+
+
+def find(root: str, *, step: int, digest: str | None = None) -> Manifest:
+    """Return the manifest of a committed step; raises CheckpointError where there is none, or another one."""
+    manifests = survey(open_store(root)).lineage.manifests
+    for manifest in manifests:
+        if manifest.step == step:
+            if digest is not None and manifest.digest != digest:
+                raise CheckpointError(
+                    f"{root}: the checkpoint of step {step} is not the one that is meant"
+                )
+            return manifest
+    steps = ", ".join(str(m.step) for m in manifests) or "none"
+    raise CheckpointError(f"{root}: there is no checkpoint of step {step}\n  allowed: {steps}")
+
+
+def verify(root: str, step: int | None = None, *, deep: bool = True) -> list[Entry]:
+    """Return every committed checkpoint, or that of one step, after comparing what it holds.
+
+    Those that fail have the state `bad` and the reason. `deep=False` compares sizes only.
+    """
+    store = open_store(root)
+    if step is not None:
+        return [_verified(store, find(root, step=step), deep=deep)]
+    return [_verified(store, manifest, deep=deep) for manifest in survey(store).lineage.manifests]
+
+
+def _verified(store: Store, manifest: Manifest, *, deep: bool) -> Entry:
+    try:
+        _verify(store, manifest, deep=deep)
+    except BadCheckpoint as error:
+        return _entry(manifest, "bad", str(error))
+    return _entry(manifest, "committed", "")
+
+
+def read(root: str, manifest: Manifest, rank: int) -> tuple[Any, dict[str, bytearray]]:
+    """Return the document and blobs of a rank, compared while they are read; raises BadCheckpoint."""
+    return read_state(open_store(root), manifest, rank)
+
+
+def prune(root: str, keep: int, keep_every: int | None = None) -> Pruned:
+    """Delete all but the newest `keep` checkpoints that verify, and every Nth; safe while others save."""
+    return pruning.prune(open_store(root), keep=keep, keep_every=keep_every)
+
+
+def reference(root: str, manifest: Manifest) -> dict[str, Any]:
+    """Return what names a checkpoint elsewhere, such as in XCom."""
+    return {"uri": root, "step": manifest.step, "digest": manifest.digest}

@@ -1,0 +1,90 @@
+"""Read all claims, fences and manifests of a group, and say what counts. Reads no state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from airflow_training.checkpoints.errors import BadCheckpoint
+from airflow_training.checkpoints.keys import (
+    CLAIMS,
+    FENCES,
+    MANIFESTS,
+    claimed_generation,
+    fenced_generation,
+    save_of,
+)
+from airflow_training.checkpoints.lineage import Lineage, trace
+from airflow_training.checkpoints.records import Fence, Manifest
+from airflow_training.checkpoints.store import Store
+from airflow_training.checkpoints.verifying import in_parallel, read_manifest
+
+__all__ = ["Survey", "generations", "newest_claim", "survey"]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Survey:
+    lineage: Lineage
+    fences: Mapping[int, Fence]
+    unreadable: Mapping[str, str]
+    """Keys of fences and manifests that are damaged, with the reason."""
+
+    @property
+    def bad(self) -> dict[str, str]:
+        """Every key of a fence or manifest that cannot be used, with the reason."""
+        foreign = {f"{manifest.save}": reason for manifest, reason in self.lineage.bad}
+        return {**self.unreadable, **{f"manifests/{k}.json": why for k, why in foreign.items()}}
+
+
+def survey(store: Store) -> Survey:
+    """Return what the store holds of a group; objects that vanish meanwhile were swept and are passed over."""
+    unreadable: dict[str, str] = {}
+
+    def readable(key: str, read: Callable[[], T]) -> T | None:
+        try:
+            return read()
+        except FileNotFoundError:
+            return None
+        except BadCheckpoint as error:
+            unreadable[key] = str(error)
+            return None
+
+    def fence(key: str) -> Fence | None:
+        return readable(key, lambda: _read_fence(store, key))
+
+    def manifest(key: str) -> Manifest | None:
+        save = save_of(key)
+        return readable(key, lambda: read_manifest(store, save)) if save else None
+
+    fences = in_parallel(store, fence, [key for key, _ in store.list(FENCES)])
+    manifests = in_parallel(store, manifest, [key for key, _ in store.list(MANIFESTS)])
+    by_generation = {one.generation: one for one in fences if one is not None}
+    return Survey(
+        lineage=trace(by_generation, [one for one in manifests if one is not None]),
+        fences=by_generation,
+        unreadable=unreadable,
+    )
+
+
+def _read_fence(store: Store, key: str) -> Fence:
+    fence = Fence.from_bytes(store.read(key), what=key)
+    if fence.generation != fenced_generation(key):
+        raise BadCheckpoint(f"{key} holds the fence of generation {fence.generation}")
+    return fence
+
+
+def generations(store: Store) -> list[int]:
+    """Return every generation that anything in the store speaks of, ascending."""
+    found = {claimed_generation(key) for key, _ in store.list(CLAIMS)}
+    found |= {fenced_generation(key) for key, _ in store.list(FENCES)}
+    found |= {save.generation for key, _ in store.list(MANIFESTS) if (save := save_of(key))}
+    return sorted(generation for generation in found if generation is not None)
+
+
+def newest_claim(store: Store) -> int:
+    """Return the newest generation that a process has claimed, 0 for none."""
+    claims = (claimed_generation(key) for key, _ in store.list(CLAIMS))
+    return max((generation for generation in claims if generation is not None), default=0)

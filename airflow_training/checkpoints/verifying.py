@@ -1,0 +1,131 @@
+"""Read what a manifest names and compare it, digest by digest. Nothing is given out that was not compared."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from airflow_training.checkpoints.digests import digest_of, digests_of_chunks
+from airflow_training.checkpoints.documents import sha256_of
+from airflow_training.checkpoints.errors import BadCheckpoint
+from airflow_training.checkpoints.keys import Save, manifest_key, marker_key
+from airflow_training.checkpoints.records import Manifest, Marker
+from airflow_training.checkpoints.shards import DOCUMENT, Shard
+from airflow_training.checkpoints.store import Store
+
+__all__ = ["in_parallel", "read_manifest", "read_state", "verify"]
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+def in_parallel(store: Store, work: Callable[[T], R], items: Iterable[T]) -> list[R]:
+    """Return `work` of every item, in their order, by as many threads as the store is worth."""
+    with ThreadPoolExecutor(store.workers, thread_name_prefix="checkpoint") as pool:
+        futures = [pool.submit(work, item) for item in items]
+        try:
+            return [future.result() for future in futures]
+        finally:
+            for future in futures:
+                future.cancel()
+
+
+def read_manifest(store: Store, save: Save) -> Manifest:
+    """Return the manifest of a save; raises BadCheckpoint, FileNotFoundError or OSError."""
+    key = manifest_key(save)
+    manifest = Manifest.from_bytes(store.read(key), what=key)
+    if manifest.save != save:
+        raise BadCheckpoint(f"{key} holds the manifest of {manifest.save}")
+    return manifest
+
+
+def verify(
+    store: Store, manifest: Manifest, *, ranks: Iterable[int] | None = None, deep: bool = True
+) -> None:
+    """Compare markers and shards of a checkpoint with its manifest.
+
+    Args:
+        store: where it lies.
+        manifest: of the checkpoint.
+        ranks: whose parts; None means all.
+        deep: read the shards, not only their sizes.
+
+    Raises:
+        BadCheckpoint: names the first object that is missing or differs.
+        OSError: where the store does not answer.
+    """
+    chosen = list(range(manifest.world) if ranks is None else ranks)
+    in_parallel(store, lambda rank: _verify_marker(store, manifest, rank), chosen)
+    shards = {shard.key: shard for rank in chosen for shard in manifest.ranks[rank].shards}
+    check = _verified_content if deep else _verify_size
+    in_parallel(store, lambda shard: check(store, shard) and None, shards.values())
+
+
+def _verify_marker(store: Store, manifest: Manifest, rank: int) -> None:
+    key, part = marker_key(manifest.save, rank), manifest.ranks[rank]
+    content = _read(store, key)
+    if sha256_of(content) != part.marker:
+        raise BadCheckpoint(f"{key} is not the marker that was committed")
+    marker = Marker.from_bytes(content, what=key)
+    if (marker.save, marker.rank, marker.shards) != (manifest.save, rank, part.shards):
+        raise BadCheckpoint(f"{key} does not fit its manifest")
+
+
+def _read(store: Store, key: str) -> bytes:
+    try:
+        return store.read(key)
+    except FileNotFoundError:
+        raise BadCheckpoint(f"{key} is missing") from None
+
+
+def _verify_size(store: Store, shard: Shard) -> None:
+    try:
+        size = store.size(shard.key)
+    except FileNotFoundError:
+        raise BadCheckpoint(f"{shard.key} is missing") from None
+    if size != shard.size:
+        raise BadCheckpoint(f"{shard.key} has {size} bytes, committed were {shard.size}")
+
+
+def _verified_content(store: Store, shard: Shard) -> bytes:
+    """Return a shard's bytes, compared with its digests."""
+    content = _read(store, shard.key)
+    if len(content) != shard.size:
+        raise BadCheckpoint(f"{shard.key} has {len(content)} bytes, committed were {shard.size}")
+    name = shard.digest.partition(":")[0]
+    chunks = digests_of_chunks([content], name=name)
+    for number, (found, committed) in enumerate(zip(chunks, shard.chunks, strict=False)):
+        if found != committed:
+            raise BadCheckpoint(f"{shard.key}, chunk {number}: the content is not what was written")
+    if digest_of(chunks, size=len(content), name=name) != shard.digest:
+        raise BadCheckpoint(f"{shard.key}: the content is not what was written")
+    return content
+
+
+def read_state(store: Store, manifest: Manifest, rank: int) -> tuple[Any, dict[str, bytearray]]:
+    """Return the document and the blobs that a rank saved, compared while they are read.
+
+    Raises:
+        BadCheckpoint: where anything differs; then nothing is returned.
+        OSError: where the store does not answer.
+    """
+    shards = manifest.ranks[rank].shards
+    sizes: dict[str, int] = {}
+    places: list[list[tuple[str, int, int]]] = []
+    for shard in shards:
+        places.append([(name, sizes.get(name, 0), size) for name, size in shard.parts])
+        for name, size in shard.parts:
+            sizes[name] = sizes.get(name, 0) + size
+    blobs = {name: bytearray(size) for name, size in sizes.items()}
+
+    def fill(number: int) -> None:
+        content, start = memoryview(_verified_content(store, shards[number])), 0
+        for name, offset, size in places[number]:
+            blobs[name][offset : offset + size] = content[start : start + size]
+            start += size
+
+    in_parallel(store, fill, range(len(shards)))
+    document = json.loads(blobs.pop(DOCUMENT))
+    return document, blobs

@@ -8,6 +8,7 @@ from airflow_training.control.model import Progress
 
 __all__ = ["progress_of"]
 
+_LONGEST_NAME = 64
 _TOO_LARGE = 1 << 63
 """No database has a place for it; an infinite or undefined number is none below it either."""
 
@@ -26,6 +27,7 @@ def progress_of(values: Any) -> Progress | None:
         return None if value is None else int(value)
 
     metrics = values.get("metrics")
+    section = values.get("section")
     return Progress(
         step=whole("step"),
         total_steps=whole("total_steps"),
@@ -37,7 +39,26 @@ def progress_of(values: Any) -> Progress | None:
             for name, value in (metrics.items() if isinstance(metrics, dict) else ())
             if _is_number(value) and (isinstance(value, float) or abs(value) < _TOO_LARGE)
         },
+        checkpoint=_reference(values.get("checkpoint")),
+        section=section[:_LONGEST_NAME] if isinstance(section, str) else "",
     )
+
+
+def _reference(value: Any) -> dict[str, Any] | None:
+    """Return what names a committed checkpoint, None where that is not all there."""
+    if not isinstance(value, dict):
+        return None
+    uri, digest = value.get("uri"), value.get("digest")
+    if not (isinstance(uri, str) and isinstance(digest, str) and len(uri) + len(digest) < 900):
+        return None
+    numbers = {
+        name: found
+        for name in ("step", "at", "seconds", "stall_seconds", "bytes")
+        if _is_number(found := value.get(name)) and 0 <= found < _TOO_LARGE
+    }
+    if not {"step", "at"} <= numbers.keys():
+        return None
+    return {"uri": uri, "digest": digest, **numbers, "step": int(numbers["step"])}
 
 
 def _is_number(value: Any) -> TypeGuard[int | float]:

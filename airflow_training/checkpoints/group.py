@@ -45,7 +45,7 @@ from airflow_training.checkpoints.shards import (
     state_digest,
 )
 from airflow_training.checkpoints.store import Store, open_store, probe
-from airflow_training.checkpoints.survey import newest_claim, survey
+from airflow_training.checkpoints.survey import newest_claim, newest_whole, survey
 from airflow_training.checkpoints.verifying import in_parallel, read_manifest, read_state, verify
 
 __all__ = ["Group"]
@@ -493,19 +493,12 @@ class Group:
 
     def newest(self, *, not_after: int | None = None) -> Manifest | None:
         """Return the newest checkpoint that counts and is whole, all of it read and compared."""
-        for manifest in survey(self.store).lineage.manifests:
-            if not_after is not None and manifest.step > not_after:
-                continue
-            if manifest.digest in self._verified:
-                return manifest
-            try:
-                verify(self.store, manifest)
-            except BadCheckpoint as error:
-                self._reject(manifest.step, str(error))
-                continue
+        manifest, rejected = newest_whole(self.store, not_after=not_after, known=self._verified)
+        for step, reason in rejected:
+            self._reject(step, reason)
+        if manifest is not None:
             self._verified.add(manifest.digest)
-            return manifest
-        return None
+        return manifest
 
     def read(self, manifest: Manifest, rank: int | None = None) -> tuple[Any, dict[str, bytearray]]:
         """Return the document and blobs of a rank (this one's by default), compared while they are read.

@@ -15,7 +15,7 @@ from airflow_training.checkpoints.keys import MANIFESTS, MARKERS, save_of
 from airflow_training.checkpoints.pruning import Pruned
 from airflow_training.checkpoints.records import Manifest
 from airflow_training.checkpoints.store import Store, open_store
-from airflow_training.checkpoints.survey import survey
+from airflow_training.checkpoints.survey import newest_whole, survey
 from airflow_training.checkpoints.verifying import read_state
 from airflow_training.checkpoints.verifying import verify as _verify
 
@@ -112,9 +112,16 @@ def _entry(manifest: Manifest, state: State, reason: str) -> Entry:
     )
 
 
-def newest(root: str) -> Manifest | None:
-    """Return the newest committed manifest that counts; its shards are not looked at."""
-    return next(iter(survey(open_store(root)).lineage.manifests), None)
+def newest(root: str, *, not_after: int | None = None, deep: bool = False) -> Manifest | None:
+    """Return the newest committed manifest that counts.
+
+    `deep` reads all of the checkpoint, and passes over those that are not whole.
+    """
+    store = open_store(root)
+    if deep:
+        return newest_whole(store, not_after=not_after)[0]
+    manifests = survey(store).lineage.manifests
+    return next((m for m in manifests if not_after is None or m.step <= not_after), None)
 
 
 def find(root: str, *, step: int, digest: str | None = None) -> Manifest:

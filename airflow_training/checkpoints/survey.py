@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -12,15 +12,16 @@ from airflow_training.checkpoints.keys import (
     FENCES,
     MANIFESTS,
     claimed_generation,
+    fence_key,
     fenced_generation,
     save_of,
 )
 from airflow_training.checkpoints.lineage import Lineage, trace
 from airflow_training.checkpoints.records import Fence, Manifest
 from airflow_training.checkpoints.store import Store
-from airflow_training.checkpoints.verifying import in_parallel, read_manifest
+from airflow_training.checkpoints.verifying import in_parallel, read_manifest, verify
 
-__all__ = ["Survey", "generations", "newest_claim", "survey"]
+__all__ = ["Survey", "generations", "newest_claim", "newest_whole", "survey"]
 
 T = TypeVar("T")
 
@@ -62,11 +63,37 @@ def survey(store: Store) -> Survey:
     fences = in_parallel(store, fence, [key for key, _ in store.list(FENCES)])
     manifests = in_parallel(store, manifest, [key for key, _ in store.list(MANIFESTS)])
     by_generation = {one.generation: one for one in fences if one is not None}
+    for generation in {one.generation for one in manifests if one is not None}:
+        key = fence_key(generation)
+        if generation not in by_generation and key not in unreadable:
+            unreadable[key] = f"{key} is missing"
     return Survey(
         lineage=trace(by_generation, [one for one in manifests if one is not None]),
         fences=by_generation,
         unreadable=unreadable,
     )
+
+
+def newest_whole(
+    store: Store, *, not_after: int | None = None, known: Collection[str] = ()
+) -> tuple[Manifest | None, list[tuple[int, str]]]:
+    """Return the newest checkpoint that counts and is whole, all of it read, and (step, why) of newer ones that are not.
+
+    Manifests whose digest is in `known` verified before and are not read again.
+    """
+    rejected = []
+    for manifest in survey(store).lineage.manifests:
+        if not_after is not None and manifest.step > not_after:
+            continue
+        if manifest.digest in known:
+            return manifest, rejected
+        try:
+            verify(store, manifest)
+        except BadCheckpoint as error:
+            rejected.append((manifest.step, str(error)))
+        else:
+            return manifest, rejected
+    return None, rejected
 
 
 def _read_fence(store: Store, key: str) -> Fence:

@@ -81,11 +81,13 @@ def verify(
     from airflow_training.checkpoints import reading
 
     place = _place_of(where)
-    chosen = place.roots if step is None else [_root_with(place, step)]
-    found: list[tuple[str, Entry]] = []
-    for root in chosen:
-        damaged = [each for each in reading.history(root) if each.state == "bad" and step in (None, each.step)]
-        found += [(root, each) for each in (*reading.verify(root, step), *damaged)]
+    roots = place.roots if step is None else [_root_with(place, step)]
+    found = [
+        (root, each)
+        for root in roots
+        for each in (*_verified(root, step), *_damaged(root))
+        if step in (None, each.step)
+    ]
     _print_entries(found, place, output)
     bad = sum(each.state == "bad" for _, each in found)
     if bad:
@@ -285,6 +287,21 @@ def _root_with(place: _Place, step: int) -> str:
     )
 
 
+def _verified(root: str, step: int | None) -> Sequence[Entry]:
+    """Return the committed checkpoints of a root, or that of a step, after reading all of them."""
+    from airflow_training.checkpoints import reading
+
+    there = {each.step for each in reading.history(root) if each.state == "committed"}
+    return reading.verify(root, step) if step is None or step in there else []
+
+
+def _damaged(root: str) -> Sequence[Entry]:
+    """Return the checkpoints of a root whose documents are damaged already."""
+    from airflow_training.checkpoints import reading
+
+    return [each for each in reading.history(root) if each.state == "bad"]
+
+
 # what is printed -----------------------------------------------------------------------------------
 def _print_entries(found: Sequence[tuple[str, Entry]], place: _Place, output: Output) -> None:
     if output is Output.json:
@@ -306,7 +323,7 @@ def _print_entries(found: Sequence[tuple[str, Entry]], place: _Place, output: Ou
     if not found:
         note(f"{place.address}: no checkpoints")
         return
-    from airflow_training.planning.text import bytes_text, seconds_text
+    from airflow_training.planning.text import bytes_text
 
     now = time.time()
     print_table(
@@ -318,12 +335,20 @@ def _print_entries(found: Sequence[tuple[str, Entry]], place: _Place, output: Ou
                 each.generation,
                 each.state,
                 "" if each.bytes is None else bytes_text(each.bytes),
-                "" if each.at is None else seconds_text(max(0.0, now - each.at)),
+                "" if each.at is None else _age(now - each.at),
                 each.reason,
             ]
             for root, each in found
         ],
     )
+
+
+def _age(seconds: float) -> str:
+    """Return `12 m`: whole units, the largest that fits."""
+    for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
+        if seconds >= size:
+            return f"{seconds // size:.0f} {unit}"
+    return f"{max(0.0, seconds):.0f} s"
 
 
 def _manifest_json(root: str, manifest: Manifest, before: Sequence[Entry]) -> Mapping[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,20 +60,20 @@ def roots_below(address: str) -> list[Root]:
 def newest_whole(roots: Sequence[Root], *, step: int | None = None) -> dict[str, Any] | None:
     """Return the reference of the newest checkpoint that is whole, in the first root that has one.
 
-    `step`: of this step. Every byte of it was read and compared. Raises as `roots_below`.
+    `step`: of this step only. Every byte of it was read and compared. Raises as `roots_below`.
     """
-    return next((found for root in roots for found in _whole_in(root, step=step)), None)
+    for root in roots:
+        manifest = reading.newest(root.uri, not_after=step, deep=True)
+        if manifest is not None and step in (None, manifest.step):
+            return reading.reference(root.uri, manifest)
+    return None
 
 
-def _whole_in(root: Root, *, step: int | None) -> Iterator[dict[str, Any]]:
-    for entry in reading.history(root.uri):
-        if entry.state == "committed" and step in (None, entry.step):
-            reference = {"uri": root.uri, "step": entry.step, "digest": entry.digest}
-            if whole(reference):
-                yield reference
+def whole(reference: Mapping[str, Any]) -> bool:
+    """Return whether every byte of the checkpoint that is named is as it was committed.
 
-
-def whole(reference: dict[str, Any]) -> bool:
-    """Return whether the checkpoint that is named is there, is that one, and is whole to the last byte."""
-    entries = reading.verify(reference["uri"], reference["step"])
-    return [(each.state, each.digest) for each in entries] == [("committed", reference["digest"])]
+    Raises OSError or CheckpointError where it is not there, or the object store does not answer.
+    """
+    uri, step = reference["uri"], reference["step"]
+    reading.find(uri, step=step, digest=reference["digest"])
+    return all(each.state == "committed" for each in reading.verify(uri, step))

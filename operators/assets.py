@@ -29,5 +29,5 @@ class AssetEvents:
         ]
         if mine:
             return mine[::-1]
-        newest = InletEventsAccessor(asset_uri=normal).ascending(False).limit(1)
+        newest = InletEventsAccessor(asset_uri=normal).ascending(ascending=False).limit(1)
         return [event.extra or {} for event in newest]

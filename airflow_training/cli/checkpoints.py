@@ -63,7 +63,9 @@ def list_all(where: WhereArgument, output: OutputOption = Output.table) -> None:
     from airflow_training.checkpoints import reading
 
     place = _place_of(where)
-    _print_entries([(root, each) for root in place.roots for each in reading.history(root)], place, output)
+    _print_entries(
+        [(root, each) for root in place.roots for each in reading.history(root)], place, output
+    )
     if place.roots:
         next_step("checkpoints", "verify", where)
 
@@ -71,15 +73,15 @@ def list_all(where: WhereArgument, output: OutputOption = Output.table) -> None:
 @app.command()
 def verify(
     where: WhereArgument,
-    step: Annotated[int | None, typer.Option(min=0, help="Only the checkpoint of this step.")] = None,
+    step: Annotated[
+        int | None, typer.Option(min=0, help="Only the checkpoint of this step.")
+    ] = None,
     output: OutputOption = Output.table,
 ) -> None:
     """Read committed checkpoints and compare every byte with its digest.
 
     Exit 1 when one is bad.
     """
-    from airflow_training.checkpoints import reading
-
     place = _place_of(where)
     roots = place.roots if step is None else [_root_with(place, step)]
     found = [
@@ -91,12 +93,16 @@ def verify(
     _print_entries(found, place, output)
     bad = sum(each.state == "bad" for _, each in found)
     if bad:
-        raise JobFailed(f"{bad} of {len(found)} checkpoints are bad; a restore takes the newest good one")
+        raise JobFailed(
+            f"{bad} of {len(found)} checkpoints are bad; a restore takes the newest good one"
+        )
     next_step("checkpoints", "show", where)
 
 
 @app.command()
-def show(where: WhereArgument, step: StepOption = None, output: OutputOption = Output.table) -> None:
+def show(
+    where: WhereArgument, step: StepOption = None, output: OutputOption = Output.table
+) -> None:
     """Show what one checkpoint holds: its ranks, their shards, and the checkpoints it follows."""
     from airflow_training.checkpoints import reading
 
@@ -132,7 +138,8 @@ def show(where: WhereArgument, step: StepOption = None, output: OutputOption = O
 def prune(
     where: WhereArgument,
     keep: Annotated[
-        int | None, typer.Option(min=1, help="How many of the newest stay; the job's number, else 3.")
+        int | None,
+        typer.Option(min=1, help="How many of the newest stay; the job's number, else 3."),
     ] = None,
     keep_every: Annotated[
         int | None, typer.Option(min=1, help="Of the older ones every Nth stays too.")
@@ -163,7 +170,12 @@ def prune(
     print_table(
         ["where", "steps", "objects", "freed"],
         [
-            [place.short(root), ", ".join(map(str, each.steps)), each.objects, bytes_text(each.bytes)]
+            [
+                place.short(root),
+                ", ".join(map(str, each.steps)),
+                each.objects,
+                bytes_text(each.bytes),
+            ]
             for root, each in pruned
         ],
     )
@@ -179,7 +191,9 @@ def export(
     step: StepOption = None,
     file_format: Annotated[
         ModelFormat | None,
-        typer.Option("--format", help="By default as the file's name ends: .safetensors, else torch."),
+        typer.Option(
+            "--format", help="By default as the file's name ends: .safetensors, else torch."
+        ),
     ] = None,
     everything: Annotated[
         bool, typer.Option("--all", help="Also the optimizer and all else, not only the model.")
@@ -190,7 +204,7 @@ def export(
 
     Needs torch where the state is of torch; no pickled object is loaded.
     """
-    from airflow_training.checkpoints import exporting
+    from airflow_training.checkpoints import exporting, reading
     from airflow_training.planning.text import bytes_text
 
     if file.exists():
@@ -200,12 +214,22 @@ def export(
     )
     place = _place_of(where)
     root, manifest = _chosen(place, step)
-    state = exporting.whole_state(root, manifest, sections=None if everything else ("model",))
-    write = exporting.write_torch if chosen is ModelFormat.torch else exporting.write_safetensors
-    write(state, file, about={"uri": root, "step": manifest.step, "digest": manifest.digest})
+    state = (exporting.whole_state if everything else exporting.whole_model)(root, manifest)
+    if chosen is ModelFormat.torch:
+        exporting.write_torch(state, file)
+    else:
+        exporting.write_safetensors(state, file, about=reading.reference(root, manifest))
     size = file.stat().st_size
     if output is Output.json:
-        print_json({"file": str(file), "format": chosen.value, "root": root, "step": manifest.step, "bytes": size})
+        print_json(
+            {
+                "file": str(file),
+                "format": chosen.value,
+                "root": root,
+                "step": manifest.step,
+                "bytes": size,
+            }
+        )
     else:
         print(f"{file}: {chosen.value}, {bytes_text(size)}, step {manifest.step} of {root}")
 
@@ -283,7 +307,11 @@ def _root_with(place: _Place, step: int) -> str:
             return root
         steps |= mine
     raise fail(
-        "--step", f"there is no checkpoint of step {step}", code="bad_reference", value=step, allowed=sorted(steps)
+        "--step",
+        f"there is no checkpoint of step {step}",
+        code="bad_reference",
+        value=step,
+        allowed=sorted(steps),
     )
 
 

@@ -125,9 +125,7 @@ class _Search:
             newest = [root for root in roots if root.lineage == roots[0].lineage]
             if len({root.instance for root in newest}) > 1:
                 message = f"each instance of run {name!r} has checkpoints of its own"
-                raise _refused(
-                    field, value, message, allowed=[root.instance for root in newest]
-                )
+                raise _refused(field, value, message, allowed=[root.instance for root in newest])
             found = newest_whole(roots)
         except (CheckpointError, OSError) as error:
             return self._unverified(reported, field=field, value=value, why=str(error))
@@ -166,7 +164,9 @@ class _Search:
         """
         if reference is None or self._job.runtime == "local":
             raise _refused(field, value, f"the checkpoint cannot be read from here: {why}")
-        message = f"step {reference['step']} is verified by the instances only, not from here: {why}"
+        message = (
+            f"step {reference['step']} is verified by the instances only, not from here: {why}"
+        )
         self.warnings.append(
             Problem(code="not_verified", field=field, value=value, message=message)
         )
@@ -184,7 +184,12 @@ def _steps(roots: Sequence[Root]) -> list[int]:
     from airflow_training.checkpoints import reading
 
     return sorted(
-        {each.step for root in roots for each in reading.history(root.uri) if each.state == "committed"}
+        {
+            each.step
+            for root in roots
+            for each in reading.history(root.uri)
+            if each.state == "committed"
+        }
     )
 
 

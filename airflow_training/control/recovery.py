@@ -226,8 +226,7 @@ def step_back(draft: Draft, failure: Failure) -> None:
     """Go one checkpoint further back where the newest one did not help: its state may be the cause."""
     job, recovery = draft.job, draft.job.recovery
     tried = any(
-        record.epoch == job.epoch
-        and record.at >= recovery.progressed_at
+        record.epoch == job.epoch and record.at >= recovery.progressed_at
         # the one for this failure is in the trail already
         and (record.role, record.index, record.attempt)
         != (failure.role, failure.index, failure.attempt)

@@ -91,7 +91,7 @@ class Group:
     @classmethod
     def open(
         cls,
-        root: str,
+        root: str | Store,
         *,
         rank: int = 0,
         world: int = 1,
@@ -110,7 +110,7 @@ class Group:
         The newest checkpoint is taken that every rank found whole, having read all of it: each rank reads its part.
 
         Args:
-            root: address of the group.
+            root: address of the group, or a store that is open already.
             rank: of this process in the group.
             world: how many processes write a checkpoint together.
             incarnation: `<epoch>.<job attempt>.<attempt>` of the controller; empty without one.

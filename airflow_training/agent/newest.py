@@ -19,13 +19,29 @@ _MOST_BYTES = 1 << 16
 """Of what has grown since the last look, the newest: a script may write faster than one can read."""
 _KEPT_STEPS = 50
 _TOO_LARGE = 1 << 63
+_MOST_PROCESSES = 128
+"""Of one instance, so that what they tell fits into a report."""
 _STEP = ("step", "total_steps", "epoch", "samples", "metrics")
 """What one line says of a step; the next such line replaces all of it."""
 
 
 def _is_plain(value: Any) -> bool:
     """Return whether it is a number one can count with: neither infinite nor beyond any step."""
-    return isinstance(value, (int, float)) and abs(value) < _TOO_LARGE  # noqa: UP038 - Python 3.8
+    return isinstance(value, (int, float)) and abs(value) < _TOO_LARGE
+
+
+def _fold_subtask(document: dict[str, Any], told: Any) -> None:
+    """Keep the newest line of each process."""
+    if not isinstance(told, dict):
+        return
+    key = _process(told)
+    others = [each for each in document.get("subtasks", []) if _process(each) != key]
+    if len(others) < _MOST_PROCESSES:
+        document["subtasks"] = [*others, told]
+
+
+def _process(told: dict[str, Any]) -> tuple[Any, Any]:
+    return told.get("group", ""), told.get("rank")
 
 
 class NewestProgress:
@@ -72,6 +88,8 @@ class NewestProgress:
             return
         if "checkpoint" in values:
             document["checkpoint"] = values["checkpoint"]
+        if "subtask" in values:
+            _fold_subtask(document, values["subtask"])
         if "section" in values:
             document["section"] = values["section"]
             self._last = None  # what a section takes is no step's time

@@ -6,13 +6,11 @@ Python 3.8 and newer: it runs inside pods too.
 from __future__ import annotations
 
 import contextlib
-import os
 import resource
 import shutil
 import signal
 import subprocess
 import time
-from pathlib import Path
 
 from airflow_training.agent import proc
 
@@ -53,7 +51,7 @@ def dump_stacks(tree: Mapping[int, int], *, log: int, search_path: str) -> None:
 
 def _is_python(pid: int) -> bool:
     try:
-        name = Path(os.readlink(f"/proc/{pid}/exe")).name
+        name = os.path.basename(os.readlink(f"/proc/{pid}/exe"))  # noqa: PTH115, PTH119  # Python 3.8
     except OSError:
         return False
     return name.startswith(("python", "pypy"))

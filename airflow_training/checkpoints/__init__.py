@@ -11,12 +11,28 @@ from typing import Any
 _HOME = {
     "BadCheckpoint": "errors",
     "CheckpointError": "errors",
+    "Checkpointer": "checkpointer",
     "Group": "group",
+    "ResumableSampler": "sampler",
+    "Saver": "saver",
     "StaleGeneration": "errors",
     "StoreRefused": "errors",
+    "restore": "save_restore",
+    "save": "save_restore",
 }
 
-__all__ = ["BadCheckpoint", "CheckpointError", "Group", "StaleGeneration", "StoreRefused"]
+__all__ = [
+    "BadCheckpoint",
+    "CheckpointError",
+    "Checkpointer",
+    "Group",
+    "ResumableSampler",
+    "Saver",
+    "StaleGeneration",
+    "StoreRefused",
+    "restore",
+    "save",
+]
 
 
 def __getattr__(name: str) -> Any:

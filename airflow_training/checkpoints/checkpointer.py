@@ -1,11 +1,11 @@
 """`Checkpointer`: a PyTorch training loop that goes on where it broke.
 
-    ckpt = Checkpointer(model=model, optimizer=opt, scheduler=sched, data=sampler)
-    start = ckpt.restore()            # 0 when there is nothing
-    for step in range(start, total):
-        ...
-        ckpt.step(step)               # saves when due; ends the process after SIGTERM
-    ckpt.close()                      # saves the last step, and waits
+ckpt = Checkpointer(model=model, optimizer=opt, scheduler=sched, data=sampler)
+start = ckpt.restore()            # 0 when there is nothing
+for step in range(start, total):
+    ...
+    ckpt.step(step)               # saves when due; ends the process after SIGTERM
+ckpt.close()                      # saves the last step, and waits
 """
 
 from __future__ import annotations

@@ -12,6 +12,8 @@ from typing import Any, TypeAlias
 
 from airflow_training.checkpoints import tree
 from airflow_training.checkpoints.errors import CheckpointError
+from airflow_training.checkpoints.records import Manifest
+from airflow_training.checkpoints.records import Part as RankPart
 from airflow_training.checkpoints.torch_state import shard_of
 from airflow_training.checkpoints.tree import Shard
 
@@ -73,19 +75,27 @@ def fill(wanted: Mapping[Path, _Wanted], parts: Iterable[Part]) -> None:
         raise CheckpointError(f"the ranks saved only parts of {', '.join(names[:5])}")
 
 
-def unsure(document: Any, digests: Iterable[Mapping[str, str]]) -> list[str]:
-    """Return the blobs of parameters and optimizer that ranks hold different bytes of, without saying why.
+def unsure(document: Any, manifest: Manifest) -> list[str]:
+    """Return the blobs of model and optimizer that ranks hold different bytes of, without saying why.
 
     A `Shard` says how it is split. Whatever else differs (an optimizer that keeps a part of its state on each
-    rank) fits only the number of ranks that saved it. `digests`: name of blob -> digest, for each rank.
+    rank) fits only the number of ranks that saved it.
     """
     told = {entry["blob"] for _, entry in tree.shards(document)}
-    known: dict[str, set[str]] = {}
-    for ours in digests:
-        for name, digest in ours.items():
-            if name.split("/")[0] in ("model", "optimizer") and name not in told:
-                known.setdefault(name, set()).add(digest)
-    return sorted(name for name, several in known.items() if len(several) > 1)
+    first, *others = [_alike(part, told) for part in manifest.ranks]
+    return sorted(
+        {name for other in others for name in first if other.get(name, first[name]) != first[name]}
+    )
+
+
+def _alike(part: RankPart, told: set[str]) -> dict[str, list[str]]:
+    """Return the digests of what should be the same on every rank, by the name of its first blob."""
+    found: dict[str, list[str]] = {}
+    for shard in part.shards:
+        names = [name for name, _ in shard.parts]
+        if names[0].split("/")[0] in ("model", "optimizer") and told.isdisjoint(names):
+            found.setdefault(names[0], []).append(shard.digest)
+    return found
 
 
 def _wish(path: Path, saved: Shard, template: Any) -> Shard:

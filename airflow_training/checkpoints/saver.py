@@ -42,7 +42,7 @@ __all__ = ["Found", "Saver"]
 
 log = logging.getLogger("airflow_training.checkpoints")
 
-Capture: TypeAlias = Callable[[], Mapping[str, Any]]
+Capture: TypeAlias = Callable[[], Any]
 """Returns the state as a tree. Its sections `data` and `rng` are known by name: cursor and random numbers."""
 
 COMMIT_SECONDS = 600.0
@@ -294,14 +294,16 @@ class Saver:
     def _start(self, completed: int, capture: Capture, *, deadline: float) -> None:
         """Copy the state, and upload the copy in the background."""
         group = self._group
-        if group is None or self._running is not None:  # the one before is stuck: its copy is in use
+        if (
+            group is None or self._running is not None
+        ):  # the one before is stuck: its copy is in use
             return
         started = time.monotonic()
         try:
             state = capture()
             taken = tree.outline(state, allow_pickle=self._allow_pickle)
             blobs = self._arena.copy(taken)
-            part = {"document": taken.document, "cursor": _cursor(state), "rng": _digest(state)}
+            part = {"document": taken.document, "cursor": _cursor(state), "rng": _rng_digest(state)}
         except Exception as error:
             group.fail(completed, str(error))
             raise
@@ -362,9 +364,7 @@ class Saver:
             auto_seconds(cost, mean_seconds=mean),
             young_seconds(cost_seconds=both, mean_seconds=mean),
         )
-        needed = grace_needed(
-            step_seconds=self._pace.step_seconds, save_seconds=cost.total_seconds
-        )
+        needed = grace_needed(step_seconds=self._pace.step_seconds, save_seconds=cost.total_seconds)
         if needed > self._termination.grace_seconds:
             log.warning(
                 "a stop needs %.0f s to save, the grace is %.0f s: raise"
@@ -374,15 +374,15 @@ class Saver:
             )
 
 
-def _cursor(state: Mapping[str, Any]) -> Any:
-    """Return the position in the data, where it is no more than JSON."""
-    taken = tree.outline(state.get("data"))
+def _cursor(state: Any) -> Any:
+    """Return the position in the data, where it is known and no more than JSON."""
+    taken = tree.outline(state.get("data") if isinstance(state, Mapping) else None)
     return None if taken.leaves else taken.document
 
 
-def _digest(state: Mapping[str, Any]) -> str:
+def _rng_digest(state: Any) -> str:
     """Return the digest of the states of all random generators, empty where none were saved."""
-    if "rng" not in state:
+    if not isinstance(state, Mapping) or "rng" not in state:
         return ""
     document, blobs = tree.encode(state["rng"])
     return sha256_of(canonical(document) + b"".join(blobs.values()))

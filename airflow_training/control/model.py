@@ -28,6 +28,32 @@ Parting = Literal["", "AtOnce", "WithStacks"]
 TERMINAL_JOB_STATES: frozenset[str] = frozenset({"Succeeded", "Failed", "Stopped"})
 InstanceKey = tuple[str, int]
 """(role, index)"""
+SubtaskState = Literal[
+    "PENDING", "STARTING", "RUNNING", "SAVING", "SAVED", "FAILED", "RESTORING", "DONE"
+]
+"""Of one process; see `subtasks`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """What one process said about itself, in a line of `$TRAINING_PROGRESS_FILE`."""
+
+    rank: int
+    """Among the processes of its checkpoint group."""
+    generation: int
+    """Of the fence that it works under."""
+    sequence: int
+    """1, 2, 3, ... within the generation; a repeated line has the number it had."""
+    state: SubtaskState
+    step: int | None = None
+    verified: tuple[int, ...] = ()
+    """The newest steps whose own part this process has read back, or just restored."""
+    world: int | None = None
+    """How many processes there are; None: as many as before."""
+    group: str = ""
+    """`<role>-<index>` of an instance whose checkpoints are its own; "": one group of the job."""
+    environment: str = ""
+    """Digest of the environment record that the newest save names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +66,8 @@ class Progress:
     samples: int | None = None
     time: float | None = None
     metrics: Mapping[str, float] = field(default_factory=dict)
+    subtasks: tuple[Told, ...] = ()
+    """The newest line of each of the instance's processes."""
     checkpoint: Mapping[str, Any] | None = None
     """The newest that was committed: `uri`, `step`, `digest`, `at`, `seconds`, `bytes`."""
     section: str = ""
@@ -229,8 +257,8 @@ class Recovery:
     """Restore nothing newer than this step; None: the newest."""
     exactly: bool = False
     """`at_most` was asked for: another step will not do."""
-    limited_at: float = 0.0
-    """When `at_most` was set: what was committed before it and is newer belongs to another branch."""
+    turned_at: float = 0.0
+    """When training last left its newest checkpoint: what was committed before is news no more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,13 +17,12 @@ from airflow_training.control import reasons
 from airflow_training.control.draft import Draft
 from airflow_training.control.failures import Failure
 from airflow_training.control.model import JobEntry, Recovery, RestartRecord
-from airflow_training.frameworks.ranks import chief_role, ranked_roles
+from airflow_training.frameworks.ranks import ranked_roles
 from airflow_training.spec.resolved import FailureClass, ResolvedJob
 
 __all__ = [
     "asked_for",
     "begin",
-    "chief_root",
     "is_one_group",
     "is_shared",
     "learn_of_checkpoints",
@@ -73,12 +72,6 @@ def root(
     """Return the address below which an instance's group keeps its checkpoints."""
     base = f"{run_address(uri, run_id=run_id, run_uid=run_uid)}/{lineage}"
     return base if is_shared(job) else f"{base}/{role}-{index}"
-
-
-def chief_root(job: ResolvedJob, lineage: int, *, uri: str, run_id: str, run_uid: str) -> str:
-    """Return the root whose checkpoints the ledger follows."""
-    chief = chief_role(job)
-    return root(job, lineage, uri=uri, run_id=run_id, run_uid=run_uid, role=chief, index=0)
 
 
 # what an instance is told ----------------------------------------------------------------------------
@@ -162,7 +155,7 @@ def asked_for(draft: Draft) -> None:
                 draft.job.recovery,
                 at_most=first.at_most,
                 exactly=first.exactly,
-                limited_at=draft.now,
+                turned_at=draft.now,
             )
         )
 
@@ -175,8 +168,7 @@ def learn_of_checkpoints(draft: Draft, committed: Sequence[Mapping[str, Any]]) -
     for reference in sorted(committed, key=lambda each: (each["at"], each["step"])):
         job, recovery = draft.job, draft.job.recovery
         known = job.checkpoint
-        abandoned = recovery.at_most is not None and reference["at"] <= recovery.limited_at
-        if abandoned or (known is not None and reference["at"] <= known["at"]):
+        if reference["at"] <= recovery.turned_at or (known and reference["at"] <= known["at"]):
             continue
         step = reference["step"]
         newer = step > recovery.highest_step
@@ -192,7 +184,19 @@ def learn_of_checkpoints(draft: Draft, committed: Sequence[Mapping[str, Any]]) -
                 progressed_at=draft.now if newer else recovery.progressed_at,
             ),
         )
+        if newer and is_one_group(draft.spec):
+            _forgive(draft)
         draft.tell(reasons.CHECKPOINT_COMMITTED, f"step {step}", checkpoint=dict(reference))
+        if job.paused_at is not None:
+            said = f"the checkpoint of step {step} is committed"
+            draft.set_job(message=f"{job.message.partition(';')[0]}; {said}")
+
+
+def _forgive(draft: Draft) -> None:
+    """Let every instance have all its restarts again; `still_counts` does so for the whole job's."""
+    for entry in list(draft.instances.values()):
+        if entry.restarts:
+            draft.change(entry, restarts=0)
 
 
 def still_counts(job: ResolvedJob, entry: JobEntry, record: RestartRecord) -> bool:
@@ -213,7 +217,7 @@ def start_again(draft: Draft, failure: Failure | None = None, *, fresh: bool = F
     recovery = draft.job.recovery
     if fresh and draft.spec.restart.fresh_from == "scratch":
         anew = begin(draft.spec, after=recovery)
-        draft.set_job(recovery=anew, checkpoint=None)
+        draft.set_job(recovery=replace(anew, turned_at=draft.now), checkpoint=None)
         return
     draft.set_job(recovery=replace(recovery, order=recovery.order + 1))
     if fresh:
@@ -226,7 +230,8 @@ def step_back(draft: Draft, failure: Failure) -> None:
     """Go one checkpoint further back where the newest one did not help: its state may be the cause."""
     job, recovery = draft.job, draft.job.recovery
     tried = any(
-        record.epoch == job.epoch and record.at >= recovery.progressed_at
+        record.epoch == job.epoch
+        and record.at >= recovery.progressed_at
         # the one for this failure is in the trail already
         and (record.role, record.index, record.attempt)
         != (failure.role, failure.index, failure.attempt)
@@ -243,7 +248,7 @@ def step_back(draft: Draft, failure: Failure) -> None:
             older=tuple(older),
             at_most=target["step"],
             exactly=False,
-            limited_at=draft.now,
+            turned_at=draft.now,
         ),
     )
     draft.tell(

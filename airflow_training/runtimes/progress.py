@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, TypeGuard
 
-from airflow_training.control.model import Progress
+from airflow_training.control.model import Progress, Told
+from airflow_training.control.subtasks import STATES, STEPS_KEPT
 
 __all__ = ["progress_of"]
 
 _LONGEST_NAME = 64
+_LONGEST_GROUP = 80
+_LONGEST_DIGEST = 71
 _TOO_LARGE = 1 << 63
 """No database has a place for it; an infinite or undefined number is none below it either."""
 
@@ -41,6 +45,7 @@ def progress_of(values: Any) -> Progress | None:
         },
         checkpoint=_reference(values.get("checkpoint")),
         section=section[:_LONGEST_NAME] if isinstance(section, str) else "",
+        subtasks=tuple(_told(values.get("subtasks"))),
     )
 
 
@@ -59,6 +64,46 @@ def _reference(value: Any) -> dict[str, Any] | None:
     if not {"step", "at"} <= numbers.keys():
         return None
     return {"uri": uri, "digest": digest, **numbers, "step": int(numbers["step"])}
+
+
+def _told(values: Any) -> Iterator[Told]:
+    """Yield what processes say of themselves; a line that says nothing whole is left out."""
+    for line in values if isinstance(values, list | tuple) else ():
+        if not isinstance(line, dict):
+            continue
+        rank, generation, sequence = (line.get(each) for each in ("rank", "generation", "sequence"))
+        step, world = line.get("step"), line.get("world")
+        verified = line.get("verified")
+        group, environment = line.get("group", ""), line.get("environment", "")
+        if (
+            _is_count(rank)
+            and _is_count(generation)
+            and _is_count(sequence)
+            and (step is None or _is_count(step))
+            and (world is None or _is_count(world))
+            and line.get("state") in STATES
+            and isinstance(group, str)
+            and isinstance(environment, str)
+        ):
+            yield Told(
+                rank=rank,
+                generation=generation,
+                sequence=sequence,
+                state=line["state"],
+                step=step,
+                verified=tuple(
+                    each
+                    for each in (verified if isinstance(verified, list | tuple) else ())
+                    if _is_count(each)
+                )[-STEPS_KEPT:],
+                world=world,
+                group=group[:_LONGEST_GROUP],
+                environment=environment[:_LONGEST_DIGEST],
+            )
+
+
+def _is_count(value: Any) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _TOO_LARGE
 
 
 def _is_number(value: Any) -> TypeGuard[int | float]:

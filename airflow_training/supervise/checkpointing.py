@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from airflow_training.control.model import InstanceKey, Ledger, Observation, Progress
@@ -34,17 +34,17 @@ class Committed:
         *,
         store: Store,
         run: RunRef,
-        run_id: str,
         state: Callable[[], tuple[ResolvedJob, Ledger]],
         on_news: Callable[[], None],
     ) -> None:
         self._store = store
         self._run = run
-        self._run_id = run_id
         self._state = state
         self._on_news = on_news
-        self._known: dict[str, Mapping[str, Any]] = {}
-        """Digest -> reference: what the ledger may not know yet."""
+        self._fresh: dict[str, Mapping[str, Any]] = {}
+        """Digest -> reference: what no decision was given yet."""
+        self._seen: set[str] = set()
+        """Digests of all that were: many reports name the same one."""
         self._asked_for: set[str] = set()
         """Ends of instances after which the truth was asked for."""
 
@@ -55,22 +55,18 @@ class Committed:
             try:
                 lines = await asyncio.to_thread(self._store.progress, self._run.uid)
             except Exception:
-                log.warning("progress of run %s not readable; trying again", self._run.uid)
+                log.warning("progress of run %s not readable", self._run.uid, exc_info=True)
                 continue
             self.reported(line.get("checkpoint") for line in lines.values())
 
-    def reported(self, references: Collection[Mapping[str, Any] | None] | Any) -> None:
+    def reported(self, references: Iterable[Mapping[str, Any] | None]) -> None:
         """Take in what instances say; checkpoints of other lineages and groups are not followed."""
-        root = self.root()
-        newest = self._state()[1].job.checkpoint or {}
-        for each in references:
-            if (
-                each is not None
-                and each["uri"] == root
-                and each["digest"] not in self._known
-                and each["digest"] != newest.get("digest")
-            ):
-                self._known[each["digest"]] = each
+        new = [each for each in references if each and each["digest"] not in self._seen]
+        root = self.root() if new else ""
+        for each in new:
+            self._seen.add(each["digest"])
+            if each["uri"] == root:
+                self._fresh[each["digest"]] = each
                 self._on_news()
 
     def observed(self, instances: Collection[Observation]) -> None:
@@ -106,33 +102,25 @@ class Committed:
         """Return the root that the ledger follows now; "" where it cannot be known."""
         job, ledger = self._state()
         try:
-            return followed_root(
-                job, self._run, lineage=ledger.job.recovery.lineage, run_id=self._run_id
-            )
+            return followed_root(job, self._run, lineage=ledger.job.recovery.lineage)
         except InputError:
             return ""
 
     def take(self) -> Sequence[Mapping[str, Any]]:
-        """Return what the ledger may not know; `taken_in` says that it does."""
-        return tuple(self._known.values())
+        """Return what no decision was given yet; `taken_in` says that one was, and is persisted."""
+        return tuple(self._fresh.values())
 
     def taken_in(self, references: Sequence[Mapping[str, Any]]) -> None:
-        """Forget what a persisted decision was given."""
+        """Give these to no decision again."""
         for each in references:
-            self._known.pop(each["digest"], None)
+            self._fresh.pop(each["digest"], None)
 
 
 def newest_committed(root: str) -> dict[str, Any] | None:
     """Return the reference of the newest checkpoint below `root`, None without one. Blocks."""
-    from airflow_training.checkpoints import reading  # only where a job has checkpoints
+    from airflow_training.checkpoints.reading import newest, reference  # only with checkpoints
 
-    for entry in reading.history(root):
-        if entry.state == "committed":
-            return {
-                "uri": root,
-                "step": entry.step,
-                "digest": entry.digest,
-                "at": entry.at,
-                "bytes": entry.bytes,
-            }
-    return None
+    manifest = newest(root)
+    if manifest is None:
+        return None
+    return {**reference(root, manifest), "at": manifest.at, "bytes": manifest.size}

@@ -14,11 +14,12 @@ from airflow_training.control.model import JobEntry
 from airflow_training.control.recovery import order, root, save_grace
 from airflow_training.frameworks.naming import instance_name, service_host
 from airflow_training.frameworks.pods import container_env, training_container
+from airflow_training.frameworks.ranks import chief_role
 from airflow_training.frameworks.render import InstancePlace, Rendering
 from airflow_training.runtimes.port import Address, Addresses, InstanceRef, InstanceSpec
 from airflow_training.spec.resolved import ResolvedJob, RunRef
 
-__all__ = ["CHECKPOINT", "checkpoint_uri", "expected_addresses", "render_instance"]
+__all__ = ["CHECKPOINT", "expected_addresses", "followed_root", "render_instance"]
 
 CHECKPOINT = "TRAINING_CHECKPOINT"
 """Variable that tells an attempt where its checkpoints are, and from which one it goes on."""
@@ -57,7 +58,7 @@ def render_instance(
     rendering = Rendering(
         job=job,
         place=InstancePlace(role=role, index=index, job_attempt=job_attempt, attempt=attempt),
-        run_id=run_id or str(job.variables.get("run_id") or run.uid),
+        run_id=run_id or _run_id(job, run),
         prefix=prefix or run.prefix,
         addresses=addresses,
         replicas=sizes,
@@ -93,7 +94,9 @@ def render_instance(
             env={entry["name"]: entry["value"] for entry in users if "value" in entry},
         )
         env[CHECKPOINT] = json.dumps(told, sort_keys=True)
-        env.setdefault("PYTHONFAULTHANDLER", "1")  # what hangs can say where, with nothing installed
+        env.setdefault(
+            "PYTHONFAULTHANDLER", "1"
+        )  # what hangs can say where, with nothing installed
         stall = dict(job.checkpoint.get("progress") or {})
     written = rendering.files()
     # without a hold there is no later moment: what is live now is what the file says
@@ -161,7 +164,27 @@ def expected_addresses(job: ResolvedJob, prefix: str) -> Addresses:
     return known
 
 
-def checkpoint_uri(job: ResolvedJob, rendering: Rendering) -> str:
+def followed_root(job: ResolvedJob, run: RunRef, *, lineage: int) -> str:
+    """Return the root of the checkpoints that the ledger follows: those of rank 0's group.
+
+    Raises InputError for a template in the address that cannot be rendered.
+    """
+    rendering = Rendering(
+        job=job,
+        place=InstancePlace(role=chief_role(job), index=0),
+        run_id=_run_id(job, run),
+        prefix=run.prefix,
+        addresses={},
+        replicas={},
+    )
+    return _checkpoint_root(job, rendering, run, lineage)
+
+
+def _run_id(job: ResolvedJob, run: RunRef) -> str:
+    return str(job.variables.get("run_id") or run.uid)
+
+
+def _checkpoint_uri(job: ResolvedJob, rendering: Rendering) -> str:
     """Return where the job keeps its checkpoints: here a plain path is relative to the job file."""
     uri = rendering.checkpoint_uri()
     if job.runtime != "kubernetes" and job.base_dir and "://" not in uri:
@@ -173,7 +196,7 @@ def _checkpoint_root(job: ResolvedJob, rendering: Rendering, run: RunRef, lineag
     return root(
         job,
         lineage,
-        uri=checkpoint_uri(job, rendering),
+        uri=_checkpoint_uri(job, rendering),
         run_id=rendering.run_id,
         run_uid=run.uid,
         role=rendering.place.role,

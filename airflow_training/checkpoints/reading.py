@@ -25,6 +25,7 @@ __all__ = [
     "history",
     "lineages",
     "newest",
+    "prunable",
     "prune",
     "read",
     "reference",
@@ -166,8 +167,20 @@ def read(root: str | Store, manifest: Manifest, rank: int) -> tuple[Any, dict[st
 
 
 def prune(root: str | Store, keep: int, keep_every: int | None = None) -> Pruned:
-    """Delete all but the newest `keep` checkpoints that verify, and every Nth; safe while others save."""
-    return pruning.prune(open_store(root), keep=keep, keep_every=keep_every)
+    """Delete all but the newest `keep` checkpoints that verify, and every Nth; safe while others save.
+
+    Every byte of all of them is read before one is deleted.
+    """
+    return pruning.delete(open_store(root), _surplus(root, keep, keep_every))
+
+
+def prunable(root: str | Store, keep: int, keep_every: int | None = None) -> Pruned:
+    """Return what `prune` would delete."""
+    return _surplus(root, keep, keep_every).pruned()
+
+
+def _surplus(root: str | Store, keep: int, keep_every: int | None) -> pruning.Surplus:
+    return pruning.surplus(open_store(root), keep=keep, keep_every=keep_every, deep=True)
 
 
 def reference(root: str, manifest: Manifest) -> dict[str, Any]:

@@ -17,8 +17,10 @@ from collections.abc import Callable
 from airflow_training.agent import limits, proc
 from airflow_training.agent.control import ControlSocket, shell_status
 from airflow_training.agent.files import AttemptFolder, read_json, write_json, write_text
+from airflow_training.agent.newest import NewestProgress
 from airflow_training.agent.notify import notify
 from airflow_training.agent.probe import Probe, run_probe
+from airflow_training.agent.stalls import StallWatch
 
 TYPE_CHECKING = False  # `typing` costs the agent 4 ms at every start
 if TYPE_CHECKING:
@@ -30,6 +32,8 @@ _LOOK_SECONDS = 5.0
 _HELD_LOOK_SECONDS = 1.0
 _WRITE_AGAIN_SECONDS = 1.0
 """When to try again what a full disk did not take."""
+_HANG_GRACE_SECONDS = 2.0
+"""What hangs saves nothing."""
 _FORWARDED = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 _NOT_FOUND, _NOT_EXECUTABLE = 127, 126
 
@@ -50,6 +54,9 @@ class Agent:
         self._status: int | None = None
         self._upload: int | None = None
         self._probing: int | None = None
+        self._dumping: int | None = None
+        self._after_dump: Callable[[], None] = lambda: None
+        self._stall: StallWatch | None = None
         self._probe_counts = [0, 0]
         self._ready = False
         self._stop_reason = ""
@@ -160,7 +167,8 @@ class Agent:
             return
         order = read_json(self._folder.delete)
         if order is not None and order.get("uid") == self._spec["uid"]:
-            self._stop("Deleted", "", grace_seconds=float(order.get("grace_seconds", 0)))
+            grace = float(order.get("grace_seconds", 0))
+            self._dump_first(order, lambda: self._stop("Deleted", "", grace_seconds=grace))
             return
         tombstone = read_json(self._folder.tombstone)
         if tombstone and self._spec["generation"] <= int(tombstone.get("generation", 0)):
@@ -220,6 +228,10 @@ class Agent:
             self._probe = Probe(probe, ports=self._spec["ports"])
             self._in(self._probe.delay_seconds, "probe", self._begin_probe)
         self._ready = not probe
+        limits = self._spec.get("stall")
+        if limits is not None:
+            self._stall = StallWatch(NewestProgress(self._folder.progress), limits)
+            self._in(self._stall.every_seconds, "stall", self._check_progress)
         self._record("running")
 
     def _become_command(self, failures: int, agent: int) -> None:
@@ -280,6 +292,51 @@ class Agent:
             self._record()
         self._in(self._probe.period_seconds, "probe", self._begin_probe)
 
+    # hangs ---------------------------------------------------------------------------------------
+    def _check_progress(self) -> None:
+        """End a script that has stopped getting anywhere, once its log says where it stands."""
+        if self._stall is None or self._phase != "running" or self._stop_reason:
+            return
+        message = self._stall.look(now=time.monotonic())
+        if not message:
+            self._in(self._stall.every_seconds, "stall", self._check_progress)
+            return
+        self._say(f"{message}; ending it, as it hangs")
+        grace = _HANG_GRACE_SECONDS
+        self._dump(lambda: self._stop("Hang", message, grace_seconds=grace))
+
+    def _dump_first(self, order: dict[str, Any], end: Callable[[], None]) -> None:
+        """Follow an order to end, which may want the stacks of the processes first."""
+        if order.get("dump_stacks") and self._phase == "running" and not self._stop_reason:
+            self._dump(end)
+        else:
+            end()
+
+    def _dump(self, then: Callable[[], None]) -> None:
+        """Dump stacks in a child, so that orders and the end of the command still count meanwhile."""
+        if self._dumping is not None:
+            return
+        from airflow_training.agent import stacks
+
+        tree = self._tree()
+        self._after_dump = then
+        pid = os.fork()
+        if pid == 0:
+            try:
+                signal.set_wakeup_fd(-1)
+                path = self._environment.get("PATH", os.defpath)
+                stacks.dump_stacks(tree, log=self._log, search_path=path)
+            except BaseException as error:  # noqa: BLE001  # a child must never run on as a second agent
+                self._say(f"cannot dump stacks: {error!r}")
+            finally:
+                os._exit(0)
+        self._dumping = pid
+        self._in(stacks.DUMP_SECONDS, "dump", self._dumped)
+
+    def _dumped(self) -> None:
+        self._timers.pop("dump", None)
+        self._after_dump()
+
     # end -----------------------------------------------------------------------------------------
     def _reap(self) -> None:
         while True:
@@ -297,6 +354,9 @@ class Agent:
                 self._uploaded(status)
             elif pid == self._probing:
                 self._probed(status)
+            elif pid == self._dumping:
+                self._dumping = None
+                self._dumped()
             else:
                 self._control.exited(pid, status)
         if self._stop_reason and not self._finished and not self._tree():
@@ -314,8 +374,9 @@ class Agent:
     def _command_ended(self) -> None:
         """Take everything the command left behind with it, as a container's end would."""
         self._timers.pop("probe", None)
+        self._timers.pop("stall", None)
         self._ready = False
-        if self._stop_reason:
+        if self._stop_reason or self._dumping is not None:
             return  # the others still have their grace
         self._kill_tree()
         uri = self._spec.get("output_uri")

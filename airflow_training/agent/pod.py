@@ -15,6 +15,8 @@ import time
 from pathlib import Path
 
 from airflow_training.agent.files import read_json, write_text
+from airflow_training.agent.newest import NewestProgress
+from airflow_training.agent.stalls import StallWatch
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,7 +28,8 @@ __all__ = ["USAGE", "main"]
 USAGE = """usage: agent hold --release FILE --answers FOLDER --addresses FILE
                   [--write | --write-executable SOURCE TARGET]...
        agent run [--output FOLDER --output-uri URI] [--progress FILE]
-                 [--progress-url URL | --progress-uri URI] [--termination-log FILE]
+                 [--progress-url URL | --progress-uri URI] [--stall LIMITS]
+                 [--termination-log FILE]
                  -- COMMAND...
 """
 
@@ -36,6 +39,10 @@ _PROGRESS_TIMEOUT_SECONDS = 5.0
 _TERMINATION_LOG = "/dev/termination-log"
 _MAX_RESULT_BYTES = 2000
 """Kubernetes keeps 4096 bytes of a termination message, and 12 KiB of those of all containers."""
+_HANG_GRACE_SECONDS = 2.0
+_HANG_STATUS = 1 << 8
+"""Wait status of exit code 1: what hung and then ended well was still ended by us."""
+_LONG_SECONDS = 3600.0
 _FORWARDED = (
     signal.SIGTERM,
     signal.SIGINT,
@@ -131,6 +138,7 @@ class _Run:
             "--progress": "",
             "--progress-url": "",
             "--progress-uri": "",
+            "--stall": "",
             "--termination-log": _TERMINATION_LOG,
         }
         rest = list(arguments)
@@ -156,7 +164,7 @@ class _Run:
         command = os.fork()
         if command == 0:
             self._become_command()
-        status = self._wait_for(command)
+        status = self._watch_over(command)
         self._end_others()
         code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status)
         uri = self._options["--output-uri"]
@@ -170,6 +178,10 @@ class _Run:
         code = _NOT_EXECUTABLE
         try:
             _default_signals()
+            if "TRAINING_CHECKPOINT" in os.environ:  # the script may import our library
+                here = os.path.abspath(sys.argv[0])  # noqa: PTH100  # a name, not a file
+                own = os.environ.get("PYTHONPATH")
+                os.environ["PYTHONPATH"] = f"{own}{os.pathsep}{here}" if own else here
             os.execvp(self._command[0], self._command)  # noqa: S606  # what we are for
         except OSError as error:
             code = _NOT_FOUND if isinstance(error, FileNotFoundError) else _NOT_EXECUTABLE
@@ -180,10 +192,52 @@ class _Run:
         finally:
             os._exit(code)
 
+    def _watch_over(self, command: int) -> int:
+        """Return the wait status of the command; one that hangs is ended."""
+        options = self._options
+        if not (options["--stall"] and options["--progress"]):
+            return self._wait_for(command)
+        newest = NewestProgress(Path(options["--progress"]))
+        stall = StallWatch(newest, json.loads(options["--stall"]))
+        while True:
+            status = self._wait_a_while_for(command, stall.every_seconds)
+            if status is not None:
+                return status
+            message = stall.look(now=time.monotonic())
+            if message:
+                return self._end_hanging(command, message)
+
+    def _end_hanging(self, command: int, message: str) -> int:
+        """Leave the stacks in the log and end everything below; return the command's status."""
+        from airflow_training.agent import proc, stacks
+
+        _say(f"{message}; ending it, as it hangs")
+        self._tell({"reason": "Hang", "message": message})
+        tree = proc.descendants(os.getpid())
+        tree.pop(self._reporter or 0, None)
+        stacks.dump_stacks(tree, log=2, search_path=os.environ.get("PATH", os.defpath))
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            for pid, start in tree.items():
+                proc.kill_exactly(pid, start, number)
+            status = self._wait_a_while_for(command, _HANG_GRACE_SECONDS)
+            if status is not None:
+                return status or _HANG_STATUS
+        return self._wait_for(command)
+
     def _wait_for(self, pid: int) -> int:
         """Return the wait status of a child; meanwhile pass signals on and bury orphans."""
         while True:
-            number = signal.sigwait({signal.SIGCHLD, *_FORWARDED})
+            status = self._wait_a_while_for(pid, _LONG_SECONDS)
+            if status is not None:
+                return status
+
+    def _wait_a_while_for(self, pid: int, seconds: float) -> int | None:
+        """Do as `_wait_for`, but return None after `seconds` without a signal."""
+        while True:
+            told = signal.sigtimedwait({signal.SIGCHLD, *_FORWARDED}, seconds)
+            if told is None:
+                return None
+            number = told.si_signo
             if number == signal.SIGCHLD:
                 ended = dict(_reaped())
                 if self._reporter in ended:
@@ -274,11 +328,11 @@ class _Reporter:
     """Brings the newest progress away: at most every ten seconds, and once at the end."""
 
     def __init__(self, file: Path, options: dict[str, str], token: str) -> None:
-        self._file = file
+        self._newest = NewestProgress(file)
         self._url = options["--progress-url"]
         self._uri = options["--progress-uri"]
         self._token = token
-        self._told = b""
+        self._told: dict[str, Any] = {}
         self._complained = False
 
     def live(self) -> None:
@@ -286,23 +340,12 @@ class _Reporter:
         ending = False
         while not ending:
             ending = signal.sigtimedwait({signal.SIGTERM}, _PROGRESS_SECONDS) is not None
-            newest = self._newest()
-            if newest and newest != self._told:
+            newest = self._newest.look()
+            if newest != self._told:
                 self._report(newest)
 
-    def _newest(self) -> bytes:
-        """Return the last whole line of the file."""
+    def _report(self, progress: dict[str, Any]) -> None:
         try:
-            with self._file.open("rb") as file:
-                file.seek(max(0, file.seek(0, os.SEEK_END) - 65536))
-                whole, newline, _ = file.read().rpartition(b"\n")
-        except OSError:
-            return b""
-        return whole.rpartition(b"\n")[2] if newline else b""
-
-    def _report(self, line: bytes) -> None:
-        try:
-            progress = json.loads(line)
             document = json.dumps({**_identity(), "progress": progress}).encode()
             if self._url:
                 _post(self._url, document, self._token)
@@ -315,7 +358,7 @@ class _Reporter:
                 _say(f"cannot report progress: {error}")
             self._complained = True
         else:
-            self._told = line
+            self._told = progress
 
 
 def _identity() -> dict[str, Any]:

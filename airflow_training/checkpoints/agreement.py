@@ -66,10 +66,16 @@ class ThroughStore:
     """
 
     def __init__(
-        self, root: str, *, rank: int, world: int, incarnation: str = "", seconds: float = 300
+        self,
+        root: str | Store,
+        *,
+        rank: int,
+        world: int,
+        incarnation: str = "",
+        seconds: float = 300,
     ) -> None:
         """Take part as `rank` of `world`; every wait for the others ends after `seconds`."""
-        self._store: Store = open_store(root)
+        self._store = open_store(root)
         self._rank = rank
         self._world = world
         self._folder = f"agreements/{incarnation or 'any'}/"

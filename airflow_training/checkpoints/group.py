@@ -46,6 +46,7 @@ from airflow_training.checkpoints.shards import (
 )
 from airflow_training.checkpoints.store import Store, open_store, probe
 from airflow_training.checkpoints.survey import newest_claim, newest_whole, survey
+from airflow_training.checkpoints.telling import Telling, newest_environment, own_group
 from airflow_training.checkpoints.verifying import in_parallel, read_manifest, read_state, verify
 
 __all__ = ["Group"]
@@ -87,11 +88,14 @@ class Group:
         self._verified: set[str] = set()
         self._last_step = -1
         self._writing = threading.Lock()
+        self._telling = Telling(rank=rank, world=world, generation=0)
+        self._record = ""
+        """Digest of the record of the environment that the newest save names."""
 
     @classmethod
     def open(
         cls,
-        root: str,
+        root: str | Store,
         *,
         rank: int = 0,
         world: int = 1,
@@ -110,7 +114,7 @@ class Group:
         The newest checkpoint is taken that every rank found whole, having read all of it: each rank reads its part.
 
         Args:
-            root: address of the group.
+            root: address of the group, or a store that is open already.
             rank: of this process in the group.
             world: how many processes write a checkpoint together.
             incarnation: `<epoch>.<job attempt>.<attempt>` of the controller; empty without one.
@@ -162,6 +166,10 @@ class Group:
         epoch = int(incarnation.partition(".")[0] or 0)
         started = self._on_coordinator(agreement, lambda: self._claim(epoch=epoch, order=order))
         self.generation = started["generation"]
+        self._telling = Telling(
+            rank=self.rank, world=self.world, generation=self.generation, group=own_group()
+        )
+        self._telling.say("STARTING")
         candidates: Iterator[Manifest] = iter(())
         if self.rank == 0 and resume:
             candidates = self._candidates(not_after)
@@ -172,6 +180,7 @@ class Group:
 
         while (proposed := self._on_coordinator(agreement, next_candidate)) is not None:
             base = Base(**proposed)
+            self._telling.say("RESTORING", step=base.step)
             manifest, found = self._check(base)
             complaints = self._all_findings(agreement, found)
             if not complaints:
@@ -195,6 +204,8 @@ class Group:
         self._fence = self._on_coordinator(agreement, fence)
         if self.base is not None:
             self._settle(self.base)
+        step = self.base.step if self.base else None
+        self._telling.say("RUNNING", step=step, verified=step)
 
     def _claim(self, *, epoch: int, order: int) -> dict[str, Any]:
         if probe(self.store):
@@ -293,6 +304,7 @@ class Group:
             if step <= self._last_step:
                 raise CheckpointError(f"step {step} cannot be saved after step {self._last_step}")
             self._last_step = step
+            self._telling.say("SAVING", step=step)
             try:
                 return self._write(Save(step, self.generation), blobs, document, cursor, rng)
             except (CheckpointError, OSError, TypeError, ValueError) as error:
@@ -317,6 +329,8 @@ class Group:
             return shard
 
         shards = tuple(in_parallel(self.store, put, cut(views)))
+        record = newest_environment()
+        self._record = record[0] if record else ""
         marker = Marker(
             step=save.step,
             rank=self.rank,
@@ -327,6 +341,7 @@ class Group:
             cursor=cursor,
             rng=rng,
             at=time.time(),
+            environment=self._record,
         )
         self._put(marker_key(save, self.rank), marker.to_bytes())
         return marker
@@ -342,6 +357,7 @@ class Group:
 
     def _give_up(self, step: int, error: Exception) -> NoReturn:
         self.fail(step, str(error))
+        self._telling.say("RUNNING", step=step)
         if isinstance(error, CheckpointError):
             raise error
         raise CheckpointError(f"step {step} cannot be saved: {error}") from error
@@ -367,6 +383,7 @@ class Group:
             else:
                 manifest = self._await_commit(save, deadline)
             if manifest is None:
+                self._telling.say("RUNNING", step=step)
                 self._reusable = {}  # what it rested on may be swept before the next save
                 return None
             # only now: had a later start not seen this manifest, its claim would be there
@@ -374,6 +391,8 @@ class Group:
         except OSError as error:
             self._give_up(step, error)
         self._settle(manifest)
+        self._telling.say("SAVED", step=step, verified=step, environment=self._record)
+        self._telling.say("RUNNING", step=step)
         if self.rank == 0:
             self._prune()
         return manifest
@@ -427,7 +446,12 @@ class Group:
         marker = Marker.from_bytes(content, what=key)
         if (marker.save, marker.rank, marker.world) != (save, rank, self.world):
             raise BadCheckpoint(f"{key} holds the marker of rank {marker.rank} for {marker.save}")
-        part = Part(marker=sha256_of(content), state=marker.state, shards=marker.shards)
+        part = Part(
+            marker=sha256_of(content),
+            state=marker.state,
+            shards=marker.shards,
+            environment=marker.environment,
+        )
         return part, marker.cursor
 
     def _await_commit(self, save: Save, deadline: float) -> Manifest | None:

@@ -25,6 +25,7 @@ __all__ = [
     "history",
     "lineages",
     "newest",
+    "prunable",
     "prune",
     "read",
     "reference",
@@ -62,7 +63,7 @@ def lineages(uri: str) -> list[str]:
     return [f"{uri.rstrip('/')}/{root}".rstrip("/") for root in sorted(found)]
 
 
-def history(root: str) -> list[Entry]:
+def history(root: str | Store) -> list[Entry]:
     """Return every save there is, newest first: committed, stale, bad by its documents, or never finished."""
     store = open_store(root)
     seen = survey(store)
@@ -112,7 +113,9 @@ def _entry(manifest: Manifest, state: State, reason: str) -> Entry:
     )
 
 
-def newest(root: str, *, not_after: int | None = None, deep: bool = False) -> Manifest | None:
+def newest(
+    root: str | Store, *, not_after: int | None = None, deep: bool = False
+) -> Manifest | None:
     """Return the newest committed manifest that counts.
 
     `deep` reads all of the checkpoint, and passes over those that are not whole.
@@ -124,21 +127,22 @@ def newest(root: str, *, not_after: int | None = None, deep: bool = False) -> Ma
     return next((m for m in manifests if not_after is None or m.step <= not_after), None)
 
 
-def find(root: str, *, step: int, digest: str | None = None) -> Manifest:
+def find(root: str | Store, *, step: int, digest: str | None = None) -> Manifest:
     """Return the manifest of a committed step; raises CheckpointError where there is none, or another one."""
-    manifests = survey(open_store(root)).lineage.manifests
+    store = open_store(root)
+    manifests = survey(store).lineage.manifests
     for manifest in manifests:
         if manifest.step == step:
             if digest is not None and manifest.digest != digest:
                 raise CheckpointError(
-                    f"{root}: the checkpoint of step {step} is not the one that is meant"
+                    f"{store.uri}: the checkpoint of step {step} is not the one that is meant"
                 )
             return manifest
     steps = ", ".join(str(m.step) for m in manifests) or "none"
-    raise CheckpointError(f"{root}: there is no checkpoint of step {step}\n  allowed: {steps}")
+    raise CheckpointError(f"{store.uri}: there is no checkpoint of step {step}\n  allowed: {steps}")
 
 
-def verify(root: str, step: int | None = None, *, deep: bool = True) -> list[Entry]:
+def verify(root: str | Store, step: int | None = None, *, deep: bool = True) -> list[Entry]:
     """Return every committed checkpoint, or that of one step, after comparing what it holds.
 
     Those that fail have the state `bad` and the reason. `deep=False` compares sizes only.
@@ -157,14 +161,26 @@ def _verified(store: Store, manifest: Manifest, *, deep: bool) -> Entry:
     return _entry(manifest, "committed", "")
 
 
-def read(root: str, manifest: Manifest, rank: int) -> tuple[Any, dict[str, bytearray]]:
+def read(root: str | Store, manifest: Manifest, rank: int) -> tuple[Any, dict[str, bytearray]]:
     """Return the document and blobs of a rank, compared while they are read; raises BadCheckpoint."""
     return read_state(open_store(root), manifest, rank)
 
 
-def prune(root: str, keep: int, keep_every: int | None = None) -> Pruned:
-    """Delete all but the newest `keep` checkpoints that verify, and every Nth; safe while others save."""
-    return pruning.prune(open_store(root), keep=keep, keep_every=keep_every)
+def prune(root: str | Store, keep: int, keep_every: int | None = None) -> Pruned:
+    """Delete all but the newest `keep` checkpoints that verify, and every Nth; safe while others save.
+
+    Every byte of all of them is read before one is deleted.
+    """
+    return pruning.delete(open_store(root), _surplus(root, keep, keep_every))
+
+
+def prunable(root: str | Store, keep: int, keep_every: int | None = None) -> Pruned:
+    """Return what `prune` would delete."""
+    return _surplus(root, keep, keep_every).pruned()
+
+
+def _surplus(root: str | Store, keep: int, keep_every: int | None) -> pruning.Surplus:
+    return pruning.surplus(open_store(root), keep=keep, keep_every=keep_every, deep=True)
 
 
 def reference(root: str, manifest: Manifest) -> dict[str, Any]:

@@ -54,12 +54,14 @@ class Store(Protocol):
         """Remove what writers that were killed left behind, under no key at all."""
 
 
-def open_store(uri: str) -> Store:
-    """Return the store at a plain path, a `file://` address or an address that fsspec knows.
+def open_store(uri: str | Store) -> Store:
+    """Return the store at a plain path, a `file://` address or an address that fsspec knows; a store as it is.
 
     Raises:
         StoreRefused: where fsspec or the driver of the address is not installed.
     """
+    if not isinstance(uri, str):
+        return uri
     if "://" not in uri:
         return LocalStore(Path(uri).absolute())
     parts = urlsplit(uri)
@@ -126,6 +128,8 @@ class LocalStore:
     def list(self, prefix: str) -> list[tuple[str, int]]:
         found = []
         for folder, _, names in os.walk(self._root / prefix):
+            if Path(folder) == self._unfinished:
+                continue
             for name in names:
                 path = Path(folder, name)
                 with contextlib.suppress(FileNotFoundError):  # deleted meanwhile

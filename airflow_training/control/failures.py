@@ -58,6 +58,7 @@ REASON_CLASSES: Mapping[str, FailureClass] = {
     "AgentLost": "infrastructure",
     reasons.VANISHED: "infrastructure",
     reasons.UNKNOWN_TOO_LONG: "infrastructure",
+    reasons.HANG: "infrastructure",
     # what the job asked for cannot be started
     "ErrImagePull": "user",
     "ImagePullBackOff": "user",

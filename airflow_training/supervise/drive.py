@@ -10,8 +10,8 @@ import asyncio
 import dataclasses
 import logging
 import time
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow_training.control import reasons
 from airflow_training.control.decide import decide
@@ -44,6 +44,7 @@ from airflow_training.supervise.waiting import is_set_within
 from airflow_training.supervise.watcher import Watcher, retry_delay
 
 if TYPE_CHECKING:
+    from airflow_training.supervise.checkpointing import Committed
     from airflow_training.supervise.diagnosing import Diagnoser
     from airflow_training.supervise.log_following import LogFollower
     from airflow_training.supervise.measuring import Meter
@@ -112,6 +113,7 @@ class Drive:
         self._meter: Meter | None = None
         self._replanner: Replanner | None = None
         self._diagnoser: Diagnoser | None = None
+        self._committed: Committed | None = None
         self._output_saved = False
         self._clock = 0.0
         self._failures = 0
@@ -134,6 +136,8 @@ class Drive:
             background.append(asyncio.ensure_future(self._follow_logs()))
         if self._meter is not None:
             background.append(asyncio.ensure_future(self._meter.run()))
+        if self._committed is not None:
+            background.append(asyncio.ensure_future(self._committed.run()))
         if self._replanner is not None:
             looking = self._replanner.run(every_seconds=self._job.reconcile_seconds)
             background.append(asyncio.ensure_future(looking))
@@ -186,6 +190,8 @@ class Drive:
         self._watcher = Watcher(self._runtime, self._run, on_change=self._wake.set)
         if self._job.plan is not None:
             self._follow_plan()
+        if self._job.checkpoint is not None:
+            self._follow_checkpoints()
         self._read_requests()
 
     def _read_requests(self) -> None:
@@ -261,6 +267,10 @@ class Drive:
             await asyncio.to_thread(self._read_requests)
         seen = self._watcher.look()
         diagnoses = await self._diagnoses(seen)
+        committed: Sequence[Mapping[str, Any]] = ()
+        if self._committed is not None:
+            await self._committed.before_decision(self._watcher.instances)
+            committed = self._committed.take()
         decision = decide(
             self._job,
             self.ledger,
@@ -269,6 +279,7 @@ class Drive:
             self._now(),
             generation=self._keeper.lease.generation,
             diagnoses=diagnoses,
+            committed=committed,
         )
         if decision.done and not self.ledger.job.drained:
             decision = await self._with_root_cause(decision)
@@ -276,6 +287,8 @@ class Drive:
         await self._commit(decision.new_ledger, decision.events)
         if self._diagnoser is not None:
             self._diagnoser.taken_in(diagnoses)
+        if self._committed is not None:
+            self._committed.taken_in(committed)
         retry_seconds = await self._act(decision)
         self._tell(decision.events)
         await self._follow_cluster()
@@ -412,6 +425,17 @@ class Drive:
             )
         return self._diagnoser
 
+    # checkpoints ---------------------------------------------------------------------------------
+    def _follow_checkpoints(self) -> None:
+        from airflow_training.supervise.checkpointing import Committed
+
+        self._committed = Committed(
+            store=self._store,
+            run=self._run,
+            state=lambda: (self._job, self.ledger),
+            on_news=self._wake.set,
+        )
+
     # a plan: measured, and following its cluster ---------------------------------------------------
     def _follow_plan(self) -> None:
         from airflow_training.supervise.measuring import Meter
@@ -477,6 +501,8 @@ class Drive:
         if fresh:
             self._reporting |= fresh.keys()
             self.progress.update(fresh)
+            if self._committed is not None:
+                self._committed.progressed(fresh)
             if self._follower is not None:
                 self._follower.reported(fresh)
             rows = {key: dataclasses.asdict(progress) for key, progress in fresh.items()}

@@ -6,6 +6,7 @@ what makes it an instance: names, labels, owner, deadline, files, gang, and the 
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -129,12 +130,15 @@ def _key(files: Mapping[str, str], path: str) -> str:
 
 
 def _is_wrapped(spec: InstanceSpec, options: PodOptions) -> bool:
-    """Return whether the agent is the command's parent: for the output, or to report progress."""
+    """Return whether the agent is the command's parent.
+
+    For the output, to report progress, and for checkpoints: to bring the library and to find hangs.
+    """
     if spec.output_uri:
         return True
     annotations = (spec.pod.get("metadata") or {}).get("annotations") or {}
     return (
-        bool(options.callback_url)
+        (bool(options.callback_url) or spec.stall is not None)
         and bool(spec.command)
         and annotations.get(names.AGENT) != "false"
     )
@@ -297,6 +301,7 @@ class _Made:
             progress_file=_PROGRESS_FILE,
             progress_url=progress_url,
             progress_uri=progress_uri,
+            stall="" if instance.stall is None else json.dumps(dict(instance.stall)),
             termination_log=str(made.get("terminationMessagePath") or ""),
         )
 

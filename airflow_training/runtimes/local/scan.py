@@ -7,13 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from airflow_training.agent.files import AttemptFolder
+from airflow_training.agent.newest import NewestProgress
 from airflow_training.control.model import InstanceKey, Observation, Progress
 from airflow_training.runtimes.local.life import Life, Standing, look_at
-from airflow_training.runtimes.local.observe import newest_progress, observe
+from airflow_training.runtimes.local.observe import observe
 from airflow_training.runtimes.local.paths import RunFolder, instance_of
 from airflow_training.runtimes.local.ports import listening_ports
 from airflow_training.runtimes.local.settle import settle
 from airflow_training.runtimes.port import Changed, Gone
+from airflow_training.runtimes.progress import progress_of
 
 __all__ = ["Agent", "Scanner", "current"]
 
@@ -55,7 +57,7 @@ class Scanner:
         self._ports: dict[InstanceKey, int] = {}
         """First ports of running instances that nobody listens on yet."""
         self._opened: set[str] = set()
-        self._progress: dict[str, tuple[int, Progress | None]] = {}
+        self._progress: dict[str, NewestProgress] = {}
 
     @property
     def awaited_ports(self) -> bool:
@@ -87,7 +89,7 @@ class Scanner:
         grown = [
             agent.instance
             for uid, agent in self.agents.items()
-            if _size(agent.progress) != self._progress.get(uid, (0, None))[0]
+            if _size(agent.progress) != self._read_bytes(uid)
         ]
         return self.look(grown) if grown else []
 
@@ -127,13 +129,14 @@ class Scanner:
             self.agents.pop(standing.uid, None)
 
     def _newest_progress(self, folder: AttemptFolder, uid: str) -> Progress | None:
-        """Read the file only when it has grown."""
-        size = _size(folder.progress)
-        known = self._progress.get(uid)
-        if known is None or known[0] != size:
-            known = (size, newest_progress(folder.progress) if size else None)
-            self._progress[uid] = known
-        return known[1]
+        """Read only what the file has grown by."""
+        following = self._progress.setdefault(uid, NewestProgress(folder.progress))
+        document = following.look()
+        return progress_of(document) if document else None
+
+    def _read_bytes(self, uid: str) -> int:
+        following = self._progress.get(uid)
+        return 0 if following is None else following.seen_bytes
 
     def _forget(self, uid: str) -> None:
         self.agents.pop(uid, None)

@@ -74,6 +74,7 @@ def train(
     sampled: bool,
     at: int | None = None,
     action: Any = kill,
+    every: int = 1,
     width: int = 6,
 ) -> tuple[list[np.ndarray], dict[str, list[float]]]:
     """Return all variables after training, and the history of the epochs that this call made."""
@@ -100,14 +101,13 @@ def train(
         tensors = TensorDataset(torch.tensor(x), torch.tensor(y))
         loader = DataLoader(tensors, batch_sampler=sampler, generator=torch.Generator())
         data = {"x": loader, "shuffle": False}
-    every = {"steps": 1}
     history = model.fit(
         **data,
         epochs=EPOCHS,
         verbose=0,
         validation_data=(x[:8], y[:8]),
         callbacks=[
-            KerasCheckpoint(data=sampler, root=root and str(root), every=every),
+            KerasCheckpoint(data=sampler, root=root and str(root), every={"steps": every}),
             At(at, action),
         ],
     )
@@ -154,10 +154,21 @@ def test_progress_and_evaluation_are_reported(tmp_path, monkeypatch):
     assert [line["section"] for line in lines if "section" in line] == ["eval", None] * EPOCHS
 
 
-def progress(root: Path, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+def test_without_a_sampler_it_saves_after_the_epoch_in_which_a_save_was_due(tmp_path, monkeypatch):
+    with pytest.raises(Killed):
+        train(tmp_path, sampled=False, every=STEPS + 2, at=2 * STEPS + 1)
+    steps = [
+        line["step"] for line in progress(tmp_path, monkeypatch, sampled=False) if "step" in line
+    ]
+    assert steps[0] == 2 * STEPS + 1
+
+
+def progress(
+    root: Path, monkeypatch: pytest.MonkeyPatch, *, sampled: bool = True
+) -> list[dict[str, Any]]:
     path = root.parent / f"{root.name}.progress"
     monkeypatch.setenv("TRAINING_PROGRESS_FILE", str(path))
-    train(root, sampled=True)
+    train(root, sampled=sampled)
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 

@@ -165,7 +165,15 @@ def processes(world: int, folder: Path, *, total: int, every: int, kill: int = -
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__])
     (folder / "notes").mkdir(parents=True, exist_ok=True)
-    arguments = (world, free_port(), str(folder / "root"), str(folder / "notes"), total, every, kill)
+    arguments = (
+        world,
+        free_port(),
+        str(folder / "root"),
+        str(folder / "notes"),
+        total,
+        every,
+        kill,
+    )
     ranks = [context.Process(target=run_rank, args=(rank, *arguments)) for rank in range(world)]
     for process in ranks:
         process.start()

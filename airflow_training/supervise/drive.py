@@ -507,6 +507,9 @@ class Drive:
                 self._follower.reported(fresh)
             rows = {key: dataclasses.asdict(progress) for key, progress in fresh.items()}
             await retrying(lambda: self._store.save_progress(self._uid, rows))
+        environment = self._watcher.take_environment()
+        if environment:
+            await retrying(lambda: self._store.save_environment(self._uid, environment))
 
     async def _follow_logs(self) -> None:
         """Bring what logs say to the store, once the run is older than most failures to start."""

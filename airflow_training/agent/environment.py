@@ -63,7 +63,7 @@ class Recorder:
     def record(self, on: str, **more: Any) -> str:
         """Write a record and return its line; `on`: `start`, `interval`, `change` or `exit`.
 
-        Raises OSError where the disk takes nothing.
+        A disk that takes nothing ends no training: the next record is written with this one.
         """
         record = {
             "number": self._number,
@@ -83,8 +83,9 @@ class Recorder:
         line = _bounded(record)
         self._number += 1
         self._lines = [*self._lines, line][-_KEPT:]
-        # whoever runs the command may read it: a checkpoint names it
-        write_text(self._file, "".join(f"{each}\n" for each in self._lines), mode=0o644)
+        with contextlib.suppress(OSError):
+            # whoever runs the command may read it: a checkpoint names it
+            write_text(self._file, "".join(f"{each}\n" for each in self._lines), mode=0o644)
         return line
 
     def _ask_devices(self, on: str) -> list[dict[str, Any]]:

@@ -323,8 +323,7 @@ class Agent:
                 cgroup=self._limit.folder,
                 devices=device_watch(self._environment),
             )
-        with contextlib.suppress(OSError):  # a full disk is no reason to end a training
-            self._recorder.record(on, phase=self._phase, **more)
+        self._recorder.record(on, phase=self._phase, **more)
 
     # hangs ---------------------------------------------------------------------------------------
     def _check_progress(self) -> None:

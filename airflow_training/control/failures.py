@@ -71,6 +71,7 @@ REASON_CLASSES: Mapping[str, FailureClass] = {
     "StartError": "user",
     "CommandNotFound": "user",
     "AgentNeedsPython": "user",
+    "CheckpointRefused": "user",
     # somebody deleted it: how it took that says nothing about the script
     "Deleted": "infrastructure",
 }

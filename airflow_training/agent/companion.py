@@ -76,14 +76,20 @@ class Companion:
         return read
 
     @staticmethod
-    def answer(pipe: int) -> str:
-        """Return why it cannot work, an empty text once the folder is as it should be; blocks."""
+    def answer(pipe: int) -> tuple[str, str]:
+        """Return (reason, message) of why it cannot work, empty texts once the folder is as it should be.
+
+        Blocks until then. `CheckpointRefused`: it never will, in this image or at this address.
+        """
         with os.fdopen(pipe, "rb") as file:
             text = file.read()
         try:
-            return str(json.loads(text).get("error", ""))
+            told = json.loads(text)
         except ValueError:
-            return "it ended before it had looked; its log says more"
+            return "RestoreFailed", "it ended before it had looked; the log says more"
+        if "error" not in told:
+            return "", ""
+        return "CheckpointRefused" if told["hopeless"] else "RestoreFailed", told["error"]
 
     def start_again(self) -> int | None:
         """Start it once more beside the script; None where it died too often."""

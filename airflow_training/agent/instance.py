@@ -231,13 +231,13 @@ class Agent:
 
     def _companion_answered(self, pipe: int) -> None:
         self._answer = None
-        problem = Companion.answer(pipe)
+        reason, problem = Companion.answer(pipe)
         if self._child is not None:  # it was started again, beside the command
             if problem:
                 self._say(f"checkpoints are not committed any more: {problem}")
         elif problem:
             self._say(f"no checkpoint can be restored or committed: {problem}")
-            self._stop("CheckpointRefused", problem, grace_seconds=0)
+            self._stop(reason, problem, grace_seconds=0)
         elif not self._stop_reason:
             self._start_command()
 

@@ -164,10 +164,10 @@ class _Run:
         signals = {signal.SIGCHLD, *_FORWARDED}
         signal.pthread_sigmask(signal.SIG_BLOCK, signals)
         self._start_reporter()
-        problem = self._start_companion()
+        reason, problem = self._start_companion()
         if problem:
             _say(f"no checkpoint can be restored or committed: {problem}")
-            self._tell({"reason": "CheckpointRefused", "message": problem})
+            self._tell({"reason": reason, "message": problem})
             return 1
         command = os.fork()
         if command == 0:
@@ -182,11 +182,11 @@ class _Run:
             return 128 + self._stopped_by if self._stopped_by else self._bring_away(uri)
         return code
 
-    def _start_companion(self) -> str:
-        """Have the watched folder put back; return why that is impossible, empty where it is done."""
+    def _start_companion(self) -> tuple[str, str]:
+        """Have the watched folder put back; return reason and words where that is impossible."""
         folder = self._options["--watch"]
         if not folder:
-            return ""
+            return "", ""
         self._companion = Companion(
             folder, environment=dict(os.environ), working_dir=str(Path.cwd()), log=2
         )
@@ -233,7 +233,7 @@ class _Run:
             return
         companion.pid = None
         pipe = companion.start_again() if status != 0 else None
-        problem = "it died too often" if pipe is None else Companion.answer(pipe)
+        problem = "it died too often" if pipe is None else Companion.answer(pipe)[1]
         if status != 0 and problem:
             _say(f"checkpoints are not committed any more: {problem}")
 

@@ -24,7 +24,7 @@ from airflow_training.agent.newest import NewestProgress
 from airflow_training.agent.proc import descendants
 from airflow_training.agent.progress import report_checkpoint
 from airflow_training.checkpoints import reading
-from airflow_training.checkpoints.errors import CheckpointError
+from airflow_training.checkpoints.errors import CheckpointError, StoreRefused
 from airflow_training.checkpoints.group import Group
 from airflow_training.checkpoints.records import Manifest
 
@@ -208,7 +208,8 @@ def main(arguments: list[str]) -> int:
         try:
             step = watched.begin(commits=commits, restores="--again" not in arguments)
         except (CheckpointError, OSError, ImportError) as error:
-            pipe.write(json.dumps({"error": str(error)}))
+            hopeless = isinstance(error, (StoreRefused, ImportError))
+            pipe.write(json.dumps({"error": str(error), "hopeless": hopeless}))
             return 1
         pipe.write(json.dumps({"restored": step}))
     if commits:

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 
 from airflow_training.agent import limits, proc
+from airflow_training.agent.companion import LAST_LOOK_SECONDS, Companion
 from airflow_training.agent.control import ControlSocket, shell_status
 from airflow_training.agent.files import AttemptFolder, read_json, write_json, write_text
 from airflow_training.agent.newest import NewestProgress
@@ -67,6 +68,10 @@ class Agent:
         self._after_dump: Callable[[], None] = lambda: None
         self._stall: StallWatch | None = None
         self._recorder: Recorder | None = None
+        self._companion: Companion | None = None
+        self._answer: int | None = None
+        """Where the companion says that the command may start."""
+        self._last_look = False
         self._probe_counts = [0, 0]
         self._ready = False
         self._stop_reason = ""
@@ -113,7 +118,8 @@ class Agent:
     def _turn(self) -> None:
         poller = select.poll()
         poller.register(self._wakeup, select.POLLIN)
-        for descriptor in self._control.descriptors:
+        answers = [] if self._answer is None else [self._answer]
+        for descriptor in (*self._control.descriptors, *answers):
             poller.register(descriptor, select.POLLIN)
         due = min((at for at, _ in self._timers.values()), default=None)
         wait = None if due is None else max(0.0, due - time.monotonic()) * 1000
@@ -121,6 +127,8 @@ class Agent:
             if descriptor == self._wakeup:
                 for number in os.read(self._wakeup, 512):
                     self._signalled(number)
+            elif descriptor == self._answer:
+                self._companion_answered(descriptor)
             else:
                 self._control.readable(descriptor)
         self._reap()
@@ -219,7 +227,45 @@ class Agent:
             write_text(self._folder.path / name, file["content"], mode=mode)
 
     def _start(self) -> None:
+        """Start the command, where a folder is watched after its content was put back."""
         self._write_files(self._spec["live_files"])
+        watch = self._spec.get("watch")
+        if not watch:
+            self._start_command()
+            return
+        self._companion = Companion(
+            watch,
+            environment=self._environment,
+            working_dir=self._spec["working_dir"],
+            log=self._log,
+        )
+        self._answer = self._companion.start()
+
+    def _companion_answered(self, pipe: int) -> None:
+        self._answer = None
+        reason, problem = Companion.answer(pipe)
+        if self._child is not None:  # it was started again, beside the command
+            if problem:
+                self._say(f"checkpoints are not committed any more: {problem}")
+        elif problem:
+            self._say(f"no checkpoint can be restored or committed: {problem}")
+            self._stop(reason, problem, grace_seconds=0)
+        elif not self._stop_reason:
+            self._start_command()
+
+    def _companion_ended(self, wait_status: int) -> None:
+        companion = self._companion
+        if companion is None:
+            return
+        companion.pid = None
+        if self._last_look and not self._stop_reason:
+            self._conclude()
+        elif wait_status != 0 and self._phase == "running" and self._status is None:
+            self._answer = companion.start_again()
+            if self._answer is None:
+                self._say("checkpoints are not committed any more: what watches the folder died")
+
+    def _start_command(self) -> None:
         self._started_at = time.time()
         read, write = os.pipe()
         agent = os.getpid()
@@ -359,6 +405,8 @@ class Agent:
                 signal.set_wakeup_fd(-1)
                 path = self._environment.get("PATH", os.defpath)
                 stacks.dump_stacks(tree, log=self._log, search_path=path)
+            except BaseException as error:  # noqa: BLE001  # a child must never run on as a second agent
+                self._say(f"cannot dump stacks: {error!r}")
             finally:
                 os._exit(0)
         self._dumping = pid
@@ -385,6 +433,8 @@ class Agent:
                 self._uploaded(status)
             elif pid == self._probing:
                 self._probed(status)
+            elif self._companion is not None and pid == self._companion.pid:
+                self._companion_ended(status)
             elif pid == self._dumping:
                 self._dumping = None
                 self._dumped()
@@ -407,8 +457,22 @@ class Agent:
         self._timers.pop("probe", None)
         self._timers.pop("stall", None)
         self._ready = False
+        companion = self._companion
+        watched = companion is not None and companion.pid is not None
+        if companion is not None:
+            companion.end(self._status or 0)
         if self._stop_reason or self._dumping is not None:
             return  # the others still have their grace
+        self._last_look = True
+        self._kill_tree(besides=companion.pid if companion is not None else None)
+        if watched:
+            self._in(LAST_LOOK_SECONDS, "last look", self._conclude)
+        else:
+            self._conclude()
+
+    def _conclude(self) -> None:
+        """Bring the output away, after the last checkpoint was committed."""
+        self._timers.pop("last look", None)
         self._kill_tree()
         uri = self._spec.get("output_uri")
         if self._status == 0 and uri and self._start_error is None:
@@ -432,6 +496,8 @@ class Agent:
         for pid, start in tree.items():
             proc.kill_exactly(pid, start, signal.SIGTERM)
             proc.kill_exactly(pid, start, signal.SIGCONT)
+        if self._child is None and self._companion is not None and self._companion.pid:
+            os.kill(self._companion.pid, signal.SIGKILL)  # nothing was written since the last time
         if not tree:  # nothing was started yet: no event would come
             self._in(0, "kill", self._kill_and_finish)
 
@@ -439,11 +505,12 @@ class Agent:
         self._kill_tree()
         self._reap()
 
-    def _kill_tree(self) -> None:
+    def _kill_tree(self, *, besides: int | None = None) -> None:
         """Return when nothing lives below: a process that forks meanwhile is found again."""
         pause = 0.001
         while True:
             tree = self._tree()
+            tree.pop(besides or 0, None)
             if not tree:
                 return
             for pid, start in tree.items():

@@ -14,13 +14,14 @@ import sys
 import time
 from pathlib import Path
 
+from airflow_training.agent.companion import LAST_LOOK_SECONDS, Companion
 from airflow_training.agent.files import read_json, write_text
 from airflow_training.agent.newest import NewestProgress
 from airflow_training.agent.stalls import StallWatch
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from typing import Any
 
 __all__ = ["USAGE", "main"]
@@ -29,7 +30,7 @@ USAGE = """usage: agent hold --release FILE --answers FOLDER --addresses FILE
                   [--write | --write-executable SOURCE TARGET]...
        agent run [--output FOLDER --output-uri URI] [--progress FILE]
                  [--progress-url URL | --progress-uri URI] [--stall LIMITS]
-                 [--termination-log FILE]
+                 [--watch FOLDER] [--termination-log FILE]
                  -- COMMAND...
 """
 
@@ -141,6 +142,7 @@ class _Run:
             "--progress-url": "",
             "--progress-uri": "",
             "--stall": "",
+            "--watch": "",
             "--termination-log": _TERMINATION_LOG,
         }
         rest = list(arguments)
@@ -158,6 +160,7 @@ class _Run:
         self._reporter: int | None = None
         self._last_word = -1
         """Tells the reporter how the command ended."""
+        self._companion: Companion | None = None
 
     def live(self) -> int:
         """Start the command, watch over it, bring its output away; returns the exit code."""
@@ -165,10 +168,16 @@ class _Run:
         signals = {signal.SIGCHLD, *_FORWARDED}
         signal.pthread_sigmask(signal.SIG_BLOCK, signals)
         self._start_reporter()
+        reason, problem = self._start_companion()
+        if problem:
+            _say(f"no checkpoint can be restored or committed: {problem}")
+            self._tell({"reason": reason, "message": problem})
+            return 1
         command = os.fork()
         if command == 0:
             self._become_command()
         status = self._watch_over(command)
+        self._end_companion(status)
         self._end_others(status)
         code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status)
         uri = self._options["--output-uri"]
@@ -176,6 +185,30 @@ class _Run:
             # told to end: what is there may be half of it, so it counts for nothing
             return 128 + self._stopped_by if self._stopped_by else self._bring_away(uri)
         return code
+
+    def _start_companion(self) -> tuple[str, str]:
+        """Have the watched folder put back; return reason and words where that is impossible."""
+        folder = self._options["--watch"]
+        if not folder:
+            return "", ""
+        self._companion = Companion(
+            folder, environment=dict(os.environ), working_dir=str(Path.cwd()), log=2
+        )
+        return Companion.answer(self._companion.start())
+
+    def _end_companion(self, status: int) -> None:
+        """Let what the command wrote last be committed; `status`: how it ended."""
+        companion = self._companion
+        if companion is None or companion.pid is None:
+            return
+        companion.end(status)
+        until = time.monotonic() + LAST_LOOK_SECONDS
+        while time.monotonic() < until:
+            with contextlib.suppress(ChildProcessError):
+                if os.waitpid(companion.pid, os.WNOHANG)[0] == 0:
+                    time.sleep(0.05)
+                    continue
+            break
 
     def _become_command(self) -> None:
         """Turn the forked child into the command; never returns."""
@@ -195,6 +228,18 @@ class _Run:
             self._tell({"reason": reason, "message": message})
         finally:
             os._exit(code)
+
+    def _companion_ended(self, ended: Mapping[int, int]) -> None:
+        """Start it again where it died beside a living command."""
+        companion = self._companion
+        status = None if companion is None or companion.pid is None else ended.get(companion.pid)
+        if companion is None or status is None:
+            return
+        companion.pid = None
+        pipe = companion.start_again() if status != 0 else None
+        problem = "it died too often" if pipe is None else Companion.answer(pipe)[1]
+        if status != 0 and problem:
+            _say(f"checkpoints are not committed any more: {problem}")
 
     def _watch_over(self, command: int) -> int:
         """Return the wait status of the command; one that hangs is ended."""
@@ -246,6 +291,8 @@ class _Run:
                 ended = dict(_reaped())
                 if self._reporter in ended:
                     self._reporter = None
+                if self._companion is not None:
+                    self._companion_ended(ended)
                 if pid in ended:
                     return ended[pid]
                 continue

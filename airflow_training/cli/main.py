@@ -47,6 +47,7 @@ _GROUPS = {
     "plan": "planning:app",
     "logs": "logs:app",
     "frameworks": "frameworks:app",
+    "checkpoints": "checkpoints:app",
     "db": "databases:app",
 }
 

@@ -30,6 +30,7 @@ from airflow_training.cli.start import Start
 from airflow_training.spec.resolved import RunKey
 
 if TYPE_CHECKING:
+    from airflow_training.errors import Problem
     from airflow_training.spec.models import TrainingJob
     from airflow_training.spec.resolved import ResolvedJob
     from airflow_training.supervise.admission_request import Planner
@@ -156,6 +157,7 @@ class Wanted:
         job = chosen.resolved
         if job is None:
             raise fail("FILE", "holds no job that can run", value=source.path)
+        job, more = _hot_started(job, key)
         if simulate is not None:
             from airflow_training.runtimes.faults import check_roles, load_script
 
@@ -163,7 +165,7 @@ class Wanted:
             check_roles(load_script(simulate), names, path=str(simulate))
         return Start(
             job=job if simulate is None else dataclasses.replace(job, runtime="memory"),
-            warnings=tuple(chosen.warnings),
+            warnings=(*chosen.warnings, *more),
             key=key,
             simulate=simulate,
             as_json=as_json,
@@ -186,6 +188,18 @@ class Wanted:
             )
         path = self.file or find_template(self.template, folder=settings().templates_folder)
         return _Source(text=read_file(path), path=str(path), base_dir=str(path.resolve().parent))
+
+
+def _hot_started(job: ResolvedJob, key: RunKey) -> tuple[ResolvedJob, Sequence[Problem]]:
+    """Return the job of a new run with the checkpoint that it asks to start from, and warnings."""
+    if (job.checkpoint or {}).get("resume", "latest") in ("latest", "none"):
+        return job, ()
+    from airflow_training.supervise.hot_start import hot_start
+
+    with contextlib.closing(open_store()) as store:
+        if store.run(key.uid) is not None:  # it goes on as it began
+            return job, ()
+        return hot_start(job, key=key, store=store)
 
 
 def _planner(key: RunKey, *, job: str, simulate: Path | None) -> Planner:

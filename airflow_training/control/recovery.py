@@ -29,6 +29,7 @@ __all__ = [
     "not_after",
     "order",
     "root",
+    "run_address",
     "save_grace",
     "start_again",
     "still_counts",
@@ -58,15 +59,19 @@ def is_one_group(job: ResolvedJob) -> bool:
     return is_shared(job) or job.instances == 1
 
 
-def root(
-    job: ResolvedJob, lineage: int, *, uri: str, run_id: str, run_uid: str, role: str, index: int
-) -> str:
-    """Return the address below which an instance's group keeps its checkpoints.
+def run_address(uri: str, *, run_id: str, run_uid: str) -> str:
+    """Return the address below which all of a run keeps its checkpoints, a folder for each lineage.
 
     The run's hash is in it: run ids are unique only per DAG, and mapped jobs share one.
     """
-    run = f"{_PLAIN.sub('-', run_id)}-{run_uid[:5]}"
-    base = f"{uri.rstrip('/')}/{run}/{lineage}"
+    return f"{uri.rstrip('/')}/{_PLAIN.sub('-', run_id)}-{run_uid[:5]}"
+
+
+def root(
+    job: ResolvedJob, lineage: int, *, uri: str, run_id: str, run_uid: str, role: str, index: int
+) -> str:
+    """Return the address below which an instance's group keeps its checkpoints."""
+    base = f"{run_address(uri, run_id=run_id, run_uid=run_uid)}/{lineage}"
     return base if is_shared(job) else f"{base}/{role}-{index}"
 
 

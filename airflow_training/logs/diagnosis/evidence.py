@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from airflow_training.logs.diagnosis.catalogue import Catalogue, Cause, Context, Kind
 from airflow_training.logs.diagnosis.markers import MARKERS, NORMAL_END, RESUMED, STARTED
+from airflow_training.logs.diagnosis.ranks import rank_in
 from airflow_training.logs.diagnosis.tracebacks import Chain, chains, is_source_line
 from airflow_training.logs.model import FileScan, Hit
 
@@ -40,10 +41,6 @@ _SAYS_NOTHING = 3
 """Of `Cause.generic`: that something failed, not what."""
 _CLUSTER_LINES = 120
 """Tracebacks so near to each other belong to one end; those of many ranks are long."""
-_RANK = re.compile(
-    r"\[(?:PG [^\]]*?)?(?:Global )?[Rr]ank:? ?(\d{1,6})\]|\bon rank (\d{1,6})\b|^[Rr]ank (\d{1,6})\b"
-    r"|-- Process (\d{1,6}) terminated|\brank=\[(\d{1,6})\]"
-)
 _GLOG = re.compile(
     r"(?:^|[\[\s])[EWIF]([01]?\d)([0-3]\d) ([0-2]\d):([0-5]\d):([0-5]\d\.\d{3,9})[\s\]]"
 )
@@ -141,7 +138,8 @@ def _known(
             continue
         if signature.unless is not None and _stands_near(signature.unless, hit):
             continue
-        mild = _goes_on(hit) and not _orders(cause)
+        # what must stand near is what the program did next
+        mild = signature.near is None and _goes_on(hit) and not _orders(cause)
         yield Event(
             cause=cause,
             signature=hit.signature,
@@ -236,10 +234,8 @@ def _rank(rank: int | None, text: str, scan: FileScan) -> int | None:
     """Return the rank of a line: its own, that in its text, that of the log."""
     if rank is not None:
         return rank
-    match = _RANK.search(text)
-    if match is not None:
-        return int(next(group for group in match.groups() if group is not None))
-    return scan.origin.rank
+    named = rank_in(text)
+    return named if named is not None else scan.origin.rank
 
 
 def _glog_time(text: str) -> float | None:
@@ -281,7 +277,7 @@ class _Life:
         self._trained_until = _trained_until(points)
         ends = [hit.line for hit in scan.hits if hit.signature == NORMAL_END]
         self._well_until = max(ends, default=0)
-        self._resumed = [hit.line for hit in scan.hits if hit.signature == RESUMED]
+        self._resumed = [hit.line for hit in scan.hits if hit.signature in (RESUMED, STARTED)]
         starts = [hit.line for hit in scan.hits if hit.signature == STARTED]
         self._started_until = max(starts, default=0)
         self._last_line = scan.lines

@@ -35,6 +35,8 @@ _MOST_RUNS = 16_384
 class CompiledWalker:
     """Reads lines of the layouts it has learned; for blocks of at most `size` bytes."""
 
+    learns = True
+
     def __init__(self, signatures: Sequence[Pattern], *, size: int) -> None:
         self.signatures = signatures
         self.rest = bytearray(size + size // compiled.LONGEST_PART + 16)
@@ -70,7 +72,7 @@ class CompiledWalker:
             self.spread[bucket],
             len(self.operations),
             layout.columns,
-            may_match(layout, self.signatures),
+            may_match(line, layout, self.signatures),
             layout.parsed is None,
             key,
         ]

@@ -326,6 +326,8 @@ class Agent:
                 signal.set_wakeup_fd(-1)
                 path = self._environment.get("PATH", os.defpath)
                 stacks.dump_stacks(tree, log=self._log, search_path=path)
+            except BaseException as error:  # noqa: BLE001  # a child must never run on as a second agent
+                self._say(f"cannot dump stacks: {error!r}")
             finally:
                 os._exit(0)
         self._dumping = pid

@@ -6,6 +6,7 @@ Python 3.8 and newer: it runs inside pods too.
 from __future__ import annotations
 
 import contextlib
+import os
 import resource
 import shutil
 import signal

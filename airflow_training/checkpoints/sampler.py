@@ -6,11 +6,11 @@ the epoch, and how many of its samples all ranks together have consumed.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from airflow_training.checkpoints.errors import CheckpointError
+from airflow_training.checkpoints.instructions import rank_and_world
 from airflow_training.checkpoints.permutation import Permutation
 
 __all__ = ["ResumableSampler"]
@@ -64,8 +64,9 @@ class ResumableSampler:
         self.batch_size = batch_size
         self.seed = seed
         self.shuffle = shuffle
-        self.rank = _from_environment("RANK", 0) if rank is None else rank
-        self.world = _from_environment("WORLD_SIZE", 1) if world is None else world
+        own_rank, launched = rank_and_world()
+        self.rank = own_rank if rank is None else rank
+        self.world = launched if world is None else world
         self.drop_last = drop_last
         self._epoch = 0
         self._consumed = 0
@@ -186,8 +187,3 @@ class ResumableSampler:
     def _turn_epoch(self) -> None:
         if self._step_size(self.length - self._consumed) == 0:
             self._epoch, self._consumed = self._epoch + 1, 0
-
-
-def _from_environment(name: str, default: int) -> int:
-    """Return a number of this process as torch's launchers set it, else as the job's does."""
-    return int(os.environ.get(name) or os.environ.get(f"TRAINING_{name}") or default)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -158,31 +159,23 @@ def test_an_empty_folder_has_no_checkpoints(home, typed):
 
 
 # a run ----------------------------------------------------------------------------------------------
-SAVES = """\
-from airflow_training.checkpoints.group import Group
-import json, os
-told = json.loads(os.environ["TRAINING_CHECKPOINT"])
-group = Group.open(told["root"], incarnation=told["incarnation"], order=told["order"])
-for step in (1, 2):
-    group.write(step, {"w": b"x" * step}, document={"step": step})
-    group.commit(step, deadline=20)
+TRAINS = """\
+from airflow_training.checkpoints import restore, save
+done = (restore() or {"step": 0})["step"]
+for step in (done + 1, done + 2):
+    save({"step": step, "begun at": done}, step=step)
 """
 
 
 @pytest.fixture
 def run(home: Path, command) -> str:
-    """Return a run on this machine that has saved two checkpoints."""
-    import sys
-
-    Path("saves.py").write_text(SAVES)
-    path = job_file(
-        Path("job.yaml"),
-        command=[sys.executable, "saves.py"],
-        checkpoint={"uri": "ckpt"},
-        env=[{"name": "PYTHONPATH", "value": str(Path(__file__).parents[2])}],
-    )
+    """Return a run on this machine that has saved the steps 1 and 2."""
+    Path("train.py").write_text(TRAINS)
+    words = [sys.executable, "train.py"]
+    path = job_file(Path("job.yaml"), command=words, checkpoint={"uri": "ckpt"})
     done = command("run", str(path), "--run-id", "tuesday", "-o", "json")
     assert done.code == 0, done.stderr
+    assert done.json["checkpoint"]["step"] == 2
     return "tuesday"
 
 
@@ -191,8 +184,25 @@ def test_a_run_is_named_instead_of_where_it_saves(run: str, typed):
     answer = typed("checkpoints", "verify", run, "-o", "json")
     assert (answer.code, listed(answer)) == (0, [(2, "committed"), (1, "committed")])
     assert "/ckpt/tuesday-" in answer.json["checkpoints"][0]["root"]
-    table = typed("checkpoints", "list", run).stdout.splitlines()
-    assert table[1].split()[:3] == ["0", "2", "1"] or table[1].split()[0].startswith("0/")
+    assert typed("checkpoints", "list", run).stdout.splitlines()[1].split()[1:4] == [
+        "2", "1", "committed",
+    ]  # fmt: skip
+
+
+@pytest.mark.e2e
+def test_a_run_goes_on_from_the_checkpoint_of_another(run: str, command, typed):
+    wish = "spec.checkpoint.resume={fromRun: tuesday}"
+    done = command("run", "job.yaml", "--run-id", "friday", "--set", wish, "-o", "json")
+    assert done.code == 0, done.stderr
+    assert "starts from step 2 in " in done.stderr
+    assert done.json["checkpoint"]["step"] == 4
+    answer = typed("checkpoints", "list", "friday", "-o", "json")
+    assert listed(answer) == [(4, "committed"), (3, "committed")]
+    alone = command("run", "--from-run", "tuesday", "--run-id", "again", "-o", "json")
+    assert alone.json["checkpoint"]["step"] == 2, "the same job again, not its checkpoint"
+    typo = command("run", "job.yaml", "--set", wish.replace("tuesday", "thursday"))
+    assert (typo.code, typo.stdout) == (2, "")
+    assert "spec.checkpoint.resume.fromRun: no run is called 'thursday'" in typo.stderr
 
 
 @pytest.mark.e2e

@@ -16,11 +16,11 @@ from airflow_training.spec.resolved import ResolvedJob, RunKey, RunRef
 from airflow_training.state.store import RunRecord, Store
 from airflow_training.supervise.checkpoint_places import (
     Root,
-    address_of,
     newest_whole,
     roots_below,
     whole,
 )
+from airflow_training.supervise.rendering import checkpoint_address
 
 __all__ = ["AssetExtras", "hot_start"]
 
@@ -66,7 +66,7 @@ class _Search:
         run = RunRef(
             uid=self._key.uid, job=self._job.name, namespace=self._job.namespace, controller=""
         )
-        roots = self._roots(address_of(self._job, run), field=_RESUME, value=step)
+        roots = self._roots(checkpoint_address(self._job, run), field=_RESUME, value=step)
         found = newest_whole(roots, step=step)
         if found is None:
             raise _refused(
@@ -121,7 +121,7 @@ class _Search:
             raise _refused(field, value, message, hint="data.initialModel starts from a model file")
         reported = _reference(self._store.ledger(record.uid).job.checkpoint)
         try:
-            roots = roots_below(address_of(job, record.ref()))
+            roots = roots_below(checkpoint_address(job, record.ref()))
             newest = [root for root in roots if root.lineage == roots[0].lineage]
             if len({root.instance for root in newest}) > 1:
                 message = f"each instance of run {name!r} has checkpoints of its own"

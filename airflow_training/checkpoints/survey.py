@@ -81,7 +81,7 @@ def newest_whole(
 
     Manifests whose digest is in `known` verified before and are not read again.
     """
-    rejected = []
+    rejected: list[tuple[int, str]] = []
     for manifest in survey(store).lineage.manifests:
         if not_after is not None and manifest.step > not_after:
             continue

@@ -19,7 +19,7 @@ from airflow_training.frameworks.render import InstancePlace, Rendering
 from airflow_training.runtimes.port import Address, Addresses, InstanceRef, InstanceSpec
 from airflow_training.spec.resolved import ResolvedJob, RunRef
 
-__all__ = ["CHECKPOINT", "expected_addresses", "followed_root", "render_instance"]
+__all__ = ["CHECKPOINT", "checkpoint_uri", "expected_addresses", "followed_root", "render_instance"]
 
 CHECKPOINT = "TRAINING_CHECKPOINT"
 """Variable that tells an attempt where its checkpoints are, and from which one it goes on."""
@@ -184,7 +184,7 @@ def _run_id(job: ResolvedJob, run: RunRef) -> str:
     return str(job.variables.get("run_id") or run.uid)
 
 
-def _checkpoint_uri(job: ResolvedJob, rendering: Rendering) -> str:
+def checkpoint_uri(job: ResolvedJob, rendering: Rendering) -> str:
     """Return where the job keeps its checkpoints: here a plain path is relative to the job file."""
     uri = rendering.checkpoint_uri()
     if job.runtime != "kubernetes" and job.base_dir and "://" not in uri:
@@ -196,7 +196,7 @@ def _checkpoint_root(job: ResolvedJob, rendering: Rendering, run: RunRef, lineag
     return root(
         job,
         lineage,
-        uri=_checkpoint_uri(job, rendering),
+        uri=checkpoint_uri(job, rendering),
         run_id=rendering.run_id,
         run_uid=run.uid,
         role=rendering.place.role,

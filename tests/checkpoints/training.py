@@ -14,7 +14,7 @@ import os
 import random
 import signal
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,11 +25,13 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from airflow_training.checkpoints import tree
+from airflow_training.checkpoints import reading, tree
 from airflow_training.checkpoints.checkpointer import Checkpointer
 from airflow_training.checkpoints.torch_state import Parts, capture
 
 SAMPLES, BATCH = 48, 8
+
+torch.optim.SGD([torch.zeros(1)])  # what torch imports now need not be imported by every process
 
 
 class Order:
@@ -165,10 +167,14 @@ class Rank:
             file.write(json.dumps(values) + "\n")
 
 
-def train(me: Rank, total: int, every: int, kill: int) -> None:
-    """Train up to step `total`; note losses and the last digest; the last rank dies in step `kill`."""
+def train(me: Rank, total: int, every: int, kill: int = -1) -> None:
+    """Train up to step `total`; note losses and the last digest; the last rank dies in step `kill`.
+
+    A process that has something to go on from begins with another seed: nothing may come from there.
+    """
+    begun = reading.newest(str(me.folder / "root")) is not None
     me.join()
-    training = Training(distributed=me.world > 1, seed=kill + 1)
+    training = Training(distributed=me.world > 1, seed=99 if begun else 0)
     checkpointer = Checkpointer(**training.given(), root=me.folder / "root", every={"steps": every})
     for step in range(checkpointer.restore(), total):
         loss = training.step()
@@ -214,6 +220,13 @@ def noted(folder: Path, rank: int) -> list[dict[str, Any]]:
     """Return the notes of a rank."""
     lines = (folder / "notes" / f"{rank}.jsonl").read_text().splitlines()
     return [json.loads(line) for line in lines]
+
+
+def broken_off(folder: Path, world: int, *, total: int, every: int, kills: Sequence[int]) -> None:
+    """Train with a kill in each of these steps, and then to the end."""
+    for kill in kills:
+        assert processes(train, world, folder, total, every, kill)[-1] == -signal.SIGKILL
+    assert processes(train, world, folder, total, every) == [0] * world
 
 
 def course(folder: Path, rank: int) -> tuple[list[float], str]:

@@ -441,10 +441,10 @@ def _aligned(size: int) -> int:
 
 def _copy(source: Any, target: memoryview) -> bool:
     """Copy a leaf's bytes; return whether the copy still runs on a device."""
+    if not len(target):
+        return False
     if isinstance(source, memoryview):
         target[:] = source
-        return False
-    if not len(target):
         return False
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(source, torch.Tensor):

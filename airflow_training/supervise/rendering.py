@@ -139,6 +139,7 @@ def render_instance(
         ),
         grace_seconds=grace_seconds,
         stall=stall,
+        watch=str((job.checkpoint or {}).get("watch") or ""),
         output_uri=rendering.output_uri() if uploads else "",
     )
 

@@ -138,6 +138,20 @@ def test_independent_instances_have_no_checkpoint_in_common(store: Store, tmp_pa
     assert "each instance" in problem.message
 
 
+def test_a_model_must_be_there_where_instances_look_for_it(store: Store, tmp_path: Path):
+    model = tmp_path / "model.safetensors"
+    for address in (str(model), f"file://{model}"):
+        here = job(data={"initialModel": address})
+        assert here.starts_from_elsewhere
+        problem = refused(store, here)
+        assert (problem.field, problem.value) == ("spec.data.initialModel", address)
+        elsewhere = job(data={"initialModel": address}, runtime="kubernetes")
+        assert started(store, elsewhere) is None
+    model.touch()
+    assert started(store, job(data={"initialModel": str(model)})) is None
+    assert started(store, job(data={"initialModel": "s3://models/other"})) is None
+
+
 # steps ------------------------------------------------------------------------------------------
 def test_a_step_is_that_of_an_earlier_beginning_of_the_same_run(store: Store, tmp_path: Path):
     record = ran(store, training(tmp_path))

@@ -27,6 +27,8 @@ TYPE_CHECKING = False  # `typing` costs the agent 4 ms at every start
 if TYPE_CHECKING:
     from typing import Any
 
+    from airflow_training.agent.environment import Recorder
+
 __all__ = ["Agent"]
 
 _LOOK_SECONDS = 5.0
@@ -35,8 +37,15 @@ _WRITE_AGAIN_SECONDS = 1.0
 """When to try again what a full disk did not take."""
 _HANG_GRACE_SECONDS = 2.0
 """What hangs saves nothing."""
+_FIRST_RECORD_SECONDS = 1.0
+"""After the start, of what it has around it: a short command pays for one record only."""
+_RECORD_SECONDS = 10.0
 _FORWARDED = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 _NOT_FOUND, _NOT_EXECUTABLE = 127, 126
+
+
+def _exit_of(end: dict[str, Any]) -> dict[str, Any]:
+    return {name: end[name] for name in ("exit_code", "signal", "reason")}
 
 
 class Agent:
@@ -58,6 +67,7 @@ class Agent:
         self._dumping: int | None = None
         self._after_dump: Callable[[], None] = lambda: None
         self._stall: StallWatch | None = None
+        self._recorder: Recorder | None = None
         self._companion: Companion | None = None
         self._answer: int | None = None
         """Where the companion says that the command may start."""
@@ -135,6 +145,8 @@ class Agent:
     def _record(self, phase: str | None = None) -> None:
         if phase is not None and phase != self._phase:
             self._phase, self._since = phase, time.time()
+            if self._recorder is not None:
+                self._record_environment("change")
         try:
             self._write_state()
         except OSError:  # no reason to end a training
@@ -278,6 +290,7 @@ class Agent:
         if limits is not None:
             self._stall = StallWatch(NewestProgress(self._folder.progress), limits)
             self._in(self._stall.every_seconds, "stall", self._check_progress)
+        self._in(_FIRST_RECORD_SECONDS, "environment", self._watch_environment)
         self._record("running")
 
     def _become_command(self, failures: int, agent: int) -> None:
@@ -337,6 +350,26 @@ class Agent:
             self._ready = ready
             self._record()
         self._in(self._probe.period_seconds, "probe", self._begin_probe)
+
+    # what it has around it -----------------------------------------------------------------------
+    def _watch_environment(self) -> None:
+        """Record it now and again, for as long as the command runs."""
+        first = self._recorder is None
+        self._record_environment("start" if first else "interval")
+        self._in(_RECORD_SECONDS, "environment", self._watch_environment)
+
+    def _record_environment(self, on: str, **more: Any) -> None:
+        if self._recorder is None:
+            from airflow_training.agent.devices import device_watch
+            from airflow_training.agent.environment import Recorder
+
+            self._recorder = Recorder(
+                self._folder.environment,
+                progress=self._folder.progress,
+                cgroup=self._limit.folder,
+                devices=device_watch(self._environment),
+            )
+        self._recorder.record(on, phase=self._phase, **more)
 
     # hangs ---------------------------------------------------------------------------------------
     def _check_progress(self) -> None:
@@ -528,6 +561,8 @@ class Agent:
                 "finished_at": time.time(),
                 **self._result(),
             }
+            if self._started_at is not None and self._folder.spec.exists():
+                self._record_environment("exit", exit=_exit_of(self._end))
         if self._folder.spec.exists():  # a folder that somebody deleted is not brought back
             try:
                 write_json(self._folder.exit, self._end, durable=True)

@@ -36,6 +36,8 @@ USAGE = """usage: agent hold --release FILE --answers FOLDER --addresses FILE
 
 _POLL_SECONDS = 0.2
 _PROGRESS_SECONDS = 10.0
+_FIRST_SECONDS = 1.0
+"""Before the first report: a short command pays for one only."""
 _PROGRESS_TIMEOUT_SECONDS = 5.0
 _TERMINATION_LOG = "/dev/termination-log"
 _MAX_RESULT_BYTES = 2000
@@ -156,6 +158,8 @@ class _Run:
         self._token = os.environ.pop("TRAINING_CALLBACK_TOKEN", "")
         self._stopped_by = 0
         self._reporter: int | None = None
+        self._last_word = -1
+        """Tells the reporter how the command ended."""
         self._companion: Companion | None = None
 
     def live(self) -> int:
@@ -174,7 +178,7 @@ class _Run:
             self._become_command()
         status = self._watch_over(command)
         self._end_companion(status)
-        self._end_others()
+        self._end_others(status)
         code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status)
         uri = self._options["--output-uri"]
         if code == 0 and uri:
@@ -211,10 +215,10 @@ class _Run:
         code = _NOT_EXECUTABLE
         try:
             _default_signals()
-            if "TRAINING_CHECKPOINT" in os.environ:  # the script may import our library
-                here = os.path.abspath(sys.argv[0])  # noqa: PTH100  # a name, not a file
-                own = os.environ.get("PYTHONPATH")
-                os.environ["PYTHONPATH"] = f"{own}{os.pathsep}{here}" if own else here
+            # the script may import our library, also where its job keeps no checkpoints
+            here = os.path.abspath(sys.argv[0])  # noqa: PTH100  # a name, not a file
+            own = os.environ.get("PYTHONPATH")
+            os.environ["PYTHONPATH"] = f"{own}{os.pathsep}{here}" if own else here
             os.execvp(self._command[0], self._command)  # noqa: S606  # what we are for
         except OSError as error:
             code = _NOT_FOUND if isinstance(error, FileNotFoundError) else _NOT_EXECUTABLE
@@ -343,17 +347,22 @@ class _Run:
             options["--progress-url"] or options["--progress-uri"]
         ):
             return
+        last_word, self._last_word = os.pipe()
         self._reporter = os.fork()
         if self._reporter:
+            os.close(last_word)
             return
+        os.close(self._last_word)
         try:
-            _Reporter(Path(options["--progress"]), options, self._token).live()
+            _Reporter(Path(options["--progress"]), options, self._token, last_word).live()
         finally:
             os._exit(0)
 
-    def _end_others(self) -> None:
+    def _end_others(self, status: int) -> None:
         """Let the reporter say its last word, and end what the command left behind."""
         if self._reporter is not None:
+            with contextlib.suppress(OSError):  # it may have died just now
+                os.write(self._last_word, str(status).encode())
             os.kill(self._reporter, signal.SIGTERM)
             until = time.monotonic() + 2 * _PROGRESS_TIMEOUT_SECONDS
             while os.waitpid(self._reporter, os.WNOHANG)[0] == 0:
@@ -372,28 +381,41 @@ def _result(result: dict[str, Any], message: str) -> str:
 
 
 class _Reporter:
-    """Brings the newest progress away: at most every ten seconds, and once at the end."""
+    """Brings progress and environment away: the newest every ten seconds, and once at the end."""
 
-    def __init__(self, file: Path, options: dict[str, str], token: str) -> None:
+    def __init__(self, file: Path, options: dict[str, str], token: str, last_word: int) -> None:
+        """`last_word`: a pipe with the wait status of the command, once it has ended."""
+        from airflow_training.agent.devices import device_watch
+        from airflow_training.agent.environment import Recorder
+
         self._newest = NewestProgress(file)
+        self._recorder = Recorder(
+            file.with_name("environment.jsonl"),
+            progress=file,
+            root=os.getppid(),
+            devices=device_watch(os.environ),
+        )
+        self._last_word = last_word
         self._url = options["--progress-url"]
         self._uri = options["--progress-uri"]
         self._token = token
-        self._told: dict[str, Any] = {}
         self._complained = False
 
     def live(self) -> None:
         """Report until SIGTERM, and then what came last."""
-        ending = False
-        while not ending:
-            ending = signal.sigtimedwait({signal.SIGTERM}, _PROGRESS_SECONDS) is not None
-            newest = self._newest.look()
-            if newest != self._told:
-                self._report(newest)
+        on, pause = "start", _FIRST_SECONDS
+        while on != "exit":
+            if signal.sigtimedwait({signal.SIGTERM}, pause) is not None:
+                on = "exit"
+            ended = _ended(self._last_word) if on == "exit" else {}
+            line = self._recorder.record(on, **ended)
+            self._report({"progress": self._newest.look(), "environment": line})
+            if on != "exit":
+                on, pause = "interval", _PROGRESS_SECONDS
 
-    def _report(self, progress: dict[str, Any]) -> None:
+    def _report(self, said: dict[str, Any]) -> None:
         try:
-            document = json.dumps({**_identity(), "progress": progress}).encode()
+            document = json.dumps({**_identity(), **said}).encode()
             if self._url:
                 _post(self._url, document, self._token)
             else:
@@ -404,8 +426,22 @@ class _Reporter:
             if not self._complained:
                 _say(f"cannot report progress: {error}")
             self._complained = True
-        else:
-            self._told = progress
+
+
+def _ended(last_word: int) -> dict[str, Any]:
+    """Return how the command ended, for the last record."""
+    os.set_blocking(last_word, False)
+    try:
+        status = int(os.read(last_word, 32))
+    except (OSError, ValueError):  # told to end by somebody else
+        return {}
+    signalled = os.WIFSIGNALED(status)
+    return {
+        "exit": {
+            "exit_code": None if signalled else os.WEXITSTATUS(status),
+            "signal": os.WTERMSIG(status) if signalled else None,
+        }
+    }
 
 
 def _identity() -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from airflow_training.checkpoints.errors import CheckpointError
 from airflow_training.checkpoints.interval import Auto, Interval, parse_every
+from airflow_training.checkpoints.telling import own_group
 
 __all__ = ["Instructions", "by_hand", "from_environment", "rank_and_world"]
 
@@ -30,6 +31,8 @@ class Instructions:
     """Nothing is restored."""
     not_after: int | None = None
     """The newest step that may be restored."""
+    exactly: bool = False
+    """Only that step will do: a user has asked for it."""
     initial: Mapping[str, Any] | None = None
     """The checkpoint of another training that this one starts from: `uri`, `step`, `digest`."""
     grace_seconds: float = 30.0
@@ -58,6 +61,7 @@ def from_environment(environ: Mapping[str, str] = os.environ) -> Instructions | 
             keep_every=given.get("keep_every"),
             fresh=resume.get("kind", "latest") == "none",
             not_after=resume.get("not_after"),
+            exactly=bool(resume.get("exactly", False)),
             initial=given.get("initial"),
             grace_seconds=float(given.get("grace_seconds") or 30.0),
             environment=str(given.get("environment", "")),
@@ -69,9 +73,13 @@ def from_environment(environ: Mapping[str, str] = os.environ) -> Instructions | 
 def rank_and_world(environ: Mapping[str, str] = os.environ) -> tuple[int, int]:
     """Return this process's rank and how many write one checkpoint together.
 
-    Those that torch is told where they are set, else those of the instance.
+    Those that torch is told where they are set, else those of the instance. An instance that saves alone has one
+    process, unless torchrun started several in it.
     """
-    for rank, world in (("RANK", "WORLD_SIZE"), ("TRAINING_RANK", "TRAINING_WORLD_SIZE")):
+    names = [("RANK", "WORLD_SIZE"), ("TRAINING_RANK", "TRAINING_WORLD_SIZE")]
+    if own_group(environ):
+        names = names[:1] if "TORCHELASTIC_RUN_ID" in environ else []
+    for rank, world in names:
         if rank in environ and world in environ:
             return int(environ[rank]), int(environ[world])
     return 0, 1

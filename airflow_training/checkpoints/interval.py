@@ -172,5 +172,7 @@ def steps_between_looks(
     Every half second or at every longer step; less often where asking takes long (at most 0.1 % of the
     time), but four times within the grace.
     """
+    if step_seconds <= 0:
+        return 1
     wished = min(max(0.5, 1000 * look_seconds), grace_seconds / 4)
-    return max(1, min(most, int(wished / max(step_seconds, 1e-6))))
+    return max(1, min(most, int(wished / step_seconds)))

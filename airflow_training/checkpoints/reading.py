@@ -22,6 +22,7 @@ from airflow_training.checkpoints.verifying import verify as _verify
 
 __all__ = [
     "Entry",
+    "damaged",
     "find",
     "history",
     "lineages",
@@ -153,6 +154,11 @@ def verify(root: str | Store, step: int | None = None, *, deep: bool = True) -> 
     if step is not None:
         return [_verified(store, find(root, step=step), deep=deep)]
     return [_verified(store, manifest, deep=deep) for manifest in survey(store).lineage.manifests]
+
+
+def damaged(root: str | Store) -> dict[str, str]:
+    """Return fences and manifests that cannot be used, by key, each with the reason."""
+    return survey(open_store(root)).bad
 
 
 def _verified(store: Store, manifest: Manifest, *, deep: bool) -> Entry:

@@ -7,6 +7,7 @@ every half second or so, see `steps_between_looks`. What the state is, the calle
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import sys
 import threading
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from airflow_training.agent.progress import report_checkpoint, section
 from airflow_training.checkpoints import reading, tree
 from airflow_training.checkpoints.agreement import Agreement, Alone, ThroughStore
 from airflow_training.checkpoints.documents import canonical, sha256_of
@@ -170,6 +172,11 @@ class Saver:
         if manifest is None and told.initial is not None:
             root = told.initial["uri"]
             manifest = reading.find(root, step=told.initial["step"], digest=told.initial["digest"])
+        if told.exactly and (manifest is None or manifest.step != told.not_after):
+            raise CheckpointError(
+                f"{root}: step {told.not_after} is asked for, and is not there or not whole;"
+                f" there is {'none before it' if manifest is None else f'step {manifest.step}'}"
+            )
         if manifest is None:
             return None
         mine = self.rank < manifest.world
@@ -194,10 +201,11 @@ class Saver:
         if group is None:
             raise CheckpointError("restore() comes before the first step: it says where to begin")
         self._termination.watch()
-        self._completed = completed
+        before, self._completed = self._completed, completed
         self._pace.step(time.monotonic() - self._boundary_at, saving=self._running is not None)
         every = self._told.every
-        due = isinstance(every, EverySteps) and completed % every.steps == 0
+        # a loop may make several steps from one boundary to the next
+        due = isinstance(every, EverySteps) and completed // every.steps > before // every.steps
         if completed >= self._next_look:
             due |= self._look(completed, capture)
         if due:
@@ -209,9 +217,10 @@ class Saver:
         """Save now and wait; return the manifest, None where some rank could not. All ranks call it."""
         if self._told is None:
             return None
-        self._collect(wait_seconds=COMMIT_SECONDS)
-        self._start(completed, capture, deadline=COMMIT_SECONDS)
-        return self._collect(wait_seconds=COMMIT_SECONDS)
+        with section("save"):
+            self._collect(wait_seconds=COMMIT_SECONDS)
+            self._start(completed, capture, deadline=COMMIT_SECONDS)
+            return self._collect(wait_seconds=COMMIT_SECONDS)
 
     def close(self, capture: Capture | None) -> None:
         """Save the last step where that has not happened, and wait; without `capture` only wait.
@@ -222,7 +231,8 @@ class Saver:
         try:
             if self._group is None:
                 return
-            self._collect(wait_seconds=COMMIT_SECONDS)
+            with section("save"):
+                self._collect(wait_seconds=COMMIT_SECONDS)
             if capture is not None and self._saved < self._completed:
                 manifest = self.save(self._completed, capture)
                 if manifest is None:
@@ -294,10 +304,8 @@ class Saver:
     def _start(self, completed: int, capture: Capture, *, deadline: float) -> None:
         """Copy the state, and upload the copy in the background."""
         group = self._group
-        if (
-            group is None or self._running is not None
-        ):  # the one before is stuck: its copy is in use
-            return
+        if group is None or self._running is not None:
+            return  # the one before is stuck, and its copy still in use
         started = time.monotonic()
         try:
             state = capture()
@@ -317,11 +325,23 @@ class Saver:
             except Exception as error:  # noqa: BLE001 - for the main thread to judge
                 running.error = error
             running.ended = time.monotonic()
+            self._report(running)
 
         # a daemon: a process that has to end is not held by an upload that does not
         running.thread = threading.Thread(target=upload, name=f"save-{completed}", daemon=True)
         running.thread.start()
         self._running = running
+
+    def _report(self, running: _Running) -> None:
+        """Let the controller know of a checkpoint; rank 0 speaks for all."""
+        if running.manifest is not None and self.rank == 0 and self._told is not None:
+            with contextlib.suppress(OSError):  # a full disk: what is committed stays committed
+                report_checkpoint(
+                    reading.reference(self._told.root, running.manifest),
+                    took=round(running.ended - running.started, 3),
+                    stall=round(running.stall_seconds, 4),
+                    bytes=running.manifest.size,
+                )
 
     def _collect(self, *, wait_seconds: float) -> Manifest | None:
         """Take in the save that runs, if it is over by then; return what it committed."""

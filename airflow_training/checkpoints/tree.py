@@ -143,7 +143,10 @@ def outline(state: Any, *, allow_pickle: bool = False) -> Outline:
 
 
 def decode(
-    document: Document, blobs: Mapping[str, bytes | memoryview], *, allow_pickle: bool = False
+    document: Document,
+    blobs: Mapping[str, bytes | bytearray | memoryview],
+    *,
+    allow_pickle: bool = False,
 ) -> Any:
     """Return the tree again; tensors on the CPU, each in memory of its own.
 
@@ -342,7 +345,9 @@ class _Encoder:
 
 
 class _Decoder:
-    def __init__(self, blobs: Mapping[str, bytes | memoryview], *, allow_pickle: bool) -> None:
+    def __init__(
+        self, blobs: Mapping[str, bytes | bytearray | memoryview], *, allow_pickle: bool
+    ) -> None:
         self._blobs = blobs
         self._allow_pickle = allow_pickle
 
@@ -441,10 +446,10 @@ def _aligned(size: int) -> int:
 
 def _copy(source: Any, target: memoryview) -> bool:
     """Copy a leaf's bytes; return whether the copy still runs on a device."""
+    if not len(target):
+        return False
     if isinstance(source, memoryview):
         target[:] = source
-        return False
-    if not len(target):
         return False
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(source, torch.Tensor):

@@ -23,8 +23,11 @@ R = TypeVar("R")
 
 def in_parallel(store: Store, work: Callable[[T], R], items: Iterable[T]) -> list[R]:
     """Return `work` of every item, in their order, by as many threads as the store is worth."""
+    todo = list(items)
+    if store.workers == 1 or len(todo) < 2:
+        return [work(item) for item in todo]
     with ThreadPoolExecutor(store.workers, thread_name_prefix="checkpoint") as pool:
-        futures = [pool.submit(work, item) for item in items]
+        futures = [pool.submit(work, item) for item in todo]
         try:
             return [future.result() for future in futures]
         finally:

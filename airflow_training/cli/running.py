@@ -191,8 +191,8 @@ class Wanted:
 
 
 def _hot_started(job: ResolvedJob, key: RunKey) -> tuple[ResolvedJob, Sequence[Problem]]:
-    """Return the job of a new run with the checkpoint that it asks to start from, and warnings."""
-    if (job.checkpoint or {}).get("resume", "latest") in ("latest", "none"):
+    """Return the job of a new run with what it asks to start from, and warnings."""
+    if not job.starts_from_elsewhere:
         return job, ()
     from airflow_training.supervise.hot_start import hot_start
 

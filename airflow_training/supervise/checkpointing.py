@@ -105,6 +105,11 @@ class Committed:
         except InputError:
             return ""
 
+    def root_of(self, group: str) -> str:
+        """Return the root of the group of this name: that of one instance, or of the job."""
+        root = self.root()
+        return f"{root.rpartition('/')[0]}/{group}" if root and group else root
+
     def take(self) -> Sequence[Mapping[str, Any]]:
         """Return what no decision was given yet; `taken_in` says that one was, and is persisted."""
         return tuple(self._fresh.values())

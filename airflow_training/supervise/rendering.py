@@ -24,6 +24,7 @@ __all__ = [
     "checkpoint_address",
     "expected_addresses",
     "followed_root",
+    "initial_model",
     "render_instance",
 ]
 
@@ -184,6 +185,12 @@ def checkpoint_address(job: ResolvedJob, run: RunRef) -> str:
     rendering = _chief_rendering(job, run)
     uri = _checkpoint_uri(job, rendering)
     return run_address(uri, run_id=rendering.run_id, run_uid=run.uid)
+
+
+def initial_model(job: ResolvedJob, run: RunRef) -> str:
+    """Return the model that training starts from, "" for none; raises as `followed_root`."""
+    model = (job.data or {}).get("initialModel") or ""
+    return _chief_rendering(job, run).user(model, where="spec.data.initialModel")
 
 
 def _chief_rendering(job: ResolvedJob, run: RunRef) -> Rendering:

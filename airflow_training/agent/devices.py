@@ -98,12 +98,12 @@ class DeviceWatch:
             signal.pthread_sigmask(signal.SIG_SETMASK, [])
             proc.die_with_parent()
             os.close(read)
+            try:
+                answer = json.dumps(self._ask())
+            except Exception as error:  # noqa: BLE001  # whatever a driver or a command does
+                answer = json.dumps([{"id": "all", "error": repr(error)[:_LONGEST_TEXT]}])
             with os.fdopen(write, "wb") as pipe:
-                pipe.write(json.dumps(self._ask()).encode())
-        except BaseException as error:  # noqa: BLE001  # whatever a driver or a command does
-            with contextlib.suppress(BaseException):
-                text = json.dumps([{"id": "all", "error": repr(error)[:_LONGEST_TEXT]}])
-                os.write(write, text.encode())
+                pipe.write(answer.encode())
         finally:
             os._exit(0)
 

@@ -215,10 +215,10 @@ class _Run:
         code = _NOT_EXECUTABLE
         try:
             _default_signals()
-            if "TRAINING_CHECKPOINT" in os.environ:  # the script may import our library
-                here = os.path.abspath(sys.argv[0])  # noqa: PTH100  # a name, not a file
-                own = os.environ.get("PYTHONPATH")
-                os.environ["PYTHONPATH"] = f"{own}{os.pathsep}{here}" if own else here
+            # the script may import our library, also where its job keeps no checkpoints
+            here = os.path.abspath(sys.argv[0])  # noqa: PTH100  # a name, not a file
+            own = os.environ.get("PYTHONPATH")
+            os.environ["PYTHONPATH"] = f"{own}{os.pathsep}{here}" if own else here
             os.execvp(self._command[0], self._command)  # noqa: S606  # what we are for
         except OSError as error:
             code = _NOT_FOUND if isinstance(error, FileNotFoundError) else _NOT_EXECUTABLE

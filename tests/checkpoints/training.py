@@ -14,8 +14,8 @@ import os
 import random
 import signal
 import socket
-import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +25,13 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from airflow_training.checkpoints import tree
+from airflow_training.checkpoints import reading, tree
 from airflow_training.checkpoints.checkpointer import Checkpointer
 from airflow_training.checkpoints.torch_state import Parts, capture
 
 SAMPLES, BATCH = 48, 8
+
+torch.optim.SGD([torch.zeros(1)])  # what torch imports now need not be imported by every process
 
 
 class Order:
@@ -136,51 +138,72 @@ def digest_of(state: Any) -> str:
     return content.hexdigest()
 
 
-def run_rank(
-    rank: int, world: int, port: int, root: str, notes: str, total: int, every: int, kill: int
-) -> None:
-    """Train as one rank of several up to step `total`; note losses and the last digest; die in step `kill`."""
-    torch.set_num_threads(1)
-    if world > 1:
-        dist.init_process_group(
-            "gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=world
-        )
-    training = Training(distributed=world > 1)
-    checkpointer = Checkpointer(**training.given(), root=root, every={"steps": every})
-    with Path(notes, f"{rank}.jsonl").open("a", buffering=1) as file:
-        for step in range(checkpointer.restore(), total):
-            loss = training.step()
-            if step == kill and rank == world - 1:
-                os.kill(os.getpid(), signal.SIGKILL)
-            file.write(json.dumps({"step": step, "loss": loss}) + "\n")
-            checkpointer.step(step)
-        checkpointer.close()
-        file.write(json.dumps({"digest": training.digest()}) + "\n")
-    if world > 1:
-        dist.destroy_process_group()
+@dataclass(frozen=True, kw_only=True)
+class Rank:
+    """One process of a training, and where it finds the others."""
+
+    rank: int
+    world: int
+    port: int
+    folder: Path
+    """`root` in it holds the checkpoints, `notes` what ranks note."""
+
+    def join(self) -> None:
+        torch.set_num_threads(1)
+        if self.world > 1:
+            dist.init_process_group(
+                "gloo",
+                init_method=f"tcp://127.0.0.1:{self.port}",
+                rank=self.rank,
+                world_size=self.world,
+            )
+
+    def leave(self) -> None:
+        if self.world > 1:
+            dist.destroy_process_group()
+
+    def note(self, **values: Any) -> None:
+        with (self.folder / "notes" / f"{self.rank}.jsonl").open("a") as file:
+            file.write(json.dumps(values) + "\n")
 
 
-def processes(world: int, folder: Path, *, total: int, every: int, kill: int = -1) -> list[int]:
-    """Run all ranks to their end and return their exit codes; where one died, the others are killed."""
+def train(me: Rank, total: int, every: int, kill: int = -1) -> None:
+    """Train up to step `total`; note losses and the last digest; the last rank dies in step `kill`.
+
+    A process that has something to go on from begins with another seed: nothing may come from there.
+    """
+    begun = reading.newest(str(me.folder / "root")) is not None
+    me.join()
+    training = Training(distributed=me.world > 1, seed=99 if begun else 0)
+    checkpointer = Checkpointer(**training.given(), root=me.folder / "root", every={"steps": every})
+    for step in range(checkpointer.restore(), total):
+        loss = training.step()
+        if step == kill and me.rank == me.world - 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        me.note(step=step, loss=loss)
+        checkpointer.step(step)
+    checkpointer.close()
+    me.note(digest=training.digest())
+    me.leave()
+
+
+def processes(work: Callable[..., None], world: int, folder: Path, *arguments: Any) -> list[int]:
+    """Run `work(Rank, *arguments)` in each rank; return exit codes. When the last one dies, all others do."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__])
+    context.set_forkserver_preload(["tests.checkpoints.training"])
     (folder / "notes").mkdir(parents=True, exist_ok=True)
-    arguments = (
-        world,
-        free_port(),
-        str(folder / "root"),
-        str(folder / "notes"),
-        total,
-        every,
-        kill,
-    )
-    ranks = [context.Process(target=run_rank, args=(rank, *arguments)) for rank in range(world)]
+    port = free_port()
+    ranks = [
+        context.Process(
+            target=work, args=(Rank(rank=rank, world=world, port=port, folder=folder), *arguments)
+        )
+        for rank in range(world)
+    ]
     for process in ranks:
         process.start()
-    ranks[-1].join(60)
-    for process in ranks[:-1]:
-        process.join(60 if ranks[-1].exitcode == 0 else 0)
+    ranks[-1].join(90)
     for process in ranks:
+        process.join(90 if ranks[-1].exitcode == 0 else 0)
         if process.is_alive():
             process.kill()
         process.join()
@@ -193,18 +216,25 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def noted(folder: Path, rank: int) -> tuple[dict[int, list[float]], str]:
-    """Return what a rank noted: all losses of each step, also of those that ran twice, and its last digest."""
-    losses: dict[int, list[float]] = {}
+def noted(folder: Path, rank: int) -> list[dict[str, Any]]:
+    """Return the notes of a rank."""
+    lines = (folder / "notes" / f"{rank}.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def broken_off(folder: Path, world: int, *, total: int, every: int, kills: Sequence[int]) -> None:
+    """Train with a kill in each of these steps, and then to the end."""
+    for kill in kills:
+        assert processes(train, world, folder, total, every, kill)[-1] == -signal.SIGKILL
+    assert processes(train, world, folder, total, every) == [0] * world
+
+
+def course(folder: Path, rank: int) -> tuple[list[float], str]:
+    """Return the loss of each step and the last digest; a step that ran twice must have come out equal."""
+    losses: dict[int, float] = {}
     digest = ""
-    for line in (folder / "notes" / f"{rank}.jsonl").read_text().splitlines():
-        note = json.loads(line)
-        if "digest" in note:
-            digest = note["digest"]
-        else:
-            losses.setdefault(note["step"], []).append(note["loss"])
-    return losses, digest
-
-
-if __name__ == "__main__":
-    sys.exit("a helper of tests and benchmarks")
+    for note in noted(folder, rank):
+        digest = note.get("digest", digest)
+        if "step" in note and losses.setdefault(note["step"], note["loss"]) != note["loss"]:
+            return [], f"step {note['step']} came out differently when it was repeated"
+    return [loss for _, loss in sorted(losses.items())], digest

@@ -173,3 +173,41 @@ def test_a_watched_folder_that_cannot_be_committed_is_refused_before_the_start(c
     assert done.json["restarts"]["user"] == 0
     assert "no driver for nowhere:// is known" in done.json["message"]
     assert not Path("started").exists()
+
+
+def test_open_runs_are_taken_up_after_whoever_drove_them_is_gone(command, home):
+    path = recovering("time.sleep(0.05)")
+    words = [*COMMAND, "run", str(path), "--run-id", "r"]
+    with subprocess.Popen(words, stderr=subprocess.DEVNULL, env=os.environ) as run:
+        try:
+            _until(command, lambda found: (found["checkpoint"] or {}).get("step", 0) >= 5)
+        finally:
+            run.kill()
+    done = command("run", "--open", "-o", "json")
+    assert done.code == 0, done.stderr
+    assert done.json == {"runs": [{"run_id": "r", "state": "Succeeded"}]}
+    assert starts(home) == [0], "its instance went on meanwhile"
+    assert command("run", "--open", "-o", "json").json == {"runs": []}
+    assert command("run", str(path), "--open").code == 2
+
+
+def test_a_machine_that_was_rebooted_goes_on_from_the_checkpoint(command, home):
+    path = recovering("time.sleep(0.05)")
+    words = [*COMMAND, "run", str(path), "--run-id", "r"]
+    with subprocess.Popen(words, stderr=subprocess.DEVNULL, env=os.environ) as run:
+        try:
+            _until(command, lambda found: (found["checkpoint"] or {}).get("step", 0) >= 5)
+        finally:
+            run.kill()
+    (state,) = home.glob("training/*/worker-0/attempt-*/.agent/state.json")
+    agent = json.loads(state.read_text())["agent"]
+    for pid in (agent["pid"], json.loads(state.read_text())["child"]["pid"]):
+        os.kill(pid, 9)
+    known = json.loads(state.read_text())
+    known["agent"]["boot_id"] = "another boot"
+    state.write_text(json.dumps(known))
+    done = command("run", "--open", "-o", "json")
+    assert done.code == 0, done.stderr
+    assert starts(home)[0] == 0
+    assert starts(home)[1] >= 5
+    assert "NodeLost" in str(command("events", "r", "-o", "json").json)

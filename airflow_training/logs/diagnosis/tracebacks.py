@@ -23,6 +23,7 @@ _NAMED = re.compile(
 _WRAPPERS = re.compile(
     r"(?:ChildFailedError|CalledProcessError|ProcessRaisedException|RayTaskError(?!\()"
     r"|WorkerCrashedError|TrainingFailedError|RayActorError|EngineDeadError|SparkException|Py4JJavaError)\b"
+    r"|Error (?:for )?[Tt]raining (?:job )?\S+: Failed"
     r"|Caught \w+ in (?:DataLoader worker|pin memory thread|replica)"
 )
 """They repeat what another process said."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
-from importlib import import_module
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 from airflow_training.control.model import Progress

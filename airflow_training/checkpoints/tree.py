@@ -148,7 +148,7 @@ def decode(
     *,
     allow_pickle: bool = False,
 ) -> Any:
-    """Return the tree again; tensors on the CPU, each in memory of its own.
+    """Return the tree again; tensors on the CPU, in the memory of the blobs where that is writable.
 
     Raises `CheckpointError` where the document is none, or holds pickled objects that were not allowed.
     """
@@ -403,8 +403,8 @@ class _Decoder:
         import torch
 
         dtype, shape, order = getattr(torch, entry["dtype"]), entry["shape"], entry.get("order")
-        raw = bytearray(self._raw(entry, path))
-        flat = torch.frombuffer(raw, dtype=dtype) if raw else torch.empty(0, dtype=dtype)
+        raw = _writable(self._raw(entry, path))
+        flat = torch.frombuffer(raw, dtype=dtype) if len(raw) else torch.empty(0, dtype=dtype)
         if order is None:
             return flat.reshape(shape)
         return flat.reshape([shape[d] for d in order]).permute(
@@ -414,9 +414,8 @@ class _Decoder:
     def _array(self, entry: Mapping[str, Any], path: str) -> Any:
         import numpy
 
-        flat = numpy.frombuffer(
-            bytearray(self._raw(entry, path)), dtype=numpy.dtype(entry["dtype"])
-        )
+        raw = _writable(self._raw(entry, path))
+        flat = numpy.frombuffer(raw, dtype=numpy.dtype(entry["dtype"]))
         shape = entry["shape"]
         if entry.get("scalar"):
             return flat[0]
@@ -438,6 +437,11 @@ def _object(parts: Sequence[tuple[Any, Document]]) -> Document:
     if plain and keys == sorted(keys):
         return dict(parts)
     return {"$dict": [list(part) for part in parts]}
+
+
+def _writable(raw: memoryview) -> memoryview:
+    """Return the bytes where they are if they may be written to, else a copy."""
+    return memoryview(bytearray(raw)) if raw.readonly else raw
 
 
 def _aligned(size: int) -> int:

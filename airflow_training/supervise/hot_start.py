@@ -1,7 +1,7 @@
-"""What of another training a job starts from: a checkpoint, found and verified before anything starts, or a model.
+"""What of another training a job starts from: a checkpoint that was verified, or a model.
 
-The reference of a checkpoint is kept with the resolved job. Instances use it only while their own run has no checkpoint.
-Blocks on the store and on the object store.
+The reference of a checkpoint is kept with the resolved job; instances use it only while their own run
+has none. Blocks on the store and on the object store.
 """
 
 from __future__ import annotations

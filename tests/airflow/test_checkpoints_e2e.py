@@ -53,7 +53,10 @@ def test_a_checkpoint_is_handed_on_by_a_clear_and_by_an_asset(airflow: Airflow):
             schedule={"assets": ["x-test://trained"], "operator": "any"},
         )
     )
-    (airflow.room / "takes.repaired").touch()
+    for name, uri in (("asks", "x-test://trained"), ("asks-wrong", "x-test://nothing")):
+        airflow.write(trains(airflow, name, resume={"asset": uri}))
+    for name in ("takes", "asks"):
+        (airflow.room / f"{name}.repaired").touch()
     airflow.stack.wait_dag(airflow.client, "takes")
     run_id = airflow.trigger("gives")
     assert airflow.wait_run("gives", run_id) == "failed"
@@ -70,7 +73,9 @@ def test_a_checkpoint_is_handed_on_by_a_clear_and_by_an_asset(airflow: Airflow):
     assert (given["step"], given["uri"]) == (4, left["checkpoint"]["uri"])
     assert begun(airflow, "gives") == [0, 2]
 
-    # the DAG that the asset starts goes on from what its event names
+    # whoever names the asset goes on from what its newest event names, started by it or not
+    asking = airflow.trigger("asks")
+    refused = airflow.trigger("asks-wrong")
     wait_for("the other training began", lambda: begun(airflow, "takes"))
     answer = airflow.client.get("/dags/takes/dagRuns")
     (other,) = [each["dag_run_id"] for each in answer.json()["dag_runs"]]
@@ -79,6 +84,13 @@ def test_a_checkpoint_is_handed_on_by_a_clear_and_by_an_asset(airflow: Airflow):
     job = airflow.store.job(airflow.uid("takes", other))
     assert (job.checkpoint or {})["initial"] == given
     assert airflow.xcom("takes", other, "reconcile")["checkpoint"]["step"] == 6
+
+    assert airflow.wait_run("asks", asking) == "success"
+    assert begun(airflow, "asks") == [4]
+    assert airflow.wait_run("asks-wrong", refused) == "failed"
+    told = airflow.log("asks-wrong", refused, "plan")
+    assert "nothing is known of a checkpoint of the asset 'x-test://nothing'" in told
+    assert "Traceback" not in told
 
     # clearing `plan` starts afresh
     airflow.pause_dag("takes")

@@ -21,6 +21,8 @@ EPOCHS, SAMPLES, BATCH = 2, 24, 4
 STEPS = SAMPLES // BATCH
 TOTAL = EPOCHS * STEPS
 
+pytestmark = pytest.mark.e2e
+
 
 class Killed(Exception):
     """Stands for a process that ends."""

@@ -27,7 +27,10 @@ TOTAL = EPOCHS * STEPS
 
 
 # keras 3 asks torch for an array in a way that numpy 2 finds old
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),
+]
 
 
 class Killed(Exception):

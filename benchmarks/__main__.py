@@ -18,6 +18,7 @@ ALL = (
     "logs",
     "diagnosis",
     "kubernetes",
+    "recovery_time",
     "recovery",
 )
 

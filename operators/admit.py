@@ -12,7 +12,6 @@ from airflow_training.compiler.source import JobSource
 from airflow_training.control.decide import new_ledger
 from airflow_training.control.pools import refuse_small_pools
 from airflow_training.errors import InputError
-from airflow_training.operators.assets import AssetEvents
 from airflow_training.operators.waiting import waiting_tasks
 from airflow_training.settings import load_settings
 from airflow_training.spec.models import TrainingJob
@@ -20,7 +19,6 @@ from airflow_training.spec.resolved import ResolvedJob, RunKey
 from airflow_training.state.store import Store
 from airflow_training.supervise.admission import Checked, check_text
 from airflow_training.supervise.admission_request import Planner
-from airflow_training.supervise.hot_start import hot_start
 from airflow_training.supervise.launch import check_runtime, controller_id, launch, tell_beginning
 from airflow_training.triggers.access import open_store, run_key, runtime_of
 
@@ -82,7 +80,10 @@ def admit(
     )
     resolved = _resolved(checked)
     warnings = list(checked.warnings)
-    if there is None or again:
+    if resolved.starts_from_elsewhere and (there is None or again):
+        from airflow_training.operators.assets import AssetEvents
+        from airflow_training.supervise.hot_start import hot_start
+
         resolved, more = hot_start(resolved, key=key, store=store, extras=AssetEvents(context))
         warnings += more
     roles = [role.name for role in resolved.roles]

@@ -58,21 +58,26 @@ class DeviceWatch:
         self._devices: Devices = []
 
     def newest(self) -> Devices:
-        """Return what the plug-in last said, and ask it again."""
+        """Return what the plug-in last said."""
         if self._child is not None:
             self._collect()
-        if self._child is None:
-            self._begin()
         return self._devices
 
-    def wait(self, seconds: float) -> None:
-        """Wait so long for the answer to the question that was put last."""
+    def finish(self, seconds: float) -> Devices:
+        """Return what it says now, if it does within `seconds`; nothing of it lives on."""
         until = time.monotonic() + seconds
+        self.ask()
         while self._child is not None and time.monotonic() < until:
             select.select([self._pipe], [], [], max(0.0, until - time.monotonic()))
             self._collect()
+        if self._child is not None:
+            self._give_up()
+        return self._devices
 
-    def _begin(self) -> None:
+    def ask(self) -> None:
+        """Put the question, if none waits for its answer."""
+        if self._child is not None:
+            return
         read, write = os.pipe()
         child = os.fork()
         if child == 0:
@@ -93,12 +98,12 @@ class DeviceWatch:
             signal.pthread_sigmask(signal.SIG_SETMASK, [])
             proc.die_with_parent()
             os.close(read)
+            try:
+                answer = json.dumps(self._ask())
+            except Exception as error:  # noqa: BLE001  # whatever a driver or a command does
+                answer = json.dumps([{"id": "all", "error": repr(error)[:_LONGEST_TEXT]}])
             with os.fdopen(write, "wb") as pipe:
-                pipe.write(json.dumps(self._ask()).encode())
-        except BaseException as error:  # noqa: BLE001  # whatever a driver or a command does
-            with contextlib.suppress(BaseException):
-                text = json.dumps([{"id": "all", "error": repr(error)[:_LONGEST_TEXT]}])
-                os.write(write, text.encode())
+                pipe.write(answer.encode())
         finally:
             os._exit(0)
 
@@ -114,10 +119,14 @@ class DeviceWatch:
                     return
         if self._child is not None and time.monotonic() - self._asked_at > _PATIENCE_SECONDS:
             self._devices = [{"id": "all", "error": f"no answer in {_PATIENCE_SECONDS:g} s"}]
-            # somebody of it still holds the pipe: the number of its group is nobody else's
+            self._give_up()
+
+    def _give_up(self) -> None:
+        # somebody of it still holds the pipe: the number of its group is nobody else's
+        if self._child is not None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._child, signal.SIGKILL)
-            self._end()
+        self._end()
 
     def _end(self) -> None:
         os.close(self._pipe)

@@ -22,13 +22,12 @@ if TYPE_CHECKING:
 
     from airflow_training.agent.devices import DeviceWatch
 
-__all__ = ["FILE_NAME", "MOST_BYTES", "PERIOD_SECONDS", "Cgroup", "Recorder"]
+__all__ = ["MOST_BYTES", "Cgroup", "Recorder"]
 
-FILE_NAME = "environment.jsonl"
-"""Beside `$TRAINING_PROGRESS_FILE`."""
-PERIOD_SECONDS = 10.0
 MOST_BYTES = 8192
 _KEPT = 10
+_EXIT_SECONDS = 2.0
+"""How long the devices may take to answer at the exit."""
 _MOST_PROCESSES = 40
 """In one record, the largest first."""
 _LONGEST_NAME = 64
@@ -44,15 +43,15 @@ class Recorder:
 
     def __init__(
         self,
-        folder: Path,
+        file: Path,
         *,
         progress: Path,
         cgroup: Path | None = None,
         root: int | None = None,
         devices: DeviceWatch | None = None,
     ) -> None:
-        """`folder`: where the file is, and whose disk is looked at. `cgroup`: v2, not our own."""
-        self._file = folder / FILE_NAME
+        """`file`: where the records are; its disk is looked at. `cgroup`: v2, not our own."""
+        self._file = file
         self._progress = progress
         self._cgroup = Cgroup(cgroup)
         self._root = os.getpid() if root is None else root
@@ -64,7 +63,7 @@ class Recorder:
     def record(self, on: str, **more: Any) -> str:
         """Write a record and return its line; `on`: `start`, `interval`, `change` or `exit`.
 
-        Raises OSError where the disk takes nothing.
+        A disk that takes nothing ends no training: the next record is written with this one.
         """
         record = {
             "number": self._number,
@@ -78,15 +77,26 @@ class Recorder:
             "pressure": self._cgroup.pressure(),
             "disk": _disk(self._file.parent),
             "processes": _processes(self._root),
-            "devices": [] if self._devices is None else self._devices.newest(),
+            "devices": self._ask_devices(on),
             **more,
         }
         line = _bounded(record)
         self._number += 1
         self._lines = [*self._lines, line][-_KEPT:]
-        # whoever runs the command may read it: a checkpoint names it
-        write_text(self._file, "".join(f"{each}\n" for each in self._lines), mode=0o644)
+        with contextlib.suppress(OSError):
+            # whoever runs the command may read it: a checkpoint names it
+            write_text(self._file, "".join(f"{each}\n" for each in self._lines), mode=0o644)
         return line
+
+    def _ask_devices(self, on: str) -> list[dict[str, Any]]:
+        """Return what is known of the devices; at the exit, where it counts, what they say now."""
+        if self._devices is None:
+            return []
+        if on == "exit":
+            return self._devices.finish(_EXIT_SECONDS)
+        known = self._devices.newest()
+        self._devices.ask()  # for the record after this one
+        return known
 
 
 def _bounded(record: dict[str, Any]) -> str:

@@ -23,7 +23,7 @@ from airflow_training.checkpoints.records import Manifest
 from airflow_training.checkpoints.saver import Found, Saver
 from airflow_training.checkpoints.torch_state import NOT_GIVEN, Parts
 
-__all__ = ["Checkpointer"]
+__all__ = ["Checkpointer", "distributed"]
 
 log = logging.getLogger("airflow_training.checkpoints")
 
@@ -76,7 +76,7 @@ class Checkpointer:
             files=files,
         )
         self._allow_pickle = allow_pickle
-        place, agreement = _distributed()
+        place, agreement = distributed()
         self._saver = Saver(
             root=None if root is None else os.fspath(root),
             every=every,
@@ -169,7 +169,7 @@ class Checkpointer:
             log.warning("restored, and yet different: %s", ", ".join(wrong[:10]))
 
 
-def _distributed() -> tuple[tuple[int, int] | None, Agreement | None]:
+def distributed() -> tuple[tuple[int, int] | None, Agreement | None]:
     """Return rank and world of torch.distributed, and an agreement over it, where it is set up."""
     import torch.distributed as dist
 

@@ -10,7 +10,7 @@ import json
 import os
 import secrets
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -29,20 +29,21 @@ def whole_model(root: str, manifest: Manifest) -> dict[str, Tree]:
 
     Raises as `whole_state`, and CheckpointError where the state has no model.
     """
-    state = whole_state(root, manifest)
+    state = whole_state(root, manifest, sections=("buffers", "model"))
     model = state.get("model")
     if not isinstance(model, dict):
-        parts = ", ".join(sorted(state))
         raise CheckpointError(
-            f"the state of step {manifest.step} has no part called model: export all of it; it has {parts}"
+            f"the state of step {manifest.step} has no part called model: export all of it"
         )
     return _joined(model, state.get("buffers", {}).get("model", {}))
 
 
-def whole_state(root: str, manifest: Manifest) -> dict[str, Tree]:
+def whole_state(
+    root: str, manifest: Manifest, *, sections: Collection[str] | None = None
+) -> dict[str, Tree]:
     """Return the state that all ranks saved together as one tree; tensors on the CPU.
 
-    What is not split over ranks is that of rank 0.
+    What is not split over ranks is that of rank 0. `sections`: only these of its keys, where it has them.
 
     Raises:
         BadCheckpoint: something of it is not what was written.
@@ -51,11 +52,13 @@ def whole_state(root: str, manifest: Manifest) -> dict[str, Tree]:
     document, blobs = reading.read(root, manifest, 0)
     if manifest.world > 1:
         last, _ = reading.read(root, manifest, manifest.world - 1)
-        if _outline(_part(document, "model")) != _outline(_part(last, "model")):
+        if _outline(_sections(document, ("model",))) != _outline(_sections(last, ("model",))):
             raise CheckpointError(
                 f"the ranks of step {manifest.step} hold different models, as stages of a pipeline do:"
                 " they cannot be put together without the script"
             )
+    if sections is not None:
+        document = _sections(document, sections)
     try:
         state = tree.decode(document, blobs)
     except ImportError as error:
@@ -87,15 +90,15 @@ def write_safetensors(state: Mapping[str, Tree], file: Path, *, about: Mapping[s
         header["rest"] = json.dumps(rest, default=str)
     try:
         if any(_is_torch(value) for value in tensors.values()):
-            from safetensors.torch import save_file
+            from safetensors import torch as library
 
             tensors = {name: _as_torch(value).contiguous() for name, value in tensors.items()}
             header["format"] = "pt"  # some loaders want to know whose names these are
         else:
-            from safetensors.numpy import save_file
+            from safetensors import numpy as library  # type: ignore[no-redef]  # has the same function
     except ImportError as error:
         raise CheckpointError(f"to write this format: pip install {error.name}") from error
-    _put(file, lambda path: save_file(tensors, path, metadata=header))
+    _put(file, lambda path: library.save_file(tensors, path, metadata=header))
 
 
 def write_torch(state: Mapping[str, Tree], file: Path) -> None:
@@ -108,11 +111,12 @@ def write_torch(state: Mapping[str, Tree], file: Path) -> None:
     _put(file, lambda path: torch.save(plain, path))
 
 
-def _part(document: Any, name: str) -> Any:
-    """Return a section of a document, None where it has none."""
+def _sections(document: Any, names: Collection[str]) -> dict[str, Any]:
+    """Return some sections of a document."""
     if not isinstance(document, dict):
-        return None
-    return dict(document.get("$dict", document.items())).get(name)
+        return {}
+    pairs = document.get("$dict", document.items())
+    return {key: value for key, value in pairs if key in names}
 
 
 def _outline(node: Any) -> Any:

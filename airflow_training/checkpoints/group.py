@@ -152,6 +152,11 @@ class Group:
         )
         return group
 
+    @property
+    def newest_step(self) -> int:
+        """Return the step of the newest checkpoint this process knows to be committed, 0 for none."""
+        return self._newest.step if self._newest else 0
+
     # the start -------------------------------------------------------------------------------------
 
     def _start(

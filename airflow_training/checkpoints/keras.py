@@ -22,13 +22,15 @@ from airflow_training.checkpoints.torch_state import apply_random, random_state
 __all__ = ["KerasCheckpoint"]
 
 
-class KerasCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]  # keras has no types
+class KerasCheckpoint(keras.callbacks.Callback):
     """Saves when it is time, ends cleanly on SIGTERM, reports every batch; evaluation is a section.
 
         model.fit(x, y, epochs=10, callbacks=[KerasCheckpoint()])
 
     Without `data` it saves after epochs, as Keras cannot go on within one. With a `ResumableSampler`,
-    the `batch_sampler` of the torch `DataLoader` that is given to `fit`, it saves after any batch.
+    the `batch_sampler` of the torch `DataLoader` that is given to `fit`, it saves after any batch. Give
+    that loader a `generator` of its own: every start of a loader draws a number, and Keras starts it
+    at other moments after a restore.
 
     Args:
         data: The sampler of the training data.

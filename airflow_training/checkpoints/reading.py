@@ -6,6 +6,7 @@ Opens no generation and disturbs nobody who saves.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -16,11 +17,12 @@ from airflow_training.checkpoints.pruning import Pruned
 from airflow_training.checkpoints.records import Manifest
 from airflow_training.checkpoints.store import Store, open_store
 from airflow_training.checkpoints.survey import newest_whole, survey
-from airflow_training.checkpoints.verifying import read_state
+from airflow_training.checkpoints.verifying import read_state, stream_state
 from airflow_training.checkpoints.verifying import verify as _verify
 
 __all__ = [
     "Entry",
+    "damaged",
     "find",
     "history",
     "lineages",
@@ -29,6 +31,7 @@ __all__ = [
     "prune",
     "read",
     "reference",
+    "stream",
     "verify",
 ]
 
@@ -153,6 +156,11 @@ def verify(root: str | Store, step: int | None = None, *, deep: bool = True) -> 
     return [_verified(store, manifest, deep=deep) for manifest in survey(store).lineage.manifests]
 
 
+def damaged(root: str | Store) -> dict[str, str]:
+    """Return fences and manifests that cannot be used, by key, each with the reason."""
+    return survey(open_store(root)).bad
+
+
 def _verified(store: Store, manifest: Manifest, *, deep: bool) -> Entry:
     try:
         _verify(store, manifest, deep=deep)
@@ -164,6 +172,11 @@ def _verified(store: Store, manifest: Manifest, *, deep: bool) -> Entry:
 def read(root: str | Store, manifest: Manifest, rank: int) -> tuple[Any, dict[str, bytearray]]:
     """Return the document and blobs of a rank, compared while they are read; raises BadCheckpoint."""
     return read_state(open_store(root), manifest, rank)
+
+
+def stream(root: str | Store, manifest: Manifest, rank: int) -> Iterator[tuple[str, memoryview]]:
+    """Yield the blobs of a rank piece by piece, each compared before it is given out; see `stream_state`."""
+    return stream_state(open_store(root), manifest, rank)
 
 
 def prune(root: str | Store, keep: int, keep_every: int | None = None) -> Pruned:

@@ -21,7 +21,7 @@ __all__ = ["fill", "fit", "unsure"]
 
 Path: TypeAlias = tuple[Any, ...]
 
-Part: TypeAlias = tuple[Any, Mapping[str, bytes]]
+Part: TypeAlias = tuple[Any, Mapping[str, bytes | bytearray]]
 """Document and blobs of one rank."""
 
 
@@ -114,7 +114,7 @@ def _wish(path: Path, saved: Shard, template: Any) -> Shard:
     return Shard(saved.tensor.new_empty(tuple(shape)), saved.shape, offset)
 
 
-def _take(item: _Wanted, entry: Mapping[str, Any], blobs: Mapping[str, bytes]) -> None:
+def _take(item: _Wanted, entry: Mapping[str, Any], blobs: Mapping[str, bytes | bytearray]) -> None:
     offset, shape = tuple(entry["offset"]), tuple(entry["shape"])
     if (offset, shape) in item.seen:  # a replica of what another rank has given
         return

@@ -202,10 +202,11 @@ class Saver:
         if group is None:
             raise CheckpointError("restore() comes before the first step: it says where to begin")
         self._termination.watch()
-        self._completed = completed
+        before, self._completed = self._completed, completed
         self._pace.step(time.monotonic() - self._boundary_at, saving=self._running is not None)
         every = self._told.every
-        due = isinstance(every, EverySteps) and completed % every.steps == 0
+        # a loop may make several steps from one boundary to the next
+        due = isinstance(every, EverySteps) and completed // every.steps > before // every.steps
         if completed >= self._next_look:
             due |= self._look(completed, capture)
         if due:

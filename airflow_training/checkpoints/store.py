@@ -88,34 +88,39 @@ class LocalStore:
         self._unfinished = root / ".unfinished"
 
     def create(self, key: str, data: Data) -> None:
-        path = self._root / key
+        path, pieces = self._root / key, list(_pieces(data))
+        while not self._create(
+            path, pieces
+        ):  # a process that starts has cleared what was unfinished
+            pass
+        _sync_folder(path.parent)
+
+    def _create(self, path: Path, pieces: list[bytes | memoryview]) -> bool:
+        """Return whether the file was there, on disk, to be given its name."""
         self._make_folder(self._unfinished)
         partial = self._unfinished / secrets.token_hex(8)
         try:
-            _write(partial, data)
-            self._publish(partial, path)
+            _write(partial, pieces)
+            return self._publish(partial, path)
         finally:
             partial.unlink(missing_ok=True)
-        _sync_folder(path.parent)
 
-    def _publish(self, partial: Path, path: Path) -> None:
-        """Give a file that is on disk its name, unless another has it."""
-        while True:
+    def _publish(self, partial: Path, path: Path) -> bool:
+        """Give a file its name, unless another has it; return False where the file is gone."""
+        while partial.exists():
             self._make_folder(path.parent)
             try:
                 os.link(partial, path)
             except FileExistsError:
                 raise KeyExists(f"{path} exists already") from None
-            except FileNotFoundError:  # `delete` has just taken away the empty folder
-                if not partial.exists():
-                    raise
+            except FileNotFoundError:  # or `delete` has just taken away the empty folder
+                continue
             except OSError as error:
                 if error.errno not in _NO_LINKS:
                     raise
                 _copy_in_place(partial, path)
-                return
-            else:
-                return
+            return True
+        return False
 
     def read(self, key: str, start: int = 0, size: int | None = None) -> bytes:
         with (self._root / key).open("rb") as file:
@@ -156,9 +161,9 @@ class LocalStore:
         _sync_folder(folder.parent)
 
 
-def _write(path: Path, data: Data) -> None:
+def _write(path: Path, pieces: Iterable[bytes | memoryview]) -> None:
     with path.open("xb") as file:
-        for piece in _pieces(data):
+        for piece in pieces:
             file.write(piece)
         file.flush()
         os.fsync(file.fileno())

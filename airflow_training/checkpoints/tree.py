@@ -154,7 +154,10 @@ def outline(state: Any, *, allow_pickle: bool = False) -> Outline:
 
 
 def decode(
-    document: Document, blobs: Mapping[str, bytes | memoryview], *, allow_pickle: bool = False
+    document: Document,
+    blobs: Mapping[str, bytes | bytearray | memoryview],
+    *,
+    allow_pickle: bool = False,
 ) -> Any:
     """Return the tree again; tensors on the CPU, in the memory of the blobs where that is writable.
 
@@ -353,7 +356,9 @@ class _Encoder:
 
 
 class _Decoder:
-    def __init__(self, blobs: Mapping[str, bytes | memoryview], *, allow_pickle: bool) -> None:
+    def __init__(
+        self, blobs: Mapping[str, bytes | bytearray | memoryview], *, allow_pickle: bool
+    ) -> None:
         self._blobs = blobs
         self._allow_pickle = allow_pickle
 

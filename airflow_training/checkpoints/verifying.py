@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -15,7 +15,7 @@ from airflow_training.checkpoints.records import Manifest, Marker
 from airflow_training.checkpoints.shards import DOCUMENT, Shard
 from airflow_training.checkpoints.store import Store
 
-__all__ = ["in_parallel", "read_manifest", "read_state", "verify"]
+__all__ = ["in_parallel", "read_manifest", "read_state", "stream_state", "verify"]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -23,8 +23,11 @@ R = TypeVar("R")
 
 def in_parallel(store: Store, work: Callable[[T], R], items: Iterable[T]) -> list[R]:
     """Return `work` of every item, in their order, by as many threads as the store is worth."""
+    todo = list(items)
+    if store.workers == 1 or len(todo) < 2:
+        return [work(item) for item in todo]
     with ThreadPoolExecutor(store.workers, thread_name_prefix="checkpoint") as pool:
-        futures = [pool.submit(work, item) for item in items]
+        futures = [pool.submit(work, item) for item in todo]
         try:
             return [future.result() for future in futures]
         finally:
@@ -129,3 +132,19 @@ def read_state(store: Store, manifest: Manifest, rank: int) -> tuple[Any, dict[s
     in_parallel(store, fill, range(len(shards)))
     document = json.loads(blobs.pop(DOCUMENT))
     return document, blobs
+
+
+def stream_state(store: Store, manifest: Manifest, rank: int) -> Iterator[tuple[str, memoryview]]:
+    """Yield (blob, bytes) of what a rank saved, never more than a shard in memory.
+
+    A large blob comes in several pieces, in turn; each was compared before it is given out.
+
+    Raises:
+        BadCheckpoint: where anything differs; what came before it was right.
+        OSError: where the store does not answer.
+    """
+    for shard in manifest.ranks[rank].shards:
+        content, start = memoryview(_verified_content(store, shard)), 0
+        for name, size in shard.parts:
+            yield name, content[start : start + size]
+            start += size

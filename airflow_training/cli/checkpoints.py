@@ -259,7 +259,8 @@ def _place_of(said: str) -> _Place:
     if "://" in said or said.startswith(("/", ".", "~")):
         address = str(Path(said).expanduser()) if said.startswith("~") else said
         return _Place(said=said, address=address, roots=reading.lineages(address))
-    from airflow_training.supervise.checkpoint_places import address_of, roots_below
+    from airflow_training.supervise.checkpoint_places import roots_below
+    from airflow_training.supervise.rendering import checkpoint_address
 
     store = open_store()
     record = store.find_run(said)
@@ -272,7 +273,7 @@ def _place_of(said: str) -> _Place:
             value=said,
             hint="a folder is given as ./folder",
         )
-    address = address_of(job, record.ref())
+    address = checkpoint_address(job, record.ref())
     return _Place(
         said=said,
         address=address,

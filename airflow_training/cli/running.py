@@ -26,7 +26,7 @@ from airflow_training.cli.documents import (
     run_variables,
 )
 from airflow_training.cli.output import Output, fail
-from airflow_training.cli.start import Start
+from airflow_training.cli.start import Start, TakeUp
 from airflow_training.spec.resolved import RunKey
 
 if TYPE_CHECKING:
@@ -69,6 +69,10 @@ def run(
         typer.Option(metavar="FAULTS", help="Simulate the instances, with these faults."),
     ] = None,
     single: Annotated[bool, typer.Option(help="Run it as one local instance.")] = False,
+    all_open: Annotated[
+        bool,
+        typer.Option("--open", help="Take up every run that nobody drives, as after a reboot."),
+    ] = False,
     log_format: Annotated[LogFormat, typer.Option(help="Of the event lines on stderr.")] = (
         LogFormat.text
     ),
@@ -79,6 +83,11 @@ def run(
     Exit 0 when it succeeded, 1 when not, 2 if it never started.
     Ctrl-C stops the job cleanly. A run that was killed goes on with the same --run-id.
     """
+    if all_open:
+        if file or template or from_run or run_id:
+            raise fail("--open", "takes up all open runs: it names none", code="conflict")
+        ctx.obj.append(TakeUp(output=output))
+        return
     wanted = Wanted(file=file, template=template, from_run=from_run, job=job)
     start = wanted.start(
         params=params or (),
@@ -191,8 +200,8 @@ class Wanted:
 
 
 def _hot_started(job: ResolvedJob, key: RunKey) -> tuple[ResolvedJob, Sequence[Problem]]:
-    """Return the job of a new run with the checkpoint that it asks to start from, and warnings."""
-    if (job.checkpoint or {}).get("resume", "latest") in ("latest", "none"):
+    """Return the job of a new run with what it asks to start from, and warnings."""
+    if not job.starts_from_elsewhere:
         return job, ()
     from airflow_training.supervise.hot_start import hot_start
 

@@ -71,6 +71,8 @@ REASON_CLASSES: Mapping[str, FailureClass] = {
     "StartError": "user",
     "CommandNotFound": "user",
     "AgentNeedsPython": "user",
+    reasons.CHECKPOINT_REFUSED: "user",
+    "RestoreFailed": "infrastructure",
     # somebody deleted it: how it took that says nothing about the script
     "Deleted": "infrastructure",
 }

@@ -106,6 +106,8 @@ class Observation:
     started_at: float | None = None
     finished_at: float | None = None
     progress: Progress | None = None
+    environment: tuple[str, ...] = ()
+    """The newest records of what it has around it, oldest first, as its agent wrote them (JSON)."""
     output: Mapping[str, Any] | None = None
     """`{uri, bytes, digest}` of what the instance uploaded, once it has succeeded."""
 

@@ -26,6 +26,7 @@ __all__ = [
     "is_one_group",
     "is_shared",
     "learn_of_checkpoints",
+    "not_after",
     "order",
     "root",
     "run_address",
@@ -197,6 +198,14 @@ def _forgive(draft: Draft) -> None:
     for entry in list(draft.instances.values()):
         if entry.restarts:
             draft.change(entry, restarts=0)
+
+
+def not_after(entry: JobEntry, step: int) -> JobEntry:
+    """Return the job's entry such that no step after this one is restored next."""
+    at_most = entry.recovery.at_most
+    if at_most is not None and at_most <= step:
+        return entry
+    return replace(entry, recovery=replace(entry.recovery, at_most=step, exactly=False))
 
 
 def still_counts(job: ResolvedJob, entry: JobEntry, record: RestartRecord) -> bool:

@@ -64,10 +64,13 @@ LEVELS_OF: Mapping[FailureClass, Mapping[Condition, Level]] = {
 }
 
 AT_LEAST: Mapping[str, Level] = {
+    reasons.HANG: "process",
     # the container is over, or never came to be
     "OOMKilled": "container",
     "StartError": "container",
     "CommandNotFound": "container",
+    "CheckpointRefused": "container",
+    "RestoreFailed": "container",
     # the pod is gone, or cannot become anything
     "AgentNeedsPython": "pod",
     "ContainerCannotRun": "pod",

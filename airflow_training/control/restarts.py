@@ -129,6 +129,10 @@ def judge(
         # exit 0 under Always: not finished, and nobody's fault
         return Restart(scope="Instance", counted=False, rule="restartPolicy: Always")
     rule = matching_rule(spec.failure_policy.rules, failure)
+    if rule is None and failure.reason == reasons.CHECKPOINT_REFUSED:
+        return GiveUp(
+            reason=reasons.NOT_RETRYABLE, message=failure.message, rule=reasons.CHECKPOINT_REFUSED
+        )
     hopeless = None
     if failure.diagnosed is not None and (rule is None or _restarts_a_class(rule)):
         hopeless = why_not_again(failure.diagnosed, budget.records)

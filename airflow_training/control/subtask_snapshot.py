@@ -15,14 +15,13 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from airflow_training.control.model import Event, InstanceState
+from airflow_training.control.model import Event
 from airflow_training.control.subtasks import (
     MOST_RANKS,
     STATES,
     STEPS_KEPT,
     Subtasks,
     fresh,
-    observed,
     states,
 )
 
@@ -100,11 +99,12 @@ def resumed(
     markers: Mapping[int, Collection[int]] | None,
     generation: int,
     world: int,
-    instances: Mapping[InstanceState, Collection[int]],
     newest_step: int | None,
     now: float,
 ) -> Resumed:
-    """Return what to go on from: the snapshot, else what can be seen, else one step earlier.
+    """Return what to go on from: the snapshot, else what the markers say, else one step earlier.
+
+    What the instances and their processes do is observed, and told again, after that.
 
     `markers`: step -> ranks whose parts verify, of the newest fence's `generation` and `world`;
     None: the store of the checkpoints does not answer. `newest_step`: the newest committed one that
@@ -114,9 +114,9 @@ def resumed(
         return Resumed(subtasks=opened(document))
     except SnapshotDamaged as error:
         damage = str(error)
-    seen = observed(_verified(fresh(world, generation=generation), markers or {}), instances)
+    seen = _verified(fresh(world, generation=generation), markers or {})
     not_after = None
-    what = "rebuilt from the markers and the instances"
+    what = "built again from the markers, and from what is observed"
     if markers is None:
         not_after = None if newest_step is None else max(0, newest_step - 1)
         what = "the markers cannot be read: an earlier step is used"

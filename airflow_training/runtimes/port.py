@@ -85,6 +85,8 @@ class InstanceSpec:
     grace_seconds: float = 30.0
     stall: Mapping[str, Any] | None = None
     """`checkpoint.progress` of a job whose hangs are to be found; None: nobody looks."""
+    watch: str = ""
+    """Folder whose content is committed as checkpoints, and put back before the command starts."""
     output_uri: str = ""
     """Not empty: upload `TRAINING_OUTPUT_DIR` there after exit 0, before it counts as succeeded."""
 

@@ -14,7 +14,10 @@ from airflow_training.state.database import clean, upsert
 from airflow_training.state.models import EnvironmentRow, table_of
 from airflow_training.state.records import EnvironmentRecord
 
-__all__ = ["digest_of", "name", "of_run", "save"]
+__all__ = ["LONGEST_LINE", "digest_of", "name", "of_run", "reference", "save"]
+
+LONGEST_LINE = 8192
+"""As agents write them."""
 
 _Key = tuple[str, int]
 _NEWEST = 10
@@ -29,7 +32,10 @@ def digest_of(line: str) -> str:
 
 
 def save(connection: Connection, uid: str, lines: Mapping[_Key, Sequence[str]]) -> None:
-    """Take in lines that are not there yet, oldest first; anything but a JSON object is left out."""
+    """Take in lines that are not there yet, oldest first.
+
+    What is no JSON object, or longer than agents write, is left out.
+    """
     known = _slots(connection, uid, lines.keys())
     rows: dict[tuple[str, int, int], dict[str, Any]] = {}
     for (role, index), new in lines.items():
@@ -98,6 +104,21 @@ def of_run(connection: Connection, uid: str) -> Mapping[_Key, Sequence[Environme
     return {key: [*records.values()] for key, records in found.items()}
 
 
+def reference(connection: Connection, uid: str) -> str:
+    """Return the digest that names the newest record of every instance; "" without any."""
+    rows = connection.execute(
+        select(
+            EnvironmentRow.role, EnvironmentRow.index, EnvironmentRow.number, EnvironmentRow.digest
+        ).where(EnvironmentRow.run == uid, EnvironmentRow.slot < _NEWEST)
+    )
+    newest: dict[_Key, tuple[int, str]] = {}
+    for role, index, number, digest in rows:
+        newest[role, index] = max(newest.get((role, index), (0, "")), (number, digest))
+    if not newest:
+        return ""
+    return digest_of("\n".join(f"{role}-{i} {d}" for (role, i), (_, d) in sorted(newest.items())))
+
+
 def _slots(
     connection: Connection, uid: str, keys: Collection[_Key]
 ) -> Mapping[_Key, Mapping[int, tuple[int, str]]]:
@@ -118,6 +139,8 @@ def _slots(
 
 
 def _object(line: str) -> dict[str, Any] | None:
+    if len(line) > LONGEST_LINE:
+        return None
     with contextlib.suppress(ValueError, RecursionError):
         found = json.loads(line)
         if isinstance(found, dict):

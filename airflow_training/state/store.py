@@ -375,6 +375,11 @@ class Store:
         with self._db.write() as connection:
             environment_rows.name(connection, uid, digests)
 
+    def environment_reference(self, uid: str) -> str:
+        """Return the digest that names the newest record of every instance; "" without any."""
+        with self._db.read() as connection:
+            return environment_rows.reference(connection, uid)
+
     def environment(self, uid: str) -> Mapping[tuple[str, int], Sequence[EnvironmentRecord]]:
         """Return the records of every instance, oldest first."""
         with self._db.read() as connection:

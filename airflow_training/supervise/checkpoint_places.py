@@ -7,13 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from airflow_training.checkpoints import reading
-from airflow_training.control.recovery import run_address
-from airflow_training.frameworks.ranks import chief_role
-from airflow_training.frameworks.render import InstancePlace, Rendering
-from airflow_training.spec.resolved import ResolvedJob, RunRef
-from airflow_training.supervise.rendering import checkpoint_uri, expected_addresses
 
-__all__ = ["Root", "address_of", "newest_whole", "roots_below", "whole"]
+__all__ = ["Root", "newest_whole", "roots_below", "whole"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,23 +20,6 @@ class Root:
     """How often training had been begun anew before."""
     instance: str
     """`worker-0` where each instance has checkpoints of its own, else empty."""
-
-
-def address_of(job: ResolvedJob, run: RunRef) -> str:
-    """Return the address below which all checkpoints of a run lie; the job must have `checkpoint`.
-
-    Raises InputError for a `checkpoint.uri` that cannot be rendered.
-    """
-    rendering = Rendering(
-        job=job,
-        place=InstancePlace(role=chief_role(job), index=0),
-        run_id=str(job.variables.get("run_id") or run.uid),
-        prefix=run.prefix,
-        addresses=expected_addresses(job, run.prefix),
-        replicas={role.name: role.replicas for role in job.roles},
-    )
-    uri = checkpoint_uri(job, rendering)
-    return run_address(uri, run_id=rendering.run_id, run_uid=run.uid)
 
 
 def roots_below(address: str) -> list[Root]:

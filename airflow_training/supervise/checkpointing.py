@@ -45,8 +45,8 @@ class Committed:
         """Digest -> reference: what no decision was given yet."""
         self._seen: set[str] = set()
         """Digests of all that were: many reports name the same one."""
-        self._asked_for: set[str] = set()
-        """Ends of instances after which the truth was asked for."""
+        self._living: set[str] = set()
+        """Uids of the objects that lived at the last look."""
 
     async def run(self) -> None:
         """Look at what was reported through the store, until cancelled."""
@@ -78,13 +78,12 @@ class Committed:
         self.reported(each.checkpoint for each in fresh.values())
 
     async def before_decision(self, instances: Collection[Observation]) -> None:
-        """Ask the store of checkpoints once for each instance that ended, before that is judged."""
+        """Ask the store of checkpoints where an instance has ended since, before that is judged."""
         self.observed(instances)
-        ended = {each.uid for each in instances if each.state in ("failed", "succeeded")}
-        if ended <= self._asked_for:
-            return
-        self._asked_for |= ended
-        await self.ask()
+        before = self._living
+        self._living = {e.uid for e in instances if e.state not in ("failed", "succeeded")}
+        if before - self._living:
+            await self.ask()
 
     async def ask(self) -> None:
         """Take in the newest that the store of checkpoints holds, as far as it answers in time."""
@@ -105,6 +104,11 @@ class Committed:
             return followed_root(job, self._run, lineage=ledger.job.recovery.lineage)
         except InputError:
             return ""
+
+    def root_of(self, group: str) -> str:
+        """Return the root of the group of this name: that of one instance, or of the job."""
+        root = self.root()
+        return f"{root.rpartition('/')[0]}/{group}" if root and group else root
 
     def take(self) -> Sequence[Mapping[str, Any]]:
         """Return what no decision was given yet; `taken_in` says that one was, and is persisted."""

@@ -28,6 +28,7 @@ from airflow_training.control.model import (
     Progress,
     Request,
 )
+from airflow_training.control.recovery import not_after
 from airflow_training.control.root_cause import proof_of, with_diagnosis
 from airflow_training.errors import InputError, LeaseLost, RuntimeUnavailable, StillAlive
 from airflow_training.runtimes.port import Addresses, Runtime
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from airflow_training.supervise.diagnosing import Diagnoser
     from airflow_training.supervise.log_following import LogFollower
     from airflow_training.supervise.measuring import Meter
+    from airflow_training.supervise.processes import Processes
     from airflow_training.supervise.replanning import Replanner, State
 
 __all__ = ["Drive", "retrying"]
@@ -114,6 +116,7 @@ class Drive:
         self._replanner: Replanner | None = None
         self._diagnoser: Diagnoser | None = None
         self._committed: Committed | None = None
+        self._processes: Processes | None = None
         self._output_saved = False
         self._clock = 0.0
         self._failures = 0
@@ -138,6 +141,9 @@ class Drive:
             background.append(asyncio.ensure_future(self._meter.run()))
         if self._committed is not None:
             background.append(asyncio.ensure_future(self._committed.run()))
+        if self._processes is not None:
+            await self._resume_processes(self._processes)
+            background.append(asyncio.ensure_future(self._processes.run()))
         if self._replanner is not None:
             looking = self._replanner.run(every_seconds=self._job.reconcile_seconds)
             background.append(asyncio.ensure_future(looking))
@@ -428,6 +434,7 @@ class Drive:
     # checkpoints ---------------------------------------------------------------------------------
     def _follow_checkpoints(self) -> None:
         from airflow_training.supervise.checkpointing import Committed
+        from airflow_training.supervise.processes import Processes
 
         self._committed = Committed(
             store=self._store,
@@ -435,6 +442,25 @@ class Drive:
             state=lambda: (self._job, self.ledger),
             on_news=self._wake.set,
         )
+        self._processes = Processes(
+            store=self._store,
+            uid=self._uid,
+            state=lambda: (self._job, self.ledger),
+            instances=lambda: self._watcher.instances,
+            root=self._committed.root_of,
+        )
+
+    async def _resume_processes(self, processes: Processes) -> None:
+        """Begin with what the holder before knew of them; step back where nobody can check it."""
+        found = await processes.resume(now=self._now())
+        if not found.events:
+            return
+        ledger = self.ledger
+        if found.not_after is not None:
+            job = not_after(ledger.job, found.not_after)
+            ledger = dataclasses.replace(ledger, job=job)
+        await self._commit(ledger, found.events)
+        self._tell(found.events)
 
     # a plan: measured, and following its cluster ---------------------------------------------------
     def _follow_plan(self) -> None:
@@ -507,6 +533,9 @@ class Drive:
                 self._follower.reported(fresh)
             rows = {key: dataclasses.asdict(progress) for key, progress in fresh.items()}
             await retrying(lambda: self._store.save_progress(self._uid, rows))
+        environment = self._watcher.take_environment()
+        if environment:
+            await retrying(lambda: self._store.save_environment(self._uid, environment))
 
     async def _follow_logs(self) -> None:
         """Bring what logs say to the store, once the run is older than most failures to start."""
@@ -544,6 +573,8 @@ class Drive:
             await self._follower.finish()
         if self._meter is not None:
             await self._meter.look()
+        if self._processes is not None:
+            await self._processes.look()
         if self._job.clean_pod_policy != "All" and not self._runtime.capabilities.leaves_objects:
             return
         for failures in range(1, _REMOVE_TRIES + 1):

@@ -1,13 +1,14 @@
-"""Which checkpoint of another training a job starts from: found and verified before anything starts.
+"""What of another training a job starts from: a checkpoint that was verified, or a model.
 
-The reference is kept with the resolved job. Instances use it only while their own run has no checkpoint.
-Blocks on the store and on the object store.
+The reference of a checkpoint is kept with the resolved job; instances use it only while their own run
+has none. Blocks on the store and on the object store.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from airflow_training.checkpoints.errors import CheckpointError
@@ -16,11 +17,11 @@ from airflow_training.spec.resolved import ResolvedJob, RunKey, RunRef
 from airflow_training.state.store import RunRecord, Store
 from airflow_training.supervise.checkpoint_places import (
     Root,
-    address_of,
     newest_whole,
     roots_below,
     whole,
 )
+from airflow_training.supervise.rendering import checkpoint_address, initial_model
 
 __all__ = ["AssetExtras", "hot_start"]
 
@@ -37,10 +38,13 @@ def hot_start(
     """Return the job with the checkpoint that it asks to start from, and warnings.
 
     `key` is the run that begins, which matters where a step of its own earlier training is asked for.
-    Raises InputError: no such run, asset or checkpoint, each with what there is instead.
+    Raises InputError: no such run, asset or checkpoint, each with what there is instead; a model that
+    should be a file of this machine and is none.
     """
+    run = RunRef(uid=key.uid, job=job.name, namespace=job.namespace, controller="")
+    _check_model(job, run)
     resume = (job.checkpoint or {}).get("resume")
-    search = _Search(job, store=store, key=key)
+    search = _Search(job, store=store, run=run)
     if isinstance(resume, int):
         initial = search.of_step(resume)
     elif isinstance(resume, Mapping) and "fromRun" in resume:
@@ -55,18 +59,15 @@ def hot_start(
 
 
 class _Search:
-    def __init__(self, job: ResolvedJob, *, store: Store, key: RunKey) -> None:
+    def __init__(self, job: ResolvedJob, *, store: Store, run: RunRef) -> None:
         self._job = job
         self._store = store
-        self._key = key
+        self._run = run
         self.warnings: list[Problem] = []
 
     def of_step(self, step: int) -> Mapping[str, Any]:
         """Return the step of an earlier lineage of the same run: it was begun anew since."""
-        run = RunRef(
-            uid=self._key.uid, job=self._job.name, namespace=self._job.namespace, controller=""
-        )
-        roots = self._roots(address_of(self._job, run), field=_RESUME, value=step)
+        roots = self._roots(checkpoint_address(self._job, self._run), field=_RESUME, value=step)
         found = newest_whole(roots, step=step)
         if found is None:
             raise _refused(
@@ -121,7 +122,7 @@ class _Search:
             raise _refused(field, value, message, hint="data.initialModel starts from a model file")
         reported = _reference(self._store.ledger(record.uid).job.checkpoint)
         try:
-            roots = roots_below(address_of(job, record.ref()))
+            roots = roots_below(checkpoint_address(job, record.ref()))
             newest = [root for root in roots if root.lineage == roots[0].lineage]
             if len({root.instance for root in newest}) > 1:
                 message = f"each instance of run {name!r} has checkpoints of its own"
@@ -171,6 +172,14 @@ class _Search:
             Problem(code="not_verified", field=field, value=value, message=message)
         )
         return reference
+
+
+def _check_model(job: ResolvedJob, run: RunRef) -> None:
+    """Refuse a model whose file instances on this machine would not find."""
+    model = initial_model(job, run)
+    path = model.removeprefix("file://")
+    if job.runtime == "local" and path.startswith("/") and not Path(path).exists():
+        raise _refused("spec.data.initialModel", model, "there is no such file")
 
 
 def _reference(found: Any) -> dict[str, Any] | None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from airflow_training.control.model import JobEntry
-from airflow_training.control.recovery import order, root, save_grace
+from airflow_training.control.recovery import order, root, run_address, save_grace
 from airflow_training.frameworks.naming import instance_name, service_host
 from airflow_training.frameworks.pods import container_env, training_container
 from airflow_training.frameworks.ranks import chief_role
@@ -19,7 +19,14 @@ from airflow_training.frameworks.render import InstancePlace, Rendering
 from airflow_training.runtimes.port import Address, Addresses, InstanceRef, InstanceSpec
 from airflow_training.spec.resolved import ResolvedJob, RunRef
 
-__all__ = ["CHECKPOINT", "checkpoint_uri", "expected_addresses", "followed_root", "render_instance"]
+__all__ = [
+    "CHECKPOINT",
+    "checkpoint_address",
+    "expected_addresses",
+    "followed_root",
+    "initial_model",
+    "render_instance",
+]
 
 CHECKPOINT = "TRAINING_CHECKPOINT"
 """Variable that tells an attempt where its checkpoints are, and from which one it goes on."""
@@ -132,6 +139,7 @@ def render_instance(
         ),
         grace_seconds=grace_seconds,
         stall=stall,
+        watch=str((job.checkpoint or {}).get("watch") or ""),
         output_uri=rendering.output_uri() if uploads else "",
     )
 
@@ -169,7 +177,24 @@ def followed_root(job: ResolvedJob, run: RunRef, *, lineage: int) -> str:
 
     Raises InputError for a template in the address that cannot be rendered.
     """
-    rendering = Rendering(
+    return _checkpoint_root(job, _chief_rendering(job, run), run, lineage)
+
+
+def checkpoint_address(job: ResolvedJob, run: RunRef) -> str:
+    """Return the address below which all checkpoints of a run lie; raises as `followed_root`."""
+    rendering = _chief_rendering(job, run)
+    uri = _checkpoint_uri(job, rendering)
+    return run_address(uri, run_id=rendering.run_id, run_uid=run.uid)
+
+
+def initial_model(job: ResolvedJob, run: RunRef) -> str:
+    """Return the model that training starts from, "" for none; raises as `followed_root`."""
+    model = (job.data or {}).get("initialModel") or ""
+    return _chief_rendering(job, run).user(model, where="spec.data.initialModel")
+
+
+def _chief_rendering(job: ResolvedJob, run: RunRef) -> Rendering:
+    return Rendering(
         job=job,
         place=InstancePlace(role=chief_role(job), index=0),
         run_id=_run_id(job, run),
@@ -177,14 +202,13 @@ def followed_root(job: ResolvedJob, run: RunRef, *, lineage: int) -> str:
         addresses={},
         replicas={},
     )
-    return _checkpoint_root(job, rendering, run, lineage)
 
 
 def _run_id(job: ResolvedJob, run: RunRef) -> str:
     return str(job.variables.get("run_id") or run.uid)
 
 
-def checkpoint_uri(job: ResolvedJob, rendering: Rendering) -> str:
+def _checkpoint_uri(job: ResolvedJob, rendering: Rendering) -> str:
     """Return where the job keeps its checkpoints: here a plain path is relative to the job file."""
     uri = rendering.checkpoint_uri()
     if job.runtime != "kubernetes" and job.base_dir and "://" not in uri:
@@ -196,7 +220,7 @@ def _checkpoint_root(job: ResolvedJob, rendering: Rendering, run: RunRef, lineag
     return root(
         job,
         lineage,
-        uri=checkpoint_uri(job, rendering),
+        uri=_checkpoint_uri(job, rendering),
         run_id=rendering.run_id,
         run_uid=run.uid,
         role=rendering.place.role,

@@ -17,6 +17,8 @@ from airflow_training.checkpoints.xgboost import XGBoostCheckpoint
 
 ROUNDS = 12
 
+pytestmark = pytest.mark.e2e
+
 
 class Killed(Exception):
     """Stands for a process that ends in the middle of a round."""

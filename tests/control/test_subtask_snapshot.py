@@ -114,7 +114,6 @@ def _resumed(document, *, markers):
         markers=markers,
         generation=2,
         world=2,
-        instances={"failed": [1], "running": [0]},
         newest_step=30,
         now=9.0,
     )
@@ -125,14 +124,14 @@ def test_an_intact_snapshot_is_taken_as_it_is():
     assert (found.subtasks, found.not_after, found.event) == (_saved(10, 20), None, None)
 
 
-def test_a_damaged_snapshot_is_built_again_from_markers_and_instances():
+def test_a_damaged_snapshot_is_built_again_from_the_markers():
     damaged = {**compact(_saved(10, 20)), "generation": 3}
     found = _resumed(damaged, markers={10: [0, 1], 20: [0, 1], 30: [1]})
     assert found.event is not None
     assert found.event.reason == STATE_CHECKSUM_MISMATCH
     assert restorable(found.subtasks) == 20
     assert found.subtasks.partial == {30: 0b10}
-    assert states(found.subtasks) == ["STARTING", "FAILED"]
+    assert states(found.subtasks) == ["PENDING", "PENDING"]
     assert found.not_after is None
 
 

@@ -89,7 +89,7 @@ async def test_a_script_finds_the_library_and_what_is_installed_beside_it(
         more="import airflow_training.checkpoints.group, airflow_training.spec"
     )
     async with watching(harness.runtime, harness.run) as seen:
-        env = {"TRAINING_CHECKPOINT": "{}", "PYTHONPATH": "/mine"}
+        env = {"PYTHONPATH": "/mine"}
         await harness.runtime.create(
             [harness.spec("quick", command=python_script(script), env=env, working_dir="/")]
         )
@@ -107,10 +107,7 @@ async def test_the_library_needs_nothing_that_is_installed(
     script += SHOWS_PATH.format(more="from airflow_training.checkpoints import Group; print(Group)")
     async with watching(harness.runtime, harness.run) as seen:
         command = (*python_script(script)[:1], "-S", "-c", script)
-        env = {"TRAINING_CHECKPOINT": "{}"}
-        await harness.runtime.create(
-            [harness.spec("quick", command=command, env=env, working_dir="/")]
-        )
+        await harness.runtime.create([harness.spec("quick", command=command, working_dir="/")])
         await seen.until(lambda now: any(i.finished_at for i in now.values()))
         log = attempt_folder(tmp_path, harness, "quick").log.read_text()
         assert seen.now["quick", 0].state == "succeeded", log

@@ -588,24 +588,11 @@ def test_the_head_of_a_file_is_required(key):
     assert (("missing", key)) in found(document)
 
 
-NOT_AVAILABLE = [
-    ("spec.checkpoint", {"uri": "s3://a"}, "spec.checkpoint"),
-]
-
-
-@pytest.mark.parametrize(("path", "value", "field"), NOT_AVAILABLE)
-def test_a_field_whose_feature_comes_later_is_a_warning(path, value, field):
-    document = parsed(edited(path, value))
-    assert not document.problems
-    (warning,) = document.warnings
-    assert (warning.code, warning.field) == ("not_available", field)
-    assert warning.line is not None
-
-
 @pytest.mark.parametrize(
     ("path", "value"),
     [
         ("spec.plan", {}),
+        ("spec.checkpoint", {"uri": "s3://a", "watch": "out"}),
         ("spec.runtime", {"name": "local"}),
         ("spec.runtime", {"name": "kubernetes"}),
         ("spec.schedulingPolicy", {"gang": "volcano", "queue": "research"}),
@@ -622,7 +609,7 @@ def test_what_is_there_gives_no_warning(path, value):
 def test_the_document_with_every_field_is_valid():
     (document,) = parse(FULL_TEXT)
     assert document.problems == []
-    assert {warning.code for warning in document.warnings} == {"not_available"}
+    assert document.warnings == []
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from airflow_training.logs.diagnosis.catalogue import Catalogue, Cause, Context, Kind
 from airflow_training.logs.diagnosis.markers import MARKERS, NORMAL_END, RESUMED, STARTED
 from airflow_training.logs.diagnosis.ranks import rank_in
-from airflow_training.logs.diagnosis.tracebacks import Chain, chains, is_source_line
+from airflow_training.logs.diagnosis.tracebacks import Chain, chains, is_source_line, last_words
 from airflow_training.logs.model import FileScan, Hit
 
 __all__ = ["Event", "events_of"]
@@ -36,7 +36,7 @@ _MESSAGE_LINES = 5
 """Messages of exceptions go on for about so many lines."""
 _SAYS_ENOUGH = 0.4
 """Confidence from which on a signature says more about an exception than its bare name."""
-_LAST_LINES = 3
+_LAST_LINES = 6
 _SAYS_NOTHING = 3
 """Of `Cause.generic`: that something failed, not what."""
 _CLUSTER_LINES = 120
@@ -101,6 +101,9 @@ def events_of(
     found: list[Event] = []
     for hits in by_rank.values():
         shown = chains(hits)
+        bare = last_words(hits, shown)
+        if bare is not None:
+            shown.append(bare)
         ignored = [each for each in shown if each.ignored]
         tracebacks = [each for each in shown if not (each.ignored or life.survived(each.last_line))]
         raised = {each.line for chain in tracebacks for each in chain.raised}
@@ -116,7 +119,7 @@ def events_of(
         replace(
             each,
             survived=each.line is not None and life.lived_through(each.cause, each.line),
-            last=each.line is not None and not each.mild and life.ended_at(each.line),
+            last=each.line is not None and not each.mild and life.ended_at(each.cause, each.line),
             time=None if each.time is None else each.time - skew_seconds,
         )
         for each in sorted(found, key=lambda each: (each.line or 0, each.cause.generic))
@@ -299,6 +302,10 @@ class _Life:
         """Return whether training went on, or ended well, after a line."""
         return self.ended_well_after(line) or line < self._trained_until
 
-    def ended_at(self, line: int) -> bool:
-        """Return whether a line is among the last ones of a log that tells of no training."""
-        return not self._trained and not self._well_until and self._last_line - line < _LAST_LINES
+    def ended_at(self, cause: Cause, line: int) -> bool:
+        """Return whether a line is among the last ones of a log that tells of no training.
+
+        Whatever told the run to stop is the end of one that trained too.
+        """
+        over = not self._well_until and (_orders(cause) or not self._trained)
+        return over and self._last_line - line < _LAST_LINES

@@ -11,7 +11,7 @@ from airflow_training.logs.diagnosis.markers import CHAIN, EXCEPTION, TRACEBACK
 from airflow_training.logs.diagnosis.ranks import rank_in
 from airflow_training.logs.model import Hit
 
-__all__ = ["Chain", "Raised", "chains", "is_source_line"]
+__all__ = ["Chain", "Raised", "chains", "is_source_line", "last_words"]
 
 Link = Literal["first", "cause", "handling", "inner"]
 """How an exception came after the one above it; `inner`: it was shown inside the other's message."""
@@ -22,7 +22,8 @@ _NAMED = re.compile(
 )
 _WRAPPERS = re.compile(
     r"(?:ChildFailedError|CalledProcessError|ProcessRaisedException|RayTaskError(?!\()"
-    r"|WorkerCrashedError|TrainingFailedError|RayActorError)\b"
+    r"|WorkerCrashedError|TrainingFailedError|RayActorError|EngineDeadError|SparkException|Py4JJavaError)\b"
+    r"|Error (?:for )?[Tt]raining (?:job )?\S+: Failed"
     r"|Caught \w+ in (?:DataLoader worker|pin memory thread|replica)"
 )
 """They repeat what another process said."""
@@ -36,6 +37,9 @@ _DIGIT = re.compile(r"\d")
 _FRAME = re.compile(r'File ".*", line \d+')
 _NOT_RAISED = ("Exception ignored in", "Error in atexit._run_exitfuncs")
 """Above what Python only reports: raised while something is deleted, or after the program has ended."""
+_STACK = re.compile(r"^\s+(?:at |\.\.\. |File )|^\s*(?:frame #|#\d|Caused by: )")
+"""Lines of a stack that stands below its exception."""
+_MOST_LINES_AFTER = 6
 _FEEDER = re.compile(r'multiprocessing/queues\.py", line \d+, in _feed')
 """This thread prints what goes wrong, and feeds on."""
 
@@ -124,6 +128,22 @@ def chains(hits: Iterable[Hit]) -> list[Chain]:
     return [Chain(raised=each) for each in done]
 
 
+def last_words(hits: Sequence[Hit], shown: Iterable[Chain]) -> Chain | None:
+    """Return the exception without a traceback with which a log ends, None where it does not.
+
+    `shown`: the tracebacks of the same hits.
+    """
+    named = [hit for hit in hits if hit.signature == EXCEPTION]
+    if not named or any(each.first_line <= named[-1].line <= each.last_line for each in shown):
+        return None
+    hit = named[-1]
+    after = [line for line in hit.after if not _STACK.match(line)]
+    raised = _raised(hit, head=hit, link="first")
+    if raised is None or len(after) > _MOST_LINES_AFTER:
+        return None
+    return Chain(raised=[raised])
+
+
 def is_source_line(hit: Hit) -> bool:
     """Return whether a hit is in a line of source code that a traceback quotes."""
     if hit.text.lstrip()[:1] in _BOX:
@@ -143,8 +163,8 @@ def _append(done: list[list[Raised]], raised: Raised) -> None:
 
 
 def _raised(hit: Hit, *, head: Hit, link: Link) -> Raised | None:
-    """Return the exception that a line ends a traceback with, if it does."""
-    match = _RAISED.match(_like(head, hit.text))
+    """Return the exception that a line ends a traceback with, if it does; `head`: the line itself without one."""
+    match = _RAISED.match(hit.text if head is hit else _like(head, hit.text))
     if match is None or not _NAMED.search(match["type"]):
         return None
     return Raised(

@@ -7,11 +7,10 @@ passes over those that no signature can match.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 
 from airflow_training.logs.engine.formats import Formats, ParsedLine
 from airflow_training.logs.engine.layouts import Layout, Row, layout_of, letters
-from airflow_training.logs.engine.patterns import Pattern
+from airflow_training.logs.engine.needs import Needs
 
 MOST_LAYOUTS = 4096
 """Then all are forgotten and learned again: a log with more layouts has lines that never come again."""
@@ -133,13 +132,15 @@ def _in_piece(kind: str, learned: bytes) -> bytes:
     return _IN_PIECE.get(kind, _IN_NUMBERS) + letters
 
 
-def may_match(line: bytes, layout: Layout, signatures: Sequence[Pattern]) -> bool:
+def may_match(line: bytes, layout: Layout, needs: Needs) -> bool:
     """Return whether a signature may match a line of the layout, learned from `line`, whatever its (finite) numbers are."""
     if b"\x1b" in line:
         return True  # what signatures see has no colours, what the layout says has
     reach = Reach(line, layout)
-    return any(
-        all(any(reach.holds(text.lower()) for text in texts) for texts in way)
-        for pattern in signatures
-        for way in pattern.required
-    )
+    own = frozenset(letters(line.lower()))
+    there = {
+        number
+        for number, (text, needed) in enumerate(needs.texts)
+        if needed <= own and reach.holds(text)
+    }
+    return needs.met_by(there)

@@ -115,7 +115,8 @@ class Stretch:
                     moved = replace(rows, offsets=rows.offsets + base)
                     moved.add_to(self.builder, rank=self.origin.rank)
             self.line = walked.line
-            if len(walked.rest.data) * WORTH_LEARNING > walked.consumed - done:
+            much = len(walked.rest.data) * WORTH_LEARNING > walked.consumed - done
+            if much and self.machine.walker.learns:
                 self.machine.notice(walked.rest.data)
             self.machine.teach()
             if walked.consumed == done or walked.consumed == size:

@@ -143,6 +143,7 @@ def wrapped_command(
     progress_url: str = "",
     progress_uri: str = "",
     stall: str = "",
+    watch: str = "",
     termination_log: str = "",
 ) -> list[str]:
     """Return the command line of the agent as the command's parent; empty options are left out."""
@@ -153,6 +154,7 @@ def wrapped_command(
         "--progress-url": progress_url,
         "--progress-uri": progress_uri,
         "--stall": stall,
+        "--watch": watch,
         "--termination-log": termination_log,
     }
     given = [part for name, value in options.items() if value for part in (name, _literal(value))]

@@ -301,6 +301,7 @@ class _Made:
             progress_file=_PROGRESS_FILE,
             progress_url=progress_url,
             progress_uri=progress_uri,
+            watch=instance.watch,
             stall="" if instance.stall is None else json.dumps(dict(instance.stall)),
             termination_log=str(made.get("terminationMessagePath") or ""),
         )

@@ -91,9 +91,9 @@ def environment(
     result = {**base, **fixed}
     for name, value in spec.env.items():
         result[name] = fixed.get(name, expand(value, result))
-    if "TRAINING_CHECKPOINT" in spec.env:
-        own = result.get("PYTHONPATH")
-        result["PYTHONPATH"] = f"{own}{os.pathsep}{library}" if own else str(library)
+    # with or without `checkpoint`: a script that can save must also run where the job keeps nothing
+    own = result.get("PYTHONPATH")
+    result["PYTHONPATH"] = f"{own}{os.pathsep}{library}" if own else str(library)
     return result
 
 

@@ -164,6 +164,7 @@ class Launcher:
             "held": spec.held,
             "deadline_seconds": spec.deadline_seconds,
             "grace_seconds": spec.grace_seconds,
+            "watch": spec.watch,
             "stall": None if spec.stall is None else dict(spec.stall),
             "output_uri": _output_uri(spec.output_uri, base),
             "readiness_probe": _readiness_probe(spec),

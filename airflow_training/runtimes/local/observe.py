@@ -14,7 +14,11 @@ _State = Literal["pending", "running", "succeeded", "failed", "terminating", "un
 
 
 def observe(
-    standing: Standing, *, progress: Progress | None = None, port_open: bool = False
+    standing: Standing,
+    *,
+    progress: Progress | None = None,
+    environment: tuple[str, ...] = (),
+    port_open: bool = False,
 ) -> Observation | None:
     """Return what to tell about an attempt; None where its object does not exist (any more)."""
     if standing.life is Life.MISSING or (standing.deleted and standing.life is Life.ENDED):
@@ -45,6 +49,7 @@ def observe(
         started_at=state["started_at"] or end.get("started_at"),
         finished_at=end.get("finished_at"),
         progress=progress,
+        environment=environment,
         output=_output(end),
     )
 

@@ -19,6 +19,8 @@ from airflow_training.runtimes.progress import progress_of
 
 __all__ = ["Agent", "Scanner", "current"]
 
+_MOST_ENVIRONMENT_BYTES = 1 << 17
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Agent:
@@ -58,6 +60,8 @@ class Scanner:
         """First ports of running instances that nobody listens on yet."""
         self._opened: set[str] = set()
         self._progress: dict[str, NewestProgress] = {}
+        self._environment: dict[str, tuple[int, tuple[str, ...]]] = {}
+        """Uid of the object -> when its records were written, and they."""
 
     @property
     def awaited_ports(self) -> bool:
@@ -106,7 +110,10 @@ class Scanner:
         self._attend(folder, standing)
         port_open = uid in self._opened
         observation = observe(
-            standing, progress=self._newest_progress(folder, uid), port_open=port_open
+            standing,
+            progress=self._newest_progress(folder, uid),
+            environment=self._newest_environment(folder, uid),
+            port_open=port_open,
         )
         if observation is None:
             self._forget(uid)
@@ -134,6 +141,19 @@ class Scanner:
         document = following.look()
         return progress_of(document) if document else None
 
+    def _newest_environment(self, folder: AttemptFolder, uid: str) -> tuple[str, ...]:
+        """Read the records only when there are new ones."""
+        known = self._environment.get(uid, (0, ()))
+        try:
+            written = folder.environment.stat().st_mtime_ns
+            if written != known[0]:
+                with folder.environment.open("rb") as file:
+                    text = file.read(_MOST_ENVIRONMENT_BYTES).decode("utf-8", "replace")
+                known = self._environment[uid] = (written, tuple(text.splitlines()))
+        except OSError:
+            pass  # none yet, or the folder is gone: the last that were read count
+        return known[1]
+
     def _read_bytes(self, uid: str) -> int:
         following = self._progress.get(uid)
         return 0 if following is None else following.seen_bytes
@@ -141,6 +161,7 @@ class Scanner:
     def _forget(self, uid: str) -> None:
         self.agents.pop(uid, None)
         self._progress.pop(uid, None)
+        self._environment.pop(uid, None)
         self._opened.discard(uid)
 
     def _compare(self, key: InstanceKey, new: Observation | None) -> list[Changed | Gone]:

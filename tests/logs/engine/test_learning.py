@@ -10,6 +10,7 @@ from airflow_training.logs.engine import Pattern
 from airflow_training.logs.engine.automaton import Plain
 from airflow_training.logs.engine.layouts import layout_of
 from airflow_training.logs.engine.learning import Learned, may_match
+from airflow_training.logs.engine.needs import needs_of
 from airflow_training.logs.engine.scanning import BLOCK_BYTES, Machine
 from airflow_training.logs.engine.stretches import scan_stretch
 from airflow_training.logs.metrics import formats
@@ -35,10 +36,16 @@ FORMATS = formats()
         pytest.param("took 5 s", "took too long|took \\d+ s$", True, id="one-of-two-ways"),
     ],
 )
-def test_whether_a_signature_may_match_lines_like_one(line, pattern, expected):
+def test_whether_a_signature_may_match_lines_like_one(
+    line, pattern, expected, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     text = line.encode()
     layout = layout_of(text, FORMATS.parse_line(text))
-    assert may_match(text, layout, [Pattern(name="x", pattern=pattern)]) is expected
+    for _ in range(2):  # the second time from the cache folder
+        needs_of.cache_clear()
+        needs = needs_of((Pattern(name="x", pattern=pattern),))
+        assert may_match(text, layout, needs) is expected
 
 
 def test_a_line_that_never_comes_again_is_not_learned():

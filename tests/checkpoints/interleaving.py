@@ -1,0 +1,174 @@
+"""Processes that write to one store, an operation at a time, in an order that a seed decides.
+
+The real code runs, each process in a thread of its own; a thread that comes to an operation on the store waits
+until it is its turn. Used by the tests and by the benchmark.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from airflow_training.checkpoints.errors import StaleGeneration
+from airflow_training.checkpoints.group import Group
+from airflow_training.checkpoints.records import Manifest
+from airflow_training.checkpoints.store import Data
+from airflow_training.checkpoints.survey import survey
+from tests.checkpoints.groups import assert_is_state_of, save, train
+from tests.checkpoints.stores import DictStore
+
+_SECONDS = 20.0
+
+
+class Turns:
+    """Lets one of several threads go on at a time, and for one operation."""
+
+    def __init__(self) -> None:
+        self._change = threading.Condition()
+        self._waiting: set[str] = set()
+        self._alive: set[str] = set()
+        self._chosen: str | None = None
+
+    def start(self, name: str, work: Callable[[], None]) -> threading.Thread:
+        def run() -> None:
+            try:
+                work()
+            finally:
+                with self._change:
+                    self._alive.discard(name)
+                    self._change.notify_all()
+
+        self._alive.add(name)
+        thread = threading.Thread(target=run, name=name)
+        thread.start()
+        return thread
+
+    def wait(self, name: str) -> None:
+        """As a thread: wait for the turn."""
+        with self._change:
+            self._waiting.add(name)
+            self._change.notify_all()
+            assert self._change.wait_for(lambda: self._chosen == name, _SECONDS)
+            self._chosen = None
+            self._waiting.discard(name)
+
+    def run(self, choose: Callable[[list[str]], str]) -> None:
+        """Give turns, each to the one of all who wait that `choose` names, until no thread is left."""
+        with self._change:
+            while self._alive:
+                ready = self._change.wait_for(
+                    lambda: self._chosen is None and self._alive <= self._waiting, _SECONDS
+                )
+                assert ready, f"waiting: {self._waiting}, alive: {self._alive}"
+                if self._alive:
+                    self._chosen = choose(sorted(self._alive))
+                    self._change.notify_all()
+
+
+class Shared(DictStore):
+    """One process's view of a store: every operation needs a turn."""
+
+    def __init__(self, objects: dict[str, bytes], turns: Turns, name: str, *, honest: bool) -> None:
+        super().__init__(objects)
+        self._turns = turns
+        self._name = name
+        self._honest = honest
+
+    def create(self, key: str, data: Data) -> None:
+        self._turn(key)
+        if not self._honest:
+            self.objects.pop(key, None)  # the last one wins
+        super().create(key, data)
+
+    def _get(self, key: str) -> bytes:
+        self._turn(key)
+        return super()._get(key)
+
+    def list(self, prefix: str) -> list[tuple[str, int]]:
+        self._turn(prefix)
+        return super().list(prefix)
+
+    def delete(self, key: str) -> None:
+        self._turn(key)
+        super().delete(key)
+
+    def _turn(self, key: str) -> None:
+        if not key.startswith("probes/"):  # several threads at once, about nothing that matters
+            self._turns.wait(self._name)
+
+
+@dataclass
+class Outcome:
+    acknowledged: list[Manifest] = field(default_factory=list)
+    refused: int = 0
+    went_on_from: dict[int, int] = field(default_factory=dict)
+    """Generation -> the step it went on from."""
+
+
+def race(seed: int) -> Outcome:
+    """Let an old process save while one or two new ones take over; check what is left.
+
+    Raises AssertionError where anything stale counts, or anything acknowledged is lost.
+    """
+    rng = random.Random(seed)
+    objects: dict[str, bytes] = {}
+    honest = rng.random() < 0.5
+    turns, outcome = Turns(), Outcome()
+    old = Group.open(DictStore(objects), keep=99)
+    train(old, 10, 20)
+    old.store = Shared(objects, turns, "old", honest=honest)
+
+    def go_on(group: Group) -> None:
+        try:
+            for step in range(group.newest_step + 10, group.newest_step + 40, 10):
+                if manifest := save(group, step):
+                    outcome.acknowledged.append(manifest)
+        except StaleGeneration:
+            outcome.refused += 1
+
+    def take_over(name: str, order: int) -> None:
+        store = Shared(objects, turns, name, honest=honest)
+        try:
+            group = Group.open(store, order=order, keep=rng.choice([2, 99]))
+        except StaleGeneration:
+            outcome.refused += 1
+            return
+        outcome.went_on_from[group.generation] = group.base.step if group.base else 0
+        go_on(group)
+
+    threads = [
+        turns.start("old", lambda: go_on(old)),
+        turns.start("new", lambda: take_over("new", 1)),
+    ]
+    if rng.random() < 0.5:
+        threads.append(turns.start("third", lambda: take_over("third", rng.choice([1, 2]))))
+    eager = rng.random()
+
+    def choose(names: list[str]) -> str:
+        return names[0] if rng.random() < eager / 2 else rng.choice(names)
+
+    turns.run(choose)
+    for thread in threads:
+        thread.join()
+    _check(objects, outcome)
+    return outcome
+
+
+def _check(objects: dict[str, bytes], outcome: Outcome) -> None:
+    seen = survey(DictStore(objects))
+    counting = seen.lineage.manifests
+    final = Group.open(DictStore(objects), order=9)
+    assert final.base is not None
+    assert final.base.digest == counting[0].digest
+    assert_is_state_of(final, final.base)
+    # what was acknowledged counts, or was deleted because newer ones count that go back to it
+    for manifest in outcome.acknowledged:
+        newer = [m for m in counting if m.step > manifest.step and m.number > manifest.number]
+        assert manifest.digest in {m.digest for m in counting} or len(newer) >= 2, manifest.save
+    # nobody goes on from what another generation saved after a newer one had chosen where to go on
+    for manifest in counting:
+        for generation, step in outcome.went_on_from.items():
+            if generation in seen.lineage.generations and manifest.generation < generation:
+                assert manifest.step <= step, (manifest.save, generation, step)

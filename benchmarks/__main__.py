@@ -20,6 +20,7 @@ ALL = (
     "kubernetes",
     "recovery_time",
     "recovery_states",
+    "recovery",
 )
 
 

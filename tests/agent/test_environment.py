@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -208,3 +209,53 @@ def test_a_machine_without_devices_is_not_asked(monkeypatch):
 
     monkeypatch.setattr(devices, "_NVIDIA", Path("/nowhere"))
     assert device_watch({}) is None
+
+
+NVML = """
+#include <string.h>
+typedef struct { unsigned long long total, free, used; } memory;
+typedef struct { unsigned int gpu, memory; } use;
+int nvmlInit_v2(void) { return 0; }
+const char *nvmlErrorString(int code) { return code == 15 ? "GPU is lost" : "?"; }
+int nvmlDeviceGetCount_v2(unsigned int *count) { *count = 2; return 0; }
+int nvmlDeviceGetHandleByIndex_v2(unsigned int i, void **h) { *h = (void *)(4294967296 + i); return 0; }
+int nvmlDeviceGetUUID(void *h, char *to, unsigned int n) {
+    strncpy(to, h == (void *)4294967296 ? "GPU-a" : "GPU-b", n); return 0; }
+int nvmlDeviceGetName(void *h, char *to, unsigned int n) { strncpy(to, "H100", n); return 0; }
+int nvmlDeviceGetMemoryInfo(void *h, memory *m) {
+    if (h != (void *)4294967296) return 15;
+    m->total = 80; m->free = 30; m->used = 50; return 0; }
+int nvmlDeviceGetUtilizationRates(void *h, use *u) { u->gpu = 97; return 0; }
+int nvmlDeviceGetTemperature(void *h, int sensor, unsigned int *c) { *c = 61; return 0; }
+int nvmlDeviceGetTotalEccErrors(void *h, int kind, int counter, unsigned long long *n) {
+    *n = 0; return kind == 1 && counter == 0 ? 0 : 3; }
+"""
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="makes a stand-in for NVIDIA's library")
+def test_nvidia_gpus_are_asked_through_the_drivers_library(tmp_path):
+    (tmp_path / "nvml.c").write_text(NVML)
+    library = tmp_path / "libnvidia-ml.so.1"
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, tmp_path / "nvml.c"], check=True)
+    program = (
+        "import json; from airflow_training.agent.devices import _ask_nvidia;"
+        "print(json.dumps(_ask_nvidia()))"
+    )
+    answer = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "LD_LIBRARY_PATH": str(tmp_path)},
+        check=True,
+        capture_output=True,
+    )
+    assert json.loads(answer.stdout) == [
+        {
+            "id": "GPU-a",
+            "name": "H100",
+            "used_bytes": 50,
+            "bytes": 80,
+            "busy_percent": 97,
+            "celsius": 61,
+            "uncorrected_errors": 0,
+        },
+        {"id": "GPU-b", "name": "H100", "error": "NVML: GPU is lost"},
+    ]

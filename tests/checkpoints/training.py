@@ -204,7 +204,7 @@ def processes(work: Callable[..., None], world: int, folder: Path, *arguments: A
         process.start()
     ranks[-1].join(90)
     for process in ranks:
-        process.join(90 if ranks[-1].exitcode == 0 else 0)
+        process.join(0 if (ranks[-1].exitcode or 0) < 0 else 90)
         if process.is_alive():
             process.kill()
         process.join()

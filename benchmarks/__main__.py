@@ -19,6 +19,7 @@ ALL = (
     "diagnosis",
     "kubernetes",
     "recovery_time",
+    "recovery_states",
     "recovery",
 )
 

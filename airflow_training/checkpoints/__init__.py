@@ -20,6 +20,8 @@ _HOME = {
     "restore": "save_restore",
     "save": "save_restore",
 }
+_AGENTS = {"section": "airflow_training.agent.progress"}
+"""What scripts report with, under one roof with what they save with."""
 
 __all__ = [
     "BadCheckpoint",
@@ -32,10 +34,12 @@ __all__ = [
     "StoreRefused",
     "restore",
     "save",
+    "section",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
+    home = f"{__name__}.{_HOME[name]}" if name in _HOME else _AGENTS.get(name)
+    if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
+    return getattr(importlib.import_module(home), name)

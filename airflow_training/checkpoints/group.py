@@ -329,11 +329,17 @@ class Group:
             shard = digested(parts, save=save, algorithm=name)
             if shard.digest in self._reusable:
                 return shard.under(self._reusable[shard.digest])
+            if self.world > 1 and self._has(shard):  # another rank holds the same, and was faster
+                return shard
             with contextlib.suppress(KeyExists):  # by its name the same content, of this same save
                 self.store.create(shard.key, [view for _, view in parts])
             return shard
 
-        shards = tuple(in_parallel(self.store, put, cut(views)))
+        pieces = list(cut(views))
+        # ranks that hold the same begin at different pieces, and need not bring what others have brought
+        first = self.rank * len(pieces) // self.world
+        brought = in_parallel(self.store, put, [*pieces[first:], *pieces[:first]])
+        shards = tuple(brought[len(pieces) - first :] + brought[: len(pieces) - first])
         record = newest_environment()
         self._record = record[0] if record else ""
         marker = Marker(
@@ -350,6 +356,12 @@ class Group:
         )
         self._put(marker_key(save, self.rank), marker.to_bytes())
         return marker
+
+    def _has(self, shard: Shard) -> bool:
+        try:
+            return self.store.size(shard.key) == shard.size
+        except FileNotFoundError:
+            return False
 
     def fail(self, step: int, reason: str) -> None:
         """Let all ranks know that this one has no part in the save of a step; never raises."""

@@ -7,6 +7,7 @@ import random
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 from airflow_training.agent.environment import Recorder
@@ -124,8 +125,8 @@ def sizes() -> None:
         assert opened(json.loads(json.dumps(document))) == subtasks
         size = len(json.dumps(document)) / 1024
         figure(f"snapshot of {RANKS:,} subtasks, {name}", size, "KiB", target=target)
-        figure("its making, with the checksum", milliseconds(lambda d=subtasks: compact(d)), "ms")
-        figure("its reading and checking", milliseconds(lambda d=document: opened(d)), "ms")
+        figure("its making, with the checksum", milliseconds(partial(compact, subtasks)), "ms")
+        figure("its reading and checking", milliseconds(partial(opened, document)), "ms")
     assert len(states(usual())) == RANKS
 
 

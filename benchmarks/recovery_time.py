@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from airflow_training.state.store import Store
 from benchmarks.report import figure, heading, median, quantile
@@ -40,7 +41,7 @@ if attempt < FAILURES:
     os.kill(os.getpid(), 9)
 """
 
-JOB = {
+JOB: dict[str, Any] = {
     "apiVersion": "airflow-training/v1",
     "kind": "TrainingJob",
     "metadata": {"name": "falls"},

@@ -366,7 +366,7 @@ def _apply_extra(extra: MutableMapping[str, Any], key: str, value: Tree) -> None
         living.set_state(value)
     elif numpy is not None and isinstance(living, numpy.random.Generator):
         living.bit_generator.state = value
-    elif hasattr(living, "load_state_dict"):
+    elif living is not None and hasattr(living, "load_state_dict"):
         living.load_state_dict(value)
     else:
         extra[key] = value

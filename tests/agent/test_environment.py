@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,12 +21,13 @@ def a_recorder(tmp_path: Path, **more) -> Recorder:
     return Recorder(tmp_path / "environment.jsonl", progress=tmp_path / "progress.jsonl", **more)
 
 
-def records(tmp_path: Path) -> list[dict]:
+def records(tmp_path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (tmp_path / "environment.jsonl").read_text().splitlines()]
 
 
 def test_the_last_ten_records_are_kept(tmp_path):
     recorder = a_recorder(tmp_path)
+    line = ""
     for _ in range(13):
         line = recorder.record("interval")
     kept = records(tmp_path)
@@ -60,11 +62,11 @@ def test_the_exit_is_recorded_with_what_ended_it(tmp_path):
 def test_no_record_is_longer_than_8_kib(tmp_path, size, monkeypatch):
     from airflow_training.agent import environment
 
-    crowd = {
-        "count": 5000,
-        "tree": [{"pid": n, "name": "x" * 60, "rss_bytes": 1} for n in range(size)],
-    }
-    monkeypatch.setattr(environment, "_processes", lambda root: {**crowd, "tree": [*crowd["tree"]]})
+    def crowd(_: int) -> dict[str, Any]:
+        tree = [{"pid": n, "name": "x" * 60, "rss_bytes": 1} for n in range(size)]
+        return {"count": 5000, "tree": tree}
+
+    monkeypatch.setattr(environment, "_processes", crowd)
     devices = DeviceWatch(list)
     monkeypatch.setattr(
         devices, "newest", lambda: [{"id": str(n), "error": "e" * 120} for n in range(size)]
@@ -150,7 +152,7 @@ def test_a_kernel_that_says_nothing_is_no_error(tmp_path):
 
 
 # devices -----------------------------------------------------------------------------------------
-def asked(watch: DeviceWatch) -> list[dict]:
+def asked(watch: DeviceWatch) -> list[dict[str, Any]]:
     return watch.finish(20.0)
 
 

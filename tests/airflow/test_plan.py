@@ -352,7 +352,8 @@ def test_where_processes_stood_is_in_the_state_of_the_task(store: Store):
     uid = dag.get_task("plan").execute(context())["run"]
     snapshot = compact(fresh(2, generation=1))
     store.save_subtasks(uid, {"": snapshot})
-    seen = {**context(), "task_state_store": StateStore()}
+    seen = context()
+    seen["task_state_store"] = StateStore()
     with pytest.raises(AirflowFailException, match="Killed"):
         dag.get_task("rollup").execute(seen)
     assert seen["task_state_store"] == {"subtasks": snapshot}

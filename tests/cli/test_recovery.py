@@ -125,14 +125,15 @@ def test_pause_saves_first_and_resume_goes_on(command, home):
     assert starts(home) == [0, step]
 
 
-def _until(command, holds) -> dict:
+def _until(command, holds):
+    """Return the status once it is as wanted."""
     until = time.monotonic() + 40
-    while time.monotonic() < until:
+    while True:
         answer = command("status", "r", "-o", "json")
         if answer.code == 0 and holds(answer.json):
             return answer.json
+        assert time.monotonic() < until, f"it never came true: {answer.stdout}"
         time.sleep(0.1)
-    raise AssertionError(f"it never came true: {answer.stdout}")
 
 
 WRITES = """

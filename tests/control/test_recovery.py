@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -24,7 +25,7 @@ def trained(*roles, **fields) -> Bench:
     return Bench(job(*(roles or (role(replicas=2),)), **fields)).settle()
 
 
-def reference(step: int, at: float, **more) -> dict:
+def reference(step: int, at: float, **more: Any) -> dict[str, Any]:
     return {"uri": "/ckpt/r/0", "step": step, "digest": f"sha256:{step}-{at}", "at": at, **more}
 
 
@@ -38,7 +39,14 @@ def commit(bench: Bench, *steps: int) -> Bench:
     return bench
 
 
-def fail(bench: Bench, code: int = 1, **facts) -> Bench:
+def newest(bench: Bench) -> int:
+    """Return the step of the checkpoint that the ledger knows."""
+    known = bench.ledger.job.checkpoint
+    assert known is not None
+    return int(known["step"])
+
+
+def fail(bench: Bench, code: int | None = 1, **facts) -> Bench:
     return bench.end("worker", 0, code, **facts).settle()
 
 
@@ -96,7 +104,9 @@ def test_backoff_begins_again_after_progress():
 
     def delay() -> float:
         bench.end("worker", 0, None, signal=9).decide()
-        found = bench.ledger.job.restart_at - bench.now
+        restart_at = bench.ledger.job.restart_at
+        assert restart_at is not None
+        found = restart_at - bench.now
         bench.settle().later(found).settle()
         return found
 
@@ -109,7 +119,7 @@ def test_backoff_begins_again_after_progress():
 def test_the_newest_checkpoint_is_known_and_told_once():
     bench = commit(trained(), 10, 20)
     bench.settle()
-    assert bench.ledger.job.checkpoint["step"] == 20
+    assert newest(bench) == 20
     assert [each.message for each in bench.said(reasons.CHECKPOINT_COMMITTED)] == [
         "step 10",
         "step 20",
@@ -120,7 +130,7 @@ def test_a_report_that_comes_late_changes_nothing():
     bench = commit(trained(), 10, 20)
     bench.commits.append(reference(15, bench.now - 100))
     bench.settle()
-    assert bench.ledger.job.checkpoint["step"] == 20
+    assert newest(bench) == 20
 
 
 @pytest.mark.parametrize(
@@ -143,14 +153,12 @@ def test_a_second_try_without_a_newer_checkpoint_goes_one_back(code, signal, ste
 def test_what_was_stepped_over_is_not_gone_back_to():
     bench = commit(trained(max_restarts=9), 100, 200)
     fail(fail(bench))
-    known = bench.ledger.job
-    assert (known.checkpoint["step"], known.recovery.at_most) == (100, 100)
+    assert (newest(bench), bench.ledger.job.recovery.at_most) == (100, 100)
     bench.commits.append(reference(200, bench.now - 1))  # an instance says it once more
     bench.settle()
-    assert bench.ledger.job.checkpoint["step"] == 100
+    assert newest(bench) == 100
     commit(bench, 150)
-    known = bench.ledger.job
-    assert (known.checkpoint["step"], known.recovery.at_most) == (150, None)
+    assert (newest(bench), bench.ledger.job.recovery.at_most) == (150, None)
 
 
 def test_a_fresh_job_from_scratch_begins_a_lineage():
@@ -164,7 +172,7 @@ def test_a_fresh_job_from_scratch_begins_a_lineage():
 def test_a_fresh_job_from_the_newest_keeps_it():
     bench = commit(trained(max_restarts=0, then="FreshJob"), 100)
     kill(bench)
-    assert bench.ledger.job.checkpoint["step"] == 100
+    assert newest(bench) == 100
     assert (bench.ledger.job.recovery.lineage, bench.ledger.job.recovery.order) == (0, 1)
 
 
@@ -234,15 +242,15 @@ def test_what_is_committed_while_the_job_pauses_is_what_it_resumes_from():
     bench = trained()
     bench.request("pause").decide()
     commit(bench, 120)
-    assert (bench.state, bench.ledger.job.checkpoint["step"]) == ("Paused", 120)
+    assert (bench.state, newest(bench)) == ("Paused", 120)
     assert bench.ledger.job.message == "paused by request; the checkpoint of step 120 is committed"
     bench.request("resume").settle()
     assert (bench.state, bench.charged()) == ("Running", {})
 
 
 # what an instance is told ----------------------------------------------------------------------------
-def told(spec: ResolvedJob, entry: JobEntry | None = None, **fields) -> dict:
-    facts = {"root": "/r", "role": "worker", "job_attempt": 0, "attempt": 0}
+def told(spec: ResolvedJob, entry: JobEntry | None = None, **fields: Any) -> dict[str, Any]:
+    facts: dict[str, Any] = {"root": "/r", "role": "worker", "job_attempt": 0, "attempt": 0}
     facts |= {"command": ["python"], "image": "", "env": {}}
     return order(spec, entry or JobEntry(), **(facts | fields))
 
@@ -287,7 +295,12 @@ def test_nothing_is_restored_where_nobody_wants_it():
 def test_who_writes_one_checkpoint_together(spec, shared):
     assert is_shared(spec) == shared
     assert told(spec)["group"] == ("job" if shared else "instance")
-    where = {"uri": "s3://b/c/", "run_id": "r 1", "run_uid": "abcdefgh", "role": "worker"}
+    where: dict[str, Any] = {
+        "uri": "s3://b/c/",
+        "run_id": "r 1",
+        "run_uid": "abcdefgh",
+        "role": "worker",
+    }
     expected = "s3://b/c/r-1-abcde/2" + ("" if shared else "/worker-1")
     assert root(spec, 2, index=1, **where) == expected
 

@@ -19,6 +19,8 @@ ALL = (
     "diagnosis",
     "kubernetes",
     "recovery_time",
+    "recovery_states",
+    "recovery",
 )
 
 

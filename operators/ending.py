@@ -11,6 +11,7 @@ from typing import Any
 from airflow_training.control.model import TERMINAL_JOB_STATES, InstanceEntry
 from airflow_training.control.rollup import checkpoint_reference
 from airflow_training.control.root_cause import proof_of
+from airflow_training.control.subtask_snapshot import JOB_GROUP
 from airflow_training.errors import StillAlive
 from airflow_training.spec.words import counted
 from airflow_training.state.store import RunState, Store
@@ -46,6 +47,8 @@ class Result:
     output: Mapping[str, Any] | None = None
     checkpoint: Mapping[str, Any] | None = None
     """What names the newest committed checkpoint: `uri`, `step`, `digest`."""
+    subtasks: Mapping[str, Any] | None = None
+    """Where the processes of the job stood at its end, in at most 64 KB of JSON."""
     metrics: Mapping[str, float] = field(default_factory=dict)
     trained_seconds: float = 0.0
     restarts: int = 0
@@ -205,10 +208,19 @@ def _result(store: Store, state: RunState) -> Result:
         failed=tuple(_cause(each) for each in others),
         output=store.output(uid),
         checkpoint=checkpoint_reference(state.ledger),
+        subtasks=_of_job(store.subtasks(uid)),
         metrics=_metrics(store, state),
         trained_seconds=sum(float(row.get("seconds") or 0.0) for row in store.usage(uid)),
         restarts=len(job.restarts),
     )
+
+
+def _of_job(snapshots: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return that of all instances together, or of the only one there is."""
+    if len(snapshots) == 1:
+        [snapshot] = snapshots.values()
+        return snapshot if isinstance(snapshot, dict) else None
+    return snapshots.get(JOB_GROUP)
 
 
 def _told(cause: Mapping[str, Any]) -> str:

@@ -19,7 +19,8 @@ class RollupOperator(BaseOperator):
     """Reports final status, output and usage; updates the outlets of a job that succeeded.
 
     Each asset event carries `uri`, `checkpoint`, `metrics` and `run`. The XCom is a small dictionary
-    of the same, also when the job failed: its checkpoint is where another one may go on.
+    of the same, also when the job failed: its checkpoint is where another one may go on. The task's
+    state store has under `subtasks` where the processes of a job with checkpoints stood.
     """
 
     template_fields: Sequence[str] = ()
@@ -34,6 +35,8 @@ class RollupOperator(BaseOperator):
         from airflow_training.operators.ending import finish
 
         result = finish(context["ti"], group_id=self.group_id, log=self.log.info)
+        if result.subtasks is not None:
+            context["task_state_store"].set("subtasks", {**result.subtasks})
         if not result.succeeded:
             context["ti"].xcom_push(key="return_value", value=result.reference())
             raise failure(result.story(), log=self.log)

@@ -133,12 +133,18 @@ def _outline(node: Any) -> Any:
 
 
 def _joined(model: dict[str, Tree], buffers: Mapping[str, Tree]) -> dict[str, Tree]:
-    """Return the model with its buffers, which are saved apart, also where it is several models."""
-    own = {
-        key: _joined(value, buffers.get(key, {})) if isinstance(value, dict) else value
+    """Return the model with its buffers, which are saved apart, also where it is several models.
+
+    Buffers that its `state_dict` does not have are not among them.
+    """
+    return {
+        key: _joined(value, buffers.get(key, {}))
+        if isinstance(value, dict)
+        else buffers.get(key)
+        if value is None
+        else value
         for key, value in model.items()
     }
-    return {**own, **{key: value for key, value in buffers.items() if key not in own}}
 
 
 def _leaves(value: Tree, path: str) -> Iterator[tuple[str, Any]]:

@@ -117,6 +117,7 @@ class Saver:
         self._pace = Pace()
         self._group: Group | None = None
         self._running: _Running | None = None
+        self._reserving: threading.Thread | None = None
         self._termination = Termination(self._told.grace_seconds if self._told else 0.0)
         self._cost: Cost | None = None
         self._saved = self._completed = self._next_look = 0
@@ -211,6 +212,12 @@ class Saver:
         if due:
             self._collect(wait_seconds=COMMIT_SECONDS)
             self._start(completed, capture, deadline=COMMIT_SECONDS)
+        elif self._reserving is None:
+            size = tree.outline(capture(), allow_pickle=self._allow_pickle).size
+            self._reserving = threading.Thread(
+                target=self._arena.reserve, args=(size,), daemon=True
+            )
+            self._reserving.start()
         self._boundary_at = time.monotonic()
 
     def save(self, completed: int, capture: Capture) -> Manifest | None:
@@ -307,6 +314,8 @@ class Saver:
         if group is None or self._running is not None:
             return  # the one before is stuck, and its copy still in use
         started = time.monotonic()
+        if self._reserving is not None:
+            self._reserving.join()
         try:
             state = capture()
             taken = tree.outline(state, allow_pickle=self._allow_pickle)

@@ -230,7 +230,10 @@ def _leaves(part: Any, path: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...],
 
 
 def _capture(part: Any) -> tuple[Tree, Tree]:
-    """Return the state of a part, and apart from it the buffers of its modules: ranks differ in them."""
+    """Return the state of a part, and apart from it the buffers of its modules: ranks differ in them.
+
+    Of a buffer that belongs to `state_dict`, the state keeps the name, with None.
+    """
     if isinstance(part, Mapping):
         both = {key: _capture(item) for key, item in part.items()}
         return {k: s for k, (s, _) in both.items()}, {k: b for k, (_, b) in both.items() if b}
@@ -242,7 +245,9 @@ def _capture(part: Any) -> tuple[Tree, Tree]:
     module = _bare(part)
     persistent = module.state_dict()
     buffers = dict(module.named_buffers())
-    state = {key: _with_shards(value) for key, value in persistent.items() if key not in buffers}
+    state = {
+        key: None if key in buffers else _with_shards(value) for key, value in persistent.items()
+    }
     return state, {key: _with_shards(value) for key, value in buffers.items()}
 
 
@@ -273,7 +278,8 @@ def _apply_module(module: Any, state: Tree, buffers: Tree) -> None:
 
     living = module.state_dict()
     named = dict(module.named_buffers())
-    both = {**state, **{key: value for key, value in buffers.items() if key in living}}
+    own = {key: value for key, value in state.items() if key not in buffers}
+    both = {**own, **{key: value for key, value in buffers.items() if key in living}}
     module.load_state_dict({key: _as_living(value, living.get(key)) for key, value in both.items()})
     with torch.no_grad():
         for key in buffers.keys() - living.keys():  # those that are not persistent
@@ -360,7 +366,7 @@ def _apply_extra(extra: MutableMapping[str, Any], key: str, value: Tree) -> None
         living.set_state(value)
     elif numpy is not None and isinstance(living, numpy.random.Generator):
         living.bit_generator.state = value
-    elif hasattr(living, "load_state_dict"):
+    elif living is not None and hasattr(living, "load_state_dict"):
         living.load_state_dict(value)
     else:
         extra[key] = value

@@ -40,6 +40,8 @@ ALIGNED = 64
 
 DEEPEST = 100
 
+_TOUCHED_AT_ONCE = 1 << 20
+
 _ARRAY_KINDS = "biufcSUmM"
 
 
@@ -108,6 +110,15 @@ class Arena:
             name: self._memory[start : start + taken.blobs[name]].toreadonly()
             for name, start in starts.items()
         }
+
+    def reserve(self, size: int) -> None:
+        """Hold memory for a copy of `size` bytes, so that the first copy does not wait for the kernel to find it."""
+        if size <= self.size:
+            return
+        self._allocate(size)
+        for start in range(0, size, _TOUCHED_AT_ONCE):  # other threads run in between
+            end = min(start + _TOUCHED_AT_ONCE, size)
+            self._memory[start:end] = bytes(end - start)
 
     def _allocate(self, size: int) -> None:
         self._memory = memoryview(b"")

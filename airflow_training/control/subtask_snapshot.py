@@ -25,8 +25,18 @@ from airflow_training.control.subtasks import (
     states,
 )
 
-__all__ = ["STATE_CHECKSUM_MISMATCH", "Resumed", "SnapshotDamaged", "compact", "opened", "resumed"]
+__all__ = [
+    "JOB_GROUP",
+    "STATE_CHECKSUM_MISMATCH",
+    "Resumed",
+    "SnapshotDamaged",
+    "compact",
+    "opened",
+    "resumed",
+]
 
+JOB_GROUP = ""
+"""Name of the group where all instances of a job write one checkpoint together."""
 STATE_CHECKSUM_MISMATCH = "StateChecksumMismatch"
 _FORMAT = 1
 _PLANES = 3

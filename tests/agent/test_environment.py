@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,12 +21,13 @@ def a_recorder(tmp_path: Path, **more) -> Recorder:
     return Recorder(tmp_path / "environment.jsonl", progress=tmp_path / "progress.jsonl", **more)
 
 
-def records(tmp_path: Path) -> list[dict]:
+def records(tmp_path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (tmp_path / "environment.jsonl").read_text().splitlines()]
 
 
 def test_the_last_ten_records_are_kept(tmp_path):
     recorder = a_recorder(tmp_path)
+    line = ""
     for _ in range(13):
         line = recorder.record("interval")
     kept = records(tmp_path)
@@ -59,11 +62,11 @@ def test_the_exit_is_recorded_with_what_ended_it(tmp_path):
 def test_no_record_is_longer_than_8_kib(tmp_path, size, monkeypatch):
     from airflow_training.agent import environment
 
-    crowd = {
-        "count": 5000,
-        "tree": [{"pid": n, "name": "x" * 60, "rss_bytes": 1} for n in range(size)],
-    }
-    monkeypatch.setattr(environment, "_processes", lambda root: {**crowd, "tree": [*crowd["tree"]]})
+    def crowd(_: int) -> dict[str, Any]:
+        tree = [{"pid": n, "name": "x" * 60, "rss_bytes": 1} for n in range(size)]
+        return {"count": 5000, "tree": tree}
+
+    monkeypatch.setattr(environment, "_processes", crowd)
     devices = DeviceWatch(list)
     monkeypatch.setattr(
         devices, "newest", lambda: [{"id": str(n), "error": "e" * 120} for n in range(size)]
@@ -149,7 +152,7 @@ def test_a_kernel_that_says_nothing_is_no_error(tmp_path):
 
 
 # devices -----------------------------------------------------------------------------------------
-def asked(watch: DeviceWatch) -> list[dict]:
+def asked(watch: DeviceWatch) -> list[dict[str, Any]]:
     return watch.finish(20.0)
 
 
@@ -208,3 +211,53 @@ def test_a_machine_without_devices_is_not_asked(monkeypatch):
 
     monkeypatch.setattr(devices, "_NVIDIA", Path("/nowhere"))
     assert device_watch({}) is None
+
+
+NVML = """
+#include <string.h>
+typedef struct { unsigned long long total, free, used; } memory;
+typedef struct { unsigned int gpu, memory; } use;
+int nvmlInit_v2(void) { return 0; }
+const char *nvmlErrorString(int code) { return code == 15 ? "GPU is lost" : "?"; }
+int nvmlDeviceGetCount_v2(unsigned int *count) { *count = 2; return 0; }
+int nvmlDeviceGetHandleByIndex_v2(unsigned int i, void **h) { *h = (void *)(4294967296 + i); return 0; }
+int nvmlDeviceGetUUID(void *h, char *to, unsigned int n) {
+    strncpy(to, h == (void *)4294967296 ? "GPU-a" : "GPU-b", n); return 0; }
+int nvmlDeviceGetName(void *h, char *to, unsigned int n) { strncpy(to, "H100", n); return 0; }
+int nvmlDeviceGetMemoryInfo(void *h, memory *m) {
+    if (h != (void *)4294967296) return 15;
+    m->total = 80; m->free = 30; m->used = 50; return 0; }
+int nvmlDeviceGetUtilizationRates(void *h, use *u) { u->gpu = 97; return 0; }
+int nvmlDeviceGetTemperature(void *h, int sensor, unsigned int *c) { *c = 61; return 0; }
+int nvmlDeviceGetTotalEccErrors(void *h, int kind, int counter, unsigned long long *n) {
+    *n = 0; return kind == 1 && counter == 0 ? 0 : 3; }
+"""
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="makes a stand-in for NVIDIA's library")
+def test_nvidia_gpus_are_asked_through_the_drivers_library(tmp_path):
+    (tmp_path / "nvml.c").write_text(NVML)
+    library = tmp_path / "libnvidia-ml.so.1"
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, tmp_path / "nvml.c"], check=True)
+    program = (
+        "import json; from airflow_training.agent.devices import _ask_nvidia;"
+        "print(json.dumps(_ask_nvidia()))"
+    )
+    answer = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "LD_LIBRARY_PATH": str(tmp_path)},
+        check=True,
+        capture_output=True,
+    )
+    assert json.loads(answer.stdout) == [
+        {
+            "id": "GPU-a",
+            "name": "H100",
+            "used_bytes": 50,
+            "bytes": 80,
+            "busy_percent": 97,
+            "celsius": 61,
+            "uncorrected_errors": 0,
+        },
+        {"id": "GPU-b", "name": "H100", "error": "NVML: GPU is lost"},
+    ]

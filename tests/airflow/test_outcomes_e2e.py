@@ -187,7 +187,7 @@ with DAG("run-timeout", schedule=None, dagrun_timeout=timedelta(seconds=60)):
     training("../jobs-of-python/run-timeout.yaml", group_id="g")
 with DAG("task-timeout", schedule=None):
     group = training("../jobs-of-python/task-timeout.yaml", group_id="g")
-    group.children["g.reconcile"].execution_timeout = timedelta(seconds=15)
+    group.children["g.reconcile"].execution_timeout = timedelta(seconds=30)
 '''
 
 

@@ -17,6 +17,8 @@ from airflow_training.compiler.dag import job_to_dag
 from airflow_training.compiler.form import form_params, job_of_form
 from airflow_training.compiler.generic import generic_dag
 from airflow_training.compiler.group import training
+from airflow_training.control.subtask_snapshot import compact
+from airflow_training.control.subtasks import fresh
 from airflow_training.errors import InputError
 from airflow_training.operators.admit import template_variables
 from airflow_training.operators.ending import Result
@@ -337,6 +339,24 @@ def test_rollup_of_a_job_that_failed_leaves_its_reference_too(store: Store):
         dag.get_task("rollup").execute(seen)
     left = seen["ti"].pushed["return_value"]
     assert (left["run"], left["state"], left["checkpoint"]) == (uid, "Stopped", None)
+
+
+class StateStore(dict[str, Any]):
+    """What a task may keep in Airflow, beside its XCom."""
+
+    set = dict.__setitem__
+
+
+def test_where_processes_stood_is_in_the_state_of_the_task(store: Store):
+    dag = job_to_dag(shell("hello", "sleep 60"))
+    uid = dag.get_task("plan").execute(context())["run"]
+    snapshot = compact(fresh(2, generation=1))
+    store.save_subtasks(uid, {"": snapshot})
+    seen = context()
+    seen["task_state_store"] = StateStore()
+    with pytest.raises(AirflowFailException, match="Killed"):
+        dag.get_task("rollup").execute(seen)
+    assert seen["task_state_store"] == {"subtasks": snapshot}
 
 
 def test_what_goes_through_xcom_stays_small_whatever_a_script_measures():

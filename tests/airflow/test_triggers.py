@@ -218,7 +218,7 @@ async def test_reconcile_fails_with_the_job_and_never_retries(scene: Scene, role
         operator = ReconcileOperator(task_id="reconcile")
     ti = TaskInstance("reconcile")
     with pytest.raises(AirflowFailException, match="InstanceFailed"):
-        operator.resume({"ti": ti}, event.payload)
+        operator.resume({"ti": ti}, event.payload)  # type: ignore[typeddict-item]  # all it reads of one
     value = {"run": scene.uid, "state": "Failed", "checkpoint": None}
     assert ti.pushed == {"return_value": value}
 

@@ -13,6 +13,7 @@ import torch
 from safetensors import safe_open
 
 from airflow_training.checkpoints import reading
+from airflow_training.checkpoints.checkpointer import Checkpointer
 from airflow_training.checkpoints.errors import BadCheckpoint, CheckpointError
 from airflow_training.checkpoints.exporting import (
     whole_model,
@@ -38,8 +39,8 @@ def rows(tensor: torch.Tensor, rank: int) -> Shard:
 def split(rank: int) -> dict[str, Any]:
     """Return the state of a model that is split over two ranks."""
     return {
-        "buffers": {"model": {"mean": torch.ones(3)}},
-        "model": {"0.weight": rows(WHOLE, rank), "0.bias": BIAS},
+        "buffers": {"model": {"mean": torch.ones(3), "transient": torch.zeros(9)}},
+        "model": {"0.weight": rows(WHOLE, rank), "0.bias": BIAS, "mean": None},
         "optimizer": {
             "state": {0: {"exp_avg": rows(WHOLE * 2, rank), "step": torch.tensor(7.0)}},
             "param_groups": [{"lr": 0.1, "betas": (0.9, 0.99), "params": [0]}],
@@ -69,6 +70,27 @@ def test_a_model_that_was_split_over_ranks_is_whole_again(tmp_path: Path):
     assert list(model) == ["0.weight", "0.bias", "mean"]
     assert torch.equal(model["0.weight"], WHOLE)
     assert torch.equal(model["0.bias"], BIAS)
+
+
+class Network(torch.nn.Module):
+    """Buffers of both kinds beside its parameters."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.BatchNorm1d(3))
+        self.register_buffer("scratch", torch.zeros(2), persistent=False)
+
+
+def test_what_is_exported_is_what_the_model_itself_would_save(tmp_path: Path):
+    model = Network()
+    model.layers(torch.randn(4, 3))
+    with Checkpointer(model=model, root=tmp_path / "ckpt", optimizer=None) as saver:
+        saver.restore()
+        manifest = saver.save(0)
+    assert manifest is not None
+    exported = whole_model(str(tmp_path / "ckpt"), manifest)
+    assert list(exported) == list(model.state_dict())
+    assert all(torch.equal(exported[key], value) for key, value in model.state_dict().items())
 
 
 def test_safetensors_hold_every_tensor_and_say_where_they_are_from(tmp_path: Path):

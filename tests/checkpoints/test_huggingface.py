@@ -146,7 +146,10 @@ def test_sigterm_saves_the_step_and_ends(tmp_path, monkeypatch):
 def test_progress_and_evaluation_are_reported(tmp_path, monkeypatch):
     lines = progress(tmp_path, monkeypatch)
     assert sorted(set(steps(lines))) == list(range(1, TOTAL + 1))
-    assert [line["section"] for line in lines if "section" in line] == ["eval", None] * EPOCHS
+    assert [line["section"] for line in lines if "section" in line] == ["eval", None] * EPOCHS + [
+        "save",
+        None,
+    ]
     assert {"loss", "eval_loss"} <= {name for line in lines for name in line.get("metrics", {})}
 
 

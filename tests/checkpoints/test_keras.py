@@ -154,7 +154,10 @@ def test_progress_and_evaluation_are_reported(tmp_path, monkeypatch):
     lines = progress(tmp_path, monkeypatch)
     steps = [line["step"] for line in lines if "step" in line]
     assert sorted(set(steps)) == list(range(1, TOTAL + 1))
-    assert [line["section"] for line in lines if "section" in line] == ["eval", None] * EPOCHS
+    assert [line["section"] for line in lines if "section" in line] == ["eval", None] * EPOCHS + [
+        "save",
+        None,
+    ]
 
 
 def test_without_a_sampler_it_saves_after_the_epoch_in_which_a_save_was_due(tmp_path, monkeypatch):

@@ -198,7 +198,8 @@ def test_progress_and_validation_are_reported(tmp_path, monkeypatch):
     assert {line["total_steps"] for line in steps} == {TOTAL}
     assert "val_loss" in steps[-1]["metrics"]
     sections = [line["section"] for line in lines if "section" in line]
-    assert sections == ["eval", None] * (1 + EPOCHS)  # Lightning tries it out first
+    # Lightning tries it out first
+    assert sections == ["eval", None] * (1 + EPOCHS) + ["save", None]
 
 
 def progress(root: Path, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:

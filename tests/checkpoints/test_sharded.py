@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import torch.distributed as dist
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 
@@ -23,7 +23,7 @@ from tests.checkpoints.training import Rank, digest_of, noted, processes
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
 
 
-def network(seed: int) -> nn.Module:
+def network(seed: int) -> nn.Sequential:
     random.seed(seed)
     np.random.seed(seed)
     torch.manual_seed(seed)
@@ -37,7 +37,7 @@ class Sharded:
     def __init__(self, me: Rank, seed: int) -> None:
         self.model = network(seed)
         if me.world > 1:
-            mesh = dist.init_device_mesh("cpu", (me.world,))
+            mesh = init_device_mesh("cpu", (me.world,))
             fully_shard(self.model[0], mesh=mesh)
             fully_shard(self.model, mesh=mesh)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=0.05)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,7 +28,7 @@ def progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def lines(progress: Path) -> list[dict]:
+def lines(progress: Path) -> list[dict[str, Any]]:
     return [json.loads(line)["subtask"] for line in progress.read_text().splitlines()]
 
 
@@ -134,4 +135,5 @@ def test_documents_alone_say_who_has_which_step(tmp_path):
     assert found.verified == {5: {0}, 6: {0}, 7: {0}}
     Group.open(root, not_after=5)
     found = standing(root)
-    assert (found.generation, found.verified) == (2, {5: {0}})
+    assert found.generation == 2
+    assert found.verified == {5: {0}}

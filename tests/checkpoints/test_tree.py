@@ -6,6 +6,7 @@ import json
 import math
 import random
 from collections import Counter, OrderedDict
+from typing import Any
 
 import numpy as np
 import pytest
@@ -120,7 +121,7 @@ def test_what_has_no_form_is_named_with_its_place(state, said):
 
 
 def test_a_tree_that_contains_itself_is_refused():
-    state: dict = {}
+    state: dict[str, Any] = {}
     state["again"] = state
     with pytest.raises(CheckpointError, match="nested deeper"):
         outline(state)

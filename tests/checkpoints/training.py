@@ -66,7 +66,8 @@ class Network(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         self.calls += 1
-        return self.inner(x) * (1 + self.calls / 1000)
+        y: torch.Tensor = self.inner(x)
+        return y * (1 + self.calls / 1000)
 
 
 class Training:
@@ -121,8 +122,8 @@ class Training:
         self.scaler.update()
         self.scheduler.step()
         self.ema.update_parameters(self.network)
-        self.extra["sum"] += loss.item()
-        return loss.item()
+        self.extra["sum"] += float(loss)
+        return float(loss)
 
     def digest(self) -> str:
         """Return the digest of the full state."""

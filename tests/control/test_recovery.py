@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from airflow_training.control import reasons
+from airflow_training.control.decide import new_ledger
 from airflow_training.control.model import Delete, JobEntry, Recovery
 from airflow_training.control.recovery import is_shared, order, root
 from airflow_training.spec.resolved import ResolvedJob
@@ -172,6 +173,22 @@ def test_a_fresh_job_from_the_newest_keeps_it():
     kill(bench)
     assert newest(bench) == 100
     assert (bench.ledger.job.recovery.lineage, bench.ledger.job.recovery.order) == (0, 1)
+
+
+def test_a_cleared_reconcile_goes_on_from_the_checkpoint():
+    bench = commit(trained(max_restarts=0, then="Fail"), 100)
+    kill(bench)
+    assert bench.state == "Failed"
+    bench.request("reopen").settle()
+    known = bench.ledger.job
+    assert (bench.state, known.epoch, known.recovery.lineage) == ("Running", 1, 0)
+    assert (known.checkpoint or {})["step"] == 100
+
+
+def test_a_cleared_plan_begins_a_lineage():
+    bench = commit(trained(), 100)
+    anew = new_ledger(bench.job, now=bench.now, activate_all=True, replaces=bench.ledger).job
+    assert (anew.checkpoint, anew.recovery.lineage, anew.recovery.order) == (None, 1, 1)
 
 
 def test_every_start_of_the_whole_job_has_an_order_of_its_own():

@@ -10,6 +10,7 @@ from sqlalchemy import update
 
 from airflow_training.control.model import (
     InstanceEntry,
+    InstanceState,
     JobEntry,
     Ledger,
     Observation,
@@ -63,7 +64,7 @@ class Desk:
             root=lambda group: self.root,
         )
 
-    def show(self, index: int, state: str, *lines: Told, attempt: int = 0) -> None:
+    def show(self, index: int, state: InstanceState, *lines: Told, attempt: int = 0) -> None:
         self.seen["worker", index] = Observation(
             role="worker",
             index=index,

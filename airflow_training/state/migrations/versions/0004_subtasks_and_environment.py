@@ -11,7 +11,6 @@ branch_labels = None
 depends_on = None
 
 JSON = sa.Text().with_variant(sa.Text(2**32 - 1), "mysql", "mariadb")
-DOUBLE = sa.Double()
 
 
 def upgrade() -> None:
@@ -20,7 +19,7 @@ def upgrade() -> None:
         "training_subtasks",
         sa.Column("run", sa.String(length=20), nullable=False),
         sa.Column("group", sa.String(length=80), nullable=False),
-        sa.Column("at", DOUBLE, nullable=False),
+        sa.Column("at", sa.Double(), nullable=False),
         sa.Column("body", JSON, nullable=False),
         sa.ForeignKeyConstraint(
             ["run"], ["training_runs.uid"], name="fk_training_subtasks_run", ondelete="CASCADE"

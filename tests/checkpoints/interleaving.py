@@ -144,10 +144,13 @@ def race(seed: int) -> Outcome:
     ]
     if rng.random() < 0.5:
         threads.append(turns.start("third", lambda: take_over("third", rng.choice([1, 2]))))
-    eager = rng.random()
+    stretch: list[str] = []
 
     def choose(names: list[str]) -> str:
-        return names[0] if rng.random() < eager / 2 else rng.choice(names)
+        """Let a thread do a stretch of operations: what matters happens while another one stands still."""
+        if not stretch or stretch[-1] not in names:
+            stretch[:] = [rng.choice(names)] * rng.choice([1, 1, 2, 4, 8, 16, 32])
+        return stretch.pop()
 
     turns.run(choose)
     for thread in threads:

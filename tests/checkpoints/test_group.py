@@ -305,6 +305,7 @@ def test_a_replaced_process_can_neither_write_nor_commit(root):
     with pytest.raises(StaleGeneration):
         save(old, 30)
     assert new.base.step == 10
+    assert [entry.step for entry in reading.history(root) if entry.state != "incomplete"] == [10]
     assert Group.open(root).base.step == 10
 
 
@@ -516,6 +517,18 @@ def test_a_save_in_progress_loses_nothing_to_the_sweep():
     groups[0].write(40, blobs_of(40, 0), document={"step": 40, "rank": 0})
     assert manifest
     assert_is_state_of(groups[0], the(groups[0].commit(40, deadline=SECONDS)))
+
+
+def test_a_rank_that_missed_commits_rests_on_nothing_that_was_deleted():
+    """Its content is again what it was in a checkpoint that is gone by now."""
+    groups = open_group(DictStore(), 2, keep=2)
+    once, then = {"w": b"1" * (5 << 20)}, {"w": b"2" * (5 << 20)}
+    by_ranks(2, lambda rank: save(groups[rank], 10, blobs=once))
+    for step, blobs in ((20, then), (30, then), (40, once)):
+        groups[1].write(step, blobs, document={"step": step, "rank": 1})
+        assert groups[1].commit(step, deadline=0) is None
+        manifest = the(save(groups[0], step))
+        assert groups[0].read(manifest, 1) == ({"step": step, "rank": 1}, blobs)
 
 
 def test_a_checkpoint_is_committed_although_old_ones_cannot_be_deleted(caplog):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import sys
 import threading
 import time
@@ -102,14 +103,16 @@ class Saver:
     def __init__(
         self,
         *,
-        root: str | None = None,
+        root: str | os.PathLike[str] | None = None,
         every: Any = None,
         place: tuple[int, int] | None = None,
         agreement: Agreement | None = None,
         pinned: bool = False,
         allow_pickle: bool = False,
     ) -> None:
-        self._told = from_environment() or (by_hand(root, every) if root is not None else None)
+        self._told = from_environment() or (
+            by_hand(os.fspath(root), every) if root is not None else None
+        )
         self.rank, self.world = place or rank_and_world()
         self._agreement = agreement
         self._allow_pickle = allow_pickle

@@ -122,8 +122,8 @@ class Training:
         self.scaler.update()
         self.scheduler.step()
         self.ema.update_parameters(self.network)
-        self.extra["sum"] += float(loss)
-        return float(loss)
+        self.extra["sum"] += float(loss.item())
+        return float(loss.item())
 
     def digest(self) -> str:
         """Return the digest of the full state."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import math
+import os
 import sys
 import threading
 import time

@@ -18,6 +18,7 @@ ALL = (
     "logs",
     "diagnosis",
     "kubernetes",
+    "checkpoints",
 )
 
 

@@ -23,7 +23,7 @@ demo: $(INSTALLED) ## start Airflow and train a real job, end to end (KEEP=1 lea
 
 test: lint types ## lint, types and all tests, also those with real processes and a real Airflow
 	$(BIN)/python -m pytest -n 2 -m "not airflow and not cluster"
-	$(BIN)/python -m pytest -m airflow
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m airflow
 
 check: lint types ## the same without the slow end-to-end tests
 	$(BIN)/python -m pytest -n 2 -m "not e2e and not cluster"

@@ -19,6 +19,9 @@ ALL = (
     "diagnosis",
     "kubernetes",
     "checkpoints",
+    "recovery_time",
+    "recovery_states",
+    "recovery",
 )
 
 

@@ -128,8 +128,7 @@ class Rendering:
                 data["initialModel"], where="spec.data.initialModel"
             )
         if job.checkpoint:
-            uri = self.user(job.checkpoint["uri"], where="spec.checkpoint.uri")
-            env["TRAINING_CHECKPOINT_URI"] = uri
+            env["TRAINING_CHECKPOINT_URI"] = self.checkpoint_uri()
         if job.output_uri:
             env["TRAINING_OUTPUT_URI"] = self.output_uri()
         return env
@@ -145,6 +144,11 @@ class Rendering:
     def output_uri(self) -> str:
         """Return where the job's output goes; "" where it keeps none."""
         return self.user(self.job.output_uri, where="spec.output.uri")
+
+    def checkpoint_uri(self) -> str:
+        """Return where the job keeps its checkpoints; "" where it keeps none."""
+        uri = (self.job.checkpoint or {}).get("uri", "")
+        return self.user(uri, where="spec.checkpoint.uri")
 
     # --- what templates see ---------------------------------------------------------------------
 

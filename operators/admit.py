@@ -19,7 +19,7 @@ from airflow_training.spec.resolved import ResolvedJob, RunKey
 from airflow_training.state.store import Store
 from airflow_training.supervise.admission import Checked, check_text
 from airflow_training.supervise.admission_request import Planner
-from airflow_training.supervise.launch import check_runtime, controller_id, launch, tell_plan
+from airflow_training.supervise.launch import check_runtime, controller_id, launch, tell_beginning
 from airflow_training.triggers.access import open_store, run_key, runtime_of
 
 if TYPE_CHECKING:
@@ -79,6 +79,13 @@ def admit(
         planner=_planner_of(source.read().metadata.name if there is None or again else ""),
     )
     resolved = _resolved(checked)
+    warnings = list(checked.warnings)
+    if resolved.starts_from_elsewhere and (there is None or again):
+        from airflow_training.operators.assets import AssetEvents
+        from airflow_training.supervise.hot_start import hot_start
+
+        resolved, more = hot_start(resolved, key=key, store=store, extras=AssetEvents(context))
+        warnings += more
     roles = [role.name for role in resolved.roles]
     refuse_small_pools(waiting_tasks(dag, group_id=group_id, roles=roles), store.pools(key.source))
     controller = controller_id(store, settings)
@@ -99,7 +106,7 @@ def admit(
         uid=key.uid,
         job=resolved.name,
         roles=roles,
-        warnings=[str(problem) for problem in checked.warnings],
+        warnings=[str(problem) for problem in warnings],
         plan=store.job(key.uid).plan,
     )
 
@@ -171,7 +178,7 @@ def _start_over(store: Store, key: RunKey, resolved: ResolvedJob) -> None:
         )
         store.replace_job(key.uid, resolved, ledger, generation=generation)
         store.requeue(key.uid)
-        tell_plan(store, key.uid, resolved)
+        tell_beginning(store, key.uid, resolved)
 
     settle(store, key.uid, reason="plan was cleared", then=begin_again)
 

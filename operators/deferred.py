@@ -65,8 +65,10 @@ class StartsInTriggerer:
         more = {"success_on_worker": True} if self.on_success_callback else {}
         return {**self.trigger_arguments(), **more}
 
-    def resume(self, context: Context, event: Mapping[str, Any]) -> Any:  # noqa: ARG002
+    def resume(self, context: Context, event: Mapping[str, Any]) -> Any:
         """Return the task's value, or fail without a retry: the job has restarts of its own."""
         if "message" in event:
+            if "value" in event:
+                context["ti"].xcom_push(key="return_value", value=event["value"])
             raise failure(event["message"], log=self.log)
         return event["value"]

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from airflow_training.control.model import TERMINAL_JOB_STATES, InstanceEntry
+from airflow_training.control.rollup import checkpoint_reference
 from airflow_training.control.root_cause import proof_of
+from airflow_training.control.subtask_snapshot import JOB_GROUP
 from airflow_training.errors import StillAlive
 from airflow_training.spec.words import counted
 from airflow_training.state.store import RunState, Store
@@ -22,6 +25,8 @@ __all__ = ["Result", "clean", "finish", "settle"]
 
 _END_SECONDS = 600.0
 """How long a worker waits for a run to come to zero: longer than any usual grace period."""
+_MOST_METRICS = 8
+_REFERENCE_BYTES = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +45,10 @@ class Result:
     failed: tuple[str, ...] = ()
     """Other instances that failed by themselves, the first one first."""
     output: Mapping[str, Any] | None = None
+    checkpoint: Mapping[str, Any] | None = None
+    """What names the newest committed checkpoint: `uri`, `step`, `digest`."""
+    subtasks: Mapping[str, Any] | None = None
+    """Where the processes of the job stood at its end, in at most 64 KB of JSON."""
     metrics: Mapping[str, float] = field(default_factory=dict)
     trained_seconds: float = 0.0
     restarts: int = 0
@@ -61,6 +70,8 @@ class Result:
             lines += [f"also failed: {each}" for each in self.failed]
         if self.output:
             lines.append(f"output: {self.output.get('uri')} ({self.output.get('bytes')} bytes)")
+        if self.checkpoint:
+            lines.append(f"checkpoint: step {self.checkpoint['step']} in {self.checkpoint['uri']}")
         if self.metrics:
             lines.append("metrics: " + ", ".join(f"{k}={v:g}" for k, v in self.metrics.items()))
         lines.append(
@@ -70,19 +81,27 @@ class Result:
         return "\n".join(lines)
 
     def reference(self) -> dict[str, Any]:
-        """Return what goes through XCom, below 1 KB: the uri says where the rest is."""
-        return {
+        """Return what goes through XCom, below 1 KB: the uris say where the rest is.
+
+        Of the metrics as many as find room, eight at most.
+        """
+        named = {
             "run": self.uid,
             "job": self.job,
             "state": self.state,
             "output": (self.output or {}).get("uri"),
-            "metrics": dict(list(self.metrics.items())[:8]),
+            "checkpoint": self.checkpoint,
         }
+        shown = dict(list(self.metrics.items())[:_MOST_METRICS])
+        while shown and len(json.dumps({**named, "metrics": shown})) > _REFERENCE_BYTES:
+            shown.popitem()
+        return {**named, "metrics": shown}
 
     def asset_extra(self) -> dict[str, Any]:
         """Return what the events of the outlets carry."""
         return {
             "uri": (self.output or {}).get("uri"),
+            "checkpoint": self.checkpoint,
             "metrics": dict(self.metrics),
             "run": self.uid,
         }
@@ -188,10 +207,20 @@ def _result(store: Store, state: RunState) -> Result:
         advice=root.get("advice", ""),
         failed=tuple(_cause(each) for each in others),
         output=store.output(uid),
+        checkpoint=checkpoint_reference(state.ledger),
+        subtasks=_of_job(store.subtasks(uid)),
         metrics=_metrics(store, state),
         trained_seconds=sum(float(row.get("seconds") or 0.0) for row in store.usage(uid)),
         restarts=len(job.restarts),
     )
+
+
+def _of_job(snapshots: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return that of all instances together, or of the only one there is."""
+    if len(snapshots) == 1:
+        [snapshot] = snapshots.values()
+        return snapshot if isinstance(snapshot, dict) else None
+    return snapshots.get(JOB_GROUP)
 
 
 def _told(cause: Mapping[str, Any]) -> str:

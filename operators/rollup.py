@@ -18,7 +18,9 @@ __all__ = ["RollupOperator"]
 class RollupOperator(BaseOperator):
     """Reports final status, output and usage; updates the outlets of a job that succeeded.
 
-    Each asset event carries `uri`, `metrics` and `run`. Returns the same as a small dictionary.
+    Each asset event carries `uri`, `checkpoint`, `metrics` and `run`. The XCom is a small dictionary
+    of the same, also when the job failed: its checkpoint is where another one may go on. The task's
+    state store has under `subtasks` where the processes of a job with checkpoints stood.
     """
 
     template_fields: Sequence[str] = ()
@@ -33,7 +35,10 @@ class RollupOperator(BaseOperator):
         from airflow_training.operators.ending import finish
 
         result = finish(context["ti"], group_id=self.group_id, log=self.log.info)
+        if result.subtasks is not None:
+            context["task_state_store"].set("subtasks", {**result.subtasks})
         if not result.succeeded:
+            context["ti"].xcom_push(key="return_value", value=result.reference())
             raise failure(result.story(), log=self.log)
         self.log.info("%s", result.story())
         for outlet in self.outlets:

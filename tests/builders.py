@@ -121,6 +121,8 @@ class Bench:
     last: Decision = field(default_factory=lambda: Decision(new_ledger=Ledger()))
     reachable: bool = True
     diagnoses: list[Diagnosed] = field(default_factory=list)
+    commits: list[dict[str, Any]] = field(default_factory=list)
+    """References of committed checkpoints: every decision is told of all of them."""
     _requests: list[Request] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -136,7 +138,11 @@ class Bench:
             else Observations(instances=tuple(self.objects.values()), reachable=self.reachable)
         )
         arguments = (self._requests, observations, self.now)
-        known: dict[str, Any] = {"generation": self.generation, "diagnoses": self.diagnoses}
+        known: dict[str, Any] = {
+            "generation": self.generation,
+            "diagnoses": self.diagnoses,
+            "committed": self.commits,
+        }
         decision = decide(self.job, self.ledger, *arguments, **known)
         again = decide(self.job, decision.new_ledger, *arguments, **known)
         assert again.events == (), again.events

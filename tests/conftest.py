@@ -15,7 +15,7 @@ os.environ.setdefault("AIRFLOW__CORE__LOAD_EXAMPLES", "False")
 
 @pytest.hookimpl(tryfirst=True)  # before pytest looks at -m
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what needs a running Airflow: it runs in one process, as two Airflows starve each other."""
+    """Mark what needs a running Airflow: it runs by itself, with as many Airflows as processes."""
     for item in items:
         path = item.path.as_posix()
         if item.get_closest_marker("e2e") is not None and (

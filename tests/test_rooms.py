@@ -28,8 +28,8 @@ LINES: tuple[tuple[str, ...], ...] = (
 TOGETHER = frozenset({"triggers", "operators", "sensors", "compiler", "capture"})
 """The shells around Airflow build on each other; they are one layer."""
 
-MAY_ALSO = frozenset({("runtimes", "agent")})
-"""The local runtime reads the files that its agents write."""
+MAY_ALSO = frozenset({("runtimes", "agent"), ("checkpoints", "agent")})
+"""The local runtime reads the files that its agents write; checkpoints report progress as scripts do."""
 
 FORBIDDEN: dict[str, tuple[str, ...]] = {
     "spec": ("airflow", "kubernetes", "sqlalchemy"),

@@ -53,6 +53,8 @@ class AttemptFolder:
         self.control = path / ".agent"
         self.log = path / "log"
         self.progress = path / "progress.jsonl"
+        self.environment = path / "environment.jsonl"
+        """Written by the agent: the last records of what it has around it; a checkpoint names them."""
         self.output = path / "output"
         self.spec = self.control / "spec.json"
         """Written by the creator: what to run."""

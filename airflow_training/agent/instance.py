@@ -15,14 +15,19 @@ import time
 from collections.abc import Callable
 
 from airflow_training.agent import limits, proc
+from airflow_training.agent.companion import LAST_LOOK_SECONDS, Companion
 from airflow_training.agent.control import ControlSocket, shell_status
 from airflow_training.agent.files import AttemptFolder, read_json, write_json, write_text
+from airflow_training.agent.newest import NewestProgress
 from airflow_training.agent.notify import notify
 from airflow_training.agent.probe import Probe, run_probe
+from airflow_training.agent.stalls import StallWatch
 
 TYPE_CHECKING = False  # `typing` costs the agent 4 ms at every start
 if TYPE_CHECKING:
     from typing import Any
+
+    from airflow_training.agent.environment import Recorder
 
 __all__ = ["Agent"]
 
@@ -30,8 +35,17 @@ _LOOK_SECONDS = 5.0
 _HELD_LOOK_SECONDS = 1.0
 _WRITE_AGAIN_SECONDS = 1.0
 """When to try again what a full disk did not take."""
+_HANG_GRACE_SECONDS = 2.0
+"""What hangs saves nothing."""
+_FIRST_RECORD_SECONDS = 1.0
+"""After the start, of what it has around it: a short command pays for one record only."""
+_RECORD_SECONDS = 10.0
 _FORWARDED = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 _NOT_FOUND, _NOT_EXECUTABLE = 127, 126
+
+
+def _exit_of(end: dict[str, Any]) -> dict[str, Any]:
+    return {name: end[name] for name in ("exit_code", "signal", "reason")}
 
 
 class Agent:
@@ -50,6 +64,14 @@ class Agent:
         self._status: int | None = None
         self._upload: int | None = None
         self._probing: int | None = None
+        self._dumping: int | None = None
+        self._after_dump: Callable[[], None] = lambda: None
+        self._stall: StallWatch | None = None
+        self._recorder: Recorder | None = None
+        self._companion: Companion | None = None
+        self._answer: int | None = None
+        """Where the companion says that the command may start."""
+        self._last_look = False
         self._probe_counts = [0, 0]
         self._ready = False
         self._stop_reason = ""
@@ -96,7 +118,8 @@ class Agent:
     def _turn(self) -> None:
         poller = select.poll()
         poller.register(self._wakeup, select.POLLIN)
-        for descriptor in self._control.descriptors:
+        answers = [] if self._answer is None else [self._answer]
+        for descriptor in (*self._control.descriptors, *answers):
             poller.register(descriptor, select.POLLIN)
         due = min((at for at, _ in self._timers.values()), default=None)
         wait = None if due is None else max(0.0, due - time.monotonic()) * 1000
@@ -104,6 +127,8 @@ class Agent:
             if descriptor == self._wakeup:
                 for number in os.read(self._wakeup, 512):
                     self._signalled(number)
+            elif descriptor == self._answer:
+                self._companion_answered(descriptor)
             else:
                 self._control.readable(descriptor)
         self._reap()
@@ -120,6 +145,8 @@ class Agent:
     def _record(self, phase: str | None = None) -> None:
         if phase is not None and phase != self._phase:
             self._phase, self._since = phase, time.time()
+            if self._recorder is not None:
+                self._record_environment("change")
         try:
             self._write_state()
         except OSError:  # no reason to end a training
@@ -160,7 +187,8 @@ class Agent:
             return
         order = read_json(self._folder.delete)
         if order is not None and order.get("uid") == self._spec["uid"]:
-            self._stop("Deleted", "", grace_seconds=float(order.get("grace_seconds", 0)))
+            grace = float(order.get("grace_seconds", 0))
+            self._dump_first(order, lambda: self._stop("Deleted", "", grace_seconds=grace))
             return
         tombstone = read_json(self._folder.tombstone)
         if tombstone and self._spec["generation"] <= int(tombstone.get("generation", 0)):
@@ -199,7 +227,45 @@ class Agent:
             write_text(self._folder.path / name, file["content"], mode=mode)
 
     def _start(self) -> None:
+        """Start the command, where a folder is watched after its content was put back."""
         self._write_files(self._spec["live_files"])
+        watch = self._spec.get("watch")
+        if not watch:
+            self._start_command()
+            return
+        self._companion = Companion(
+            watch,
+            environment=self._environment,
+            working_dir=self._spec["working_dir"],
+            log=self._log,
+        )
+        self._answer = self._companion.start()
+
+    def _companion_answered(self, pipe: int) -> None:
+        self._answer = None
+        reason, problem = Companion.answer(pipe)
+        if self._child is not None:  # it was started again, beside the command
+            if problem:
+                self._say(f"checkpoints are not committed any more: {problem}")
+        elif problem:
+            self._say(f"no checkpoint can be restored or committed: {problem}")
+            self._stop(reason, problem, grace_seconds=0)
+        elif not self._stop_reason:
+            self._start_command()
+
+    def _companion_ended(self, wait_status: int) -> None:
+        companion = self._companion
+        if companion is None:
+            return
+        companion.pid = None
+        if self._last_look and not self._stop_reason:
+            self._conclude()
+        elif wait_status != 0 and self._phase == "running" and self._status is None:
+            self._answer = companion.start_again()
+            if self._answer is None:
+                self._say("checkpoints are not committed any more: what watches the folder died")
+
+    def _start_command(self) -> None:
         self._started_at = time.time()
         read, write = os.pipe()
         agent = os.getpid()
@@ -220,6 +286,11 @@ class Agent:
             self._probe = Probe(probe, ports=self._spec["ports"])
             self._in(self._probe.delay_seconds, "probe", self._begin_probe)
         self._ready = not probe
+        limits = self._spec.get("stall")
+        if limits is not None:
+            self._stall = StallWatch(NewestProgress(self._folder.progress), limits)
+            self._in(self._stall.every_seconds, "stall", self._check_progress)
+        self._in(_FIRST_RECORD_SECONDS, "environment", self._watch_environment)
         self._record("running")
 
     def _become_command(self, failures: int, agent: int) -> None:
@@ -280,6 +351,71 @@ class Agent:
             self._record()
         self._in(self._probe.period_seconds, "probe", self._begin_probe)
 
+    # what it has around it -----------------------------------------------------------------------
+    def _watch_environment(self) -> None:
+        """Record it now and again, for as long as the command runs."""
+        first = self._recorder is None
+        self._record_environment("start" if first else "interval")
+        self._in(_RECORD_SECONDS, "environment", self._watch_environment)
+
+    def _record_environment(self, on: str, **more: Any) -> None:
+        if self._recorder is None:
+            from airflow_training.agent.devices import device_watch
+            from airflow_training.agent.environment import Recorder
+
+            self._recorder = Recorder(
+                self._folder.environment,
+                progress=self._folder.progress,
+                cgroup=self._limit.folder,
+                devices=device_watch(self._environment),
+            )
+        self._recorder.record(on, phase=self._phase, **more)
+
+    # hangs ---------------------------------------------------------------------------------------
+    def _check_progress(self) -> None:
+        """End a script that has stopped getting anywhere, once its log says where it stands."""
+        if self._stall is None or self._phase != "running" or self._stop_reason:
+            return
+        message = self._stall.look(now=time.monotonic())
+        if not message:
+            self._in(self._stall.every_seconds, "stall", self._check_progress)
+            return
+        self._say(f"{message}; ending it, as it hangs")
+        grace = _HANG_GRACE_SECONDS
+        self._dump(lambda: self._stop("Hang", message, grace_seconds=grace))
+
+    def _dump_first(self, order: dict[str, Any], end: Callable[[], None]) -> None:
+        """Follow an order to end, which may want the stacks of the processes first."""
+        if order.get("dump_stacks") and self._phase == "running" and not self._stop_reason:
+            self._dump(end)
+        else:
+            end()
+
+    def _dump(self, then: Callable[[], None]) -> None:
+        """Dump stacks in a child, so that orders and the end of the command still count meanwhile."""
+        if self._dumping is not None:
+            return
+        from airflow_training.agent import stacks
+
+        tree = self._tree()
+        self._after_dump = then
+        pid = os.fork()
+        if pid == 0:
+            try:
+                signal.set_wakeup_fd(-1)
+                path = self._environment.get("PATH", os.defpath)
+                stacks.dump_stacks(tree, log=self._log, search_path=path)
+            except BaseException as error:  # noqa: BLE001  # a child must never run on as a second agent
+                self._say(f"cannot dump stacks: {error!r}")
+            finally:
+                os._exit(0)
+        self._dumping = pid
+        self._in(stacks.DUMP_SECONDS, "dump", self._dumped)
+
+    def _dumped(self) -> None:
+        self._timers.pop("dump", None)
+        self._after_dump()
+
     # end -----------------------------------------------------------------------------------------
     def _reap(self) -> None:
         while True:
@@ -297,6 +433,11 @@ class Agent:
                 self._uploaded(status)
             elif pid == self._probing:
                 self._probed(status)
+            elif self._companion is not None and pid == self._companion.pid:
+                self._companion_ended(status)
+            elif pid == self._dumping:
+                self._dumping = None
+                self._dumped()
             else:
                 self._control.exited(pid, status)
         if self._stop_reason and not self._finished and not self._tree():
@@ -314,9 +455,24 @@ class Agent:
     def _command_ended(self) -> None:
         """Take everything the command left behind with it, as a container's end would."""
         self._timers.pop("probe", None)
+        self._timers.pop("stall", None)
         self._ready = False
-        if self._stop_reason:
+        companion = self._companion
+        watched = companion is not None and companion.pid is not None
+        if companion is not None:
+            companion.end(self._status or 0)
+        if self._stop_reason or self._dumping is not None:
             return  # the others still have their grace
+        self._last_look = True
+        self._kill_tree(besides=companion.pid if companion is not None else None)
+        if watched:
+            self._in(LAST_LOOK_SECONDS, "last look", self._conclude)
+        else:
+            self._conclude()
+
+    def _conclude(self) -> None:
+        """Bring the output away, after the last checkpoint was committed."""
+        self._timers.pop("last look", None)
         self._kill_tree()
         uri = self._spec.get("output_uri")
         if self._status == 0 and uri and self._start_error is None:
@@ -340,6 +496,8 @@ class Agent:
         for pid, start in tree.items():
             proc.kill_exactly(pid, start, signal.SIGTERM)
             proc.kill_exactly(pid, start, signal.SIGCONT)
+        if self._child is None and self._companion is not None and self._companion.pid:
+            os.kill(self._companion.pid, signal.SIGKILL)  # nothing was written since the last time
         if not tree:  # nothing was started yet: no event would come
             self._in(0, "kill", self._kill_and_finish)
 
@@ -347,11 +505,12 @@ class Agent:
         self._kill_tree()
         self._reap()
 
-    def _kill_tree(self) -> None:
+    def _kill_tree(self, *, besides: int | None = None) -> None:
         """Return when nothing lives below: a process that forks meanwhile is found again."""
         pause = 0.001
         while True:
             tree = self._tree()
+            tree.pop(besides or 0, None)
             if not tree:
                 return
             for pid, start in tree.items():
@@ -402,6 +561,8 @@ class Agent:
                 "finished_at": time.time(),
                 **self._result(),
             }
+            if self._started_at is not None and self._folder.spec.exists():
+                self._record_environment("exit", exit=_exit_of(self._end))
         if self._folder.spec.exists():  # a folder that somebody deleted is not brought back
             try:
                 write_json(self._folder.exit, self._end, durable=True)

@@ -1,4 +1,7 @@
-"""Pack the agent into one `.pyz`, once per version and interpreter. Not part of the `.pyz` itself."""
+"""Pack the agent into one `.pyz`, once per version and interpreter. Not part of the `.pyz` itself.
+
+Training scripts import `airflow_training.checkpoints` from the same file.
+"""
 
 from __future__ import annotations
 
@@ -15,19 +18,30 @@ from pathlib import Path
 
 __all__ = ["agent_program", "portable_agent", "remote_shell_script"]
 
-_NOT_PACKED = frozenset({"package.py"})
+_NOT_PACKED = frozenset({"agent/package.py", "agent/front_door.py"})
+_FRONT_DOOR = "agent/front_door.py"
+_PACKAGES = ("agent", "checkpoints")
+_ENTRY = "agent/__main__.py"
 _LONG_AGO = (2000, 1, 1, 0, 0, 0)
 
 
 @lru_cache(maxsize=1)
 def _sources() -> tuple[str, list[tuple[str, bytes]]]:
-    """Return the digest of all modules for this interpreter, and the modules; read once."""
-    folder = importlib.resources.files("airflow_training.agent")
-    sources = sorted(
-        (each.name, each.read_bytes())
-        for each in folder.iterdir()
-        if each.name.endswith(".py") and each.name not in _NOT_PACKED
-    )
+    """Return the digest of all files for this interpreter, and the files by name; read once."""
+    root = importlib.resources.files("airflow_training")
+    found = {
+        f"{package}/{each.name}": each.read_bytes()
+        for package in _PACKAGES
+        for each in root.joinpath(package).iterdir()
+        if each.name.endswith(".py")
+    }
+    files = {name: content for name, content in found.items() if name not in _NOT_PACKED}
+    files["__init__.py"] = found[_FRONT_DOOR]
+    files["errors.py"] = root.joinpath("errors.py").read_bytes()
+    sources = [
+        ("__main__.py", found[_ENTRY]),
+        *sorted((f"airflow_training/{name}", content) for name, content in files.items()),
+    ]
     digest = hashlib.sha256(_interpreter().encode())
     for name, content in sources:
         digest.update(f"{name}\0{len(content)}\0".encode() + content)
@@ -53,18 +67,11 @@ def portable_agent() -> bytes:
     _, sources = _sources()
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, content in _members(sources):
+        for name, content in sources:
             info = zipfile.ZipInfo(name, date_time=_LONG_AGO)
             info.compress_type = zipfile.ZIP_DEFLATED
             archive.writestr(info, content)
     return packed.getvalue()
-
-
-def _members(sources: list[tuple[str, bytes]]) -> list[tuple[str, bytes]]:
-    """Return the files of the `.pyz` by their names in it."""
-    inside = [(f"airflow_training/agent/{name}", content) for name, content in sources]
-    entry = [(name, content) for name, content in sources if name == "__main__.py"]
-    return [("airflow_training/__init__.py", b""), *inside, *entry]
 
 
 def _pack(sources: list[tuple[str, bytes]]) -> bytes:
@@ -92,7 +99,7 @@ def _pack(sources: list[tuple[str, bytes]]) -> bytes:
                 info = zipfile.ZipInfo(member, date_time=_LONG_AGO)
                 archive.writestr(info, data)
 
-        for name, content in _members(sources):
+        for name, content in sources:
             add(name, content)
     return packed.getvalue()
 

@@ -14,11 +14,14 @@ import sys
 import time
 from pathlib import Path
 
+from airflow_training.agent.companion import LAST_LOOK_SECONDS, Companion
 from airflow_training.agent.files import read_json, write_text
+from airflow_training.agent.newest import NewestProgress
+from airflow_training.agent.stalls import StallWatch
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from typing import Any
 
 __all__ = ["USAGE", "main"]
@@ -26,16 +29,23 @@ __all__ = ["USAGE", "main"]
 USAGE = """usage: agent hold --release FILE --answers FOLDER --addresses FILE
                   [--write | --write-executable SOURCE TARGET]...
        agent run [--output FOLDER --output-uri URI] [--progress FILE]
-                 [--progress-url URL | --progress-uri URI] [--termination-log FILE]
+                 [--progress-url URL | --progress-uri URI] [--stall LIMITS]
+                 [--watch FOLDER] [--termination-log FILE]
                  -- COMMAND...
 """
 
 _POLL_SECONDS = 0.2
 _PROGRESS_SECONDS = 10.0
+_FIRST_SECONDS = 1.0
+"""Before the first report: a short command pays for one only."""
 _PROGRESS_TIMEOUT_SECONDS = 5.0
 _TERMINATION_LOG = "/dev/termination-log"
 _MAX_RESULT_BYTES = 2000
 """Kubernetes keeps 4096 bytes of a termination message, and 12 KiB of those of all containers."""
+_HANG_GRACE_SECONDS = 2.0
+_HANG_STATUS = 1 << 8
+"""Wait status of exit code 1: what hung and then ended well was still ended by us."""
+_LONG_SECONDS = 3600.0
 _FORWARDED = (
     signal.SIGTERM,
     signal.SIGINT,
@@ -131,6 +141,8 @@ class _Run:
             "--progress": "",
             "--progress-url": "",
             "--progress-uri": "",
+            "--stall": "",
+            "--watch": "",
             "--termination-log": _TERMINATION_LOG,
         }
         rest = list(arguments)
@@ -146,6 +158,9 @@ class _Run:
         self._token = os.environ.pop("TRAINING_CALLBACK_TOKEN", "")
         self._stopped_by = 0
         self._reporter: int | None = None
+        self._last_word = -1
+        """Tells the reporter how the command ended."""
+        self._companion: Companion | None = None
 
     def live(self) -> int:
         """Start the command, watch over it, bring its output away; returns the exit code."""
@@ -153,11 +168,17 @@ class _Run:
         signals = {signal.SIGCHLD, *_FORWARDED}
         signal.pthread_sigmask(signal.SIG_BLOCK, signals)
         self._start_reporter()
+        reason, problem = self._start_companion()
+        if problem:
+            _say(f"no checkpoint can be restored or committed: {problem}")
+            self._tell({"reason": reason, "message": problem})
+            return 1
         command = os.fork()
         if command == 0:
             self._become_command()
-        status = self._wait_for(command)
-        self._end_others()
+        status = self._watch_over(command)
+        self._end_companion(status)
+        self._end_others(status)
         code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status)
         uri = self._options["--output-uri"]
         if code == 0 and uri:
@@ -165,11 +186,39 @@ class _Run:
             return 128 + self._stopped_by if self._stopped_by else self._bring_away(uri)
         return code
 
+    def _start_companion(self) -> tuple[str, str]:
+        """Have the watched folder put back; return reason and words where that is impossible."""
+        folder = self._options["--watch"]
+        if not folder:
+            return "", ""
+        self._companion = Companion(
+            folder, environment=dict(os.environ), working_dir=str(Path.cwd()), log=2
+        )
+        return Companion.answer(self._companion.start())
+
+    def _end_companion(self, status: int) -> None:
+        """Let what the command wrote last be committed; `status`: how it ended."""
+        companion = self._companion
+        if companion is None or companion.pid is None:
+            return
+        companion.end(status)
+        until = time.monotonic() + LAST_LOOK_SECONDS
+        while time.monotonic() < until:
+            with contextlib.suppress(ChildProcessError):
+                if os.waitpid(companion.pid, os.WNOHANG)[0] == 0:
+                    time.sleep(0.05)
+                    continue
+            break
+
     def _become_command(self) -> None:
         """Turn the forked child into the command; never returns."""
         code = _NOT_EXECUTABLE
         try:
             _default_signals()
+            # the script may import our library, also where its job keeps no checkpoints
+            here = os.path.abspath(sys.argv[0])  # noqa: PTH100  # a name, not a file
+            own = os.environ.get("PYTHONPATH")
+            os.environ["PYTHONPATH"] = f"{own}{os.pathsep}{here}" if own else here
             os.execvp(self._command[0], self._command)  # noqa: S606  # what we are for
         except OSError as error:
             code = _NOT_FOUND if isinstance(error, FileNotFoundError) else _NOT_EXECUTABLE
@@ -180,14 +229,70 @@ class _Run:
         finally:
             os._exit(code)
 
+    def _companion_ended(self, ended: Mapping[int, int]) -> None:
+        """Start it again where it died beside a living command."""
+        companion = self._companion
+        status = None if companion is None or companion.pid is None else ended.get(companion.pid)
+        if companion is None or status is None:
+            return
+        companion.pid = None
+        pipe = companion.start_again() if status != 0 else None
+        problem = "it died too often" if pipe is None else Companion.answer(pipe)[1]
+        if status != 0 and problem:
+            _say(f"checkpoints are not committed any more: {problem}")
+
+    def _watch_over(self, command: int) -> int:
+        """Return the wait status of the command; one that hangs is ended."""
+        options = self._options
+        if not (options["--stall"] and options["--progress"]):
+            return self._wait_for(command)
+        newest = NewestProgress(Path(options["--progress"]))
+        stall = StallWatch(newest, json.loads(options["--stall"]))
+        while True:
+            status = self._wait_a_while_for(command, stall.every_seconds)
+            if status is not None:
+                return status
+            message = stall.look(now=time.monotonic())
+            if message:
+                return self._end_hanging(command, message)
+
+    def _end_hanging(self, command: int, message: str) -> int:
+        """Leave the stacks in the log and end everything below; return the command's status."""
+        from airflow_training.agent import proc, stacks
+
+        _say(f"{message}; ending it, as it hangs")
+        self._tell({"reason": "Hang", "message": message})
+        tree = proc.descendants(os.getpid())
+        tree.pop(self._reporter or 0, None)
+        stacks.dump_stacks(tree, log=2, search_path=os.environ.get("PATH", os.defpath))
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            for pid, start in tree.items():
+                proc.kill_exactly(pid, start, number)
+            status = self._wait_a_while_for(command, _HANG_GRACE_SECONDS)
+            if status is not None:
+                return status or _HANG_STATUS
+        return self._wait_for(command)
+
     def _wait_for(self, pid: int) -> int:
         """Return the wait status of a child; meanwhile pass signals on and bury orphans."""
         while True:
-            number = signal.sigwait({signal.SIGCHLD, *_FORWARDED})
+            status = self._wait_a_while_for(pid, _LONG_SECONDS)
+            if status is not None:
+                return status
+
+    def _wait_a_while_for(self, pid: int, seconds: float) -> int | None:
+        """Do as `_wait_for`, but return None after `seconds` without a signal."""
+        while True:
+            told = signal.sigtimedwait({signal.SIGCHLD, *_FORWARDED}, seconds)
+            if told is None:
+                return None
+            number = told.si_signo
             if number == signal.SIGCHLD:
                 ended = dict(_reaped())
                 if self._reporter in ended:
                     self._reporter = None
+                if self._companion is not None:
+                    self._companion_ended(ended)
                 if pid in ended:
                     return ended[pid]
                 continue
@@ -242,17 +347,22 @@ class _Run:
             options["--progress-url"] or options["--progress-uri"]
         ):
             return
+        last_word, self._last_word = os.pipe()
         self._reporter = os.fork()
         if self._reporter:
+            os.close(last_word)
             return
+        os.close(self._last_word)
         try:
-            _Reporter(Path(options["--progress"]), options, self._token).live()
+            _Reporter(Path(options["--progress"]), options, self._token, last_word).live()
         finally:
             os._exit(0)
 
-    def _end_others(self) -> None:
+    def _end_others(self, status: int) -> None:
         """Let the reporter say its last word, and end what the command left behind."""
         if self._reporter is not None:
+            with contextlib.suppress(OSError):  # it may have died just now
+                os.write(self._last_word, str(status).encode())
             os.kill(self._reporter, signal.SIGTERM)
             until = time.monotonic() + 2 * _PROGRESS_TIMEOUT_SECONDS
             while os.waitpid(self._reporter, os.WNOHANG)[0] == 0:
@@ -271,39 +381,41 @@ def _result(result: dict[str, Any], message: str) -> str:
 
 
 class _Reporter:
-    """Brings the newest progress away: at most every ten seconds, and once at the end."""
+    """Brings progress and environment away: the newest every ten seconds, and once at the end."""
 
-    def __init__(self, file: Path, options: dict[str, str], token: str) -> None:
-        self._file = file
+    def __init__(self, file: Path, options: dict[str, str], token: str, last_word: int) -> None:
+        """`last_word`: a pipe with the wait status of the command, once it has ended."""
+        from airflow_training.agent.devices import device_watch
+        from airflow_training.agent.environment import Recorder
+
+        self._newest = NewestProgress(file)
+        self._recorder = Recorder(
+            file.with_name("environment.jsonl"),
+            progress=file,
+            root=os.getppid(),
+            devices=device_watch(os.environ),
+        )
+        self._last_word = last_word
         self._url = options["--progress-url"]
         self._uri = options["--progress-uri"]
         self._token = token
-        self._told = b""
         self._complained = False
 
     def live(self) -> None:
         """Report until SIGTERM, and then what came last."""
-        ending = False
-        while not ending:
-            ending = signal.sigtimedwait({signal.SIGTERM}, _PROGRESS_SECONDS) is not None
-            newest = self._newest()
-            if newest and newest != self._told:
-                self._report(newest)
+        on, pause = "start", _FIRST_SECONDS
+        while on != "exit":
+            if signal.sigtimedwait({signal.SIGTERM}, pause) is not None:
+                on = "exit"
+            ended = _ended(self._last_word) if on == "exit" else {}
+            line = self._recorder.record(on, **ended)
+            self._report({"progress": self._newest.look(), "environment": line})
+            if on != "exit":
+                on, pause = "interval", _PROGRESS_SECONDS
 
-    def _newest(self) -> bytes:
-        """Return the last whole line of the file."""
+    def _report(self, said: dict[str, Any]) -> None:
         try:
-            with self._file.open("rb") as file:
-                file.seek(max(0, file.seek(0, os.SEEK_END) - 65536))
-                whole, newline, _ = file.read().rpartition(b"\n")
-        except OSError:
-            return b""
-        return whole.rpartition(b"\n")[2] if newline else b""
-
-    def _report(self, line: bytes) -> None:
-        try:
-            progress = json.loads(line)
-            document = json.dumps({**_identity(), "progress": progress}).encode()
+            document = json.dumps({**_identity(), **said}).encode()
             if self._url:
                 _post(self._url, document, self._token)
             else:
@@ -314,8 +426,22 @@ class _Reporter:
             if not self._complained:
                 _say(f"cannot report progress: {error}")
             self._complained = True
-        else:
-            self._told = line
+
+
+def _ended(last_word: int) -> dict[str, Any]:
+    """Return how the command ended, for the last record."""
+    os.set_blocking(last_word, False)
+    try:
+        status = int(os.read(last_word, 32))
+    except (OSError, ValueError):  # told to end by somebody else
+        return {}
+    signalled = os.WIFSIGNALED(status)
+    return {
+        "exit": {
+            "exit_code": None if signalled else os.WEXITSTATUS(status),
+            "signal": os.WTERMSIG(status) if signalled else None,
+        }
+    }
 
 
 def _identity() -> dict[str, Any]:

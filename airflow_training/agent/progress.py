@@ -7,16 +7,24 @@ Where this package is not installed, two lines do the same:
 
     with open(os.environ["TRAINING_PROGRESS_FILE"], "a") as f:
         f.write(json.dumps({"step": step, "total_steps": 900, "metrics": {"loss": 0.3}}) + "\n")
+
+Other lines say what was committed (`{"checkpoint": {...}}`) and what is done between steps
+(`{"section": "eval"}`, and `{"section": null}` after it).
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
-__all__ = ["report"]
+TYPE_CHECKING = False  # `typing` costs the agent 4 ms at every start
+if TYPE_CHECKING:
+    from typing import Any
+
+__all__ = ["report", "report_checkpoint", "section"]
 
 
 def report(
@@ -28,9 +36,6 @@ def report(
     metrics: Mapping[str, float] | None = None,
 ) -> None:
     """Append one line to `$TRAINING_PROGRESS_FILE`; does nothing where that is not set."""
-    path = os.environ.get("TRAINING_PROGRESS_FILE")
-    if not path:
-        return
     values = {
         "step": step,
         "total_steps": total_steps,
@@ -38,10 +43,55 @@ def report(
         "samples": samples,
         "metrics": {name: float(value) for name, value in (metrics or {}).items()} or None,
     }
-    line = {"time": time.time(), **{k: v for k, v in values.items() if v is not None}}
+    _append({k: v for k, v in values.items() if v is not None})
+
+
+def report_checkpoint(
+    reference: Mapping[str, Any],
+    *,
+    took: float | None = None,
+    stall: float | None = None,
+    bytes: int | None = None,  # noqa: A002 - as the line has it
+) -> None:
+    """Say that a checkpoint was committed: `reference` is its `uri`, `step` and `digest`.
+
+    `took`: seconds from its snapshot to its commit; `stall`: seconds the training waited for it.
+    """
+    values = {"seconds": took, "stall_seconds": stall, "bytes": bytes}
+    told = {k: v for k, v in values.items() if v is not None}
+    _append({"checkpoint": {"at": time.time(), **reference, **told}})
+
+
+@contextlib.contextmanager
+def section(name: str) -> Iterator[None]:
+    """Say that what happens inside is no training step: `init`, `compile`, `eval`, `save`, ...
+
+    It has a time limit of its own (`checkpoint.progress.sections`). One inside another is the
+    business of the outer one.
+    """
+    global _section  # noqa: PLW0603 - there is one training process
+    outer, _section = _section, _section or name
+    if not outer:
+        _append({"section": name})
+    try:
+        yield
+    finally:
+        _section = outer
+        if not outer:
+            _append({"section": None})
+
+
+_section = ""
+
+
+def _append(values: Mapping[str, object]) -> None:
+    path = os.environ.get("TRAINING_PROGRESS_FILE")
+    if not path:
+        return
+    line = json.dumps({"time": time.time(), **values}) + "\n"
     # one write of one line with O_APPEND: several processes may report into one file
     descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     try:
-        os.write(descriptor, (json.dumps(line) + "\n").encode())
+        os.write(descriptor, line.encode())
     finally:
         os.close(descriptor)

@@ -11,15 +11,35 @@ from typing import Any
 _HOME = {
     "BadCheckpoint": "errors",
     "CheckpointError": "errors",
+    "Checkpointer": "checkpointer",
     "Group": "group",
+    "ResumableSampler": "sampler",
+    "Saver": "saver",
     "StaleGeneration": "errors",
     "StoreRefused": "errors",
+    "restore": "save_restore",
+    "save": "save_restore",
 }
+_AGENTS = {"section": "airflow_training.agent.progress"}
+"""What scripts report with, under one roof with what they save with."""
 
-__all__ = ["BadCheckpoint", "CheckpointError", "Group", "StaleGeneration", "StoreRefused"]
+__all__ = [
+    "BadCheckpoint",
+    "CheckpointError",
+    "Checkpointer",
+    "Group",
+    "ResumableSampler",
+    "Saver",
+    "StaleGeneration",
+    "StoreRefused",
+    "restore",
+    "save",
+    "section",
+]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
+    home = f"{__name__}.{_HOME[name]}" if name in _HOME else _AGENTS.get(name)
+    if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
+    return getattr(importlib.import_module(home), name)

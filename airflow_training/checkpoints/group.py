@@ -46,6 +46,7 @@ from airflow_training.checkpoints.shards import (
 )
 from airflow_training.checkpoints.store import Store, open_store, probe
 from airflow_training.checkpoints.survey import newest_claim, newest_whole, survey
+from airflow_training.checkpoints.telling import Telling, newest_environment, own_group
 from airflow_training.checkpoints.verifying import in_parallel, read_manifest, read_state, verify
 
 __all__ = ["Group"]
@@ -87,6 +88,9 @@ class Group:
         self._verified: set[str] = set()
         self._last_step = -1
         self._writing = threading.Lock()
+        self._telling = Telling(rank=rank, world=world, generation=0)
+        self._record = ""
+        """Digest of the record of the environment that the newest save names."""
 
     @classmethod
     def open(
@@ -167,6 +171,10 @@ class Group:
         epoch = int(incarnation.partition(".")[0] or 0)
         started = self._on_coordinator(agreement, lambda: self._claim(epoch=epoch, order=order))
         self.generation = started["generation"]
+        self._telling = Telling(
+            rank=self.rank, world=self.world, generation=self.generation, group=own_group()
+        )
+        self._telling.say("STARTING")
         candidates: Iterator[Manifest] = iter(())
         if self.rank == 0 and resume:
             candidates = self._candidates(not_after)
@@ -177,6 +185,7 @@ class Group:
 
         while (proposed := self._on_coordinator(agreement, next_candidate)) is not None:
             base = Base(**proposed)
+            self._telling.say("RESTORING", step=base.step)
             manifest, found = self._check(base)
             complaints = self._all_findings(agreement, found)
             if not complaints:
@@ -201,6 +210,8 @@ class Group:
         self._fence = self._on_coordinator(agreement, fence)
         if self.base is not None:
             self._settle(self.base)
+        step = self.base.step if self.base else None
+        self._telling.say("RUNNING", step=step, verified=step)
 
     def _claim(self, *, epoch: int, order: int) -> dict[str, Any]:
         if probe(self.store):
@@ -301,6 +312,7 @@ class Group:
             if step <= self._last_step:
                 raise CheckpointError(f"step {step} cannot be saved after step {self._last_step}")
             self._last_step = step
+            self._telling.say("SAVING", step=step)
             try:
                 return self._write(Save(step, self.generation), blobs, document, cursor, rng)
             except (CheckpointError, OSError, TypeError, ValueError) as error:
@@ -320,11 +332,19 @@ class Group:
             shard = digested(parts, save=save, algorithm=name)
             if shard.digest in self._reusable:
                 return shard.under(self._reusable[shard.digest])
+            if self.world > 1 and self._has(shard):  # another rank holds the same, and was faster
+                return shard
             with contextlib.suppress(KeyExists):  # by its name the same content, of this same save
                 self.store.create(shard.key, [view for _, view in parts])
             return shard
 
-        shards = tuple(in_parallel(self.store, put, cut(views)))
+        pieces = list(cut(views))
+        # ranks that hold the same begin at different pieces, and need not bring what others have brought
+        first = self.rank * len(pieces) // self.world
+        brought = in_parallel(self.store, put, [*pieces[first:], *pieces[:first]])
+        shards = tuple(brought[len(pieces) - first :] + brought[: len(pieces) - first])
+        record = newest_environment()
+        self._record = record[0] if record else ""
         marker = Marker(
             step=save.step,
             rank=self.rank,
@@ -335,9 +355,16 @@ class Group:
             cursor=cursor,
             rng=rng,
             at=time.time(),
+            environment=self._record,
         )
         self._put(marker_key(save, self.rank), marker.to_bytes())
         return marker
+
+    def _has(self, shard: Shard) -> bool:
+        try:
+            return self.store.size(shard.key) == shard.size
+        except FileNotFoundError:
+            return False
 
     def fail(self, step: int, reason: str) -> None:
         """Let all ranks know that this one has no part in the save of a step; never raises."""
@@ -350,6 +377,7 @@ class Group:
 
     def _give_up(self, step: int, error: Exception) -> NoReturn:
         self.fail(step, str(error))
+        self._telling.say("RUNNING", step=step)
         if isinstance(error, CheckpointError):
             raise error
         raise CheckpointError(f"step {step} cannot be saved: {error}") from error
@@ -379,9 +407,12 @@ class Group:
         except OSError as error:
             self._give_up(step, error)
         if manifest is None:
+            self._telling.say("RUNNING", step=step)
             self._reusable = {}  # what it rests on may be swept before the next save
             return None
         self._settle(manifest)
+        self._telling.say("SAVED", step=step, verified=step, environment=self._record)
+        self._telling.say("RUNNING", step=step)
         if self.rank == 0:
             self._prune()
         return manifest
@@ -439,7 +470,12 @@ class Group:
         marker = Marker.from_bytes(content, what=key)
         if (marker.save, marker.rank, marker.world) != (save, rank, self.world):
             raise BadCheckpoint(f"{key} holds the marker of rank {marker.rank} for {marker.save}")
-        part = Part(marker=sha256_of(content), state=marker.state, shards=marker.shards)
+        part = Part(
+            marker=sha256_of(content),
+            state=marker.state,
+            shards=marker.shards,
+            environment=marker.environment,
+        )
         return part, marker.cursor
 
     def _await_commit(self, save: Save, deadline: float) -> Manifest | None:

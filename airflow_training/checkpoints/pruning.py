@@ -14,6 +14,7 @@ from airflow_training.checkpoints.keys import (
     MANIFESTS,
     MARKERS,
     SHARDS,
+    Save,
     claimed_generation,
     fenced_generation,
     save_of,
@@ -24,7 +25,7 @@ from airflow_training.checkpoints.store import Store
 from airflow_training.checkpoints.survey import newest_claim, survey
 from airflow_training.checkpoints.verifying import in_parallel, verify
 
-__all__ = ["Pruned", "prune"]
+__all__ = ["Pruned", "Surplus", "delete", "prune", "surplus"]
 
 log = logging.getLogger(__name__)
 
@@ -37,16 +38,53 @@ class Pruned:
     bytes: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surplus:
+    """What need not stay, and what this was found by."""
+
+    saves: tuple[Save, ...] = ()
+    """Their manifests go."""
+    orphans: tuple[str, ...] = ()
+    """Keys of what then belongs to no checkpoint."""
+    bytes: int = 0
+    generations: frozenset[int] = frozenset()
+    """Whose fences are still needed; empty where nothing was looked at."""
+
+    def pruned(self) -> Pruned:
+        """Return what is told of it."""
+        return Pruned(
+            steps=tuple(save.step for save in self.saves),
+            objects=len(self.saves) + len(self.orphans),
+            bytes=self.bytes,
+        )
+
+
 def prune(
     store: Store, *, keep: int, keep_every: int | None = None, known: Collection[str] = ()
 ) -> Pruned:
     """Delete checkpoints that need not stay, then whatever belongs to none. Safe while others save.
+
+    Arguments are those of `surplus`.
+    """
+    return delete(store, surplus(store, keep=keep, keep_every=keep_every, known=known))
+
+
+def surplus(
+    store: Store,
+    *,
+    keep: int,
+    keep_every: int | None = None,
+    known: Collection[str] = (),
+    deep: bool = False,
+) -> Surplus:
+    """Return what need not stay.
 
     Args:
         store: of the group.
         keep: how many of the newest checkpoints that verify stay; at least two always do.
         keep_every: of the older ones, every Nth stays too.
         known: digests of manifests that verified before and need no second look.
+        deep: read the shards, not only their sizes.
     """
     sizes = {
         key: size for folder in (SHARDS, MARKERS, FAILURES) for key, size in store.list(folder)
@@ -55,11 +93,11 @@ def prune(
     verified = [
         manifest
         for manifest in seen.lineage.manifests
-        if manifest.digest in known or _is_whole(store, manifest)
+        if manifest.digest in known or _is_whole(store, manifest, deep=deep)
     ]
     if newest_claim(store) > max(seen.fences, default=0) or len(verified) < FEWEST:
         # a start may be about to choose any of them; or there is nothing to spare
-        return Pruned(steps=(), objects=0, bytes=0)
+        return Surplus()
     stay = kept(verified, keep=keep, keep_every=keep_every)
     oldest, newest = verified[min(len(verified), max(keep, FEWEST)) - 1].save, verified[0].save
     there = {save for key, _ in store.list(MANIFESTS) if (save := save_of(key))}
@@ -69,24 +107,28 @@ def prune(
     damaged = {
         s for s in there - staying - stale - {m.save for m in verified} if s.step >= oldest.step
     }
-    going = sorted(there - staying - damaged)
-    for save in going:
-        store.delete(f"{MANIFESTS}{save}.json")
     orphans = unneeded(sizes, kept=stay, left=damaged, newest=newest)
-    in_parallel(store, store.delete, orphans)
-    _delete_old_fences(
-        store, needed={*seen.lineage.generations, *(save.generation for save in damaged)}
-    )
-    return Pruned(
-        steps=tuple(save.step for save in going),
-        objects=len(going) + len(orphans),
+    return Surplus(
+        saves=tuple(sorted(there - staying - damaged)),
+        orphans=tuple(orphans),
         bytes=sum(sizes[key] for key in orphans),
+        generations=frozenset({*seen.lineage.generations, *(save.generation for save in damaged)}),
     )
 
 
-def _is_whole(store: Store, manifest: Manifest) -> bool:
+def delete(store: Store, going: Surplus) -> Pruned:
+    """Delete what need not stay; return what was deleted."""
+    for save in going.saves:
+        store.delete(f"{MANIFESTS}{save}.json")
+    in_parallel(store, store.delete, going.orphans)
+    if going.generations:
+        _delete_old_fences(store, needed=going.generations)
+    return going.pruned()
+
+
+def _is_whole(store: Store, manifest: Manifest, *, deep: bool) -> bool:
     try:
-        verify(store, manifest, deep=False)
+        verify(store, manifest, deep=deep)
     except BadCheckpoint as error:
         log.warning("a checkpoint is damaged: step %d: %s", manifest.step, error)
         return False

@@ -6,6 +6,7 @@ Opens no generation and disturbs nobody who saves.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -16,7 +17,7 @@ from airflow_training.checkpoints.pruning import Pruned
 from airflow_training.checkpoints.records import Manifest
 from airflow_training.checkpoints.store import Store, open_store
 from airflow_training.checkpoints.survey import newest_whole, survey
-from airflow_training.checkpoints.verifying import read_state
+from airflow_training.checkpoints.verifying import read_state, stream_state
 from airflow_training.checkpoints.verifying import verify as _verify
 
 __all__ = [
@@ -26,9 +27,11 @@ __all__ = [
     "history",
     "lineages",
     "newest",
+    "prunable",
     "prune",
     "read",
     "reference",
+    "stream",
     "verify",
 ]
 
@@ -171,9 +174,26 @@ def read(root: str | Store, manifest: Manifest, rank: int) -> tuple[Any, dict[st
     return read_state(open_store(root), manifest, rank)
 
 
+def stream(root: str | Store, manifest: Manifest, rank: int) -> Iterator[tuple[str, memoryview]]:
+    """Yield the blobs of a rank piece by piece, each compared before it is given out; see `stream_state`."""
+    return stream_state(open_store(root), manifest, rank)
+
+
 def prune(root: str | Store, keep: int, keep_every: int | None = None) -> Pruned:
-    """Delete all but the newest `keep` checkpoints that verify, and every Nth; safe while others save."""
-    return pruning.prune(open_store(root), keep=keep, keep_every=keep_every)
+    """Delete all but the newest `keep` checkpoints that verify, and every Nth; safe while others save.
+
+    Every byte of all of them is read before one is deleted.
+    """
+    return pruning.delete(open_store(root), _surplus(root, keep, keep_every))
+
+
+def prunable(root: str | Store, keep: int, keep_every: int | None = None) -> Pruned:
+    """Return what `prune` would delete."""
+    return _surplus(root, keep, keep_every).pruned()
+
+
+def _surplus(root: str | Store, keep: int, keep_every: int | None) -> pruning.Surplus:
+    return pruning.surplus(open_store(root), keep=keep, keep_every=keep_every, deep=True)
 
 
 def reference(root: str, manifest: Manifest) -> dict[str, Any]:

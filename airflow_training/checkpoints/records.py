@@ -115,6 +115,8 @@ class Marker:
     cursor: Any
     rng: str
     at: float
+    environment: str = ""
+    """Digest of the newest record of what its instance had around it; see `telling`."""
 
     @property
     def save(self) -> Save:
@@ -131,6 +133,7 @@ class Marker:
                 "state": self.state,
                 "cursor": self.cursor,
                 "rng": self.rng,
+                "environment": self.environment,
                 "at": self.at,
             }
         )
@@ -147,6 +150,7 @@ class Marker:
             state=read.text("state"),
             cursor=read.anything("cursor"),
             rng=read.text("rng"),
+            environment=read.text("environment"),
             at=read.number("at"),
         )
 
@@ -159,6 +163,8 @@ class Part:
     """Digest of its marker."""
     state: str
     shards: tuple[Shard, ...]
+    environment: str = ""
+    """As the marker names it."""
 
     @property
     def size(self) -> int:
@@ -224,6 +230,7 @@ class Manifest:
                         "marker": part.marker,
                         "state": part.state,
                         "shards": _shards_to_json(part.shards),
+                        "environment": part.environment,
                     }
                     for part in self.ranks
                 ],
@@ -248,7 +255,12 @@ class Manifest:
             fence=read.text("fence"),
             parent=read.optional_text("parent"),
             ranks=tuple(
-                Part(marker=one.text("marker"), state=one.text("state"), shards=one.shards())
+                Part(
+                    marker=one.text("marker"),
+                    state=one.text("state"),
+                    shards=one.shards(),
+                    environment=one.text("environment"),
+                )
                 for one in read.each("ranks")
             ),
             cursor=read.anything("cursor"),

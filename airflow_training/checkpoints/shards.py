@@ -59,7 +59,11 @@ def as_bytes(name: str, value: Any) -> memoryview:
 
 
 def cut(blobs: Mapping[str, memoryview]) -> Iterator[list[Part]]:
-    """Yield what goes into each shard, in the order of the blobs."""
+    """Yield what goes into each shard, in the order of the blobs.
+
+    Small blobs share one only within their section, the name up to the first slash: what is the same on all ranks
+    lies apart from what is not, and is stored once.
+    """
     shared: list[Part] = []
     room = _LARGEST
     for name, view in blobs.items():
@@ -67,13 +71,17 @@ def cut(blobs: Mapping[str, memoryview]) -> Iterator[list[Part]]:
             for start in range(0, len(view), _LARGEST):
                 yield [(name, view[start : start + _LARGEST])]
             continue
-        if len(view) > room:
+        if shared and (len(view) > room or _section(shared[-1][0]) != _section(name)):
             yield shared
             shared, room = [], _LARGEST
         shared.append((name, view))
         room -= len(view)
     if shared:
         yield shared
+
+
+def _section(name: str) -> str:
+    return name.partition("/")[0]
 
 
 def digested(parts: Sequence[Part], *, save: Save, algorithm: str) -> Shard:

@@ -229,7 +229,10 @@ class RemoteStore:
     def read(self, key: str, start: int = 0, size: int | None = None) -> bytes:
         end = None if size is None else start + size
         with _as_os_errors(self.uri):
-            content: bytes = self._filesystem.cat_file(self._path(key), start=start, end=end)
+            # no range for a whole object: an empty one has none
+            content: bytes = self._filesystem.cat_file(
+                self._path(key), start=start or None, end=end
+            )
             return content
 
     def size(self, key: str) -> int:

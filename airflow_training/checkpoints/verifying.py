@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -15,7 +15,7 @@ from airflow_training.checkpoints.records import Manifest
 from airflow_training.checkpoints.shards import DOCUMENT, Shard
 from airflow_training.checkpoints.store import Store
 
-__all__ = ["in_parallel", "read_manifest", "read_state", "verify"]
+__all__ = ["in_parallel", "read_manifest", "read_state", "stream_state", "verify"]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -128,3 +128,19 @@ def read_state(store: Store, manifest: Manifest, rank: int) -> tuple[Any, dict[s
     in_parallel(store, fill, range(len(shards)))
     document = json.loads(blobs.pop(DOCUMENT))
     return document, blobs
+
+
+def stream_state(store: Store, manifest: Manifest, rank: int) -> Iterator[tuple[str, memoryview]]:
+    """Yield (blob, bytes) of what a rank saved, never more than a shard in memory.
+
+    A large blob comes in several pieces, in turn; each was compared before it is given out.
+
+    Raises:
+        BadCheckpoint: where anything differs; what came before it was right.
+        OSError: where the store does not answer.
+    """
+    for shard in manifest.ranks[rank].shards:
+        content, start = memoryview(_verified_content(store, shard)), 0
+        for name, size in shard.parts:
+            yield name, content[start : start + size]
+            start += size

@@ -64,7 +64,10 @@ def host(start: Start, *, settings: Settings) -> str:
             start.job, key=start.key, store=store, controller=controller, activate_all=True
         )
         log_to_stderr(as_json=start.as_json)
-        if plan := store.job(record.uid).plan:
+        stored = store.job(record.uid)
+        if initial := (stored.checkpoint or {}).get("initial"):
+            view.say(f"starts from step {initial['step']} in {initial['uri']}")
+        if plan := stored.plan:
             from airflow_training.planning.text import plan_lines
 
             for line in plan_lines(plan):

@@ -16,7 +16,7 @@ from airflow_training.settings import load_settings
 if TYPE_CHECKING:
     import typer
 
-    from airflow_training.cli.start import Start
+    from airflow_training.cli.start import Start, TakeUp
 
 __all__ = ["build", "main"]
 
@@ -47,6 +47,7 @@ _GROUPS = {
     "plan": "planning:app",
     "logs": "logs:app",
     "frameworks": "frameworks:app",
+    "checkpoints": "checkpoints:app",
     "db": "databases:app",
 }
 
@@ -132,18 +133,25 @@ def _run(words: Sequence[str]) -> None:
         from airflow_training.cli.hosting import host, import_what_hosts  # the child needs none
 
         import_what_hosts()
+        from airflow_training.cli.start import TakeUp
+
         start = understood()
     except KeyboardInterrupt:
         note("interrupted; nothing was started")
         sys.exit(EXIT_BAD_INPUT)
-    state = host(start, settings=load_settings())
+    if isinstance(start, TakeUp):
+        from airflow_training.cli.taking_up import take_up
+
+        succeeded = take_up(start, settings=load_settings())
+    else:
+        succeeded = host(start, settings=load_settings()) == "Succeeded"
     gc.freeze()  # the process ends here: its last collection need not look at all that was imported
-    if state != "Succeeded":
+    if not succeeded:
         sys.exit(EXIT_FAILED)
 
 
-def _understand(words: Sequence[str]) -> Start:
-    started: list[Start] = []
+def _understand(words: Sequence[str]) -> Start | TakeUp:
+    started: list[Start | TakeUp] = []
     try:
         build(words)(list(words), prog_name=PROGRAM, obj=started)
     except SystemExit:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from airflow_training.cli.output import fail
+from airflow_training.cli.picture_files import new_figure, save_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
 
 __all__ = ["draw"]
 
-_SUFFIXES = (".png", ".svg", ".pdf")
 _MOST_CHARTS = 24
 _MOST_LINES = 16
 """Ranks of one chart."""
@@ -35,36 +35,22 @@ _FIRST = (
 
 def draw(series: Sequence[Series], path: Path) -> None:
     """Draw a chart for each metric into a file, a line for each rank; raises InputError where that cannot be done."""
-    if path.suffix not in _SUFFIXES:
-        raise fail("--plot", "is no picture", value=str(path), allowed=_SUFFIXES)
     by_metric: dict[str, list[Series]] = {}
     for each in series:
         if each.metric not in ("step", "total_steps"):
             by_metric.setdefault(each.metric, []).append(each)
     if not by_metric:
         raise fail("--plot", "the logs hold no metric to draw", value=str(path))
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise fail(
-            "--plot",
-            "matplotlib is not installed here",
-            code="not_supported",
-            hint="pip install 'airflow-training[plots]'",
-        ) from None
     names = sorted(
         by_metric, key=lambda name: _FIRST.index(name) if name in _FIRST else len(_FIRST)
     )
     names = names[:_MOST_CHARTS]
     columns = min(3, len(names))
     rows = -(-len(names) // columns)
-    figure = Figure(figsize=(4.5 * columns, 2.6 * rows), layout="constrained")
+    figure = new_figure(path, size=(4.5 * columns, 2.6 * rows))
     for number, name in enumerate(names, start=1):
         _chart(figure.add_subplot(rows, columns, number), name, by_metric[name][:_MOST_LINES])
-    try:
-        figure.savefig(path)
-    except OSError as error:
-        raise fail("--plot", f"cannot be written: {error.strerror}", value=str(path)) from error
+    save_figure(figure, path)
 
 
 def _chart(axes: Axes, name: str, lines: Sequence[Series]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from airflow_training.cli.output import fail
+from airflow_training.cli.picture_files import new_figure, save_figure
 from airflow_training.cli.plan_schedule import Box, timeline
 from airflow_training.planning.text import bytes_text, seconds_text, strategy_text
 
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 __all__ = ["draw"]
 
 _GIB = 2.0**30
-_SUFFIXES = (".png", ".svg", ".pdf")
 _COLOURS = (
     "#4477aa",
     "#66ccee",
@@ -38,19 +37,8 @@ _MOST_NUMBERS = 500
 
 def draw(plan: Mapping[str, Any], path: Path) -> None:
     """Draw a plan document into a file; raises InputError where that cannot be done."""
-    if path.suffix not in _SUFFIXES:
-        raise fail("--plot", "is no picture", value=str(path), allowed=_SUFFIXES)
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise fail(
-            "--plot",
-            "matplotlib is not installed here",
-            code="not_supported",
-            hint="pip install 'airflow-training[plots]'",
-        ) from None
     pipelined = plan["strategy"]["pp"] > 1
-    figure = Figure(figsize=(11, 7.5 if pipelined else 4.6), layout="constrained")
+    figure = new_figure(path, size=(11, 7.5 if pipelined else 4.6))
     figure.suptitle(strategy_text(plan), fontsize=11, x=0.01, ha="left")
     rows = figure.add_gridspec(2 if pipelined else 1, 1, height_ratios=[2, 3][: 1 + pipelined])
     above = rows[0].subgridspec(1, 2, wspace=0.12)
@@ -58,10 +46,7 @@ def draw(plan: Mapping[str, Any], path: Path) -> None:
     _memory(figure.add_subplot(above[1]), plan)
     if pipelined:
         _pipeline(figure.add_subplot(rows[1]), plan)
-    try:
-        figure.savefig(path, dpi=144)
-    except OSError as error:
-        raise fail("--plot", f"cannot be written: {error.strerror}", value=str(path)) from None
+    save_figure(figure, path, dpi=144)
 
 
 def _time(axes: Axes, plan: Mapping[str, Any]) -> None:

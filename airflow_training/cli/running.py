@@ -26,10 +26,11 @@ from airflow_training.cli.documents import (
     run_variables,
 )
 from airflow_training.cli.output import Output, fail
-from airflow_training.cli.start import Start
+from airflow_training.cli.start import Start, TakeUp
 from airflow_training.spec.resolved import RunKey
 
 if TYPE_CHECKING:
+    from airflow_training.errors import Problem
     from airflow_training.spec.models import TrainingJob
     from airflow_training.spec.resolved import ResolvedJob
     from airflow_training.supervise.admission_request import Planner
@@ -68,6 +69,10 @@ def run(
         typer.Option(metavar="FAULTS", help="Simulate the instances, with these faults."),
     ] = None,
     single: Annotated[bool, typer.Option(help="Run it as one local instance.")] = False,
+    all_open: Annotated[
+        bool,
+        typer.Option("--open", help="Take up every run that nobody drives, as after a reboot."),
+    ] = False,
     log_format: Annotated[LogFormat, typer.Option(help="Of the event lines on stderr.")] = (
         LogFormat.text
     ),
@@ -78,6 +83,11 @@ def run(
     Exit 0 when it succeeded, 1 when not, 2 if it never started.
     Ctrl-C stops the job cleanly. A run that was killed goes on with the same --run-id.
     """
+    if all_open:
+        if file or template or from_run or run_id:
+            raise fail("--open", "takes up all open runs: it names none", code="conflict")
+        ctx.obj.append(TakeUp(output=output))
+        return
     wanted = Wanted(file=file, template=template, from_run=from_run, job=job)
     start = wanted.start(
         params=params or (),
@@ -156,6 +166,7 @@ class Wanted:
         job = chosen.resolved
         if job is None:
             raise fail("FILE", "holds no job that can run", value=source.path)
+        job, more = _hot_started(job, key)
         if simulate is not None:
             from airflow_training.runtimes.faults import check_roles, load_script
 
@@ -163,7 +174,7 @@ class Wanted:
             check_roles(load_script(simulate), names, path=str(simulate))
         return Start(
             job=job if simulate is None else dataclasses.replace(job, runtime="memory"),
-            warnings=tuple(chosen.warnings),
+            warnings=(*chosen.warnings, *more),
             key=key,
             simulate=simulate,
             as_json=as_json,
@@ -186,6 +197,18 @@ class Wanted:
             )
         path = self.file or find_template(self.template, folder=settings().templates_folder)
         return _Source(text=read_file(path), path=str(path), base_dir=str(path.resolve().parent))
+
+
+def _hot_started(job: ResolvedJob, key: RunKey) -> tuple[ResolvedJob, Sequence[Problem]]:
+    """Return the job of a new run with what it asks to start from, and warnings."""
+    if not job.starts_from_elsewhere:
+        return job, ()
+    from airflow_training.supervise.hot_start import hot_start
+
+    with contextlib.closing(open_store()) as store:
+        if store.run(key.uid) is not None:  # it goes on as it began
+            return job, ()
+        return hot_start(job, key=key, store=store)
 
 
 def _planner(key: RunKey, *, job: str, simulate: Path | None) -> Planner:

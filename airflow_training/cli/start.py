@@ -9,7 +9,7 @@ from airflow_training.cli.output import Output
 from airflow_training.errors import Problem
 from airflow_training.spec.resolved import ResolvedJob, RunKey
 
-__all__ = ["Start"]
+__all__ = ["Start", "TakeUp"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,4 +22,11 @@ class Start:
     simulate: Path | None
     as_json: bool
     """Of the event lines."""
+    output: Output
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TakeUp:
+    """Every open run is to be driven on."""
+
     output: Output

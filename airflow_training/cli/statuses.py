@@ -73,6 +73,10 @@ def print_status(
         print(f"\nplan {document['plan']['id']}: {one_line(document['plan'])}")
         if document["plan"].get("measured"):
             print(f"  measured: {measured_text(document['plan'])}")
+    if document["checkpoint"]:
+        print(
+            f"\ncheckpoint: step {document['checkpoint']['step']} in {document['checkpoint']['uri']}"
+        )
     if document["output"]:
         print(f"\noutput: {document['output']['uri']}")
 

@@ -6,7 +6,8 @@ did not change is copied, so that a pass without news costs one look at every in
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from airflow_training.control import reasons
 from airflow_training.control.creation import start_missing
@@ -29,6 +30,7 @@ from airflow_training.control.model import (
     RoleEntry,
 )
 from airflow_training.control.outcomes import reckon
+from airflow_training.control.recovery import begin, learn_of_checkpoints
 from airflow_training.control.requests import apply_requests
 from airflow_training.control.root_cause import cause
 from airflow_training.control.sightings import take_in
@@ -57,6 +59,7 @@ def new_ledger(
             paused_at=now if job.suspend else None,
             epoch=epoch,
             seen_request=0 if replaces is None else replaces.job.seen_request,
+            recovery=begin(job, after=None if replaces is None else replaces.job.recovery),
         ),
         roles={
             role.name: RoleEntry(
@@ -86,16 +89,20 @@ def decide(
     *,
     generation: int = 0,
     diagnoses: Sequence[Diagnosed] = (),
+    committed: Sequence[Mapping[str, Any]] = (),
 ) -> Decision:
     """Return what to persist, then do, then tell. `observations` None: no snapshot yet.
 
     `diagnoses`: why attempts failed, of those that are observed as failed now or that were before.
+
+    `committed`: references of checkpoints below the root that the ledger follows, also known ones.
 
     `generation` is the caller's lease: objects of a newer one are never touched. Each object is
     expected to be listed soon after it was created (`turnover.SETTLE_SECONDS`), and from then until
     it is gone; what it does may be told late, twice or out of order.
     """
     draft = Draft(job, ledger, now=now, generation=generation, diagnoses=diagnoses)
+    learn_of_checkpoints(draft, committed)
     failures = [] if observations is None else take_in(draft, observations)
     apply_requests(draft, requests)
     if diagnoses and _goes_on(draft):

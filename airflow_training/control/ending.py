@@ -14,10 +14,13 @@ from airflow_training.control.model import (
     Observations,
     RoleState,
 )
+from airflow_training.control.recovery import save_grace
 from airflow_training.control.turnover import ENDED, close, settle
 
 __all__ = ["close_role", "delete_doomed", "drain", "finish"]
 
+_AT_ONCE_SECONDS = 2.0
+"""Long enough to flush a log."""
 _TERMINAL_ROLE = frozenset({"Succeeded", "Failed", "Stopped"})
 _WHY: Mapping[str, tuple[RoleState, str, str]] = {
     # job state -> state and reason of roles that had not ended, reason of their instances
@@ -123,7 +126,7 @@ def delete_doomed(draft: Draft) -> None:
     One that takes longer than its grace period is deleted again.
     """
     for seen in draft.doomed.values():
-        grace = draft.spec.grace_of(seen.role)
+        grace, dump_stacks = _parting(draft, seen)
         if seen.state == "terminating":
             overdue_at = seen.state_since + 2 * grace
             if draft.now < overdue_at:
@@ -136,8 +139,18 @@ def delete_doomed(draft: Draft) -> None:
                 uid=seen.uid,
                 grace_seconds=grace,
                 reason=_why(draft, seen),
+                dump_stacks=dump_stacks,
             )
         )
+
+
+def _parting(draft: Draft, seen: Observation) -> tuple[float, bool]:
+    """Return the grace of an object that must go, and whether its stacks are wanted first."""
+    grace = save_grace(draft.spec, draft.job, seen.role)
+    entry = draft.instances.get((seen.role, seen.index))
+    if entry is None or not entry.parting or entry.uid == seen.uid:
+        return grace, False
+    return min(grace, _AT_ONCE_SECONDS), entry.parting == "WithStacks"
 
 
 def _why(draft: Draft, seen: Observation) -> str:

@@ -23,9 +23,37 @@ JobState = Literal[
     "Failed",
     "Stopped",
 ]
+Parting = Literal["", "AtOnce", "WithStacks"]
+"""With the whole grace; at once, as nothing it could save counts; at once after its stacks were dumped."""
 TERMINAL_JOB_STATES: frozenset[str] = frozenset({"Succeeded", "Failed", "Stopped"})
 InstanceKey = tuple[str, int]
 """(role, index)"""
+SubtaskState = Literal[
+    "PENDING", "STARTING", "RUNNING", "SAVING", "SAVED", "FAILED", "RESTORING", "DONE"
+]
+"""Of one process; see `subtasks`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """What one process said about itself, in a line of `$TRAINING_PROGRESS_FILE`."""
+
+    rank: int
+    """Among the processes of its checkpoint group."""
+    generation: int
+    """Of the fence that it works under."""
+    sequence: int
+    """1, 2, 3, ... within the generation; a repeated line has the number it had."""
+    state: SubtaskState
+    step: int | None = None
+    verified: tuple[int, ...] = ()
+    """The newest steps whose own part this process has read back, or just restored."""
+    world: int | None = None
+    """How many processes there are; None: as many as before."""
+    group: str = ""
+    """`<role>-<index>` of an instance whose checkpoints are its own; "": one group of the job."""
+    environment: str = ""
+    """Digest of the environment record that the newest save names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +66,12 @@ class Progress:
     samples: int | None = None
     time: float | None = None
     metrics: Mapping[str, float] = field(default_factory=dict)
+    subtasks: tuple[Told, ...] = ()
+    """The newest line of each of the instance's processes."""
+    checkpoint: Mapping[str, Any] | None = None
+    """The newest that was committed: `uri`, `step`, `digest`, `at`, `seconds`, `bytes`."""
+    section: str = ""
+    """What the script is doing between steps, as it calls it; "" where it trains."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +106,8 @@ class Observation:
     started_at: float | None = None
     finished_at: float | None = None
     progress: Progress | None = None
+    environment: tuple[str, ...] = ()
+    """The newest records of what it has around it, oldest first, as its agent wrote them (JSON)."""
     output: Mapping[str, Any] | None = None
     """`{uri, bytes, digest}` of what the instance uploaded, once it has succeeded."""
 
@@ -165,6 +201,10 @@ class InstanceEntry:
     """Spare for the decision core (scheduling, unknown); None when no clock runs."""
     retired: bool = False
     """Not part of the role any more (scaled down); kept so that its attempt numbers never repeat."""
+    avoid_nodes: tuple[str, ...] = ()
+    """Where an attempt failed that needs another node; the newest few."""
+    parting: Parting = ""
+    """How what is left of the attempt before is ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,6 +244,28 @@ class RestartRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Recovery:
+    """Where training goes on from when the job is started again."""
+
+    lineage: int = 0
+    """How often training was begun anew: each beginning has checkpoints of its own."""
+    order: int = 0
+    """How often all of the job was started again: an instance of an older order commits nothing."""
+    highest_step: int = -1
+    """The newest step that was ever committed in this lineage; what is below it is no progress."""
+    progressed_at: float = 0.0
+    """When that became known: recoveries of the whole job before it count no more."""
+    older: tuple[Mapping[str, Any], ...] = ()
+    """References of committed checkpoints before the newest, the oldest first; a few are kept."""
+    at_most: int | None = None
+    """Restore nothing newer than this step; None: the newest."""
+    exactly: bool = False
+    """`at_most` was asked for: another step will not do."""
+    turned_at: float = 0.0
+    """When training last left its newest checkpoint: what was committed before is news no more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobEntry:
     state: JobState = "Pending"
     condition: str = "Received"
@@ -228,6 +290,9 @@ class JobEntry:
     """Terminal, and a snapshot taken after the last delete showed nothing alive."""
     root_cause: Mapping[str, Any] | None = None
     """The failure that ended the job, as `status` prints it (plain JSON); None unless it failed."""
+    checkpoint: Mapping[str, Any] | None = None
+    """Newest committed checkpoint: `uri` of its root, `step`, `digest` of its manifest, and more."""
+    recovery: Recovery = field(default_factory=Recovery)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -255,6 +320,8 @@ class Delete:
     uid: str
     grace_seconds: float
     reason: str
+    dump_stacks: bool = False
+    """It hangs: its log first gets to know where."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

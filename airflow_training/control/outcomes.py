@@ -10,8 +10,15 @@ from airflow_training.control.diagnosed import tell
 from airflow_training.control.draft import Draft
 from airflow_training.control.ending import close_role, finish
 from airflow_training.control.failures import Failure
-from airflow_training.control.model import TERMINAL_JOB_STATES, InstanceEntry, RestartRecord
+from airflow_training.control.model import (
+    TERMINAL_JOB_STATES,
+    InstanceEntry,
+    Parting,
+    RestartRecord,
+)
 from airflow_training.control.policies import job_verdict, role_verdict
+from airflow_training.control.recovery import is_one_group, is_shared, start_again
+from airflow_training.control.recovery_level import LEVELS, Recovery, recovery_level
 from airflow_training.control.restarts import (
     Budget,
     CompleteJob,
@@ -26,6 +33,7 @@ from airflow_training.control.turnover import fail_for_good, next_attempt
 
 __all__ = ["apply_policies", "reckon"]
 
+_NODES_AVOIDED = 4
 _WHOLE_JOB = frozenset({"Job", "FreshJob"})
 _RESTARTED = {
     "Instance": reasons.INSTANCE_RESTARTED,
@@ -125,7 +133,7 @@ def _entry(draft: Draft, failure: Failure) -> InstanceEntry:
 
 def _judge_all(draft: Draft, failures: Sequence[Failure]) -> list[Planned]:
     """Return the restarts that failures lead to, in the order in which they happened."""
-    budget = Budget(draft.job)
+    budget = Budget(draft.spec, draft.job)
     planned: list[Planned] = []
     replaced: set[str] = set()
     """Roles all of whose attempts are being replaced already."""
@@ -234,7 +242,8 @@ def _restart(draft: Draft, planned: Sequence[Planned]) -> None:
         failure, restart = each.failure, each.restart
         entry = _entry(draft, failure)
         fresh, whole_job = restart.scope == "FreshJob", restart.scope in _WHOLE_JOB
-        _tell_restart(draft, each, entry)
+        needs = recovery_level(failure.failure_class, failure.reason, failure.environment, LEVELS)
+        _tell_restart(draft, each, entry, needs)
         if whole_job:
             draft.set_job(
                 state="Restarting",
@@ -244,6 +253,9 @@ def _restart(draft: Draft, planned: Sequence[Planned]) -> None:
                 fresh_jobs=draft.job.fresh_jobs + fresh,
                 restart_at=draft.now + each.delay_seconds,
             )
+        if whole_job or is_one_group(draft.spec):
+            start_again(draft, failure, fresh=fresh)
+        parting = _parting(draft, failure)
         replace_at = None if whole_job else draft.now + each.delay_seconds
         counted = restart.counted and not fresh
         next_attempt(
@@ -253,6 +265,8 @@ def _restart(draft: Draft, planned: Sequence[Planned]) -> None:
             message=f"attempt {entry.attempt}: {failure.describe()}",
             replace_at=replace_at,
             restarts=0 if fresh else entry.restarts + counted,
+            parting=parting,
+            avoid_nodes=_avoided(entry, failure, needs),
         )
         for other in _others_in_scope(draft, each):
             next_attempt(
@@ -262,8 +276,20 @@ def _restart(draft: Draft, planned: Sequence[Planned]) -> None:
                 message=f"restarted with {failure.role}-{failure.index}",
                 replace_at=replace_at,
                 restarts=0 if fresh else other.restarts,
+                parting=parting,
             )
         _show_restarting(draft, failure, restart)
+
+
+def _parting(draft: Draft, failure: Failure) -> Parting:
+    """Return how what goes down with a failed instance is ended.
+
+    A checkpoint needs every rank: without one the others have nothing to save, and what waits for
+    it in a collective operation would use up its whole grace.
+    """
+    if failure.reason == reasons.HANG:
+        return "WithStacks"
+    return "AtOnce" if draft.spec.checkpoint is not None and is_shared(draft.spec) else ""
 
 
 def _others_in_scope(draft: Draft, planned: Planned) -> list[InstanceEntry]:
@@ -280,7 +306,15 @@ def _others_in_scope(draft: Draft, planned: Planned) -> list[InstanceEntry]:
     ]
 
 
-def _tell_restart(draft: Draft, planned: Planned, entry: InstanceEntry) -> None:
+def _avoided(entry: InstanceEntry, failure: Failure, needs: Recovery) -> tuple[str, ...]:
+    """Return the nodes that the next attempt keeps away from, where there are others."""
+    if needs.level != "node" or not failure.node:
+        return entry.avoid_nodes
+    others = [node for node in entry.avoid_nodes if node != failure.node]
+    return (*others, failure.node)[-_NODES_AVOIDED:]
+
+
+def _tell_restart(draft: Draft, planned: Planned, entry: InstanceEntry, needs: Recovery) -> None:
     failure, restart = planned.failure, planned.restart
     draft.tell(
         _RESTARTED[restart.scope],
@@ -293,6 +327,8 @@ def _tell_restart(draft: Draft, planned: Planned, entry: InstanceEntry) -> None:
         counted=restart.counted,
         exit_code=failure.exit_code,
         signal=failure.signal,
+        recovery=needs.level,
+        recovery_why=needs.why,
     )
 
 

@@ -8,6 +8,7 @@ from airflow_training.control import reasons
 from airflow_training.control.draft import Draft
 from airflow_training.control.ending import finish
 from airflow_training.control.model import TERMINAL_JOB_STATES, Request
+from airflow_training.control.recovery import asked_for, start_again
 from airflow_training.control.scaling import scale
 from airflow_training.control.turnover import next_attempt
 
@@ -73,6 +74,7 @@ def _pause(draft: Draft, request: Request) -> None:
         paused_at=draft.now,
         restart_at=None,
     )
+    start_again(draft)
     for entry in list(draft.instances.values()):
         if not entry.final and not entry.retired:
             next_attempt(draft, entry, reason=reasons.PAUSED)
@@ -117,6 +119,8 @@ def _reopen(draft: Draft, request: Request) -> None:
         drained=False,
         root_cause=None,
     )
+    start_again(draft)
+    asked_for(draft)
     for entry in list(draft.instances.values()):
         if not entry.retired and not (entry.final and entry.state == "succeeded"):
             next_attempt(draft, entry, reason=reasons.REOPENED, restarts=0)

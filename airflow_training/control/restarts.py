@@ -10,6 +10,7 @@ from airflow_training.control import reasons
 from airflow_training.control.diagnosed import fingerprint, why_not_again
 from airflow_training.control.failures import Failure, exit_code_says, matching_rule
 from airflow_training.control.model import InstanceEntry, JobEntry, RestartRecord
+from airflow_training.control.recovery import still_counts
 from airflow_training.spec.resolved import (
     FailureRule,
     ResolvedJob,
@@ -66,12 +67,15 @@ Verdict = GiveUp | Restart | FailJob | CompleteJob
 class Budget:
     """What has been spent so far: read once per decision, then kept up to date by `charge`."""
 
-    def __init__(self, job: JobEntry) -> None:
+    def __init__(self, spec: ResolvedJob, job: JobEntry) -> None:
+        self._spec, self._job = spec, job
         self.fresh_jobs = job.fresh_jobs
         self.records: list[RestartRecord] = []
         """Of this epoch."""
         self._counted_at: list[float] = []
-        """Of this epoch, since the last fresh job: what the ceilings are about."""
+        """Of this epoch, since the last fresh job: what the window slides over."""
+        self._spent = 0
+        """Of these, those that no newer checkpoint has forgiven: what `maxRestarts` is about."""
         self._of_instance: Counter[tuple[str, int]] = Counter()
         self._of_groups = 0
         for record in job.restarts:
@@ -81,18 +85,21 @@ class Budget:
     def charge(self, record: RestartRecord) -> None:
         """Count one more restart."""
         self.records.append(record)
+        counts = still_counts(self._spec, self._job, record)
         if record.scope == "Instance":
-            self._of_instance[record.role, record.index] += 1
+            self._of_instance[record.role, record.index] += counts
         else:
-            self._of_groups += 1
+            self._of_groups += counts
         if record.scope == "FreshJob":
             self._counted_at.clear()
+            self._spent = 0
         elif record.counted:
             self._counted_at.append(record.at)
+            self._spent += counts
 
     def exceeded(self, rules: RestartRules, *, now: float) -> str:
         """Return which ceiling leaves no room for one more restart; empty when none."""
-        if len(self._counted_at) >= rules.max_restarts:
+        if self._spent >= rules.max_restarts:
             return f"maxRestarts {rules.max_restarts}"
         if rules.window_seconds is not None and rules.window_max_restarts is not None:
             recent = sum(at > now - rules.window_seconds for at in self._counted_at)
@@ -122,6 +129,10 @@ def judge(
         # exit 0 under Always: not finished, and nobody's fault
         return Restart(scope="Instance", counted=False, rule="restartPolicy: Always")
     rule = matching_rule(spec.failure_policy.rules, failure)
+    if rule is None and failure.reason == reasons.CHECKPOINT_REFUSED:
+        return GiveUp(
+            reason=reasons.NOT_RETRYABLE, message=failure.message, rule=reasons.CHECKPOINT_REFUSED
+        )
     hopeless = None
     if failure.diagnosed is not None and (rule is None or _restarts_a_class(rule)):
         hopeless = why_not_again(failure.diagnosed, budget.records)

@@ -18,9 +18,10 @@ from airflow_training.control.model import (
 from airflow_training.frameworks.ranks import data_files
 from airflow_training.spec.resolved import FailureClass, ResolvedJob
 
-__all__ = ["rollup", "timestamp", "trained_seconds"]
+__all__ = ["checkpoint_reference", "rollup", "timestamp", "trained_seconds"]
 
 _PROGRESS = ("step", "total_steps", "epoch", "samples")
+_REFERENCE = ("uri", "step", "digest")
 
 
 def rollup(
@@ -79,10 +80,16 @@ def rollup(
         "restarts": {each: charged[each] for each in get_args(FailureClass)},
         "root_cause": _cause(entry.root_cause),
         "output": None if output is None else dict(output),
-        "checkpoint": None,
+        "checkpoint": None if entry.checkpoint is None else dict(entry.checkpoint),
         "plan": None if job.plan is None else dict(job.plan),
         "usage": [dict(row) for row in usage],
     }
+
+
+def checkpoint_reference(ledger: Ledger) -> dict[str, Any] | None:
+    """Return what names the newest committed checkpoint: `uri`, `step`, `digest`; None without one."""
+    known = ledger.job.checkpoint
+    return None if known is None else {key: known[key] for key in _REFERENCE}
 
 
 def timestamp(at: float | None) -> str | None:

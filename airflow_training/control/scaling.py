@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from airflow_training.control import reasons
 from airflow_training.control.draft import Draft
 from airflow_training.control.model import InstanceEntry
+from airflow_training.control.recovery import start_again
 from airflow_training.control.turnover import next_attempt
 from airflow_training.control.victims import choose_victims
 from airflow_training.spec.resolved import ResolvedRole
@@ -93,6 +94,7 @@ def restart_at_size(
         job_attempt=draft.job.job_attempt + 1,
         restart_at=None,
     )
+    start_again(draft)
     for entry in list(draft.instances.values()):
         if entry.retired:
             continue

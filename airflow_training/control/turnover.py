@@ -70,6 +70,7 @@ def next_attempt(
         "was_running": False,
         "started_at": None,
         "finished_at": None,
+        "parting": "",
     }
     if entry.wanted and not entry.uid:
         facts["deadline_at"] = entry.wanted_at + SETTLE_SECONDS

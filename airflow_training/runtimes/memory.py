@@ -115,7 +115,13 @@ class MemoryRuntime:
         )
         raise InputError(problems=[problem], path=f"{instance.role}-{instance.index}")
 
-    async def delete(self, instances: Sequence[InstanceRef], *, grace_seconds: float) -> None:
+    async def delete(
+        self,
+        instances: Sequence[InstanceRef],
+        *,
+        grace_seconds: float,
+        dump_stacks: bool = False,  # noqa: ARG002 - nothing here has stacks
+    ) -> None:
         """Let instances terminate for their `stop_seconds` (at most the grace), then vanish."""
         self._check_reachable()
         for ref in instances:

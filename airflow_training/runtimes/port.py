@@ -79,10 +79,16 @@ class InstanceSpec:
     """Limits where given, else requests, of the training container: Kubernetes quantities."""
     pod: Mapping[str, Any] = field(default_factory=dict)
     """The PodTemplateSpec: whole and rendered on Kubernetes, elsewhere as it was merged."""
+    avoid_nodes: tuple[str, ...] = ()
+    """Nodes to keep away from where there are others: earlier attempts failed there."""
     held: bool = False
     deadline_seconds: float | None = None
     """The instance ends itself after this, even if nobody is left to tell it."""
     grace_seconds: float = 30.0
+    stall: Mapping[str, Any] | None = None
+    """`checkpoint.progress` of a job whose hangs are to be found; None: nobody looks."""
+    watch: str = ""
+    """Folder whose content is committed as checkpoints, and put back before the command starts."""
     output_uri: str = ""
     """Not empty: upload `TRAINING_OUTPUT_DIR` there after exit 0, before it counts as succeeded."""
 
@@ -196,8 +202,17 @@ class Runtime(Protocol):
     async def restart_process(self, instance: InstanceRef) -> None:
         """Restart the process inside a living instance, where `restart_in_place`."""
 
-    async def delete(self, instances: Sequence[InstanceRef], *, grace_seconds: float) -> None:
-        """End whole instances: TERM, grace, KILL. Returns when asked for, not when gone."""
+    async def delete(
+        self,
+        instances: Sequence[InstanceRef],
+        *,
+        grace_seconds: float,
+        dump_stacks: bool = False,
+    ) -> None:
+        """End whole instances: TERM, grace, KILL. Returns when asked for, not when gone.
+
+        `dump_stacks`: they hang; where the adapter can, their logs first say where.
+        """
 
     def watch(self, run: RunRef) -> AsyncIterator[Snapshot | Changed | Gone]:
         """Yield a full snapshot first, then changes; survives reconnects with a new snapshot.

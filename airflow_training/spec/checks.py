@@ -20,6 +20,9 @@ from airflow_training.spec.words import counted
 
 __all__ = ["check", "warnings_of"]
 
+_LONGEST_ADDRESS = 500
+"""Characters of `checkpoint.uri`: with run id and digest it makes a reference, of which 1 KB is promised."""
+
 
 def check(
     job: TrainingJob,
@@ -65,7 +68,7 @@ def warnings_of(job: TrainingJob, *, data: Mapping[str, Any] | None = None) -> l
     from airflow_training.spec.pods import pod_warnings
 
     document = job.to_dict() if data is None else data
-    return [*_not_available(job.spec), *shell_warnings(document), *pod_warnings(document)]
+    return [*shell_warnings(document), *pod_warnings(document)]
 
 
 def _role_names(spec: TrainingJobSpec) -> Iterator[Problem]:
@@ -223,6 +226,11 @@ def _checkpoint(spec: TrainingJobSpec) -> Iterator[Problem]:
     checkpoint = spec.checkpoint
     if checkpoint is None:
         return
+    if len(checkpoint.uri) > _LONGEST_ADDRESS:
+        message = (
+            f"is longer than {_LONGEST_ADDRESS} characters: a reference to it would be above 1 KB"
+        )
+        yield _problem("out_of_range", ("checkpoint", "uri"), checkpoint.uri, message)
     given = [
         key
         for key, value in (
@@ -280,17 +288,6 @@ def _plan(spec: TrainingJobSpec) -> Iterator[Problem]:
             if getattr(goal, key) is None:
                 message = "is required: tokens and budget go together"
                 yield _problem("missing", ("plan", "objective", key), None, message)
-
-
-def _not_available(spec: TrainingJobSpec) -> Iterator[Problem]:
-    if spec.checkpoint is not None:
-        lost = "nothing is committed or restored; the script finds TRAINING_CHECKPOINT_URI"
-        yield _later(("checkpoint",), "checkpoint", lost)
-
-
-def _later(loc: Loc, what: str, meanwhile: str) -> Problem:
-    message = f"{what} is not available yet: {meanwhile}"
-    return Problem(code="not_available", field=format_path(("spec", *loc)), message=message)
 
 
 def _problem(code: str, loc: Sequence[str | int], value: Any, message: str) -> Problem:

@@ -236,6 +236,13 @@ class ResolvedJob:
         return self.grace_seconds if own is None else float(own)
 
     @property
+    def starts_from_elsewhere(self) -> bool:
+        """Return whether training begins with something that another one left."""
+        if (self.data or {}).get("initialModel"):
+            return True
+        return (self.checkpoint or {}).get("resume", "latest") not in ("latest", "none")
+
+    @property
     def instances(self) -> int:
         """Return how many instances all roles want together."""
         return sum(role.replicas for role in self.roles)

@@ -16,6 +16,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 __all__ = [
     "AddressRow",
     "Base",
+    "EnvironmentRow",
     "EventRow",
     "InstanceRow",
     "JobRow",
@@ -29,6 +30,7 @@ __all__ = [
     "RequestRow",
     "RoleRow",
     "RunRow",
+    "SubtasksRow",
     "UsageRow",
     "table_of",
 ]
@@ -216,6 +218,33 @@ class LogPositionRow(Base):
     index: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     body: Mapped[Json]
     """`LogPosition`."""
+
+
+class SubtasksRow(Base):
+    """Where each process of one checkpoint group stands: `control.subtask_snapshot`."""
+
+    __tablename__ = "training_subtasks"
+    run: Mapped[OfRun] = mapped_column(primary_key=True)
+    group: Mapped[str] = mapped_column(String(80), primary_key=True)
+    """`<role>-<index>` of an instance whose checkpoints are its own, else empty."""
+    at: Mapped[Seconds]
+    body: Mapped[Json]
+
+
+class EnvironmentRow(Base):
+    """One record of what an instance had around it, in one of a few places that are used in turn."""
+
+    __tablename__ = "training_environment"
+    run: Mapped[OfRun] = mapped_column(primary_key=True)
+    role: Mapped[Name] = mapped_column(primary_key=True)
+    index: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    slot: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    """0 to 9: the newest; 10: the newest exit; 11 to 13: those that the newest saves name."""
+    number: Mapped[int] = mapped_column(BigInteger)
+    """1, 2, 3, ... of the instance, across its attempts."""
+    digest: Mapped[str] = mapped_column(String(71))
+    """Of the line as the agent wrote it."""
+    body: Mapped[Json]
 
 
 class MeasurementRow(Base):

@@ -10,6 +10,7 @@ from airflow_training.control.model import Event, Ledger
 from airflow_training.spec.resolved import ResolvedJob, RunKey, RunRef
 
 __all__ = [
+    "EnvironmentRecord",
     "Lease",
     "LogPosition",
     "LogValue",
@@ -158,3 +159,14 @@ class LogValue:
     at: float
     step: int | None
     value: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnvironmentRecord:
+    """What an instance had around it at one moment, as its agent wrote it."""
+
+    number: int
+    """1, 2, 3, ... of the instance, across its attempts."""
+    digest: str
+    """`sha256:...` of its line, by which a checkpoint names it."""
+    body: Mapping[str, Any]

@@ -27,18 +27,21 @@ from airflow_training.control.model import (
 from airflow_training.settings import load_settings
 from airflow_training.spec.resolved import ResolvedJob, RunKey
 from airflow_training.state import addresses as address_book
+from airflow_training.state import environment as environment_rows
 from airflow_training.state import leases, log_values, runs, story
 from airflow_training.state import ledger as ledger_rows
 from airflow_training.state import measurements as measured
 from airflow_training.state import pools as airflow_pools
 from airflow_training.state import progress as progress_lines
 from airflow_training.state import queue as waiting_line
+from airflow_training.state import subtasks as subtask_rows
 from airflow_training.state import usage as usage_rows
 from airflow_training.state.codec import plain
 from airflow_training.state.database import Database, clean, translated_errors
 from airflow_training.state.models import MetaRow, RunRow
 from airflow_training.state.reading import Reader
 from airflow_training.state.records import (
+    EnvironmentRecord,
     Lease,
     LogPosition,
     LogValue,
@@ -345,6 +348,42 @@ class Store:
                 values=values,
                 progress=progress,
             )
+
+    # processes and their surroundings ------------------------------------------------------------
+    def save_subtasks(self, uid: str, snapshots: Mapping[str, Mapping[str, Any]]) -> None:
+        """Keep the newest snapshot of each checkpoint group (`control.subtask_snapshot`)."""
+        with self._db.write() as connection:
+            self._must_exist(connection, uid)
+            subtask_rows.save(connection, uid, snapshots, now=self._db.now(connection))
+
+    def subtasks(self, uid: str) -> Mapping[str, Any]:
+        """Return the newest snapshot of each checkpoint group; None for one that is no JSON."""
+        with self._db.read() as connection:
+            return subtask_rows.of_run(connection, uid)
+
+    def save_environment(self, uid: str, lines: Mapping[tuple[str, int], Sequence[str]]) -> None:
+        """Keep what agents recorded, oldest first, per (role, index); what is there stays as it is.
+
+        Of each instance the last ten records are kept, the newest of an exit, and what was named.
+        """
+        with self._db.write() as connection:
+            self._must_exist(connection, uid)
+            environment_rows.save(connection, uid, lines)
+
+    def name_environment(self, uid: str, digests: Mapping[tuple[str, int], str]) -> None:
+        """Keep the records that the newest saves of instances name: the last three of each."""
+        with self._db.write() as connection:
+            environment_rows.name(connection, uid, digests)
+
+    def environment_reference(self, uid: str) -> str:
+        """Return the digest that names the newest record of every instance; "" without any."""
+        with self._db.read() as connection:
+            return environment_rows.reference(connection, uid)
+
+    def environment(self, uid: str) -> Mapping[tuple[str, int], Sequence[EnvironmentRecord]]:
+        """Return the records of every instance, oldest first."""
+        with self._db.read() as connection:
+            return environment_rows.of_run(connection, uid)
 
     def usage(self, uid: str) -> Sequence[Mapping[str, Any]]:
         """Return usage rows as `status` prints them."""

@@ -112,7 +112,7 @@ class Diagnoser:
             end = await read_end(self._runtime, ref, limit=_TAIL_BYTES)
             if not end.data:
                 return
-            fact = _fact_of_object(seen)
+            fact = _fact(seen)
             found = await asyncio.to_thread(_explain, [(ref, self._rank(ref), end)], [fact])
         except Exception:
             log.warning(
@@ -197,7 +197,7 @@ def _ended_by_itself(entry: InstanceEntry) -> bool:
     return entry.final and (entry.state == "succeeded" or entry.failure_class is not None)
 
 
-def _fact(entry: InstanceEntry) -> InstanceFact:
+def _fact(entry: InstanceEntry | Observation) -> InstanceFact:
     return InstanceFact(
         role=entry.role,
         index=entry.index,
@@ -206,18 +206,6 @@ def _fact(entry: InstanceEntry) -> InstanceFact:
         reason=entry.reason,
         message=entry.message,
         finished_at=entry.finished_at,
-    )
-
-
-def _fact_of_object(seen: Observation) -> InstanceFact:
-    return InstanceFact(
-        role=seen.role,
-        index=seen.index,
-        exit_code=seen.exit_code,
-        signal=None if seen.signal is None else str(seen.signal),
-        reason=seen.reason,
-        message=seen.message,
-        finished_at=seen.finished_at,
     )
 
 

@@ -10,8 +10,8 @@ import asyncio
 import dataclasses
 import logging
 import time
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow_training.control import reasons
 from airflow_training.control.decide import decide
@@ -28,6 +28,7 @@ from airflow_training.control.model import (
     Progress,
     Request,
 )
+from airflow_training.control.recovery import not_after
 from airflow_training.control.root_cause import proof_of, with_diagnosis
 from airflow_training.errors import InputError, LeaseLost, RuntimeUnavailable, StillAlive
 from airflow_training.runtimes.port import Addresses, Runtime
@@ -40,13 +41,16 @@ from airflow_training.supervise.lease_keeper import LeaseKeeper
 from airflow_training.supervise.queueing import Turn, queued, role_resources
 from airflow_training.supervise.rendering import expected_addresses
 from airflow_training.supervise.short_lives import with_short_lives
+from airflow_training.supervise.stored_records import StoredRecords
 from airflow_training.supervise.waiting import is_set_within
 from airflow_training.supervise.watcher import Watcher, retry_delay
 
 if TYPE_CHECKING:
+    from airflow_training.supervise.checkpointing import Committed
     from airflow_training.supervise.diagnosing import Diagnoser
     from airflow_training.supervise.log_following import LogFollower
     from airflow_training.supervise.measuring import Meter
+    from airflow_training.supervise.processes import Processes
     from airflow_training.supervise.replanning import Replanner, State
 
 __all__ = ["Drive", "retrying"]
@@ -112,6 +116,9 @@ class Drive:
         self._meter: Meter | None = None
         self._replanner: Replanner | None = None
         self._diagnoser: Diagnoser | None = None
+        self._committed: Committed | None = None
+        self._processes: Processes | None = None
+        self._records = StoredRecords(store, keeper.lease.run)
         self._output_saved = False
         self._clock = 0.0
         self._failures = 0
@@ -134,6 +141,11 @@ class Drive:
             background.append(asyncio.ensure_future(self._follow_logs()))
         if self._meter is not None:
             background.append(asyncio.ensure_future(self._meter.run()))
+        if self._committed is not None:
+            background.append(asyncio.ensure_future(self._committed.run()))
+        if self._processes is not None:
+            await self._resume_processes(self._processes)
+            background.append(asyncio.ensure_future(self._processes.run()))
         if self._replanner is not None:
             looking = self._replanner.run(every_seconds=self._job.reconcile_seconds)
             background.append(asyncio.ensure_future(looking))
@@ -186,6 +198,8 @@ class Drive:
         self._watcher = Watcher(self._runtime, self._run, on_change=self._wake.set)
         if self._job.plan is not None:
             self._follow_plan()
+        if self._job.checkpoint is not None:
+            self._follow_checkpoints()
         self._read_requests()
 
     def _read_requests(self) -> None:
@@ -259,8 +273,12 @@ class Drive:
         await self._keeper.confirm()
         if self._last_request > self.ledger.job.seen_request:
             await asyncio.to_thread(self._read_requests)
-        seen = self._watcher.look()
+        seen = await self._records.add(self._watcher.look())
         diagnoses = await self._diagnoses(seen)
+        committed: Sequence[Mapping[str, Any]] = ()
+        if self._committed is not None:
+            await self._committed.before_decision(self._watcher.instances)
+            committed = self._committed.take()
         decision = decide(
             self._job,
             self.ledger,
@@ -269,6 +287,7 @@ class Drive:
             self._now(),
             generation=self._keeper.lease.generation,
             diagnoses=diagnoses,
+            committed=committed,
         )
         if decision.done and not self.ledger.job.drained:
             decision = await self._with_root_cause(decision)
@@ -276,6 +295,8 @@ class Drive:
         await self._commit(decision.new_ledger, decision.events)
         if self._diagnoser is not None:
             self._diagnoser.taken_in(diagnoses)
+        if self._committed is not None:
+            self._committed.taken_in(committed)
         retry_seconds = await self._act(decision)
         self._tell(decision.events)
         await self._follow_cluster()
@@ -412,6 +433,37 @@ class Drive:
             )
         return self._diagnoser
 
+    # checkpoints ---------------------------------------------------------------------------------
+    def _follow_checkpoints(self) -> None:
+        from airflow_training.supervise.checkpointing import Committed
+        from airflow_training.supervise.processes import Processes
+
+        self._committed = Committed(
+            store=self._store,
+            run=self._run,
+            state=lambda: (self._job, self.ledger),
+            on_news=self._wake.set,
+        )
+        self._processes = Processes(
+            store=self._store,
+            uid=self._uid,
+            state=lambda: (self._job, self.ledger),
+            instances=lambda: self._watcher.instances,
+            root=self._committed.root_of,
+        )
+
+    async def _resume_processes(self, processes: Processes) -> None:
+        """Begin with what the holder before knew of them; step back where nobody can check it."""
+        found = await processes.resume(now=self._now())
+        if not found.events:
+            return
+        ledger = self.ledger
+        if found.not_after is not None:
+            job = not_after(ledger.job, found.not_after)
+            ledger = dataclasses.replace(ledger, job=job)
+        await self._commit(ledger, found.events)
+        self._tell(found.events)
+
     # a plan: measured, and following its cluster ---------------------------------------------------
     def _follow_plan(self) -> None:
         from airflow_training.supervise.measuring import Meter
@@ -477,10 +529,15 @@ class Drive:
         if fresh:
             self._reporting |= fresh.keys()
             self.progress.update(fresh)
+            if self._committed is not None:
+                self._committed.progressed(fresh)
             if self._follower is not None:
                 self._follower.reported(fresh)
             rows = {key: dataclasses.asdict(progress) for key, progress in fresh.items()}
             await retrying(lambda: self._store.save_progress(self._uid, rows))
+        environment = self._watcher.take_environment()
+        if environment:
+            await retrying(lambda: self._store.save_environment(self._uid, environment))
 
     async def _follow_logs(self) -> None:
         """Bring what logs say to the store, once the run is older than most failures to start."""
@@ -518,6 +575,8 @@ class Drive:
             await self._follower.finish()
         if self._meter is not None:
             await self._meter.look()
+        if self._processes is not None:
+            await self._processes.look()
         if self._job.clean_pod_policy != "All" and not self._runtime.capabilities.leaves_objects:
             return
         for failures in range(1, _REMOVE_TRIES + 1):

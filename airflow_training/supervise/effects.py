@@ -79,19 +79,20 @@ class Effects:
         since = now - _REPEAT_SECONDS
         self._done_at = {each: at for each, at in self._done_at.items() if at > since}
         actions = [action for action in actions if action not in self._done_at]
-        deletes: defaultdict[float, list[InstanceRef]] = defaultdict(list)
+        deletes: defaultdict[tuple[float, bool], list[InstanceRef]] = defaultdict(list)
         creates: list[Create] = []
         releases: defaultdict[str, list[InstanceRef]] = defaultdict(list)
         for action in actions:
             if isinstance(action, Delete):
-                deletes[action.grace_seconds].append(self._ref(action, ledger, seen))
+                how = (action.grace_seconds, action.dump_stacks)
+                deletes[how].append(self._ref(action, ledger, seen))
             elif isinstance(action, Create):
                 creates.append(action)
             else:
                 releases[action.answer].append(self._ref(action, ledger, seen))
-        for grace_seconds, refs in deletes.items():
+        for (grace_seconds, dump_stacks), refs in deletes.items():
             await self.keeper.confirm()
-            await self.runtime.delete(refs, grace_seconds=grace_seconds)
+            await self.runtime.delete(refs, grace_seconds=grace_seconds, dump_stacks=dump_stacks)
         outcomes: list[Outcome] = []
         if creates:
             outcomes = await self._create(creates, ledger, now=now)
@@ -172,13 +173,15 @@ class Effects:
                     replicas={name: entry.replicas for name, entry in ledger.roles.items()},
                     live=live,
                     deadline_seconds=remaining_seconds(self.job, ledger, now=now),
+                    state=ledger.job,
                 )
             except InputError as error:  # noqa: PERF203 - one bad template spoils no other
                 failed.append(
                     Outcome(ref=self._ref(each, ledger, ()), result="error", message=str(error))
                 )
             else:
-                specs.append(spec)
+                avoided = ledger.instances[each.role, each.index].avoid_nodes
+                specs.append(dataclasses.replace(spec, avoid_nodes=avoided))
         return specs, failed
 
     def _ref(self, action: Action, ledger: Ledger, seen: Collection[Observation]) -> InstanceRef:

@@ -13,7 +13,7 @@ from airflow_training.spec.resolved import ResolvedJob, RunKey, RunRef
 from airflow_training.state.store import RunRecord, Store
 from airflow_training.supervise.queueing import check_fits
 
-__all__ = ["check_runtime", "controller_id", "launch", "tell_plan"]
+__all__ = ["check_runtime", "controller_id", "launch", "tell_beginning"]
 
 
 def controller_id(store: Store, settings: Settings) -> str:
@@ -59,12 +59,19 @@ def launch(
     ledger = new_ledger(resolved, now=time.time(), activate_all=activate_all)
     record = store.create_run(key, resolved, ledger, controller=controller, queue=True)
     if not there:
-        tell_plan(store, key.uid, resolved)
+        tell_beginning(store, key.uid, resolved)
     return record
 
 
-def tell_plan(store: Store, uid: str, resolved: ResolvedJob) -> None:
-    """Add the plan of a job that has one to the story of its run."""
+def tell_beginning(store: Store, uid: str, resolved: ResolvedJob) -> None:
+    """Add to the story of a run its plan, and the checkpoint it starts from, where it has them."""
+    initial = (resolved.checkpoint or {}).get("initial")
+    if initial is not None:
+        message = f"step {initial['step']} in {initial['uri']}"
+        event = Event(
+            at=store.now(), reason="StartsFrom", message=message, data={"checkpoint": initial}
+        )
+        store.add_events(uid, [event])
     if resolved.plan is not None:
         from airflow_training.planning.text import one_line
 

@@ -13,6 +13,7 @@ from statistics import median
 
 from airflow_training.control.model import InstanceKey, Ledger, Progress
 from airflow_training.control.pace import Pace
+from airflow_training.runtimes.progress import progress_of
 from airflow_training.spec.resolved import ResolvedJob
 from airflow_training.state.records import Measurement
 from airflow_training.state.store import Store
@@ -100,7 +101,7 @@ class Meter:
     def _look(self, job: ResolvedJob, ledger: Ledger) -> None:
         now = self._store.now()
         lines = self._store.progress(self._uid)
-        self.progress = {key: Progress(**line) for key, line in lines.items()}
+        self.progress = {key: progress_of(line) or Progress() for key, line in lines.items()}
         if not is_followed(job, ledger):
             return
         if job.plan is not None and self._plan != job.plan["id"]:

@@ -5,17 +5,31 @@ The pieces come from `frameworks.render`; here they become an InstanceSpec. No d
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from airflow_training.control.model import JobEntry
+from airflow_training.control.recovery import order, root, run_address, save_grace
 from airflow_training.frameworks.naming import instance_name, service_host
 from airflow_training.frameworks.pods import container_env, training_container
+from airflow_training.frameworks.ranks import chief_role
 from airflow_training.frameworks.render import InstancePlace, Rendering
 from airflow_training.runtimes.port import Address, Addresses, InstanceRef, InstanceSpec
 from airflow_training.spec.resolved import ResolvedJob, RunRef
 
-__all__ = ["expected_addresses", "render_instance"]
+__all__ = [
+    "CHECKPOINT",
+    "checkpoint_address",
+    "expected_addresses",
+    "followed_root",
+    "initial_model",
+    "render_instance",
+]
+
+CHECKPOINT = "TRAINING_CHECKPOINT"
+"""Variable that tells an attempt where its checkpoints are, and from which one it goes on."""
 
 
 def render_instance(
@@ -34,6 +48,7 @@ def render_instance(
     deadline_seconds: float | None = None,
     prefix: str = "",
     run_id: str = "",
+    state: JobEntry | None = None,
 ) -> InstanceSpec:
     """Return what the runtime needs to start one attempt of one instance.
 
@@ -41,7 +56,7 @@ def render_instance(
     the document's for a role that is not named. `live` (role -> addresses) is for files that an
     instance which is not held writes at once. `deadline_seconds` goes before the job's own,
     `prefix` before the run's (`explain` leaves the hash out), `run_id` before the one among the
-    job's variables.
+    job's variables. `state` is the ledger's, which says where training goes on from.
 
     Raises InputError for a template that cannot be rendered.
     """
@@ -50,7 +65,7 @@ def render_instance(
     rendering = Rendering(
         job=job,
         place=InstancePlace(role=role, index=index, job_attempt=job_attempt, attempt=attempt),
-        run_id=run_id or str(job.variables.get("run_id") or run.uid),
+        run_id=run_id or _run_id(job, run),
         prefix=prefix or run.prefix,
         addresses=addresses,
         replicas=sizes,
@@ -70,6 +85,26 @@ def render_instance(
         for entry in container_env(container)
     ]
     env |= {entry["name"]: entry["value"] for entry in users if "value" in entry}
+    grace_seconds, stall = job.grace_of(role), None
+    if job.checkpoint is not None:
+        state = state or JobEntry()
+        grace_seconds = save_grace(job, state, role)
+        told = order(
+            job,
+            state,
+            root=_checkpoint_root(job, rendering, run, state.recovery.lineage),
+            role=role,
+            job_attempt=job_attempt,
+            attempt=attempt,
+            command=[*command, *args],
+            image=str(container.get("image") or ""),
+            env={entry["name"]: entry["value"] for entry in users if "value" in entry},
+        )
+        env[CHECKPOINT] = json.dumps(told, sort_keys=True)
+        env.setdefault(
+            "PYTHONFAULTHANDLER", "1"
+        )  # what hangs can say where, with nothing installed
+        stall = dict(job.checkpoint.get("progress") or {})
     written = rendering.files()
     # without a hold there is no later moment: what is live now is what the file says
     files = written.files if held else {**written.files, **written.live}
@@ -102,7 +137,9 @@ def render_instance(
         deadline_seconds=(
             job.active_deadline_seconds if deadline_seconds is None else deadline_seconds
         ),
-        grace_seconds=job.grace_of(role),
+        grace_seconds=grace_seconds,
+        stall=stall,
+        watch=str((job.checkpoint or {}).get("watch") or ""),
         output_uri=rendering.output_uri() if uploads else "",
     )
 
@@ -133,6 +170,62 @@ def expected_addresses(job: ResolvedJob, prefix: str) -> Addresses:
         ]
         before += role.replicas
     return known
+
+
+def followed_root(job: ResolvedJob, run: RunRef, *, lineage: int) -> str:
+    """Return the root of the checkpoints that the ledger follows: those of rank 0's group.
+
+    Raises InputError for a template in the address that cannot be rendered.
+    """
+    return _checkpoint_root(job, _chief_rendering(job, run), run, lineage)
+
+
+def checkpoint_address(job: ResolvedJob, run: RunRef) -> str:
+    """Return the address below which all checkpoints of a run lie; raises as `followed_root`."""
+    rendering = _chief_rendering(job, run)
+    uri = _checkpoint_uri(job, rendering)
+    return run_address(uri, run_id=rendering.run_id, run_uid=run.uid)
+
+
+def initial_model(job: ResolvedJob, run: RunRef) -> str:
+    """Return the model that training starts from, "" for none; raises as `followed_root`."""
+    model = (job.data or {}).get("initialModel") or ""
+    return _chief_rendering(job, run).user(model, where="spec.data.initialModel")
+
+
+def _chief_rendering(job: ResolvedJob, run: RunRef) -> Rendering:
+    return Rendering(
+        job=job,
+        place=InstancePlace(role=chief_role(job), index=0),
+        run_id=_run_id(job, run),
+        prefix=run.prefix,
+        addresses={},
+        replicas={},
+    )
+
+
+def _run_id(job: ResolvedJob, run: RunRef) -> str:
+    return str(job.variables.get("run_id") or run.uid)
+
+
+def _checkpoint_uri(job: ResolvedJob, rendering: Rendering) -> str:
+    """Return where the job keeps its checkpoints: here a plain path is relative to the job file."""
+    uri = rendering.checkpoint_uri()
+    if job.runtime != "kubernetes" and job.base_dir and "://" not in uri:
+        return str(Path(job.base_dir) / uri)
+    return uri
+
+
+def _checkpoint_root(job: ResolvedJob, rendering: Rendering, run: RunRef, lineage: int) -> str:
+    return root(
+        job,
+        lineage,
+        uri=_checkpoint_uri(job, rendering),
+        run_id=rendering.run_id,
+        run_uid=run.uid,
+        role=rendering.place.role,
+        index=rendering.place.index,
+    )
 
 
 def _list(container: Mapping[str, Any], key: str) -> Sequence[str]:

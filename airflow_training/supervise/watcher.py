@@ -51,8 +51,9 @@ class Watcher:
         self._restart = asyncio.Event()
         self._snapshot = asyncio.Event()
         self._progress: dict[InstanceKey, Progress] = {}
+        self._environment: dict[InstanceKey, tuple[str, ...]] = {}
         self.progressed = asyncio.Event()
-        """Set while `take_progress` has something to give."""
+        """Set while `take_progress` or `take_environment` has something to give."""
 
     def look(self) -> Observations | None:
         """Return what is known for one decision; None before the first snapshot.
@@ -83,6 +84,11 @@ class Watcher:
         """Return the progress that came since the last call."""
         taken, self._progress = self._progress, {}
         self.progressed.clear()
+        return taken
+
+    def take_environment(self) -> Mapping[InstanceKey, tuple[str, ...]]:
+        """Return the records of instances' environments that came since the last call."""
+        taken, self._environment = self._environment, {}
         return taken
 
     def distrust(self) -> None:
@@ -171,6 +177,9 @@ class Watcher:
         if now.progress is not None and (before is None or before.progress != now.progress):
             self._progress[now.role, now.index] = now.progress
             self.progressed.set()
+        if now.environment and (before is None or before.environment != now.environment):
+            self._environment[now.role, now.index] = now.environment
+            self.progressed.set()
 
     def _lost_sight(self) -> None:
         if self._reachable:
@@ -184,4 +193,4 @@ def _key(observation: Observation) -> _ObjectKey:
 
 def _relevant(observation: Observation) -> Any:
     """Return the observation without what no decision reads, so that steps wake nobody."""
-    return dataclasses.replace(observation, progress=None)
+    return dataclasses.replace(observation, progress=None, environment=())

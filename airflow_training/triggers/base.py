@@ -82,9 +82,10 @@ class GroupTrigger(BaseTrigger):
             return _for_worker({"value": value})
         return TaskSuccessEvent(xcoms=None if value is None else {"return_value": value})
 
-    def failure(self, message: str) -> TriggerEvent:
-        """Return the event with which a worker fails the task and says why."""
-        return _for_worker({"message": message})
+    def failure(self, message: str, value: Any = None) -> TriggerEvent:
+        """Return the event with which a worker fails the task and says why, with its XCom."""
+        told = {"message": message}
+        return _for_worker(told if value is None else {**told, "value": value})
 
     async def open(self) -> tuple[Store, str]:
         """Return the store and the uid of the run."""

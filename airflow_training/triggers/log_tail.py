@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import replace
 
 from airflow_training.control.model import Ledger
 from airflow_training.errors import TrainingError
-from airflow_training.runtimes.port import Cursor, InstanceRef
+from airflow_training.runtimes.port import InstanceRef
 from airflow_training.state.store import RunRecord, Store
+from airflow_training.supervise.log_ends import read_end
 from airflow_training.triggers.access import runtime_of
 
 __all__ = ["instance_ref", "tail_of"]
@@ -16,9 +18,7 @@ __all__ = ["instance_ref", "tail_of"]
 log = logging.getLogger(__name__)
 
 _LINES = 20
-_CHUNK = 65_536
-_MOST_CHUNKS = 256
-"""16 MiB: a longer log is shown from the link, not searched for its end here."""
+_BYTES = 65_536
 
 
 async def tail_of(
@@ -53,12 +53,6 @@ async def _end_of_log(store: Store, uid: str, role: str, index: int, attempt: in
         return b""
     ledger = await asyncio.to_thread(store.ledger, uid)
     runtime = runtime_of(await asyncio.to_thread(store.job, uid))
-    instance = instance_ref(record, ledger, role, index)
-    cursor, kept = Cursor(), b""
-    for _ in range(_MOST_CHUNKS):
-        chunk = await runtime.read_log(instance, cursor, limit=_CHUNK, attempt=attempt)
-        kept = (kept + chunk.data)[-_CHUNK:]
-        if chunk.end or not chunk.data:
-            break
-        cursor = chunk.next
-    return kept
+    newest = instance_ref(record, ledger, role, index)
+    end = await read_end(runtime, replace(newest, attempt=attempt, uid=""), limit=_BYTES)
+    return end.data

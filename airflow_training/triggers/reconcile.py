@@ -8,7 +8,8 @@ from typing import Any
 
 from airflow.triggers.base import TriggerEvent
 
-from airflow_training.control.model import TERMINAL_JOB_STATES, JobState
+from airflow_training.control.model import TERMINAL_JOB_STATES
+from airflow_training.control.rollup import checkpoint_reference
 from airflow_training.operators.deferred import task_name
 from airflow_training.state.store import RunState, Store
 from airflow_training.supervise.hub import get_hub
@@ -65,10 +66,13 @@ class ReconcileTrigger(GroupTrigger):
         finally:
             watch.cancel()
         job_state = self._host.task.result()
+        ledger = await asyncio.to_thread(store.ledger, uid)
+        value = {"run": uid, "state": job_state, "checkpoint": checkpoint_reference(ledger)}
         if job_state == "Succeeded":
-            yield self.success({"run": uid, "state": job_state})
+            yield self.success(value)
         else:
-            yield await self._told_failure(store, uid, job_state)
+            why = ": ".join(filter(None, [ledger.job.reason, ledger.job.message]))
+            yield self.failure(f"the job {job_state.lower()} ({why})", value)
 
     async def _end_unbegun(self, store: Store, uid: str, why: str) -> TriggerEvent:
         """Bring the run to its end without starting anything.
@@ -80,11 +84,6 @@ class ReconcileTrigger(GroupTrigger):
         await self.request(store, uid, "stop", reason=why)
         Host(store, uid).keep()
         return self.failure(why)
-
-    async def _told_failure(self, store: Store, uid: str, job_state: JobState) -> TriggerEvent:
-        ledger = await asyncio.to_thread(store.ledger, uid)
-        why = ": ".join(filter(None, [ledger.job.reason, ledger.job.message]))
-        return self.failure(f"the job {job_state.lower()} ({why})")
 
     async def _tell_story(self, store: Store, uid: str, host: Host) -> None:
         """Return when the loop has ended and everything was told; raises what the loop raised."""

@@ -30,6 +30,9 @@ async def report(
 ) -> Response:
     """Keep what an instance says about itself: `{role, index, job_attempt, attempt, progress}`.
 
+    `progress` is empty where the script reports none; `environment`: the newest record of what the
+    instance has around it.
+
     401 without the run's token, 413 for more than 64 KiB, 400 for what cannot be read, 404 for an
     instance that the run does not have. What a replaced attempt says is accepted and dropped.
     """
@@ -63,16 +66,21 @@ def _save(store: Store, uid: str, document: Any) -> None:
         role, index = str(document["role"]), int(document["index"])
         reported = int(document["job_attempt"]), int(document["attempt"])
         progress = progress_of(document["progress"])
+        environment = document.get("environment")
     except (KeyError, TypeError, ValueError):
         raise _unreadable() from None
-    if progress is None:
+    if progress is None or not isinstance(environment, str | None):
         raise _unreadable()
     state = store.read([uid]).get(uid)
     entry = state.ledger.instances.get((role, index)) if state is not None else None
     if entry is None:
         raise HTTPException(404, f"the run has no instance {index} of role {role}")
-    if reported >= (entry.job_attempt, entry.attempt):
+    if reported < (entry.job_attempt, entry.attempt):
+        return
+    if document["progress"]:  # what its log says counts until the script speaks
         store.save_progress(uid, {(role, index): dataclasses.asdict(progress)})
+    if environment is not None:
+        store.save_environment(uid, {(role, index): [environment]})
 
 
 def _unreadable() -> HTTPException:

@@ -35,7 +35,7 @@ PASSWORD = "only-in-tests"
 ENDED = frozenset({"success", "failed"})
 
 
-def wait_for(what: str, probe: Callable[[], T | None], *, seconds: float = 60) -> T:
+def wait_for(what: str, probe: Callable[[], T | None], *, seconds: float = 120) -> T:
     """Return the first true answer of `probe`; fails with `what` when none comes in time."""
     deadline = time.monotonic() + seconds
     while True:
@@ -143,7 +143,7 @@ class Airflow:
             found = self.pids(job)
             return found if len(found) >= count else None
 
-        return wait_for(f"{count} instances of {job} started", started, seconds=90)
+        return wait_for(f"{count} instances of {job} started", started)
 
     def wait_nothing_alive(self, job: str) -> None:
         """Return when no process of the job is left."""
@@ -161,7 +161,7 @@ class Airflow:
     def run_state(self, dag_id: str, run_id: str) -> str:
         return str(self.client.get(f"/dags/{dag_id}/dagRuns/{run_id}").json().get("state"))
 
-    def wait_run(self, dag_id: str, run_id: str, *, seconds: float = 90) -> str:
+    def wait_run(self, dag_id: str, run_id: str, *, seconds: float = 180) -> str:
         """Return the final state of a DAG run, when all its tasks have ended too."""
 
         def ended() -> str | None:
@@ -282,7 +282,7 @@ class Airflow:
         if restart:
             self.stack.start(*components)
             if "api-server" in components:
-                wait_for("the API server answers", self._answers, seconds=90)
+                wait_for("the API server answers", self._answers)
                 self.connect()
 
     def revive(self) -> None:

@@ -104,7 +104,7 @@ def test_the_model_is_an_asset_with_its_uri_metrics_and_run(pipeline: Airflow):
         extras = [pipeline.xcom("follower", each, "use") for each in runs if _ended(pipeline, each)]
         return next((each for each in extras if each["run"] == uid), None)
 
-    extra = wait_for("the follower was told of the model", follower, seconds=90)
+    extra = wait_for("the follower was told of the model", follower)
     assert extra["metrics"] == {"accuracy": 0.97}
     assert extra["uri"].startswith("file://")
 
@@ -115,7 +115,7 @@ def _ended(airflow: Airflow, run_id: str) -> bool:
 
 def test_a_mapped_group_is_one_run_for_each_set_of_parameters(pipeline: Airflow):
     run_id = pipeline.trigger("search")
-    assert pipeline.wait_run("search", run_id, seconds=150) == "success"
+    assert pipeline.wait_run("search", run_id) == "success"
     states = pipeline.states("search", run_id)
     assert states["each.worker.run[0]"] == states["each.worker.run[1]"] == "success"
     models = {

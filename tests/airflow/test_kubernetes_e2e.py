@@ -113,7 +113,7 @@ def test_plan_says_so_when_the_cluster_cannot_be_reached(airflow: Airflow, clust
     connect(airflow, "nowhere", nowhere)
     airflow.write(job(airflow, "unreachable", "nowhere"))
     run_id = airflow.trigger("unreachable")
-    assert airflow.wait_run("unreachable", run_id, seconds=120) == "failed"
+    assert airflow.wait_run("unreachable", run_id) == "failed"
     told = airflow.log("unreachable", run_id, "plan")
     assert "the job could not be checked: the cluster does not answer" in told
     assert "Traceback" not in told

@@ -17,6 +17,8 @@ from airflow_training.compiler.dag import job_to_dag
 from airflow_training.compiler.form import form_params, job_of_form
 from airflow_training.compiler.generic import generic_dag
 from airflow_training.compiler.group import training
+from airflow_training.control.subtask_snapshot import compact
+from airflow_training.control.subtasks import fresh
 from airflow_training.errors import InputError
 from airflow_training.operators.admit import template_variables
 from airflow_training.operators.ending import Result
@@ -27,18 +29,9 @@ from tests.airflow.jobs import shell
 from tests.airflow.test_triggers import TaskInstance
 
 
-class PlanTask(TaskInstance):
-    """A task instance that keeps what it pushes."""
-
-    pushed: dict[str, Any]
-
-    def xcom_push(self, *, key: str, value: Any) -> None:
-        self.pushed = {**getattr(self, "pushed", {}), key: value}
-
-
 def context(*, params: Mapping[str, Any] | None = None, **task_instance: Any) -> Any:
     """Return what Airflow's context holds of use here."""
-    ti = PlanTask("plan", **task_instance)
+    ti = TaskInstance("plan", **task_instance)
     return {"ti": ti, "run_id": ti.run_id, "params": dict(params or {}), "outlet_events": {}}
 
 
@@ -331,6 +324,47 @@ def test_the_root_cause_comes_first(fields: dict[str, Any], first: str):
     assert result(**fields).story().splitlines()[0] == first
 
 
+def test_the_checkpoint_is_told_and_goes_with_the_asset():
+    reference = {"uri": "s3://models/digits/u/0", "step": 900, "digest": "sha256:0"}
+    done = result(state="Succeeded", checkpoint=reference)
+    assert "checkpoint: step 900 in s3://models/digits/u/0" in done.story().splitlines()
+    assert done.asset_extra()["checkpoint"] == done.reference()["checkpoint"] == reference
+
+
+def test_rollup_of_a_job_that_failed_leaves_its_reference_too(store: Store):
+    dag = job_to_dag(shell("hello", "sleep 60"))
+    uid = dag.get_task("plan").execute(context())["run"]
+    seen = context()
+    with pytest.raises(AirflowFailException, match="Killed"):
+        dag.get_task("rollup").execute(seen)
+    left = seen["ti"].pushed["return_value"]
+    assert (left["run"], left["state"], left["checkpoint"]) == (uid, "Stopped", None)
+
+
+class StateStore(dict[str, Any]):
+    """What a task may keep in Airflow, beside its XCom."""
+
+    set = dict.__setitem__
+
+
+def test_where_processes_stood_is_in_the_state_of_the_task(store: Store):
+    dag = job_to_dag(shell("hello", "sleep 60"))
+    uid = dag.get_task("plan").execute(context())["run"]
+    snapshot = compact(fresh(2, generation=1))
+    store.save_subtasks(uid, {"": snapshot})
+    seen = context()
+    seen["task_state_store"] = StateStore()
+    with pytest.raises(AirflowFailException, match="Killed"):
+        dag.get_task("rollup").execute(seen)
+    assert seen["task_state_store"] == {"subtasks": snapshot}
+
+
 def test_what_goes_through_xcom_stays_small_whatever_a_script_measures():
-    many = result(metrics={f"metric-{number}": 0.1 * number for number in range(500)})
-    assert len(json.dumps(many.reference())) < 1024
+    many = result(
+        metrics={f"{number}-{'metric' * 10}": 0.1 * number for number in range(500)},
+        output={"uri": f"s3://{'models/' * 30}final"},
+        checkpoint={"uri": f"s3://{'models/' * 30}", "step": 9, "digest": f"sha256:{64 * 'a'}"},
+    )
+    assert 512 < len(json.dumps(many.reference())) <= 1024
+    assert many.reference()["metrics"], "as many as find room"
+    assert many.reference()["checkpoint"]["step"] == 9

@@ -30,7 +30,7 @@ def test_the_plan_of_a_dag_sizes_its_run_and_is_shown(airflow: Airflow):
     constraints = {"devices": 1, "micro_batch": 8}
     airflow.write(document(airflow, "planned", constraints=constraints))
     run_id = airflow.trigger("planned")
-    assert airflow.wait_run("planned", run_id, seconds=150) == "success"
+    assert airflow.wait_run("planned", run_id) == "success"
     reference = airflow.xcom("planned", run_id, "plan")
     uid = airflow.uid("planned", run_id)
     plan = airflow.store.job(uid).plan
@@ -58,7 +58,7 @@ def test_a_cluster_that_is_too_small_fails_the_plan_with_what_would_fit(airflow:
         document(airflow, "too-large", model=large, cluster={"name": "one", "nodes": [node]})
     )
     run_id = airflow.trigger("too-large")
-    assert airflow.wait_run("too-large", run_id, seconds=150) == "failed"
+    assert airflow.wait_run("too-large", run_id) == "failed"
     log = airflow.log("too-large", run_id, "plan")
     assert "no strategy fits into the memory of 8 devices" in log
     assert "the smallest cluster that would fit has" in log

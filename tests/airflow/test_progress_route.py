@@ -113,3 +113,34 @@ def test_an_attempt_that_was_replaced_is_not_heard_any_more(client, uid):
     assert post(client, uid) == 204
     assert post(client, uid, {**BODY, "attempt": "0", "progress": {"step": 99}}) == 204
     assert step(uid) == 7
+
+
+RECORD = '{"number": 0, "on": "interval"}'
+
+
+def records(uid: str) -> list[Any]:
+    return [dict(each.body) for each in open_store().environment(uid).get(("worker", 0), ())]
+
+
+def test_the_record_of_the_environment_is_kept(client, uid):
+    assert post(client, uid, {**BODY, "environment": RECORD}) == 204
+    assert step(uid) == 7
+    assert records(uid) == [json.loads(RECORD)]
+
+
+def test_a_script_that_reports_nothing_leaves_what_its_log_says(client, uid):
+    store = open_store()
+    store.save_progress(uid, {("worker", 0): {"step": 3}})
+    assert post(client, uid, {**BODY, "progress": {}, "environment": RECORD}) == 204
+    assert step(uid) == 3
+    assert records(uid) == [json.loads(RECORD)]
+
+
+def test_the_environment_of_a_replaced_attempt_is_dropped(client, uid):
+    assert post(client, uid, {**BODY, "attempt": "0", "environment": RECORD}) == 204
+    assert records(uid) == []
+
+
+@pytest.mark.parametrize("environment", [7, {"number": 0}, ["x"]])
+def test_an_environment_that_is_no_line_is_refused(client, uid, environment):
+    assert post(client, uid, {**BODY, "environment": environment}) == 400

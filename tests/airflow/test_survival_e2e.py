@@ -46,12 +46,11 @@ def test_killing_airflow_costs_the_training_nothing(airflow: Airflow, components
         wait_for(
             "another process drives the run",
             lambda: holder(airflow, uid) not in (None, driver),
-            seconds=90,
         )
     assert airflow.pids(job) == before
     assert all(pid in airflow.alive(job) for (pid,) in before.values())
     airflow.end(job)
-    assert airflow.wait_run(job, run_id, seconds=120) == "success"
+    assert airflow.wait_run(job, run_id) == "success"
     assert airflow.pids(job) == before
     ledger = airflow.ledger(job, run_id)
     assert (ledger.job.state, ledger.job.restarts) == ("Succeeded", ())
@@ -92,7 +91,7 @@ def test_two_triggerers_share_the_runs(airflow: Airflow, second_triggerer: subpr
     assert len(drivers) == 2
     airflow.end(job)
     for run_id in runs:
-        assert airflow.wait_run(job, run_id, seconds=120) == "success"
+        assert airflow.wait_run(job, run_id) == "success"
         assert airflow.ledger(job, run_id).job.restarts == ()
     assert len(airflow.pids(job)["worker-0"]) == len(runs)
 
@@ -114,7 +113,6 @@ def test_a_triggerer_that_stalls_and_wakes_up_stops_nothing(
         wait_for(
             "the other triggerer drives the run",
             lambda: holder(airflow, uid) not in (None, driver),
-            seconds=90,
         )
     finally:
         os.killpg(stalled, signal.SIGCONT)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
+import json
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -40,7 +42,7 @@ from tests.builders import after, job, role
 
 @dataclass
 class TaskInstance:
-    """What a trigger reads of its task instance."""
+    """What is read of a task instance, and what it pushes."""
 
     task_id: str
     try_number: int = 1
@@ -48,6 +50,19 @@ class TaskInstance:
     dag_id: str = "dag"
     run_id: str = "manual"
     task: Any = None
+    pushed: dict[str, Any] = field(default_factory=dict)
+
+    def xcom_push(self, *, key: str, value: Any) -> None:
+        self.pushed[key] = value
+
+
+CHECKPOINT = {
+    "uri": "s3://models/digits/checkpoints/vaqcvdyrk5xofpyy6bpq/0",
+    "step": 900,
+    "digest": "sha256:" + 64 * "a",
+    "seconds": 1.5,
+    "bytes": 4096,
+}
 
 
 @dataclass
@@ -72,10 +87,12 @@ class Scene:
     airflow: Airflow
     uid: str = ""
 
-    def launch(self, job: ResolvedJob) -> None:
+    def launch(self, job: ResolvedJob, *, checkpoint: Mapping[str, Any] | None = None) -> None:
         key = run_key(self.store, TaskInstance("plan"), group_id="")
         self.uid = key.uid
         ledger = new_ledger(job, now=self.store.now(), activate_all=False)
+        entry = dataclasses.replace(ledger.job, checkpoint=checkpoint)
+        ledger = dataclasses.replace(ledger, job=entry)
         self.store.create_run(key, job, ledger, controller="test", queue=True)
 
     def behave(self, **behaviours: Any) -> None:
@@ -167,7 +184,8 @@ async def test_reconcile_succeeds_with_the_job(scene: Scene, role_task: Any):
     role_task()
     event = await outcome(started(ReconcileTrigger(), "reconcile"))
     assert isinstance(event, TaskSuccessEvent)
-    assert event.xcoms == {"return_value": {"run": scene.uid, "state": "Succeeded"}}
+    value = {"run": scene.uid, "state": "Succeeded", "checkpoint": None}
+    assert event.xcoms == {"return_value": value}
 
 
 @pytest.mark.parametrize("told", [False, True], ids=["nobody-to-tell", "success-callback"])
@@ -186,7 +204,8 @@ async def test_a_success_that_a_callback_waits_for_ends_on_a_worker(
     event = await outcome(started(ReconcileTrigger(**arguments), "reconcile"))
     assert isinstance(event, TaskSuccessEvent) is not told
     if told:
-        assert operator.resume({}, event.payload) == {"run": scene.uid, "state": "Succeeded"}
+        value = {"run": scene.uid, "state": "Succeeded", "checkpoint": None}
+        assert operator.resume({}, event.payload) == value
 
 
 async def test_reconcile_fails_with_the_job_and_never_retries(scene: Scene, role_task: Any):
@@ -197,8 +216,27 @@ async def test_reconcile_fails_with_the_job_and_never_retries(scene: Scene, role
     assert "failed" in event.payload["message"]
     with DAG("x", schedule=None):
         operator = ReconcileOperator(task_id="reconcile")
+    ti = TaskInstance("reconcile")
     with pytest.raises(AirflowFailException, match="InstanceFailed"):
-        operator.resume({}, event.payload)
+        operator.resume({"ti": ti}, event.payload)  # type: ignore[typeddict-item]  # all it reads of one
+    value = {"run": scene.uid, "state": "Failed", "checkpoint": None}
+    assert ti.pushed == {"return_value": value}
+
+
+@pytest.mark.parametrize("exit_code", [0, 1])
+async def test_reconcile_hands_on_the_newest_checkpoint(
+    scene: Scene, role_task: Any, exit_code: int
+):
+    """Also of a job that failed: that is the one whose checkpoint somebody wants."""
+    scene.behave(run_seconds=0.1, exit_code=exit_code)
+    scene.launch(job(role(restart_policy="Never"), runtime="memory"), checkpoint=CHECKPOINT)
+    role_task()
+    event = await outcome(started(ReconcileTrigger(), "reconcile"))
+    value = (
+        event.payload["value"] if exit_code else event.xcoms["return_value"]  # type: ignore[attr-defined]
+    )
+    assert value["checkpoint"] == {key: CHECKPOINT[key] for key in ("uri", "step", "digest")}
+    assert len(json.dumps(value)) < 1024
 
 
 @pytest.mark.parametrize(

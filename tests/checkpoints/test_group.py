@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 import numpy as np
 import pytest
@@ -180,6 +181,29 @@ def test_equal_blobs_of_all_ranks_lie_in_the_store_once():
     same = {"weights": b"w" * (5 << 20)}
     by_ranks(4, lambda rank: save(groups[rank], 10, blobs=same))
     assert sum(store.size(key) for key in shards_of(store)) < 6 << 20
+
+
+def test_a_rank_does_not_bring_what_another_has_brought():
+    """State that all ranks have alike is uploaded once, each bringing a part of it, not once by every rank."""
+
+    class Counting(DictStore):
+        brought = 0
+
+        def create(self, key: str, data: Any) -> None:
+            pieces = [data] if isinstance(data, bytes | memoryview) else list(data)
+            if key.startswith("shards/"):
+                self.brought += sum(len(piece) for piece in pieces)
+            super().create(key, pieces)
+
+    store = Counting()
+    groups = open_group(store, 4)
+    same = {f"weights/{n}": bytes([n]) * (5 << 20) for n in range(8)}
+    for rank in (3, 2, 1, 0):
+        groups[rank].write(10, same, document={})
+    assert store.brought < 41 << 20
+    manifest = groups[0].commit(10, deadline=5)
+    assert len({part.state for part in manifest.ranks}) == 1  # whoever brought it
+    assert groups[2].read(manifest)[1] == same
 
 
 def test_several_ranks_need_an_agreement(tmp_path):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
-from airflow_training.control.rollup import rollup
+from airflow_training.control.rollup import checkpoint_reference, rollup
 from tests.builders import Bench, job, role
 
 TOP = [
@@ -55,6 +56,18 @@ def test_counters_restarts_and_times():
     assert document["trained_seconds"] == 10
     assert document["submitted_at"] == "1970-01-01T00:16:40.000Z"
     assert document["finished_at"] is None
+
+
+def test_the_newest_checkpoint_is_named():
+    bench = Bench(job()).settle()
+    assert status(bench)["checkpoint"] is None
+    assert checkpoint_reference(bench.ledger) is None
+    known = {"uri": "s3://ckpt/run/0", "step": 900, "digest": "sha256:0", "bytes": 12}
+    entry = dataclasses.replace(bench.ledger.job, checkpoint=known)
+    bench.ledger = dataclasses.replace(bench.ledger, job=entry)
+    assert status(bench)["checkpoint"] == known
+    reference = {"uri": "s3://ckpt/run/0", "step": 900, "digest": "sha256:0"}
+    assert checkpoint_reference(bench.ledger) == reference
 
 
 def test_progress_and_what_is_left():

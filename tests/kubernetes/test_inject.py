@@ -438,6 +438,10 @@ def test_run_posts_the_newest_progress_with_its_token(tmp_path, program, python,
         assert process.wait(PATIENCE_SECONDS) == 0  # also: the command does not see the token
     path, authorization, body = callback.posted[-1]
     assert (path, authorization) == ("/runs/x/progress", "Bearer secret")
+    record = json.loads(body.pop("environment"))
+    assert (record["on"], record["exit"]) == ("exit", {"exit_code": 0, "signal": None})
+    kept = (tmp_path / "environment.jsonl").read_text().splitlines()
+    assert json.loads(kept[-1]) == record, "a checkpoint can name it"
     assert body == {
         "role": "worker",
         "index": "3",

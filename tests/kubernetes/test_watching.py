@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -152,9 +153,11 @@ async def test_progress_in_object_storage_reaches_followers(tmp_path: Path):
             assert first.instances[0].progress is None
             line.write_text("not yet whole")
             await asyncio.sleep(0.05)
-            line.write_text('{"step": 3, "total_steps": 9, "metrics": {"loss": 0.5}}')
+            said = {"step": 3, "total_steps": 9, "metrics": {"loss": 0.5}}
+            line.write_text(json.dumps({"role": "master", "progress": said, "environment": "{}"}))
             change = await anext(changes)
             assert isinstance(change, Changed)
             assert change.instance.progress == Progress(
                 step=3, total_steps=9, metrics={"loss": 0.5}
             )
+            assert change.instance.environment == ("{}",)

@@ -6,9 +6,16 @@ from pathlib import Path
 
 import pytest
 
+from airflow_training.agent.newest import NewestProgress
 from airflow_training.control.model import Progress
 from airflow_training.runtimes.local.environment import expand, inherited
-from airflow_training.runtimes.local.observe import newest_progress
+from airflow_training.runtimes.progress import progress_of
+
+
+def newest_progress(path: Path) -> Progress | None:
+    """Return what a progress file says, as a watcher is told."""
+    document = NewestProgress(path).look()
+    return progress_of(document) if document else None
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ def waits(role: str, **options: object) -> list[dict[str, Any]]:
     return [{"role": role, **options}]
 
 
+LONG_ADDRESS = f"s3://{500 * 'a'}"
 CHECKPOINT = {"uri": "s3://a"}
 
 CODES = [
@@ -431,6 +432,14 @@ CODES = [
         id="bad_quantity-deep",
     ),
     pytest.param(
+        edited("spec.checkpoint", {**CHECKPOINT, "uri": LONG_ADDRESS}),
+        "out_of_range",
+        "spec.checkpoint.uri",
+        LONG_ADDRESS,
+        "",
+        id="out_of_range-address",
+    ),
+    pytest.param(
         edited("spec.checkpoint", {**CHECKPOINT, "everySeconds": 9, "everySteps": 9}),
         "conflict",
         "spec.checkpoint.everySteps",
@@ -588,24 +597,11 @@ def test_the_head_of_a_file_is_required(key):
     assert (("missing", key)) in found(document)
 
 
-NOT_AVAILABLE = [
-    ("spec.checkpoint", {"uri": "s3://a"}, "spec.checkpoint"),
-]
-
-
-@pytest.mark.parametrize(("path", "value", "field"), NOT_AVAILABLE)
-def test_a_field_whose_feature_comes_later_is_a_warning(path, value, field):
-    document = parsed(edited(path, value))
-    assert not document.problems
-    (warning,) = document.warnings
-    assert (warning.code, warning.field) == ("not_available", field)
-    assert warning.line is not None
-
-
 @pytest.mark.parametrize(
     ("path", "value"),
     [
         ("spec.plan", {}),
+        ("spec.checkpoint", {"uri": "s3://a", "watch": "out"}),
         ("spec.runtime", {"name": "local"}),
         ("spec.runtime", {"name": "kubernetes"}),
         ("spec.schedulingPolicy", {"gang": "volcano", "queue": "research"}),
@@ -622,7 +618,7 @@ def test_what_is_there_gives_no_warning(path, value):
 def test_the_document_with_every_field_is_valid():
     (document,) = parse(FULL_TEXT)
     assert document.problems == []
-    assert {warning.code for warning in document.warnings} == {"not_available"}
+    assert document.warnings == []
 
 
 @pytest.mark.parametrize(

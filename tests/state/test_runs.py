@@ -173,6 +173,8 @@ def fill(store: Store, run_id: str) -> str:
     )
     read = LogPosition(epoch=0, job_attempt=0, attempt=0)
     store.save_log_values(uid, ("worker", 0), before=None, after=read, values=(), progress=None)
+    store.save_subtasks(uid, {"": {}})
+    store.save_environment(uid, {("worker", 0): ["{}"]})
     old, lease = store.ledger(uid), take(store, uid)
     new = a_ledger(worker(0, state="running", started_at=START))
     store.commit(uid, lease=lease, old=old, new=new, events=[an_event()])

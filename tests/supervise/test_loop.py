@@ -194,7 +194,7 @@ class Witness(MemoryRuntime):
                 self.unannounced.append(self.effects[-1])
         await super().release(instances, answer)
 
-    async def delete(self, instances, *, grace_seconds):
+    async def delete(self, instances, *, grace_seconds, dump_stacks=False):
         for ref in instances:
             known = self._see("delete", ref)
             if known.uid == ref.uid and not known.final:

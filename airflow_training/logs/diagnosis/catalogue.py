@@ -6,16 +6,19 @@ not match) is looked for by `faults_of`: tests run it on our files, `load` on th
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Literal
 
-from pydantic import ConfigDict, Field, ValidationError
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from airflow_training.errors import InputError, Problem
 from airflow_training.logs.diagnosis.patterns import fault_of
+from airflow_training.logs.engine.cache import cached, keep
 from airflow_training.spec.base import DnsLabel, Model
 from airflow_training.spec.loading import load_documents, read_file
 from airflow_training.spec.problems import problems_of
@@ -106,6 +109,9 @@ class Cause(Part):
     facts: tuple[FactRule, ...] = Field(default=(), strict=False)
 
 
+_CAUSES = TypeAdapter(tuple[Cause, ...])
+
+
 class Catalogue:
     """All causes by id, and their signatures by full name (`cause/name`)."""
 
@@ -142,8 +148,20 @@ def _builtin() -> Catalogue:
 
 @lru_cache(maxsize=1)
 def builtin_causes() -> Mapping[str, Cause]:
-    """Return the causes that are part of the package, by id."""
-    causes = (read_cause(path) for path in sorted(CAUSES_FOLDER.glob("*.yaml")))
+    """Return the causes that are part of the package, by id.
+
+    As YAML is read slowly and a decision waits for this, they are kept in the user's cache folder as JSON.
+    """
+    paths = sorted(CAUSES_FOLDER.glob("*.yaml"))
+    name = (
+        f"causes-{hashlib.sha256(b''.join(path.read_bytes() for path in paths)).hexdigest()[:32]}"
+    )
+    known = cached(name)
+    if known is not None:
+        with contextlib.suppress(InputError, ValidationError):  # of another version, or damaged
+            return {cause.id: cause for cause in _CAUSES.validate_json(known)}
+    causes = tuple(read_cause(path) for path in paths)
+    keep(name, _CAUSES.dump_json(causes, by_alias=True))
     return {cause.id: cause for cause in causes}
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from airflow_training.logs.diagnosis import facts as seen
 from airflow_training.logs.diagnosis.catalogue import Catalogue, Cause
 from airflow_training.logs.diagnosis.clocks import skews
+from airflow_training.logs.diagnosis.collectives import mismatches
 from airflow_training.logs.diagnosis.elastic import first_rank_of
 from airflow_training.logs.diagnosis.evidence import Event, events_of
 from airflow_training.logs.diagnosis.ordering import first_proof, ranked, with_line
@@ -46,6 +47,7 @@ def diagnose(
         events += events_of(scan, log=number, catalogue=catalogue, skew_seconds=skew)
     if not failures:
         events = [each for each in events if not each.survived]
+    events += mismatches(events, catalogue)
     first_rank = first_rank_of(scans)
     weighed = weigh(events, first_rank=first_rank)
     if not failures and not any(_ends_a_run(each) for each in weighed):
@@ -128,7 +130,7 @@ def _found(
     event = with_line(event, among)
     scan = scans[event.log] if event.log is not None else None
     rank = event.rank
-    if rank is None and event.kind != "consequence":
+    if rank is None:
         rank = first_rank
     return _of(
         event.cause,

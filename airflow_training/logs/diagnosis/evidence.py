@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 
 from airflow_training.logs.diagnosis.catalogue import Catalogue, Cause, Context, Kind
 from airflow_training.logs.diagnosis.markers import MARKERS, NORMAL_END, RESUMED, STARTED
-from airflow_training.logs.diagnosis.tracebacks import Chain, chains, is_source_line
+from airflow_training.logs.diagnosis.ranks import rank_in
+from airflow_training.logs.diagnosis.tracebacks import Chain, chains, is_source_line, last_words
 from airflow_training.logs.model import FileScan, Hit
 
 __all__ = ["Event", "events_of"]
@@ -35,15 +36,11 @@ _MESSAGE_LINES = 5
 """Messages of exceptions go on for about so many lines."""
 _SAYS_ENOUGH = 0.4
 """Confidence from which on a signature says more about an exception than its bare name."""
-_LAST_LINES = 3
+_LAST_LINES = 6
 _SAYS_NOTHING = 3
 """Of `Cause.generic`: that something failed, not what."""
 _CLUSTER_LINES = 120
 """Tracebacks so near to each other belong to one end; those of many ranks are long."""
-_RANK = re.compile(
-    r"\[(?:PG [^\]]*?)?(?:Global )?[Rr]ank:? ?(\d{1,6})\]|\bon rank (\d{1,6})\b|^[Rr]ank (\d{1,6})\b"
-    r"|-- Process (\d{1,6}) terminated|\brank=\[(\d{1,6})\]"
-)
 _GLOG = re.compile(
     r"(?:^|[\[\s])[EWIF]([01]?\d)([0-3]\d) ([0-2]\d):([0-5]\d):([0-5]\d\.\d{3,9})[\s\]]"
 )
@@ -104,6 +101,9 @@ def events_of(
     found: list[Event] = []
     for hits in by_rank.values():
         shown = chains(hits)
+        bare = last_words(hits, shown)
+        if bare is not None:
+            shown.append(bare)
         ignored = [each for each in shown if each.ignored]
         tracebacks = [each for each in shown if not (each.ignored or life.survived(each.last_line))]
         raised = {each.line for chain in tracebacks for each in chain.raised}
@@ -119,7 +119,7 @@ def events_of(
         replace(
             each,
             survived=each.line is not None and life.lived_through(each.cause, each.line),
-            last=each.line is not None and not each.mild and life.ended_at(each.line),
+            last=each.line is not None and not each.mild and life.ended_at(each.cause, each.line),
             time=None if each.time is None else each.time - skew_seconds,
         )
         for each in sorted(found, key=lambda each: (each.line or 0, each.cause.generic))
@@ -141,7 +141,8 @@ def _known(
             continue
         if signature.unless is not None and _stands_near(signature.unless, hit):
             continue
-        mild = _goes_on(hit) and not _orders(cause)
+        # what must stand near is what the program did next
+        mild = signature.near is None and _goes_on(hit) and not _orders(cause)
         yield Event(
             cause=cause,
             signature=hit.signature,
@@ -236,10 +237,8 @@ def _rank(rank: int | None, text: str, scan: FileScan) -> int | None:
     """Return the rank of a line: its own, that in its text, that of the log."""
     if rank is not None:
         return rank
-    match = _RANK.search(text)
-    if match is not None:
-        return int(next(group for group in match.groups() if group is not None))
-    return scan.origin.rank
+    named = rank_in(text)
+    return named if named is not None else scan.origin.rank
 
 
 def _glog_time(text: str) -> float | None:
@@ -281,7 +280,7 @@ class _Life:
         self._trained_until = _trained_until(points)
         ends = [hit.line for hit in scan.hits if hit.signature == NORMAL_END]
         self._well_until = max(ends, default=0)
-        self._resumed = [hit.line for hit in scan.hits if hit.signature == RESUMED]
+        self._resumed = [hit.line for hit in scan.hits if hit.signature in (RESUMED, STARTED)]
         starts = [hit.line for hit in scan.hits if hit.signature == STARTED]
         self._started_until = max(starts, default=0)
         self._last_line = scan.lines
@@ -303,6 +302,10 @@ class _Life:
         """Return whether training went on, or ended well, after a line."""
         return self.ended_well_after(line) or line < self._trained_until
 
-    def ended_at(self, line: int) -> bool:
-        """Return whether a line is among the last ones of a log that tells of no training."""
-        return not self._trained and not self._well_until and self._last_line - line < _LAST_LINES
+    def ended_at(self, cause: Cause, line: int) -> bool:
+        """Return whether a line is among the last ones of a log that tells of no training.
+
+        Whatever told the run to stop is the end of one that trained too.
+        """
+        over = not self._well_until and (_orders(cause) or not self._trained)
+        return over and self._last_line - line < _LAST_LINES

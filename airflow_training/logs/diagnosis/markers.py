@@ -36,9 +36,11 @@ MARKERS: Mapping[str, str] = {
     ELASTIC: r"(?:Root Cause \(first observed failure\)|failed \(exitcode: -?[0-9]+\) local_rank: )",
     NORMAL_END: r"(?:\[after training is done\]|train_runtime|max_epochs=[0-9]+` reached|max_steps=[0-9]+` reached"
     r"|[Tt]raining (?:has )?(?:completed|complete|finished|done|succeeded)|[Ff]inished training|[Dd]one training"
-    r"|TRAINING COMPLETE|Training completed\. Do not forget to share your model"
-    r"|[Ss]aved (?:the )?final (?:model|checkpoint)|epochs completed in|Reporting training SUCCESS|exited with code 0|exit code 0|done training in |Job completed successfully)",
-    RESUMED: r"(?:[Rr]esum(?:ing|ed) (?:training |run )?from |[Rr]estor(?:ing|ed) (?:from|states? from|parameters from) )",
+    r"|TRAINING COMPLETE|Training completed\. Do not forget to share your model|is now trained and ready"
+    r"|[Ss]aved (?:the )?final (?:model|checkpoint)|epochs completed in|Reporting training SUCCESS|exited with code 0|exit code 0|done training in |Job completed successfully"
+    r"|Loss for final step: |exiting program after [0-9]+ iterations|`Trainer\.fit` stopped: |Epoch [0-9]+: early stopping"
+    r"|Trial [0-9]+ finished with value|(?:finished|completed|stopped) successfully|[Ss]uccessfully (?:finished|completed|stopped|trained))",
+    RESUMED: r"(?:[Rr]esum(?:ing|ed) (?:training |run )?from |[Rr]estor(?:ing|ed) (?:from|(?:all )?states? from|parameters from) )",
     # events of Kubernetes; the first container of a pod that had to wait for a node or for its image
     STARTED: r"(?:Started container|Container started)",
 }

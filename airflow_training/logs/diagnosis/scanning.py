@@ -6,10 +6,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
+from threading import Lock
 
 from airflow_training.logs.diagnosis.catalogue import Catalogue
 from airflow_training.logs.diagnosis.markers import MARKERS
 from airflow_training.logs.engine import START, Formats, Pattern, look, machine_for, scan_files
+from airflow_training.logs.engine.scanning import Machine
 from airflow_training.logs.model import FileScan, Origin
 from airflow_training.logs.reading.source import Source
 
@@ -52,5 +54,15 @@ def scan_logs(
 
 def scan_ends(logs: Iterable[tuple[Origin, Source]], catalogue: Catalogue) -> Sequence[FileScan]:
     """Return what is in short logs, without metrics and without the libraries that large ones need."""
-    machine = machine_for(patterns(catalogue), None, size=0)
-    return [look(machine, origin, source, START, finished=True)[0] for origin, source in logs]
+    machine = _machine_for_ends(catalogue)
+    with _ONE_AT_A_TIME:
+        return [look(machine, origin, source, START, finished=True)[0] for origin, source in logs]
+
+
+_ONE_AT_A_TIME = Lock()
+"""Instances that fail together are diagnosed in threads, and a machine has one scratch space."""
+
+
+@lru_cache(maxsize=2)
+def _machine_for_ends(catalogue: Catalogue) -> Machine:
+    return machine_for(patterns(catalogue), None, size=0)

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from airflow_training.logs.diagnosis.markers import CHAIN, EXCEPTION, TRACEBACK
+from airflow_training.logs.diagnosis.ranks import rank_in
 from airflow_training.logs.model import Hit
 
-__all__ = ["Chain", "Raised", "chains", "is_source_line"]
+__all__ = ["Chain", "Raised", "chains", "is_source_line", "last_words"]
 
 Link = Literal["first", "cause", "handling", "inner"]
 """How an exception came after the one above it; `inner`: it was shown inside the other's message."""
@@ -21,7 +22,8 @@ _NAMED = re.compile(
 )
 _WRAPPERS = re.compile(
     r"(?:ChildFailedError|CalledProcessError|ProcessRaisedException|RayTaskError(?!\()"
-    r"|WorkerCrashedError|TrainingFailedError|RayActorError)\b"
+    r"|WorkerCrashedError|TrainingFailedError|RayActorError|EngineDeadError|SparkException|Py4JJavaError)\b"
+    r"|Error (?:for )?[Tt]raining (?:job )?\S+: Failed"
     r"|Caught \w+ in (?:DataLoader worker|pin memory thread|replica)"
 )
 """They repeat what another process said."""
@@ -29,8 +31,15 @@ _BOX = frozenset("│╭╰❱")
 """Of a traceback that the library rich has drawn; the message stands below the box."""
 _INSIDE = _BOX | {" ", "\t", ""}
 """How lines of a traceback begin, but for its last one."""
+_CUT_OFF = "Traceback (most recent call last)"
+"""All there is to see of an exception whose end is missing."""
 _DIGIT = re.compile(r"\d")
 _FRAME = re.compile(r'File ".*", line \d+')
+_NOT_RAISED = ("Exception ignored in", "Error in atexit._run_exitfuncs")
+"""Above what Python only reports: raised while something is deleted, or after the program has ended."""
+_STACK = re.compile(r"^\s+(?:at |\.\.\. |File )|^\s*(?:frame #|#\d|Caused by: )")
+"""Lines of a stack that stands below its exception."""
+_MOST_LINES_AFTER = 6
 _FEEDER = re.compile(r'multiprocessing/queues\.py", line \d+, in _feed')
 """This thread prints what goes wrong, and feeds on."""
 
@@ -49,7 +58,7 @@ class Raised:
     lines: int = 1
     """From the head of its traceback on."""
     ignored: bool = False
-    """Python only reports it: raised while something was deleted, or where a queue lost its reader."""
+    """Python only reports it: while something is deleted, after the end, where a queue lost its reader."""
 
     @property
     def text(self) -> str:
@@ -119,6 +128,22 @@ def chains(hits: Iterable[Hit]) -> list[Chain]:
     return [Chain(raised=each) for each in done]
 
 
+def last_words(hits: Sequence[Hit], shown: Iterable[Chain]) -> Chain | None:
+    """Return the exception without a traceback with which a log ends, None where it does not.
+
+    `shown`: the tracebacks of the same hits.
+    """
+    named = [hit for hit in hits if hit.signature == EXCEPTION]
+    if not named or any(each.first_line <= named[-1].line <= each.last_line for each in shown):
+        return None
+    hit = named[-1]
+    after = [line for line in hit.after if not _STACK.match(line)]
+    raised = _raised(hit, head=hit, link="first")
+    if raised is None or len(after) > _MOST_LINES_AFTER:
+        return None
+    return Chain(raised=[raised])
+
+
 def is_source_line(hit: Hit) -> bool:
     """Return whether a hit is in a line of source code that a traceback quotes."""
     if hit.text.lstrip()[:1] in _BOX:
@@ -138,8 +163,8 @@ def _append(done: list[list[Raised]], raised: Raised) -> None:
 
 
 def _raised(hit: Hit, *, head: Hit, link: Link) -> Raised | None:
-    """Return the exception that a line ends a traceback with, if it does."""
-    match = _RAISED.match(_like(head, hit.text))
+    """Return the exception that a line ends a traceback with, if it does; `head`: the line itself without one."""
+    match = _RAISED.match(hit.text if head is hit else _like(head, hit.text))
     if match is None or not _NAMED.search(match["type"]):
         return None
     return Raised(
@@ -147,7 +172,7 @@ def _raised(hit: Hit, *, head: Hit, link: Link) -> Raised | None:
         message=match["message"] or "",
         line=hit.line,
         offset=hit.offset,
-        rank=hit.rank,
+        rank=_rank(hit, head),
         time=hit.time,
         link=link,
         lines=hit.line - head.line + 1,
@@ -158,23 +183,26 @@ def _raised(hit: Hit, *, head: Hit, link: Link) -> Raised | None:
 def _end(done: list[list[Raised]], head: Hit, link: Link) -> None:
     """Take an exception of an unusual name from the lines after the head of its traceback.
 
-    Where exactly it stands is not known, as lines of other ranks may be between: the head is.
+    Where exactly it stands is not known, as lines of other ranks may be between: the head is. It also
+    stands for a traceback that nothing follows, as the log was cut off.
     """
     texts = (_like(head, line) for line in head.after)
-    last = next((text for text in texts if text[:1] not in _INSIDE), "")
-    match = _RAISED.match(last)
-    if match is not None:
-        raised = Raised(
-            type=match["type"],
-            message=match["message"] or "",
-            line=head.line,
-            offset=head.offset,
-            rank=head.rank,
-            time=head.time,
-            link=link,
-            ignored=_is_ignored(head, match["type"]),
-        )
-        _append(done, raised)
+    last = next((text for text in texts if text[:1] not in _INSIDE), None)
+    match = _RAISED.match(last) if last is not None else None
+    if last is not None and match is None:
+        return
+    type_, message = (match["type"], match["message"]) if match else (_CUT_OFF, "")
+    raised = Raised(
+        type=type_,
+        message=message or "",
+        line=head.line,
+        offset=head.offset,
+        rank=_rank(head, head),
+        time=head.time,
+        link=link,
+        ignored=_is_ignored(head, type_),
+    )
+    _append(done, raised)
 
 
 def _like(head: Hit, text: str) -> str:
@@ -183,8 +211,15 @@ def _like(head: Hit, text: str) -> str:
     return text[len(before) :] if _begins_like(text, before) else text
 
 
+def _rank(hit: Hit, head: Hit) -> int | None:
+    """Return the rank of a line, else the one that is named above its traceback."""
+    if hit.rank is not None or not head.before:
+        return hit.rank
+    return rank_in(head.before[-1])
+
+
 def _is_ignored(head: Hit, type_: str) -> bool:
-    if head.before and head.before[-1].startswith("Exception ignored in"):
+    if head.before and head.before[-1].startswith(_NOT_RAISED):
         return True
     fed = bool(head.after) and _FEEDER.search(head.after[0]) is not None
     return fed and type_ == "BrokenPipeError"

@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import re
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple, Protocol
 
 from airflow_training.logs.engine.cache import cached, keep
@@ -48,7 +49,8 @@ def automaton_for(
     return Plain(signatures, anchors)
 
 
-def anchor_literals(anchors: Sequence[str]) -> list[bytes]:
+@lru_cache(maxsize=2)
+def anchor_literals(anchors: tuple[str, ...]) -> list[bytes]:
     """Return texts one of which is in every line that an anchor matches; case may not count."""
     return sorted({text for anchor in anchors for text in required_literals(anchor)})
 
@@ -59,7 +61,7 @@ def _anchor_search(anchors: Sequence[str]) -> Callable[[Any], list[int]]:
         return lambda _block: []
     any_case = any("(?i" in anchor for anchor in anchors)
     pattern = re.compile(
-        b"|".join(re.escape(text) for text in anchor_literals(anchors)),
+        b"|".join(re.escape(text) for text in anchor_literals(tuple(anchors))),
         re.IGNORECASE if any_case else 0,
     )
     return lambda block: [found.end() for found in pattern.finditer(block)]
@@ -132,14 +134,12 @@ class Hyperscan:
         any_case = any("(?i" in anchor for anchor in anchors)
         literals = [
             (re.escape(text), hyperscan.HS_FLAG_CASELESS * any_case)
-            for text in anchor_literals(anchors)
+            for text in anchor_literals(tuple(anchors))
         ]
         self.count = len(signatures)
         self.always: list[int] = []
-        self.databases = {
-            anchored: _cached(hyperscan, wanted, self.always) if wanted else None
-            for anchored, wanted in ((False, expressions), (True, expressions + literals))
-        }
+        self.signatures = _cached(hyperscan, expressions, self.always) if expressions else None
+        self.all = _cached(hyperscan, expressions + literals, []) if literals else self.signatures
 
     def candidates(self, block: bytearray | memoryview, *, anchors: bool) -> Candidates:
         """Return what may be in `block`."""
@@ -153,7 +153,7 @@ class Hyperscan:
             else:
                 positions.append(end)
 
-        database = self.databases[anchors]
+        database = self.all if anchors else self.signatures
         if database is not None and len(block):
             database.scan(block, match_event_handler=found)
         return Candidates(sorted(signatures), positions)

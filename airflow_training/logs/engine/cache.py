@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
+from functools import cache
 from pathlib import Path
 
 
@@ -24,6 +25,14 @@ def cached(name: str) -> bytes | None:
             return file.read()
     except OSError:
         return None
+
+
+@cache
+def code() -> str:
+    """Return what tells one version of the code that reads logs, and of its formats, from another."""
+    folder = Path(__file__).parent.parent
+    files = [*folder.rglob("*.py"), *folder.glob("metrics/**/*.yaml")]
+    return repr(sorted((str(path), path.stat().st_mtime_ns) for path in files))
 
 
 MOST_KEPT = 40

@@ -525,6 +525,9 @@ def read(
                     position += 1
                 if position == begin:
                     return 0
+                opening = byte_at(data, begin)
+                if opening != 63 and (opening < 48 or opening > 57):
+                    return 0
                 _, after = number(data, begin, position, powers)
                 if after == position or (after < 0 and not _odd(data, begin, position)):
                     return 0

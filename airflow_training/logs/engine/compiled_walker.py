@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy as np
 from airflow_training.logs.engine import compiled
 from airflow_training.logs.engine.layouts import Layout
 from airflow_training.logs.engine.learning import may_match
+from airflow_training.logs.engine.needs import Needs, needs_of
 from airflow_training.logs.engine.patterns import Pattern
 from airflow_training.logs.engine.rows import Rows
 from airflow_training.logs.engine.walking import Rest, Walked
@@ -35,6 +37,8 @@ _MOST_RUNS = 16_384
 class CompiledWalker:
     """Reads lines of the layouts it has learned; for blocks of at most `size` bytes."""
 
+    learns = True
+
     def __init__(self, signatures: Sequence[Pattern], *, size: int) -> None:
         self.signatures = signatures
         self.rest = bytearray(size + size // compiled.LONGEST_PART + 16)
@@ -51,6 +55,11 @@ class CompiledWalker:
         # load the compiled code now, so that forked processes share it
         self.walk(bytearray(1), 0, 0, 0, complete=True)
         compiled.letters(address_of(b"a"), 0, 1)
+
+    @cached_property
+    def needs(self) -> Needs:
+        """Return what signatures need in a line."""
+        return needs_of(tuple(self.signatures))
 
     def forget(self) -> None:
         """Forget all layouts."""
@@ -70,7 +79,7 @@ class CompiledWalker:
             self.spread[bucket],
             len(self.operations),
             layout.columns,
-            may_match(layout, self.signatures),
+            may_match(line, layout, self.needs),
             layout.parsed is None,
             key,
         ]

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from airflow_training.logs.engine.cache import cached, keep
+from airflow_training.logs.engine.cache import cached, code, keep
 from airflow_training.logs.engine.formats import Formats
 from airflow_training.logs.engine.looking import mark_at
 from airflow_training.logs.engine.patterns import Pattern
@@ -36,7 +36,7 @@ class Index:
 
     def __init__(self, signatures: Sequence[Pattern], formats: Formats | None) -> None:
         wanted = [(each.name, each.pattern, each.ignore_case) for each in signatures]
-        self._wanted = repr((_code(), wanted, formats))
+        self._wanted = repr((code(), wanted, formats))
 
     def find(self, origin: Origin, source: LocalFile) -> Found | None:
         """Return what was found in a log so far, if it is still the same log."""
@@ -64,13 +64,6 @@ class Index:
     def _name(self, origin: Origin, source: LocalFile) -> str:
         key = repr((self._wanted, origin, str(Path(source.name).resolve())))
         return f"log-{hashlib.sha256(key.encode()).hexdigest()[:32]}"
-
-
-def _code() -> list[tuple[str, int]]:
-    """Return what tells one version of this code and its formats from another."""
-    folder = Path(__file__).parent.parent
-    files = [*folder.rglob("*.py"), *folder.glob("metrics/**/*.yaml")]
-    return sorted((str(path), path.stat().st_mtime_ns) for path in files)
 
 
 def _head(source: LocalFile, size: int) -> str:

@@ -19,7 +19,7 @@ from airflow_training.logs.engine.prefixes import DATE, prefix, time_of
 NUMBER = rb"[-+]?(?:(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?|[-+]?(?i:nan|inf(?:inity)?)"
 _WHOLE_NUMBER = re.compile(NUMBER)
 _CLOCK = rb"(?:\d+ days?, )?[\d:.?]+"
-_SKIP = rb"[0-9.,:?+-]+"
+_SKIP = rb"[0-9?][0-9.,:?+-]*"
 _DIGITS = re.compile(rb"\d+")
 _NOT_LETTERS = bytes(
     byte for byte in range(256) if not (65 <= (byte & 223) <= 90) or (byte & 223) == 69

@@ -1,73 +1,146 @@
-"""The layouts of one scan: `parse_line` is asked once for each, later lines are read by what it said."""
+"""The layouts of one scan: `parse_line` is asked once for each, later lines are read by what it said.
+
+Most lines of most logs hold no metric and differ in their digits only. They are learned too, so that the compiled walk
+passes over those that no signature can match.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 
-from airflow_training.logs.engine.formats import Formats
+from airflow_training.logs.engine.formats import Formats, ParsedLine
 from airflow_training.logs.engine.layouts import Layout, Row, layout_of, letters
-from airflow_training.logs.engine.patterns import Pattern
+from airflow_training.logs.engine.needs import Needs
 
 MOST_LAYOUTS = 4096
 """Then all are forgotten and learned again: a log with more layouts has lines that never come again."""
 
+MOST_NOTICED = 256
+"""Lines; what comes again among so many is worth a layout."""
+
 _DIGITS = re.compile(rb"\d+")
 _BROKEN_DATE = re.compile(rb"\W*\d{4}[-/]\d\d[-/]\d\d")
-_NUMERIC = re.compile(rb"e?[0-9.,:+?-]+")
+_IN_NUMBERS = b"0123456789.,:?/+- e"
+"""In numbers, clocks and times."""
+_IN_PIECE = {
+    "free": b"0123456789 ",
+    "rank": b"0123456789 ",
+    "bar": bytes(byte for byte in range(256) if not 97 <= byte | 32 <= 122) + b"e",
+}
 
 
 class Learned:
-    """Layouts by the letters of their lines."""
+    """Layouts by the letters of their lines. Without `formats` no line holds a metric."""
 
-    def __init__(self, formats: Formats) -> None:
-        self.formats = formats
-        self.layouts: dict[bytes, list[Layout]] = {}
-        self.without: set[bytes] = set()
-        """Lines that hold no metric, with their digits taken out."""
+    def __init__(self, formats: Formats | None) -> None:
+        self._formats = formats
+        self._layouts: dict[bytes, list[Layout]] = {}
+        self._without: dict[bytes, bool] = {}
+        """Lines that hold no metric, with their digits taken out: whether their layout was told."""
+        self._noticed: set[bytes] = set()
+        """Lines that were noticed not long ago, with their digits taken out."""
         self.new: list[tuple[bytes, Layout]] = []
         """Not yet known to the compiled walk, with the line each was learned from."""
 
+    @property
+    def full(self) -> bool:
+        """Return whether it is time to forget all."""
+        return len(self._layouts) + len(self._without) >= MOST_LAYOUTS
+
+    def forget(self) -> None:
+        """Forget all layouts."""
+        self._layouts.clear()
+        self._without.clear()
+
     def read(self, line: bytes) -> tuple[Layout, Row] | None:
         """Return the layout and the values of a line; None if it holds no metric."""
-        known = self.layouts.get(letters(line), ())
+        known = self._layouts.get(letters(line), ())
         for layout in known:
             if (row := layout.read(line)) is not None:
                 return layout, row
         masked = _DIGITS.sub(b"0", line)
-        if masked in self.without:
-            return None
-        parsed = self.formats.parse_line(line)
+        told = self._without.get(masked)
+        if told is None:
+            parsed = None if self._formats is None else self._formats.parse_line(line)
+            if parsed is not None:
+                return self._learn(line, parsed)
+            self._without[masked] = False
+        elif not told:
+            # the second of its kind: what never comes again is not worth a layout
+            self._without[masked] = True
+            self.new.append((line, layout_of(line, None)))
+        return None
+
+    def _learn(self, line: bytes, parsed: ParsedLine) -> tuple[Layout, Row]:
         layout = layout_of(line, parsed)
-        if parsed is not None and _BROKEN_DATE.match(line) and not layout.tells_time:
-            return layout, layout.read_spans(
-                line
-            )  # a whole date would fit into its layout and be lost
-        if len(self.layouts) + len(self.without) >= MOST_LAYOUTS:
-            self.layouts.clear()
-            self.without.clear()
-        self.new.append((line, layout))
-        if parsed is None:
-            self.without.add(masked)
-            return None
-        self.layouts.setdefault(letters(line), []).insert(0, layout)
-        return layout, layout.read_spans(line)
+        row = layout.read_spans(line)
+        # a whole date would fit into the layout of a broken one, and be lost
+        if layout.tells_time or not _BROKEN_DATE.match(line):
+            self.new.append((line, layout))
+            self._layouts.setdefault(letters(line), []).insert(0, layout)
+        return layout, row
+
+    def notice(self, line: bytes) -> None:
+        """Take any line of the log: lines without metrics that come again and again are learned too."""
+        masked = _DIGITS.sub(b"0", line)
+        if masked in self._noticed:
+            if letters(line) not in self._layouts:
+                self.read(line)
+            return
+        if len(self._noticed) >= MOST_NOTICED:
+            self._noticed.clear()
+        self._noticed.add(masked)
 
 
-def may_match(layout: Layout, signatures: Sequence[Pattern]) -> bool:
-    """Return whether a signature may match a line of the layout whatever its (finite) numbers are.
+class Reach:
+    """Which texts may stand in lines of a layout, in any case: one bit for each place in it."""
 
-    What a signature needs beside numbers must stand in the fixed text.
-    """
-    fixed = b"0".join(layout.texts).lower()
-    return any(
-        all(any(_word_in(text, fixed) for text in texts) for texts in way)
-        for pattern in signatures
-        for way in pattern.required
-    )
+    def __init__(self, line: bytes, layout: Layout) -> None:
+        self._fixed: dict[int, int] = {}
+        """Byte -> places where it stands."""
+        self._free: dict[int, int] = {}
+        """Byte -> places of pieces that may hold it."""
+        self._pieces = 0
+        place = 0
+        for number, text in enumerate(layout.texts):
+            for byte in text.lower():
+                self._fixed[byte] = self._fixed.get(byte, 0) | 1 << place
+                place += 1
+            if number < len(layout.pieces):
+                self._pieces |= 1 << place
+                kind, span = layout.pieces[number].kind, slice(*layout.spans[number])
+                for byte in _in_piece(kind, line[span].lower()):
+                    self._free[byte] = self._free.get(byte, 0) | 1 << place
+                # pieces with nothing between them share a place
+                place += bool(layout.texts[number + 1])
+        self._all = (2 << place) - 1
+
+    def holds(self, text: bytes) -> bool:
+        """Return whether a line may hold `text`, which is in lower case."""
+        places = self._all
+        for byte in text:
+            places = (places & self._fixed.get(byte, 0)) << 1 | places & self._free.get(byte, 0)
+            if not places:
+                return False
+            places |= (places & self._pieces) << 1
+        return True
 
 
-def _word_in(literal: bytes, fixed: bytes) -> bool:
-    words = [word.strip() for word in _NUMERIC.split(literal.lower())]
-    longest = max(words, key=len)
-    return len(longest) < 3 or longest in fixed
+def _in_piece(kind: str, learned: bytes) -> bytes:
+    """Return what may stand in a piece: lines of one layout have the same letters, but for `e`."""
+    letters = bytes(byte for byte in learned if 97 <= byte <= 122)
+    return _IN_PIECE.get(kind, _IN_NUMBERS) + letters
+
+
+def may_match(line: bytes, layout: Layout, needs: Needs) -> bool:
+    """Return whether a signature may match a line of the layout, learned from `line`, whatever its (finite) numbers are."""
+    if b"\x1b" in line:
+        return True  # what signatures see has no colours, what the layout says has
+    reach = Reach(line, layout)
+    own = frozenset(letters(line.lower()))
+    there = {
+        number
+        for number, (text, needed) in enumerate(needs.texts)
+        if needed <= own and reach.holds(text)
+    }
+    return needs.met_by(there)

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-if sys.version_info >= (3, 11):
-    # the only place that knows what a pattern must contain; its name is private since 3.11
-    from re import _constants, _parser  # type: ignore[attr-defined]  # the stubs leave it out
-else:
-    import sre_constants as _constants
-    import sre_parse as _parser
+from airflow_training.logs.engine.syntax import constants, parse
 
 SHORTEST_LITERAL = 4
+"""Bytes: what a pattern that may be searched for must have, or it would be tried on too many lines."""
 _RARE = 8
 """Bytes: longer texts are found no faster."""
 _MOST_ALTERNATIVES = 32
@@ -54,7 +49,7 @@ class Pattern:
 
     @cached_property
     def _parsed(self) -> Any:
-        return _parser.parse(self.pattern.encode(), re.IGNORECASE if self.ignore_case else 0)
+        return parse(self.pattern.encode(), ignore_case=self.ignore_case)
 
     @cached_property
     def any_case(self) -> bool:
@@ -85,9 +80,9 @@ def _ways(parsed: Any) -> list[Any]:
     """Return the branches of a pattern that is nothing but branches, else the pattern."""
     if len(parsed) == 1:
         operation, argument = parsed[0]
-        if operation is _constants.SUBPATTERN:
+        if operation is constants.SUBPATTERN:
             return _ways(argument[-1])
-        if operation is _constants.BRANCH:
+        if operation is constants.BRANCH:
             return [way for branch in argument[1] for way in _ways(branch)]
     return [parsed]
 
@@ -111,13 +106,13 @@ def _candidates(parsed: Any) -> list[tuple[bytes, ...]]:
         flush()
         if exact is not None:
             texts = exact
-        elif operation is _constants.SUBPATTERN:
+        elif operation is constants.SUBPATTERN:
             found.extend(_candidates(argument[-1]))
-        elif operation is _constants.BRANCH:
+        elif operation is constants.BRANCH:
             branches = [_best(_candidates(branch)) for branch in argument[1]]
             if all(branches):
                 found.append(tuple(text for branch in branches for text in branch))
-        elif operation in (_constants.MAX_REPEAT, _constants.MIN_REPEAT) and argument[0] > 0:
+        elif operation in (constants.MAX_REPEAT, constants.MIN_REPEAT) and argument[0] > 0:
             found.extend(_candidates(argument[2]))
     flush()
     return found
@@ -125,20 +120,20 @@ def _candidates(parsed: Any) -> list[tuple[bytes, ...]]:
 
 def _exact(operation: Any, argument: Any) -> tuple[bytes, ...] | None:
     """Return all texts that an item of a pattern can match, if they are few."""
-    if operation is _constants.LITERAL:
+    if operation is constants.LITERAL:
         return (bytes([argument]),)
-    if operation is _constants.SUBPATTERN:
+    if operation is constants.SUBPATTERN:
         return _exact_sequence(argument[-1])
-    if operation is _constants.BRANCH:
+    if operation is constants.BRANCH:
         branches = [_exact_sequence(branch) for branch in argument[1]]
         if any(branch is None for branch in branches):
             return None
         texts = tuple(text for branch in branches if branch is not None for text in branch)
         return texts if len(texts) <= _MOST_ALTERNATIVES else None
-    if operation is _constants.IN and len(argument) <= 4:
-        if all(kind is _constants.LITERAL for kind, _ in argument):
+    if operation is constants.IN and len(argument) <= 4:
+        if all(kind is constants.LITERAL for kind, _ in argument):
             return tuple(bytes([byte]) for _, byte in argument)
-    elif operation is _constants.MAX_REPEAT and argument[:2] == (0, 1):
+    elif operation is constants.MAX_REPEAT and argument[:2] == (0, 1):
         inner = _exact_sequence(argument[2])
         return None if inner is None else (b"", *inner)
     return None

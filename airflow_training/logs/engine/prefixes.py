@@ -14,7 +14,7 @@ LONGEST = 200
 """Bytes at the start of a line that are looked at."""
 
 _PREFIX = re.compile(
-    rb"(?P<time>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3,9}(?:Z|[+-]\d\d:\d\d)) (?:(?:stdout|stderr) [FP] )?"  # Kubernetes
+    rb"(?P<time>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3,9}(?:Z|[+-]\d\d:\d\d)):? (?:(?:stdout|stderr) [FP] )?"  # Kubernetes
     rb"|\[(?!(?i:epoch|step|iter|batch))(?:[A-Za-z][A-Za-z_.-]{0,30}|[Rr]ank:? )(?P<a>\d{1,6})\]: ?"  # torchrun: [rank3]: [default7]: [worker-0]:
     rb"|\[rank: (?P<b>\d{1,6})\] "  # Lightning
     rb"|\[\d{1,6},(?P<c>\d{1,6})\]<std(?:out|err|diag)>: ?"  # Open MPI

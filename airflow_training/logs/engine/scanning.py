@@ -20,6 +20,10 @@ from airflow_training.logs.model import Hit, Origin
 
 BLOCK_BYTES = 1 << 20
 LONGEST_METRIC_LINE = 8192
+NOTICED = 16
+"""Lines of the rest of each block that are looked at to learn what comes again and again,"""
+WORTH_LEARNING = 8
+"""where the rest is more than this part of the block."""
 SMALL_BYTES = 4 << 20
 """Below this, loading the compiled code takes longer than doing without."""
 
@@ -39,7 +43,25 @@ class Machine:
         self.formats = formats
         self.automaton = automaton
         self.walker = walker
-        self.learned = None if formats is None else Learned(formats)
+        self.learned = Learned(formats)
+
+    def notice(self, rest: bytearray | memoryview) -> None:
+        """Look at some lines of the rest of a block: which come again and again?"""
+        data = bytes(rest)
+        for place in range(0, len(data), max(1, len(data) // NOTICED)):
+            start = data.rfind(b"\n", 0, place) + 1
+            end = data.find(b"\n", place)
+            if 0 < end - start <= LONGEST_METRIC_LINE:
+                self.learned.notice(data[start:end])
+
+    def teach(self) -> None:
+        """Let the walker know what was learned since the last time."""
+        if self.learned.full:
+            self.learned.forget()
+            self.walker.forget()
+        for line, layout in self.learned.new:
+            self.walker.learn(line, layout)
+        self.learned.new.clear()
 
 
 def machine_for(
@@ -93,6 +115,10 @@ class Stretch:
                     moved = replace(rows, offsets=rows.offsets + base)
                     moved.add_to(self.builder, rank=self.origin.rank)
             self.line = walked.line
+            much = len(walked.rest.data) * WORTH_LEARNING > walked.consumed - done
+            if much and self.machine.walker.learns:
+                self.machine.notice(walked.rest.data)
+            self.machine.teach()
             if walked.consumed == done or walked.consumed == size:
                 break
             done = walked.consumed
@@ -137,7 +163,7 @@ class Stretch:
         self, anchors: Sequence[int], rest: bytes, places: Places, block: bytearray, base: int
     ) -> None:
         learned, builder = self.machine.learned, self.builder
-        if learned is None or builder is None:
+        if builder is None:
             return
         found: dict[int, tuple[Layout, list[tuple[Row, int, int]]]] = {}
         end = -1
@@ -157,9 +183,6 @@ class Stretch:
                 entry[1].append((row, base + place.offset, place.line + 1))
         for layout, rows in found.values():
             as_rows(layout, rows).add_to(builder, rank=self.origin.rank)
-        for line, layout in learned.new:
-            self.machine.walker.learn(line, layout)
-        learned.new.clear()
 
 
 class Place:

@@ -42,6 +42,9 @@ class Walked:
 class Walker(Protocol):
     """Takes a block apart."""
 
+    learns: bool
+    """Whether lines are read faster once their layout is known."""
+
     def learn(self, line: bytes, layout: Layout) -> None:
         """Read lines of the layout from now on."""
 
@@ -54,6 +57,8 @@ class Walker(Protocol):
 
 class PlainWalker:
     """Needs nothing but Python."""
+
+    learns = False
 
     def learn(self, line: bytes, layout: Layout) -> None:
         """Do nothing: rows are read by the layouts themselves."""

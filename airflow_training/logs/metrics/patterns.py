@@ -9,7 +9,6 @@ r"""Formats that users add: read from YAML, and refused with the reason where th
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,23 +17,16 @@ import yaml
 
 from airflow_training.errors import InputError, Problem
 from airflow_training.logs.engine.patterns import SHORTEST_LITERAL, required_literals
+from airflow_training.logs.engine.syntax import faults, parse
 from airflow_training.logs.metrics.formats import Format, make_format, units_of
 from airflow_training.logs.metrics.lines import parse_line
 from airflow_training.logs.metrics.numbers import UNITS
 from airflow_training.spec.problems import did_you_mean
 
-if sys.version_info >= (3, 11):
-    # as in the engine's patterns: nothing public knows how a pattern is built
-    from re import _constants, _parser  # type: ignore[attr-defined]  # the stubs leave it out
-else:
-    import sre_constants as _constants
-    import sre_parse as _parser
-
 __all__ = ["make_formats", "read_patterns"]
 
 _KEYS = ("name", "line", "example", "pairs", "around", "names", "units", "anchor", "unless")
 _PAIRS = ("signed", "worded", "both", "none")
-_LONGEST_REPEAT = 1000
 
 
 def read_patterns(path: Path) -> tuple[Format, ...]:
@@ -141,11 +133,11 @@ def _unit_mistakes(field: str, units: Any) -> Iterator[Problem]:
 def _pattern_mistakes(field: str, pattern: str, *, must_be_fast: bool) -> Iterator[Problem]:
     """Yield why a pattern cannot be searched in any log of any size."""
     try:
-        parsed = _parser.parse(pattern.encode())
+        parsed = parse(pattern.encode())
     except re.error as error:
         yield Problem(code="syntax", field=field, message=f"is no pattern: {error}", value=pattern)
         return
-    for reason, hint in _slow_parts(parsed, inside_repeat=False):
+    for reason, hint in faults(parsed):
         yield Problem(code="not_allowed", field=field, message=reason, value=pattern, hint=hint)
         return
     if must_be_fast:
@@ -167,34 +159,6 @@ def _literal_mistakes(field: str, pattern: str) -> Iterator[Problem]:
             value=pattern,
             hint="write such a text into it, or name one as `anchor`",
         )
-
-
-def _slow_parts(parsed: Any, *, inside_repeat: bool) -> Iterator[tuple[str, str]]:
-    """Yield (reason, what to do) for each part that is slow or that not every engine knows."""
-    for operation, argument in parsed:
-        if operation in (_constants.MAX_REPEAT, _constants.MIN_REPEAT):
-            _, high, inner = argument
-            endless = high == _constants.MAXREPEAT
-            if endless and inside_repeat:
-                yield (
-                    "would be slow: a repeat without end inside another, as in (a+)+",
-                    "repeat only once, as in a+, or say how often at most, as in {1,20}",
-                )
-            if not endless and high > _LONGEST_REPEAT:
-                yield f"repeats up to {high} times", f"at most {_LONGEST_REPEAT} times"
-            yield from _slow_parts(inner, inside_repeat=inside_repeat or endless)
-        elif operation in (_constants.ASSERT, _constants.ASSERT_NOT):
-            yield (
-                "looks ahead or behind, which fast engines cannot",
-                "match the text around it instead, or use `unless`",
-            )
-        elif operation is _constants.GROUPREF:
-            yield "refers back to a group, which fast engines cannot", "write the text again"
-        elif operation is _constants.SUBPATTERN:
-            yield from _slow_parts(argument[-1], inside_repeat=inside_repeat)
-        elif operation is _constants.BRANCH:
-            for branch in argument[1]:
-                yield from _slow_parts(branch, inside_repeat=inside_repeat)
 
 
 def _example_mistakes(field: str, format_: Format, *, own_anchor: bool) -> Iterator[Problem]:

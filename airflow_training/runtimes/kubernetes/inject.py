@@ -142,15 +142,19 @@ def wrapped_command(
     progress_file: str = "",
     progress_url: str = "",
     progress_uri: str = "",
+    stall: str = "",
+    watch: str = "",
     termination_log: str = "",
 ) -> list[str]:
     """Return the command line of the agent as the command's parent; empty options are left out."""
     options = {
         "--output": output_dir if output_uri else "",
         "--output-uri": output_uri,
-        "--progress": progress_file if progress_url or progress_uri else "",
+        "--progress": progress_file if progress_url or progress_uri or stall else "",
         "--progress-url": progress_url,
         "--progress-uri": progress_uri,
+        "--stall": stall,
+        "--watch": watch,
         "--termination-log": termination_log,
     }
     given = [part for name, value in options.items() if value for part in (name, _literal(value))]

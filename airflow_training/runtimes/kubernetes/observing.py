@@ -79,7 +79,13 @@ class _End:
     """What the agent left in the termination message; empty where it left nothing."""
 
 
-def observe(pod: Mapping[str, Any], *, now: float, progress: Progress | None = None) -> Observation:
+def observe(
+    pod: Mapping[str, Any],
+    *,
+    now: float,
+    progress: Progress | None = None,
+    environment: tuple[str, ...] = (),
+) -> Observation:
     """Return what a pod of ours does; `now` is in epoch seconds.
 
     Raises KeyError and ValueError for a pod that does not carry our labels.
@@ -119,6 +125,7 @@ def observe(pod: Mapping[str, Any], *, now: float, progress: Progress | None = N
         started_at=_started_at(own, end),
         finished_at=_finished_at(pod, end) if said.state in ("succeeded", "failed") else None,
         progress=progress,
+        environment=environment,
         output=_output(end) if said.state == "succeeded" else None,
     )
 

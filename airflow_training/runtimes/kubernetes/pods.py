@@ -6,8 +6,9 @@ what makes it an instance: names, labels, owner, deadline, files, gang, and the 
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -129,12 +130,15 @@ def _key(files: Mapping[str, str], path: str) -> str:
 
 
 def _is_wrapped(spec: InstanceSpec, options: PodOptions) -> bool:
-    """Return whether the agent is the command's parent: for the output, or to report progress."""
+    """Return whether the agent is the command's parent.
+
+    For the output, to report progress, and for checkpoints: to bring the library and to find hangs.
+    """
     if spec.output_uri:
         return True
     annotations = (spec.pod.get("metadata") or {}).get("annotations") or {}
     return (
-        bool(options.callback_url)
+        (bool(options.callback_url) or spec.stall is not None)
         and bool(spec.command)
         and annotations.get(names.AGENT) != "false"
     )
@@ -226,6 +230,11 @@ class _Made:
             made.setdefault("schedulerName", scheduler_name)
         if gang.priority_class_name:
             made.setdefault("priorityClassName", gang.priority_class_name)
+        # Kueue tells the pods of a group apart by what they ask for
+        if self._instance.avoid_nodes and gang.kind != "kueue":
+            made["affinity"] = _away_from(
+                self._instance.avoid_nodes, self._written.get("affinity") or {}
+            )
         if gang.spread:
             made["topologySpreadConstraints"] = [
                 *(self._written.get("topologySpreadConstraints") or ()),
@@ -297,6 +306,8 @@ class _Made:
             progress_file=_PROGRESS_FILE,
             progress_url=progress_url,
             progress_uri=progress_uri,
+            watch=instance.watch,
+            stall="" if instance.stall is None else json.dumps(dict(instance.stall)),
             termination_log=str(made.get("terminationMessagePath") or ""),
         )
 
@@ -394,6 +405,25 @@ class _Made:
 def progress_uri_of(spec: InstanceSpec) -> str:
     """Return where an instance leaves its newest progress beside the job's output."""
     return f"{spec.output_uri.rstrip('/')}.progress/{spec.ref.role}-{spec.ref.index}.json"
+
+
+def _away_from(nodes: Sequence[str], affinity: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an affinity that prefers any other node, beside what the template says."""
+    of_nodes = affinity.get("nodeAffinity") or {}
+    preferred = "preferredDuringSchedulingIgnoredDuringExecution"
+    away = [
+        {
+            "weight": 100,
+            "preference": {
+                "matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": [node]}]
+            },
+        }
+        for node in nodes
+    ]
+    return {
+        **affinity,
+        "nodeAffinity": {**of_nodes, preferred: [*(of_nodes.get(preferred) or ()), *away]},
+    }
 
 
 def _hostname(spec: InstanceSpec) -> str:

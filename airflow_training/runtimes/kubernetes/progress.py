@@ -1,28 +1,43 @@
-"""Progress that instances leave in object storage, where no address to report it to is configured."""
+"""What instances leave in object storage, where no address to report it to is configured."""
 
 from __future__ import annotations
 
 import json
 import logging
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
 from airflow_training.control.model import Progress
 from airflow_training.runtimes.progress import progress_of
 
-__all__ = ["stored_progress"]
+__all__ = ["Report", "stored_report"]
 
 log = logging.getLogger(__name__)
 
 _MOST_BYTES = 1 << 16
 
 
-def stored_progress(uri: str) -> Progress | None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What an instance last said about itself."""
+
+    progress: Progress | None = None
+    environment: tuple[str, ...] = ()
+    """The newest record of what it has around it, as its agent wrote it."""
+
+
+def stored_report(uri: str) -> Report | None:
     """Return what lies at `uri`; None where nothing does, or where it cannot be read. Blocks."""
     fsspec: Any = import_module("fsspec")  # without types, and slow to import
     try:
         with fsspec.open(uri, "rb") as file:
-            return progress_of(json.loads(file.read(_MOST_BYTES)))
+            document = json.loads(file.read(_MOST_BYTES))
+            line = document.get("environment")
+            return Report(
+                progress=progress_of(document.get("progress") or None),
+                environment=(line,) if isinstance(line, str) else (),
+            )
     except FileNotFoundError:
         return None
     except Exception as error:  # noqa: BLE001 - any file system, any mistake: training goes on

@@ -271,7 +271,13 @@ class KubernetesRuntime:
         raise InputError(problems=[problem], path=f"{instance.role}-{instance.index}")
 
     @_speaking
-    async def delete(self, instances: Sequence[InstanceRef], *, grace_seconds: float) -> None:
+    async def delete(
+        self,
+        instances: Sequence[InstanceRef],
+        *,
+        grace_seconds: float,
+        dump_stacks: bool = False,  # noqa: ARG002 - nobody may run a command in a pod
+    ) -> None:
         """Ask for the end of pods, each by its uid; their logs are archived."""
         by_run: dict[RunRef, list[InstanceRef]] = {}
         for ref in instances:

@@ -14,13 +14,13 @@ from collections import defaultdict
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from typing import Any
 
-from airflow_training.control.model import Observation, Progress
+from airflow_training.control.model import Observation
 from airflow_training.errors import RuntimeUnavailable
 from airflow_training.runtimes.kubernetes import names
 from airflow_training.runtimes.kubernetes.api import Api, ApiError, Expired
 from airflow_training.runtimes.kubernetes.kinds import PODS
 from airflow_training.runtimes.kubernetes.observing import look_again_at, observe, trimmed
-from airflow_training.runtimes.kubernetes.progress import stored_progress
+from airflow_training.runtimes.kubernetes.progress import Report, stored_report
 from airflow_training.runtimes.port import Changed, Gone, Snapshot
 from airflow_training.spec.resolved import RunRef
 
@@ -62,8 +62,8 @@ class NamespaceWatch:
         self._now = now
         self._silent_seconds = silent_seconds
         self._progress_seconds = progress_seconds
-        self._progress: dict[str, Progress] = {}
-        """Pod uid -> the newest progress that was read."""
+        self._reports: dict[str, Report] = {}
+        """Pod uid -> the newest report that was read."""
         self._pods: dict[str, Mapping[str, Any]] = {}
         self._seen: defaultdict[str, dict[str, Observation]] = defaultdict(dict)
         """Run uid -> pod name -> what it was last seen to do."""
@@ -139,9 +139,9 @@ class NamespaceWatch:
                 uri = (pod["metadata"].get("annotations") or {}).get(names.PROGRESS)
                 if not uri or not _runs(pod):
                     continue
-                found = await asyncio.to_thread(stored_progress, uri)
+                found = await asyncio.to_thread(stored_report, uri)
                 if found is not None and self._pods.get(name) is pod:
-                    self._progress[pod["metadata"]["uid"]] = found
+                    self._reports[pod["metadata"]["uid"]] = found
                     self._due(name)
 
     async def _watch(self, version: str) -> tuple[str, float]:
@@ -238,8 +238,10 @@ class NamespaceWatch:
     def _remember(self, pod: Mapping[str, Any]) -> Observation | None:
         """Return what the pod does now where that is news."""
         try:
-            progress = self._progress.get(pod["metadata"]["uid"])
-            seen = observe(pod, now=self._now(), progress=progress)
+            report = self._reports.get(pod["metadata"]["uid"], Report())
+            seen = observe(
+                pod, now=self._now(), progress=report.progress, environment=report.environment
+            )
         except (KeyError, ValueError) as error:
             log.warning("pod %s has odd labels: %r", pod["metadata"].get("name"), error)
             return None
@@ -254,7 +256,7 @@ class NamespaceWatch:
 
     def _forget(self, name: str) -> Observation | None:
         pod = self._pods.pop(name)
-        self._progress.pop(pod["metadata"]["uid"], None)
+        self._reports.pop(pod["metadata"]["uid"], None)
         for gone in self._gone_meanwhile.values():
             gone.add(pod["metadata"]["uid"])
         timer = self._timers.pop(name, None)
@@ -318,7 +320,7 @@ class NamespaceWatch:
         self._timers.clear()
         self._pods.clear()
         self._seen.clear()
-        self._progress.clear()
+        self._reports.clear()
 
 
 def _runs(pod: Mapping[str, Any]) -> bool:

@@ -60,12 +60,14 @@ def environment(
     *,
     uid: str,
     remote_shell: Path,
+    library: Path,
     inherit: Sequence[str],
     gpus: Sequence[str] = (),
 ) -> dict[str, str]:
     """Return the whole environment of the command.
 
     Later ones win: inherited names, ours, the instance's own, and again the ones only we know.
+    `library`: where a script finds `airflow_training.checkpoints`, after what it names itself.
     `gpus`: the devices that are this instance's alone; without any it sees what its creator sees.
     """
     base = inherited(os.environ, inherit)
@@ -89,6 +91,9 @@ def environment(
     result = {**base, **fixed}
     for name, value in spec.env.items():
         result[name] = fixed.get(name, expand(value, result))
+    # with or without `checkpoint`: a script that can save must also run where the job keeps nothing
+    own = result.get("PYTHONPATH")
+    result["PYTHONPATH"] = f"{own}{os.pathsep}{library}" if own else str(library)
     return result
 
 

@@ -130,7 +130,13 @@ class Launcher:
         folder.log.touch(mode=0o600)
         shell = remote_shell_script(self.cache, python=self.python)
         env = environment(
-            spec, folder, uid=uid, remote_shell=shell, inherit=self.inherit, gpus=gpus
+            spec,
+            folder,
+            uid=uid,
+            remote_shell=shell,
+            library=agent_program(self.cache),
+            inherit=self.inherit,
+            gpus=gpus,
         )
         base = str((read_json(run.about) or {}).get("base_dir") or folder.path)
         document = {
@@ -158,6 +164,8 @@ class Launcher:
             "held": spec.held,
             "deadline_seconds": spec.deadline_seconds,
             "grace_seconds": spec.grace_seconds,
+            "watch": spec.watch,
+            "stall": None if spec.stall is None else dict(spec.stall),
             "output_uri": _output_uri(spec.output_uri, base),
             "readiness_probe": _readiness_probe(spec),
         }

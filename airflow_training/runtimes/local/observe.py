@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Literal
 
 from airflow_training.control.model import Observation, Progress
 from airflow_training.runtimes.local.life import Life, Standing
-from airflow_training.runtimes.progress import progress_of
 
-__all__ = ["newest_progress", "observe"]
+__all__ = ["observe"]
 
-_TAIL_BYTES = 1 << 16
 _State = Literal["pending", "running", "succeeded", "failed", "terminating", "unknown"]
 
 
 def observe(
-    standing: Standing, *, progress: Progress | None = None, port_open: bool = False
+    standing: Standing,
+    *,
+    progress: Progress | None = None,
+    environment: tuple[str, ...] = (),
+    port_open: bool = False,
 ) -> Observation | None:
     """Return what to tell about an attempt; None where its object does not exist (any more)."""
     if standing.life is Life.MISSING or (standing.deleted and standing.life is Life.ENDED):
@@ -50,6 +49,7 @@ def observe(
         started_at=state["started_at"] or end.get("started_at"),
         finished_at=end.get("finished_at"),
         progress=progress,
+        environment=environment,
         output=_output(end),
     )
 
@@ -77,26 +77,3 @@ def _state(standing: Standing) -> tuple[_State, str, str]:
     if phase == "uploading":
         return "running", "UploadingOutput", message
     return ("running", "Started", message) if phase == "running" else ("pending", "Starting", "")
-
-
-def newest_progress(path: Path) -> Progress | None:
-    """Return the last whole line of a progress file that makes sense."""
-    try:
-        with path.open("rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - _TAIL_BYTES))
-            lines = file.read().split(b"\n")[:-1]  # what follows the last newline is half written
-    except OSError:
-        return None
-    for line in reversed(lines):
-        found = _progress(line)
-        if found is not None:
-            return found
-    return None
-
-
-def _progress(line: bytes) -> Progress | None:
-    try:
-        return progress_of(json.loads(line))
-    except (ValueError, RecursionError):
-        return None

@@ -104,9 +104,17 @@ class LocalRuntime:
         )
         raise InputError(problems=[problem], path=f"{instance.role}-{instance.index}")
 
-    async def delete(self, instances: Sequence[InstanceRef], *, grace_seconds: float) -> None:
+    async def delete(
+        self,
+        instances: Sequence[InstanceRef],
+        *,
+        grace_seconds: float,
+        dump_stacks: bool = False,
+    ) -> None:
         """Order agents to end their process trees."""
-        await asyncio.to_thread(self._delete, instances, grace_seconds)
+        await asyncio.to_thread(
+            self._delete, instances, grace_seconds=grace_seconds, dump_stacks=dump_stacks
+        )
 
     async def watch(self, run: RunRef) -> AsyncIterator[Snapshot | Changed | Gone]:
         """Yield a snapshot, then changes."""
@@ -222,7 +230,9 @@ class LocalRuntime:
             )
             poke(folder)
 
-    def _delete(self, instances: Sequence[InstanceRef], grace_seconds: float) -> None:
+    def _delete(
+        self, instances: Sequence[InstanceRef], *, grace_seconds: float, dump_stacks: bool
+    ) -> None:
         for ref in instances:
             folder = self._folder(ref.run)
             for _, attempt in folder.attempts(ref.role, ref.index):
@@ -232,7 +242,12 @@ class LocalRuntime:
                 spec = standing.spec
                 numbers = (spec["epoch"], spec["job_attempt"], spec["attempt"])
                 if ref.uid == standing.uid or (not ref.uid and numbers == attempt_of(ref)):
-                    order_delete(attempt, standing.uid, grace_seconds=grace_seconds)
+                    order_delete(
+                        attempt,
+                        standing.uid,
+                        grace_seconds=grace_seconds,
+                        dump_stacks=dump_stacks,
+                    )
                     break
 
     def _read_log(

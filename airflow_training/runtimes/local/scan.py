@@ -7,15 +7,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from airflow_training.agent.files import AttemptFolder
+from airflow_training.agent.newest import NewestProgress
 from airflow_training.control.model import InstanceKey, Observation, Progress
 from airflow_training.runtimes.local.life import Life, Standing, look_at
-from airflow_training.runtimes.local.observe import newest_progress, observe
+from airflow_training.runtimes.local.observe import observe
 from airflow_training.runtimes.local.paths import RunFolder, instance_of
 from airflow_training.runtimes.local.ports import listening_ports
 from airflow_training.runtimes.local.settle import settle
 from airflow_training.runtimes.port import Changed, Gone
+from airflow_training.runtimes.progress import progress_of
 
 __all__ = ["Agent", "Scanner", "current"]
+
+_MOST_ENVIRONMENT_BYTES = 1 << 17
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +59,9 @@ class Scanner:
         self._ports: dict[InstanceKey, int] = {}
         """First ports of running instances that nobody listens on yet."""
         self._opened: set[str] = set()
-        self._progress: dict[str, tuple[int, Progress | None]] = {}
+        self._progress: dict[str, NewestProgress] = {}
+        self._environment: dict[str, tuple[int, tuple[str, ...]]] = {}
+        """Uid of the object -> when its records were written, and they."""
 
     @property
     def awaited_ports(self) -> bool:
@@ -87,7 +93,7 @@ class Scanner:
         grown = [
             agent.instance
             for uid, agent in self.agents.items()
-            if _size(agent.progress) != self._progress.get(uid, (0, None))[0]
+            if _size(agent.progress) != self._read_bytes(uid)
         ]
         return self.look(grown) if grown else []
 
@@ -104,7 +110,10 @@ class Scanner:
         self._attend(folder, standing)
         port_open = uid in self._opened
         observation = observe(
-            standing, progress=self._newest_progress(folder, uid), port_open=port_open
+            standing,
+            progress=self._newest_progress(folder, uid),
+            environment=self._newest_environment(folder, uid),
+            port_open=port_open,
         )
         if observation is None:
             self._forget(uid)
@@ -127,17 +136,32 @@ class Scanner:
             self.agents.pop(standing.uid, None)
 
     def _newest_progress(self, folder: AttemptFolder, uid: str) -> Progress | None:
-        """Read the file only when it has grown."""
-        size = _size(folder.progress)
-        known = self._progress.get(uid)
-        if known is None or known[0] != size:
-            known = (size, newest_progress(folder.progress) if size else None)
-            self._progress[uid] = known
+        """Read only what the file has grown by."""
+        following = self._progress.setdefault(uid, NewestProgress(folder.progress))
+        document = following.look()
+        return progress_of(document) if document else None
+
+    def _newest_environment(self, folder: AttemptFolder, uid: str) -> tuple[str, ...]:
+        """Read the records only when there are new ones."""
+        known = self._environment.get(uid, (0, ()))
+        try:
+            written = folder.environment.stat().st_mtime_ns
+            if written != known[0]:
+                with folder.environment.open("rb") as file:
+                    text = file.read(_MOST_ENVIRONMENT_BYTES).decode("utf-8", "replace")
+                known = self._environment[uid] = (written, tuple(text.splitlines()))
+        except OSError:
+            pass  # none yet, or the folder is gone: the last that were read count
         return known[1]
+
+    def _read_bytes(self, uid: str) -> int:
+        following = self._progress.get(uid)
+        return 0 if following is None else following.seen_bytes
 
     def _forget(self, uid: str) -> None:
         self.agents.pop(uid, None)
         self._progress.pop(uid, None)
+        self._environment.pop(uid, None)
         self._opened.discard(uid)
 
     def _compare(self, key: InstanceKey, new: Observation | None) -> list[Changed | Gone]:

@@ -12,6 +12,7 @@ from airflow_training.agent import proc
 from airflow_training.agent.control import connect
 from airflow_training.agent.files import AttemptFolder, read_json, write_json
 from airflow_training.agent.notify import notify
+from airflow_training.agent.stacks import DUMP_SECONDS
 from airflow_training.runtimes.local.life import Life, Standing, look_at
 
 __all__ = ["kill_leftovers", "order_delete", "poke", "settle"]
@@ -32,11 +33,21 @@ def poke(folder: AttemptFolder) -> None:
         connection.send(json.dumps({"op": "look"}).encode())
 
 
-def order_delete(folder: AttemptFolder, uid: str, *, grace_seconds: float) -> None:
-    """Order the end of the object `uid`; a shorter grace than before replaces a longer one."""
+def order_delete(
+    folder: AttemptFolder, uid: str, *, grace_seconds: float, dump_stacks: bool = False
+) -> None:
+    """Order the end of the object `uid`; a shorter grace than before replaces a longer one.
+
+    `dump_stacks`: its agent first leaves in its log where its processes stand.
+    """
     old = read_json(folder.delete) or {}
     if old.get("uid") != uid or grace_seconds < old["grace_seconds"]:
-        order = {"uid": uid, "grace_seconds": grace_seconds, "ordered_at": _steady_now()}
+        order = {
+            "uid": uid,
+            "grace_seconds": grace_seconds,
+            "ordered_at": _steady_now(),
+            "dump_stacks": dump_stacks,
+        }
         write_json(folder.delete, order)
     poke(folder)
     notify(folder.watchers, folder.instance.name)  # an ended object is gone by the order alone
@@ -72,6 +83,8 @@ def settle(folder: AttemptFolder, standing: Standing) -> Standing:
     """Return how the attempt stands after everything was done that this host can do."""
     if standing.life is Life.ALIVE and standing.deleted:
         patience = float(standing.order["grace_seconds"]) + _IMPATIENCE_SECONDS
+        if standing.order["dump_stacks"]:
+            patience += DUMP_SECONDS
         if _steady_now() > float(standing.order["ordered_at"]) + patience:
             agent = standing.agent  # stuck, or stopped by somebody
             proc.kill_exactly(agent["pid"], agent["start_time"], signal.SIGKILL)

@@ -2,15 +2,18 @@
 
 A plain PyTorch DistributedDataParallel script: it knows nothing of who starts it. It reads the
 variables that torchrun and Kubeflow set (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT), and
-`TRAINING_PROGRESS_FILE` and `TRAINING_OUTPUT_DIR` where they exist.
+`TRAINING_PROGRESS_FILE` and `TRAINING_OUTPUT_DIR` where they exist. Where the job has `checkpoint`,
+it goes on from the step it broke at: the lines with `checkpoint` and `sampler` are all that takes.
 """
 
 import argparse
 import json
 import os
+import random
 import time
 from pathlib import Path
 
+import numpy
 import torch
 import torch.distributed as dist
 from sklearn.datasets import load_digits
@@ -18,7 +21,8 @@ from sklearn.model_selection import train_test_split
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, TensorDataset
-from torch.utils.data.distributed import DistributedSampler
+
+from airflow_training.checkpoints import Checkpointer, ResumableSampler
 
 
 def images() -> tuple[TensorDataset, TensorDataset]:
@@ -87,31 +91,36 @@ def main() -> None:
 
     dist.init_process_group("gloo")
     rank, world = dist.get_rank(), dist.get_world_size()
-    torch.manual_seed(0)
+    for seed in (random.seed, numpy.random.seed, torch.manual_seed):
+        seed(0)
     train, test = images()
-    sampler: DistributedSampler = DistributedSampler(train, shuffle=True, seed=0)
-    loader = DataLoader(train, batch_size=args.batch_size, sampler=sampler)
+    sampler = ResumableSampler(len(train), batch_size=args.batch_size, seed=0)
+    loader = DataLoader(train, batch_sampler=sampler)
     model = DistributedDataParallel(network())
     optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=0.9)
-    total, step = args.epochs * len(loader), 0
+    checkpoint = Checkpointer(
+        model=model, optimizer=optimizer, data=sampler, scheduler=None, scaler=None, ema=None
+    )
+    total, step = args.epochs * len(loader), checkpoint.restore()
 
-    for epoch in range(args.epochs):
-        sampler.set_epoch(epoch)
-        for x, y in loader:
+    for epoch in range(sampler.epoch, args.epochs):
+        for x, y in sampler.batches(loader):
             loss = nn.functional.cross_entropy(model(x), y)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
+            checkpoint.step(step)
             step += 1
             if step % 5 == 0 or step == total:
                 report(
                     step=step,
                     total_steps=total,
                     epoch=epoch,
-                    samples=step * args.batch_size * world,
+                    samples=sampler.samples,
                     metrics={"loss": round(loss.item(), 4)},
                 )
         print(f"epoch {epoch} loss {loss.item():.4f}", flush=True)
+    checkpoint.close()
 
     if rank == 0:
         final = accuracy(model.module, test)

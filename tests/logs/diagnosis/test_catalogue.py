@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 
 from airflow_training.errors import InputError
-from airflow_training.logs.diagnosis.catalogue import Cause, faults_of, load, read_cause
+from airflow_training.logs.diagnosis.catalogue import (
+    Cause,
+    builtin_causes,
+    faults_of,
+    load,
+    read_cause,
+)
 from airflow_training.logs.diagnosis.patterns import fault_of
 
 GOOD = """\
@@ -73,10 +79,12 @@ def test_an_example_that_does_not_match_is_a_fault(write):
         pytest.param(r"(?:foo|barbaz)", "only 'foo'", id="short-alternative"),
         pytest.param(r"(?:four)?", "would be slow", id="optional"),
         pytest.param(r"^error here", "uses ^", id="start"),
-        pytest.param(r"error(?=here)", "look-ahead", id="look-ahead"),
-        pytest.param(r"(error)\1", "references back", id="reference"),
+        pytest.param(r"error(?=here)", "looks ahead", id="look-ahead"),
+        pytest.param(r"(error)\1", "refers back", id="reference"),
         pytest.param(r"(error", "no regular expression", id="broken"),
         pytest.param("r\u00e9seau perdu", "ASCII", id="not-ascii"),
+        pytest.param(r"\xe9\d\xe9", "only", id="bytes"),
+        pytest.param(r"(?:a+)+ failed", "would be slow", id="nested-repeats"),
         pytest.param(r"error (?:here|there): \d{1,3}$", "", id="good"),
     ],
 )
@@ -99,3 +107,15 @@ def test_a_cause_without_any_evidence_is_a_fault():
         id="odd", meaning="odd", category="data", retry="no", advice="none", signatures=(), facts=()
     )
     assert [each.field for each in faults_of(cause)] == ["signatures"]
+
+
+def test_causes_are_the_same_from_the_cache_and_damage_there_costs_time_only(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    builtin_causes.cache_clear()
+    read = builtin_causes()
+    (kept,) = (tmp_path / "airflow-training").glob("causes-*")
+    for content in (kept.read_bytes(), b"[", b'[{"id": "Not A Name"}]'):
+        kept.write_bytes(content)
+        builtin_causes.cache_clear()
+        assert builtin_causes() == read
+    builtin_causes.cache_clear()

@@ -56,6 +56,7 @@ CATALOGUE = Catalogue(
         cause("preempted", r"job is preempted", category="preemption"),
         cause("unschedulable", r"FailedScheduling"),
         cause("python-exception", generic=2),
+        cause("collective-mismatch", generic=0, facts=[{"reason": "Mismatch", "confidence": 0.9}]),
         cause("hang"),
         cause("unknown", r"exitcode: 1", generic=3, kind="consequence", confidence=0.6),
     ]
@@ -356,3 +357,69 @@ def test_another_sure_cause_lowers_confidence():
     assert [each.id for each in both.causes] == ["cuda-out-of-memory", "shape-mismatch"]
     assert both.causes[0].confidence < min(alone, 0.8)
     assert both.causes[1].confidence < both.causes[0].confidence
+
+
+TIMEOUT = "[rank{0}]: Watchdog caught collective operation timeout: WorkNCCL(SeqNum={1}, OpType={2}, NumelIn={3}, x)\n"
+
+
+def timed_out(*works: tuple[int, str, int]) -> list[FileScan]:
+    """Return a log for each rank that waits for one work: (number, operation, elements)."""
+    return [
+        log("start\n" + TIMEOUT.format(rank, *work), rank=rank, file=f"rank{rank}.log")
+        for rank, work in enumerate(works)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("works", "expected"),
+    [
+        (
+            [(7, "ALLREDUCE", 4), (7, "ALLREDUCE", 4), (7, "ALLGATHER", 9)],
+            ("collective-mismatch", 2),
+        ),
+        (
+            [(7, "ALLREDUCE", 4), (7, "ALLREDUCE", 4), (7, "ALLREDUCE", 5)],
+            ("collective-mismatch", 2),
+        ),
+        ([(7, "ALLREDUCE", 4), (7, "ALLREDUCE", 4), (7, "ALLREDUCE", 4)], ("nccl-timeout", 0)),
+        ([(7, "ALLREDUCE", 4), (8, "BROADCAST", 4)], ("nccl-timeout", 0)),  # one is only ahead
+        ([(7, "ALLGATHER", 4), (7, "ALLGATHER", 5)], ("nccl-timeout", 0)),  # parts may differ
+    ],
+)
+def test_ranks_that_wait_in_different_collectives_do_not_match(works, expected):
+    found = ask(*timed_out(*works))
+    assert (found.causes[0].id, found.causes[0].rank) == expected
+
+
+def test_ranks_in_different_collectives_wait_for_the_one_with_an_exception():
+    scans = timed_out((7, "ALLREDUCE", 4), (7, "ALLGATHER", 4))
+    failed = log(f"start\n{TRACEBACK}KeyError: 'text'\n", rank=2, file="rank2.log")
+    found = ask(*scans, failed)
+    assert (found.causes[0].id, found.causes[0].rank) == ("python-exception", 2)
+
+
+def test_a_traceback_that_was_cut_off_is_an_exception():
+    assert root(ask(log(f"start\n{TRACEBACK}"))) == ("python-exception", 2)
+    assert root(ask(log("start\nTraceback (most recent call last):\n"))) == ("python-exception", 2)
+
+
+def test_an_exception_without_a_traceback_is_the_end_where_little_follows():
+    stack = "\tat org.example.Train.step(Train.java:3)\n" * 20
+    assert root(ask(log(f"start\norg.example.TrainException: queue is closed\n{stack}"))) == (
+        "python-exception",
+        2,
+    )
+    went_on = log("AcmeError: no metrics\n" + "still working\n" * 20)
+    assert ask(went_on).healthy
+    trained_on = log("AcmeError: no\nstep 1\nstep 2\n", steps=[(2, 1, 0), (3, 2, 0)])
+    assert ask(trained_on).healthy
+
+
+def test_what_is_raised_after_the_end_of_the_program_is_none_of_it():
+    text = f"Model saved\nError in atexit._run_exitfuncs:\n{TRACEBACK}KeyboardInterrupt\n"
+    assert ask(log(text)).healthy
+
+
+def test_the_line_above_a_traceback_names_its_rank():
+    text = f"-- Process 3 terminated with the following error:\n{TRACEBACK}KeyError: 'xx'\n"
+    assert ask(log(text)).causes[0].rank == 3

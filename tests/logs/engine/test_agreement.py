@@ -125,3 +125,13 @@ def test_a_date_that_was_damaged_once_does_not_hide_the_next(walking):
     assert [np.isnan(one.times).tolist() for one in expected.series] == [[True, False]] * 4
     found = fast(lines, [1 << 20], automaton=automaton("plain"), walker=walker(walking))
     assert_same(found, expected)
+
+
+@pytest.mark.parametrize("walking", ["plain", "compiled"])
+def test_a_bar_whose_times_are_damaged_is_no_bar(walking):
+    bar = b" 33%%|###   | 200/600 [01:11<%s01:58,  3.37it/s]\n"
+    data = bar % b"" + bar % b","
+    expected = reference.scan(data, signatures=SIGNATURES, formats=FORMATS, origin=ORIGIN)
+    assert {one.total for one in expected.series} == {1}
+    found = fast(data, [1 << 20], automaton=automaton("plain"), walker=walker(walking))
+    assert_same(found, expected)

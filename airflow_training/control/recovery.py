@@ -1,0 +1,267 @@
+"""Where training goes on from when something is started again, and what an instance is told of it. Pure.
+
+A *group* is what writes one checkpoint together: the whole job, or one instance where instances are
+independent. The ledger follows the whole job's; independent instances each take their own newest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from airflow_training.control import reasons
+from airflow_training.control.draft import Draft
+from airflow_training.control.failures import Failure
+from airflow_training.control.model import JobEntry, Recovery, RestartRecord
+from airflow_training.frameworks.ranks import ranked_roles
+from airflow_training.spec.resolved import FailureClass, ResolvedJob
+
+__all__ = [
+    "asked_for",
+    "begin",
+    "is_one_group",
+    "is_shared",
+    "learn_of_checkpoints",
+    "not_after",
+    "order",
+    "root",
+    "run_address",
+    "save_grace",
+    "start_again",
+    "still_counts",
+]
+
+_KEPT = 4
+"""Committed checkpoints that the ledger remembers beside the newest: how far a job may step back."""
+_MAY_BE_THE_STATE: frozenset[FailureClass] = frozenset({"user", "unknown"})
+"""Classes of failure that a restored state may have caused; a lost machine was not."""
+_PLAIN = re.compile(r"[^A-Za-z0-9._-]+")
+
+
+# groups --------------------------------------------------------------------------------------------
+def is_shared(job: ResolvedJob) -> bool:
+    """Return whether all instances write one checkpoint together.
+
+    They do where they restart together, where they re-form, and where the framework gives them
+    ranks among each other.
+    """
+    if job.restart.scope != "Instance" or job.elastic:
+        return True
+    return any("WORLD_SIZE" in job.role(name).env for name in ranked_roles(job))
+
+
+def is_one_group(job: ResolvedJob) -> bool:
+    """Return whether the ledger's checkpoint is that of everything in the job."""
+    return is_shared(job) or job.instances == 1
+
+
+def run_address(uri: str, *, run_id: str, run_uid: str) -> str:
+    """Return the address below which all of a run keeps its checkpoints, a folder for each lineage.
+
+    The run's hash is in it: run ids are unique only per DAG, and mapped jobs share one.
+    """
+    return f"{uri.rstrip('/')}/{_PLAIN.sub('-', run_id)}-{run_uid[:5]}"
+
+
+def root(
+    job: ResolvedJob, lineage: int, *, uri: str, run_id: str, run_uid: str, role: str, index: int
+) -> str:
+    """Return the address below which an instance's group keeps its checkpoints."""
+    base = f"{run_address(uri, run_id=run_id, run_uid=run_uid)}/{lineage}"
+    return base if is_shared(job) else f"{base}/{role}-{index}"
+
+
+# what an instance is told ----------------------------------------------------------------------------
+def order(
+    job: ResolvedJob,
+    entry: JobEntry,
+    *,
+    root: str,
+    role: str,
+    job_attempt: int,
+    attempt: int,
+    command: Sequence[str],
+    image: str,
+    env: Mapping[str, str],
+) -> dict[str, Any]:
+    """Return the content of `TRAINING_CHECKPOINT` for one attempt of one instance.
+
+    `command`, `image` and `env` (the user's own) are what its `environment` is the digest of.
+    """
+    asked = job.checkpoint or {}
+    shared, recovery = is_shared(job), entry.recovery
+    number = recovery.order if shared else attempt
+    environment = json.dumps(
+        {"image": image, "command": list(command), "env": dict(env)}, sort_keys=True
+    )
+    return {
+        "root": root,
+        # equal for all that are started together, another one each time they are
+        "incarnation": f"{entry.epoch}.{job_attempt}.{number}",
+        "order": number,
+        "group": "job" if shared else "instance",
+        "every": _interval(asked),
+        "keep": asked.get("keep", 3),
+        "keep_every": asked.get("keepEvery"),
+        "resume": {
+            "kind": "none" if asked.get("resume") == "none" else "latest",
+            "not_after": recovery.at_most,
+            "exactly": recovery.exactly,
+        },
+        "initial": asked.get("initial"),
+        "grace_seconds": save_grace(job, entry, role),
+        "environment": f"sha256:{hashlib.sha256(environment.encode()).hexdigest()}",
+    }
+
+
+def _interval(asked: Mapping[str, Any]) -> dict[str, Any]:
+    if asked.get("everySteps") is not None:
+        return {"steps": asked["everySteps"]}
+    if asked.get("every") == "auto":
+        return {"auto": True}
+    return {"seconds": asked.get("everySeconds", 600)}
+
+
+def save_grace(job: ResolvedJob, entry: JobEntry, role: str) -> float:
+    """Return how long an instance that is told to end has: enough to save, as far as that is known."""
+    grace = job.grace_of(role)
+    if job.checkpoint is None or entry.checkpoint is None:
+        return grace
+    return max(grace, 2 * float(entry.checkpoint.get("seconds") or 0.0))
+
+
+# the ledger ------------------------------------------------------------------------------------------
+def begin(job: ResolvedJob, *, after: Recovery | None = None) -> Recovery:
+    """Return the recovery of a run that was accepted, or begun anew (`after`: what was before)."""
+    wanted = (job.checkpoint or {}).get("resume")
+    step = wanted if isinstance(wanted, int) else None
+    return Recovery(
+        lineage=0 if after is None else after.lineage + 1,
+        order=0 if after is None else after.order + 1,
+        at_most=step,
+        exactly=step is not None,
+    )
+
+
+def asked_for(draft: Draft) -> None:
+    """Go back to the step that the document names, where it names one: somebody cleared the run."""
+    first = begin(draft.spec)
+    if first.at_most is not None:
+        draft.set_job(
+            recovery=replace(
+                draft.job.recovery,
+                at_most=first.at_most,
+                exactly=first.exactly,
+                turned_at=draft.now,
+            )
+        )
+
+
+def learn_of_checkpoints(draft: Draft, committed: Sequence[Mapping[str, Any]]) -> None:
+    """Take in references of checkpoints that were committed below the root the ledger follows.
+
+    They may come late, twice, and after the job stepped back behind them.
+    """
+    for reference in sorted(committed, key=lambda each: (each["at"], each["step"])):
+        job, recovery = draft.job, draft.job.recovery
+        known = job.checkpoint
+        if reference["at"] <= recovery.turned_at or (known and reference["at"] <= known["at"]):
+            continue
+        step = reference["step"]
+        newer = step > recovery.highest_step
+        older = recovery.older if known is None else (*recovery.older, known)[-_KEPT:]
+        draft.set_job(
+            checkpoint=dict(reference),
+            recovery=replace(
+                recovery,
+                older=older,
+                at_most=None,
+                exactly=False,
+                highest_step=max(step, recovery.highest_step),
+                progressed_at=draft.now if newer else recovery.progressed_at,
+            ),
+        )
+        if newer and is_one_group(draft.spec):
+            _forgive(draft)
+        draft.tell(reasons.CHECKPOINT_COMMITTED, f"step {step}", checkpoint=dict(reference))
+        if job.paused_at is not None:
+            said = f"the checkpoint of step {step} is committed"
+            draft.set_job(message=f"{job.message.partition(';')[0]}; {said}")
+
+
+def _forgive(draft: Draft) -> None:
+    """Let every instance have all its restarts again; `still_counts` does so for the whole job's."""
+    for entry in list(draft.instances.values()):
+        if entry.restarts:
+            draft.change(entry, restarts=0)
+
+
+def not_after(entry: JobEntry, step: int) -> JobEntry:
+    """Return the job's entry such that no step after this one is restored next."""
+    at_most = entry.recovery.at_most
+    if at_most is not None and at_most <= step:
+        return entry
+    return replace(entry, recovery=replace(entry.recovery, at_most=step, exactly=False))
+
+
+def still_counts(job: ResolvedJob, entry: JobEntry, record: RestartRecord) -> bool:
+    """Return whether a restart counts against `maxRestarts`: a newer checkpoint forgives it.
+
+    That of independent instances says nothing about the others, so only the whole job's count.
+    """
+    if not (is_one_group(job) or record.scope != "Instance"):
+        return True
+    return record.at >= entry.recovery.progressed_at
+
+
+def start_again(draft: Draft, failure: Failure | None = None, *, fresh: bool = False) -> None:
+    """Write down where all of the job goes on from when it is started again.
+
+    `failure`: what it is started again for, where it failed. `fresh`: as a fresh job.
+    """
+    recovery = draft.job.recovery
+    if fresh and draft.spec.restart.fresh_from == "scratch":
+        anew = begin(draft.spec, after=recovery)
+        draft.set_job(recovery=replace(anew, turned_at=draft.now), checkpoint=None)
+        return
+    draft.set_job(recovery=replace(recovery, order=recovery.order + 1))
+    if fresh:
+        draft.set_job(recovery=replace(draft.job.recovery, at_most=None, exactly=False))
+    elif failure is not None:
+        step_back(draft, failure)
+
+
+def step_back(draft: Draft, failure: Failure) -> None:
+    """Go one checkpoint further back where the newest one did not help: its state may be the cause."""
+    job, recovery = draft.job, draft.job.recovery
+    tried = any(
+        record.epoch == job.epoch
+        and record.at >= recovery.progressed_at
+        # the one for this failure is in the trail already
+        and (record.role, record.index, record.attempt)
+        != (failure.role, failure.index, failure.attempt)
+        for record in job.restarts
+    )
+    if not tried or not recovery.older or failure.failure_class not in _MAY_BE_THE_STATE:
+        return
+    *older, target = recovery.older
+    assert job.checkpoint is not None  # noqa: S101 - what is older is so beside it
+    draft.set_job(
+        checkpoint=target,
+        recovery=replace(
+            recovery,
+            older=tuple(older),
+            at_most=target["step"],
+            exactly=False,
+            turned_at=draft.now,
+        ),
+    )
+    draft.tell(
+        reasons.STEPPED_BACK,
+        f"from step {job.checkpoint['step']} to step {target['step']}: it failed again without a newer checkpoint",
+        level="warning",
+    )

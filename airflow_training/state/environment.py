@@ -1,0 +1,148 @@
+"""Records of what instances had around them: the last ten, the newest exit, and what saves name."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, select
+
+from airflow_training.state.database import clean, upsert
+from airflow_training.state.models import EnvironmentRow, table_of
+from airflow_training.state.records import EnvironmentRecord
+
+__all__ = ["LONGEST_LINE", "digest_of", "name", "of_run", "reference", "save"]
+
+LONGEST_LINE = 8192
+"""As agents write them."""
+
+_Key = tuple[str, int]
+_NEWEST = 10
+_EXIT = 10
+"""Slot of the newest exit, behind those of the newest records."""
+_NAMED = range(11, 14)
+
+
+def digest_of(line: str) -> str:
+    """Return the digest by which a checkpoint names a record."""
+    return f"sha256:{hashlib.sha256(line.encode()).hexdigest()}"
+
+
+def save(connection: Connection, uid: str, lines: Mapping[_Key, Sequence[str]]) -> None:
+    """Take in lines that are not there yet, oldest first.
+
+    What is no JSON object, or longer than agents write, is left out.
+    """
+    known = _slots(connection, uid, lines.keys())
+    rows: dict[tuple[str, int, int], dict[str, Any]] = {}
+    for (role, index), new in lines.items():
+        slots = known.get((role, index), {})
+        digests = {digest for _, digest in slots.values()}
+        number = max((each for each, _ in slots.values()), default=0)
+        for line in new:
+            record, digest = _object(line), digest_of(line)
+            if record is None or digest in digests:
+                continue
+            number += 1
+            digests.add(digest)
+            row = {
+                "run": uid,
+                "role": role,
+                "index": index,
+                "number": number,
+                "digest": digest,
+                "body": clean(line),
+            }
+            for slot in (number % _NEWEST, *([_EXIT] if record.get("on") == "exit" else [])):
+                rows[role, index, slot] = {**row, "slot": slot}
+    upsert(connection, table_of(EnvironmentRow), [*rows.values()])
+
+
+def name(connection: Connection, uid: str, digests: Mapping[_Key, str]) -> None:
+    """Copy the records with these digests to where they stay; those that are not there are left."""
+    known = _slots(connection, uid, digests.keys())
+    rows = []
+    for (role, index), digest in digests.items():
+        slots = known.get((role, index), {})
+        found = [slot for slot, (_, each) in slots.items() if each == digest]
+        if not found or max(found) in _NAMED:
+            continue
+        oldest = min(_NAMED, key=lambda slot: slots[slot][0] if slot in slots else 0)
+        row = connection.execute(
+            select(*table_of(EnvironmentRow).columns).where(
+                EnvironmentRow.run == uid,
+                EnvironmentRow.role == role,
+                EnvironmentRow.index == index,
+                EnvironmentRow.slot == found[0],
+            )
+        ).one()
+        rows.append({**row._mapping, "slot": oldest})
+    upsert(connection, table_of(EnvironmentRow), rows)
+
+
+def of_run(connection: Connection, uid: str) -> Mapping[_Key, Sequence[EnvironmentRecord]]:
+    """Return the records of each instance, oldest first and each once."""
+    rows = connection.execute(
+        select(
+            EnvironmentRow.role,
+            EnvironmentRow.index,
+            EnvironmentRow.number,
+            EnvironmentRow.digest,
+            EnvironmentRow.body,
+        )
+        .where(EnvironmentRow.run == uid)
+        .order_by(EnvironmentRow.role, EnvironmentRow.index, EnvironmentRow.number)
+    )
+    found: dict[_Key, dict[int, EnvironmentRecord]] = {}
+    for role, index, number, digest, body in rows:
+        found.setdefault((role, index), {})[number] = EnvironmentRecord(
+            number=number, digest=digest, body=json.loads(body)
+        )
+    return {key: [*records.values()] for key, records in found.items()}
+
+
+def reference(connection: Connection, uid: str) -> str:
+    """Return the digest that names the newest record of every instance; "" without any."""
+    rows = connection.execute(
+        select(
+            EnvironmentRow.role, EnvironmentRow.index, EnvironmentRow.number, EnvironmentRow.digest
+        ).where(EnvironmentRow.run == uid, EnvironmentRow.slot < _NEWEST)
+    )
+    newest: dict[_Key, tuple[int, str]] = {}
+    for role, index, number, digest in rows:
+        newest[role, index] = max(newest.get((role, index), (0, "")), (number, digest))
+    if not newest:
+        return ""
+    return digest_of("\n".join(f"{role}-{i} {d}" for (role, i), (_, d) in sorted(newest.items())))
+
+
+def _slots(
+    connection: Connection, uid: str, keys: Collection[_Key]
+) -> Mapping[_Key, Mapping[int, tuple[int, str]]]:
+    """Return (role, index) -> slot -> (number, digest)."""
+    rows = connection.execute(
+        select(
+            EnvironmentRow.role,
+            EnvironmentRow.index,
+            EnvironmentRow.slot,
+            EnvironmentRow.number,
+            EnvironmentRow.digest,
+        ).where(EnvironmentRow.run == uid, EnvironmentRow.role.in_({role for role, _ in keys}))
+    )
+    found: dict[_Key, dict[int, tuple[int, str]]] = {}
+    for role, index, slot, number, digest in rows:
+        found.setdefault((role, index), {})[slot] = (number, digest)
+    return found
+
+
+def _object(line: str) -> dict[str, Any] | None:
+    if len(line) > LONGEST_LINE:
+        return None
+    with contextlib.suppress(ValueError, RecursionError):
+        found = json.loads(line)
+        if isinstance(found, dict):
+            return found
+    return None

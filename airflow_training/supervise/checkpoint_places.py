@@ -1,0 +1,57 @@
+"""Where the checkpoints of a run lie, and which of them are whole. Blocks on the object store."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from airflow_training.checkpoints import reading
+
+__all__ = ["Root", "newest_whole", "roots_below", "whole"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Root:
+    """Where one group of processes keeps its checkpoints."""
+
+    uri: str
+    lineage: int
+    """How often training had been begun anew before."""
+    instance: str
+    """`worker-0` where each instance has checkpoints of its own, else empty."""
+
+
+def roots_below(address: str) -> list[Root]:
+    """Return every root below the address of a run, the newest lineage first.
+
+    Raises OSError or CheckpointError where the object store does not answer.
+    """
+    found = []
+    for uri in reading.lineages(address):
+        lineage, _, instance = uri.removeprefix(address).strip("/").partition("/")
+        if lineage.isdigit():
+            found.append(Root(uri=uri, lineage=int(lineage), instance=instance))
+    return sorted(found, key=lambda root: (-root.lineage, root.instance))
+
+
+def newest_whole(roots: Sequence[Root], *, step: int | None = None) -> dict[str, Any] | None:
+    """Return the reference of the newest checkpoint that is whole, in the first root that has one.
+
+    `step`: of this step only. Every byte of it was read and compared. Raises as `roots_below`.
+    """
+    for root in roots:
+        manifest = reading.newest(root.uri, not_after=step, deep=True)
+        if manifest is not None and step in (None, manifest.step):
+            return reading.reference(root.uri, manifest)
+    return None
+
+
+def whole(reference: Mapping[str, Any]) -> bool:
+    """Return whether every byte of the checkpoint that is named is as it was committed.
+
+    Raises OSError or CheckpointError where it is not there, or the object store does not answer.
+    """
+    uri, step = reference["uri"], reference["step"]
+    reading.find(uri, step=step, digest=reference["digest"])
+    return all(each.state == "committed" for each in reading.verify(uri, step))

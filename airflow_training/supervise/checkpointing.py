@@ -1,0 +1,130 @@
+"""What one run has committed: from what its instances report, and from the store of checkpoints itself.
+
+Reports are fast and may be lost with the process that wrote them; the store of checkpoints is the
+truth, and is asked where something failed or ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from airflow_training.control.model import InstanceKey, Ledger, Observation, Progress
+from airflow_training.errors import InputError
+from airflow_training.spec.resolved import ResolvedJob, RunRef
+from airflow_training.state.store import Store
+from airflow_training.supervise.rendering import followed_root
+
+__all__ = ["Committed", "newest_committed"]
+
+log = logging.getLogger(__name__)
+
+_LOOK_SECONDS = 2.0
+_ASK_SECONDS = 5.0
+"""How long a decision waits for the store of checkpoints; what is not known by then was reported."""
+
+
+class Committed:
+    """The references of one run's checkpoints, for its decisions."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        run: RunRef,
+        state: Callable[[], tuple[ResolvedJob, Ledger]],
+        on_news: Callable[[], None],
+    ) -> None:
+        self._store = store
+        self._run = run
+        self._state = state
+        self._on_news = on_news
+        self._fresh: dict[str, Mapping[str, Any]] = {}
+        """Digest -> reference: what no decision was given yet."""
+        self._seen: set[str] = set()
+        """Digests of all that were: many reports name the same one."""
+        self._living: set[str] = set()
+        """Uids of the objects that lived at the last look."""
+
+    async def run(self) -> None:
+        """Look at what was reported through the store, until cancelled."""
+        while True:
+            await asyncio.sleep(_LOOK_SECONDS)
+            try:
+                lines = await asyncio.to_thread(self._store.progress, self._run.uid)
+            except Exception:
+                log.warning("progress of run %s not readable", self._run.uid, exc_info=True)
+                continue
+            self.reported(line.get("checkpoint") for line in lines.values())
+
+    def reported(self, references: Iterable[Mapping[str, Any] | None]) -> None:
+        """Take in what instances say; checkpoints of other lineages and groups are not followed."""
+        new = [each for each in references if each and each["digest"] not in self._seen]
+        root = self.root() if new else ""
+        for each in new:
+            self._seen.add(each["digest"])
+            if each["uri"] == root:
+                self._fresh[each["digest"]] = each
+                self._on_news()
+
+    def observed(self, instances: Collection[Observation]) -> None:
+        """Take in what comes with observations: the last report of an instance that just ended."""
+        self.reported(each.progress.checkpoint for each in instances if each.progress)
+
+    def progressed(self, fresh: Mapping[InstanceKey, Progress]) -> None:
+        """Take in progress."""
+        self.reported(each.checkpoint for each in fresh.values())
+
+    async def before_decision(self, instances: Collection[Observation]) -> None:
+        """Ask the store of checkpoints where an instance has ended since, before that is judged."""
+        self.observed(instances)
+        before = self._living
+        self._living = {e.uid for e in instances if e.state not in ("failed", "succeeded")}
+        if before - self._living:
+            await self.ask()
+
+    async def ask(self) -> None:
+        """Take in the newest that the store of checkpoints holds, as far as it answers in time."""
+        asking = asyncio.ensure_future(asyncio.to_thread(newest_committed, self.root()))
+        done, _ = await asyncio.wait({asking}, timeout=_ASK_SECONDS)
+        if not done:
+            log.warning("checkpoints of run %s: no answer in time", self._run.uid)
+            asking.add_done_callback(lambda task: task.exception())
+        elif asking.exception() is not None:
+            log.warning("checkpoints of run %s: %s", self._run.uid, asking.exception())
+        else:
+            self.reported([asking.result()])
+
+    def root(self) -> str:
+        """Return the root that the ledger follows now; "" where it cannot be known."""
+        job, ledger = self._state()
+        try:
+            return followed_root(job, self._run, lineage=ledger.job.recovery.lineage)
+        except InputError:
+            return ""
+
+    def root_of(self, group: str) -> str:
+        """Return the root of the group of this name: that of one instance, or of the job."""
+        root = self.root()
+        return f"{root.rpartition('/')[0]}/{group}" if root and group else root
+
+    def take(self) -> Sequence[Mapping[str, Any]]:
+        """Return what no decision was given yet; `taken_in` says that one was, and is persisted."""
+        return tuple(self._fresh.values())
+
+    def taken_in(self, references: Sequence[Mapping[str, Any]]) -> None:
+        """Give these to no decision again."""
+        for each in references:
+            self._fresh.pop(each["digest"], None)
+
+
+def newest_committed(root: str) -> dict[str, Any] | None:
+    """Return the reference of the newest checkpoint below `root`, None without one. Blocks."""
+    from airflow_training.checkpoints.reading import newest, reference  # only with checkpoints
+
+    manifest = newest(root)
+    if manifest is None:
+        return None
+    return {**reference(root, manifest), "at": manifest.at, "bytes": manifest.size}

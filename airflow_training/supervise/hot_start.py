@@ -1,0 +1,207 @@
+"""What of another training a job starts from: a checkpoint that was verified, or a model.
+
+The reference of a checkpoint is kept with the resolved job; instances use it only while their own run
+has none. Blocks on the store and on the object store.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from airflow_training.checkpoints.errors import CheckpointError
+from airflow_training.errors import InputError, Problem
+from airflow_training.spec.resolved import ResolvedJob, RunKey, RunRef
+from airflow_training.state.store import RunRecord, Store
+from airflow_training.supervise.checkpoint_places import (
+    Root,
+    newest_whole,
+    roots_below,
+    whole,
+)
+from airflow_training.supervise.rendering import checkpoint_address, initial_model
+
+__all__ = ["AssetExtras", "hot_start"]
+
+AssetExtras = Callable[[str], Sequence[Mapping[str, Any]]]
+"""Returns what the events of an asset carry, the newest first; () where nobody knows any."""
+
+_RESUME = "spec.checkpoint.resume"
+_RUNS_LOOKED_AT = 200
+
+
+def hot_start(
+    job: ResolvedJob, *, key: RunKey, store: Store, extras: AssetExtras = lambda _: ()
+) -> tuple[ResolvedJob, Sequence[Problem]]:
+    """Return the job with the checkpoint that it asks to start from, and warnings.
+
+    `key` is the run that begins, which matters where a step of its own earlier training is asked for.
+    Raises InputError: no such run, asset or checkpoint, each with what there is instead; a model that
+    should be a file of this machine and is none.
+    """
+    run = RunRef(uid=key.uid, job=job.name, namespace=job.namespace, controller="")
+    _check_model(job, run)
+    resume = (job.checkpoint or {}).get("resume")
+    search = _Search(job, store=store, run=run)
+    if isinstance(resume, int):
+        initial = search.of_step(resume)
+    elif isinstance(resume, Mapping) and "fromRun" in resume:
+        initial = search.of_named_run(str(resume["fromRun"]))
+    elif isinstance(resume, Mapping):
+        initial = search.of_asset(str(resume["asset"]), extras)
+    else:
+        return job, ()
+    return dataclasses.replace(
+        job, checkpoint={**(job.checkpoint or {}), "initial": initial}
+    ), search.warnings
+
+
+class _Search:
+    def __init__(self, job: ResolvedJob, *, store: Store, run: RunRef) -> None:
+        self._job = job
+        self._store = store
+        self._run = run
+        self.warnings: list[Problem] = []
+
+    def of_step(self, step: int) -> Mapping[str, Any]:
+        """Return the step of an earlier lineage of the same run: it was begun anew since."""
+        roots = self._roots(checkpoint_address(self._job, self._run), field=_RESUME, value=step)
+        found = newest_whole(roots, step=step)
+        if found is None:
+            raise _refused(
+                _RESUME,
+                step,
+                f"this run has no whole checkpoint of step {step}",
+                allowed=_steps(roots),
+                hint="{fromRun: RUN} starts from the newest checkpoint of another run",
+            )
+        return found
+
+    def of_named_run(self, text: str) -> Mapping[str, Any]:
+        field = f"{_RESUME}.fromRun"
+        try:
+            record = self._store.find_run(text)
+        except InputError as error:
+            problems = [dataclasses.replace(each, field=field) for each in error.problems]
+            raise InputError(problems=problems) from None
+        return self._of_run(record, field=field, value=text)
+
+    def of_asset(self, uri: str, extras: AssetExtras) -> Mapping[str, Any]:
+        """Return what the newest event of an asset names, else the newest run that updates it."""
+        field = f"{_RESUME}.asset"
+        for extra in extras(uri):
+            reference = _reference(extra.get("checkpoint"))
+            if reference is not None:
+                return self._verified(reference, field=field, value=uri)
+        record = self._newest_run_with_outlet(uri)
+        if record is None:
+            raise _refused(
+                field,
+                uri,
+                f"nothing is known of a checkpoint of the asset {uri!r}",
+                hint="a job names it in spec.dag.outlets, and has checkpoint; or {fromRun: RUN}",
+            )
+        return self._of_run(record, field=field, value=uri)
+
+    def _newest_run_with_outlet(self, uri: str) -> RunRecord | None:
+        for record in self._store.runs(limit=_RUNS_LOOKED_AT, states=["Succeeded"]):
+            job = self._store.job(record.uid)
+            spec = job.document.get("spec") or {}
+            if job.checkpoint and uri in ((spec.get("dag") or {}).get("outlets") or ()):
+                return record
+        return None
+
+    def _of_run(self, record: RunRecord, *, field: str, value: str) -> Mapping[str, Any]:
+        """Return the newest checkpoint of a run that is whole."""
+        name = record.key.run_id
+        job = self._store.job(record.uid)
+        if job.checkpoint is None:
+            message = f"run {name!r} keeps no checkpoints: its job has no spec.checkpoint"
+            raise _refused(field, value, message, hint="data.initialModel starts from a model file")
+        reported = _reference(self._store.ledger(record.uid).job.checkpoint)
+        try:
+            roots = roots_below(checkpoint_address(job, record.ref()))
+            newest = [root for root in roots if root.lineage == roots[0].lineage]
+            if len({root.instance for root in newest}) > 1:
+                message = f"each instance of run {name!r} has checkpoints of its own"
+                raise _refused(field, value, message, allowed=[root.instance for root in newest])
+            found = newest_whole(roots)
+        except (CheckpointError, OSError) as error:
+            return self._unverified(reported, field=field, value=value, why=str(error))
+        if found is not None:
+            return found
+        if not roots and reported is not None:
+            why = f"nothing is seen in {reported['uri']}"
+            return self._unverified(reported, field=field, value=value, why=why)
+        message = f"run {name!r} has no whole checkpoint"
+        raise _refused(field, value, message, hint=f"airflow-training checkpoints verify {name}")
+
+    def _verified(
+        self, reference: Mapping[str, Any], *, field: str, value: str
+    ) -> Mapping[str, Any]:
+        try:
+            if whole(reference):
+                return reference
+        except (CheckpointError, OSError) as error:
+            return self._unverified(reference, field=field, value=value, why=str(error))
+        message = f"the checkpoint of step {reference['step']} in {reference['uri']} is damaged"
+        raise _refused(field, value, message)
+
+    def _roots(self, address: str, *, field: str, value: object) -> list[Root]:
+        try:
+            return roots_below(address)
+        except (CheckpointError, OSError) as error:
+            message = f"the checkpoints cannot be read from here: {error}"
+            raise _refused(field, value, message) from None
+
+    def _unverified(
+        self, reference: Mapping[str, Any] | None, *, field: str, value: str, why: str
+    ) -> Mapping[str, Any]:
+        """Return what was reported once, for instances elsewhere: they verify it before they start.
+
+        Those on this machine see no more than we do.
+        """
+        if reference is None or self._job.runtime == "local":
+            raise _refused(field, value, f"the checkpoint cannot be read from here: {why}")
+        message = (
+            f"step {reference['step']} is verified by the instances only, not from here: {why}"
+        )
+        self.warnings.append(
+            Problem(code="not_verified", field=field, value=value, message=message)
+        )
+        return reference
+
+
+def _check_model(job: ResolvedJob, run: RunRef) -> None:
+    """Refuse a model whose file instances on this machine would not find."""
+    model = initial_model(job, run)
+    path = model.removeprefix("file://")
+    if job.runtime == "local" and path.startswith("/") and not Path(path).exists():
+        raise _refused("spec.data.initialModel", model, "there is no such file")
+
+
+def _reference(found: Any) -> dict[str, Any] | None:
+    """Return what names a checkpoint, of what a ledger or somebody's asset event says; else None."""
+    if not isinstance(found, Mapping) or not {"uri", "step", "digest"} <= found.keys():
+        return None
+    return {key: found[key] for key in ("uri", "step", "digest")}
+
+
+def _steps(roots: Sequence[Root]) -> list[int]:
+    from airflow_training.checkpoints import reading
+
+    return sorted(
+        {
+            each.step
+            for root in roots
+            for each in reading.history(root.uri)
+            if each.state == "committed"
+        }
+    )
+
+
+def _refused(field: str, value: object, message: str, **details: Any) -> InputError:
+    problem = Problem(code="bad_reference", field=field, value=value, message=message, **details)
+    return InputError(problems=[problem])

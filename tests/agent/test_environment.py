@@ -1,0 +1,263 @@
+"""What the agent records around an instance: from both versions of cgroups, within 8 KiB, at the exit too."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_training.agent.devices import COMMAND, DeviceWatch, device_watch
+from airflow_training.agent.environment import MOST_BYTES, Cgroup, Recorder
+
+
+def a_recorder(tmp_path: Path, **more) -> Recorder:
+    return Recorder(tmp_path / "environment.jsonl", progress=tmp_path / "progress.jsonl", **more)
+
+
+def records(tmp_path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (tmp_path / "environment.jsonl").read_text().splitlines()]
+
+
+def test_the_last_ten_records_are_kept(tmp_path):
+    recorder = a_recorder(tmp_path)
+    line = ""
+    for _ in range(13):
+        line = recorder.record("interval")
+    kept = records(tmp_path)
+    assert [each["number"] for each in kept] == [*range(3, 13)]
+    assert json.loads(line) == kept[-1]
+
+
+def test_a_record_says_what_is_around(tmp_path):
+    (tmp_path / "progress.jsonl").write_text('{"step": 4}\n{"section": "eval"}\n{"step": 9')
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    try:
+        record = json.loads(a_recorder(tmp_path).record("start", phase="running"))
+    finally:
+        child.kill()
+        child.wait()
+    assert (record["on"], record["phase"], record["step"]) == ("start", "running", 4)
+    assert abs(record["at"] - time.time()) < 60
+    assert record["node"]["host"]
+    assert record["disk"]["free_bytes"] > 0
+    assert child.pid in [each["pid"] for each in record["processes"]["tree"]]
+    assert record["processes"]["count"] >= 1
+
+
+def test_the_exit_is_recorded_with_what_ended_it(tmp_path):
+    recorder = a_recorder(tmp_path)
+    recorder.record("start")
+    recorder.record("exit", exit={"exit_code": None, "signal": 9, "reason": "OOMKilled"})
+    assert records(tmp_path)[-1]["exit"]["reason"] == "OOMKilled"
+
+
+@pytest.mark.parametrize("size", [1, 100, 20_000])
+def test_no_record_is_longer_than_8_kib(tmp_path, size, monkeypatch):
+    from airflow_training.agent import environment
+
+    def crowd(_: int) -> dict[str, Any]:
+        tree = [{"pid": n, "name": "x" * 60, "rss_bytes": 1} for n in range(size)]
+        return {"count": 5000, "tree": tree}
+
+    monkeypatch.setattr(environment, "_processes", crowd)
+    devices = DeviceWatch(list)
+    monkeypatch.setattr(
+        devices, "newest", lambda: [{"id": str(n), "error": "e" * 120} for n in range(size)]
+    )
+    monkeypatch.setattr(devices, "ask", lambda: None)
+    line = a_recorder(tmp_path, devices=devices).record("interval")
+    assert len(line.encode()) <= MOST_BYTES
+    assert json.loads(line)["processes"]["count"] == 5000
+
+
+def test_a_disk_that_takes_nothing_ends_nothing(tmp_path):
+    (tmp_path / "environment.jsonl").mkdir()
+    assert json.loads(a_recorder(tmp_path).record("start"))["on"] == "start"
+
+
+# cgroups -----------------------------------------------------------------------------------------
+def files(folder: Path, **contents: str) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in contents.items():
+        (folder / name.replace("__", ".")).write_text(content)
+    return folder
+
+
+def test_counters_of_version_2(tmp_path):
+    group = files(
+        tmp_path / "ours",
+        cpu__stat="usage_usec 2500000\nnr_throttled 3\nthrottled_usec 40000\n",
+        cpu__max="150000 100000\n",
+        memory__current="1000\n",
+        memory__max="4096\n",
+        memory__peak="2000\n",
+        memory__stat="anon 5\ninactive_file 200\n",
+        memory__events="low 0\noom 1\noom_kill 2\n",
+        memory__pressure="some avg10=1.50 avg60=0.00\nfull avg10=0.25 avg60=0.00\n",
+        pids__current="7\n",
+        pids__max="max\n",
+    )
+    found = Cgroup(group, mount=tmp_path)
+    assert found.cpu() == {
+        "used_seconds": 2.5,
+        "limit_cores": 1.5,
+        "throttled_periods": 3,
+        "throttled_seconds": 0.04,
+    }
+    assert found.memory() == {
+        "used_bytes": 800,
+        "limit_bytes": 4096,
+        "peak_bytes": 2000,
+        "oom_kills": 2,
+    }
+    assert found.pids() == {"current": 7}
+    assert found.pressure()["memory"] == {"some10": 1.5, "full10": 0.25}
+
+
+def test_counters_of_version_1(tmp_path):
+    files(tmp_path / "cpuacct", cpuacct__usage="2500000000\n")
+    files(
+        tmp_path / "cpu",
+        cpu__stat="nr_throttled 3\nthrottled_time 40000000\n",
+        cpu__cfs_quota_us="-1\n",
+        cpu__cfs_period_us="100000\n",
+    )
+    files(
+        tmp_path / "memory",
+        memory__usage_in_bytes="1000\n",
+        memory__limit_in_bytes="9223372036854771712\n",
+        memory__max_usage_in_bytes="2000\n",
+        memory__stat="total_inactive_file 200\n",
+        memory__oom_control="oom_kill_disable 0\nunder_oom 0\noom_kill 2\n",
+    )
+    found = Cgroup(mount=tmp_path)
+    assert found.cpu() == {
+        "used_seconds": 2.5,
+        "throttled_periods": 3,
+        "throttled_seconds": 0.04,
+    }
+    assert found.memory() == {"used_bytes": 800, "peak_bytes": 2000, "oom_kills": 2}
+
+
+def test_a_kernel_that_says_nothing_is_no_error(tmp_path):
+    found = Cgroup(mount=tmp_path)
+    assert (found.cpu(), found.memory(), found.pids()) == ({}, {}, {})
+
+
+# devices -----------------------------------------------------------------------------------------
+def asked(watch: DeviceWatch) -> list[dict[str, Any]]:
+    return watch.finish(20.0)
+
+
+def test_a_plug_in_says_what_devices_there_are():
+    assert asked(DeviceWatch(lambda: [{"id": "0", "busy_percent": 5}])) == [
+        {"id": "0", "busy_percent": 5}
+    ]
+
+
+def test_any_command_may_be_the_plug_in(tmp_path):
+    script = 'echo \'[{"id": "npu0", "error": "gone"}]\''
+    watch = device_watch({COMMAND: script, "PATH": os.environ["PATH"]})
+    assert watch is not None
+    assert asked(watch) == [{"id": "npu0", "error": "gone"}]
+
+
+@pytest.mark.parametrize(
+    ("command", "error"),
+    [
+        pytest.param("exit 3", "failed", id="it-fails"),
+        pytest.param("echo nonsense", "JSONDecodeError", id="no-json"),
+        pytest.param("echo 7", "no list of devices", id="no-list"),
+    ],
+)
+def test_a_plug_in_that_fails_is_an_error_of_all_devices(command, error):
+    watch = device_watch({COMMAND: command, "PATH": os.environ["PATH"]})
+    assert watch is not None
+    [found] = asked(watch)
+    assert found["id"] == "all"
+    assert error in found["error"]
+
+
+def test_a_plug_in_that_hangs_holds_up_nobody_and_is_ended(tmp_path):
+    pid_file = tmp_path / "pid"
+    command = f"echo $$ > {pid_file}; sleep 600"
+    watch = device_watch({COMMAND: command, "PATH": os.environ["PATH"]})
+    assert watch is not None
+    watch.ask()
+    until = time.monotonic() + 20
+    while not (pid_file.exists() and pid_file.read_text().strip()):
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    begun = time.monotonic()
+    assert watch.newest() == []
+    watch.ask()
+    assert watch.finish(0.05) == []
+    assert time.monotonic() - begun < 10
+    hanging = Path(f"/proc/{pid_file.read_text().strip()}")
+    while hanging.exists() and "\nState:\tZ" not in (hanging / "status").read_text():
+        assert time.monotonic() < until + 20
+        time.sleep(0.01)
+
+
+def test_a_machine_without_devices_is_not_asked(monkeypatch):
+    from airflow_training.agent import devices
+
+    monkeypatch.setattr(devices, "_NVIDIA", Path("/nowhere"))
+    assert device_watch({}) is None
+
+
+NVML = """
+#include <string.h>
+typedef struct { unsigned long long total, free, used; } memory;
+typedef struct { unsigned int gpu, memory; } use;
+int nvmlInit_v2(void) { return 0; }
+const char *nvmlErrorString(int code) { return code == 15 ? "GPU is lost" : "?"; }
+int nvmlDeviceGetCount_v2(unsigned int *count) { *count = 2; return 0; }
+int nvmlDeviceGetHandleByIndex_v2(unsigned int i, void **h) { *h = (void *)(4294967296 + i); return 0; }
+int nvmlDeviceGetUUID(void *h, char *to, unsigned int n) {
+    strncpy(to, h == (void *)4294967296 ? "GPU-a" : "GPU-b", n); return 0; }
+int nvmlDeviceGetName(void *h, char *to, unsigned int n) { strncpy(to, "H100", n); return 0; }
+int nvmlDeviceGetMemoryInfo(void *h, memory *m) {
+    if (h != (void *)4294967296) return 15;
+    m->total = 80; m->free = 30; m->used = 50; return 0; }
+int nvmlDeviceGetUtilizationRates(void *h, use *u) { u->gpu = 97; return 0; }
+int nvmlDeviceGetTemperature(void *h, int sensor, unsigned int *c) { *c = 61; return 0; }
+int nvmlDeviceGetTotalEccErrors(void *h, int kind, int counter, unsigned long long *n) {
+    *n = 0; return kind == 1 && counter == 0 ? 0 : 3; }
+"""
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="makes a stand-in for NVIDIA's library")
+def test_nvidia_gpus_are_asked_through_the_drivers_library(tmp_path):
+    (tmp_path / "nvml.c").write_text(NVML)
+    library = tmp_path / "libnvidia-ml.so.1"
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, tmp_path / "nvml.c"], check=True)
+    program = (
+        "import json; from airflow_training.agent.devices import _ask_nvidia;"
+        "print(json.dumps(_ask_nvidia()))"
+    )
+    answer = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "LD_LIBRARY_PATH": str(tmp_path)},
+        check=True,
+        capture_output=True,
+    )
+    assert json.loads(answer.stdout) == [
+        {
+            "id": "GPU-a",
+            "name": "H100",
+            "used_bytes": 50,
+            "bytes": 80,
+            "busy_percent": 97,
+            "celsius": 61,
+            "uncorrected_errors": 0,
+        },
+        {"id": "GPU-b", "name": "H100", "error": "NVML: GPU is lost"},
+    ]

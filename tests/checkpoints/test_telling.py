@@ -1,0 +1,139 @@
+"""What a training process tells about itself arrives as states of subtasks, whichever lines are seen."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_training.agent.newest import NewestProgress
+from airflow_training.checkpoints.group import Group
+from airflow_training.checkpoints.keys import marker_key
+from airflow_training.checkpoints.records import Marker
+from airflow_training.checkpoints.standing import standing
+from airflow_training.checkpoints.telling import Telling, newest_environment, own_group
+from airflow_training.control.subtasks import fresh, restorable, states, told
+from airflow_training.runtimes.progress import progress_of
+from tests.checkpoints.groups import save, train
+
+
+@pytest.fixture
+def progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "attempt" / "progress.jsonl"
+    path.parent.mkdir()
+    monkeypatch.setenv("TRAINING_PROGRESS_FILE", str(path))
+    return path
+
+
+def lines(progress: Path) -> list[dict[str, Any]]:
+    return [json.loads(line)["subtask"] for line in progress.read_text().splitlines()]
+
+
+def standing_of(progress: Path):
+    """Return the subtasks after everything in the file, as the controller reads it."""
+    said = progress_of(NewestProgress(progress).look())
+    assert said is not None
+    return told(fresh(1), said.subtasks)
+
+
+def test_a_group_tells_every_state_it_goes_through(tmp_path, progress):
+    train(Group.open(str(tmp_path / "c")), 5)
+    said = lines(progress)
+    assert [each["state"] for each in said] == [
+        "STARTING", "RUNNING", "SAVING", "SAVED", "RUNNING",
+    ]  # fmt: skip
+    assert [each["sequence"] for each in said] == [1, 2, 3, 4, 5]
+    assert {each["generation"] for each in said} == {1}
+    seen = standing_of(progress)
+    assert (states(seen), restorable(seen)) == (["RUNNING"], 5)
+
+
+def test_what_is_restored_is_verified_in_the_new_generation(tmp_path, progress):
+    train(Group.open(str(tmp_path / "c")), 5)
+    Group.open(str(tmp_path / "c"))
+    said = [each for each in lines(progress) if each["generation"] == 2]
+    assert [(each["state"], each.get("step")) for each in said] == [
+        ("STARTING", None), ("RESTORING", 5), ("RUNNING", 5),
+    ]  # fmt: skip
+    assert restorable(standing_of(progress)) == 5
+
+
+def test_a_save_that_fails_is_over_and_verifies_nothing(tmp_path, progress):
+    group = Group.open(str(tmp_path / "c"))
+    group.fail(7, "no room")
+    assert group.commit(7, deadline=5.0) is None
+    train(group, 8)
+    group.write(9, {}, document={})
+    group.fail(9, "no room")
+    assert group.commit(9, deadline=5.0) is None
+    seen = standing_of(progress)
+    assert (states(seen), restorable(seen)) == (["RUNNING"], 8)
+
+
+def test_only_the_newest_line_says_every_step_that_counts(progress):
+    telling = Telling(rank=0, world=1, generation=1)
+    for step in range(1, 8):
+        telling.say("SAVED", step=step, verified=step)
+    assert lines(progress)[-1]["verified"] == [4, 5, 6, 7]
+    progress.write_text(progress.read_text().splitlines()[-1] + "\n")
+    assert standing_of(progress).full == (4, 5, 6, 7)
+
+
+def test_nothing_is_told_where_nobody_listens(monkeypatch, tmp_path):
+    monkeypatch.delenv("TRAINING_PROGRESS_FILE", raising=False)
+    Telling(rank=0, world=1, generation=1).say("RUNNING")
+    monkeypatch.setenv("TRAINING_PROGRESS_FILE", str(tmp_path / "no" / "folder"))
+    Telling(rank=0, world=1, generation=1).say("RUNNING")
+    assert newest_environment() is None
+
+
+@pytest.mark.parametrize(
+    ("order", "expected"),
+    [
+        pytest.param('{"group": "instance"}', "worker-2", id="alone"),
+        pytest.param('{"group": "job"}', "", id="together"),
+        pytest.param("", "", id="no-controller"),
+        pytest.param("[", "", id="broken"),
+        pytest.param("[]", "", id="no-object"),
+    ],
+)
+def test_an_instance_that_saves_alone_is_a_group_of_its_own(order, expected):
+    environ = {
+        "TRAINING_CHECKPOINT": order,
+        "TRAINING_ROLE": "worker",
+        "TRAINING_INDEX": "2",
+    }
+    assert own_group(environ) == expected
+
+
+# the record of the environment -----------------------------------------------------------------------
+def test_marker_manifest_and_line_name_the_record_of_the_save(tmp_path, progress):
+    records = progress.with_name("environment.jsonl")
+    records.write_text('{"number": 0}\n{"number": 1}\n')
+    digest = "sha256:" + hashlib.sha256(b'{"number": 1}').hexdigest()
+    group = Group.open(str(tmp_path / "c"))
+    manifest = save(group, 5)
+    assert manifest is not None
+    key = marker_key(manifest.save, 0)
+    assert Marker.from_bytes(group.store.read(key), what=key).environment == digest
+    assert manifest.ranks[0].environment == digest
+    assert [each["environment"] for each in lines(progress) if each["state"] == "SAVED"] == [digest]
+
+
+# without any line ----------------------------------------------------------------------------------------
+def test_documents_alone_say_who_has_which_step(tmp_path):
+    root = str(tmp_path / "c")
+    assert standing(root).generation == 0
+    group = Group.open(root)
+    train(group, 5, 6)
+    group.write(7, {}, document={})
+    found = standing(root)
+    assert (found.generation, found.world) == (1, 1)
+    assert found.verified == {5: {0}, 6: {0}, 7: {0}}
+    Group.open(root, not_after=5)
+    found = standing(root)
+    assert found.generation == 2
+    assert found.verified == {5: {0}}

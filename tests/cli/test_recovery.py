@@ -1,0 +1,214 @@
+"""A job with checkpoints on this machine: killed, hanging, paused, it goes on where it was."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import COMMAND, job_file
+
+pytestmark = pytest.mark.e2e
+
+TRAIN = """
+import json, os, signal, sys, time
+from airflow_training.agent.progress import report, report_checkpoint
+from airflow_training.checkpoints import Group
+
+told = json.loads(os.environ["TRAINING_CHECKPOINT"])
+group = Group.open(
+    told["root"], incarnation=told["incarnation"], order=told["order"],
+    not_after=told["resume"]["not_after"],
+)
+asked_to_end = []
+signal.signal(signal.SIGTERM, lambda *_: asked_to_end.append(1))
+start = group.base.step if group.base else 0
+attempt = int(os.environ["TRAINING_ATTEMPT"])
+print("starts after step", start, flush=True)
+
+def save(step):
+    group.write(step, {"state": b"%d" % step}, document={})
+    manifest = group.commit(step, deadline=10)
+    report_checkpoint({"uri": told["root"], "step": step, "digest": manifest.digest}, took=0.01)
+
+for step in range(start + 1, 41):
+    time.sleep(0.05)
+    report(step=step, total_steps=40)
+    MISHAP
+    if asked_to_end:
+        save(step)
+        sys.exit(143)
+    if step % 5 == 0:
+        save(step)
+"""
+CHECKPOINT = {"uri": "ckpt", "everySteps": 5}
+
+
+def recovering(mishap: str, **spec) -> Path:
+    """Write a job whose script meets a mishap between step and save."""
+    Path("train.py").write_text(TRAIN.replace("MISHAP", mishap))
+    spec = {"checkpoint": CHECKPOINT, "restart": {"backoff": {"initialSeconds": 0.05}}, **spec}
+    return job_file(Path("job.yaml"), ("worker", 1), command=[sys.executable, "train.py"], **spec)
+
+
+def starts(home: Path) -> list[int]:
+    """Return after which steps the attempts of the only run started."""
+    logs = sorted(home.glob("training/*/worker-0/attempt-*/log"), key=_attempt)
+    lines = [line for log in logs for line in log.read_text().splitlines()]
+    return [int(line.split()[-1]) for line in lines if "starts after" in line]
+
+
+def _attempt(log: Path) -> list[int]:
+    return [int(each) for each in log.parent.name.removeprefix("attempt-").split(".")]
+
+
+def reasons_of(command, run: str) -> list[str]:
+    return [each["reason"] for each in command("events", run, "-o", "json").json["events"]]
+
+
+def test_a_killed_job_goes_on_from_its_checkpoint(command, home):
+    kill = "if step in (8, 23) and step > start + 3: os.kill(os.getpid(), 9)"
+    path = recovering(kill)
+    done = command("run", str(path), "--run-id", "r", "-o", "json")
+    assert done.code == 0, done.stderr
+    assert starts(home) == [0, 5, 20]
+    status = done.json
+    assert status["checkpoint"]["step"] == 40
+    assert Path(status["checkpoint"]["uri"]).is_dir()
+    assert status["restarts"]["infrastructure"] == 2
+    assert "CheckpointCommitted" in reasons_of(command, "r")
+
+
+def test_three_recoveries_without_progress_then_a_fresh_job_then_failure(command, home):
+    path = recovering("if step == 8: os.kill(os.getpid(), 9)")
+    done = command("run", str(path), "--run-id", "r", "-o", "json")
+    assert done.code == 1
+    assert starts(home) == [0] + [5] * 7
+    assert (done.json["fresh_jobs"], done.json["reason"]) == (1, "MaxRestartsExceeded")
+    assert done.json["restarts"]["infrastructure"] == 7
+
+
+def test_a_script_that_hangs_is_restarted(command, home):
+    hang = "while step == 18 and attempt == 0: time.sleep(1)"
+    path = recovering(hang, checkpoint={**CHECKPOINT, "progress": {"stallSeconds": 1}})
+    done = command("run", str(path), "--run-id", "r", "-o", "json")
+    assert done.code == 0, done.stderr
+    assert starts(home) == [0, 15]
+    log = command("logs", "show", "r", "--role", "worker", "--index", "0", "--attempt", "0").stdout
+    assert "no progress for" in log
+    assert "train.py" in log, "its stack"
+    assert done.json["restarts"]["infrastructure"] == 1
+
+
+def test_pause_saves_first_and_resume_goes_on(command, home):
+    path = recovering("time.sleep(0.05)")
+    words = [*COMMAND, "run", str(path), "--run-id", "r", "-o", "json"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=os.environ) as run:
+        try:
+            status = _until(command, lambda found: (found["checkpoint"] or {}).get("step", 0) >= 5)
+            assert command("pause", "r").code == 0
+            status = _until(command, lambda found: "is committed" in found["message"])
+            step = status["checkpoint"]["step"]
+            assert status["message"].endswith(f"the checkpoint of step {step} is committed")
+            assert status["trained_seconds"] > 0
+            assert command("resume", "r").code == 0
+            out, _ = run.communicate(timeout=60)
+        finally:
+            run.kill()
+    assert run.returncode == 0
+    assert json.loads(out)["restarts"] == dict.fromkeys(json.loads(out)["restarts"], 0)
+    assert starts(home) == [0, step]
+
+
+def _until(command, holds):
+    """Return the status once it is as wanted."""
+    until = time.monotonic() + 40
+    while True:
+        answer = command("status", "r", "-o", "json")
+        if answer.code == 0 and holds(answer.json):
+            return answer.json
+        assert time.monotonic() < until, f"it never came true: {answer.stdout}"
+        time.sleep(0.1)
+
+
+WRITES = """
+import os, pathlib, time
+out = pathlib.Path("out")
+have = sorted(int(p.name) for p in out.glob("*")) if out.is_dir() else []
+print("starts after step", have[-1] if have else 0, flush=True)
+if not have:
+    out.mkdir(exist_ok=True)
+    (out / "4").write_text("whole")
+    time.sleep(4.5)  # two looks
+    (out / "8").write_text("half")
+    os.kill(os.getpid(), 9)
+(out / "12").write_text("the last")
+"""
+
+
+def test_a_watched_folder_is_committed_and_put_back(command, home):
+    Path("train.py").write_text(WRITES)
+    path = job_file(
+        Path("job.yaml"), ("worker", 1), command=[sys.executable, "train.py"],
+        checkpoint={"uri": "ckpt", "watch": "out"}, restart={"backoff": {"initialSeconds": 0.05}},
+    )  # fmt: skip
+    done = command("run", str(path), "--run-id", "r", "-o", "json")
+    assert done.code == 0, done.stderr
+    assert starts(home) == [0, 4], "what was half written is not there"
+    assert done.json["checkpoint"]["step"] == 12
+    assert sorted(each.name for each in Path("out").iterdir()) == ["12", "4"]
+
+
+def test_a_watched_folder_that_cannot_be_committed_is_refused_before_the_start(command, home):
+    path = job_file(
+        Path("job.yaml"), ("worker", 1), command=["touch", "started"],
+        checkpoint={"uri": "nowhere://a/b", "watch": "out"},
+    )  # fmt: skip
+    done = command("run", str(path), "--run-id", "r", "-o", "json")
+    assert done.code == 1
+    assert done.json["restarts"]["user"] == 0
+    assert "no driver for nowhere:// is known" in done.json["message"]
+    assert not Path("started").exists()
+
+
+def test_open_runs_are_taken_up_after_whoever_drove_them_is_gone(command, home):
+    path = recovering("time.sleep(0.05)")
+    words = [*COMMAND, "run", str(path), "--run-id", "r"]
+    with subprocess.Popen(words, stderr=subprocess.DEVNULL, env=os.environ) as run:
+        try:
+            _until(command, lambda found: (found["checkpoint"] or {}).get("step", 0) >= 5)
+        finally:
+            run.kill()
+    done = command("run", "--open", "-o", "json")
+    assert done.code == 0, done.stderr
+    assert done.json == {"runs": [{"run_id": "r", "state": "Succeeded"}]}
+    assert starts(home) == [0], "its instance went on meanwhile"
+    assert command("run", "--open", "-o", "json").json == {"runs": []}
+    assert command("run", str(path), "--open").code == 2
+
+
+def test_a_machine_that_was_rebooted_goes_on_from_the_checkpoint(command, home):
+    path = recovering("time.sleep(0.05)")
+    words = [*COMMAND, "run", str(path), "--run-id", "r"]
+    with subprocess.Popen(words, stderr=subprocess.DEVNULL, env=os.environ) as run:
+        try:
+            _until(command, lambda found: (found["checkpoint"] or {}).get("step", 0) >= 5)
+        finally:
+            run.kill()
+    (state,) = home.glob("training/*/worker-0/attempt-*/.agent/state.json")
+    agent = json.loads(state.read_text())["agent"]
+    for pid in (agent["pid"], json.loads(state.read_text())["child"]["pid"]):
+        os.kill(pid, 9)
+    known = json.loads(state.read_text())
+    known["agent"]["boot_id"] = "another boot"
+    state.write_text(json.dumps(known))
+    done = command("run", "--open", "-o", "json")
+    assert done.code == 0, done.stderr
+    assert starts(home)[0] == 0
+    assert starts(home)[1] >= 5
+    assert "NodeLost" in str(command("events", "r", "-o", "json").json)

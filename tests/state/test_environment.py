@@ -1,0 +1,80 @@
+"""What instances had around them is kept in few rows: the last ten, the exit, what saves name."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from airflow_training.errors import InputError
+from airflow_training.state.environment import digest_of
+from airflow_training.state.store import Store
+from tests.state.samples import add_run
+
+KEY, OTHER = ("worker", 0), ("worker", 1)
+
+
+def line(number: int, on: str = "interval", *, attempt: int = 0) -> str:
+    return json.dumps({"at": 1000.0 + number, "on": on, "attempt": attempt})
+
+
+def kept(store: Store, uid: str, key=KEY) -> list[str]:
+    return [json.dumps(each.body) for each in store.environment(uid)[key]]
+
+
+def test_the_last_ten_records_are_kept(store: Store):
+    uid = add_run(store).uid
+    for first in range(0, 25, 5):
+        store.save_environment(uid, {KEY: [line(n) for n in range(first, first + 5)]})
+    assert kept(store, uid) == [line(n) for n in range(15, 25)]
+    assert [each.number for each in store.environment(uid)[KEY]] == [*range(16, 26)]
+
+
+def test_what_is_told_again_is_kept_once(store: Store):
+    uid = add_run(store).uid
+    store.save_environment(uid, {KEY: [line(1), line(2)]})
+    store.save_environment(uid, {KEY: [line(1), line(2), line(3)]})
+    assert kept(store, uid) == [line(1), line(2), line(3)]
+
+
+def test_the_newest_exit_outlives_the_next_attempts_records(store: Store):
+    uid = add_run(store).uid
+    store.save_environment(uid, {KEY: [line(1), line(2, "exit")]})
+    store.save_environment(uid, {KEY: [line(n, attempt=1) for n in range(30)]})
+    assert kept(store, uid) == [line(2, "exit"), *(line(n, attempt=1) for n in range(20, 30))]
+
+
+def test_the_records_that_the_newest_saves_name_are_kept(store: Store):
+    uid = add_run(store).uid
+    for n in range(40):
+        store.save_environment(uid, {KEY: [line(n)]})
+        if n % 5 == 0 and n < 25:
+            store.name_environment(uid, {KEY: digest_of(line(n))})
+            store.name_environment(uid, {KEY: digest_of(line(n)), OTHER: "sha256:none"})
+    assert kept(store, uid) == [line(10), line(15), line(20), *(line(n) for n in range(30, 40))]
+
+
+def test_instances_do_not_mix(store: Store):
+    uid = add_run(store).uid
+    store.save_environment(uid, {KEY: [line(1)], OTHER: [line(1), line(2)]})
+    assert kept(store, uid) == [line(1)]
+    assert kept(store, uid, OTHER) == [line(1), line(2)]
+
+
+def test_what_is_no_record_is_left_out(store: Store):
+    uid = add_run(store).uid
+    store.save_environment(uid, {KEY: ["", "[]", "{", "[" * 100_000, line(1)]})
+    assert kept(store, uid) == [line(1)]
+
+
+def test_an_unknown_run_is_refused(store: Store):
+    with pytest.raises(InputError):
+        store.save_environment("nobody", {KEY: [line(1)]})
+
+
+def test_snapshots_of_subtasks_are_replaced_by_group(store: Store):
+    uid = add_run(store).uid
+    assert store.subtasks(uid) == {}
+    store.save_subtasks(uid, {"": {"world": 2}, "worker-0": {"world": 1}})
+    store.save_subtasks(uid, {"": {"world": 3}})
+    assert store.subtasks(uid) == {"": {"world": 3}, "worker-0": {"world": 1}}

@@ -1,0 +1,241 @@
+"""A job that starts from another training's checkpoint: which one, and what is said where there is none."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_training.checkpoints.group import Group
+from airflow_training.errors import InputError, Problem
+from airflow_training.spec.resolved import ResolvedJob, RunKey
+from airflow_training.state.store import RunRecord, Store, open_store
+from airflow_training.supervise.hot_start import hot_start
+from airflow_training.supervise.launch import launch
+from airflow_training.supervise.rendering import checkpoint_address
+from tests.builders import job
+from tests.checkpoints.groups import train
+
+NEW = RunKey(source="cli", run_id="new")
+
+
+@pytest.fixture
+def store(airflow_home: Path) -> Store:
+    return open_store()
+
+
+def training(folder: Path, resume: Any = "latest", **fields: Any) -> ResolvedJob:
+    """Return a job that keeps checkpoints in a folder."""
+    fields.setdefault("scope", "Job")
+    checkpoint = {"uri": str(folder / "ckpt"), "keep": 3, "resume": resume}
+    return job(checkpoint=checkpoint, **fields)
+
+
+def ran(
+    store: Store,
+    spec: ResolvedJob,
+    run_id: str = "tuesday",
+    *,
+    lineages: Mapping[str, tuple[int, ...]] | None = None,
+    **entry: Any,
+) -> RunRecord:
+    """Store a run whose training has saved these steps, by the folder of its root."""
+    record = launch(
+        spec,
+        key=RunKey(source="cli", run_id=run_id),
+        store=store,
+        controller="c",
+        activate_all=True,
+    )
+    for folder, steps in ({"0": (10, 20)} if lineages is None else lineages).items():
+        train(Group.open(f"{checkpoint_address(spec, record.ref())}/{folder}", keep=9), *steps)
+    if entry:
+        ledger = store.ledger(record.uid)
+        lease = store.acquire(record.uid, owner="test", seconds=60)
+        assert lease is not None
+        new = dataclasses.replace(ledger, job=dataclasses.replace(ledger.job, **entry))
+        store.commit(record.uid, lease=lease, old=ledger, new=new, events=())
+        store.release(lease)
+    return record
+
+
+def started(store: Store, spec: ResolvedJob, key: RunKey = NEW, **given: Any) -> Any:
+    """Return the reference that a job is to start from."""
+    resolved, warnings = hot_start(spec, key=key, store=store, **given)
+    assert not warnings
+    return (resolved.checkpoint or {}).get("initial")
+
+
+def refused(store: Store, spec: ResolvedJob, key: RunKey = NEW, **given: Any) -> Problem:
+    with pytest.raises(InputError) as caught:
+        hot_start(spec, key=key, store=store, **given)
+    (problem,) = caught.value.problems
+    assert problem.code == "bad_reference"
+    return problem
+
+
+def damage(root: Path, step: int) -> None:
+    """Flip a bit in what a save was the first to write."""
+    for path in root.glob(f"shards/*/*-{step:012d}-*"):
+        content = bytearray(path.read_bytes())
+        content[0] ^= 1
+        path.write_bytes(content)
+
+
+@pytest.mark.parametrize("resume", ["latest", "none"])
+def test_without_a_wish_a_run_has_only_its_own(store: Store, tmp_path: Path, resume: str):
+    ran(store, training(tmp_path))
+    assert started(store, training(tmp_path, resume)) is None
+
+
+def test_another_run_is_gone_on_from_at_its_newest_checkpoint(store: Store, tmp_path: Path):
+    record = ran(store, training(tmp_path))
+    found = started(store, training(tmp_path, {"fromRun": "tuesday"}))
+    assert found.keys() == {"uri", "step", "digest"}
+    assert found["step"] == 20
+    assert found["uri"] == f"{checkpoint_address(training(tmp_path), record.ref())}/0"
+
+
+def test_what_is_damaged_is_passed_over(store: Store, tmp_path: Path):
+    record = ran(store, training(tmp_path))
+    root = Path(checkpoint_address(training(tmp_path), record.ref())) / "0"
+    damage(root, 20)
+    wish = training(tmp_path, {"fromRun": "tuesday"})
+    assert started(store, wish)["step"] == 10
+    damage(root, 10)
+    problem = refused(store, wish)
+    assert problem.message == "run 'tuesday' has no whole checkpoint"
+    assert "checkpoints verify tuesday" in problem.hint
+
+
+def test_the_newest_beginning_of_a_run_that_got_anywhere_counts(store: Store, tmp_path: Path):
+    ran(store, training(tmp_path), lineages={"0": (10, 20), "9": (5,), "10": (7,), "11": ()})
+    assert started(store, training(tmp_path, {"fromRun": "tuesday"}))["step"] == 7
+
+
+def test_an_unknown_run_is_named_with_those_that_exist(store: Store, tmp_path: Path):
+    ran(store, training(tmp_path))
+    problem = refused(store, training(tmp_path, {"fromRun": "thuesday"}))
+    assert problem.field == "spec.checkpoint.resume.fromRun"
+    assert (list(problem.allowed), problem.hint) == (["tuesday"], "did you mean 'tuesday'?")
+
+
+def test_a_run_that_keeps_or_has_no_checkpoints_is_refused(store: Store, tmp_path: Path):
+    ran(store, job(), "plain", lineages={})
+    wish = training(tmp_path, {"fromRun": "plain"})
+    assert "keeps no checkpoints" in refused(store, wish).message
+    ran(store, training(tmp_path), "young", lineages={})
+    wish = training(tmp_path, {"fromRun": "young"})
+    assert refused(store, wish).message == "run 'young' has no whole checkpoint"
+
+
+def test_independent_instances_have_no_checkpoint_in_common(store: Store, tmp_path: Path):
+    ran(store, training(tmp_path), lineages={"0/worker-0": (10,), "0/worker-1": (10,)})
+    problem = refused(store, training(tmp_path, {"fromRun": "tuesday"}))
+    assert "each instance" in problem.message
+
+
+def test_a_model_must_be_there_where_instances_look_for_it(store: Store, tmp_path: Path):
+    model = tmp_path / "model.safetensors"
+    for address in (str(model), f"file://{model}"):
+        here = job(data={"initialModel": address})
+        assert here.starts_from_elsewhere
+        problem = refused(store, here)
+        assert (problem.field, problem.value) == ("spec.data.initialModel", address)
+        elsewhere = job(data={"initialModel": address}, runtime="kubernetes")
+        assert started(store, elsewhere) is None
+    model.touch()
+    assert started(store, job(data={"initialModel": str(model)})) is None
+    assert started(store, job(data={"initialModel": "s3://models/other"})) is None
+
+
+# steps ------------------------------------------------------------------------------------------
+def test_a_step_is_that_of_an_earlier_beginning_of_the_same_run(store: Store, tmp_path: Path):
+    record = ran(store, training(tmp_path))
+    assert started(store, training(tmp_path, 10), record.key)["step"] == 10
+    problem = refused(store, training(tmp_path, 15), record.key)
+    assert (problem.value, list(problem.allowed)) == (15, [10, 20])
+    assert "fromRun" in problem.hint
+
+
+def test_a_step_of_a_run_that_has_saved_nothing_is_refused(store: Store, tmp_path: Path):
+    ran(store, training(tmp_path))
+    problem = refused(store, training(tmp_path, 10))
+    assert (problem.field, list(problem.allowed)) == ("spec.checkpoint.resume", [])
+
+
+# assets -----------------------------------------------------------------------------------------
+def extra_of(store: Store, folder: Path, step: int, **fields: Any) -> Mapping[str, Any]:
+    """Return what the event of an asset carries when it was updated at a step of `tuesday`."""
+    from airflow_training.checkpoints import reading
+
+    record = store.find_run("tuesday")
+    root = f"{checkpoint_address(training(folder), record.ref())}/0"
+    reference = reading.reference(root, reading.find(root, step=step))
+    return {"uri": "s3://models/digits", "checkpoint": {**reference, **fields}}
+
+
+def test_an_asset_means_what_its_newest_event_names(store: Store, tmp_path: Path):
+    ran(store, training(tmp_path))
+    wish = training(tmp_path, {"asset": "x://model"})
+    extras = [{"checkpoint": None}, {"checkpoint": "?"}, extra_of(store, tmp_path, 10)]
+    assert (
+        started(store, wish, extras=lambda uri: extras if uri == "x://model" else ())["step"] == 10
+    )
+
+
+def test_what_an_event_names_must_be_that_very_checkpoint(store: Store, tmp_path: Path):
+    ran(store, training(tmp_path))
+    wish = training(tmp_path, {"asset": "x://model"})
+    other = extra_of(store, tmp_path, 10, digest="sha256:0")
+    assert "not the one that is meant" in refused(store, wish, extras=lambda _: [other]).message
+    extra = extra_of(store, tmp_path, 20)
+    damage(Path(extra["checkpoint"]["uri"]), 20)
+    assert "is damaged" in refused(store, wish, extras=lambda _: [extra]).message
+
+
+def test_without_events_an_asset_means_the_newest_run_that_updates_it(store: Store, tmp_path: Path):
+    outlets = {"spec": {"dag": {"outlets": ["x://model"]}}}
+    spec = training(tmp_path, document=outlets)
+    record = ran(store, spec, state="Succeeded", drained=True)
+    ran(store, training(tmp_path, document={**outlets, "n": 2}), "failed", state="Failed")
+    found = started(store, training(tmp_path, {"asset": "x://model"}))
+    assert found["uri"] == f"{checkpoint_address(spec, record.ref())}/0"
+    problem = refused(store, training(tmp_path, {"asset": "x://modle"}))
+    assert problem.field == "spec.checkpoint.resume.asset"
+
+
+# from another machine ---------------------------------------------------------------------------
+REPORTED = {"uri": "/only/in/pods/0", "step": 7, "digest": "sha256:7", "bytes": 1}
+
+
+def test_what_cannot_be_seen_from_here_is_left_to_the_instances(store: Store, tmp_path: Path):
+    ran(store, training(tmp_path), lineages={}, checkpoint=REPORTED)
+    wish = training(tmp_path, {"fromRun": "tuesday"}, runtime="kubernetes")
+    resolved, (warning,) = hot_start(wish, key=NEW, store=store)
+    assert resolved.checkpoint is not None
+    assert resolved.checkpoint["initial"] == {
+        "uri": "/only/in/pods/0",
+        "step": 7,
+        "digest": "sha256:7",
+    }
+    assert warning.code == "not_verified"
+
+
+def test_instances_on_this_machine_see_no_more_than_we_do(store: Store, tmp_path: Path):
+    ran(store, training(tmp_path), lineages={}, checkpoint=REPORTED)
+    problem = refused(store, training(tmp_path, {"fromRun": "tuesday"}))
+    assert "cannot be read from here" in problem.message
+
+
+def test_the_story_of_the_run_begins_with_it(store: Store, tmp_path: Path):
+    ran(store, training(tmp_path))
+    wish = training(tmp_path, {"fromRun": "tuesday"})
+    resolved, _ = hot_start(wish, key=NEW, store=store)
+    uid = launch(resolved, key=NEW, store=store, controller="c", activate_all=True).uid
+    assert (store.job(uid).checkpoint or {})["initial"]["step"] == 20
+    [told] = store.events(uid)
+    assert (told.event.reason, told.event.message[:7]) == ("StartsFrom", "step 20")

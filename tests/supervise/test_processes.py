@@ -1,0 +1,245 @@
+"""Where processes stand, followed beside the decisions: told, observed, stored, and checked on return."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+
+import pytest
+from sqlalchemy import update
+
+from airflow_training.control.model import (
+    InstanceEntry,
+    InstanceState,
+    JobEntry,
+    Ledger,
+    Observation,
+    Observations,
+    Progress,
+    RoleEntry,
+    Told,
+)
+from airflow_training.control.subtask_snapshot import STATE_CHECKSUM_MISMATCH, opened
+from airflow_training.control.subtasks import restorable, states
+from airflow_training.runtimes.faults import Behaviour, Script
+from airflow_training.state.environment import digest_of
+from airflow_training.state.models import SubtasksRow
+from airflow_training.supervise.processes import Processes
+from airflow_training.supervise.stored_records import StoredRecords
+from tests.builders import job, role
+from tests.checkpoints.groups import train
+from tests.supervise.conftest import Stage, until
+
+KEPT = {"uri": "unused", "keep": 3}
+
+
+def a_job(replicas=2, **more):
+    more.setdefault("scope", "Job")
+    made = job(role("worker", replicas), runtime="memory", scope=more.pop("scope"))
+    return dataclasses.replace(made, checkpoint=KEPT, **more)
+
+
+class Desk:
+    """One run, what is seen of its instances, and who follows its processes."""
+
+    def __init__(self, stage: Stage, made, *, root: str = "/nowhere", step: int | None = None):
+        self.store = stage.store
+        self.uid = stage.launch(made)
+        self.job = made
+        self.seen: dict[tuple[str, int], Observation] = {}
+        self.ledger = Ledger(
+            job=JobEntry(checkpoint=None if step is None else {"step": step}),
+            roles={
+                each.name: RoleEntry(role=each.name, replicas=each.replicas) for each in made.roles
+            },
+            instances={("worker", 0): InstanceEntry(role="worker", index=0)},
+        )
+        self.root = root
+        self.processes = self.another()
+
+    def another(self) -> Processes:
+        return Processes(
+            store=self.store,
+            uid=self.uid,
+            state=lambda: (self.job, self.ledger),
+            instances=lambda: [*self.seen.values()],
+            root=lambda group: self.root,
+        )
+
+    def show(self, index: int, state: InstanceState, *lines: Told, attempt: int = 0) -> None:
+        self.seen["worker", index] = Observation(
+            role="worker",
+            index=index,
+            uid=f"{index}-{attempt}",
+            attempt=attempt,
+            state=state,
+            progress=Progress(subtasks=lines) if lines else None,
+        )
+
+    async def look(self, group: str = "") -> list[str]:
+        """Return the states that are in the store after one look."""
+        await self.processes.look()
+        return [*states(opened(self.store.subtasks(self.uid)[group]))]
+
+
+def line(rank, state, sequence=1, *, generation=1, **more):
+    return Told(rank=rank, generation=generation, sequence=sequence, state=state, **more)
+
+
+async def test_before_anything_is_told_an_instance_is_one_process(stage):
+    desk = Desk(stage, a_job(3))
+    assert await desk.look() == ["PENDING"] * 3
+    desk.show(0, "running")
+    desk.show(2, "failed")
+    assert await desk.look() == ["STARTING", "PENDING", "FAILED"]
+    desk.show(2, "pending", attempt=1)
+    assert await desk.look() == ["STARTING", "PENDING", "PENDING"]
+
+
+async def test_an_instance_that_dies_takes_all_its_processes_with_it(stage):
+    desk = Desk(stage, a_job(2))
+    desk.show(0, "running", *(line(rank, "RUNNING", 3, world=4) for rank in (0, 3)))
+    desk.show(1, "running", *(line(rank, "SAVING", 4, world=4) for rank in (1, 2)))
+    assert await desk.look() == ["RUNNING", "SAVING", "SAVING", "RUNNING"]
+    desk.show(1, "failed", *(line(rank, "SAVING", 4, world=4) for rank in (1, 2)))
+    assert await desk.look() == ["RUNNING", "FAILED", "FAILED", "RUNNING"]
+
+
+async def test_the_end_of_an_older_attempt_is_nothing_to_the_new_generation(stage):
+    desk = Desk(stage, a_job(2))
+    desk.show(0, "running", line(0, "RUNNING", 3))
+    desk.show(1, "failed", line(1, "RUNNING", 3))
+    assert await desk.look() == ["RUNNING", "FAILED"]
+    desk.show(0, "running", line(0, "STARTING", generation=2))
+    assert await desk.look() == ["STARTING", "PENDING"]
+    desk.show(1, "running", line(1, "RESTORING", 2, generation=2), attempt=1)
+    assert await desk.look() == ["STARTING", "RESTORING"]
+
+
+async def test_what_reached_the_store_another_way_counts_too(stage):
+    desk = Desk(stage, a_job(1))
+    said = Progress(subtasks=(line(0, "SAVED", 4, verified=(10,)),))
+    desk.store.save_progress(desk.uid, {("worker", 0): dataclasses.asdict(said)})
+    assert await desk.look() == ["SAVED"]
+    assert restorable(desk.processes.groups[""]) == 10
+
+
+async def test_independent_instances_are_groups_of_their_own(stage):
+    desk = Desk(stage, a_job(2, scope="Instance"))
+    desk.show(1, "running", line(0, "RUNNING", 3, group="worker-1", world=1))
+    assert await desk.look("worker-1") == ["RUNNING"]
+    assert await desk.look("worker-0") == ["PENDING"]
+    assert set(desk.store.subtasks(desk.uid)) == {"worker-0", "worker-1"}
+
+
+async def test_the_record_that_a_save_names_is_kept(stage):
+    desk = Desk(stage, a_job(1))
+    named = '{"number": 0}'
+    desk.store.save_environment(desk.uid, {("worker", 0): [named]})
+    desk.show(0, "running", line(0, "SAVED", 4, verified=(10,), environment=digest_of(named)))
+    await desk.look()
+    later = [f'{{"number": {n}}}' for n in range(1, 30)]
+    desk.store.save_environment(desk.uid, {("worker", 0): later})
+    kept = desk.store.environment(desk.uid)["worker", 0]
+    assert kept[0].digest == digest_of(named)
+    assert len(kept) == 11
+    document = desk.store.subtasks(desk.uid)[""]
+    assert document["environment"].startswith("sha256:")
+
+
+async def test_nothing_is_written_while_nothing_changes(stage):
+    desk = Desk(stage, a_job(1))
+    desk.show(0, "running", line(0, "RUNNING", 3))
+    await desk.look()
+    with desk.store._db.write() as connection:
+        connection.execute(update(SubtasksRow).values(body='"untouched"'))
+    await desk.processes.look()
+    assert desk.store.subtasks(desk.uid) == {"": "untouched"}
+
+
+# coming back ------------------------------------------------------------------------------------------
+async def with_a_save(stage, **more) -> Desk:
+    desk = Desk(stage, a_job(1), **more)
+    desk.show(0, "running", line(0, "SAVED", 4, verified=(10,), world=1))
+    await desk.look()
+    return desk
+
+
+def damage(desk: Desk) -> None:
+    [(group, document)] = desk.store.subtasks(desk.uid).items()
+    desk.store.save_subtasks(desk.uid, {group: {**document, "generation": 3}})
+
+
+async def test_a_holder_goes_on_from_the_snapshot_of_the_one_before(stage):
+    desk = await with_a_save(stage)
+    desk.seen.clear()
+    again = desk.another()
+    found = await again.resume(now=5.0)
+    assert (found.events, found.not_after) == ([], None)
+    assert again.groups == desk.processes.groups
+    assert restorable(again.groups[""]) == 10
+
+
+async def test_a_damaged_snapshot_is_built_again_from_the_markers(stage, tmp_path):
+    from airflow_training.checkpoints.group import Group
+
+    root = str(tmp_path / "c")
+    train(Group.open(root), 3, 7)
+    desk = await with_a_save(stage, root=root)
+    damage(desk)
+    again = desk.another()
+    found = await again.resume(now=5.0)
+    assert [each.reason for each in found.events] == [STATE_CHECKSUM_MISMATCH]
+    assert found.not_after is None
+    assert restorable(again.groups[""]) == 7
+
+
+@pytest.mark.parametrize("body", ['"text"', "{", "null"])
+async def test_without_markers_an_earlier_step_is_used(stage, body):
+    desk = await with_a_save(stage, step=10, root="/proc/nothing/here")
+    with desk.store._db.write() as connection:
+        connection.execute(update(SubtasksRow).values(body=body))
+    found = await desk.another().resume(now=5.0)
+    assert [each.reason for each in found.events] == [STATE_CHECKSUM_MISMATCH]
+    assert found.not_after == 9
+
+
+async def test_the_loop_tells_a_damaged_snapshot_and_goes_back_a_step(stage, tmp_path):
+    made = dataclasses.replace(a_job(1), checkpoint={**KEPT, "uri": str(tmp_path / "c")})
+    stage.runtime.script = Script(default=Behaviour(run_seconds=None))
+    uid = stage.launch(made)
+    stage.store.save_subtasks(uid, {"": {"format": 1}})
+    async with stage.driving(uid):
+        await until(lambda: stage.store.ledger(uid).job.state == "Running")
+        told = [each.reason for each in stage.events]
+        assert told.count(STATE_CHECKSUM_MISMATCH) == 1
+        stored = [each.event.reason for each in stage.store.events(uid)]
+        assert stored.count(STATE_CHECKSUM_MISMATCH) == 1
+
+
+async def test_a_driven_run_leaves_where_its_processes_ended(stage):
+    stage.runtime.script = Script(default=Behaviour(run_seconds=0.05))
+    uid = stage.launch(a_job(2))
+    assert await asyncio.wait_for(stage.supervisor(uid).run(), 30) == "Succeeded"
+    assert [*states(opened(stage.store.subtasks(uid)[""]))] == ["DONE", "DONE"]
+
+
+# records of instances that failed ----------------------------------------------------------------
+async def test_a_failure_without_records_is_judged_by_those_in_the_store(stage):
+    uid = stage.launch(a_job(2))
+    line = '{"at": 1.0, "on": "exit"}'
+    stage.store.save_environment(uid, {("worker", 0): [line], ("worker", 1): [line]})
+    own = '{"at": 2.0}'
+    seen = Observations(
+        instances=(
+            Observation(role="worker", index=0, uid="a", state="failed"),
+            Observation(role="worker", index=0, uid="b", state="running"),
+            Observation(role="worker", index=1, uid="c", state="failed", environment=(own,)),
+        )
+    )
+    records = StoredRecords(stage.store, uid)
+    found = await records.add(seen)
+    assert found is not None
+    assert [each.environment for each in found.instances] == [(line,), (), (own,)]
+    assert await records.add(None) is None
+    assert await records.add(seen) == found

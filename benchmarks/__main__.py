@@ -18,6 +18,7 @@ ALL = (
     "logs",
     "diagnosis",
     "kubernetes",
+    "checkpoints",
     "recovery_time",
     "recovery_states",
     "recovery",

@@ -11,6 +11,7 @@ import contextlib
 import dataclasses
 import json
 import logging
+import os
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -43,7 +44,7 @@ class HuggingFaceCheckpoint(transformers.TrainerCallback):
         every: How often then, as `Saver` takes it.
     """
 
-    def __init__(self, *, root: str | None = None, every: Any = None) -> None:
+    def __init__(self, *, root: str | os.PathLike[str] | None = None, every: Any = None) -> None:
         place, agreement = distributed()
         self._saver = Saver(root=root, every=every, place=place, agreement=agreement)
         self._found: Found | None = None

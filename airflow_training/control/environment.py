@@ -5,11 +5,13 @@ The agent writes the records (`agent.environment`): every ten seconds, on change
 
 from __future__ import annotations
 
+import contextlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-__all__ = ["CONDITIONS", "Condition", "EnvironmentState", "environment_state"]
+__all__ = ["CONDITIONS", "Condition", "EnvironmentState", "environment_state", "read_records"]
 
 Condition = Literal["healthy", "strained", "outOfMemory", "diskFull", "deviceLost", "unknown"]
 CONDITIONS: Mapping[Condition, str] = {
@@ -34,6 +36,17 @@ class EnvironmentState:
 
     condition: Condition
     why: str = ""
+
+
+def read_records(lines: Sequence[str]) -> Sequence[Mapping[str, Any]]:
+    """Return what agents wrote, without what is no record."""
+    found = []
+    for line in lines:
+        with contextlib.suppress(ValueError, RecursionError):
+            record = json.loads(line)
+            if isinstance(record, dict):
+                found.append(record)
+    return found
 
 
 def environment_state(records: Sequence[Mapping[str, Any]], *, at: float) -> EnvironmentState:

@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import Literal
 
 from airflow_training.control import reasons
+from airflow_training.control.environment import EnvironmentState
 from airflow_training.control.model import Diagnosed
 from airflow_training.frameworks.exit_codes import TABLES
 from airflow_training.spec.resolved import ExitCodeTable, FailureClass, FailureRule
@@ -111,6 +112,8 @@ class Failure:
     signal: int | None = None
     failure_class: FailureClass = "unknown"
     node: str = ""
+    environment: EnvironmentState | None = None
+    """What the instance had around it then; None: nothing was recorded."""
     diagnosed: Diagnosed | None = None
     """What its log says, where that is known in time."""
 

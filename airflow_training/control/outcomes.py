@@ -18,6 +18,7 @@ from airflow_training.control.model import (
 )
 from airflow_training.control.policies import job_verdict, role_verdict
 from airflow_training.control.recovery import is_one_group, is_shared, start_again
+from airflow_training.control.recovery_level import LEVELS, Recovery, recovery_level
 from airflow_training.control.restarts import (
     Budget,
     CompleteJob,
@@ -32,6 +33,7 @@ from airflow_training.control.turnover import fail_for_good, next_attempt
 
 __all__ = ["apply_policies", "reckon"]
 
+_NODES_AVOIDED = 4
 _WHOLE_JOB = frozenset({"Job", "FreshJob"})
 _RESTARTED = {
     "Instance": reasons.INSTANCE_RESTARTED,
@@ -240,7 +242,8 @@ def _restart(draft: Draft, planned: Sequence[Planned]) -> None:
         failure, restart = each.failure, each.restart
         entry = _entry(draft, failure)
         fresh, whole_job = restart.scope == "FreshJob", restart.scope in _WHOLE_JOB
-        _tell_restart(draft, each, entry)
+        needs = recovery_level(failure.failure_class, failure.reason, failure.environment, LEVELS)
+        _tell_restart(draft, each, entry, needs)
         if whole_job:
             draft.set_job(
                 state="Restarting",
@@ -263,6 +266,7 @@ def _restart(draft: Draft, planned: Sequence[Planned]) -> None:
             replace_at=replace_at,
             restarts=0 if fresh else entry.restarts + counted,
             parting=parting,
+            avoid_nodes=_avoided(entry, failure, needs),
         )
         for other in _others_in_scope(draft, each):
             next_attempt(
@@ -302,7 +306,15 @@ def _others_in_scope(draft: Draft, planned: Planned) -> list[InstanceEntry]:
     ]
 
 
-def _tell_restart(draft: Draft, planned: Planned, entry: InstanceEntry) -> None:
+def _avoided(entry: InstanceEntry, failure: Failure, needs: Recovery) -> tuple[str, ...]:
+    """Return the nodes that the next attempt keeps away from, where there are others."""
+    if needs.level != "node" or not failure.node:
+        return entry.avoid_nodes
+    others = [node for node in entry.avoid_nodes if node != failure.node]
+    return (*others, failure.node)[-_NODES_AVOIDED:]
+
+
+def _tell_restart(draft: Draft, planned: Planned, entry: InstanceEntry, needs: Recovery) -> None:
     failure, restart = planned.failure, planned.restart
     draft.tell(
         _RESTARTED[restart.scope],
@@ -315,6 +327,8 @@ def _tell_restart(draft: Draft, planned: Planned, entry: InstanceEntry) -> None:
         counted=restart.counted,
         exit_code=failure.exit_code,
         signal=failure.signal,
+        recovery=needs.level,
+        recovery_why=needs.why,
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from airflow_training.control import reasons
 from airflow_training.control.diagnosed import class_of
 from airflow_training.control.draft import Draft
+from airflow_training.control.environment import environment_state, read_records
 from airflow_training.control.failures import (
     REASON_CLASSES,
     Failure,
@@ -223,6 +224,7 @@ def _failed(
         signal=seen.signal,
         failure_class=failure_class,
         node=seen.node,
+        environment=environment_state(read_records(seen.environment), at=facts["finished_at"]),
         diagnosed=diagnosed,
     )
 

@@ -79,6 +79,8 @@ class InstanceSpec:
     """Limits where given, else requests, of the training container: Kubernetes quantities."""
     pod: Mapping[str, Any] = field(default_factory=dict)
     """The PodTemplateSpec: whole and rendered on Kubernetes, elsewhere as it was merged."""
+    avoid_nodes: tuple[str, ...] = ()
+    """Nodes to keep away from where there are others: earlier attempts failed there."""
     held: bool = False
     deadline_seconds: float | None = None
     """The instance ends itself after this, even if nobody is left to tell it."""

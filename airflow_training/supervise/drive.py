@@ -41,6 +41,7 @@ from airflow_training.supervise.lease_keeper import LeaseKeeper
 from airflow_training.supervise.queueing import Turn, queued, role_resources
 from airflow_training.supervise.rendering import expected_addresses
 from airflow_training.supervise.short_lives import with_short_lives
+from airflow_training.supervise.stored_records import StoredRecords
 from airflow_training.supervise.waiting import is_set_within
 from airflow_training.supervise.watcher import Watcher, retry_delay
 
@@ -117,6 +118,7 @@ class Drive:
         self._diagnoser: Diagnoser | None = None
         self._committed: Committed | None = None
         self._processes: Processes | None = None
+        self._records = StoredRecords(store, keeper.lease.run)
         self._output_saved = False
         self._clock = 0.0
         self._failures = 0
@@ -271,7 +273,7 @@ class Drive:
         await self._keeper.confirm()
         if self._last_request > self.ledger.job.seen_request:
             await asyncio.to_thread(self._read_requests)
-        seen = self._watcher.look()
+        seen = await self._records.add(self._watcher.look())
         diagnoses = await self._diagnoses(seen)
         committed: Sequence[Mapping[str, Any]] = ()
         if self._committed is not None:

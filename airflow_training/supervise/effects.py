@@ -180,7 +180,8 @@ class Effects:
                     Outcome(ref=self._ref(each, ledger, ()), result="error", message=str(error))
                 )
             else:
-                specs.append(spec)
+                avoided = ledger.instances[each.role, each.index].avoid_nodes
+                specs.append(dataclasses.replace(spec, avoid_nodes=avoided))
         return specs, failed
 
     def _ref(self, action: Action, ledger: Ledger, seen: Collection[Observation]) -> InstanceRef:

@@ -45,7 +45,8 @@ def an_instance(
     job: ResolvedJob, role: str = "worker", index: int = 0, **keys: Any
 ) -> InstanceSpec:
     addresses = expected_addresses(job, RUN.prefix)
-    changes = {k: keys.pop(k) for k in ("live_files", "files", "executables") if k in keys}
+    given = ("live_files", "files", "executables", "avoid_nodes")
+    changes = {k: keys.pop(k) for k in given if k in keys}
     spec = render_instance(job, RUN, addresses, role=role, index=index, **keys)
     return dataclasses.replace(spec, **changes)
 

@@ -217,6 +217,27 @@ def test_spread_and_priority_are_given_on():
     ]
 
 
+def _placed(gang: str = "none", **affinity: object) -> dict[str, Any]:
+    job = a_job(a_role(spec={"affinity": affinity}), gang=gang)
+    spec: dict[str, Any] = a_pod(job, avoid_nodes=("n1", "n2"))["spec"]
+    return spec
+
+
+def test_a_pod_prefers_any_other_node_than_those_to_keep_away_from():
+    own = {"weight": 1, "preference": {"matchExpressions": []}}
+    chosen = "preferredDuringSchedulingIgnoredDuringExecution"
+    spec = _placed(nodeAffinity={chosen: [own]}, podAffinity={"x": 1})
+    mine, *away = spec["affinity"]["nodeAffinity"][chosen]
+    assert mine == own
+    assert spec["affinity"]["podAffinity"] == {"x": 1}
+    assert [each["preference"]["matchFields"][0]["values"] for each in away] == [["n1"], ["n2"]]
+    assert {each["preference"]["matchFields"][0]["operator"] for each in away} == {"NotIn"}
+
+
+def test_pods_of_a_kueue_group_stay_alike():
+    assert _placed("kueue", podAffinity={"x": 1})["affinity"] == {"podAffinity": {"x": 1}}
+
+
 def test_an_mpi_instance_finds_the_keys_of_its_run():
     job = dataclasses.replace(
         a_resolved_job("mpi", {"launcher": 1, "worker": 2}, runtime="kubernetes"), name="digits"

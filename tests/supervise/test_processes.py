@@ -14,6 +14,7 @@ from airflow_training.control.model import (
     JobEntry,
     Ledger,
     Observation,
+    Observations,
     Progress,
     RoleEntry,
     Told,
@@ -24,6 +25,7 @@ from airflow_training.runtimes.faults import Behaviour, Script
 from airflow_training.state.environment import digest_of
 from airflow_training.state.models import SubtasksRow
 from airflow_training.supervise.processes import Processes
+from airflow_training.supervise.stored_records import StoredRecords
 from tests.builders import job, role
 from tests.checkpoints.groups import train
 from tests.supervise.conftest import Stage, until
@@ -220,3 +222,24 @@ async def test_a_driven_run_leaves_where_its_processes_ended(stage):
     uid = stage.launch(a_job(2))
     assert await asyncio.wait_for(stage.supervisor(uid).run(), 30) == "Succeeded"
     assert [*states(opened(stage.store.subtasks(uid)[""]))] == ["DONE", "DONE"]
+
+
+# records of instances that failed ----------------------------------------------------------------
+async def test_a_failure_without_records_is_judged_by_those_in_the_store(stage):
+    uid = stage.launch(a_job(2))
+    line = '{"at": 1.0, "on": "exit"}'
+    stage.store.save_environment(uid, {("worker", 0): [line], ("worker", 1): [line]})
+    own = '{"at": 2.0}'
+    seen = Observations(
+        instances=(
+            Observation(role="worker", index=0, uid="a", state="failed"),
+            Observation(role="worker", index=0, uid="b", state="running"),
+            Observation(role="worker", index=1, uid="c", state="failed", environment=(own,)),
+        )
+    )
+    records = StoredRecords(stage.store, uid)
+    found = await records.add(seen)
+    assert found is not None
+    assert [each.environment for each in found.instances] == [(line,), (), (own,)]
+    assert await records.add(None) is None
+    assert await records.add(seen) == found

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -230,6 +230,11 @@ class _Made:
             made.setdefault("schedulerName", scheduler_name)
         if gang.priority_class_name:
             made.setdefault("priorityClassName", gang.priority_class_name)
+        # Kueue tells the pods of a group apart by what they ask for
+        if self._instance.avoid_nodes and gang.kind != "kueue":
+            made["affinity"] = _away_from(
+                self._instance.avoid_nodes, self._written.get("affinity") or {}
+            )
         if gang.spread:
             made["topologySpreadConstraints"] = [
                 *(self._written.get("topologySpreadConstraints") or ()),
@@ -400,6 +405,25 @@ class _Made:
 def progress_uri_of(spec: InstanceSpec) -> str:
     """Return where an instance leaves its newest progress beside the job's output."""
     return f"{spec.output_uri.rstrip('/')}.progress/{spec.ref.role}-{spec.ref.index}.json"
+
+
+def _away_from(nodes: Sequence[str], affinity: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an affinity that prefers any other node, beside what the template says."""
+    of_nodes = affinity.get("nodeAffinity") or {}
+    preferred = "preferredDuringSchedulingIgnoredDuringExecution"
+    away = [
+        {
+            "weight": 100,
+            "preference": {
+                "matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": [node]}]
+            },
+        }
+        for node in nodes
+    ]
+    return {
+        **affinity,
+        "nodeAffinity": {**of_nodes, preferred: [*(of_nodes.get(preferred) or ()), *away]},
+    }
 
 
 def _hostname(spec: InstanceSpec) -> str:

@@ -78,7 +78,7 @@ class Checkpointer:
         self._allow_pickle = allow_pickle
         place, agreement = distributed()
         self._saver = Saver(
-            root=None if root is None else os.fspath(root),
+            root=root,
             every=every,
             place=place,
             agreement=agreement,

@@ -204,6 +204,7 @@ class Group:
                 owner=started["owner"],
             ).to_bytes()
             self._put(fence_key(self.generation), document)
+            self._refuse_if_stale()  # then what it goes on from may be gone already
             return sha256_of(document)
 
         self._fence = self._on_coordinator(agreement, fence)
@@ -239,7 +240,9 @@ class Group:
         try:
             manifest = read_manifest(self.store, Save(base.step, base.generation))
             verify(self.store, manifest, ranks=range(self.rank, manifest.world, self.world))
-        except (BadCheckpoint, FileNotFoundError) as error:
+        except FileNotFoundError:
+            return None, {"bad": "its manifest is gone"}
+        except BadCheckpoint as error:
             return None, {"bad": str(error)}
         except (CheckpointError, OSError) as error:
             return None, {"failed": str(error)}
@@ -329,11 +332,17 @@ class Group:
             shard = digested(parts, save=save, algorithm=name)
             if shard.digest in self._reusable:
                 return shard.under(self._reusable[shard.digest])
+            if self.world > 1 and self._has(shard):  # another rank holds the same, and was faster
+                return shard
             with contextlib.suppress(KeyExists):  # by its name the same content, of this same save
                 self.store.create(shard.key, [view for _, view in parts])
             return shard
 
-        shards = tuple(in_parallel(self.store, put, cut(views)))
+        pieces = list(cut(views))
+        # ranks that hold the same begin at different pieces, and need not bring what others have brought
+        first = self.rank * len(pieces) // self.world
+        brought = in_parallel(self.store, put, [*pieces[first:], *pieces[:first]])
+        shards = tuple(brought[len(pieces) - first :] + brought[: len(pieces) - first])
         record = newest_environment()
         self._record = record[0] if record else ""
         marker = Marker(
@@ -350,6 +359,12 @@ class Group:
         )
         self._put(marker_key(save, self.rank), marker.to_bytes())
         return marker
+
+    def _has(self, shard: Shard) -> bool:
+        try:
+            return self.store.size(shard.key) == shard.size
+        except FileNotFoundError:
+            return False
 
     def fail(self, step: int, reason: str) -> None:
         """Let all ranks know that this one has no part in the save of a step; never raises."""
@@ -387,14 +402,14 @@ class Group:
                 manifest = self._commit(save, deadline)
             else:
                 manifest = self._await_commit(save, deadline)
-            if manifest is None:
-                self._telling.say("RUNNING", step=step)
-                self._reusable = {}  # what it rested on may be swept before the next save
-                return None
-            # only now: had a later start not seen this manifest, its claim would be there
+            # only now: a later start that has not seen this manifest has claimed before it was there
             self._refuse_if_stale()
         except OSError as error:
             self._give_up(step, error)
+        if manifest is None:
+            self._telling.say("RUNNING", step=step)
+            self._reusable = {}  # what it rests on may be swept before the next save
+            return None
         self._settle(manifest)
         self._telling.say("SAVED", step=step, verified=step, environment=self._record)
         self._telling.say("RUNNING", step=step)
@@ -406,6 +421,7 @@ class Group:
         folder = f"{MARKERS}{save}/"
 
         def look() -> list[str] | bool | None:
+            self._refuse_if_stale()  # then markers are swept, and waiting for them is in vain
             if self._failures(save):
                 return False
             keys = [key for key, _ in self.store.list(folder)]
@@ -447,7 +463,10 @@ class Group:
     def _part(self, save: Save, rank: int) -> tuple[Part, Any]:
         """Return what a rank's marker says for the manifest, and its cursor."""
         key = marker_key(save, rank)
-        content = self.store.read(key)
+        try:
+            content = self.store.read(key)
+        except FileNotFoundError:
+            raise BadCheckpoint(f"{key} is gone") from None
         marker = Marker.from_bytes(content, what=key)
         if (marker.save, marker.rank, marker.world) != (save, rank, self.world):
             raise BadCheckpoint(f"{key} holds the marker of rank {marker.rank} for {marker.save}")
@@ -461,6 +480,7 @@ class Group:
 
     def _await_commit(self, save: Save, deadline: float) -> Manifest | None:
         def look() -> Manifest | bool | None:
+            self._refuse_if_stale()
             try:
                 return read_manifest(self.store, save)
             except (FileNotFoundError, BadCheckpoint):  # not there, or not whole yet

@@ -11,6 +11,7 @@ import contextlib
 import dataclasses
 import json
 import logging
+import os
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -43,9 +44,14 @@ class HuggingFaceCheckpoint(transformers.TrainerCallback):
         every: How often then, as `Saver` takes it.
     """
 
-    def __init__(self, *, root: str | None = None, every: Any = None) -> None:
+    def __init__(self, *, root: str | os.PathLike[str] | None = None, every: Any = None) -> None:
         place, agreement = distributed()
-        self._saver = Saver(root=root, every=every, place=place, agreement=agreement)
+        self._saver = Saver(
+            root=None if root is None else os.fspath(root),
+            every=every,
+            place=place,
+            agreement=agreement,
+        )
         self._found: Found | None = None
         self._resumed = False
         self._folder = ""

@@ -7,6 +7,7 @@ Python attributes, such as the patience of `EarlyStopping`, Keras gives no way t
 from __future__ import annotations
 
 import contextlib
+import os
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -39,11 +40,15 @@ class KerasCheckpoint(keras.callbacks.Callback):
     """
 
     def __init__(
-        self, *, data: ResumableSampler | None = None, root: str | None = None, every: Any = None
+        self,
+        *,
+        data: ResumableSampler | None = None,
+        root: str | os.PathLike[str] | None = None,
+        every: Any = None,
     ) -> None:
         super().__init__()
         self._data = data
-        self._saver = Saver(root=root, every=every)
+        self._saver = Saver(root=None if root is None else os.fspath(root), every=every)
         self._step = 0
         self._epoch = 0
         self._batch = -1

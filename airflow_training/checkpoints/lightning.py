@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import os
 import warnings
 from collections.abc import Mapping
 from typing import Any
@@ -39,7 +40,11 @@ class LightningCheckpoint(pl.Callback):
     """
 
     def __init__(
-        self, *, data: ResumableSampler | None = None, root: str | None = None, every: Any = None
+        self,
+        *,
+        data: ResumableSampler | None = None,
+        root: str | os.PathLike[str] | None = None,
+        every: Any = None,
     ) -> None:
         self._data = data
         self._root, self._every = root, every

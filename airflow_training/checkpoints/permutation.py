@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import struct
+from collections.abc import Iterator
 
 __all__ = ["Permutation"]
 
@@ -33,6 +34,9 @@ class Permutation:
 
     def __len__(self) -> int:
         return self.length
+
+    def __iter__(self) -> Iterator[int]:
+        return map(self.__getitem__, range(self.length))
 
     def __getitem__(self, index: int) -> int:
         """Return what stands at `index`, 0 <= index < length."""

@@ -12,6 +12,7 @@ from typing import TypeVar
 from airflow_training.checkpoints.errors import CheckpointError
 from airflow_training.checkpoints.instructions import rank_and_world
 from airflow_training.checkpoints.permutation import Permutation
+from airflow_training.checkpoints.torch_state import apply_random, random_state
 
 __all__ = ["ResumableSampler"]
 
@@ -112,7 +113,12 @@ class ResumableSampler:
 
     def batches(self, loader: Iterable[Batch]) -> Iterator[Batch]:
         """Yield what `loader` makes of this sampler's batches, each counted as consumed."""
-        for batch in loader:
+        # To start a torch loader draws a random number. Within an epoch that was done before.
+        drawn = random_state() if self._consumed else None
+        iterator = iter(loader)
+        if drawn is not None:
+            apply_random(drawn)
+        for batch in iterator:
             self.advance()
             yield batch
 

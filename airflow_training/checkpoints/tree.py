@@ -100,12 +100,12 @@ class Arena:
         for name, size in taken.blobs.items():
             starts[name] = end
             end += _aligned(size)
-        waiting = False
+        devices = set()
         for leaf in taken.leaves:
             start = starts[leaf.blob] + leaf.at
-            waiting |= _copy(leaf.source, self._memory[start : start + leaf.size])
-        if waiting:
-            sys.modules["torch"].accelerator.synchronize()
+            devices.add(_copy(leaf.source, self._memory[start : start + leaf.size]))
+        for kind in devices - {"cpu"}:
+            getattr(sys.modules["torch"], kind).synchronize()
         return {
             name: self._memory[start : start + taken.blobs[name]].toreadonly()
             for name, start in starts.items()
@@ -291,7 +291,7 @@ class _Encoder:
 
     def _tensor(self, tensor: Any, path: str) -> dict[str, Any]:
         torch = sys.modules["torch"]
-        if type(tensor) not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer):
+        if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
             raise CheckpointError(f"{path}: a tensor of type {type(tensor).__qualname__}")
         if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_meta:
             raise CheckpointError(f"{path}: a tensor that is sparse, quantized or without data")
@@ -459,19 +459,19 @@ def _aligned(size: int) -> int:
     return -(-size // ALIGNED) * ALIGNED
 
 
-def _copy(source: Any, target: memoryview) -> bool:
-    """Copy a leaf's bytes; return whether the copy still runs on a device."""
+def _copy(source: Any, target: memoryview) -> str:
+    """Copy a leaf's bytes; return the kind of device on which the copy may still run."""
     if not len(target):
-        return False
+        return "cpu"
     if isinstance(source, memoryview):
         target[:] = source
-        return False
+        return "cpu"
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(source, torch.Tensor):
         there = torch.frombuffer(target, dtype=source.dtype).view(source.shape)
         there.copy_(source, non_blocking=True)
-        return bool(source.device.type != "cpu")
+        return str(source.device.type)
     numpy = sys.modules["numpy"]
     there = numpy.frombuffer(target, dtype=source.dtype).reshape(source.shape)
     numpy.copyto(there, source)
-    return False
+    return "cpu"

@@ -53,16 +53,21 @@ def being_written(folder: Path, processes: Iterable[int]) -> bool:
     """Return whether one of the processes has a file below the folder open for writing."""
     inside = f"{folder.resolve()}/"
     for pid in processes:
-        with contextlib.suppress(OSError):
-            for each in os.scandir(f"/proc/{pid}/fd"):
-                with contextlib.suppress(OSError):
-                    if not os.readlink(each.path).startswith(inside):  # noqa: PTH115 - thousands of them
-                        continue
-                    about = Path(f"/proc/{pid}/fdinfo/{each.name}").read_text()
-                    flags = int(about.split("flags:")[1].split()[0], 8)
-                    if flags & (os.O_WRONLY | os.O_RDWR):
-                        return True
+        with contextlib.suppress(OSError), os.scandir(f"/proc/{pid}/fd") as descriptors:
+            if any(_writes(pid, each, inside) for each in descriptors):
+                return True
     return False
+
+
+def _writes(pid: int, descriptor: os.DirEntry[str], inside: str) -> bool:
+    try:
+        if not os.readlink(descriptor.path).startswith(inside):  # noqa: PTH115 - there are thousands
+            return False
+        about = Path(f"/proc/{pid}/fdinfo/{descriptor.name}").read_text()
+    except OSError:  # it was closed meanwhile
+        return False
+    flags = int(about.split("flags:")[1].split()[0], 8)
+    return bool(flags & (os.O_WRONLY | os.O_RDWR))
 
 
 def complete(before: Files, now: Files, committed: Files, *, busy: bool) -> bool:

@@ -8,6 +8,7 @@ are other ones, so the model is as good, not the same. Without them it is the sa
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -32,10 +33,12 @@ class XGBoostCheckpoint(xgboost.callback.TrainingCallback):
         every: How often then, as `Saver` takes it.
     """
 
-    def __init__(self, rounds: int, *, root: str | None = None, every: Any = None) -> None:
+    def __init__(
+        self, rounds: int, *, root: str | os.PathLike[str] | None = None, every: Any = None
+    ) -> None:
         super().__init__()
         self.rounds = rounds
-        self._saver = Saver(root=root, every=every)
+        self._saver = Saver(root=None if root is None else os.fspath(root), every=every)
         self._booster: Any = None
         self._evaluated: Any = {}
         self._done = 0

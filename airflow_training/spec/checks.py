@@ -20,6 +20,9 @@ from airflow_training.spec.words import counted
 
 __all__ = ["check", "warnings_of"]
 
+_LONGEST_ADDRESS = 500
+"""Characters of `checkpoint.uri`: with run id and digest it makes a reference, of which 1 KB is promised."""
+
 
 def check(
     job: TrainingJob,
@@ -223,6 +226,11 @@ def _checkpoint(spec: TrainingJobSpec) -> Iterator[Problem]:
     checkpoint = spec.checkpoint
     if checkpoint is None:
         return
+    if len(checkpoint.uri) > _LONGEST_ADDRESS:
+        message = (
+            f"is longer than {_LONGEST_ADDRESS} characters: a reference to it would be above 1 KB"
+        )
+        yield _problem("out_of_range", ("checkpoint", "uri"), checkpoint.uri, message)
     given = [
         key
         for key, value in (

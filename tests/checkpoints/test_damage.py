@@ -8,7 +8,7 @@ import pytest
 
 from airflow_training.checkpoints import reading
 from airflow_training.checkpoints.group import Group
-from airflow_training.checkpoints.keys import Save, manifest_key
+from airflow_training.checkpoints.keys import Save, fence_key, manifest_key
 from airflow_training.checkpoints.store import open_store
 from tests.checkpoints.damage import (
     MUTATORS,
@@ -19,6 +19,7 @@ from tests.checkpoints.damage import (
     newest_shard,
 )
 from tests.checkpoints.groups import assert_is_state_of, train
+from tests.checkpoints.stores import DictStore
 
 
 @pytest.fixture(scope="module")
@@ -28,16 +29,10 @@ def subject() -> Subject:
 
 def test_undamaged_nothing_is_found(subject):
     objects = subject.copy()
-    assert reading.damaged(open_store(_store(objects))) == {}
-    assert [e.state for e in reading.verify(_store(objects))] == ["committed"] * 4
+    assert reading.damaged(DictStore(objects)) == {}
+    assert [e.state for e in reading.verify(DictStore(objects))] == ["committed"] * 4
     with pytest.raises(AssertionError, match="nobody has noticed"):
         assert_found(subject, objects, ())
-
-
-def _store(objects):
-    from tests.checkpoints.stores import DictStore
-
-    return DictStore(objects)
 
 
 def test_every_flipped_bit_is_found(subject):
@@ -65,6 +60,13 @@ def test_several_damaged_checkpoints_lead_to_the_one_before_them(subject):
         key = newest_shard(subject.manifests[step], 1)
         objects[key] = objects[key][::-1]
     assert_found(subject, objects, {30, 40})
+
+
+def test_a_fence_in_the_place_of_another_is_named(subject):
+    objects = subject.copy()
+    objects[fence_key(2)] = objects[fence_key(1)]
+    reason = reading.damaged(DictStore(objects))[fence_key(2)]
+    assert "holds the fence of generation 1" in reason
 
 
 @pytest.mark.parametrize("without_xxhash", [False, True])

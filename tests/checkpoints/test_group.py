@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 import numpy as np
 import pytest
@@ -182,6 +183,29 @@ def test_equal_blobs_of_all_ranks_lie_in_the_store_once():
     assert sum(store.size(key) for key in shards_of(store)) < 6 << 20
 
 
+def test_a_rank_does_not_bring_what_another_has_brought():
+    """State that all ranks have alike is uploaded once, each bringing a part of it, not once by every rank."""
+
+    class Counting(DictStore):
+        brought = 0
+
+        def create(self, key: str, data: Any) -> None:
+            pieces = [data] if isinstance(data, bytes | memoryview) else list(data)
+            if key.startswith("shards/"):
+                self.brought += sum(len(piece) for piece in pieces)
+            super().create(key, pieces)
+
+    store = Counting()
+    groups = open_group(store, 4)
+    same = {f"weights/{n}": bytes([n]) * (5 << 20) for n in range(8)}
+    for rank in (3, 2, 1, 0):
+        groups[rank].write(10, same, document={})
+    assert store.brought < 41 << 20
+    manifest = groups[0].commit(10, deadline=5)
+    assert len({part.state for part in manifest.ranks}) == 1  # whoever brought it
+    assert groups[2].read(manifest)[1] == same
+
+
 def test_several_ranks_need_an_agreement(tmp_path):
     with pytest.raises(CheckpointError, match="needs an agreement"):
         Group.open(str(tmp_path), world=2)
@@ -281,6 +305,7 @@ def test_a_replaced_process_can_neither_write_nor_commit(root):
     with pytest.raises(StaleGeneration):
         save(old, 30)
     assert new.base.step == 10
+    assert [entry.step for entry in reading.history(root) if entry.state != "incomplete"] == [10]
     assert Group.open(root).base.step == 10
 
 
@@ -492,6 +517,18 @@ def test_a_save_in_progress_loses_nothing_to_the_sweep():
     groups[0].write(40, blobs_of(40, 0), document={"step": 40, "rank": 0})
     assert manifest
     assert_is_state_of(groups[0], the(groups[0].commit(40, deadline=SECONDS)))
+
+
+def test_a_rank_that_missed_commits_rests_on_nothing_that_was_deleted():
+    """Its content is again what it was in a checkpoint that is gone by now."""
+    groups = open_group(DictStore(), 2, keep=2)
+    once, then = {"w": b"1" * (5 << 20)}, {"w": b"2" * (5 << 20)}
+    by_ranks(2, lambda rank: save(groups[rank], 10, blobs=once))
+    for step, blobs in ((20, then), (30, then), (40, once)):
+        groups[1].write(step, blobs, document={"step": step, "rank": 1})
+        assert groups[1].commit(step, deadline=0) is None
+        manifest = the(save(groups[0], step))
+        assert groups[0].read(manifest, 1) == ({"step": step, "rank": 1}, blobs)
 
 
 def test_a_checkpoint_is_committed_although_old_ones_cannot_be_deleted(caplog):

@@ -6,7 +6,8 @@ import itertools
 import math
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -94,7 +95,7 @@ def test_two_epochs_are_as_different_as_chance():
     assert 140 < same < 260  # 200 expected, standard deviation 14
 
 
-def chi_squared(seen: Counter, cells, total: int) -> float:
+def chi_squared(seen: Counter[Any], cells: Collection[Any], total: int) -> float:
     expected = total / len(cells)
     return sum((seen[cell] - expected) ** 2 / expected for cell in cells)
 
@@ -220,6 +221,32 @@ def test_a_loader_with_workers_resumes_where_the_loop_was():
         used += batch.tolist()
     assert sorted(used) == list(range(50))
     assert second.epoch == 1
+
+
+def test_going_on_within_an_epoch_draws_no_random_number():
+    torch = pytest.importorskip("torch")
+
+    def loop(sampler: ResumableSampler, *, until: int) -> list[float]:
+        loader = torch.utils.data.DataLoader(range(20), batch_sampler=sampler)
+        drawn = []
+        while sampler.epoch < 2 and sampler.samples < until:
+            for _batch in sampler.batches(loader):
+                drawn.append(torch.rand(1).item())
+                if sampler.samples == until:
+                    break
+        return drawn
+
+    torch.manual_seed(0)
+    straight = loop(ResumableSampler(20, batch_size=4, rank=0, world=1), until=40)
+    torch.manual_seed(0)
+    killed = ResumableSampler(20, batch_size=4, rank=0, world=1)
+    drawn = loop(killed, until=28)
+    random_state, cursor = torch.get_rng_state(), killed.state_dict()
+    torch.manual_seed(1)
+    torch.set_rng_state(random_state)
+    resumed = ResumableSampler(20, batch_size=4, rank=0, world=1)
+    resumed.load_state_dict(cursor)
+    assert drawn + loop(resumed, until=40) == straight
 
 
 def test_a_loop_that_counts_nothing_is_told_so_at_the_first_save():

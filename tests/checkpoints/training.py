@@ -122,8 +122,8 @@ class Training:
         self.scaler.update()
         self.scheduler.step()
         self.ema.update_parameters(self.network)
-        self.extra["sum"] += float(loss)
-        return float(loss)
+        self.extra["sum"] += float(loss.item())
+        return float(loss.item())
 
     def digest(self) -> str:
         """Return the digest of the full state."""
@@ -204,7 +204,7 @@ def processes(work: Callable[..., None], world: int, folder: Path, *arguments: A
         process.start()
     ranks[-1].join(90)
     for process in ranks:
-        process.join(90 if ranks[-1].exitcode == 0 else 0)
+        process.join(0 if (ranks[-1].exitcode or 0) < 0 else 90)
         if process.is_alive():
             process.kill()
         process.join()

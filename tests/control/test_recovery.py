@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -310,3 +311,19 @@ def test_those_that_start_together_are_told_the_same_incarnation():
     assert [each["incarnation"] for each in both] == ["1.2.4", "1.2.4"]
     alone = told(replace(spec, restart=replace(spec.restart, scope="Instance")), entry, attempt=7)
     assert (alone["incarnation"], alone["order"]) == ("1.0.7", 7)
+
+
+def test_the_longest_reference_there_can_be_is_below_one_kilobyte():
+    independent = job(role("r" * 63, replicas=1000), scope="Instance")
+    where = root(
+        independent,
+        99,
+        uri="s" * 500,
+        run_id="i" * 250,
+        run_uid="u" * 20,
+        role="r" * 63,
+        index=999,
+    )
+    reference = {"uri": where, "step": 10**12, "digest": f"sha256:{64 * 'a'}"}
+    assert where.endswith("-999")
+    assert len(json.dumps(reference)) <= 1024

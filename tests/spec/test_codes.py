@@ -18,6 +18,7 @@ def waits(role: str, **options: object) -> list[dict[str, Any]]:
     return [{"role": role, **options}]
 
 
+LONG_ADDRESS = f"s3://{500 * 'a'}"
 CHECKPOINT = {"uri": "s3://a"}
 
 CODES = [
@@ -429,6 +430,14 @@ CODES = [
         "1 Gi",
         "",
         id="bad_quantity-deep",
+    ),
+    pytest.param(
+        edited("spec.checkpoint", {**CHECKPOINT, "uri": LONG_ADDRESS}),
+        "out_of_range",
+        "spec.checkpoint.uri",
+        LONG_ADDRESS,
+        "",
+        id="out_of_range-address",
     ),
     pytest.param(
         edited("spec.checkpoint", {**CHECKPOINT, "everySeconds": 9, "everySteps": 9}),

@@ -9,9 +9,11 @@ it goes on from the step it broke at: the lines with `checkpoint` and `sampler` 
 import argparse
 import json
 import os
+import random
 import time
 from pathlib import Path
 
+import numpy
 import torch
 import torch.distributed as dist
 from sklearn.datasets import load_digits
@@ -89,7 +91,8 @@ def main() -> None:
 
     dist.init_process_group("gloo")
     rank, world = dist.get_rank(), dist.get_world_size()
-    torch.manual_seed(0)
+    for seed in (random.seed, numpy.random.seed, torch.manual_seed):
+        seed(0)
     train, test = images()
     sampler = ResumableSampler(len(train), batch_size=args.batch_size, seed=0)
     loader = DataLoader(train, batch_sampler=sampler)

@@ -1,4 +1,7 @@
-"""Checkpoints: what digests cost, whether the main thread feels a save, and what damage, kills and races do."""
+"""Checkpoints: what digests cost, whether the main thread feels a save, and what damage, kills and races do.
+
+A trial that fails ends the benchmark with what it has found.
+"""
 
 from __future__ import annotations
 
@@ -103,19 +106,21 @@ def _damage() -> None:
     heading("Damage: every trial is found, and the newest step that is whole is restored")
     subject = Subject.make()
     flip_random_bits(subject, 10_000, random.Random(0))
-    figure("bits flipped in shards, markers, manifests, fences", 10_000, "of 10,000", target="all")
+    figure(
+        "bits flipped in shards, markers, manifests, fences", 100, "%", target="all", note="10,000"
+    )
     key = manifest_key(Save(40, 2))
     size = len(subject.objects[key])
     for byte in range(size):
         flip_a_bit(subject, key, byte * 8 + byte % 8)
-    figure("a bit in every byte of a manifest", size, f"of {size}", target="all")
+    figure("a bit in every byte of a manifest", 100, "%", target="all", note=f"{size:,} bytes")
     rng = random.Random(0)
     for mutate in MUTATORS.values():
         for _ in range(200):
             objects = subject.copy()
             assert_found(subject, objects, set(mutate(subject, objects, rng)))
     count = 200 * len(MUTATORS)
-    figure(f"{len(MUTATORS)} mutators, 200 each", count, f"of {count}", target="all")
+    figure(f"{len(MUTATORS)} mutators, 200 each", 100, "%", target="all", note=f"{count:,}")
 
 
 def _kills() -> None:

@@ -33,9 +33,11 @@ LOCAL = "airflow_training/runtimes/local"
 AGENT = "airflow_training/agent"
 SUPERVISE = "airflow_training/supervise"
 STATE = "airflow_training/state"
+CHECKPOINTS = "airflow_training/checkpoints"
 
 LIFECYCLE = "tests/control/test_lifecycle.py"
 RESTARTS = "tests/control/test_restarts.py"
+STALE_WRITERS = "tests/checkpoints/test_stale_writers.py::test_in_no_order_of_operations_anything_stale_counts_or_anything_acknowledged_is_lost"
 GANG = "tests/control/test_gang.py"
 PROCESSES = "tests/runtimes/test_local_processes.py"
 CONTRACT = "tests/runtimes/test_local_contract.py::TestLocal"
@@ -337,5 +339,45 @@ MUTATIONS = (
         old="    answer = _answer(document, problems, warnings)\n",
         new="    answer = _answer(document, [] if request.starts else problems, warnings)\n",
         test="tests/cli/test_commands.py::test_a_refused_job_leaves_no_trace",
+    ),
+    Mutation(
+        guarantee=9,
+        why="A save is acknowledged although a later start has not seen it.",
+        file=f"{CHECKPOINTS}/group.py",
+        old="            # only now: a later start that has not seen this manifest has claimed before it was there\n            self._refuse_if_stale()\n",
+        new="",
+        test=STALE_WRITERS,
+    ),
+    Mutation(
+        guarantee=9,
+        why="What a replaced process saved counts.",
+        file=f"{CHECKPOINTS}/lineage.py",
+        old="if m.step <= until",
+        new="if m.step <= math.inf",
+        test=STALE_WRITERS,
+    ),
+    Mutation(
+        guarantee=9,
+        why="Two processes that start at once have the same generation.",
+        file=f"{CHECKPOINTS}/claiming.py",
+        old="        if not rivals:\n",
+        new="        if True:\n",
+        test=STALE_WRITERS,
+    ),
+    Mutation(
+        guarantee=9,
+        why="Shards are taken as they are.",
+        file=f"{CHECKPOINTS}/verifying.py",
+        old="        if found != committed:\n",
+        new="        if False:\n",
+        test="tests/checkpoints/test_group.py::test_reading_compares_what_it_returns",
+    ),
+    Mutation(
+        guarantee=9,
+        why="The sweep takes the shards of a save in progress.",
+        file=f"{CHECKPOINTS}/retention.py",
+        old="        if (save.generation, save.step) <= (newest.generation, newest.step):\n",
+        new="        if True:\n",
+        test="tests/checkpoints/test_group.py::test_a_save_in_progress_loses_nothing_to_the_sweep",
     ),
 )

@@ -1,12 +1,20 @@
-"""An S3 emulator for the whole session, started when a test first asks for it."""
+"""An S3 emulator for the whole session, and SIGTERM as it was before each test."""
 
 from __future__ import annotations
 
 import logging
+import signal
 import uuid
 from collections.abc import Iterator
 
 import pytest
+
+
+@pytest.fixture(autouse=True)
+def _sigterm() -> Iterator[None]:
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, before)
 
 
 @pytest.fixture(scope="session")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +14,13 @@ import transformers
 from airflow_training.checkpoints import CheckpointError
 from airflow_training.checkpoints.huggingface import HuggingFaceCheckpoint
 from airflow_training.checkpoints.tree import differences
+from tests.checkpoints.ends import Killed, kill, terminate
 
 EPOCHS, SAMPLES, BATCH = 2, 24, 4
 STEPS = SAMPLES // BATCH
 TOTAL = EPOCHS * STEPS
 
 pytestmark = pytest.mark.e2e
-
-
-class Killed(Exception):
-    """Stands for a process that ends."""
 
 
 class At(transformers.TrainerCallback):
@@ -61,21 +56,6 @@ class Network(transformers.PreTrainedModel):
         if self.training:
             self.mean.mul_(0.9).add_(0.1 * answer.detach().mean())
         return {"loss": torch.nn.functional.mse_loss(answer, labels), "logits": answer}
-
-
-def kill() -> None:
-    raise Killed
-
-
-def terminate() -> None:
-    os.kill(os.getpid(), signal.SIGTERM)
-
-
-@pytest.fixture(autouse=True)
-def _signals():
-    before = signal.getsignal(signal.SIGTERM)
-    yield
-    signal.signal(signal.SIGTERM, before)
 
 
 def train(

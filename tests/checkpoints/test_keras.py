@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from airflow_training.checkpoints import CheckpointError
 from airflow_training.checkpoints.keras import KerasCheckpoint
 from airflow_training.checkpoints.sampler import ResumableSampler
+from tests.checkpoints.ends import Killed, kill, terminate
 
 EPOCHS, SAMPLES, BATCH = 3, 40, 8
 STEPS = SAMPLES // BATCH
@@ -31,10 +31,6 @@ pytestmark = [
     pytest.mark.e2e,
     pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),
 ]
-
-
-class Killed(Exception):
-    """Stands for a process that ends."""
 
 
 class At(keras.callbacks.Callback):
@@ -54,21 +50,6 @@ class Noise(keras.layers.Layer):
 
     def call(self, inputs: torch.Tensor) -> torch.Tensor:
         return inputs + 0.01 * torch.randn_like(inputs)
-
-
-def kill() -> None:
-    raise Killed
-
-
-def terminate() -> None:
-    os.kill(os.getpid(), signal.SIGTERM)
-
-
-@pytest.fixture(autouse=True)
-def _signals():
-    before = signal.getsignal(signal.SIGTERM)
-    yield
-    signal.signal(signal.SIGTERM, before)
 
 
 def train(

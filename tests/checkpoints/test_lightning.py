@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +14,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from airflow_training.checkpoints.lightning import LightningCheckpoint
 from airflow_training.checkpoints.sampler import ResumableSampler
 from airflow_training.checkpoints.tree import differences
+from tests.checkpoints.ends import Killed, kill, terminate
 
 EPOCHS, SAMPLES, BATCH = 3, 24, 4
 STEPS = SAMPLES // BATCH
@@ -29,10 +28,6 @@ pytestmark = [pytest.mark.e2e] + [
         ".*is deprecated.*",
     )
 ]
-
-
-class Killed(Exception):
-    """Stands for a process that ends."""
 
 
 class At(pl.Callback):
@@ -81,21 +76,6 @@ class Module(pl.LightningModule):
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         self.seen = checkpoint["seen"]
-
-
-def kill() -> None:
-    raise Killed
-
-
-def terminate() -> None:
-    os.kill(os.getpid(), signal.SIGTERM)
-
-
-@pytest.fixture(autouse=True)
-def _signals():
-    before = signal.getsignal(signal.SIGTERM)
-    yield
-    signal.signal(signal.SIGTERM, before)
 
 
 def train(

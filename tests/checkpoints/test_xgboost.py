@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +12,11 @@ import xgboost
 
 from airflow_training.checkpoints import CheckpointError
 from airflow_training.checkpoints.xgboost import XGBoostCheckpoint
+from tests.checkpoints.ends import Killed, kill, terminate
 
 ROUNDS = 12
 
 pytestmark = pytest.mark.e2e
-
-
-class Killed(Exception):
-    """Stands for a process that ends in the middle of a round."""
 
 
 class At(xgboost.callback.TrainingCallback):
@@ -35,14 +30,6 @@ class At(xgboost.callback.TrainingCallback):
         if model.num_boosted_rounds() == self.round_number:
             self.action()
         return False
-
-
-def kill() -> None:
-    raise Killed
-
-
-def terminate() -> None:
-    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def train(

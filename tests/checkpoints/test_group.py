@@ -203,7 +203,7 @@ def test_a_rank_does_not_bring_what_another_has_brought():
     assert store.brought < 41 << 20
     manifest = groups[0].commit(10, deadline=5)
     assert len({part.state for part in manifest.ranks}) == 1  # whoever brought it
-    assert groups[2].read(manifest)[1] == same
+    assert groups[2].read(the(manifest))[1] == same
 
 
 def test_several_ranks_need_an_agreement(tmp_path):
@@ -528,7 +528,9 @@ def test_a_rank_that_missed_commits_rests_on_nothing_that_was_deleted():
         groups[1].write(step, blobs, document={"step": step, "rank": 1})
         assert groups[1].commit(step, deadline=0) is None
         manifest = the(save(groups[0], step))
-        assert groups[0].read(manifest, 1) == ({"step": step, "rank": 1}, blobs)
+        document, found = groups[0].read(manifest, 1)
+        assert document == {"step": step, "rank": 1}
+        assert found["w"] == blobs["w"]
 
 
 def test_a_checkpoint_is_committed_although_old_ones_cannot_be_deleted(caplog):

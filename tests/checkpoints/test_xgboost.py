@@ -98,7 +98,10 @@ def reported(root: Path, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]
 
 def test_rows_drawn_at_random_are_not_drawn_again_after_a_restore(tmp_path):
     """XGBoost starts from its seed again: without a word the first draws would be repeated."""
-    still: dict[str, Any] = {"eta": 1e-9, "subsample": 0.5}  # trees that differ only in the rows they were given
+    still: dict[str, Any] = {
+        "eta": 1e-9,
+        "subsample": 0.5,
+    }  # trees that differ only in the rows they were given
     with pytest.raises(Killed):
         train(tmp_path, at=7, **still)
     model, _ = train(tmp_path, **still)

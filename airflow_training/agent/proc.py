@@ -150,6 +150,14 @@ def open_pidfd(pid: int, start: int | None) -> int | None:
 
 def kill_exactly(pid: int, start: int | None, number: int) -> bool:
     """Signal the process that started at `start`; False where it is not there any more."""
+    if not hasattr(os, "pidfd_open"):  # Python 3.8: the number may change hands in between
+        if start is None or start_time(pid) != start:
+            return False
+        try:
+            os.kill(pid, number)
+        except ProcessLookupError:
+            return False
+        return True
     descriptor = open_pidfd(pid, start)
     if descriptor is None:
         return False

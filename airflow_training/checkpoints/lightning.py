@@ -168,7 +168,6 @@ class _TrainerState:
             progress = loops["epoch_loop.batch_progress"]
             progress["total"]["ready"] -= 1
             progress["current"]["ready"] -= 1
-            progress["is_last_batch"] = False
         module: dict[str, Any] = {}
         trainer.lightning_module.on_save_checkpoint(module)
         return {

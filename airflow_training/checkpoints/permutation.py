@@ -36,7 +36,7 @@ class Permutation:
         return self.length
 
     def __iter__(self) -> Iterator[int]:
-        return (self[index] for index in range(self.length))
+        return map(self.__getitem__, range(self.length))
 
     def __getitem__(self, index: int) -> int:
         """Return what stands at `index`, 0 <= index < length."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
 import sys
 import threading
@@ -124,7 +125,8 @@ class Saver:
         self._termination = Termination(self._told.grace_seconds if self._told else 0.0)
         self._cost: Cost | None = None
         self._saved = self._completed = self._next_look = 0
-        self._boundary_at = self._saved_at = self._look_seconds = 0.0
+        self._boundary_at = self._saved_at = 0.0
+        self._look_seconds = math.inf
 
     @property
     def enabled(self) -> bool:
@@ -261,10 +263,11 @@ class Saver:
                 "due": self._is_due(asked),
                 "takes": self._cost.total_seconds if self._cost else None,
                 "step": self._pace.step_seconds,
-                "look": self._look_seconds,
+                "look": 0.0 if math.isinf(self._look_seconds) else self._look_seconds,
             }
         )
-        self._look_seconds = time.monotonic() - asked
+        # the shortest: what is above it was waiting for a slower rank, as every step does
+        self._look_seconds = min(self._look_seconds, time.monotonic() - asked)
         left = [rank["left"] for rank in ranks if rank["left"] is not None]
         if left:
             # all judge by the same numbers, those of rank 0 and of the first that was asked to end

@@ -90,7 +90,7 @@ def train(
     dice = np.random.default_rng(0)
     rows = dice.normal(size=(SAMPLES, 4)).astype("float32")
     data = [{"x": row, "labels": row.sum()} for row in rows]
-    checkpoint = HuggingFaceCheckpoint(root=root and str(root), every={"steps": 1})
+    checkpoint = HuggingFaceCheckpoint(root=root, every={"steps": 1})
     arguments = transformers.TrainingArguments(
         output_dir=str(tmp_path / "output"),
         num_train_epochs=EPOCHS,

@@ -110,7 +110,7 @@ def train(
         verbose=0,
         validation_data=(x[:8], y[:8]),
         callbacks=[
-            KerasCheckpoint(data=sampler, root=root and str(root), every={"steps": every}),
+            KerasCheckpoint(data=sampler, root=root, every={"steps": every}),
             At(at, action),
         ],
     )

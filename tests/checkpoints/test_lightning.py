@@ -128,7 +128,7 @@ def train(
         use_distributed_sampler=False,
         accumulate_grad_batches=accumulate,
         callbacks=[
-            LightningCheckpoint(data=sampler, root=root and str(root), every={"steps": 1}),
+            LightningCheckpoint(data=sampler, root=root, every={"steps": 1}),
             stopping,
             At(at, action),
         ],

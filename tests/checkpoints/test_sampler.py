@@ -6,7 +6,7 @@ import itertools
 import math
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import pytest
@@ -95,7 +95,7 @@ def test_two_epochs_are_as_different_as_chance():
     assert 140 < same < 260  # 200 expected, standard deviation 14
 
 
-def chi_squared(seen: Counter[Any], cells, total: int) -> float:
+def chi_squared(seen: Counter[Any], cells: Collection[Any], total: int) -> float:
     expected = total / len(cells)
     return sum((seen[cell] - expected) ** 2 / expected for cell in cells)
 

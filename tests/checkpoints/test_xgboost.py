@@ -60,7 +60,7 @@ def train(
         evals_result=evaluated,
         verbose_eval=False,
         callbacks=[
-            XGBoostCheckpoint(ROUNDS, root=root and str(root), every={"steps": 2}),
+            XGBoostCheckpoint(ROUNDS, root=root, every={"steps": 2}),
             At(at, action),
         ],
     )

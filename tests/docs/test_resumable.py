@@ -51,7 +51,7 @@ def of_lightning(folder: Path) -> dict[str, Any]:
     import lightning.pytorch as pl
     import torch
 
-    class Module(pl.LightningModule):
+    class Module(pl.LightningModule):  # type: ignore[misc]  # mypy does not follow it here
         def __init__(self) -> None:
             super().__init__()
             self.layer = torch.nn.Linear(3, 1)

@@ -502,3 +502,40 @@ def test_last_words_are_never_too_long_to_be_read(tmp_path, program, python):
     words = json.loads(log.read_text())["airflow-training"]
     assert words["reason"] == "StartError"
     assert words["message"].startswith("cannot run")
+
+
+def test_run_ends_what_hangs_and_says_where_it_stood(tmp_path, program, python):
+    progress = tmp_path / "progress"
+    script = f"""
+import json, time
+def here_it_waits():
+    time.sleep(600)
+with open({str(progress)!r}, "a") as file:
+    for step in range(12):
+        file.write(json.dumps({{"step": step, "time": step / 100}}) + "\\n")
+here_it_waits()
+"""
+    options = ["run", "--progress", progress, "--stall", json.dumps({"stallSeconds": 0.5})]
+    options += ["--termination-log", tmp_path / "log"]
+    command = [sys.executable, "-X", "faulthandler", "-c", script]
+    with agent(python, program, *options, "--", *command) as process:
+        _, err = process.communicate(timeout=PATIENCE_SECONDS)
+    assert process.returncode != 0
+    assert last_words(tmp_path)["reason"] == "Hang"
+    assert "after step 11" in last_words(tmp_path)["message"]
+    assert "here_it_waits" in err
+
+
+def test_a_folder_that_cannot_be_committed_keeps_the_command_from_starting(tmp_path, program):
+    told = {
+        "root": "nowhere://a/b", "group": "job", "incarnation": "0.0.0", "order": 0, "keep": 3,
+        "keep_every": None, "resume": {"kind": "latest", "not_after": None}, "initial": None,
+        "environment": "",
+    }  # fmt: skip
+    options = ["run", "--watch", tmp_path / "out", "--termination-log", tmp_path / "log"]
+    command = ["touch", tmp_path / "started"]
+    env = {"TRAINING_CHECKPOINT": json.dumps(told)}
+    with agent(sys.executable, program, *options, "--", *command, **env) as process:
+        assert process.wait(PATIENCE_SECONDS) == 1
+    assert last_words(tmp_path)["reason"] == "CheckpointRefused"
+    assert not (tmp_path / "started").exists()

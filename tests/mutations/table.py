@@ -93,8 +93,8 @@ MUTATIONS = (
         guarantee=2,
         why="What a command started in sessions of its own outlives it.",
         file=f"{AGENT}/instance.py",
-        old="            return  # the others still have their grace\n        self._kill_tree()\n",
-        new="            return  # the others still have their grace\n",
+        old="        self._kill_tree(besides=companion.pid if companion is not None else None)\n",
+        new="",
         test=f"{PROCESSES}::test_what_a_command_leaves_running_ends_with_it",
     ),
     Mutation(
@@ -137,6 +137,8 @@ MUTATIONS = (
         old="        await self._commit(decision.new_ledger, decision.events)\n"
         "        if self._diagnoser is not None:\n"
         "            self._diagnoser.taken_in(diagnoses)\n"
+        "        if self._committed is not None:\n"
+        "            self._committed.taken_in(committed)\n"
         "        retry_seconds = await self._act(decision)\n",
         new="        retry_seconds = await self._act(decision)\n"
         "        await self._commit(decision.new_ledger, decision.events)\n",
@@ -170,8 +172,9 @@ MUTATIONS = (
         guarantee=3,
         why="A holder that has lost its lease still deletes what its successor drives.",
         file=f"{SUPERVISE}/effects.py",
-        old="        for grace_seconds, refs in deletes.items():\n            await self.keeper.confirm()\n",
-        new="        for grace_seconds, refs in deletes.items():\n",
+        old="        for (grace_seconds, dump_stacks), refs in deletes.items():\n"
+        "            await self.keeper.confirm()\n",
+        new="        for (grace_seconds, dump_stacks), refs in deletes.items():\n",
         test=f"{KEEPER}::test_a_lost_lease_acts_on_nothing",
     ),
     # 4. a replica that has succeeded never runs again ---------------------------------------------------

@@ -32,7 +32,9 @@ from airflow.sdk.exceptions import AirflowFailException
 from airflow_training.compiler.loader import load_file
 
 dag = load_file(path)["hello"]
-ti = SimpleNamespace(task_id="t", dag_id="hello", run_id="r", map_index=-1, try_number=1)
+ti = SimpleNamespace(
+    task_id="t", dag_id="hello", run_id="r", map_index=-1, try_number=1, xcom_push=lambda **_: None
+)
 context = {"ti": ti, "run_id": "r", "params": {}, "outlet_events": {}}
 dag.get_task("plan").execute(context)
 with contextlib.suppress(AirflowFailException):  # nobody drove the run, so rollup stops it

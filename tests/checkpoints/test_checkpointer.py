@@ -141,7 +141,7 @@ def test_what_is_missing_is_named_once_at_the_first_save(tmp_path, caplog):
     torch.optim.lr_scheduler.StepLR(optimizer, 1)
     checkpointer = Checkpointer(model=model, optimizer=optimizer, scaler=None, root=tmp_path)
     assert checkpointer.restore() == 0
-    assert not caplog.messages
+    assert not [m for m in caplog.messages if m.startswith("not in the checkpoints")]
     checkpointer.save(0)
     checkpointer.save(1)
     (said,) = [m for m in caplog.messages if m.startswith("not in the checkpoints")]

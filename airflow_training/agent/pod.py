@@ -477,7 +477,7 @@ def _upload(folder: str, uri: str, answers: int) -> None:
 
 # processes ---------------------------------------------------------------------------------------
 def _default_signals() -> None:
-    for number in (signal.SIGPIPE, signal.SIGXFSZ):
+    for number in (signal.SIGPIPE, signal.SIGXFSZ, *_FORWARDED):
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD, *_FORWARDED})
 

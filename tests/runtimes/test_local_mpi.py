@@ -76,7 +76,8 @@ async def test_mpirun_starts_its_ranks_inside_the_workers(harness: Harness, tmp_
         await seen.until(ended)
         said = attempt_folder(tmp_path, harness, "quick").log.read_text()
         assert seen.now["quick", 0].state == "succeeded", said
-    assert sorted(said.splitlines()) == [
+    # on a busy machine Open MPI may say that its shared store was not there yet, and goes on
+    assert sorted(line for line in said.splitlines() if "PMIX ERROR" not in line) == [
         "rank 0 of 4 on worker 0",
         "rank 1 of 4 on worker 0",
         "rank 2 of 4 on worker 1",

@@ -93,8 +93,8 @@ MUTATIONS = (
         guarantee=2,
         why="What a command started in sessions of its own outlives it.",
         file=f"{AGENT}/instance.py",
-        old="        self._kill_tree(besides=companion.pid if companion is not None else None)\n",
-        new="",
+        old="            tree.pop(besides or 0, None)\n            if not tree:\n                return\n",
+        new="            return\n",
         test=f"{PROCESSES}::test_what_a_command_leaves_running_ends_with_it",
     ),
     Mutation(

@@ -68,7 +68,7 @@ class Companion:
                 os.dup2(self._log, 1)
                 os.dup2(self._log, 2)
                 os.chdir("/")  # what lies beside the script is none of its modules
-                os.execve(command[0], command, {**self._environment, "PYTHONPATH": path})  # noqa: S606
+                os.execve(command[0], command, {**self._environment, "PYTHONPATH": path})  # noqa: S606  # what we are for
             finally:
                 os._exit(255)
         os.close(write)

@@ -87,7 +87,7 @@ class HuggingFaceCheckpoint(transformers.TrainerCallback):
         _logger.addFilter(_no_weights)
         return self._folder
 
-    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ARG002
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if not self._resumed and self.resume() is not None:
             raise CheckpointError(
                 "there is a checkpoint: call train(resume_from_checkpoint=checkpoint.resume())"
@@ -111,31 +111,31 @@ class HuggingFaceCheckpoint(transformers.TrainerCallback):
         apply(self._parts, saved)
         self._random = saved["rng"]
 
-    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ARG002
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if self._random is not None:
             apply_random(self._random)
             self._random = None
         # not at the end of the step before: only now logs and evaluation of it are over
         self._boundary()
 
-    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ARG002
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         report(step=state.global_step, total_steps=state.max_steps, epoch=state.epoch)
 
-    def on_log(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ARG002
+    def on_log(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         numbers = {k: v for k, v in kwargs["logs"].items() if isinstance(v, int | float)}
         report(step=state.global_step, total_steps=state.max_steps, metrics=numbers)
 
-    def on_prediction_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ARG002
+    def on_prediction_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if self._evaluating is None:  # the Trainer says when an evaluation ends, not when it begins
             self._evaluating = contextlib.ExitStack()
             self._evaluating.enter_context(section("eval"))
 
-    def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ARG002
+    def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if self._evaluating is not None:
             self._evaluating.close()
             self._evaluating = None
 
-    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ARG002
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._boundary()
         self._saver.close(self._state)
 

@@ -58,7 +58,7 @@ class KerasCheckpoint(keras.callbacks.Callback):
         self._while_resuming = contextlib.ExitStack()
         self._evaluating = contextlib.ExitStack()
 
-    def on_train_begin(self, logs: Any = None) -> None:  # noqa: ARG002
+    def on_train_begin(self, logs: Any = None) -> None:
         model = self.model
         if not model.optimizer.built:
             model.optimizer.build(model.trainable_variables)
@@ -75,7 +75,7 @@ class KerasCheckpoint(keras.callbacks.Callback):
         if state["batch"] >= 0:
             self._before = state
 
-    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         self._epoch, self._batch = epoch, -1
         if self._before is not None:
             _assign("metrics", self.model.metrics_variables, self._before["metrics"])
@@ -83,7 +83,7 @@ class KerasCheckpoint(keras.callbacks.Callback):
             self._while_resuming.enter_context(warnings.catch_warnings())
             warnings.filterwarnings("ignore", message="Your input ran out of data")
 
-    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:  # noqa: ARG002
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         if self._before is not None:  # only now: to start the loader has drawn a number
             apply_random(self._before["rng"])
             self._batch = -1
@@ -106,13 +106,13 @@ class KerasCheckpoint(keras.callbacks.Callback):
         report(step=self._step, epoch=self._epoch, metrics=logs)
         self._saver.boundary(self._step, self._state)
 
-    def on_test_begin(self, logs: Any = None) -> None:  # noqa: ARG002
+    def on_test_begin(self, logs: Any = None) -> None:
         self._evaluating.enter_context(section("eval"))
 
-    def on_test_end(self, logs: Any = None) -> None:  # noqa: ARG002
+    def on_test_end(self, logs: Any = None) -> None:
         self._evaluating.close()
 
-    def on_train_end(self, logs: Any = None) -> None:  # noqa: ARG002
+    def on_train_end(self, logs: Any = None) -> None:
         self._saver.close(self._state)
 
     def _state(self) -> dict[str, Any]:

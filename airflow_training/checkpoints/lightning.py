@@ -78,15 +78,15 @@ class LightningCheckpoint(pl.Callback):
             self._resuming.enter_context(warnings.catch_warnings())
             warnings.filterwarnings("ignore", message=".*your dataloader is not resumable.*")
 
-    def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:  # noqa: ARG002
+    def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if self._data is None and self._state is not None:
             self._state.random = random_state()
 
     def on_train_batch_start(
         self,
         trainer: pl.Trainer,
-        pl_module: pl.LightningModule,  # noqa: ARG002
-        batch: Any,  # noqa: ARG002
+        pl_module: pl.LightningModule,
+        batch: Any,
         batch_idx: int,
     ) -> None:
         state, checkpointer = self._state, self._checkpointer
@@ -110,10 +110,10 @@ class LightningCheckpoint(pl.Callback):
     def on_train_batch_end(
         self,
         trainer: pl.Trainer,
-        pl_module: pl.LightningModule,  # noqa: ARG002
-        outputs: Any,  # noqa: ARG002
-        batch: Any,  # noqa: ARG002
-        batch_idx: int,  # noqa: ARG002
+        pl_module: pl.LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
     ) -> None:
         if self._data is not None:
             self._data.advance()
@@ -125,13 +125,13 @@ class LightningCheckpoint(pl.Callback):
             metrics={name: float(value) for name, value in trainer.callback_metrics.items()},
         )
 
-    def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:  # noqa: ARG002
+    def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._evaluating.enter_context(section("eval"))
 
-    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:  # noqa: ARG002
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._evaluating.close()
 
-    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:  # noqa: ARG002
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if self._checkpointer is None:
             return
         if trainer.global_step > self._done:

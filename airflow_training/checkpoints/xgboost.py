@@ -63,7 +63,7 @@ class XGBoostCheckpoint(xgboost.callback.TrainingCallback):
             model.set_param({"seed": seed + found.step})
         return model
 
-    def before_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:  # noqa: ARG002 - `epoch` restarts at 0
+    def before_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
         self._evaluated = evals_log
         if self._before is not None:
             evals_log.update(self._before["evaluated"])
@@ -72,7 +72,7 @@ class XGBoostCheckpoint(xgboost.callback.TrainingCallback):
         self._boundary()  # not at the end of the round: now other callbacks have seen it too
         return self._done >= self.rounds
 
-    def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:  # noqa: ARG002
+    def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
         newest = {
             f"{data}-{metric}": values[-1]
             for data, metrics in evals_log.items()

@@ -31,7 +31,7 @@ def import_what_hosts() -> None:
     import airflow_training.runtimes.local
     import airflow_training.supervise.launch
     import airflow_training.supervise.loop
-    import airflow_training.supervise.status  # noqa: F401
+    import airflow_training.supervise.status  # noqa: F401  # imported here, used later
 
     gc.freeze()
     gc.enable()

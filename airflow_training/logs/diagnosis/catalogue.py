@@ -76,6 +76,8 @@ class Signature(Part):
     kind: Kind = "cause"
     confidence: float = Field(gt=0, lt=1)
     survivable: bool = False
+    raised: bool = False
+    """Holds only in the line of an exception that nobody caught: words that say little elsewhere."""
     near: Context | None = None
     unless: Context | None = None
     example: str
@@ -105,6 +107,8 @@ class Cause(Part):
     retry: Retry
     advice: str
     generic: int = Field(default=0, ge=0, le=3)
+    yields_to: tuple[DnsLabel, ...] = Field(default=(), strict=False)
+    """Causes of any rank that its consequences follow from: a watchdog that dumps its state, from a timeout."""
     signatures: tuple[Signature, ...] = Field(default=(), strict=False)
     facts: tuple[FactRule, ...] = Field(default=(), strict=False)
 

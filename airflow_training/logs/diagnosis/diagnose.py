@@ -15,7 +15,7 @@ from airflow_training.logs.diagnosis.clocks import skews
 from airflow_training.logs.diagnosis.collectives import mismatches
 from airflow_training.logs.diagnosis.elastic import first_rank_of
 from airflow_training.logs.diagnosis.evidence import Event, events_of
-from airflow_training.logs.diagnosis.ordering import first_proof, ranked, with_line
+from airflow_training.logs.diagnosis.ordering import first_proof, rank_told_after, ranked, with_line
 from airflow_training.logs.diagnosis.weighing import BESIDE_AN_EXCEPTION, Weighed, weigh
 from airflow_training.logs.model import Diagnosis, FileScan, Finding, FoundCause, InstanceFact
 
@@ -131,7 +131,7 @@ def _found(
     scan = scans[event.log] if event.log is not None else None
     rank = event.rank
     if rank is None:
-        rank = first_rank
+        rank = first_rank if first_rank is not None else rank_told_after(event, among)
     return _of(
         event.cause,
         confidence=confidence,

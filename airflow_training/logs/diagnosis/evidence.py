@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from airflow_training.logs.diagnosis.catalogue import Catalogue, Cause, Context, Kind
@@ -60,6 +60,8 @@ _BEFORE_THE_START = frozenset({"unschedulable", "image-pull-failure"})
 GENERIC_EXCEPTION = "python-exception"
 _EXCEPTION_CONFIDENCE = 0.75
 """That an exception of no known kind, at the end of a log, is what ended the run."""
+_CUT_OFF_CONFIDENCE = 0.4
+"""The same of a traceback without its end: that something was raised, not what."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,10 +111,13 @@ def events_of(
         raised = {each.line for chain in tracebacks for each in chain.raised}
         known = [
             each
-            for each in _known(hits, catalogue, scan, log=log)
+            for each in _known(hits, catalogue, scan, log=log, raised=raised)
             if not any(chain.first_line <= (each.line or 0) <= chain.last_line for chain in ignored)
         ]
-        found += (replace(each, raised=each.line in raised) for each in known)
+        found += (
+            replace(each, raised=each.line in raised, rank=_rank_of(each, tracebacks))
+            for each in known
+        )
         unknown = [each for each in _last_together(tracebacks) if not _is_known(each, known)]
         found += _unknown_exceptions(unknown, catalogue, scan, log=log)
     return [
@@ -127,9 +132,9 @@ def events_of(
 
 
 def _known(
-    hits: Sequence[Hit], catalogue: Catalogue, scan: FileScan, *, log: int
+    hits: Sequence[Hit], catalogue: Catalogue, scan: FileScan, *, log: int, raised: Collection[int]
 ) -> Iterable[Event]:
-    """Yield the hits of signatures that hold where they stand."""
+    """Yield the hits of signatures that hold where they stand; `raised`: lines of uncaught exceptions."""
     for hit in hits:
         if hit.signature in MARKERS or is_source_line(hit):
             continue
@@ -137,12 +142,18 @@ def _known(
         cause = catalogue.causes[hit.signature.partition("/")[0]]
         if cause.id == GENERIC_EXCEPTION:
             continue  # told by its traceback, below
+        if signature.raised and hit.line not in raised:
+            continue
         if signature.near is not None and not _stands_near(signature.near, hit):
             continue
         if signature.unless is not None and _stands_near(signature.unless, hit):
             continue
-        # what must stand near is what the program did next
-        mild = signature.near is None and _goes_on(hit) and not _orders(cause)
+        # what must stand near is what the program did next; a kubelet tries again for ever
+        mild = (
+            signature.near is None
+            and _goes_on(hit)
+            and not (_orders(cause) or cause.id in _BEFORE_THE_START)
+        )
         yield Event(
             cause=cause,
             signature=hit.signature,
@@ -174,7 +185,7 @@ def _unknown_exceptions(
             cause=cause,
             signature="",
             kind="cause",
-            confidence=_EXCEPTION_CONFIDENCE,
+            confidence=_CUT_OFF_CONFIDENCE if root.cut_off else _EXCEPTION_CONFIDENCE,
             survivable=False,
             log=log,
             rank=_rank(root.rank, root.text, scan),
@@ -202,6 +213,18 @@ def _is_known(chain: Chain, known: Iterable[Event]) -> bool:
         if says and sure:
             return True
     return False
+
+
+def _rank_of(event: Event, tracebacks: Iterable[Chain]) -> int | None:
+    """Return the rank of an event, else the one that is named above the traceback it stands in."""
+    if event.rank is not None:
+        return event.rank
+    within = (
+        chain for chain in tracebacks if chain.first_line <= (event.line or 0) <= chain.last_line
+    )
+    return next(
+        (each.rank for chain in within for each in chain.raised if each.rank is not None), None
+    )
 
 
 def _last_together(tracebacks: Sequence[Chain]) -> Sequence[Chain]:

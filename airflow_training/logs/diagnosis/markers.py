@@ -30,7 +30,7 @@ MARKERS: Mapping[str, str] = {
     TRACEBACK: r"Traceback \(most recent call last\)",
     # whether it is the first word of its line is for `tracebacks` to see
     EXCEPTION: r"(?:Error|Exception|Interrupt|SystemExit|StopIteration|TimeoutExpired|\.timeout"
-    r"|\.Empty|exceptions\.[A-Z][A-Za-z]+)(?::|$)",
+    r"|\.Empty|exceptions\.[A-Z][A-Za-z]+|[Ee]rror (?:in|during|while|running) [A-Za-z_0-9 ]{1,40})(?::|$)",
     CHAIN: r"(?:During handling of the above exception, another exception occurred"
     r"|The above exception was the direct cause of the following exception)",
     ELASTIC: r"(?:Root Cause \(first observed failure\)|failed \(exitcode: -?[0-9]+\) local_rank: )",

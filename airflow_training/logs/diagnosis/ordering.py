@@ -9,7 +9,7 @@ from airflow_training.logs.diagnosis.evidence import Event
 from airflow_training.logs.diagnosis.weighing import Weighed
 from airflow_training.logs.model import FileScan
 
-__all__ = ["first_proof", "ranked", "with_line"]
+__all__ = ["first_proof", "rank_told_after", "ranked", "with_line"]
 
 _ABOUT_AS_HEAVY = 0.75
 _SAME_MOMENT_SECONDS = 1.0
@@ -103,6 +103,22 @@ def first_proof(root: Weighed, heavy: Iterable[Weighed]) -> Weighed:
         if 0 <= (found.line or 0) - (event.line or 0) <= near:
             found = replace(event, rank=event.rank if event.rank is not None else found.rank)
     return Weighed(event=found, weight=root.weight)
+
+
+def rank_told_after(event: Event, among: Iterable[Weighed]) -> int | None:
+    """Return the rank that the same log names shortly after an event, where it says the same again.
+
+    Python prints an exception without a rank, and the watchdog of the process repeats it with one.
+    """
+    ranks = [
+        each.event.rank
+        for each in sorted(among, key=lambda each: each.event.line or 0)
+        if each.event.cause is event.cause
+        and each.event.log == event.log
+        and each.event.rank is not None
+        and 0 < (each.event.line or 0) - (event.line or 0) <= _SHORTLY_BEFORE_LINES
+    ]
+    return ranks[0] if ranks else None
 
 
 def with_line(event: Event, among: Sequence[Weighed]) -> Event:

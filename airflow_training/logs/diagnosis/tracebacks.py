@@ -16,14 +16,16 @@ __all__ = ["Chain", "Raised", "chains", "is_source_line", "last_words"]
 Link = Literal["first", "cause", "handling", "inner"]
 """How an exception came after the one above it; `inner`: it was shown inside the other's message."""
 
-_RAISED = re.compile(r"(?P<type>[A-Za-z_][\w.]*)(?:: ?(?P<message>.*)|$)")
+_RAISED = re.compile(
+    r"(?P<type>[A-Za-z_][\w.]*|[Ee]rror (?:in|during|while|running) [\w ]{1,40})(?:: ?(?P<message>.*)|$)"
+)
 _NAMED = re.compile(
-    r"(?:Error|Exception|Interrupt|Exit|[Tt]imeout|Expired|Iteration|Empty|exceptions\.\w+)$"
+    r"(?:Error|Exception|Interrupt|Exit|[Tt]imeout|Expired|Iteration|Empty|exceptions\.\w+)$|^[Ee]rror "
 )
 _WRAPPERS = re.compile(
     r"(?:ChildFailedError|CalledProcessError|ProcessRaisedException|RayTaskError(?!\()"
     r"|WorkerCrashedError|TrainingFailedError|RayActorError|EngineDeadError|SparkException|Py4JJavaError)\b"
-    r"|Error (?:for )?[Tt]raining (?:job )?\S+: Failed"
+    r"|Error (?:for )?[Tt]raining (?:job )?\S+: Failed|TuneError: \W*Trials did not complete"
     r"|Caught \w+ in (?:DataLoader worker|pin memory thread|replica)"
 )
 """They repeat what another process said."""
@@ -40,6 +42,9 @@ _NOT_RAISED = ("Exception ignored in", "Error in atexit._run_exitfuncs")
 _STACK = re.compile(r"^\s+(?:at |\.\.\. |File )|^\s*(?:frame #|#\d|Caused by: )")
 """Lines of a stack that stands below its exception."""
 _MOST_LINES_AFTER = 6
+_ESCAPED = re.compile(r"Traceback \(most recent call last\):\\+n")
+"""A whole traceback in one line, as a JSON string has it."""
+_LINE_END = re.compile(r"\\+n")
 _FEEDER = re.compile(r'multiprocessing/queues\.py", line \d+, in _feed')
 """This thread prints what goes wrong, and feeds on."""
 
@@ -59,6 +64,11 @@ class Raised:
     """From the head of its traceback on."""
     ignored: bool = False
     """Python only reports it: while something is deleted, after the end, where a queue lost its reader."""
+
+    @property
+    def cut_off(self) -> bool:
+        """Return whether the log does not tell what was raised."""
+        return self.type == _CUT_OFF
 
     @property
     def text(self) -> str:
@@ -111,6 +121,10 @@ def chains(hits: Iterable[Hit]) -> list[Chain]:
     for hit in hits:
         if hit.signature == CHAIN:
             link = "cause" if "direct cause" in hit.text else "handling"
+        elif hit.signature == TRACEBACK and _ESCAPED.search(hit.text) is not None:
+            escaped = _raised_in_one_line(hit)
+            if escaped is not None:
+                _append(done, escaped)
         elif hit.signature == TRACEBACK:
             if head is not None:
                 _end(done, head, link)
@@ -180,6 +194,22 @@ def _raised(hit: Hit, *, head: Hit, link: Link) -> Raised | None:
     )
 
 
+def _raised_in_one_line(hit: Hit) -> Raised | None:
+    """Return the last exception of a traceback whose line ends are written as `\\n`."""
+    for part in reversed(_LINE_END.split(hit.text)):
+        match = _RAISED.match(part.partition('"')[0])
+        if match is not None and _NAMED.search(match["type"]):
+            return Raised(
+                type=match["type"],
+                message=match["message"] or "",
+                line=hit.line,
+                offset=hit.offset,
+                rank=_rank(hit, hit),
+                time=hit.time,
+            )
+    return None
+
+
 def _end(done: list[list[Raised]], head: Hit, link: Link) -> None:
     """Take an exception of an unusual name from the lines after the head of its traceback.
 
@@ -212,10 +242,11 @@ def _like(head: Hit, text: str) -> str:
 
 
 def _rank(hit: Hit, head: Hit) -> int | None:
-    """Return the rank of a line, else the one that is named above its traceback."""
-    if hit.rank is not None or not head.before:
+    """Return the rank of a line, else the one that is named at the head of its traceback or above it."""
+    if hit.rank is not None:
         return hit.rank
-    return rank_in(head.before[-1])
+    named = rank_in(head.text)
+    return rank_in(head.before[-1]) if named is None and head.before else named
 
 
 def _is_ignored(head: Hit, type_: str) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
 from airflow_training.logs.diagnosis.evidence import Event
@@ -15,6 +15,8 @@ _GENERIC = (1.0, 0.9, 0.6, 0.3)
 _SURVIVABLE = 0.45
 """Of the weight of a text that healthy runs print too, where nobody raised it."""
 _SURVIVED = 0.1
+_YIELDING = 0.5
+"""Of the weight of a consequence whose own reason some log tells."""
 BESIDE_AN_EXCEPTION = 0.9
 """Of the weight of a text outside the exception that ended its rank."""
 
@@ -32,6 +34,8 @@ def weigh(events: Sequence[Event], *, first_rank: int | None) -> list[Weighed]:
         if each.raised:
             raised_in[each.log, each.rank].add(each.cause.id)
 
+    told = {each.cause.id for each in events if not each.survived}
+
     def beside(event: Event) -> bool:
         known = raised_in.get((event.log, event.rank))
         return known is not None and event.cause.id not in known
@@ -39,10 +43,15 @@ def weigh(events: Sequence[Event], *, first_rank: int | None) -> list[Weighed]:
     return [
         Weighed(
             event=each,
-            weight=_weight(each, beside=beside(each), first=each.rank == first_rank),
+            weight=_weight(each, beside=beside(each), first=each.rank == first_rank)
+            * (_YIELDING if _yields(each, told) else 1.0),
         )
         for each in events
     ]
+
+
+def _yields(event: Event, told: Set[str]) -> bool:
+    return event.kind == "consequence" and not told.isdisjoint(event.cause.yields_to)
 
 
 def _weight(event: Event, *, beside: bool, first: bool) -> float:

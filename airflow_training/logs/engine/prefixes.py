@@ -17,7 +17,7 @@ _PREFIX = re.compile(
     rb"(?P<time>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3,9}(?:Z|[+-]\d\d:\d\d)):? (?:(?:stdout|stderr) [FP] )?"  # Kubernetes
     rb"|\[(?!(?i:epoch|step|iter|batch))(?:[A-Za-z][A-Za-z_.-]{0,30}|[Rr]ank:? )(?P<a>\d{1,6})\]: ?"  # torchrun: [rank3]: [default7]: [worker-0]:
     rb"|\[rank: (?P<b>\d{1,6})\] "  # Lightning
-    rb"|\[\d{1,6},(?P<c>\d{1,6})\]<std(?:out|err|diag)>: ?"  # Open MPI
+    rb"|\[(?:\d{1,6},)?(?P<c>\d{1,6})\]<std(?:out|err|diag)>: ?"  # Open MPI; Horovod without it
     rb"| {0,5}(?P<d>\d{1,6}): "  # srun --label
     rb"|[Rr]ank[ _-]?(?P<e>\d{1,6}): "
     rb"|[A-Za-z][\w.-]{0,60}[-_](?P<f>\d{1,6}) {1,60}\| ?"  # docker compose

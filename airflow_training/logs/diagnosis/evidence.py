@@ -57,6 +57,8 @@ _PASSED_OVER = re.compile(
 """The line after it says so."""
 _BEFORE_THE_START = frozenset({"unschedulable", "image-pull-failure"})
 """Causes that are over once a container runs."""
+_TRIED_FOR_EVER = _BEFORE_THE_START | {"container-start-error"}
+"""A kubelet says that it skips a pod each time, and tries again until somebody deletes it."""
 GENERIC_EXCEPTION = "python-exception"
 _EXCEPTION_CONFIDENCE = 0.75
 """That an exception of no known kind, at the end of a log, is what ended the run."""
@@ -90,6 +92,8 @@ class Event:
     """Nothing came after it in a log that tells of no training."""
     mild: bool = False
     """Its line says that the program goes on: a warning, something skipped or tried again."""
+    column: int = 0
+    """Where in its line: of `a failed: b failed: c`, c is the reason."""
 
 
 def events_of(
@@ -148,11 +152,11 @@ def _known(
             continue
         if signature.unless is not None and _stands_near(signature.unless, hit):
             continue
-        # what must stand near is what the program did next; a kubelet tries again for ever
+        # what must stand near is what the program did next
         mild = (
             signature.near is None
             and _goes_on(hit)
-            and not (_orders(cause) or cause.id in _BEFORE_THE_START)
+            and not (_orders(cause) or cause.id in _TRIED_FOR_EVER)
         )
         yield Event(
             cause=cause,
@@ -167,7 +171,12 @@ def _known(
             offset=hit.offset,
             time=hit.time if hit.time is not None else _glog_time(hit.text),
             text=hit.text.strip(),
+            column=_column(signature.expression.search(hit.text)),
         )
+
+
+def _column(found: re.Match[str] | None) -> int:
+    return found.start() if found is not None else 0
 
 
 def _unknown_exceptions(

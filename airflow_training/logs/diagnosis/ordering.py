@@ -51,7 +51,7 @@ def _earliest(near: Sequence[Weighed], scans: Sequence[FileScan]) -> Weighed:
     firsts: dict[int | None, Weighed] = {}
     for each in near:  # in a log, lines tell the order
         known = firsts.get(each.event.log)
-        if known is None or (each.event.line or 0) < (known.event.line or 0):
+        if known is None or _before(each.event, known.event):
             firsts[each.event.log] = each
     candidates = list(firsts.values())
     times = [each.event.time for each in candidates]
@@ -72,6 +72,13 @@ def _earliest(near: Sequence[Weighed], scans: Sequence[FileScan]) -> Weighed:
             each.event.log if each.event.log is not None else -1,
         ),
     )
+
+
+def _before(event: Event, other: Event) -> bool:
+    """Return whether an event comes first in its log; in one line, the innermost reason does."""
+    if event.line == other.line and event.cause.generic == other.cause.generic:
+        return event.column > other.column
+    return (event.line or 0) < (other.line or 0)
 
 
 def _step_at(event: Event, scans: Sequence[FileScan]) -> float:

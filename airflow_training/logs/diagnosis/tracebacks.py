@@ -107,6 +107,8 @@ class Chain:
         """
         root = self.raised[0]
         for after in self.raised[1:]:
+            if after.cut_off:
+                continue
             handled = after.link == "handling" and not after.wraps and not _repeats(after, root)
             if after.link == "inner" or root.wraps or handled:
                 root = after
@@ -195,7 +197,7 @@ def _raised(hit: Hit, *, head: Hit, link: Link) -> Raised | None:
 
 
 def _raised_in_one_line(hit: Hit) -> Raised | None:
-    """Return the last exception of a traceback whose line ends are written as `\\n`."""
+    r"""Return the last exception of a traceback whose line ends are written as `\n`."""
     for part in reversed(_LINE_END.split(hit.text)):
         match = _RAISED.match(part.partition('"')[0])
         if match is not None and _NAMED.search(match["type"]):

@@ -113,6 +113,8 @@ def events_of(
         ignored = [each for each in shown if each.ignored]
         tracebacks = [each for each in shown if not (each.ignored or life.survived(each.last_line))]
         raised = {each.line for chain in tracebacks for each in chain.raised}
+        # a logger tells what was raised above its traceback, where that was cut off
+        raised |= {chain.first_line - 1 for chain in tracebacks if chain.root.cut_off}
         known = [
             each
             for each in _known(hits, catalogue, scan, log=log, raised=raised)

@@ -26,7 +26,7 @@ def cause(cause_id: str, pattern: str = "", **details: Any) -> Cause:
     signature = {"name": "text", "pattern": pattern, "confidence": 0.9, "example": ""}
     signature |= {
         k: details.pop(k)
-        for k in ("kind", "confidence", "survivable", "near", "unless")
+        for k in ("kind", "confidence", "survivable", "raised", "near", "unless")
         if k in details
     }
     return Cause.model_validate(
@@ -53,11 +53,15 @@ CATALOGUE = Catalogue(
         cause("dns-resolution-failure", r"could not resolve", survivable=True),
         cause("shape-mismatch", r"shapes cannot be multiplied"),
         cause("near-only", r"bus error", near={"pattern": "shm", "lines": 2}),
+        cause("config-error", r"must be set", raised=True, confidence=0.6),
+        cause("rendezvous-timeout", r"RendezvousClosedError", kind="consequence", confidence=0.5),
+        cause("object-store-credentials", r"HTTP response code 403"),
+        cause("checkpoint-corrupt", r"Unsuccessful TensorSliceReader"),
         cause("preempted", r"job is preempted", category="preemption"),
         cause("unschedulable", r"FailedScheduling"),
         cause("python-exception", generic=2),
         cause("collective-mismatch", generic=0, facts=[{"reason": "Mismatch", "confidence": 0.9}]),
-        cause("hang"),
+        cause("hang", r"watchdog got stuck", kind="consequence", yieldsTo=["nccl-timeout"]),
         cause("unknown", r"exitcode: 1", generic=3, kind="consequence", confidence=0.6),
     ]
 )
@@ -423,3 +427,79 @@ def test_what_is_raised_after_the_end_of_the_program_is_none_of_it():
 def test_the_line_above_a_traceback_names_its_rank():
     text = f"-- Process 3 terminated with the following error:\n{TRACEBACK}KeyError: 'xx'\n"
     assert ask(log(text)).causes[0].rank == 3
+
+
+def test_words_that_say_little_count_only_in_the_line_of_an_exception():
+    assert ask(log("the option must be set to train faster\nstep 1\n")).healthy
+    found = ask(log(f"{TRACEBACK}MyError: the option must be set\n"))
+    assert root(found) == ("config-error", 4)
+
+
+def test_words_in_what_was_handled_are_no_cause():
+    text = f"an option must be set\n{TRACEBACK}MyError: something else\n"
+    assert root(ask(log(text))) == ("python-exception", 5)
+
+
+def test_a_traceback_that_was_cut_off_explains_less_than_what_was_told_before():
+    text = f"{TRACEBACK}RendezvousClosedError\nnoise\n{TRACEBACK}"
+    assert root(ask(log(text))) == ("rendezvous-timeout", 4)
+
+
+def test_of_a_chain_that_was_cut_off_the_exceptions_that_are_there_count():
+    text = (
+        f"{TRACEBACK}KeyError: 'iteration'\n\n"
+        "During handling of the above exception, another exception occurred:\n\n"
+        f"{TRACEBACK}"
+    )
+    assert root(ask(log(text))) == ("python-exception", 4)
+
+
+def test_what_a_logger_tells_above_a_traceback_that_was_cut_off_is_its_exception():
+    text = f"step 1\n10:11 ERROR training failed. Exception: the seed must be set\n{TRACEBACK}"
+    assert root(ask(log(text))) == ("config-error", 2)
+
+
+def test_a_traceback_in_one_line_of_json_has_its_exception():
+    text = (
+        r'{"exc_info": "Traceback (most recent call last):\n  File \"train.py\", line 3\n'
+        r'    step()\nMyError: the option must be set"}'
+    )
+    assert root(ask(log(f"start\n{text}\n"))) == ("config-error", 2)
+    found = ask(log(text.replace("the option must be set", "no words") + "\n"))
+    assert root(found) == ("python-exception", 1)
+    assert found.causes[0].evidence == "MyError: no words"
+
+
+def test_of_several_reasons_in_one_line_the_innermost_is_the_root():
+    text = "Unsuccessful TensorSliceReader constructor: Failed: HTTP response code 403\n"
+    assert root(ask(log(text))) == ("object-store-credentials", 1)
+
+
+def test_a_watchdog_that_dumps_its_state_follows_from_a_timeout_of_another_rank():
+    text = (
+        "[rank7]: the watchdog got stuck for 480 seconds\n"
+        "[rank2]: Watchdog caught collective operation timeout\n"
+    )
+    found = ask(log(text))
+    assert (found.causes[0].id, found.causes[0].rank) == ("nccl-timeout", 2)
+    assert root(ask(log(text.splitlines()[0]))) == ("hang", 1)
+
+
+def test_an_exception_without_a_rank_has_that_of_the_watchdog_that_repeats_it():
+    text = f"{OOM}[rank3]: watchdog: CUDA out of memory\n"
+    assert (ask(log(text)).causes[0].line, ask(log(text)).causes[0].rank) == (4, 3)
+
+
+def test_a_known_exception_has_the_rank_that_is_named_above_its_traceback():
+    text = f"-- Process 5 terminated with the following error:\n{OOM}"
+    assert ask(log(text)).causes[0].rank == 5
+
+
+def test_what_a_kubelet_skips_for_now_it_tries_for_ever():
+    assert root(ask(log("Error syncing pod, skipping: FailedScheduling\n"))) == ("unschedulable", 1)
+
+
+@pytest.mark.parametrize("prefix", ["[2]<stderr>:", "[1,2]<stderr>:"])
+def test_launchers_of_horovod_write_the_rank_before_a_line(prefix):
+    text = "".join(f"{prefix}{line}\n" for line in OOM.splitlines())
+    assert (ask(log(text)).causes[0].line, ask(log(text)).causes[0].rank) == (4, 2)

@@ -22,7 +22,7 @@ _UNUSUAL = re.compile(
 )
 """An exception whose name does not say that it is one."""
 _NAMED = re.compile(
-    r"(?:Error|Exception|Interrupt|Exit|[Tt]imeout|Expired|Iteration|Empty|exceptions\.\w+)$"
+    r"(?:Error|Exception|Interrupt|Exit|[Tt]imeout|\.(?:gai)?error|Expired|Iteration|Empty|exceptions\.\w+)$"
 )
 _WRAPPERS = re.compile(
     r"(?:ChildFailedError|CalledProcessError|ProcessRaisedException|RayTaskError(?!\()"
@@ -41,8 +41,10 @@ _CUT_OFF = "Traceback (most recent call last)"
 """All there is to see of an exception whose end is missing."""
 _DIGIT = re.compile(r"\d")
 _FRAME = re.compile(r'File ".*", line \d+')
-_NOT_RAISED = ("Exception ignored in", "Error in atexit._run_exitfuncs")
-"""Above what Python only reports: raised while something is deleted, or after the program has ended."""
+_NOT_RAISED = ("Exception ignored in", "Error in atexit._run_exitfuncs", "Retry attempt failed")
+"""Above what is only reported: raised while something is deleted, after the end, before another try."""
+_TRIED_AGAIN = re.compile(r"(?i)\bentering retry loop\b|\b(?:will retry|retrying) in \d")
+"""In the line after what its program tries again."""
 _STACK = re.compile(r"^\s+(?:at |\.\.\. |File )|^\s*(?:frame #|#\d|Caused by: )")
 """Lines of a stack that stands below its exception."""
 _MOST_LINES_AFTER = 6
@@ -187,7 +189,7 @@ def _raised(hit: Hit, *, head: Hit, link: Link) -> Raised | None:
         time=hit.time,
         link=link,
         lines=hit.line - head.line + 1,
-        ignored=_is_ignored(head, match["type"]),
+        ignored=_is_ignored(head, match["type"]) or _is_tried_again(hit),
     )
 
 
@@ -247,6 +249,10 @@ def _ends_frames(hit: Hit) -> bool:
     return bool(above) and (
         above[-1].startswith(_BOTTOM) or _FRAME.match(above[0].lstrip()) is not None
     )
+
+
+def _is_tried_again(hit: Hit) -> bool:
+    return bool(hit.after) and _TRIED_AGAIN.search(hit.after[0]) is not None
 
 
 def _begins_like(text: str, before: str) -> bool:

@@ -202,7 +202,7 @@ def _end(done: list[list[Raised]], head: Hit, link: Link) -> None:
     texts = [_like(head, line) for line in head.after]
     last = next((text for text in texts if not _is_inside(text)), None)
     match = _UNUSUAL.match(last) if last is not None else None
-    if last is not None and match is None and not _is_inside(texts[-1]):
+    if last is not None and match is None and not _ends_inside(texts):
         return
     type_, message = (match["type"], match["message"]) if match else (_CUT_OFF, "")
     raised = Raised(
@@ -221,6 +221,11 @@ def _end(done: list[list[Raised]], head: Hit, link: Link) -> None:
 def _is_inside(text: str) -> bool:
     """Return whether a line can stand between the head of a traceback and its exception."""
     return text[:1] in _INSIDE or _FRAME.match(text) is not None
+
+
+def _ends_inside(texts: Sequence[str]) -> bool:
+    """Return whether the last line is a frame, or the line of source below one."""
+    return _is_inside(texts[-1]) or any(_FRAME.match(text) for text in texts[-2:-1])
 
 
 def _like(head: Hit, text: str) -> str:

@@ -48,7 +48,7 @@ _MILD = re.compile(
     r"(?<!NCCL )\bWARN(?:ING)?\b|\[Warning\]|\b\w*Warning: |\[I \d"
     r"|(?:^|[\[\s])I[01]\d[0-3]\d [0-2]\d:[0-5]\d:[0-5]\d|NCCL INFO (?:NET|TUNER|PROFILER)/Plugin"
     r"|(?i:\bskipping\b|\bignor(?:ed|ing)\b|\b(?:will retry|retrying)\b|\bfalling back\b"
-    r"|\bcontinuing without\b|\btrying (?:another|the (?:next|previous))\b)"
+    r"|\bcontinuing without\b|\b(?:training|starting|start) from scratch\b|\btrying (?:another|the (?:next|previous))\b)"
 )
 """The line itself says that the program goes on."""
 _PASSED_OVER = re.compile(

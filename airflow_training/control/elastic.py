@@ -25,6 +25,7 @@ __all__ = [
     "can_spare_one",
     "follow",
     "give_up_one",
+    "leave_out",
     "may_try",
     "renumber",
     "try_later",
@@ -82,15 +83,31 @@ def follow(
     Returns `failures`, and as one more the instance of rank 0 where it is what finds no place:
     without it, the others have to restart.
     """
-    if observations is None or not observations.reachable or draft.job.paused_at is not None:
-        return list(failures)
-    failed = {(each.role, each.index) for each in failures}
     found = list(failures)
-    for role in draft.spec.roles:
-        if _may_shrink(draft.spec, role) and draft.roles[role.name].state not in _TERMINAL_ROLE:
-            _welcome(draft, role.name)
-            found += _do_without(draft, role, failed)
+    failed = {(each.role, each.index) for each in failures}
+    for role in _roles(draft, observations):
+        _welcome(draft, role.name)
+        _leave_out(draft, role, failed)
+        first = draft.instances.get((role.name, 0))
+        if first is not None and (role.name, 0) not in failed and _must_give_way(draft, first):
+            found.append(
+                Failure(
+                    role=first.role,
+                    index=first.index,
+                    attempt=first.attempt,
+                    at=draft.now,
+                    reason=reasons.UNSCHEDULABLE,
+                    message=first.message or f"no place within {_patience(draft.spec):g} s",
+                    failure_class=REASON_CLASSES[reasons.UNSCHEDULABLE],
+                )
+            )
     return found
+
+
+def leave_out(draft: Draft, observations: Observations | None) -> None:
+    """Leave out what may not be replaced, as its old instance is on a node nobody hears of."""
+    for role in _roles(draft, observations):
+        _leave_out(draft, role, failed=())
 
 
 def watch_the_clock(draft: Draft) -> None:
@@ -128,40 +145,52 @@ def at_full_size(draft: Draft, name: str) -> None:
     draft.set_role(name, replicas=role.fewer.full, fewer=None)
 
 
-def _do_without(draft: Draft, role: ResolvedRole, failed: Collection[InstanceKey]) -> list[Failure]:
+def _roles(draft: Draft, observations: Observations | None) -> Sequence[ResolvedRole]:
+    """Return the roles whose size may change now."""
+    if observations is None or not observations.reachable or draft.job.paused_at is not None:
+        return ()
+    return [
+        role
+        for role in draft.spec.roles
+        if _may_shrink(draft.spec, role) and draft.roles[role.name].state not in _TERMINAL_ROLE
+    ]
+
+
+def _leave_out(draft: Draft, role: ResolvedRole, failed: Collection[InstanceKey]) -> None:
     late = [
         entry
         for entry in draft.team(role.name)
         if (entry.role, entry.index) not in failed
-        and (at := _overdue_at(draft, entry)) is not None
-        and draft.now >= at
+        and not _leads(draft, entry)
+        and _is_overdue(draft, entry)
     ]
     if not late or not _can_lose(draft, role, len(late)):
-        return []
-    leads = role.name == chief_role(draft.spec) and late[0].index == 0
-    first, others = (late[0], late[1:]) if leads else (None, late)
-    if others:
-        for entry in others:
-            draft.change(entry, joining=True)
-        _resize(
-            draft,
-            role.name,
-            draft.roles[role.name].replicas - len(others),
-            f"no place for {', '.join(f'{role.name}-{entry.index}' for entry in others)}",
-        )
-    if first is None or not first.wanted:
-        return []
-    return [
-        Failure(
-            role=first.role,
-            index=first.index,
-            attempt=first.attempt,
-            at=draft.now,
-            reason=reasons.UNSCHEDULABLE,
-            message=first.message or f"no place within {_patience(draft.spec):g} s",
-            failure_class=REASON_CLASSES[reasons.UNSCHEDULABLE],
-        )
-    ]
+        return
+    for entry in late:
+        draft.change(entry, joining=True)
+    names = ", ".join(f"{role.name}-{entry.index}" for entry in late)
+    _resize(draft, role.name, draft.roles[role.name].replicas - len(late), f"no place for {names}")
+
+
+def _must_give_way(draft: Draft, first: InstanceEntry) -> bool:
+    """Return whether rank 0 finds no place, so that it has to take that of another."""
+    role = draft.spec.role(first.role)
+    return (
+        first.wanted
+        and _leads(draft, first)
+        and _is_overdue(draft, first)
+        and _can_lose(draft, role, 1)
+    )
+
+
+def _leads(draft: Draft, entry: InstanceEntry) -> bool:
+    """Return whether the others meet at this instance."""
+    return entry.index == 0 and entry.role == chief_role(draft.spec)
+
+
+def _is_overdue(draft: Draft, entry: InstanceEntry) -> bool:
+    at = _overdue_at(draft, entry)
+    return at is not None and draft.now >= at
 
 
 def _overdue_at(draft: Draft, entry: InstanceEntry) -> float | None:
@@ -239,21 +268,26 @@ def try_later(draft: Draft, failure: Failure) -> None:
 
 
 def _welcome(draft: Draft, name: str) -> None:
-    """Count what runs by now; stop growing once the others begin to end."""
+    """Count what runs by now, and stop growing once the first has ended."""
     role = draft.roles[name]
     if role.fewer is None:
         return
-    team = draft.team(name)
-    joining = [entry for entry in team if entry.joining]
-    if any(entry.final and not entry.joining for entry in team):
-        _stop_growing(draft, name, joining)
-        return
-    came = [entry for entry in joining if entry.was_running]
-    if not came:
-        return
+    joining = [entry for entry in draft.team(name) if entry.joining]
+    came = [entry for entry in joining if entry.was_running or entry.final]
+    if came:
+        _count(draft, name, came)
+    if any(entry.final for entry in draft.team(name)):
+        for entry in joining:
+            if entry not in came:
+                next_attempt(draft, entry, reason=reasons.NOT_NEEDED, retired=True, joining=False)
+        draft.set_role(name, fewer=None)
+
+
+def _count(draft: Draft, name: str, came: Sequence[InstanceEntry]) -> None:
     for entry in came:
         draft.change(entry, joining=False)
-    size, full = role.replicas + len(came), role.fewer.full
+    role = draft.roles[name]
+    size, full = role.replicas + len(came), role.desired
     draft.set_role(name, replicas=size, fewer=role.fewer if size < full else None)
     draft.tell(
         reasons.GROWS_BACK if size < full else reasons.BACK_TO_FULL_SIZE,
@@ -262,12 +296,6 @@ def _welcome(draft: Draft, name: str) -> None:
         replicas=size,
         full=full,
     )
-
-
-def _stop_growing(draft: Draft, name: str, joining: Sequence[InstanceEntry]) -> None:
-    for entry in joining:
-        next_attempt(draft, entry, reason=reasons.NOT_NEEDED, retired=True, joining=False)
-    draft.set_role(name, fewer=None)
 
 
 def _pause(draft: Draft, tries: int) -> float:

@@ -57,21 +57,10 @@ def can_spare_one(draft: Draft, failure: Failure) -> bool:
 def _can_lose(draft: Draft, role: ResolvedRole, number: int) -> bool:
     """Return whether a role may go on with so many fewer; one whose instances have begun to end not."""
     return (
-        _may_shrink(draft.spec, role)
-        and draft.roles[role.name].replicas - number >= max(1, role.min_replicas or 1)
+        draft.spec.may_shrink(role.name)
+        and draft.roles[role.name].replicas - number >= draft.spec.least_of(role.name)
         and not any(entry.final for entry in draft.team(role.name))
     )
-
-
-def _may_shrink(job: ResolvedJob, role: ResolvedRole) -> bool:
-    """Return whether the size of a role follows what can be had.
-
-    A group of Kueue has a fixed number of pods. A plan that was applied fits one size only, and
-    follows the cluster itself.
-    """
-    applied = (job.plan or {}).get("applied") or {}
-    planned = bool(applied.get("replicas") or applied.get("env"))
-    return role.min_replicas is not None and job.scheduling.gang != "kueue" and not planned
 
 
 # with fewer --------------------------------------------------------------------------------------
@@ -115,7 +104,7 @@ def watch_the_clock(draft: Draft) -> None:
     if draft.job.paused_at is not None:
         return
     for role in draft.spec.roles:
-        if _may_shrink(draft.spec, role):
+        if draft.spec.may_shrink(role.name):
             waits = (_overdue_at(draft, entry) for entry in draft.team(role.name))
             draft.wake(min((at for at in waits if at is not None and at > draft.now), default=None))
 
@@ -152,7 +141,7 @@ def _roles(draft: Draft, observations: Observations | None) -> Sequence[Resolved
     return [
         role
         for role in draft.spec.roles
-        if _may_shrink(draft.spec, role) and draft.roles[role.name].state not in _TERMINAL_ROLE
+        if draft.spec.may_shrink(role.name) and draft.roles[role.name].state not in _TERMINAL_ROLE
     ]
 
 
@@ -173,12 +162,14 @@ def _leave_out(draft: Draft, role: ResolvedRole, failed: Collection[InstanceKey]
 
 
 def _must_give_way(draft: Draft, first: InstanceEntry) -> bool:
-    """Return whether rank 0 finds no place, so that it has to take that of another."""
+    """Return whether rank 0 finds no place, while enough others have one that it could take."""
     role = draft.spec.role(first.role)
+    running = sum(entry.was_running for entry in draft.team(role.name) if not entry.joining)
     return (
         first.wanted
         and _leads(draft, first)
         and _is_overdue(draft, first)
+        and running >= draft.spec.least_of(role.name)
         and _can_lose(draft, role, 1)
     )
 
@@ -234,8 +225,8 @@ def _resize(draft: Draft, name: str, size: int, why: str) -> None:
 def may_try(draft: Draft, role: str) -> bool:
     """Return whether what a role goes on without may be created now.
 
-    Taking it in costs a restart, so a job with checkpoints has committed a newer one before: it
-    gets on, however often an instance comes and goes.
+    Taking it in costs a restart, so the others have committed a newer checkpoint before: the job
+    gets on, however often an instance comes and goes. Without checkpoints it would lose its work.
     """
     fewer = draft.roles[role].fewer
     if fewer is None:
@@ -243,7 +234,7 @@ def may_try(draft: Draft, role: str) -> bool:
     if draft.now < fewer.try_at:
         draft.wake(fewer.try_at)
         return False
-    return draft.spec.checkpoint is None or draft.job.recovery.progressed_at > fewer.since
+    return draft.spec.checkpoint is not None and draft.job.recovery.progressed_at > fewer.since
 
 
 def try_later(draft: Draft, failure: Failure) -> None:

@@ -30,10 +30,10 @@ def scale(draft: Draft, name: str, replicas: int | None) -> str:
         lowest, highest = role.min_replicas or 1, role.max_replicas
         if replicas < lowest or (highest is not None and replicas > highest):
             return f"replicas is {replicas}, outside of {lowest} to {highest or 'any'}"
-    if replicas == entry.desired:
+    if replicas == entry.desired and entry.fewer is None:
         return ""
     draft.tell(
-        reasons.SCALED, f"from {entry.desired} to {counted(replicas, 'instance')}", role=name
+        reasons.SCALED, f"from {entry.replicas} to {counted(replicas, 'instance')}", role=name
     )
     at_full_size(draft, name)
     if draft.spec.elastic:

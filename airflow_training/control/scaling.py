@@ -38,6 +38,8 @@ def scale(draft: Draft, name: str, replicas: int | None) -> str:
     at_full_size(draft, name)
     if draft.spec.elastic:
         draft.set_role(name, replicas=replicas)
+        add_missing(draft, role)
+        remove_surplus(draft, role)
     else:
         message = f"role {name} now has {counted(replicas, 'instance')}"
         restart_at_size(draft, {name: replicas}, reason=reasons.SCALED, message=message)

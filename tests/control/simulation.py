@@ -97,6 +97,7 @@ class Simulation:
         self.world = World()
         self.stored: Ledger = new_ledger(self.job, now=self.now, activate_all=self.activate_all)
         self.requests: list[Request] = []
+        self.commits: list[dict[str, Any]] = []
         self.events: list[Event] = []
         self.view: dict[str, Observation] | None = None
         self.generation = 1
@@ -119,7 +120,7 @@ class Simulation:
                     self.view.setdefault(uid, each)
             seen = Observations(instances=tuple(self.view.values()), reachable=self.reachable)
         arguments = (self.job, self.stored, self.requests, seen, self.now)
-        decision = decide(*arguments, generation=self.generation)
+        decision = decide(*arguments, generation=self.generation, committed=self.commits)
         self._check_repeatable(decision, seen)
         if self._dies(left):
             return
@@ -157,6 +158,7 @@ class Simulation:
             seen,
             self.now,
             generation=self.generation,
+            committed=self.commits,
         )
         if again.events or again.new_ledger is not decision.new_ledger:
             raise GuaranteeBrokenError(f"deciding again changes something: {again.events}")
@@ -291,6 +293,12 @@ class Simulation:
             self.world.blame(seen, failure_class)
             # seen as `terminating` before it ended, it counts as deleted by somebody else
             self._end(seen, state="failed", **facts)
+
+    def commit(self) -> None:
+        """Let a job with checkpoints have a newer one."""
+        if self.job.checkpoint is not None:
+            step = 10 * (len(self.commits) + 1)
+            self.commits.append({"uri": "ckpt", "step": step, "digest": "d", "at": self.now})
 
     def vanish(self, number: int) -> None:
         """Let an object disappear, whatever it was doing."""
@@ -439,6 +447,7 @@ FAULTS: tuple[tuple[int, Fault], ...] = (
     (6, lambda s, r: s.succeed(r.randrange(64))),
     (5, lambda s, r: s.fail(r.randrange(64), r.randrange(64))),
     (2, lambda s, r: s.vanish(r.randrange(64))),
+    (2, lambda s, r: s.commit()),
     (2, lambda s, r: s.lose_node(r.randrange(64))),
     (3, lambda s, r: s.find_node(r.randrange(64))),
     (4, lambda s, r: s.drop(r.randrange(64))),

@@ -53,6 +53,7 @@ JOBS = {
         max_restarts=3,
         backoff_initial_seconds=2.0,
         unknown_seconds=20.0,
+        checkpoint={"uri": "ckpt"},
     ),
     "pipeline": job(
         role("prepare"),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from airflow_training.control import reasons
 from airflow_training.control.dependencies import DependencyState, answer_of
 from airflow_training.control.draft import Draft
-from airflow_training.control.elastic import may_try
+from airflow_training.control.elastic import is_stuck, may_try
 from airflow_training.control.ending import close_role, finish
 from airflow_training.control.gates import Gate, gate_of
 from airflow_training.control.model import Create, InstanceEntry, Observations, Release
@@ -78,7 +78,7 @@ def _blocked_until(draft: Draft) -> str:
     now = (draft.job.epoch, draft.job.job_attempt)
     for key, seen in draft.occupied.items():
         entry = draft.instances.get(key)
-        if entry is not None and entry.joining:
+        if entry is not None and entry.joining and is_stuck(seen):
             continue  # the others go on without it, and it can neither meet them nor save
         if seen.state not in ENDED and (seen.epoch, seen.job_attempt) != now:
             return reasons.WAITING_FOR_OLD_INSTANCE
@@ -213,7 +213,7 @@ def _show_waiting(draft: Draft, entry: InstanceEntry, gate: Gate, *, blocked: st
     """Keep state and reason of an instance that has no object of its own true."""
     old = draft.occupied.get((entry.role, entry.index))
     if old is not None and old.state not in ENDED:
-        if old.state != "unknown" and old.reason != reasons.OVERDUE:
+        if not is_stuck(old):
             draft.change(entry, state="terminating")
             return
         message = f"its old instance on node {old.node or '(unknown)'} may still run"

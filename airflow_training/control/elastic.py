@@ -14,7 +14,13 @@ from dataclasses import replace
 from airflow_training.control import reasons
 from airflow_training.control.draft import Draft
 from airflow_training.control.failures import REASON_CLASSES, Failure
-from airflow_training.control.model import Fewer, InstanceEntry, InstanceKey, Observations
+from airflow_training.control.model import (
+    Fewer,
+    InstanceEntry,
+    InstanceKey,
+    Observation,
+    Observations,
+)
 from airflow_training.control.restarts import backoff_seconds
 from airflow_training.control.turnover import next_attempt
 from airflow_training.frameworks.ranks import chief_role
@@ -23,11 +29,12 @@ from airflow_training.spec.resolved import ResolvedJob, ResolvedRole
 __all__ = [
     "at_full_size",
     "can_spare_one",
-    "follow",
     "give_up_one",
+    "is_stuck",
     "leave_out",
     "may_try",
     "renumber",
+    "review",
     "try_later",
     "watch_the_clock",
 ]
@@ -64,7 +71,7 @@ def _can_lose(draft: Draft, role: ResolvedRole, number: int) -> bool:
 
 
 # with fewer --------------------------------------------------------------------------------------
-def follow(
+def review(
     draft: Draft, observations: Observations | None, failures: Sequence[Failure]
 ) -> list[Failure]:
     """Count what has joined, and leave out what finds no place for too long.
@@ -191,13 +198,18 @@ def _overdue_at(draft: Draft, entry: InstanceEntry) -> float | None:
         return None
     if not entry.wanted:
         old = draft.occupied.get(key)
-        if old is None or old.state != "unknown":
+        if old is None or not is_stuck(old):
             return None
         return old.state_since + _patience(draft.spec)
     seen = draft.current.get(key)
     if entry.state != "pending" or (seen is not None and seen.scheduled):
         return None
     return entry.wanted_at + _patience(draft.spec)
+
+
+def is_stuck(old: Observation) -> bool:
+    """Return whether nobody can tell when an object of an older attempt will be gone."""
+    return old.state == "unknown" or old.reason == reasons.OVERDUE
 
 
 def _patience(job: ResolvedJob) -> float:

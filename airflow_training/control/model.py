@@ -201,12 +201,12 @@ class InstanceEntry:
     """Spare for the decision core (scheduling, unknown); None when no clock runs."""
     retired: bool = False
     """Not part of the role any more (scaled down); kept so that its attempt numbers never repeat."""
+    joining: bool = False
+    """Its role goes on without it: it counts once it runs."""
     avoid_nodes: tuple[str, ...] = ()
     """Where an attempt failed that needs another node; the newest few."""
     parting: Parting = ""
     """How what is left of the attempt before is ended."""
-    joining: bool = False
-    """Its role goes on without it: it counts once it runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

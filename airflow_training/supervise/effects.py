@@ -158,10 +158,7 @@ class Effects:
         """Return what can be created, and the failed outcomes of what cannot be rendered."""
         specs, failed = [], []
         live = live_addresses(ledger)
-        sizes = {name: entry.replicas for name, entry in ledger.roles.items()}
         for each in creates:
-            # what joins a role that goes on with fewer is beyond its size
-            size = max(sizes[each.role], each.index + 1)
             try:
                 spec = render_instance(
                     self.job,
@@ -173,12 +170,12 @@ class Effects:
                     job_attempt=each.job_attempt,
                     attempt=each.attempt,
                     held=each.held,
-                    replicas={**sizes, each.role: size},
+                    replicas={name: entry.replicas for name, entry in ledger.roles.items()},
                     live=live,
                     deadline_seconds=remaining_seconds(self.job, ledger, now=now),
                     state=ledger.job,
                 )
-            except InputError as error:
+            except InputError as error:  # noqa: PERF203 - one bad template spoils no other
                 failed.append(
                     Outcome(ref=self._ref(each, ledger, ()), result="error", message=str(error))
                 )

@@ -58,12 +58,7 @@ def reckon(draft: Draft, failures: Sequence[Failure]) -> None:
     A failure is charged only if something is restarted for it: not in a job that has just ended,
     and not when the same restart already replaces its attempt.
     """
-    current = []
-    for each in filter(lambda failure: _is_current(draft, failure), failures):
-        if _entry(draft, each).joining:
-            try_later(draft, each)
-        else:
-            current.append(each)
+    current = _that_count(draft, failures)
     if not current:
         apply_policies(draft)
         return
@@ -125,6 +120,19 @@ def apply_policies(draft: Draft) -> None:
         message=message,
         root_cause=cause_of_role(draft.spec, draft.roles, draft.instances, end.role),
     )
+
+
+def _that_count(draft: Draft, failures: Sequence[Failure]) -> list[Failure]:
+    """Return the failures to judge: of attempts that are not replaced yet, and not only to join."""
+    found = []
+    for failure in failures:
+        if not _is_current(draft, failure):
+            continue
+        if _entry(draft, failure).joining:
+            try_later(draft, failure)
+        else:
+            found.append(failure)
+    return found
 
 
 def _is_current(draft: Draft, failure: Failure) -> bool:

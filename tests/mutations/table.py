@@ -274,8 +274,8 @@ MUTATIONS = (
         guarantee=6,
         why="What fails before it joins an elastic role restarts all others.",
         file=f"{CONTROL}/outcomes.py",
-        old="        if _entry(draft, each).joining:\n",
-        new="        if _entry(draft, each).final:\n",
+        old="        if _entry(draft, failure).joining:\n",
+        new="        if _entry(draft, failure).final:\n",
         test=f"{ELASTIC}::test_what_fails_before_it_joins_is_tried_ever_more_rarely_and_costs_nothing",
     ),
     Mutation(

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from airflow_training.agent.environment import Recorder
+    from airflow_training.agent.preflight import Preflight
 
 __all__ = ["Agent"]
 
@@ -66,6 +67,8 @@ class Agent:
         self._probing: int | None = None
         self._dumping: int | None = None
         self._after_dump: Callable[[], None] = lambda: None
+        self._readiness: dict[str, Any] | None = None
+        """How long the look at the surroundings took, and at what."""
         self._stall: StallWatch | None = None
         self._recorder: Recorder | None = None
         self._companion: Companion | None = None
@@ -227,8 +230,48 @@ class Agent:
             write_text(self._folder.path / name, file["content"], mode=mode)
 
     def _start(self) -> None:
-        """Start the command, where a folder is watched after its content was put back."""
+        """Start the command, where asked for only once all is there that it needs."""
         self._write_files(self._spec["live_files"])
+        wanted = self._spec.get("readiness")
+        if wanted is None:
+            self._restore()
+            return
+        from airflow_training.agent.preflight import Preflight
+
+        preflight = Preflight(
+            wanted,
+            folder=self._folder.path,
+            cgroup=self._limit.folder,
+            environment=self._environment,
+            say=self._checking_says,
+        )
+        self._record("checking")
+        self._check_readiness(preflight)
+
+    def _check_readiness(self, preflight: Preflight) -> None:
+        if self._stop_reason:
+            preflight.give_up()
+            return
+        verdict = preflight.look()
+        if verdict is None:
+            again = preflight.look_again_seconds
+            self._in(again, "readiness", lambda: self._check_readiness(preflight))
+            return
+        self._say(verdict.message)
+        self._readiness = {"seconds": verdict.seconds, "checks": verdict.checks}
+        if verdict.ready:
+            self._message = self._limit.warning
+            self._restore()
+        else:
+            self._stop(verdict.reason, verdict.message, grace_seconds=0)
+
+    def _checking_says(self, text: str) -> None:
+        self._say(text)
+        self._message = text
+        self._record()
+
+    def _restore(self) -> None:
+        """Start the command, where a folder is watched after its content was put back."""
         watch = self._spec.get("watch")
         if not watch:
             self._start_command()
@@ -355,7 +398,8 @@ class Agent:
     def _watch_environment(self) -> None:
         """Record it now and again, for as long as the command runs."""
         first = self._recorder is None
-        self._record_environment("start" if first else "interval")
+        ready = {"ready": self._readiness} if first and self._readiness else {}
+        self._record_environment("start" if first else "interval", **ready)
         self._in(_RECORD_SECONDS, "environment", self._watch_environment)
 
     def _record_environment(self, on: str, **more: Any) -> None:
@@ -560,8 +604,10 @@ class Agent:
                 "started_at": self._started_at,
                 "finished_at": time.time(),
                 **self._result(),
+                **({"readiness": self._readiness} if self._readiness else {}),
             }
-            if self._started_at is not None and self._folder.spec.exists():
+            looked = self._started_at is not None or self._readiness is not None
+            if looked and self._folder.spec.exists():
                 self._record_environment("exit", exit=_exit_of(self._end))
         if self._folder.spec.exists():  # a folder that somebody deleted is not brought back
             try:

@@ -29,7 +29,7 @@ __all__ = ["USAGE", "main"]
 USAGE = """usage: agent hold --release FILE --answers FOLDER --addresses FILE
                   [--write | --write-executable SOURCE TARGET]...
        agent run [--output FOLDER --output-uri URI] [--progress FILE]
-                 [--progress-url URL | --progress-uri URI] [--stall LIMITS]
+                 [--progress-url URL | --progress-uri URI] [--ready WANTED] [--stall LIMITS]
                  [--watch FOLDER] [--termination-log FILE]
                  -- COMMAND...
 """
@@ -141,6 +141,7 @@ class _Run:
             "--progress": "",
             "--progress-url": "",
             "--progress-uri": "",
+            "--ready": "",
             "--stall": "",
             "--watch": "",
             "--termination-log": _TERMINATION_LOG,
@@ -167,6 +168,12 @@ class _Run:
         # blocked, so that they wait in a queue, also for the first process of a container
         signals = {signal.SIGCHLD, *_FORWARDED}
         signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+        reason, problem = self._check_readiness()
+        if self._stopped_by:
+            return 128 + self._stopped_by
+        if problem:
+            self._tell({"reason": reason, "message": problem})
+            return 1
         self._start_reporter()
         reason, problem = self._start_companion()
         if problem:
@@ -185,6 +192,31 @@ class _Run:
             # told to end: what is there may be half of it, so it counts for nothing
             return 128 + self._stopped_by if self._stopped_by else self._bring_away(uri)
         return code
+
+    def _check_readiness(self) -> tuple[str, str]:
+        """Return once all is there that is wanted; reason and words where it never was."""
+        if not self._options["--ready"]:
+            return "", ""
+        from airflow_training.agent.preflight import Preflight
+
+        preflight = Preflight(
+            json.loads(self._options["--ready"]),
+            folder=Path(self._options["--progress"]).parent,
+            cgroup=None,
+            environment=os.environ,
+            say=_say,
+        )
+        while True:
+            verdict = preflight.look()
+            if verdict is not None:
+                break
+            told = signal.sigtimedwait(_STOPPING, preflight.look_again_seconds)
+            if told is not None:
+                preflight.give_up()
+                self._stopped_by = told.si_signo
+                return "", ""
+        _say(verdict.message)
+        return verdict.reason, "" if verdict.ready else verdict.message
 
     def _start_companion(self) -> tuple[str, str]:
         """Have the watched folder put back; return reason and words where that is impossible."""

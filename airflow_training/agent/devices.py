@@ -17,7 +17,7 @@ from airflow_training.agent.asking import LONGEST_TEXT, Question
 
 TYPE_CHECKING = False  # `typing` costs the agent 4 ms at every start
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
     Devices = list[dict[str, Any]]
@@ -40,18 +40,23 @@ def device_plugin(environment: Mapping[str, str]) -> Plugin | None:
     return (lambda: visible(_ask_nvidia(), environment)) if _NVIDIA.exists() else None
 
 
-def device_watch(environment: Mapping[str, str]) -> DeviceWatch | None:
-    """Return what watches the devices of an instance; None where there is nothing to ask."""
+def device_watch(
+    environment: Mapping[str, str], known: Sequence[dict[str, Any]] = ()
+) -> DeviceWatch | None:
+    """Return what watches the devices of an instance; None where there is nothing to ask.
+
+    `known`: what they said before the start.
+    """
     plugin = device_plugin(environment)
-    return None if plugin is None else DeviceWatch(plugin)
+    return None if plugin is None else DeviceWatch(plugin, known)
 
 
 class DeviceWatch:
     """Asks a plug-in again and again; never waits for it."""
 
-    def __init__(self, ask: Plugin) -> None:
+    def __init__(self, ask: Plugin, known: Sequence[dict[str, Any]] = ()) -> None:
         self._question = Question(ask, on_error=_all_lost)
-        self._devices: Devices = []
+        self._devices: Devices = [*known]
 
     def newest(self) -> Devices:
         """Return what the plug-in last said; a question without an answer is one after a while."""

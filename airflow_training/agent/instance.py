@@ -69,6 +69,7 @@ class Agent:
         self._after_dump: Callable[[], None] = lambda: None
         self._readiness: dict[str, Any] | None = None
         """How long the look at the surroundings took, and at what."""
+        self._devices: list[dict[str, Any]] = []
         self._stall: StallWatch | None = None
         self._recorder: Recorder | None = None
         self._companion: Companion | None = None
@@ -259,10 +260,13 @@ class Agent:
             return
         self._say(verdict.message)
         self._readiness = {"seconds": verdict.seconds, "checks": verdict.checks}
+        self._devices = verdict.devices
         if verdict.ready:
             self._message = self._limit.warning
             self._restore()
         else:
+            # it held its place for so long: its log and its usage are those of an attempt
+            self._started_at = time.time() - verdict.seconds
             self._stop(verdict.reason, verdict.message, grace_seconds=0)
 
     def _checking_says(self, text: str) -> None:
@@ -411,7 +415,7 @@ class Agent:
                 self._folder.environment,
                 progress=self._folder.progress,
                 cgroup=self._limit.folder,
-                devices=device_watch(self._environment),
+                devices=device_watch(self._environment, self._devices),
             )
         self._recorder.record(on, phase=self._phase, **more)
 
@@ -606,8 +610,7 @@ class Agent:
                 **self._result(),
                 **({"readiness": self._readiness} if self._readiness else {}),
             }
-            looked = self._started_at is not None or self._readiness is not None
-            if looked and self._folder.spec.exists():
+            if self._started_at is not None and self._folder.spec.exists():
                 self._record_environment("exit", exit=_exit_of(self._end))
         if self._folder.spec.exists():  # a folder that somebody deleted is not brought back
             try:

@@ -158,6 +158,8 @@ class _Run:
         self._options = known
         self._token = os.environ.pop("TRAINING_CALLBACK_TOKEN", "")
         self._stopped_by = 0
+        self._devices: list[dict[str, Any]] = []
+        """As they were before the start."""
         self._reporter: int | None = None
         self._last_word = -1
         """Tells the reporter how the command ended."""
@@ -216,6 +218,7 @@ class _Run:
                 self._stopped_by = told.si_signo
                 return "", ""
         _say(verdict.message)
+        self._devices = verdict.devices
         return verdict.reason, "" if verdict.ready else verdict.message
 
     def _start_companion(self) -> tuple[str, str]:
@@ -386,7 +389,10 @@ class _Run:
             return
         os.close(self._last_word)
         try:
-            _Reporter(Path(options["--progress"]), options, self._token, last_word).live()
+            reporter = _Reporter(
+                Path(options["--progress"]), options, self._token, last_word, self._devices
+            )
+            reporter.live()
         finally:
             os._exit(0)
 
@@ -415,8 +421,18 @@ def _result(result: dict[str, Any], message: str) -> str:
 class _Reporter:
     """Brings progress and environment away: the newest every ten seconds, and once at the end."""
 
-    def __init__(self, file: Path, options: dict[str, str], token: str, last_word: int) -> None:
-        """`last_word`: a pipe with the wait status of the command, once it has ended."""
+    def __init__(
+        self,
+        file: Path,
+        options: dict[str, str],
+        token: str,
+        last_word: int,
+        devices: list[dict[str, Any]],
+    ) -> None:
+        """`last_word`: a pipe with the wait status of the command, once it has ended.
+
+        `devices`: as they were before the start.
+        """
         from airflow_training.agent.devices import device_watch
         from airflow_training.agent.environment import Recorder
 
@@ -425,7 +441,7 @@ class _Reporter:
             file.with_name("environment.jsonl"),
             progress=file,
             root=os.getppid(),
-            devices=device_watch(os.environ),
+            devices=device_watch(os.environ, devices),
         )
         self._last_word = last_word
         self._url = options["--progress-url"]

@@ -35,8 +35,9 @@ _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.2, 2.0
 _STORE_MODULE = "airflow_training.checkpoints.reachable"
 _TRIAL = b"airflow-training" * 256
 
-Verdict = namedtuple("Verdict", "ready reason message seconds checks")  # `typing` is dear
-"""`reason`: of the failure. `checks`: those that were made where it is ready, else those that failed."""
+Verdict = namedtuple("Verdict", "ready reason message seconds checks devices")  # `typing` is dear
+"""`reason`: of the failure. `checks`: those that were made where it is ready, else those that failed.
+`devices`: what they said, [] where nobody was asked."""
 
 
 class Preflight:
@@ -78,8 +79,11 @@ class Preflight:
             if now < self._again_at:
                 return None
             self._ask()
-        if not self._all_answered(late=late):
-            return None
+        if not self._all_answered(late=late and not self._lacks):
+            if not late:
+                return None
+            self.give_up()  # what the round before found says more than that this one was cut short
+            return self._not_ready(self._lacks, now)
         self._asking = False
         lacks = self._lacks = shortcomings(self._found, self._wanted)
         if not lacks:
@@ -141,7 +145,8 @@ class Preflight:
         unchecked = (self._found.get("store") or {}).get("unchecked")
         if unchecked:
             text += f" (not the store: {unchecked})"
-        return Verdict(True, "", text, round(seconds, 3), checks)  # noqa: FBT003  # named in its definition
+        devices = self._found.get("devices") or []
+        return Verdict(True, "", text, round(seconds, 3), checks, devices)  # noqa: FBT003  # named in its definition
 
     def _not_ready(self, lacks: list[Shortcoming], now: float) -> Verdict:
         seconds = now - self._begun_at
@@ -149,7 +154,7 @@ class Preflight:
         # where only the store lacks, another node would not help
         reason = "StoreNotReady" if failed == ["store"] else "EnvironmentNotReady"
         text = f"not ready after {seconds:.1f} s: {_words(lacks)}"
-        return Verdict(False, reason, text, round(seconds, 3), failed)  # noqa: FBT003  # as above
+        return Verdict(False, reason, text, round(seconds, 3), failed, [])  # noqa: FBT003  # as above
 
 
 def _words(lacks: list[Shortcoming]) -> str:

@@ -80,9 +80,7 @@ def test_a_device_that_comes_back_is_waited_for(tmp_path):
 
 def test_a_device_that_stays_away_ends_the_wait_in_time(tmp_path):
     begun = time.monotonic()
-    found = verdict_of(
-        checks(tmp_path, env={COMMAND: "echo '[]'"}, devices=1, timeout_seconds=1.0)
-    )
+    found = verdict_of(checks(tmp_path, env={COMMAND: "echo '[]'"}, devices=1, timeout_seconds=1.0))
     assert 1.0 <= time.monotonic() - begun < 10
     assert (found.ready, found.reason) == (False, "EnvironmentNotReady")
     assert found.checks == ["devices"]
@@ -103,9 +101,7 @@ def test_a_driver_that_hangs_is_ended_and_asked_again(tmp_path, monkeypatch):
 
 def test_a_driver_that_hangs_for_ever_ends_the_wait_in_time(tmp_path):
     begun = time.monotonic()
-    found = verdict_of(
-        checks(tmp_path, env={COMMAND: "sleep 600"}, devices=1, timeout_seconds=1.0)
-    )
+    found = verdict_of(checks(tmp_path, env={COMMAND: "sleep 600"}, devices=1, timeout_seconds=1.0))
     assert time.monotonic() - begun < 10
     assert found.reason == "EnvironmentNotReady"
     assert "devices: no answer in 1 s" in found.message

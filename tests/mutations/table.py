@@ -383,4 +383,28 @@ MUTATIONS = (
         new="        if True:\n",
         test="tests/checkpoints/test_group.py::test_a_save_in_progress_loses_nothing_to_the_sweep",
     ),
+    Mutation(
+        guarantee=9,
+        why="A command starts, and restores, where its devices are missing.",
+        file=f"{AGENT}/instance.py",
+        old="        if verdict.ready:\n",
+        new="        if True:\n",
+        test="tests/runtimes/test_local_readiness.py::test_a_place_that_never_gets_fit_fails_the_instance",
+    ),
+    Mutation(
+        guarantee=9,
+        why="Devices that were there before are not missed.",
+        file=f"{AGENT}/readiness.py",
+        old="    needed = len(names_before) if limit is None else limit\n",
+        new="    needed = 0 if limit is None else limit\n",
+        test="tests/agent/test_readiness.py::test_what_is_missing_is_told_with_its_figures",
+    ),
+    Mutation(
+        guarantee=9,
+        why="The next attempt goes to the node that was not fit for this one.",
+        file=f"{CONTROL}/recovery_level.py",
+        old='    reasons.ENVIRONMENT_NOT_READY: "node",\n',
+        new="",
+        test="tests/kubernetes/test_failures.py::test_a_node_that_is_not_fit_for_it_is_left",
+    ),
 )

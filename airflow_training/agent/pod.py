@@ -170,12 +170,9 @@ class _Run:
         # blocked, so that they wait in a queue, also for the first process of a container
         signals = {signal.SIGCHLD, *_FORWARDED}
         signal.pthread_sigmask(signal.SIG_BLOCK, signals)
-        reason, problem = self._check_readiness()
-        if self._stopped_by:
-            return 128 + self._stopped_by
-        if problem:
-            self._tell({"reason": reason, "message": problem})
-            return 1
+        unready = self._check_readiness()
+        if unready:
+            return unready
         self._start_reporter()
         reason, problem = self._start_companion()
         if problem:
@@ -195,10 +192,10 @@ class _Run:
             return 128 + self._stopped_by if self._stopped_by else self._bring_away(uri)
         return code
 
-    def _check_readiness(self) -> tuple[str, str]:
-        """Return once all is there that is wanted; reason and words where it never was."""
+    def _check_readiness(self) -> int:
+        """Return 0 once all is there that is wanted; the exit code where the command must not start."""
         if not self._options["--ready"]:
-            return "", ""
+            return 0
         from airflow_training.agent.preflight import Preflight
 
         preflight = Preflight(
@@ -215,11 +212,12 @@ class _Run:
             told = signal.sigtimedwait(_STOPPING, preflight.look_again_seconds)
             if told is not None:
                 preflight.give_up()
-                self._stopped_by = told.si_signo
-                return "", ""
+                return 128 + told.si_signo
         _say(verdict.message)
         self._devices = verdict.devices
-        return verdict.reason, "" if verdict.ready else verdict.message
+        if not verdict.ready:
+            self._tell({"reason": verdict.reason, "message": verdict.message})
+        return 0 if verdict.ready else 1
 
     def _start_companion(self) -> tuple[str, str]:
         """Have the watched folder put back; return reason and words where that is impossible."""

@@ -39,7 +39,7 @@ def problem(root: str | Store, initial: str = "") -> str:
 
 def _write(store: Store) -> None:
     """Create a key as saves do, and read it back."""
-    key, content = f"probes/{secrets.token_hex(8)}/ready", secrets.token_bytes(16)
+    key, content = f"probes/{secrets.token_hex(8)}", secrets.token_bytes(16)
     try:
         store.create(key, content)
         if store.read(key) != content:

@@ -23,8 +23,8 @@ __all__ = [
 ]
 
 OWN_PREFIX = "TRAINING_"
-_FOR_USERS = frozenset({"TRAINING_CHECKPOINT_KEY", "TRAINING_DEVICE_COMMAND"})
-"""`TRAINING_` names that nobody but the user sets."""
+_THE_USERS = frozenset({"TRAINING_CHECKPOINT_KEY", "TRAINING_DEVICE_COMMAND"})
+"""Of our prefix, but read and never set by us."""
 
 
 def merge_role_template(
@@ -96,7 +96,7 @@ def environment_problems(
     position = next(i for i, each in enumerate(spec.roles) if each is role)
     problems = []
     for field, name in _users_env(spec, role, f"spec.roles[{position}]"):
-        ours = name.startswith(OWN_PREFIX) and name not in _FOR_USERS
+        ours = name.startswith(OWN_PREFIX) and name not in _THE_USERS
         if name in reserved or ours:
             said = "for every instance" if ours else by
             problems.append(

@@ -107,12 +107,6 @@ def test_refused_before_anything_starts(framework, roles, spec, expected):
     assert codes(made.problems) == expected
 
 
-@pytest.mark.parametrize("name", ["TRAINING_CHECKPOINT_KEY", "TRAINING_DEVICE_COMMAND"])
-def test_what_only_a_user_can_know_is_a_users_to_set(name):
-    made = resolve_job(a_job("custom", {"a": 1}, env=[{"name": name, "value": "x"}]))
-    assert codes(made.problems) == []
-
-
 def test_a_long_name_of_the_job_is_blamed_on_the_job():
     job = a_job("custom", {"worker": 1})
     job.metadata.name = "j" * 60

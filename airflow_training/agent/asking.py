@@ -35,6 +35,8 @@ class Question:
         self._pipe = -1
         self._asked_at = 0.0
         self._bytes = b""
+        self.abandoned: dict[int, int] = {}
+        """Pid -> start time of what was given up: inside a driver not even SIGKILL may end it."""
 
     @property
     def waiting(self) -> bool:
@@ -80,6 +82,7 @@ class Question:
         """End what was started for it."""
         # somebody of it still holds the pipe: the number of its group is nobody else's
         if self._child is not None:
+            self.abandoned.update(proc.session_members(self._child))
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._child, signal.SIGKILL)
             self._end()

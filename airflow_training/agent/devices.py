@@ -1,9 +1,10 @@
 r"""GPUs and NPUs of an instance, asked in a child: a driver that hangs must not hold up the agent.
 
 A plug-in is a callable without arguments that returns one dictionary per device: `id` and, as far
-as known, `name`, `used_bytes`, `bytes`, `busy_percent`, `celsius` and `error`. A device with an
-`error`, and one that is not there any more, is lost. NVIDIA's library is asked where it is
-installed; `$TRAINING_DEVICE_COMMAND` (words for a shell) prints the same as a JSON list for others.
+as known, `name`, `used_bytes`, `bytes`, `busy_percent`, `celsius`, `divided` (given out in parts)
+and `error`. A device with an `error`, and one that is not there any more, is lost. NVIDIA's library
+is asked where it is installed; `$TRAINING_DEVICE_COMMAND` (words for a shell) prints the same as a
+JSON list for others.
 """
 
 from __future__ import annotations

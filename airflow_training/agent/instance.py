@@ -67,6 +67,7 @@ class Agent:
         self._probing: int | None = None
         self._dumping: int | None = None
         self._after_dump: Callable[[], None] = lambda: None
+        self._preflight: Preflight | None = None
         self._readiness: dict[str, Any] | None = None
         """How long the look at the surroundings took, and at what."""
         self._devices: list[dict[str, Any]] = []
@@ -239,7 +240,7 @@ class Agent:
             return
         from airflow_training.agent.preflight import Preflight
 
-        preflight = Preflight(
+        self._preflight = Preflight(
             wanted,
             folder=self._folder.path,
             cgroup=self._limit.folder,
@@ -247,11 +248,10 @@ class Agent:
             say=self._checking_says,
         )
         self._record("checking")
-        self._check_readiness(preflight)
+        self._check_readiness(self._preflight)
 
     def _check_readiness(self, preflight: Preflight) -> None:
         if self._stop_reason:
-            preflight.give_up()
             return
         verdict = preflight.look()
         if verdict is None:
@@ -498,6 +498,9 @@ class Agent:
             start = proc.start_time(pid)
             if start is not None:
                 tree.setdefault(pid, start)
+        for pid, start in (self._preflight.abandoned if self._preflight else {}).items():
+            if tree.get(pid) == start:  # nothing of the training; the kernel may never let it go
+                del tree[pid]
         return tree
 
     def _command_ended(self) -> None:
@@ -538,6 +541,8 @@ class Agent:
         self._stop_reason, self._message = reason, message or self._message
         self._timers.pop("deadline", None)
         self._timers["kill"] = (kill_at, self._kill_and_finish)
+        if self._preflight is not None:
+            self._preflight.give_up()
         if self._folder.spec.exists():
             self._record("stopping")
         tree = self._tree()

@@ -95,6 +95,14 @@ class Preflight:
         self._pause = min(2 * self._pause, _LONGEST_PAUSE_SECONDS)
         return None
 
+    @property
+    def abandoned(self) -> dict[int, int]:
+        """Pid -> start time of what may not even end by SIGKILL, and need not be waited for."""
+        found: dict[int, int] = {}
+        for question in self._questions.values():
+            found.update(question.abandoned)
+        return found
+
     def give_up(self) -> None:
         """End what is still asked: somebody else has ended the instance."""
         for question in self._questions.values():

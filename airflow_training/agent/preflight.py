@@ -88,7 +88,7 @@ class Preflight:
         lacks = self._lacks = shortcomings(self._found, self._wanted)
         if not lacks:
             return self._ready(now)
-        if late or not any(each.may_pass for each in lacks):
+        if late or not all(each.may_pass for each in lacks):
             return self._not_ready(lacks, now)
         self._tell(lacks)
         self._again_at = now + self._pause

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import time
@@ -115,13 +116,17 @@ def test_a_folder_that_is_gone_is_no_disk(tmp_path):
     assert "No such file or directory" in found.message
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_a_folder_nobody_may_write_to_is_told_without_waiting(tmp_path):
-    preflight = checks(tmp_path)
-    (tmp_path / "instance").chmod(0o500)
+def test_a_disk_that_will_never_take_anything_is_told_without_waiting(tmp_path, monkeypatch):
+    """Whatever else is missing may come back; this does not."""
+
+    def read_only(folder: Path) -> dict[str, Any]:
+        return {"folder": str(folder), "error": "Read-only file system", "errno": errno.EROFS}
+
+    monkeypatch.setattr(module, "_try_disk", read_only)
     begun = time.monotonic()
-    found = verdict_of(preflight)
-    assert "cannot write to" in found.message
+    found = verdict_of(checks(tmp_path, env={COMMAND: "echo '[]'"}, devices=1))
+    assert found.checks == ["devices", "disk"]
+    assert "Read-only file system" in found.message
     assert time.monotonic() - begun < PATIENCE_SECONDS / 2
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import random
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -11,11 +13,14 @@ from functools import partial
 from pathlib import Path
 
 from airflow_training.agent.environment import Recorder
+from airflow_training.agent.package import agent_program
 from airflow_training.checkpoints.group import Group
 from airflow_training.checkpoints.reading import reference
 from airflow_training.control.model import SubtaskState, Told
+from airflow_training.control.readiness import wanted
 from airflow_training.control.subtask_snapshot import compact, opened
 from airflow_training.control.subtasks import STATES, Subtasks, fresh, states, told
+from airflow_training.spec.resolved import ResolvedJob
 from benchmarks.report import figure, heading, median
 
 RANKS = 16_384
@@ -142,6 +147,49 @@ def records() -> None:
     figure("reference of a checkpoint, as in XCom", manifest / 1024, "KiB", target="<= 1")
 
 
+_LOOK = """
+import json, os, resource, sys, time
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from airflow_training.agent.preflight import Preflight
+
+root = str(Path(sys.argv[2], "checkpoints"))
+told = {"root": root, "incarnation": "0.0.1", "initial": None}
+def used():
+    return time.process_time() + sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2])
+before, begun = used(), time.monotonic()
+look = Preflight(
+    json.loads(sys.argv[3]), folder=Path(sys.argv[2]), cgroup=None,
+    environment={"TRAINING_CHECKPOINT": json.dumps(told)}, say=print,
+)
+while (verdict := look.look()) is None:
+    time.sleep(look.look_again_seconds)
+waited = time.monotonic() - begun
+while True:
+    try:
+        os.wait()
+    except ChildProcessError:
+        break
+assert verdict.ready, verdict.message
+print(json.dumps([used() - before, waited]))
+"""
+
+
+def looks() -> None:
+    """Look around as agents do before a start: packed, in a process of their own."""
+    asked = wanted(ResolvedJob(name="look", roles=(), checkpoint={}), {})
+    times = []
+    with tempfile.TemporaryDirectory() as folder:
+        program = str(agent_program(Path(folder)))
+        for _ in range(15):
+            words = [sys.executable, "-I", "-S", "-c", _LOOK, program, folder, json.dumps(asked)]
+            done = subprocess.run(words, capture_output=True, check=True)
+            times.append(json.loads(done.stdout))
+    cpu, wall = ([1e3 * each[n] for each in times] for n in (0, 1))
+    figure("what is around an instance, checked before its start: CPU", median(cpu), "ms")
+    figure("how long the start waits for it", median(wall), "ms", target="<= 100")
+
+
 def _one_save(folder: Path) -> int:
     root = str(folder / "checkpoints")
     group = Group.open(root)
@@ -156,6 +204,7 @@ def main() -> None:
     invariants()
     sizes()
     records()
+    looks()
 
 
 if __name__ == "__main__":

@@ -147,6 +147,8 @@ def _restart(job: TrainingJob, resolved: ResolvedJob) -> Iterator[Entry]:
     yield _ours("spec.restart.then", own, "then", made.then)
     yield _ours("spec.restart.maxFreshJobs", own, "max_fresh_jobs", made.max_fresh_jobs)
     yield _ours("spec.restart.freshFrom", own, "fresh_from", made.fresh_from)
+    timeout = made.ready_timeout_seconds
+    yield _ours("spec.restart.readyTimeoutSeconds", own, "ready_timeout_seconds", timeout)
 
 
 def _table(table: ExitCodeTable) -> Any:

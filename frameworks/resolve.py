@@ -287,6 +287,7 @@ def _restart(job: TrainingJob, framework: FrameworkSpec, *, elastic: bool) -> Re
         then=own.then or ("FreshJob" if job.spec.checkpoint else "Fail"),
         max_fresh_jobs=own.max_fresh_jobs,
         fresh_from=own.fresh_from,
+        ready_timeout_seconds=own.ready_timeout_seconds,
     )
 
 

@@ -1,159 +1,104 @@
 r"""GPUs and NPUs of an instance, asked in a child: a driver that hangs must not hold up the agent.
 
 A plug-in is a callable without arguments that returns one dictionary per device: `id` and, as far
-as known, `name`, `used_bytes`, `bytes`, `busy_percent`, `celsius` and `error`. A device with an
-`error`, and one that is not there any more, is lost. NVIDIA's library is asked where it is
-installed; `$TRAINING_DEVICE_COMMAND` (words for a shell) prints the same as a JSON list for others.
+as known, `name`, `used_bytes`, `bytes`, `busy_percent`, `celsius`, `divided` (given out in parts)
+and `error`. A device with an `error`, and one that is not there any more, is lost. NVIDIA's library
+is asked where it is installed; `$TRAINING_DEVICE_COMMAND` (words for a shell) prints the same as a
+JSON list for others.
 """
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import json
 import os
-import select
-import signal
-import time
 from pathlib import Path
 
-from airflow_training.agent import proc
+from airflow_training.agent.asking import LONGEST_TEXT, Question
 
 TYPE_CHECKING = False  # `typing` costs the agent 4 ms at every start
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
     Devices = list[dict[str, Any]]
     Plugin = Callable[[], Devices]
 
-__all__ = ["COMMAND", "DeviceWatch", "device_watch"]
+__all__ = ["COMMAND", "DeviceWatch", "device_plugin", "device_watch", "devices_of", "visible"]
 
 COMMAND = "TRAINING_DEVICE_COMMAND"
 _PATIENCE_SECONDS = 30.0
 _MOST_BYTES = 1 << 16
 _MOST_DEVICES = 16
-_LONGEST_TEXT = 120
 _NVIDIA = Path("/dev/nvidiactl")
 
 
-def device_watch(environment: Mapping[str, str]) -> DeviceWatch | None:
-    """Return what watches the devices of an instance; None where there is nothing to ask."""
+def device_plugin(environment: Mapping[str, str]) -> Plugin | None:
+    """Return what tells the devices of an instance; None where there is nothing to ask."""
     command = environment.get(COMMAND)
     if command:
-        return DeviceWatch(lambda: _ask_command(command, environment))
-    return DeviceWatch(_ask_nvidia) if _NVIDIA.exists() else None
+        return lambda: _ask_command(command, environment)
+    return (lambda: visible(_ask_nvidia(), environment)) if _NVIDIA.exists() else None
+
+
+def device_watch(
+    environment: Mapping[str, str], known: Sequence[dict[str, Any]] = ()
+) -> DeviceWatch | None:
+    """Return what watches the devices of an instance; None where there is nothing to ask.
+
+    `known`: what they said before the start.
+    """
+    plugin = device_plugin(environment)
+    return None if plugin is None else DeviceWatch(plugin, known)
 
 
 class DeviceWatch:
-    """Asks a plug-in again and again, each time in a child of its own; never waits for it."""
+    """Asks a plug-in again and again; never waits for it."""
 
-    def __init__(self, ask: Plugin) -> None:
-        self._ask = ask
-        self._child: int | None = None
-        self._unburied: list[int] = []
-        self._pipe = -1
-        self._asked_at = 0.0
-        self._answer = b""
-        self._devices: Devices = []
+    def __init__(self, ask: Plugin, known: Sequence[dict[str, Any]] = ()) -> None:
+        self._question = Question(ask, on_error=_all_lost)
+        self._devices: Devices = [*known]
 
     def newest(self) -> Devices:
-        """Return what the plug-in last said."""
-        if self._child is not None:
-            self._collect()
+        """Return what the plug-in last said; a question without an answer is one after a while."""
+        self._collect(0.0)
+        if self._question.waiting and self._question.age > _PATIENCE_SECONDS:
+            self._devices = _all_lost(f"no answer in {_PATIENCE_SECONDS:g} s")
+            self._question.give_up()
         return self._devices
 
     def finish(self, seconds: float) -> Devices:
         """Return what it says now, if it does within `seconds`; nothing of it lives on."""
-        until = time.monotonic() + seconds
         self.ask()
-        while self._child is not None and time.monotonic() < until:
-            select.select([self._pipe], [], [], max(0.0, until - time.monotonic()))
-            self._collect()
-        if self._child is not None:
-            self._give_up()
+        self._collect(seconds)
+        self._question.give_up()
         return self._devices
 
     def ask(self) -> None:
         """Put the question, if none waits for its answer."""
-        if self._child is not None:
-            return
-        read, write = os.pipe()
-        child = os.fork()
-        if child == 0:
-            self._be_child(read, write)
-        os.close(write)
-        os.set_blocking(read, False)
-        self._child, self._pipe, self._asked_at = child, read, time.monotonic()
-        self._answer = b""
+        self._question.put()
 
-    def _be_child(self, read: int, write: int) -> None:
-        """Ask, answer, and leave; never returns."""
-        try:
-            os.setsid()  # whatever it starts ends with it
-            with contextlib.suppress(ValueError):  # not in the main thread
-                signal.set_wakeup_fd(-1)
-            for number in (signal.SIGTERM, signal.SIGCHLD, signal.SIGPIPE):
-                signal.signal(number, signal.SIG_DFL)
-            signal.pthread_sigmask(signal.SIG_SETMASK, [])
-            proc.die_with_parent()
-            os.close(read)
-            try:
-                answer = json.dumps(self._ask())
-            except Exception as error:  # noqa: BLE001  # whatever a driver or a command does
-                answer = json.dumps([{"id": "all", "error": repr(error)[:_LONGEST_TEXT]}])
-            with os.fdopen(write, "wb") as pipe:
-                pipe.write(answer.encode())
-        finally:
-            os._exit(0)
-
-    def _collect(self) -> None:
-        """Take in what was answered; a question without an answer is one after a while."""
-        with contextlib.suppress(BlockingIOError):
-            while True:
-                block = os.read(self._pipe, _MOST_BYTES)
-                self._answer = (self._answer + block)[: _MOST_BYTES + 1]
-                if not block:
-                    self._devices = _devices(self._answer)
-                    self._end()
-                    return
-        if self._child is not None and time.monotonic() - self._asked_at > _PATIENCE_SECONDS:
-            self._devices = [{"id": "all", "error": f"no answer in {_PATIENCE_SECONDS:g} s"}]
-            self._give_up()
-
-    def _give_up(self) -> None:
-        # somebody of it still holds the pipe: the number of its group is nobody else's
-        if self._child is not None:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._child, signal.SIGKILL)
-        self._end()
-
-    def _end(self) -> None:
-        os.close(self._pipe)
-        if self._child is not None:
-            self._unburied.append(self._child)
-        self._child, self._pipe = None, -1
-        self._unburied = [pid for pid in self._unburied if _lives(pid)]
+    def _collect(self, seconds: float) -> None:
+        answer = self._question.answer(within=seconds)
+        if answer is not None:
+            self._devices = devices_of(answer)
 
 
-def _lives(child: int) -> bool:
-    """Return whether it still has to be waited for: in a driver that hangs that may take for ever."""
-    try:
-        return os.waitpid(child, os.WNOHANG)[0] == 0
-    except ChildProcessError:  # the agent waits for all its children
-        return False
+def _all_lost(error: str) -> Devices:
+    return [{"id": "all", "error": error}]
 
 
-def _devices(answer: bytes) -> Devices:
+def devices_of(answer: bytes) -> Devices:
+    """Return what a plug-in answered, without what is no list of devices."""
     try:
         found = json.loads(answer)
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
-        return [{"id": "all", "error": "the device plug-in answered no list of devices"}]
+        return _all_lost("the device plug-in answered no list of devices")
     return [
         {
-            str(name)[:_LONGEST_TEXT]: value[:_LONGEST_TEXT] if isinstance(value, str) else value
+            str(name)[:LONGEST_TEXT]: value[:LONGEST_TEXT] if isinstance(value, str) else value
             for name, value in each.items()
             if isinstance(value, (str, int, float))
         }
@@ -193,6 +138,24 @@ class _Utilization(ctypes.Structure):
 _UNCORRECTED, _SINCE_BOOT, _CELSIUS = 1, 0, 0
 
 
+def visible(devices: Devices, environment: Mapping[str, str]) -> Devices:
+    """Return those that CUDA shows the instance: the others are no business of it.
+
+    Only where it is sure which are meant: UUIDs, or numbers in the order of the bus, as NVML's are.
+    """
+    named = environment.get("CUDA_VISIBLE_DEVICES")
+    if named is None:
+        return devices
+    numbered = environment.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
+    known = {str(each["id"]): each for each in devices}
+    if numbered:
+        known.update({str(number): each for number, each in enumerate(devices)})
+    words = [word.strip() for word in named.split(",") if word.strip()]
+    if not all(word in known or (numbered and word.isdigit()) for word in words):
+        return devices
+    return [known[word] for word in words if word in known]
+
+
 def _ask_nvidia() -> Devices:
     """Return every GPU that NVML shows; raises OSError where the library is not there or fails."""
     nvml: Any = ctypes.CDLL("libnvidia-ml.so.1")
@@ -220,6 +183,8 @@ def _gpu(nvml: Any, index: int) -> dict[str, Any]:
             found["busy_percent"] = busy.gpu
         if not nvml.nvmlDeviceGetTemperature(handle, _CELSIUS, ctypes.byref(celsius)):
             found["celsius"] = celsius.value
+        if _is_divided(nvml, handle):
+            found["divided"] = True
         if not nvml.nvmlDeviceGetTotalEccErrors(
             handle, _UNCORRECTED, _SINCE_BOOT, ctypes.byref(errors)
         ):
@@ -231,6 +196,17 @@ def _gpu(nvml: Any, index: int) -> dict[str, Any]:
     except OSError as error:
         found["error"] = str(error)
     return found
+
+
+def _is_divided(nvml: Any, handle: Any) -> bool:
+    """Return whether the GPU is given out in parts (MIG); old drivers know of none."""
+    ask = getattr(nvml, "nvmlDeviceGetMigMode", None)
+    current, pending = ctypes.c_uint(), ctypes.c_uint()
+    return bool(
+        ask is not None
+        and ask(handle, ctypes.byref(current), ctypes.byref(pending)) == 0
+        and current.value
+    )
 
 
 def _check(nvml: Any, status: int) -> None:

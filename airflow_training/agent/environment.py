@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from airflow_training.agent.devices import DeviceWatch
 
-__all__ = ["MOST_BYTES", "Cgroup", "Recorder"]
+__all__ = ["MOST_BYTES", "Cgroup", "Recorder", "free_space"]
 
 MOST_BYTES = 8192
 _KEPT = 10
@@ -75,7 +75,7 @@ class Recorder:
             "memory": self._cgroup.memory(),
             "pids": self._cgroup.pids(),
             "pressure": self._cgroup.pressure(),
-            "disk": _disk(self._file.parent),
+            "disk": free_space(self._file.parent),
             "processes": _processes(self._root),
             "devices": self._ask_devices(on),
             **more,
@@ -165,13 +165,17 @@ class Cgroup:
         )
 
     def memory(self) -> dict[str, Any]:
-        """Return `used_bytes` without what the kernel could drop, limit, peak and `oom_kills`."""
+        """Return `used_bytes` without what the kernel drops first, limit, peak and `oom_kills`.
+
+        `cache_bytes`: what of the used ones it could drop as well.
+        """
         if self._unified is not None:
             folder = self._unified
             current, limit, peak = (
                 _whole(folder / name) for name in ("memory.current", "memory.max", "memory.peak")
             )
-            idle = _table(folder / "memory.stat").get("inactive_file", 0)
+            stat = _table(folder / "memory.stat")
+            idle, cache = stat.get("inactive_file", 0), stat.get("active_file")
             kills = _table(folder / "memory.events").get("oom_kill")
         else:
             folder = self._old("memory")
@@ -179,12 +183,14 @@ class Cgroup:
                 _whole(folder / f"memory.{name}_in_bytes")
                 for name in ("usage", "limit", "max_usage")
             )
-            idle = _table(folder / "memory.stat").get("total_inactive_file", 0)
+            stat = _table(folder / "memory.stat")
+            idle, cache = stat.get("total_inactive_file", 0), stat.get("total_active_file")
             kills = _table(folder / "memory.oom_control").get("oom_kill")
         return _known(
             used_bytes=None if current is None else max(0, current - idle),
             limit_bytes=limit if limit is not None and limit < _UNLIMITED else None,
             peak_bytes=peak,
+            cache_bytes=cache,
             oom_kills=kills,
         )
 
@@ -256,7 +262,8 @@ def _known(**values: Any) -> dict[str, Any]:
 
 
 # disk, processes, step -----------------------------------------------------------------------------
-def _disk(folder: Path) -> dict[str, Any]:
+def free_space(folder: Path) -> dict[str, Any]:
+    """Return `free_bytes`, `bytes` and, where their number is fixed, `free_files` of a folder's disk."""
     try:
         found = os.statvfs(folder)
     except OSError:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from airflow_training.agent.environment import Recorder
+    from airflow_training.agent.preflight import Preflight
 
 __all__ = ["Agent"]
 
@@ -66,6 +67,10 @@ class Agent:
         self._probing: int | None = None
         self._dumping: int | None = None
         self._after_dump: Callable[[], None] = lambda: None
+        self._preflight: Preflight | None = None
+        self._readiness: dict[str, Any] | None = None
+        """How long the look at the surroundings took, and at what."""
+        self._devices: list[dict[str, Any]] = []
         self._stall: StallWatch | None = None
         self._recorder: Recorder | None = None
         self._companion: Companion | None = None
@@ -227,8 +232,50 @@ class Agent:
             write_text(self._folder.path / name, file["content"], mode=mode)
 
     def _start(self) -> None:
-        """Start the command, where a folder is watched after its content was put back."""
+        """Start the command, where asked for only once all is there that it needs."""
         self._write_files(self._spec["live_files"])
+        wanted = self._spec.get("readiness")
+        if wanted is None:
+            self._restore()
+            return
+        from airflow_training.agent.preflight import Preflight
+
+        self._preflight = Preflight(
+            wanted,
+            folder=self._folder.path,
+            cgroup=self._limit.folder,
+            environment=self._environment,
+            say=self._checking_says,
+        )
+        self._record("checking")
+        self._check_readiness(self._preflight)
+
+    def _check_readiness(self, preflight: Preflight) -> None:
+        if self._stop_reason:
+            return
+        verdict = preflight.look()
+        if verdict is None:
+            again = preflight.look_again_seconds
+            self._in(again, "readiness", lambda: self._check_readiness(preflight))
+            return
+        self._say(verdict.message)
+        self._readiness = {"seconds": verdict.seconds, "checks": verdict.checks}
+        self._devices = verdict.devices
+        if verdict.ready:
+            self._message = self._limit.warning
+            self._restore()
+        else:
+            # it held its place for so long: its log and its usage are those of an attempt
+            self._started_at = time.time() - verdict.seconds
+            self._stop(verdict.reason, verdict.message, grace_seconds=0)
+
+    def _checking_says(self, text: str) -> None:
+        self._say(text)
+        self._message = text
+        self._record()
+
+    def _restore(self) -> None:
+        """Start the command, where a folder is watched after its content was put back."""
         watch = self._spec.get("watch")
         if not watch:
             self._start_command()
@@ -355,7 +402,8 @@ class Agent:
     def _watch_environment(self) -> None:
         """Record it now and again, for as long as the command runs."""
         first = self._recorder is None
-        self._record_environment("start" if first else "interval")
+        ready = {"ready": self._readiness} if first and self._readiness else {}
+        self._record_environment("start" if first else "interval", **ready)
         self._in(_RECORD_SECONDS, "environment", self._watch_environment)
 
     def _record_environment(self, on: str, **more: Any) -> None:
@@ -367,7 +415,7 @@ class Agent:
                 self._folder.environment,
                 progress=self._folder.progress,
                 cgroup=self._limit.folder,
-                devices=device_watch(self._environment),
+                devices=device_watch(self._environment, self._devices),
             )
         self._recorder.record(on, phase=self._phase, **more)
 
@@ -450,6 +498,9 @@ class Agent:
             start = proc.start_time(pid)
             if start is not None:
                 tree.setdefault(pid, start)
+        for pid, start in (self._preflight.abandoned if self._preflight else {}).items():
+            if tree.get(pid) == start:  # nothing of the training; the kernel may never let it go
+                del tree[pid]
         return tree
 
     def _command_ended(self) -> None:
@@ -490,6 +541,8 @@ class Agent:
         self._stop_reason, self._message = reason, message or self._message
         self._timers.pop("deadline", None)
         self._timers["kill"] = (kill_at, self._kill_and_finish)
+        if self._preflight is not None:
+            self._preflight.give_up()
         if self._folder.spec.exists():
             self._record("stopping")
         tree = self._tree()
@@ -560,6 +613,7 @@ class Agent:
                 "started_at": self._started_at,
                 "finished_at": time.time(),
                 **self._result(),
+                **({"readiness": self._readiness} if self._readiness else {}),
             }
             if self._started_at is not None and self._folder.spec.exists():
                 self._record_environment("exit", exit=_exit_of(self._end))

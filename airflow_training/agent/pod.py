@@ -29,7 +29,7 @@ __all__ = ["USAGE", "main"]
 USAGE = """usage: agent hold --release FILE --answers FOLDER --addresses FILE
                   [--write | --write-executable SOURCE TARGET]...
        agent run [--output FOLDER --output-uri URI] [--progress FILE]
-                 [--progress-url URL | --progress-uri URI] [--stall LIMITS]
+                 [--progress-url URL | --progress-uri URI] [--ready WANTED] [--stall LIMITS]
                  [--watch FOLDER] [--termination-log FILE]
                  -- COMMAND...
 """
@@ -141,6 +141,7 @@ class _Run:
             "--progress": "",
             "--progress-url": "",
             "--progress-uri": "",
+            "--ready": "",
             "--stall": "",
             "--watch": "",
             "--termination-log": _TERMINATION_LOG,
@@ -157,6 +158,8 @@ class _Run:
         self._options = known
         self._token = os.environ.pop("TRAINING_CALLBACK_TOKEN", "")
         self._stopped_by = 0
+        self._devices: list[dict[str, Any]] = []
+        """As they were before the start."""
         self._reporter: int | None = None
         self._last_word = -1
         """Tells the reporter how the command ended."""
@@ -167,6 +170,9 @@ class _Run:
         # blocked, so that they wait in a queue, also for the first process of a container
         signals = {signal.SIGCHLD, *_FORWARDED}
         signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+        unready = self._check_readiness()
+        if unready:
+            return unready
         self._start_reporter()
         reason, problem = self._start_companion()
         if problem:
@@ -185,6 +191,33 @@ class _Run:
             # told to end: what is there may be half of it, so it counts for nothing
             return 128 + self._stopped_by if self._stopped_by else self._bring_away(uri)
         return code
+
+    def _check_readiness(self) -> int:
+        """Return 0 once all is there that is wanted; the exit code where the command must not start."""
+        if not self._options["--ready"]:
+            return 0
+        from airflow_training.agent.preflight import Preflight
+
+        preflight = Preflight(
+            json.loads(self._options["--ready"]),
+            folder=Path(self._options["--progress"]).parent,
+            cgroup=None,
+            environment=os.environ,
+            say=_say,
+        )
+        while True:
+            verdict = preflight.look()
+            if verdict is not None:
+                break
+            told = signal.sigtimedwait(_STOPPING, preflight.look_again_seconds)
+            if told is not None:
+                preflight.give_up()
+                return 128 + told.si_signo
+        _say(verdict.message)
+        self._devices = verdict.devices
+        if not verdict.ready:
+            self._tell({"reason": verdict.reason, "message": verdict.message})
+        return 0 if verdict.ready else 1
 
     def _start_companion(self) -> tuple[str, str]:
         """Have the watched folder put back; return reason and words where that is impossible."""
@@ -354,7 +387,10 @@ class _Run:
             return
         os.close(self._last_word)
         try:
-            _Reporter(Path(options["--progress"]), options, self._token, last_word).live()
+            reporter = _Reporter(
+                Path(options["--progress"]), options, self._token, last_word, self._devices
+            )
+            reporter.live()
         finally:
             os._exit(0)
 
@@ -383,8 +419,18 @@ def _result(result: dict[str, Any], message: str) -> str:
 class _Reporter:
     """Brings progress and environment away: the newest every ten seconds, and once at the end."""
 
-    def __init__(self, file: Path, options: dict[str, str], token: str, last_word: int) -> None:
-        """`last_word`: a pipe with the wait status of the command, once it has ended."""
+    def __init__(
+        self,
+        file: Path,
+        options: dict[str, str],
+        token: str,
+        last_word: int,
+        devices: list[dict[str, Any]],
+    ) -> None:
+        """`last_word`: a pipe with the wait status of the command, once it has ended.
+
+        `devices`: as they were before the start.
+        """
         from airflow_training.agent.devices import device_watch
         from airflow_training.agent.environment import Recorder
 
@@ -393,7 +439,7 @@ class _Reporter:
             file.with_name("environment.jsonl"),
             progress=file,
             root=os.getppid(),
-            devices=device_watch(os.environ),
+            devices=device_watch(os.environ, devices),
         )
         self._last_word = last_word
         self._url = options["--progress-url"]

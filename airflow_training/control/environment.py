@@ -11,7 +11,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-__all__ = ["CONDITIONS", "Condition", "EnvironmentState", "environment_state", "read_records"]
+__all__ = [
+    "CONDITIONS",
+    "FULL_BYTES",
+    "STRAINED_PRESSURE",
+    "STRAINED_SHARE",
+    "Condition",
+    "EnvironmentState",
+    "environment_state",
+    "read_records",
+]
 
 Condition = Literal["healthy", "strained", "outOfMemory", "diskFull", "deviceLost", "unknown"]
 CONDITIONS: Mapping[Condition, str] = {
@@ -25,9 +34,12 @@ CONDITIONS: Mapping[Condition, str] = {
 """Condition -> when it holds; a later one of the records' wins over an earlier one."""
 
 _STALE_SECONDS = 30.0
-_STRAINED_SHARE = 0.97
-_STRAINED_PRESSURE = 10.0
-_FULL_BYTES = 64 << 20
+STRAINED_SHARE = 0.97
+"""Of its limit, that memory may use."""
+STRAINED_PRESSURE = 10.0
+"""Percent of ten seconds in which everything waited for memory."""
+FULL_BYTES = 64 << 20
+"""Less left on a disk is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +94,7 @@ def _device_lost(records: Sequence[Mapping[str, Any]]) -> EnvironmentState | Non
 
 def _disk_full(records: Sequence[Mapping[str, Any]]) -> EnvironmentState | None:
     disk = _part(records[-1], "disk")
-    if "free_bytes" in disk and _number(disk, "free_bytes") < _FULL_BYTES:
+    if "free_bytes" in disk and _number(disk, "free_bytes") < FULL_BYTES:
         return EnvironmentState(
             condition="diskFull", why=f"{_number(disk, 'free_bytes') / 2**20:.0f} MiB left on disk"
         )
@@ -106,12 +118,12 @@ def _out_of_memory(records: Sequence[Mapping[str, Any]]) -> EnvironmentState | N
 def _strained(record: Mapping[str, Any]) -> EnvironmentState | None:
     memory = _part(record, "memory")
     limit, used = _number(memory, "limit_bytes"), _number(memory, "used_bytes")
-    if limit and used / limit > _STRAINED_SHARE:
+    if limit and used / limit > STRAINED_SHARE:
         return EnvironmentState(
             condition="strained", why=f"memory at {used / limit:.0%} of its limit"
         )
     waited = _number(_part(_part(record, "pressure"), "memory"), "full10")
-    if waited > _STRAINED_PRESSURE:
+    if waited > STRAINED_PRESSURE:
         return EnvironmentState(
             condition="strained", why=f"everything waited for memory in {waited:.0f} % of the time"
         )

@@ -60,6 +60,8 @@ REASON_CLASSES: Mapping[str, FailureClass] = {
     reasons.VANISHED: "infrastructure",
     reasons.UNKNOWN_TOO_LONG: "infrastructure",
     reasons.HANG: "infrastructure",
+    reasons.ENVIRONMENT_NOT_READY: "infrastructure",
+    reasons.STORE_NOT_READY: "infrastructure",
     # what the job asked for cannot be started
     "ErrImagePull": "user",
     "ImagePullBackOff": "user",

@@ -205,6 +205,8 @@ class InstanceEntry:
     """Its role goes on without it: it counts once it runs."""
     avoid_nodes: tuple[str, ...] = ()
     """Where an attempt failed that needs another node; the newest few."""
+    had: Mapping[str, Any] = field(default_factory=dict)
+    """What the last attempt that ran and failed had around it: what the next one must find."""
     parting: Parting = ""
     """How what is left of the attempt before is ended."""
 

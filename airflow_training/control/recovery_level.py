@@ -71,6 +71,7 @@ AT_LEAST: Mapping[str, Level] = {
     "CommandNotFound": "container",
     "CheckpointRefused": "container",
     "RestoreFailed": "container",
+    reasons.STORE_NOT_READY: "container",
     # the pod is gone, or cannot become anything
     "AgentNeedsPython": "pod",
     "ContainerCannotRun": "pod",
@@ -108,6 +109,8 @@ AT_LEAST: Mapping[str, Level] = {
     "DeletionByTaintManager": "node",
     "UnexpectedAdmissionError": "node",
     reasons.UNKNOWN_TOO_LONG: "node",
+    # the agent looked, and found it unfit
+    reasons.ENVIRONMENT_NOT_READY: "node",
 }
 
 

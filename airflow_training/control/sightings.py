@@ -19,6 +19,7 @@ from airflow_training.control.failures import (
     ended_by_term,
 )
 from airflow_training.control.model import InstanceEntry, Observation, Observations
+from airflow_training.control.readiness import had
 from airflow_training.control.turnover import AT_REST, ENDED
 
 __all__ = ["take_in"]
@@ -214,7 +215,7 @@ def _failed(
     )
     if diagnosed is not None and not said_by_runtime:
         failure_class = class_of(diagnosed, otherwise=failure_class)
-    draft.change(entry, **facts)
+    draft.change(entry, **facts, had=had(seen.environment) or entry.had)
     return _failure(
         entry,
         at=facts["finished_at"],

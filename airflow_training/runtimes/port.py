@@ -85,6 +85,8 @@ class InstanceSpec:
     deadline_seconds: float | None = None
     """The instance ends itself after this, even if nobody is left to tell it."""
     grace_seconds: float = 30.0
+    readiness: Mapping[str, Any] | None = None
+    """What has to be there before the command starts (`control.readiness`); None: nobody looks."""
     stall: Mapping[str, Any] | None = None
     """`checkpoint.progress` of a job whose hangs are to be found; None: nobody looks."""
     watch: str = ""

@@ -105,3 +105,5 @@ class Restart(Model):
     """None: FreshJob where the job has a checkpoint, else Fail."""
     max_fresh_jobs: Annotated[int, Field(ge=0)] = 1
     fresh_from: Literal["newest", "scratch"] = "newest"
+    ready_timeout_seconds: Annotated[Number, Field(gt=0)] = 60.0
+    """How long what an instance needs around it may take to be there, before its command starts."""

@@ -166,6 +166,7 @@ class RestartRules:
     then: Literal["FreshJob", "Fail"] = "Fail"
     max_fresh_jobs: int = 1
     fresh_from: Literal["newest", "scratch"] = "newest"
+    ready_timeout_seconds: float = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,7 @@ from airflow_training.control.model import (
     Action,
     Create,
     Delete,
+    InstanceEntry,
     Ledger,
     Observation,
 )
@@ -180,8 +181,7 @@ class Effects:
                     Outcome(ref=self._ref(each, ledger, ()), result="error", message=str(error))
                 )
             else:
-                avoided = ledger.instances[each.role, each.index].avoid_nodes
-                specs.append(dataclasses.replace(spec, avoid_nodes=avoided))
+                specs.append(_with_experience(spec, ledger.instances[each.role, each.index]))
         return specs, failed
 
     def _ref(self, action: Action, ledger: Ledger, seen: Collection[Observation]) -> InstanceRef:
@@ -198,6 +198,14 @@ class Effects:
             attempt=entry.attempt,
             uid=uid,
         )
+
+
+def _with_experience(spec: InstanceSpec, entry: InstanceEntry) -> InstanceSpec:
+    """Return it with what earlier attempts taught: where not to go, and what has to be there."""
+    readiness = spec.readiness
+    if readiness is not None and entry.had:
+        readiness = {**readiness, "before": dict(entry.had)}
+    return dataclasses.replace(spec, avoid_nodes=entry.avoid_nodes, readiness=readiness)
 
 
 def live_addresses(ledger: Ledger) -> dict[str, list[str]]:

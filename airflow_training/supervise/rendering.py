@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from airflow_training.control.model import JobEntry
+from airflow_training.control.readiness import wanted
 from airflow_training.control.recovery import order, root, run_address, save_grace
 from airflow_training.frameworks.naming import instance_name, service_host
 from airflow_training.frameworks.pods import container_env, training_container
@@ -111,7 +112,11 @@ def render_instance(
     # without a hold there is no later moment: what is live now is what the file says
     files = written.files if held else {**written.files, **written.live}
     own = addresses[role][index]
-    resources = container.get("resources") or {}
+    given = container.get("resources") or {}
+    resources = {
+        **{name: str(value) for name, value in (given.get("requests") or {}).items()},
+        **{name: str(value) for name, value in (given.get("limits") or {}).items()},
+    }
     uploads = bool(job.output_uri) and role == job.output_role and index == 0
     return InstanceSpec(
         ref=InstanceRef(
@@ -128,10 +133,7 @@ def render_instance(
         live_files=written.live if held else {},
         working_dir=_working_dir(job, container),
         ports=dict(own.ports),
-        resources={
-            **{name: str(value) for name, value in (resources.get("requests") or {}).items()},
-            **{name: str(value) for name, value in (resources.get("limits") or {}).items()},
-        },
+        resources=resources,
         pod=_pod(made.template, made.container, command, args, env, users, own.ports)
         if job.runtime == "kubernetes"
         else made.template,  # of which the local runtime reads the readiness probe
@@ -140,6 +142,7 @@ def render_instance(
             job.active_deadline_seconds if deadline_seconds is None else deadline_seconds
         ),
         grace_seconds=grace_seconds,
+        readiness=wanted(job, resources),
         stall=stall,
         watch=str((job.checkpoint or {}).get("watch") or ""),
         output_uri=rendering.output_uri() if uploads else "",

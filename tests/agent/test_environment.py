@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from airflow_training.agent.devices import COMMAND, DeviceWatch, device_watch
+from airflow_training.agent.devices import COMMAND, DeviceWatch, device_watch, visible
 from airflow_training.agent.environment import MOST_BYTES, Cgroup, Recorder
 
 
@@ -234,9 +234,18 @@ int nvmlDeviceGetTotalEccErrors(void *h, int kind, int counter, unsigned long lo
 """
 
 
+MIG = """
+int nvmlDeviceGetMigMode(void *h, unsigned int *current, unsigned int *pending) {
+    *current = *pending = 1; return 0; }
+"""
+
+
 @pytest.mark.skipif(shutil.which("cc") is None, reason="makes a stand-in for NVIDIA's library")
-def test_nvidia_gpus_are_asked_through_the_drivers_library(tmp_path):
-    (tmp_path / "nvml.c").write_text(NVML)
+@pytest.mark.parametrize(
+    ("more", "divided"), [("", {}), (MIG, {"divided": True})], ids=["old-driver", "divided"]
+)
+def test_nvidia_gpus_are_asked_through_the_drivers_library(tmp_path, more, divided):
+    (tmp_path / "nvml.c").write_text(NVML + more)
     library = tmp_path / "libnvidia-ml.so.1"
     subprocess.run(["cc", "-shared", "-fPIC", "-o", library, tmp_path / "nvml.c"], check=True)
     program = (
@@ -257,7 +266,28 @@ def test_nvidia_gpus_are_asked_through_the_drivers_library(tmp_path):
             "bytes": 80,
             "busy_percent": 97,
             "celsius": 61,
+            **divided,
             "uncorrected_errors": 0,
         },
         {"id": "GPU-b", "name": "H100", "error": "NVML: GPU is lost"},
     ]
+
+
+GPUS = [{"id": "GPU-a"}, {"id": "GPU-b"}, {"id": "GPU-c"}]
+BY_BUS = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+
+
+@pytest.mark.parametrize(
+    ("environment", "seen"),
+    [
+        pytest.param({}, "abc", id="all"),
+        pytest.param({"CUDA_VISIBLE_DEVICES": "2,0", **BY_BUS}, "ca", id="by-number"),
+        pytest.param({"CUDA_VISIBLE_DEVICES": "1, 7", **BY_BUS}, "b", id="one-is-not-there"),
+        pytest.param({"CUDA_VISIBLE_DEVICES": "1"}, "abc", id="numbers-of-another-order"),
+        pytest.param({"CUDA_VISIBLE_DEVICES": "GPU-b"}, "b", id="by-uuid"),
+        pytest.param({"CUDA_VISIBLE_DEVICES": "MIG-b"}, "abc", id="by-a-name-we-do-not-know"),
+        pytest.param({"CUDA_VISIBLE_DEVICES": ""}, "", id="none"),
+    ],
+)
+def test_only_the_gpus_that_an_instance_sees_are_its_own(environment, seen):
+    assert "".join(each["id"][-1] for each in visible(GPUS, environment)) == seen

@@ -214,3 +214,42 @@ def test_a_machine_that_was_rebooted_goes_on_from_the_checkpoint(command, home):
     assert done.code == 0, done.stderr
     assert starts(home) == [0, 10]
     assert "NodeLost" in str(command("events", "r", "-o", "json").json)
+
+
+def test_a_device_that_is_lost_keeps_the_training_from_starting_until_it_is_back(command, home):
+    lost = Path("lost").absolute()
+    mishap = (
+        f"if step == 8 and attempt == 0: open({str(lost)!r}, 'w').close(); os.kill(os.getpid(), 9)"
+    )
+    ask = f'if [ -e {lost} ]; then echo \'[]\'; else echo \'[{{"id": "0", "name": "NPU"}}]\'; fi'
+    path = recovering(
+        f"if step == 1 and attempt == 0: time.sleep(1.5)\n    {mishap}",  # the first record comes after 1 s
+        env=[{"name": "TRAINING_DEVICE_COMMAND", "value": ask}],
+        restart={"backoff": {"initialSeconds": 0.05}, "readyTimeoutSeconds": 0.5},
+    )
+    words = [*COMMAND, "run", str(path), "--run-id", "r", "-o", "json"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=os.environ) as run:
+        try:
+            until = time.monotonic() + 60
+            while not [*home.glob("training/*/worker-0/attempt-0.0.1/.agent/exit.json")]:
+                assert time.monotonic() < until
+                time.sleep(0.02)
+            lost.unlink()
+            out, _ = run.communicate(timeout=60)
+        finally:
+            run.kill()
+    assert run.returncode == 0
+    status = json.loads(out)
+    assert (status["state"], status["checkpoint"]["step"]) == ("Succeeded", 40)
+    assert starts(home)[:2] == [0, 5], "nothing was started in between"
+    told = [
+        each["data"]
+        for each in command("events", "r", "-o", "json").json["events"]
+        if each["reason"] == "InstanceRestarted"
+    ]
+    assert len(told) >= 2
+    assert "EnvironmentNotReady" in told[1]["recovery_why"]
+    assert all(each["counted"] for each in told)
+    assert status["restarts"]["infrastructure"] == len(told)
+    log = command("logs", "show", "r", "--role", "worker", "--index", "0", "--attempt", "1").stdout
+    assert "devices: 0 of 1 are there, missing 1 x NPU" in log

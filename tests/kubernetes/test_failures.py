@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -119,6 +120,27 @@ async def test_a_node_that_ends_nothing_is_named(stage: Stage, monkeypatch: pyte
         control.delete("pods", name, grace_seconds=1)
         await until(lambda: stage.entry(uid, index=1).reason == "Overdue")
         assert node in stage.entry(uid, index=1).message
+
+
+async def test_a_node_that_is_not_fit_for_it_is_left(stage: Stage):
+    """Its agent looked before the start, and said so in its last words."""
+    uid = stage.launch(resolved(checkpoint={"uri": "s3://b/c"}))
+    async with stage.driving(uid) as task:
+        await stage.until_running(uid)
+        unfit = node_of(stage, "worker-0")
+        said = {"reason": "EnvironmentNotReady", "message": "devices: 7 of 8 are there"}
+        words = json.dumps({"airflow-training": said})
+        stage.cluster.control.finish(stage.name("worker-0"), exit_code=1, message=words)
+        await until(lambda: stage.entry(uid).attempt == 1)
+        await stage.until_running(uid)
+        assert node_of(stage, "worker-0") != unfit
+        assert stage.entry(uid).avoid_nodes == (unfit,)
+        assert restarts(stage, uid) == ["infrastructure"]
+        [told] = [each for each in stage.events if each.reason == "InstanceRestarted"]
+        assert "EnvironmentNotReady" in told.message
+        assert told.data["recovery"] == "node"
+        stage.cluster.control.finish(stage.name("worker-0"))
+        assert await asyncio.wait_for(task, 30) == "Succeeded"
 
 
 # the API server ----------------------------------------------------------------------------------

@@ -21,7 +21,9 @@ from typing import Any
 
 import pytest
 
+from airflow_training.agent.devices import COMMAND
 from airflow_training.agent.package import portable_agent
+from airflow_training.control.readiness import wanted
 from airflow_training.runtimes.kubernetes import inject, names
 from airflow_training.runtimes.kubernetes.facts import facts_of
 from airflow_training.runtimes.kubernetes.objects import agent_document, answer_documents
@@ -539,3 +541,75 @@ def test_a_folder_that_cannot_be_committed_keeps_the_command_from_starting(tmp_p
         assert process.wait(PATIENCE_SECONDS) == 1
     assert last_words(tmp_path)["reason"] == "CheckpointRefused"
     assert not (tmp_path / "started").exists()
+
+
+# what has to be there before the command starts --------------------------------------------------
+NPU = '[{"id": "0", "name": "NPU"}]'
+
+
+def readiness(tmp_path: Path, **more: Any) -> list[object]:
+    asked = wanted(a_job(checkpoint={"uri": "s3://b/c"}), {"nvidia.com/gpu": "1"})
+    assert asked is not None
+    options: list[object] = ["--ready", json.dumps({**asked, "timeout_seconds": 30.0, **more})]
+    return ["run", "--progress", tmp_path / "progress", "--termination-log", tmp_path / "log", *options]  # fmt: skip
+
+
+def test_a_pod_of_a_job_with_a_checkpoint_is_checked_for_what_its_limits_say():
+    gpus = a_container(resources={"limits": {"nvidia.com/gpu": 8}})
+    job = a_job(a_role(main=gpus), checkpoint={"uri": "s3://b/c"})
+    command = main_container(a_pod(job))["command"]
+    asked = json.loads(command[command.index("--ready") + 1])
+    assert (asked["devices"], asked["timeout_seconds"]) == (8, 60.0)
+    assert "before" not in asked
+    assert "--ready" not in main_container(a_pod(a_job(output_uri="s3://b", output_role="worker")))["command"]  # fmt: skip
+
+
+def test_run_starts_the_command_once_all_is_there(tmp_path, program, python):
+    there = tmp_path / "there"
+    env = {COMMAND: f"if [ -e {there} ]; then echo '{NPU}'; else echo '[]'; fi"}
+    command = ["sh", "-c", f"test -e {there} && echo started"]
+    with agent(python, program, *readiness(tmp_path), "--", *command, **env) as process:
+        assert process.stderr is not None
+        assert "devices: 0 of 1 are there" in process.stderr.readline()
+        there.touch()
+        out, err = process.communicate(timeout=PATIENCE_SECONDS)
+    assert (process.returncode, out) == (0, "started\n"), err
+    assert "checked: node, devices, memory, disk" in err
+
+
+def test_run_does_not_start_the_command_where_something_stays_away(tmp_path, program, python):
+    options = readiness(tmp_path, timeout_seconds=0.5)
+    env = {COMMAND: "echo '[]'"}
+    with agent(python, program, *options, "--", "touch", tmp_path / "started", **env) as process:
+        assert process.wait(PATIENCE_SECONDS) == 1
+    assert last_words(tmp_path)["reason"] == "EnvironmentNotReady"
+    assert "devices: 0 of 1 are there" in last_words(tmp_path)["message"]
+    assert not (tmp_path / "started").exists()
+
+
+def test_run_ends_when_it_is_told_to_while_it_looks(tmp_path, program, python):
+    pid = tmp_path / "pid"
+    env = {COMMAND: f"echo $$ > {pid}; exec sleep 600"}
+    with agent(python, program, *readiness(tmp_path), "--", "true", **env) as process:
+        until(lambda: pid.exists() and pid.read_text().strip())
+        process.terminate()
+        assert process.wait(PATIENCE_SECONDS) == 143
+    hung = Path("/proc", pid.read_text().strip())
+    until(lambda: not hung.exists() or "\nState:\tZ" in (hung / "status").read_text())
+
+
+def test_the_first_record_has_the_devices_that_were_found(tmp_path, program, python):
+    """What an attempt had is what the next one has to find."""
+    uri = f"file://{tmp_path / 'told'}"
+    options = [*readiness(tmp_path), "--progress-uri", uri]
+    env = {COMMAND: f"echo '{NPU}'"}
+    with agent(python, program, *options, "--", "sleep", "600", **env) as process:
+        record = tmp_path / "environment.jsonl"
+        try:
+            until(lambda: record.exists() and record.read_text().strip())
+            first = json.loads(record.read_text().splitlines()[0])
+        finally:
+            process.terminate()  # with its command
+            process.wait(PATIENCE_SECONDS)
+    assert first["on"] == "start"
+    assert [each["name"] for each in first["devices"]] == ["NPU"]

@@ -80,6 +80,7 @@ spec:
     then: FreshJob
     maxFreshJobs: 1
     freshFrom: newest
+    readyTimeoutSeconds: 60
   schedulingPolicy:
     gang: volcano
     minAvailable: 4

@@ -149,6 +149,7 @@ FIELDS: list[tuple[str, Values, Values, Values, Values]] = [
     ("spec.restart.then", ["FreshJob", "Fail", None], [NUMBER], [], ["Stop"]),
     ("spec.restart.maxFreshJobs", [0, 1], [TEXT], [-1], []),
     ("spec.restart.freshFrom", ["newest", "scratch"], [NUMBER], [], ["oldest"]),
+    ("spec.restart.readyTimeoutSeconds", [0.5, 600], [TEXT], [0, -1], []),
     (
         "spec.schedulingPolicy.gang",
         ["none", "volcano", "coscheduling", "kueue"],
@@ -381,6 +382,7 @@ DEFAULTS: dict[str, Any] = {
     "spec.restart.then": None,
     "spec.restart.max_fresh_jobs": 1,
     "spec.restart.fresh_from": "newest",
+    "spec.restart.ready_timeout_seconds": 60,
     "spec.scheduling_policy.gang": "none",
     "spec.scheduling_policy.min_available": None,
     "spec.scheduling_policy.startup": "auto",

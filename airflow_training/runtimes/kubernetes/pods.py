@@ -307,6 +307,7 @@ class _Made:
             progress_url=progress_url,
             progress_uri=progress_uri,
             watch=instance.watch,
+            ready="" if instance.readiness is None else json.dumps(dict(instance.readiness)),
             stall="" if instance.stall is None else json.dumps(dict(instance.stall)),
             termination_log=str(made.get("terminationMessagePath") or ""),
         )

@@ -165,6 +165,7 @@ class Launcher:
             "deadline_seconds": spec.deadline_seconds,
             "grace_seconds": spec.grace_seconds,
             "watch": spec.watch,
+            "readiness": None if spec.readiness is None else dict(spec.readiness),
             "stall": None if spec.stall is None else dict(spec.stall),
             "output_uri": _output_uri(spec.output_uri, base),
             "readiness_probe": _readiness_probe(spec),

@@ -74,6 +74,8 @@ def _state(standing: Standing) -> tuple[_State, str, str]:
         return "terminating", state.get("reason") or "Deleted", message
     if phase == "held":
         return "pending", "WaitingForDependency", message
+    if phase == "checking":
+        return "pending", "CheckingEnvironment", message
     if phase == "uploading":
         return "running", "UploadingOutput", message
     return ("running", "Started", message) if phase == "running" else ("pending", "Starting", "")

@@ -212,7 +212,10 @@ class Scheduler:
             self._set_scheduled(entry, "Unschedulable", text)
 
     def _fit(self, entry: Entry) -> tuple[str | None, str]:
-        """Return the emptiest node that takes the pod, or the scheduler's words for why none."""
+        """Return the node that takes the pod and it likes best, or the scheduler's words for why none.
+
+        The emptiest of those it likes equally.
+        """
         wanted = self._wanted(entry)
         spec = entry.obj["spec"]
         reasons: Counter[str] = Counter()
@@ -225,7 +228,7 @@ class Scheduler:
             ]
             if why:
                 reasons.update(why)
-            elif best is None or _fuller(self._spaces[best], space):
+            elif best is None or _better(spec, space, self._spaces[best]):
                 best = name
         if best is not None:
             return best, ""
@@ -299,6 +302,26 @@ def _scheduled(*, value: bool, reason: str = "", message: str = "") -> Object:
 
 def _fuller(one: NodeSpace, other: NodeSpace) -> bool:
     return one.free.get("pods", 0) < other.free.get("pods", 0)
+
+
+def _better(spec: Mapping[str, Any], one: NodeSpace, other: NodeSpace) -> bool:
+    liked = _preference(spec, one.obj) - _preference(spec, other.obj)
+    return liked > 0 or (liked == 0 and _fuller(other, one))
+
+
+def _preference(spec: Mapping[str, Any], node: Mapping[str, Any]) -> int:
+    """Return the weights of the terms that the node fulfils."""
+    affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
+    labels = node["metadata"].get("labels") or {}
+    fields = {"metadata.name": node["metadata"]["name"]}
+    weight = 0
+    for each in affinity.get("preferredDuringSchedulingIgnoredDuringExecution") or ():
+        term = each["preference"]
+        if all(_expression(one, labels) for one in term.get("matchExpressions") or ()) and all(
+            _expression(one, fields) for one in term.get("matchFields") or ()
+        ):
+            weight += each["weight"]
+    return weight
 
 
 def _objection(spec: Mapping[str, Any], node: Mapping[str, Any]) -> list[str]:

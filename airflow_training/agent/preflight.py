@@ -1,0 +1,271 @@
+"""Looks at what an instance has around it until nothing is missing, or time is up. Nothing here waits.
+
+Disk, devices and store are asked in children, as each of them may hang; what is missing is told by
+`readiness`. Python 3.8 and newer: it runs inside pods too.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections import namedtuple
+from pathlib import Path
+
+from airflow_training.agent import proc
+from airflow_training.agent.asking import Question
+from airflow_training.agent.devices import device_plugin, devices_of
+from airflow_training.agent.environment import Cgroup, free_space
+from airflow_training.agent.readiness import CHECKS, checked, shortcomings
+
+TYPE_CHECKING = False  # `typing` costs the agent 4 ms at every start
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
+
+    from airflow_training.agent.readiness import Shortcoming
+
+__all__ = ["Preflight", "Verdict"]
+
+_PATIENCE_SECONDS = 15.0
+"""For one answer: then the question is put again, as what it waited for may be back."""
+_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.2, 2.0
+"""Between an answer that is not good and the next question."""
+_STORE_MODULE = "airflow_training.checkpoints.reachable"
+_TRIAL = b"airflow-training" * 256
+
+Verdict = namedtuple("Verdict", "ready reason message seconds checks devices")  # `typing` is dear
+"""`reason`: of the failure. `checks`: those that were made where it is ready, else those that failed.
+`devices`: what they said, [] where nobody was asked."""
+
+
+class Preflight:
+    """The checks before one start."""
+
+    def __init__(
+        self,
+        wanted: Mapping[str, Any],
+        *,
+        folder: Path,
+        cgroup: Path | None,
+        environment: Mapping[str, str],
+        say: Callable[[str], None],
+    ) -> None:
+        """`folder`: where the instance writes. `cgroup`: its own, as for a `Recorder`. `say`: to its log."""
+        self._wanted = wanted
+        self._cgroup = Cgroup(cgroup)
+        self._say = say
+        self._questions = _questions(folder, environment)
+        self._found: dict[str, Any] = {}
+        self._lacks: list[Shortcoming] = []
+        self._said: list[str] = []
+        self._asking = False
+        self._pause = _FIRST_PAUSE_SECONDS
+        self._begun_at = self._again_at = time.monotonic()
+
+    @property
+    def look_again_seconds(self) -> float:
+        """How long to wait before the next `look`: an answer mostly comes within milliseconds."""
+        return 0.01 if time.monotonic() - self._begun_at < 1.0 else 0.1
+
+    def look(self) -> Verdict | None:
+        """Return how it stands in the end; None while that is open: look again soon."""
+        now = time.monotonic()
+        late = now - self._begun_at >= self._wanted["timeout_seconds"]
+        if not self._asking:
+            if late:
+                return self._not_ready(self._lacks, now)
+            if now < self._again_at:
+                return None
+            self._ask()
+        if not self._all_answered(late=late and not self._lacks):
+            if not late:
+                return None
+            self.give_up()  # what the round before found says more than that this one was cut short
+            return self._not_ready(self._lacks, now)
+        self._asking = False
+        lacks = self._lacks = shortcomings(self._found, self._wanted)
+        if not lacks:
+            return self._ready(now)
+        if late or not all(each.may_pass for each in lacks):
+            return self._not_ready(lacks, now)
+        self._tell(lacks)
+        self._again_at = now + self._pause
+        self._pause = min(2 * self._pause, _LONGEST_PAUSE_SECONDS)
+        return None
+
+    @property
+    def abandoned(self) -> dict[int, int]:
+        """Pid -> start time of what may not even end by SIGKILL, and need not be waited for."""
+        found: dict[int, int] = {}
+        for question in self._questions.values():
+            found.update(question.abandoned)
+        return found
+
+    def give_up(self) -> None:
+        """End what is still asked: somebody else has ended the instance."""
+        for question in self._questions.values():
+            question.give_up()
+
+    # asking --------------------------------------------------------------------------------------
+    def _ask(self) -> None:
+        """Look at all that answers at once, and put the questions."""
+        self._asking = True
+        self._found = {
+            "at": time.time(),
+            "boot_id": proc.boot_id(),
+            "pids": self._cgroup.pids(),
+            "memory": self._cgroup.memory(),
+            "pressure": self._cgroup.pressure(),
+            **_available(),
+            "failed": {},
+            "unanswered": {},
+        }
+        for question in self._questions.values():
+            try:
+                question.put()
+            except OSError as error:  # noqa: PERF203  # each may fail
+                self._found["failed"]["node"] = error.strerror
+
+    def _all_answered(self, *, late: bool) -> bool:
+        for name, question in self._questions.items():
+            answer = question.answer()
+            if answer is not None:
+                self._found[name] = _read(name, answer)
+            elif question.waiting and (late or question.age > _PATIENCE_SECONDS):
+                self._found["unanswered"][name] = question.age
+                question.give_up()
+        return not any(question.waiting for question in self._questions.values())
+
+    # telling -------------------------------------------------------------------------------------
+    def _tell(self, lacks: list[Shortcoming]) -> None:
+        """Say what is missing, and again when it is something else."""
+        failing = sorted({each.check for each in lacks})
+        if failing != self._said:
+            self._said = failing
+            limit = self._wanted["timeout_seconds"]
+            self._say(f"not ready, checked again for up to {limit:g} s: {_words(lacks)}")
+
+    def _ready(self, now: float) -> Verdict:
+        seconds, checks = now - self._begun_at, checked(self._found)
+        text = f"ready after {seconds:.2f} s, checked: {', '.join(checks)}"
+        unchecked = (self._found.get("store") or {}).get("unchecked")
+        if unchecked:
+            text += f" (not the store: {unchecked})"
+        devices = self._found.get("devices") or []
+        return Verdict(True, "", text, round(seconds, 3), checks, devices)  # noqa: FBT003  # named in its definition
+
+    def _not_ready(self, lacks: list[Shortcoming], now: float) -> Verdict:
+        seconds = now - self._begun_at
+        failed = [name for name in CHECKS if any(each.check == name for each in lacks)]
+        # where only the store lacks, another node would not help
+        reason = "StoreNotReady" if failed == ["store"] else "EnvironmentNotReady"
+        text = f"not ready after {seconds:.1f} s: {_words(lacks)}"
+        return Verdict(False, reason, text, round(seconds, 3), failed, [])  # noqa: FBT003  # as above
+
+
+def _words(lacks: list[Shortcoming]) -> str:
+    return "; ".join(f"{each.check}: {each.text}" for each in lacks)
+
+
+# the questions -----------------------------------------------------------------------------------
+def _questions(folder: Path, environment: Mapping[str, str]) -> dict[str, Question]:
+    questions = {"disk": Question(lambda: _try_disk(folder), on_error=lambda e: {"error": e})}
+    plugin = device_plugin(environment)
+    if plugin is not None:
+        questions["devices"] = Question(plugin, on_error=lambda e: [{"id": "all", "error": e}])
+    arguments = _store_arguments(environment)
+    if arguments:
+        questions["store"] = Question(
+            lambda: _ask_store(arguments, environment), on_error=lambda e: {"error": e}
+        )
+    return questions
+
+
+def _read(name: str, answer: bytes) -> Any:
+    if name == "devices":
+        return devices_of(answer)
+    try:
+        return json.loads(answer)
+    except ValueError:
+        return {"error": "what looked at it died"}
+
+
+def _available() -> dict[str, int]:
+    """Return the memory that the machine has left, where it says so."""
+    try:
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            name, _, rest = line.partition(":")
+            if name == "MemAvailable":
+                return {"available_bytes": int(rest.split()[0]) * 1024}
+    except OSError:
+        pass
+    return {}
+
+
+def _try_disk(folder: Path) -> dict[str, Any]:
+    """Really write: a disk may have room and still take nothing."""
+    found: dict[str, Any] = {"folder": str(folder), **free_space(folder)}
+    trial = folder / f".ready.{os.getpid()}"
+    try:
+        descriptor = os.open(trial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        try:
+            os.write(descriptor, _TRIAL)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+            trial.unlink()
+    except OSError as error:
+        found.update(error=error.strerror, errno=error.errno)
+    return found
+
+
+def _store_arguments(environment: Mapping[str, str]) -> list[str]:
+    """Return what the look at the store is given; [] where nothing there is needed to start.
+
+    An address that needs fsspec costs a second or more of imports. A first start restores nothing
+    from there, and the library looks at it when it opens.
+    """
+    told = json.loads(environment.get("TRAINING_CHECKPOINT") or "{}")
+    if not told:
+        return []
+    initial = told.get("initial")
+    first = told.get("incarnation") == "0.0.0" and not initial
+    if first and _needs_driver(told["root"]):
+        return []
+    return [told["root"], *([initial["uri"]] if initial else [])]
+
+
+def _needs_driver(uri: str) -> bool:
+    return "://" in uri and not uri.startswith("file://")
+
+
+def _ask_store(arguments: list[str], environment: Mapping[str, str]) -> dict[str, str]:
+    """Return `error`, empty where it is as it should be; `unchecked` where that cannot be told here."""
+    if not any(_needs_driver(uri) for uri in arguments):
+        import importlib
+
+        try:  # what is packed beside us; by name, as it is for processes of its own
+            module = importlib.import_module(_STORE_MODULE)
+        except (ImportError, SyntaxError, TypeError):
+            return {"unchecked": "it needs Python 3.10"}
+        return {"error": module.problem(*arguments)}
+    import subprocess
+
+    program = os.path.abspath(sys.argv[0])  # noqa: PTH100  # a name, not a file
+    own = environment.get("PYTHONPATH")
+    done = subprocess.run(
+        [sys.executable, "-m", _STORE_MODULE, *arguments],
+        env={**environment, "PYTHONPATH": f"{own}{os.pathsep}{program}" if own else program},
+        cwd="/",  # what lies beside the script is none of its modules
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        check=False,
+    )
+    try:
+        answer: dict[str, str] = json.loads(done.stdout.splitlines()[-1])
+    except (ValueError, IndexError):
+        return {"unchecked": f"{sys.executable} cannot look at it"}
+    return answer

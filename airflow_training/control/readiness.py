@@ -1,0 +1,74 @@
+"""What an attempt has to find around it before its command starts, and what the one before had. Pure.
+
+The agent looks (`agent.preflight`) and judges (`agent.readiness`); the figures come from here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from airflow_training.control.environment import (
+    FULL_BYTES,
+    STRAINED_PRESSURE,
+    STRAINED_SHARE,
+    read_records,
+)
+from airflow_training.spec.quantities import parse_quantity
+from airflow_training.spec.resolved import ResolvedJob
+
+__all__ = ["had", "wanted"]
+
+_GPU = "nvidia.com/gpu"
+
+
+def wanted(job: ResolvedJob, resources: Mapping[str, str]) -> dict[str, Any] | None:
+    """Return what an instance with these resources is checked for; None: nothing is, in this job."""
+    if job.checkpoint is None:
+        return None
+    return {
+        "timeout_seconds": job.restart.ready_timeout_seconds,
+        "devices": int(parse_quantity(resources[_GPU])) if _GPU in resources else None,
+        "memory_share": STRAINED_SHARE,
+        "memory_pressure": STRAINED_PRESSURE,
+        "free_bytes": FULL_BYTES,
+    }
+
+
+def had(lines: Sequence[str]) -> dict[str, Any]:
+    """Return what an attempt that ran had, by the records of its agent; {} where none tells.
+
+    `devices`: names of those without an error when it had most of them, on the machine and boot
+    `boot_id`. `memory_bytes`: most that its largest process held. `at`: of the last record.
+    """
+    records = read_records(lines)
+    if not any(record.get("on") in ("start", "interval") for record in records):
+        return {}
+    return {
+        "boot_id": str(_part(records[-1], "node").get("boot_id") or ""),
+        "devices": max((_devices(record) for record in records), key=len),
+        "memory_bytes": max(_own_memory(record) for record in records),
+        "at": float(records[-1].get("at") or 0.0),
+    }
+
+
+def _devices(record: Mapping[str, Any]) -> list[str]:
+    devices = record.get("devices")
+    return sorted(
+        str(each.get("name") or "")
+        for each in (devices if isinstance(devices, list) else ())
+        if isinstance(each, Mapping) and not each.get("error")
+    )
+
+
+def _own_memory(record: Mapping[str, Any]) -> int:
+    """Return what the instance surely held itself: neither the pages it shared nor what others had."""
+    tree = _part(record, "processes").get("tree")
+    largest = max((each["rss_bytes"] for each in tree), default=0) if tree else 0
+    used = _part(record, "memory").get("used_bytes")
+    return int(largest if used is None else min(largest, used))
+
+
+def _part(record: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    found = record.get(name)
+    return found if isinstance(found, Mapping) else {}

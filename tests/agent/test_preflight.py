@@ -1,0 +1,197 @@
+"""The checks before a start, as they are made: repeated, bounded, and never waited for."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_training.agent import preflight as module
+from airflow_training.agent.devices import COMMAND
+from airflow_training.agent.preflight import Preflight, Verdict
+from airflow_training.control.readiness import wanted
+from tests.builders import job, role
+
+PATIENCE_SECONDS = 30.0
+ONE = '[{"id": "npu0", "name": "NPU"}]'
+
+
+@pytest.fixture(autouse=True)
+def _no_real_devices(monkeypatch):
+    monkeypatch.setattr("airflow_training.agent.devices._NVIDIA", Path("/nowhere"))
+
+
+def checks(
+    tmp_path: Path, *, said: list[str] | None = None, env: dict[str, str] | None = None, **more: Any
+) -> Preflight:
+    """Return the checks of an instance of a job with a checkpoint, as the controller asks for them."""
+    asked = wanted(job(role("worker", 1), checkpoint={"uri": "c"}), {})
+    assert asked is not None
+    folder = tmp_path / "instance"
+    folder.mkdir(exist_ok=True)
+    return Preflight(
+        {**asked, "timeout_seconds": PATIENCE_SECONDS, **more},
+        folder=folder,
+        cgroup=None,
+        environment={"PATH": os.environ["PATH"], **(env or {})},
+        say=(said if said is not None else []).append,
+    )
+
+
+def verdict_of(preflight: Preflight) -> Verdict:
+    until = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        found = preflight.look()
+        if found is not None:
+            return found
+        assert time.monotonic() < until
+        time.sleep(preflight.look_again_seconds)
+
+
+def store_at(root: object, *, incarnation: str = "0.0.0", initial: object = None) -> dict[str, str]:
+    told = {"root": str(root), "incarnation": incarnation, "initial": initial}
+    return {"TRAINING_CHECKPOINT": json.dumps(told)}
+
+
+def test_a_healthy_place_is_ready_at_once_and_left_as_it_was(tmp_path):
+    root = tmp_path / "runs" / "0"
+    found = verdict_of(checks(tmp_path, env=store_at(root)))
+    assert (found.ready, found.checks) == (True, ["node", "memory", "disk", "store"])
+    assert "checked: node, memory, disk, store" in found.message
+    assert [*(tmp_path / "instance").iterdir()] == []
+    assert [path for path in root.rglob("*") if path.is_file()] == []
+
+
+def test_a_device_that_comes_back_is_waited_for(tmp_path):
+    """The first look misses one, the second finds it."""
+    asked = tmp_path / "asked"
+    command = f"if [ -e {asked} ]; then echo '{ONE}'; else touch {asked}; echo '[]'; fi"
+    said: list[str] = []
+    found = verdict_of(checks(tmp_path, said=said, env={COMMAND: command}, devices=1))
+    assert found.ready
+    assert found.checks == ["node", "devices", "memory", "disk"]
+    [told] = said
+    assert told == "not ready, checked again for up to 30 s: devices: 0 of 1 are there"
+
+
+def test_a_device_that_stays_away_ends_the_wait_in_time(tmp_path):
+    begun = time.monotonic()
+    found = verdict_of(checks(tmp_path, env={COMMAND: "echo '[]'"}, devices=1, timeout_seconds=1.0))
+    assert 1.0 <= time.monotonic() - begun < 10
+    assert (found.ready, found.reason) == (False, "EnvironmentNotReady")
+    assert found.checks == ["devices"]
+    assert "devices: 0 of 1 are there" in found.message
+
+
+def test_a_driver_that_hangs_is_ended_and_asked_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "_PATIENCE_SECONDS", 0.5)
+    pid = tmp_path / "pid"
+    command = f"if [ -e {pid} ]; then echo '{ONE}'; else echo $$ > {pid}; exec sleep 600; fi"
+    said: list[str] = []
+    found = verdict_of(checks(tmp_path, said=said, env={COMMAND: command}, devices=1))
+    assert found.ready
+    assert "devices: no answer in" in said[0]
+    hung = Path("/proc", pid.read_text().strip())
+    assert not hung.exists() or "\nState:\tZ" in (hung / "status").read_text()
+
+
+def test_a_driver_that_hangs_for_ever_ends_the_wait_in_time(tmp_path):
+    begun = time.monotonic()
+    found = verdict_of(checks(tmp_path, env={COMMAND: "sleep 600"}, devices=1, timeout_seconds=1.0))
+    assert time.monotonic() - begun < 10
+    assert found.reason == "EnvironmentNotReady"
+    assert "devices: no answer in 1 s" in found.message
+
+
+def test_a_folder_that_is_gone_is_no_disk(tmp_path):
+    preflight = checks(tmp_path, timeout_seconds=0.5)
+    (tmp_path / "instance").rmdir()
+    found = verdict_of(preflight)
+    assert (found.reason, found.checks) == ("EnvironmentNotReady", ["disk"])
+    assert "No such file or directory" in found.message
+
+
+def test_a_disk_that_will_never_take_anything_is_told_without_waiting(tmp_path, monkeypatch):
+    """Whatever else is missing may come back; this does not."""
+
+    def read_only(folder: Path) -> dict[str, Any]:
+        return {"folder": str(folder), "error": "Read-only file system", "errno": errno.EROFS}
+
+    monkeypatch.setattr(module, "_try_disk", read_only)
+    begun = time.monotonic()
+    found = verdict_of(checks(tmp_path, env={COMMAND: "echo '[]'"}, devices=1))
+    assert found.checks == ["devices", "disk"]
+    assert "Read-only file system" in found.message
+    assert time.monotonic() - begun < PATIENCE_SECONDS / 2
+
+
+def test_no_process_can_be_started(tmp_path, monkeypatch):
+    def refuse() -> int:
+        raise OSError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(os, "fork", refuse)
+    found = verdict_of(checks(tmp_path, timeout_seconds=0.3))
+    assert found.message.endswith(
+        "node: no process can be started: Resource temporarily unavailable"
+    )
+
+
+# the store -----------------------------------------------------------------------------------------
+def test_a_store_that_is_away_is_another_reason_than_the_place(tmp_path):
+    (tmp_path / "runs").write_text("a file where a folder should be")
+    found = verdict_of(checks(tmp_path, env=store_at(tmp_path / "runs" / "0"), timeout_seconds=0.5))
+    assert (found.reason, found.checks) == ("StoreNotReady", ["store"])
+    assert "Not a directory" in found.message
+
+
+def test_a_store_and_a_device_that_are_away_are_the_place(tmp_path):
+    (tmp_path / "runs").write_text("a file where a folder should be")
+    env = {**store_at(tmp_path / "runs" / "0"), COMMAND: "echo '[]'"}
+    found = verdict_of(checks(tmp_path, env=env, devices=1, timeout_seconds=0.5))
+    assert (found.reason, found.checks) == ("EnvironmentNotReady", ["devices", "store"])
+
+
+def test_the_training_that_this_one_starts_from_must_be_readable(tmp_path):
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "manifests").mkdir()
+    newest = tmp_path / "other" / "manifests" / f"{7:012d}-{1:08d}.json"
+    newest.mkdir()  # nothing that could be read
+    env = store_at(tmp_path / "runs", initial={"uri": str(tmp_path / "other")})
+    assert verdict_of(checks(tmp_path, env=env)).ready, "folders are no manifests"
+    newest.rmdir()
+    newest.symlink_to(newest)
+    found = verdict_of(checks(tmp_path, env=env, timeout_seconds=0.5))
+    assert found.reason == "StoreNotReady"
+
+
+def test_a_first_start_does_not_pay_for_the_driver_of_a_store(tmp_path):
+    found = verdict_of(checks(tmp_path, env=store_at("nowhere://bucket/runs")))
+    assert (found.ready, found.checks) == (True, ["node", "memory", "disk"])
+
+
+def test_a_store_that_this_python_has_no_driver_for_is_left_to_the_script(tmp_path):
+    env = store_at("nowhere://bucket/runs", incarnation="0.0.1")
+    found = verdict_of(checks(tmp_path, env={**os.environ, **env}))
+    assert found.ready
+    assert "not the store: nowhere://bucket/runs: no driver" in found.message
+
+
+def test_a_check_that_nobody_waits_for_any_more_leaves_nothing(tmp_path):
+    pid = tmp_path / "pid"
+    preflight = checks(tmp_path, env={COMMAND: f"echo $$ > {pid}; exec sleep 600"}, devices=1)
+    until = time.monotonic() + PATIENCE_SECONDS
+    while not (pid.exists() and pid.read_text().strip()):
+        assert preflight.look() is None
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    preflight.give_up()
+    assert int(pid.read_text()) in preflight.abandoned, "inside a driver it might live on"
+    hung = Path("/proc", pid.read_text().strip())
+    while hung.exists() and "\nState:\tZ" not in (hung / "status").read_text():
+        assert time.monotonic() < until
+        time.sleep(0.01)

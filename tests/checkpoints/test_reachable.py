@@ -1,0 +1,145 @@
+"""Whether a store would take and give checkpoints now, asked before a start: on disk and on an S3 emulator."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from airflow_training.agent.preflight import Preflight
+from airflow_training.checkpoints.errors import StoreRefused
+from airflow_training.checkpoints.keys import Save, manifest_key
+from airflow_training.checkpoints.reachable import problem
+from airflow_training.control.readiness import wanted
+from tests.builders import job, role
+from tests.checkpoints.stores import DictStore, Full
+
+
+class Unreadable(DictStore):
+    """A store that takes everything and gives back no manifest."""
+
+    def read(self, key: str, start: int = 0, size: int | None = None) -> bytes:
+        if key.startswith("manifests/"):
+            raise OSError(5, "Input/output error")
+        return super().read(key, start, size)
+
+
+class Lossy(DictStore):
+    """A store that gives back something else than was written."""
+
+    def read(self, key: str, start: int = 0, size: int | None = None) -> bytes:
+        return b""
+
+
+class Closed(DictStore):
+    """A store that takes nothing."""
+
+    def create(self, key: str, data: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+
+NEWEST = manifest_key(Save(9, 1))
+
+
+def test_a_store_that_takes_and_gives_is_left_as_it_was():
+    store = DictStore({NEWEST: b"{}"})
+    assert problem(store) == ""
+    assert store.objects == {NEWEST: b"{}"}
+
+
+@pytest.mark.parametrize(
+    ("store", "text"),
+    [
+        pytest.param(Closed(), "Permission denied", id="takes-nothing"),
+        pytest.param(Lossy(), "does not show what was just written", id="forgets"),
+        pytest.param(Unreadable({NEWEST: b"{}"}), "Input/output error", id="gives-nothing"),
+    ],
+)
+def test_what_is_wrong_with_a_store_is_told(store, text):
+    assert text in problem(store)
+    assert [key for key in store.objects if key.startswith("probes/")] == []
+
+
+def test_room_for_shards_is_not_tried():
+    """It would cost what a checkpoint costs; the save itself says so."""
+    assert problem(Full()) == ""
+
+
+def test_a_bucket_is_asked_by_a_process_of_its_own(s3_root):
+    command = [sys.executable, "-m", "airflow_training.checkpoints.reachable"]
+    done = subprocess.run([*command, f"{s3_root}/0"], capture_output=True, check=True)
+    assert json.loads(done.stdout) == {"error": ""}
+    missing = f"{s3_root.rpartition('/')[0]}-no-such/0"
+    done = subprocess.run([*command, missing], capture_output=True, check=True)
+    assert "NoSuchBucket" in json.loads(done.stdout)["error"] or "does not exist" in str(
+        done.stdout
+    )
+
+
+def test_an_address_without_a_driver_is_an_error_of_its_own():
+    with pytest.raises(StoreRefused, match="no driver"):
+        problem("nowhere://bucket")
+
+
+@pytest.mark.timeout(120)
+def test_a_bucket_that_comes_up_late_is_waited_for(tmp_path: Path, monkeypatch):
+    from moto.server import ThreadedMotoServer
+
+    place = socket.socket()  # nobody listens, and nobody else gets the port meanwhile
+    place.bind(("127.0.0.1", 0))
+    port = place.getsockname()[1]
+    told = {"root": "s3://late/runs/0", "incarnation": "0.0.1", "initial": None}
+    env = {
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_SECRET_ACCESS_KEY": "test",
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
+        "AWS_MAX_ATTEMPTS": "1",
+    }
+    for name, value in env.items():
+        monkeypatch.setenv(name, value)
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=port, verbose=False)
+    said: list[str] = []
+
+    def come_up(text: str) -> None:
+        if not said:
+            place.close()
+            server.start()
+            threading.Thread(target=_make_bucket, daemon=True).start()
+        said.append(text)
+
+    asked = wanted(job(role("worker", 1), checkpoint={"uri": "c"}), {})
+    assert asked is not None
+    preflight = Preflight(
+        {**asked, "timeout_seconds": 60.0},
+        folder=tmp_path,
+        cgroup=None,
+        environment={**os.environ, "TRAINING_CHECKPOINT": json.dumps(told)},
+        say=come_up,
+    )
+    try:
+        until = time.monotonic() + 90
+        while (verdict := preflight.look()) is None:
+            assert time.monotonic() < until
+            time.sleep(0.05)
+    finally:
+        preflight.give_up()
+        place.close()
+        if said:
+            server.stop()
+    assert verdict.ready, verdict.message
+    assert "store" in verdict.checks
+    assert said[0].startswith("not ready, checked again for up to 60 s: store: s3://late/runs/0")
+
+
+def _make_bucket() -> None:
+    import fsspec
+
+    fsspec.filesystem("s3", skip_instance_cache=True).mkdir("late")

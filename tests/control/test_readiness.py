@@ -1,0 +1,134 @@
+"""What a next attempt has to find: the limits of the job, and what the attempt before had."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from airflow_training.control import reasons
+from airflow_training.control.environment import environment_state
+from airflow_training.control.model import Event
+from airflow_training.control.readiness import had, wanted
+from airflow_training.control.replanning import replanned
+from tests.builders import Bench, job, role
+
+NODE = {"host": "pod", "boot_id": "this boot"}
+
+
+def a_record(on: str = "interval", at: float = 1000.0, **parts: Any) -> str:
+    return json.dumps({"on": on, "at": at, "node": NODE, **parts})
+
+
+def processes(*rss: int) -> dict[str, Any]:
+    return {"count": len(rss), "tree": [{"rss_bytes": each} for each in rss]}
+
+
+def test_only_jobs_with_a_checkpoint_are_checked():
+    assert wanted(job(role("worker", 1)), {}) is None
+
+
+@pytest.mark.parametrize(
+    ("resources", "devices"), [({}, None), ({"cpu": "2"}, None), ({"nvidia.com/gpu": "8"}, 8)]
+)
+def test_as_many_devices_as_the_limit_says(resources, devices):
+    spec = job(role("worker", 1), checkpoint={"uri": "c"})
+    found = wanted(spec, resources)
+    assert found is not None
+    assert (found["devices"], found["timeout_seconds"]) == (devices, 60.0)
+
+
+def test_a_place_that_is_fit_counts_as_healthy_afterwards():
+    """One set of limits: what may start is not called broken by the first record."""
+    found = wanted(job(role("worker", 1), checkpoint={"uri": "c"}), {})
+    assert found is not None
+    record = {
+        "at": 1.0, "disk": {"free_bytes": found["free_bytes"]},
+        "memory": {"used_bytes": 97, "limit_bytes": 100},
+        "pressure": {"memory": {"full10": found["memory_pressure"]}},
+    }  # fmt: skip
+    assert found["memory_share"] == 0.97
+    assert environment_state([record], at=1.0).condition == "healthy"
+
+
+# what the attempt before had -------------------------------------------------------------------------
+def test_the_devices_are_those_it_had_when_it_had_most():
+    whole = [{"id": "0", "name": "H100"}, {"id": "1", "name": "A100"}]
+    lines = (
+        a_record("start", devices=whole),
+        a_record(devices=whole[:1]),
+        a_record("exit", at=1020.0, devices=[{"id": "all", "error": "gone"}]),
+    )
+    assert had(lines) == {
+        "boot_id": "this boot",
+        "devices": ["A100", "H100"],
+        "memory_bytes": 0,
+        "at": 1020.0,
+    }
+
+
+@pytest.mark.parametrize(
+    ("parts", "needed"),
+    [
+        pytest.param({"processes": processes(5, 70)}, 70, id="its-largest-process"),
+        pytest.param(
+            {"processes": processes(70), "memory": {"used_bytes": 50}},
+            50,
+            id="without-what-it-maps",
+        ),
+        pytest.param(
+            {"processes": processes(70), "memory": {"used_bytes": 900}}, 70, id="without-others"
+        ),
+        pytest.param({"memory": {"used_bytes": 900}}, 0, id="without-processes"),
+    ],
+)
+def test_the_memory_is_what_it_surely_held_itself(parts, needed):
+    assert had((a_record("start", **parts), a_record("exit")))["memory_bytes"] == needed
+
+
+@pytest.mark.parametrize(
+    "lines", [(), ("{", "7"), (a_record("exit", devices=[]),)], ids=["none", "broken", "never-ran"]
+)
+def test_an_attempt_that_never_ran_had_nothing(lines):
+    assert had(lines) == {}
+
+
+def test_the_next_attempt_is_told_and_one_that_never_started_changes_nothing():
+    bench = Bench(job=job(role("worker", 1, backoff_limit=20))).settle()
+    lines = (a_record("start", devices=[{"id": "0", "name": "H100"}]),)
+    bench.end("worker", exit_code=1, environment=lines)
+    bench.settle()
+    assert bench.of("worker", 0).had["devices"] == ["H100"]
+    never = (a_record("exit"),)
+    bench.end("worker", exit_code=None, reason=reasons.ENVIRONMENT_NOT_READY, environment=never)
+    bench.settle()
+    assert bench.of("worker", 0).had["devices"] == ["H100"]
+
+
+def test_another_split_does_not_need_what_the_old_one_had():
+    bench = Bench(job=job(role("worker", 1, chief=True, backoff_limit=20))).settle()
+    bench.end("worker", exit_code=1, environment=(a_record("start"),))
+    bench.settle()
+    assert bench.of("worker", 0).had
+    event = Event(at=bench.now, reason=reasons.REPLANNED, message="a node is gone")
+    ledger, _ = replanned(bench.job, bench.ledger, event, generation=bench.generation)
+    assert ledger.instances["worker", 0].had == {}
+
+
+@pytest.mark.parametrize(
+    ("reason", "level", "avoided"),
+    [
+        (reasons.ENVIRONMENT_NOT_READY, "node", ("a",)),
+        (reasons.STORE_NOT_READY, "container", ()),
+    ],
+)
+def test_an_unfit_place_is_left_but_not_for_a_store_that_is_away(reason, level, avoided):
+    bench = Bench(job=job(role("worker", 1, backoff_limit=20))).settle()
+    healthy = (a_record("exit", at=bench.now),)
+    bench.end("worker", exit_code=None, reason=reason, environment=healthy, node="a")
+    bench.step()
+    [told] = [each for each in bench.events if each.reason == "InstanceRestarted"]
+    assert (told.data["recovery"], told.data["failure_class"]) == (level, "infrastructure")
+    assert bench.of("worker", 0).avoid_nodes == avoided
+    assert bench.ledger.job.restarts[-1].counted

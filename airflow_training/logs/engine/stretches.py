@@ -128,6 +128,8 @@ def scan_stretch(
     if recent is not None:
         ending = recent.read(stretch.offset - TAIL_BYTES, stretch.offset)
         tail = tail_of(ending, stretch.offset - len(ending))
+    if stretch.builder is not None:
+        stretch.builder.compact()
     return Found(
         stretch.hits, stretch.builder, stretch.offset - start, stretch.line, first_time, tail
     )

@@ -131,6 +131,11 @@ class _Table:
             self.settled = _Rows.joined([*parts, *self.loose])
             self.loose = []
 
+    @property
+    def is_settled(self) -> bool:
+        """Return whether there are rows that are settled."""
+        return self.thinned is not None or self.settled is not None
+
     def rows(self) -> _Rows | None:
         """Return all rows, or None if there are none."""
         parts = self._parts()
@@ -142,23 +147,25 @@ class _Table:
 
     def thin(self, target: int) -> None:
         """Keep at most about `target` of the settled rows, and a few that do not fill a bucket yet."""
-        if self.settled is None:
-            return
+        parts = [] if self.thinned is None else [self.thinned]
         measured = [i for i, (name, _) in enumerate(self.key.columns) if name not in COUNTERS]
         per_bucket = 2 * len(measured) + 2
         width = _FOLD * per_bucket
-        whole = self.settled.size // width * width
-        kept = _telling(self.settled.pick(slice(0, whole)), measured, np.arange(whole) // width)
-        if self.thinned is not None:
-            kept = _Rows.joined([self.thinned, kept])
+        if self.settled is not None:
+            whole = self.settled.size // width * width
+            rows = self.settled.pick(slice(0, whole))
+            parts.append(_telling(rows, measured, np.arange(whole) // width))
+            self.settled = self.settled.pick(slice(whole, None)).copied()
+        if not parts:
+            return
+        kept = _Rows.joined(parts)
         if kept.size > target:
             needed = -(-self.total * per_bucket // target)
             if self.width < needed:
                 self.width = 2 * needed
             kept = _telling(kept, measured, kept.ordinals // self.width)
         self.thinned = kept
-        self.settled = self.settled.pick(slice(whole, None)).copied()
-        self.held = self.thinned.size + self.settled.size
+        self.held = kept.size + (0 if self.settled is None else self.settled.size)
 
     def thin_all(self) -> None:
         """Take all rows as thinned: buckets of two tables that were joined do not fit together."""
@@ -179,6 +186,7 @@ class SeriesBuilder:
     def __init__(self, *, exact: int = EXACT, carry: Mapping[str, float] | None = None) -> None:
         """Begin with what the builder of the log before had to `carry`."""
         self._exact = exact
+        self._most_kept = exact * _KEPT // EXACT
         self._tables: dict[_Key, _Table] = {}
         self._bars: dict[int, Bars] = {}
         self._last = {int(rank): step for rank, step in (carry or {}).items()}
@@ -228,7 +236,7 @@ class SeriesBuilder:
 
     def merge(self, later: SeriesBuilder, lines_before: int = 0) -> None:
         """Take over the rows of the builder of the next piece; its lines count from `lines_before`."""
-        settled = bool(later._last)
+        settled = bool(later._last) or any(table.is_settled for table in later._tables.values())
         if settled:
             later._settle()
             self._settle()
@@ -252,6 +260,15 @@ class SeriesBuilder:
         self._last |= later._last
         self._bars |= later._bars
         self._high = max(self._high, later._high)
+        self.compact()
+
+    def compact(self) -> None:
+        """Keep of every series that is too long to be exact no more than will stay of it."""
+        long = [table for table in self._tables.values() if table.total > self._exact]
+        if long:
+            self._settle()
+        for table in long:
+            table.thin(self._most_kept)
         self._bound()
 
     def series(self, origin: Origin) -> tuple[Series, ...]:
@@ -288,7 +305,7 @@ class SeriesBuilder:
             return
         self._settle()
         for table in too_long:
-            table.thin(self._exact * _KEPT // EXACT)
+            table.thin(self._most_kept)
         if too_many:
             # to half of it, so that this is rare
             fair = _HELD // 2 // len(tables)

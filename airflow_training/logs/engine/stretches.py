@@ -17,7 +17,7 @@ from airflow_training.logs.reading.source import Source
 
 SHARED_BYTES = 64 << 20
 """From this size on, a log is worth more than one process."""
-_SHARES = (0.35, 0.1, 0.05)
+_SHARES = (0.3, 0.1, 0.05, 0.03, 0.01, 0.01)
 """Of each process: large stretches first, as each is merged in the end; small ones last, so that nobody waits long."""
 _FIRST_BLOCKS = 65_536
 """Bytes of the first block: the lines in it teach the layouts of the rest."""

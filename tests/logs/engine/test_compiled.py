@@ -123,3 +123,31 @@ def test_times_that_do_not_exist_are_left_to_python(text):
 )
 def test_clocks_are_read_in_seconds(text, seconds):
     assert read(compiled.clock, text) == (seconds, len(text))
+
+
+@settings(max_examples=300, derandomize=True, deadline=None)
+@given(
+    text=st.binary(max_size=3 * compiled.VECTOR + 5),
+    start=st.integers(0, 40),
+)
+def test_letters_add_up_however_long_a_line_is(text, start):
+    start = min(start, len(text))
+    address = address_of(text)
+    by_byte = [compiled.letters(address, place, place + 1) for place in range(start, len(text))]
+    count = sum(each >> 16 for each in by_byte)
+    assert compiled.letters(address, start, len(text)) == (
+        sum(each & 0xFFFF for each in by_byte) & 0xFFFF | count << 16
+    )
+    without = bytes(byte for byte in text if not 97 <= byte | 32 <= 122 or byte | 32 == 101)
+    assert compiled.letters(address_of(without), 0, len(without)) == 0
+
+
+def test_lines_with_other_letters_have_other_sums():
+    texts = [
+        f"{one}{other} holds {count} bytes".encode()
+        for one in "abcdghij"
+        for other in "stuvwxyz"
+        for count in range(9)
+    ]
+    sums = {compiled.letters(address_of(text), 0, len(text)) for text in texts}
+    assert len(sums) == 64

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -93,6 +94,17 @@ def test_a_process_that_dies_is_replaced(tmp_path: Path, monkeypatch: pytest.Mon
 
     monkeypatch.setattr("airflow_training.logs.engine.scan_stretch", dies)
     assert_all_same(scanned(path, processes=2), expected)
+
+
+def test_scans_in_threads_do_not_meet(tmp_path: Path):
+    paths = [tmp_path / f"{number}.log" for number in range(4)]
+    for number, path in enumerate(paths):
+        path.write_bytes(log(1500, seed=number))
+    expected = [scanned(path) for path in paths]
+    with ThreadPoolExecutor(len(paths)) as pool:
+        found = list(pool.map(scanned, paths * 3))
+    for one, other in zip(found, expected * 3, strict=True):
+        assert_all_same(one, other)
 
 
 def test_an_error_in_a_process_is_told(tmp_path: Path):

@@ -28,6 +28,8 @@ EXACT = 25_000
 """Points of a series that are all kept."""
 _KEPT = 8_000
 """Rows that stay of more than `EXACT`."""
+_BATCH = 8_000
+"""New rows of a series that is not exact any more that are thinned at once: few enough to stay near the processor."""
 _FOLD = 8
 """How many times fewer rows a first thinning leaves."""
 _HELD = 1_000_000
@@ -77,8 +79,9 @@ class _Rows:
         if len(parts) == 1:
             return parts[0]
         rows = _Rows(*(np.concatenate([getattr(each, name) for each in parts]) for name in _FIELDS))
-        order = np.argsort(rows.offsets, kind="stable")
-        return rows if bool((order[1:] > order[:-1]).all()) else rows.pick(order)
+        if bool((rows.offsets[1:] >= rows.offsets[:-1]).all()):
+            return rows
+        return rows.pick(np.argsort(rows.offsets, kind="stable"))
 
 
 _FIELDS = ("values", "steps", "times", "offsets", "lines", "ordinals")
@@ -94,7 +97,7 @@ class _Table:
     """Rows in memory."""
     width: int = 0
     """Rows per bucket when too many were kept the last time."""
-    thinned: _Rows | None = None
+    thinned: list[_Rows] = field(default_factory=list)
     settled: _Rows | None = None
     """They have their steps, and no redraw of an inner bar is among them."""
     loose: list[_Rows] = field(default_factory=list)
@@ -132,9 +135,14 @@ class _Table:
             self.loose = []
 
     @property
+    def new(self) -> int:
+        """Return how many rows are not thinned yet."""
+        return self.held - sum(rows.size for rows in self.thinned)
+
+    @property
     def is_settled(self) -> bool:
         """Return whether there are rows that are settled."""
-        return self.thinned is not None or self.settled is not None
+        return bool(self.thinned) or self.settled is not None
 
     def rows(self) -> _Rows | None:
         """Return all rows, or None if there are none."""
@@ -142,35 +150,33 @@ class _Table:
         return _Rows.joined(parts) if parts else None
 
     def _parts(self) -> list[_Rows]:
-        known = (self.thinned, self.settled)
-        return [*(rows for rows in known if rows is not None), *self.loose]
+        settled = [] if self.settled is None else [self.settled]
+        return [*self.thinned, *settled, *self.loose]
 
     def thin(self, target: int) -> None:
-        """Keep at most about `target` of the settled rows, and a few that do not fill a bucket yet."""
-        parts = [] if self.thinned is None else [self.thinned]
+        """Keep at most about `target` of the settled rows."""
         measured = [i for i, (name, _) in enumerate(self.key.columns) if name not in COUNTERS]
         per_bucket = 2 * len(measured) + 2
         width = _FOLD * per_bucket
         if self.settled is not None:
             whole = self.settled.size // width * width
             rows = self.settled.pick(slice(0, whole))
-            parts.append(_telling(rows, measured, np.arange(whole) // width))
-            self.settled = self.settled.pick(slice(whole, None)).copied()
-        if not parts:
-            return
-        kept = _Rows.joined(parts)
-        if kept.size > target:
+            self.thinned.append(_telling(rows, measured, np.arange(whole) // width))
+            self.thinned.append(self.settled.pick(slice(whole, None)).copied())
+            self.settled = None
+        self.held = sum(rows.size for rows in self.thinned)
+        if self.held > target:
+            kept = _Rows.joined(self.thinned)
             needed = -(-self.total * per_bucket // target)
             if self.width < needed:
                 self.width = 2 * needed
-            kept = _telling(kept, measured, kept.ordinals // self.width)
-        self.thinned = kept
-        self.held = kept.size + (0 if self.settled is None else self.settled.size)
+            self.thinned = [_telling(kept, measured, kept.ordinals // self.width)]
+            self.held = self.thinned[0].size
 
     def thin_all(self) -> None:
         """Take all rows as thinned: buckets of two tables that were joined do not fit together."""
         self.settle()
-        self.thinned = self.rows()
+        self.thinned = [_Rows.joined(self._parts())]
         self.settled = None
 
 
@@ -252,10 +258,10 @@ class SeriesBuilder:
             if not settled:
                 ours.loose += theirs.loose
                 continue
-            ours.loose = [rows for rows in (theirs.thinned, theirs.settled) if rows is not None]
+            ours.loose = theirs._parts()
             ours.width = max(ours.width, theirs.width)
             ours.settle()
-            if ours.thinned is not None or theirs.thinned is not None:
+            if ours.thinned or theirs.thinned:
                 ours.thin_all()
         self._last |= later._last
         self._bars |= later._bars
@@ -299,7 +305,10 @@ class SeriesBuilder:
     def _bound(self) -> None:
         """Thin what has become too long."""
         tables = self._tables.values()
-        too_long = [table for table in tables if table.held > self._exact]
+        batch = min(_BATCH, self._exact)
+        too_long = [
+            table for table in tables if table.new > (batch if table.thinned else self._exact)
+        ]
         too_many = sum(table.held * table.width_of_row for table in tables) > _HELD
         if not too_long and not too_many:
             return

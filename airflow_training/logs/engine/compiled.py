@@ -672,7 +672,8 @@ STATE = (
     VALUE_COUNT,
     ASIDE_SIZE,
     ASIDE_COUNT,
-) = range(8)
+    FULL,
+) = range(9)
 
 
 @numba.njit(cache=True, nogil=True)
@@ -768,6 +769,7 @@ def walk(
     next_back = _next(data, position, end, 8)
     next_escape = _next(data, position, end, 27)
     learned = chains.shape[0] > 0
+    state[FULL] = 0
     while position < end:
         if (
             count + 4 > runs.shape[0]
@@ -775,6 +777,7 @@ def walk(
             or found >= rows.shape[0]
             or used + 512 > room
         ):
+            state[FULL] = 1
             break
         if next_end < position:
             next_end = _next(data, position, end, 10)

@@ -113,13 +113,14 @@ class CompiledWalker:
             self.texts.ctypes.data,
             state,
         )
-        consumed, line, size, runs, rows, _, aside_size, aside_runs = state.tolist()
+        consumed, line, size, runs, rows, _, aside_size, aside_runs, full = state.tolist()
         return Walked(
             consumed,
             line,
             Rest(memoryview(self.rest)[:size], self.runs[:runs].tolist),
             Rest(memoryview(self.aside)[:aside_size], self.aside_runs[:aside_runs].tolist),
             tuple(self._grouped(self.rows[:rows])),
+            full=bool(full),
         )
 
     def _grouped(self, rows: np.ndarray[Any, np.dtype[np.int64]]) -> Iterator[Rows]:

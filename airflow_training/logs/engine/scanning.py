@@ -143,7 +143,7 @@ class Stretch:
             if much and self.machine.walker.learns:
                 self.machine.notice(walked.rest.data)
             self.machine.teach()
-            if walked.consumed == done or walked.consumed == size:
+            if not walked.full:
                 break
             done = walked.consumed
         self.offset = base + walked.consumed

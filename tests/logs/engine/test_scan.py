@@ -191,6 +191,14 @@ def test_one_line_without_end_needs_no_memory_of_its_size(tmp_path: Path):
     assert len(found.hits[0].text) <= 2000
 
 
+def test_more_parts_in_a_block_than_are_taken_at_once_are_all_read(tmp_path: Path):
+    path = tmp_path / "a.log"
+    path.write_bytes(b"a\r\n" * 1_600_000 + b"loss is nan\n")
+    found = scanned(path, processes=1)
+    assert found.lines == 1_600_001
+    assert [(hit.signature, hit.line) for hit in found.hits] == [("nan/loss", 1_600_001)]
+
+
 def test_an_empty_log_is_no_error(tmp_path: Path):
     (tmp_path / "a.log").touch()
     found = scanned(tmp_path / "a.log")

@@ -11,7 +11,7 @@ from airflow_training.logs.engine.formats import Formats
 from airflow_training.logs.engine.index import WORTH_BYTES, Index
 from airflow_training.logs.engine.looking import START, Position, look
 from airflow_training.logs.engine.patterns import Pattern
-from airflow_training.logs.engine.scanning import machine_for
+from airflow_training.logs.engine.scanning import lent_machine, machine_for
 from airflow_training.logs.engine.stretches import (
     SHARED_BYTES,
     Found,
@@ -107,27 +107,29 @@ def _scan_open(
         total = None if total is None else total + size - start
         ends = borders(source, start, size, processes)
         items += [_Item(number, *each, finished=own is None) for each in ends]
-    machine = machine_for(signatures, formats, size=total)
+    with lent_machine(signatures, formats, size=total) as machine:
 
-    def work(item: _Item) -> Found:
-        origin, source = logs[item.log]
-        return scan_stretch(machine, origin, source, item.start, item.end, finished=item.finished)
+        def work(item: _Item) -> Found:
+            origin, source = logs[item.log]
+            return scan_stretch(
+                machine, origin, source, item.start, item.end, finished=item.finished
+            )
 
-    few = total is not None and total < SHARED_BYTES
-    results = share_out(items, work, processes=1 if few else processes)
-    for item, found in zip(items, results, strict=True):
-        if item.log in whole:
-            append(whole[item.log], found)
-        else:
-            whole[item.log] = found
-    if index is not None:
-        for number in sorted({item.log for item in items if not item.finished}):
-            origin, source = logs[number]
-            if isinstance(source, LocalFile):
-                index.keep(origin, source, whole[number])
-            # what has no end yet is read again the next time
-            last = _Item(number, whole[number].size, None, finished=True)
-            append(whole[number], work(last))
+        few = total is not None and total < SHARED_BYTES
+        results = share_out(items, work, processes=1 if few else processes)
+        for item, found in zip(items, results, strict=True):
+            if item.log in whole:
+                append(whole[item.log], found)
+            else:
+                whole[item.log] = found
+        if index is not None:
+            for number in sorted({item.log for item in items if not item.finished}):
+                origin, source = logs[number]
+                if isinstance(source, LocalFile):
+                    index.keep(origin, source, whole[number])
+                # what has no end yet is read again the next time
+                last = _Item(number, whole[number].size, None, finished=True)
+                append(whole[number], work(last))
     return tuple(
         as_scan(origin, whole[number], whole[number].tail or tail_at(source, whole[number].size))
         for number, (origin, source) in enumerate(logs)

@@ -1,6 +1,6 @@
 """The walk over a block, compiled by numba: lines of known layouts become numbers, all others are put aside.
 
-It does what `layouts.Layout.read` does, some two hundred times faster. Everything it is not sure of (more than 19
+It does what `layouts.Layout.read` does, some hundreds of times faster. Everything it is not sure of (more than 19
 digits, a date that does not exist, an unknown layout) is put aside and read in Python, so that the values agree.
 """
 
@@ -21,6 +21,10 @@ LONGEST_METRIC_LINE = 8_192
 TEXT, NUMBER, DIVIDED, INVERSE, CLOCK, RANK, TIME, BAR, SKIP, VARIED, FREE, GAP, END = range(13)
 """Operations of a layout."""
 
+VECTOR = 32
+"""Bytes whose letters are added up at once."""
+WEIGHTS = (0x79B1, 0xCA6B)
+"""Of a letter: factors of its square and of itself."""
 SPREAD = 1 << 14
 """Size of the table from the letters of a line to its layouts; a power of two."""
 
@@ -98,6 +102,34 @@ def byte_at(typingctx: Any, address: Any, place: Any) -> Any:
 
 
 @intrinsic
+def _integer_at(typingctx: Any, address: Any, place: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        pointer = builder.inttoptr(arguments[0], ir.IntType(64).as_pointer())
+        return builder.load(builder.gep(pointer, [arguments[1]]))
+
+    return types.int64(types.int64, types.int64), generate
+
+
+@intrinsic
+def _double_at(typingctx: Any, address: Any, place: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        pointer = builder.inttoptr(arguments[0], ir.DoubleType().as_pointer())
+        return builder.load(builder.gep(pointer, [arguments[1]]))
+
+    return types.float64(types.int64, types.int64), generate
+
+
+@intrinsic
+def _put_double(typingctx: Any, address: Any, place: Any, value: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        pointer = builder.inttoptr(arguments[0], ir.DoubleType().as_pointer())
+        builder.store(arguments[2], builder.gep(pointer, [arguments[1]]))
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.float64), generate
+
+
+@intrinsic
 def _put(typingctx: Any, address: Any, byte: Any) -> Any:
     """Write one byte."""
 
@@ -124,7 +156,7 @@ def _move(typingctx: Any, target: Any, source: Any, size: Any) -> Any:
     return types.void(types.int64, types.int64, types.int64), generate
 
 
-def powers_of_five() -> np.ndarray[Any, np.dtype[np.uint64]]:
+def _powers_of_five() -> np.ndarray[Any, np.dtype[np.uint64]]:
     """Return the first 128 bits of 5^q, high and low half, for q from -342 to 308."""
     rows = []
     for q in range(-342, 309):
@@ -140,11 +172,12 @@ def powers_of_five() -> np.ndarray[Any, np.dtype[np.uint64]]:
     return np.array(rows, dtype=np.uint64)
 
 
+_POWERS = _powers_of_five()
 _EXACT = np.array([10.0**q for q in range(23)])
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
-def decimal(digits: Any, exponent: Any, powers: Any) -> Any:
+def decimal(digits: Any, exponent: Any) -> Any:
     """Return the double nearest to `digits * 10**exponent`, and whether it is certain (Lemire 2021)."""
     if digits == 0:
         return 0.0, True
@@ -157,9 +190,9 @@ def decimal(digits: Any, exponent: Any, powers: Any) -> Any:
     zeros = _leading_zeros(digits)
     scaled = digits << zeros
     row = exponent + 342
-    high, low = _multiply(scaled, powers[row, 0])
+    high, low = _multiply(scaled, _POWERS[row, 0])
     if high & np.uint64(0x1FF) == np.uint64(0x1FF):
-        more, _ = _multiply(scaled, powers[row, 1])
+        more, _ = _multiply(scaled, _POWERS[row, 1])
         low = low + more
         if low < more:
             high = high + np.uint64(1)
@@ -220,7 +253,7 @@ def _word(data: Any, start: Any, end: Any) -> Any:
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
-def number(data: Any, start: Any, end: Any, powers: Any) -> Any:
+def number(data: Any, start: Any, end: Any) -> Any:
     """Return a number's value and where it ends; -1 if there is none that is read here."""
     position = start
     negative = False
@@ -273,7 +306,7 @@ def number(data: Any, start: Any, end: Any, powers: Any) -> Any:
                 place += 1
             exponent += -written if less else written
             position = place
-    value, certain = decimal(digits, exponent, powers)
+    value, certain = decimal(digits, exponent)
     if not certain:
         return 0.0, -1
     return -value if negative else value, position
@@ -405,17 +438,67 @@ def clock(data: Any, start: Any, end: Any) -> Any:
     return seconds + part, position
 
 
-@numba.njit(cache=True, nogil=True, boundscheck=False)
+@intrinsic
+def _letters_in(typingctx: Any, address: Any, skipped: Any) -> Any:
+    """Return what `letters` says of `VECTOR` bytes but the first few, all of them at once."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        narrow, wide = (ir.VectorType(ir.IntType(bits), VECTOR) for bits in (8, 16))
+
+        def every(number: int) -> Any:
+            return ir.Constant(wide, [number] * VECTOR)
+
+        address, skipped = arguments
+        text = builder.load(builder.inttoptr(address, narrow.as_pointer()), align=1)
+        letter = builder.or_(builder.zext(text, wide), every(32))
+        weight = builder.xor(
+            builder.mul(builder.mul(letter, letter), every(WEIGHTS[0])),
+            builder.mul(letter, every(WEIGHTS[1])),
+        )
+        taken = builder.icmp_unsigned("<", builder.sub(letter, every(97)), every(26))
+        taken = builder.and_(taken, builder.icmp_unsigned("!=", letter, every(101)))
+        first = builder.insert_element(
+            every(0), builder.trunc(skipped, ir.IntType(16)), ir.IntType(32)(0)
+        )
+        first = builder.shuffle_vector(
+            first, first, ir.Constant(ir.VectorType(ir.IntType(32), VECTOR), [0] * VECTOR)
+        )
+        place = ir.Constant(wide, list(range(VECTOR)))
+        taken = builder.and_(taken, builder.icmp_unsigned(">=", place, first))
+        name = f"llvm.vector.reduce.add.v{VECTOR}i16"
+        add = cgutils.get_or_insert_function(
+            builder.module, ir.FunctionType(ir.IntType(16), [wide]), name
+        )
+        total = builder.call(add, [builder.select(taken, weight, every(0))])
+        count = builder.ctpop(builder.bitcast(taken, ir.IntType(VECTOR)))
+        high = builder.shl(builder.zext(count, ir.IntType(64)), ir.IntType(64)(32))
+        return builder.or_(builder.zext(total, ir.IntType(64)), high)
+
+    return types.int64(types.int64, types.int64), generate
+
+
+@numba.njit(cache=True, nogil=True)
 def letters(data: Any, start: Any, end: Any) -> Any:
-    """Return a number that lines with the same letters (but `e`) share, in any order."""
-    total = np.uint32(0)
-    line = data + start
-    for position in range(end - start):
-        letter = np.uint32(byte_at(line, position) | 32)
-        weight = letter * letter * np.uint32(0x9E3779B1) ^ letter * np.uint32(0x85EBCA6B)
-        taken = (letter - np.uint32(97) < np.uint32(26)) & (letter != np.uint32(101))
-        total += weight if taken else np.uint32(0)
-    return total
+    """Return a number that lines with the same letters (but `e`) share, in any order: a sum, and how many there are."""
+    total = 0
+    position = start
+    while position + VECTOR <= end:
+        total += _letters_in(data + position, 0)
+        position += VECTOR
+    if position > start:
+        total += _letters_in(data + end - VECTOR, position + VECTOR - end)
+    else:
+        while position < end:
+            total += _weight(np.int64(byte_at(data, position) | 32))
+            position += 1
+    return total & 0xFFFF | total >> 32 << 16
+
+
+@numba.njit(cache=True, nogil=True)
+def _weight(letter: Any) -> Any:
+    if letter < 97 or letter > 122 or letter == 101:
+        return 0
+    return (letter * letter * WEIGHTS[0] ^ letter * WEIGHTS[1]) & 0xFFFF | 1 << 32
 
 
 @numba.njit(cache=True, nogil=True)
@@ -427,8 +510,10 @@ def _same(data: Any, place: Any, texts: Any, text: Any, size: Any) -> Any:
         if _load64(left + done) != _load64(right + done):
             return False
         done += 8
+    if done and done < size:
+        return _load64(left + size - 8) == _load64(right + size - 8)
     while done < size:
-        if byte_at(data, place + done) != byte_at(texts, text + done):
+        if byte_at(left, done) != byte_at(right, done):
             return False
         done += 1
     return True
@@ -459,24 +544,25 @@ def read(
     operations: Any,
     scales: Any,
     texts: Any,
-    powers: Any,
     values: Any,
     row: Any,
 ) -> Any:
     """Read a line by the operations from `first` on: 0 if it is of another layout, 2 if a value is not finite.
 
-    `values` gets the columns from `row + 2` on, the time at `row` and the rank at `row + 1`.
+    `values` gets the columns from `row + 2` on, the time at `row` and the rank at `row + 1`. Tables are given by their
+    addresses: arrays would have their references counted at every call, which takes longer than the rest.
     """
     position = start
-    values[row] = np.nan
-    values[row + 1] = -1.0
+    row_address = values + 8 * row
+    _put_double(row_address, 0, np.nan)
+    _put_double(row_address, 1, -1.0)
     answer = 1
     current = first
     while True:
-        kind = operations[current, 0]
-        text = operations[current, 1]
-        size = operations[current, 2]
-        column = operations[current, 3]
+        kind = _integer_at(operations, 4 * current)
+        text = _integer_at(operations, 4 * current + 1)
+        size = _integer_at(operations, 4 * current + 2)
+        column = _integer_at(operations, 4 * current + 3)
         if kind == TEXT:
             if position + size > end or not _same(data, position, texts, text, size):
                 return 0
@@ -490,7 +576,7 @@ def read(
             seconds, position = moment(data, position, end)
             if position < 0:
                 return 0
-            values[row] = seconds
+            _put_double(row_address, 0, seconds)
         elif kind == BAR:
             stop: Any = np.int64(size)  # the byte that ends it, 0 for the end of the line
             if position < end and byte_at(data, position) == 124:
@@ -507,7 +593,7 @@ def read(
                 position += 1
             value = 0.0
             if kind == SKIP:
-                _, position = number(data, position, end, powers)
+                _, position = number(data, position, end)
                 if position < 0:
                     return 0
             elif kind == FREE:
@@ -528,14 +614,14 @@ def read(
                 opening = byte_at(data, begin)
                 if opening != 63 and (opening < 48 or opening > 57):
                     return 0
-                _, after = number(data, begin, position, powers)
+                _, after = number(data, begin, position)
                 if after == position or (after < 0 and not _odd(data, begin, position)):
                     return 0
             elif kind == CLOCK:
                 value, position = clock(data, position, end)
                 if position < 0:
                     return 0
-                value *= scales[current]
+                value *= _double_at(scales, current)
             elif kind == RANK:
                 begin = position
                 while position < end and 48 <= byte_at(data, position) <= 57:
@@ -543,24 +629,24 @@ def read(
                     position += 1
                 if position == begin or position - begin > 9:
                     return 0
-                values[row + 1] = value
-                value *= scales[current]
+                _put_double(row_address, 1, value)
+                value *= _double_at(scales, current)
             else:
-                value, position = number(data, position, end, powers)
+                value, position = number(data, position, end)
                 if position < 0:
                     return 0
                 if kind == NUMBER:
-                    value *= scales[current]
+                    value *= _double_at(scales, current)
                 elif kind == DIVIDED:
-                    value /= scales[current]
+                    value /= _double_at(scales, current)
                 else:
-                    value = scales[current] / value if value != 0.0 else np.inf
+                    value = _double_at(scales, current) / value if value != 0.0 else np.inf
                 if not np.isfinite(value):
                     answer = 2
             while position < end and byte_at(data, position) == 32:
                 position += 1
             if column >= 0:
-                values[row + 2 + column] = value
+                _put_double(row_address, 2 + column, value)
         current += 1
 
 
@@ -586,7 +672,8 @@ STATE = (
     VALUE_COUNT,
     ASIDE_SIZE,
     ASIDE_COUNT,
-) = range(8)
+    FULL,
+) = range(9)
 
 
 @numba.njit(cache=True, nogil=True)
@@ -650,12 +737,12 @@ def walk(
     aside_runs: Any,
     rows: Any,
     values: Any,
+    room: Any,
     spread: Any,
     chains: Any,
     operations: Any,
     scales: Any,
     texts: Any,
-    powers: Any,
     state: Any,
 ) -> None:
     """Walk over the parts of lines in `data[state[CONSUMED]:end]`, until one of the outputs is full.
@@ -682,13 +769,15 @@ def walk(
     next_back = _next(data, position, end, 8)
     next_escape = _next(data, position, end, 27)
     learned = chains.shape[0] > 0
+    state[FULL] = 0
     while position < end:
         if (
             count + 4 > runs.shape[0]
             or aside_count >= aside_runs.shape[0]
             or found >= rows.shape[0]
-            or used + 512 > values.shape[0]
+            or used + 512 > room
         ):
+            state[FULL] = 1
             break
         if next_end < position:
             next_end = _next(data, position, end, 10)
@@ -707,9 +796,9 @@ def walk(
         taken = 0  # 1: nothing is left to do with the line; 2: it goes aside
         if last > position and last - position <= LONGEST_METRIC_LINE and learned:
             key = letters(data, position, last)
-            layout = spread[key & np.uint32(SPREAD - 1)]
+            layout = spread[key & (SPREAD - 1)]
             while layout >= 0:
-                if chains[layout, 5] == key and chains[layout, 2] + 2 + used <= values.shape[0]:
+                if chains[layout, 5] == key and chains[layout, 2] + 2 + used <= room:
                     answer = read(
                         data,
                         position,
@@ -718,7 +807,6 @@ def walk(
                         operations,
                         scales,
                         texts,
-                        powers,
                         values,
                         used,
                     )
@@ -782,3 +870,29 @@ def walk(
     state[VALUE_COUNT] = used
     state[ASIDE_SIZE] = aside_size
     state[ASIDE_COUNT] = aside_count
+
+
+@numba.njit(cache=True, nogil=True)
+def rows_of(layout: Any, columns: Any, rows: Any, values: Any) -> Any:
+    """Return values, places, line ends before, times and ranks of the rows of one layout."""
+    count = 0
+    for row in range(rows.shape[0]):
+        count += rows[row, 0] == layout
+    table = np.empty((count, columns))
+    places = np.empty(count, np.int64)
+    lines = np.empty(count, np.int64)
+    times = np.empty(count)
+    ranks = np.empty(count, np.int64)
+    taken = 0
+    for row in range(rows.shape[0]):
+        if rows[row, 0] != layout:
+            continue
+        begin = rows[row, 1]
+        times[taken] = values[begin]
+        ranks[taken] = np.int64(values[begin + 1])
+        for column in range(columns):
+            table[taken, column] = values[begin + 2 + column]
+        places[taken] = rows[row, 2]
+        lines[taken] = rows[row, 3]
+        taken += 1
+    return table, places, lines, times, ranks

@@ -50,11 +50,11 @@ class CompiledWalker:
         self.rows = np.empty((_MOST_ROWS, 4), dtype=np.int64)
         self.values = np.empty(_MOST_VALUES, dtype=np.float64)
         self.state = np.zeros(len(compiled.STATE), dtype=np.int64)
-        self.powers = compiled.powers_of_five()
         self.forget()
         # load the compiled code now, so that forked processes share it
         self.walk(bytearray(1), 0, 0, 0, complete=True)
         compiled.letters(address_of(b"a"), 0, 1)
+        compiled.rows_of(0, 0, self.rows[:0], self.values)
 
     @cached_property
     def needs(self) -> Needs:
@@ -104,40 +104,35 @@ class CompiledWalker:
             self.aside_address,
             self.aside_runs,
             self.rows,
-            self.values,
+            self.values.ctypes.data,
+            len(self.values),
             self.spread,
             self.chains,
-            self.operations,
-            self.scales,
+            self.operations.ctypes.data,
+            self.scales.ctypes.data,
             self.texts.ctypes.data,
-            self.powers,
             state,
         )
-        consumed, line, size, runs, rows, _, aside_size, aside_runs = state.tolist()
+        consumed, line, size, runs, rows, _, aside_size, aside_runs, full = state.tolist()
         return Walked(
             consumed,
             line,
             Rest(memoryview(self.rest)[:size], self.runs[:runs].tolist),
             Rest(memoryview(self.aside)[:aside_size], self.aside_runs[:aside_runs].tolist),
             tuple(self._grouped(self.rows[:rows])),
+            full=bool(full),
         )
 
     def _grouped(self, rows: np.ndarray[Any, np.dtype[np.int64]]) -> Iterator[Rows]:
         """Yield the rows of each layout; offsets are places in the block, lines the line ends before."""
         if not len(rows):
             return
-        for number in np.unique(rows[:, 0]).tolist():
-            own = rows[rows[:, 0] == number]
+        for number in np.flatnonzero(np.bincount(rows[:, 0])).tolist():
             layout = self.layouts[number]
-            table = self.values[own[:, 1, None] + np.arange(layout.columns + 2)]
-            yield Rows(
-                layout,
-                table[:, 2:],
-                own[:, 2],
-                own[:, 3] + 1,
-                table[:, 0],
-                table[:, 1].astype(np.int64),
+            table, places, ends, times, ranks = compiled.rows_of(
+                number, layout.columns, rows, self.values
             )
+            yield Rows(layout, table, places, ends + 1, times, ranks)
 
 
 def address_of(data: bytes | bytearray) -> int:

@@ -48,6 +48,9 @@ class Builder(Protocol):
     def merge(self, later: Any, lines_before: int = 0) -> None:
         """Take over what the builder of the next stretch holds, whose lines count from `lines_before`."""
 
+    def compact(self) -> None:
+        """Let go of rows that no series needs: this is the end of a stretch."""
+
     def carry(self) -> Mapping[str, float]:
         """Return what a builder for the rest of a growing log must know of the rows so far; plain values."""
 

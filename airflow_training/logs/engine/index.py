@@ -36,7 +36,7 @@ class Index:
 
     def __init__(self, signatures: Sequence[Pattern], formats: Formats | None) -> None:
         wanted = [(each.name, each.pattern, each.ignore_case) for each in signatures]
-        self._wanted = repr((code(), wanted, formats))
+        self._wanted = _digest(repr((code(), wanted, formats)).encode())
 
     def find(self, origin: Origin, source: LocalFile) -> Found | None:
         """Return what was found in a log so far, if it is still the same log."""
@@ -63,8 +63,12 @@ class Index:
 
     def _name(self, origin: Origin, source: LocalFile) -> str:
         key = repr((self._wanted, origin, str(Path(source.name).resolve())))
-        return f"log-{hashlib.sha256(key.encode()).hexdigest()[:32]}"
+        return f"log-{_digest(key.encode())}"
 
 
 def _head(source: LocalFile, size: int) -> str:
-    return hashlib.sha256(source.read(0, min(size, 4096)).data).hexdigest()[:32]
+    return _digest(source.read(0, min(size, 4096)).data)
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:32]

@@ -69,7 +69,7 @@ def machine_for(
 ) -> Machine:
     """Return the fastest machine there is for `size` bytes of logs (None: not known)."""
     anchors = () if formats is None else formats.anchors()
-    small = size is not None and size < SMALL_BYTES
+    small = _is_small(size)
     walker: Walker = PlainWalker()
     if not small:
         with contextlib.suppress(ImportError):
@@ -78,6 +78,30 @@ def machine_for(
             walker = CompiledWalker(signatures, size=BLOCK_BYTES)
     automaton = automaton_for(signatures, anchors, small=small)
     return Machine(signatures, formats, automaton=automaton, walker=walker)
+
+
+def _is_small(size: int | None) -> bool:
+    return size is not None and size < SMALL_BYTES
+
+
+_SPARE: dict[bool, Machine] = {}
+"""At most one, that has done its work, by whether it is for small logs."""
+
+
+@contextlib.contextmanager
+def lent_machine(
+    signatures: Sequence[Pattern], formats: Formats | None, *, size: int | None
+) -> Iterator[Machine]:
+    """Lend a machine as of `machine_for`: the last one of this process if it is for the same, as it knows layouts already.
+
+    Nobody else has it meanwhile, so that threads may scan at the same time.
+    """
+    small = _is_small(size)
+    machine = _SPARE.pop(small, None)
+    if machine is None or (machine.signatures, machine.formats) != (signatures, formats):
+        machine = machine_for(signatures, formats, size=size)
+    yield machine
+    _SPARE[small] = machine
 
 
 class Stretch:
@@ -119,7 +143,7 @@ class Stretch:
             if much and self.machine.walker.learns:
                 self.machine.notice(walked.rest.data)
             self.machine.teach()
-            if walked.consumed == done or walked.consumed == size:
+            if not walked.full:
                 break
             done = walked.consumed
         self.offset = base + walked.consumed

@@ -17,7 +17,7 @@ from airflow_training.logs.reading.source import Source
 
 SHARED_BYTES = 64 << 20
 """From this size on, a log is worth more than one process."""
-_SHARES = (0.35, 0.1, 0.05)
+_SHARES = (0.3, 0.1, 0.05, 0.03, 0.01, 0.01)
 """Of each process: large stretches first, as each is merged in the end; small ones last, so that nobody waits long."""
 _FIRST_BLOCKS = 65_536
 """Bytes of the first block: the lines in it teach the layouts of the rest."""
@@ -128,6 +128,8 @@ def scan_stretch(
     if recent is not None:
         ending = recent.read(stretch.offset - TAIL_BYTES, stretch.offset)
         tail = tail_of(ending, stretch.offset - len(ending))
+    if stretch.builder is not None:
+        stretch.builder.compact()
     return Found(
         stretch.hits, stretch.builder, stretch.offset - start, stretch.line, first_time, tail
     )

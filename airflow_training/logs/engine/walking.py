@@ -37,6 +37,8 @@ class Walked:
     aside: Rest
     """Rows that signatures may match."""
     rows: Sequence[Rows] = ()
+    full: bool = False
+    """Whether it stopped because so much was found, and there is more to walk over."""
 
 
 class Walker(Protocol):

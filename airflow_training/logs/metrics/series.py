@@ -28,6 +28,8 @@ EXACT = 25_000
 """Points of a series that are all kept."""
 _KEPT = 8_000
 """Rows that stay of more than `EXACT`."""
+_BATCH = 8_000
+"""New rows of a series that is not exact any more that are thinned at once: few enough to stay near the processor."""
 _FOLD = 8
 """How many times fewer rows a first thinning leaves."""
 _HELD = 1_000_000
@@ -77,8 +79,9 @@ class _Rows:
         if len(parts) == 1:
             return parts[0]
         rows = _Rows(*(np.concatenate([getattr(each, name) for each in parts]) for name in _FIELDS))
-        order = np.argsort(rows.offsets, kind="stable")
-        return rows if bool((order[1:] > order[:-1]).all()) else rows.pick(order)
+        if bool((rows.offsets[1:] >= rows.offsets[:-1]).all()):
+            return rows
+        return rows.pick(np.argsort(rows.offsets, kind="stable"))
 
 
 _FIELDS = ("values", "steps", "times", "offsets", "lines", "ordinals")
@@ -94,7 +97,7 @@ class _Table:
     """Rows in memory."""
     width: int = 0
     """Rows per bucket when too many were kept the last time."""
-    thinned: _Rows | None = None
+    thinned: list[_Rows] = field(default_factory=list)
     settled: _Rows | None = None
     """They have their steps, and no redraw of an inner bar is among them."""
     loose: list[_Rows] = field(default_factory=list)
@@ -131,39 +134,49 @@ class _Table:
             self.settled = _Rows.joined([*parts, *self.loose])
             self.loose = []
 
+    @property
+    def new(self) -> int:
+        """Return how many rows are not thinned yet."""
+        return self.held - sum(rows.size for rows in self.thinned)
+
+    @property
+    def is_settled(self) -> bool:
+        """Return whether there are rows that are settled."""
+        return bool(self.thinned) or self.settled is not None
+
     def rows(self) -> _Rows | None:
         """Return all rows, or None if there are none."""
         parts = self._parts()
         return _Rows.joined(parts) if parts else None
 
     def _parts(self) -> list[_Rows]:
-        known = (self.thinned, self.settled)
-        return [*(rows for rows in known if rows is not None), *self.loose]
+        settled = [] if self.settled is None else [self.settled]
+        return [*self.thinned, *settled, *self.loose]
 
     def thin(self, target: int) -> None:
-        """Keep at most about `target` of the settled rows, and a few that do not fill a bucket yet."""
-        if self.settled is None:
-            return
+        """Keep at most about `target` of the settled rows."""
         measured = [i for i, (name, _) in enumerate(self.key.columns) if name not in COUNTERS]
         per_bucket = 2 * len(measured) + 2
         width = _FOLD * per_bucket
-        whole = self.settled.size // width * width
-        kept = _telling(self.settled.pick(slice(0, whole)), measured, np.arange(whole) // width)
-        if self.thinned is not None:
-            kept = _Rows.joined([self.thinned, kept])
-        if kept.size > target:
+        if self.settled is not None:
+            whole = self.settled.size // width * width
+            rows = self.settled.pick(slice(0, whole))
+            self.thinned.append(_telling(rows, measured, np.arange(whole) // width))
+            self.thinned.append(self.settled.pick(slice(whole, None)).copied())
+            self.settled = None
+        self.held = sum(rows.size for rows in self.thinned)
+        if self.held > target:
+            kept = _Rows.joined(self.thinned)
             needed = -(-self.total * per_bucket // target)
             if self.width < needed:
                 self.width = 2 * needed
-            kept = _telling(kept, measured, kept.ordinals // self.width)
-        self.thinned = kept
-        self.settled = self.settled.pick(slice(whole, None)).copied()
-        self.held = self.thinned.size + self.settled.size
+            self.thinned = [_telling(kept, measured, kept.ordinals // self.width)]
+            self.held = self.thinned[0].size
 
     def thin_all(self) -> None:
         """Take all rows as thinned: buckets of two tables that were joined do not fit together."""
         self.settle()
-        self.thinned = self.rows()
+        self.thinned = [_Rows.joined(self._parts())]
         self.settled = None
 
 
@@ -179,6 +192,7 @@ class SeriesBuilder:
     def __init__(self, *, exact: int = EXACT, carry: Mapping[str, float] | None = None) -> None:
         """Begin with what the builder of the log before had to `carry`."""
         self._exact = exact
+        self._most_kept = exact * _KEPT // EXACT
         self._tables: dict[_Key, _Table] = {}
         self._bars: dict[int, Bars] = {}
         self._last = {int(rank): step for rank, step in (carry or {}).items()}
@@ -228,7 +242,7 @@ class SeriesBuilder:
 
     def merge(self, later: SeriesBuilder, lines_before: int = 0) -> None:
         """Take over the rows of the builder of the next piece; its lines count from `lines_before`."""
-        settled = bool(later._last)
+        settled = bool(later._last) or any(table.is_settled for table in later._tables.values())
         if settled:
             later._settle()
             self._settle()
@@ -244,14 +258,23 @@ class SeriesBuilder:
             if not settled:
                 ours.loose += theirs.loose
                 continue
-            ours.loose = [rows for rows in (theirs.thinned, theirs.settled) if rows is not None]
+            ours.loose = theirs._parts()
             ours.width = max(ours.width, theirs.width)
             ours.settle()
-            if ours.thinned is not None or theirs.thinned is not None:
+            if ours.thinned or theirs.thinned:
                 ours.thin_all()
         self._last |= later._last
         self._bars |= later._bars
         self._high = max(self._high, later._high)
+        self.compact()
+
+    def compact(self) -> None:
+        """Keep of every series that is too long to be exact no more than will stay of it."""
+        long = [table for table in self._tables.values() if table.total > self._exact]
+        if long:
+            self._settle()
+        for table in long:
+            table.thin(self._most_kept)
         self._bound()
 
     def series(self, origin: Origin) -> tuple[Series, ...]:
@@ -282,13 +305,16 @@ class SeriesBuilder:
     def _bound(self) -> None:
         """Thin what has become too long."""
         tables = self._tables.values()
-        too_long = [table for table in tables if table.held > self._exact]
+        batch = min(_BATCH, self._exact)
+        too_long = [
+            table for table in tables if table.new > (batch if table.thinned else self._exact)
+        ]
         too_many = sum(table.held * table.width_of_row for table in tables) > _HELD
         if not too_long and not too_many:
             return
         self._settle()
         for table in too_long:
-            table.thin(self._exact * _KEPT // EXACT)
+            table.thin(self._most_kept)
         if too_many:
             # to half of it, so that this is rare
             fair = _HELD // 2 // len(tables)

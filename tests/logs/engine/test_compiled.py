@@ -15,8 +15,6 @@ from airflow_training.logs.engine import compiled  # noqa: E402  # only with num
 from airflow_training.logs.engine.compiled_walker import address_of  # noqa: E402
 from airflow_training.logs.engine.prefixes import time_of  # noqa: E402
 
-POWERS = compiled.powers_of_five()
-
 
 def read(function, text, *rest):
     data = text.encode() + b"| tail"
@@ -40,7 +38,7 @@ def test_numbers_are_read_to_the_last_bit(value, form):
     text = repr(value) if form == "r" else format(value, form)
     if len(text) > 60:
         return
-    found, end = read(compiled.number, text, POWERS)
+    found, end = read(compiled.number, text)
     digits = text.split("e")[0].split("E")[0].lstrip("-0.").replace(".", "")
     if 1e-250 < abs(value) < 1e250 and len(digits) <= 19:
         assert end == len(text)
@@ -55,7 +53,7 @@ def test_numbers_are_read_to_the_last_bit(value, form):
 @example(digits=10**19 - 1, exponent=-19)
 def test_any_nineteen_digits_are_read_to_the_last_bit(digits, exponent):
     text = f"{digits}e{exponent}"
-    found, end = read(compiled.number, text, POWERS)
+    found, end = read(compiled.number, text)
     if end >= 0:
         assert (end, bits(found)) == (len(text), bits(float(text)))
 
@@ -78,16 +76,16 @@ def test_any_nineteen_digits_are_read_to_the_last_bit(digits, exponent):
     ],
 )
 def test_numbers_end_where_they_end(text, value, end):
-    assert read(compiled.number, text, POWERS) == (value, end)
+    assert read(compiled.number, text) == (value, end)
 
 
 @pytest.mark.parametrize("text", ["", "-", ".", "e5", "abc", "--1"])
 def test_what_is_no_number_is_left_to_python(text):
-    assert read(compiled.number, text, POWERS)[1] == -1
+    assert read(compiled.number, text)[1] == -1
 
 
 def test_nan_is_a_number():
-    value, end = read(compiled.number, "NaN", POWERS)
+    value, end = read(compiled.number, "NaN")
     assert np.isnan(value)
     assert end == 3
 
@@ -125,3 +123,31 @@ def test_times_that_do_not_exist_are_left_to_python(text):
 )
 def test_clocks_are_read_in_seconds(text, seconds):
     assert read(compiled.clock, text) == (seconds, len(text))
+
+
+@settings(max_examples=300, derandomize=True, deadline=None)
+@given(
+    text=st.binary(max_size=3 * compiled.VECTOR + 5),
+    start=st.integers(0, 40),
+)
+def test_letters_add_up_however_long_a_line_is(text, start):
+    start = min(start, len(text))
+    address = address_of(text)
+    by_byte = [compiled.letters(address, place, place + 1) for place in range(start, len(text))]
+    count = sum(each >> 16 for each in by_byte)
+    assert compiled.letters(address, start, len(text)) == (
+        sum(each & 0xFFFF for each in by_byte) & 0xFFFF | count << 16
+    )
+    without = bytes(byte for byte in text if not 97 <= byte | 32 <= 122 or byte | 32 == 101)
+    assert compiled.letters(address_of(without), 0, len(without)) == 0
+
+
+def test_lines_with_other_letters_have_other_sums():
+    texts = [
+        f"{one}{other} holds {count} bytes".encode()
+        for one in "abcdghij"
+        for other in "stuvwxyz"
+        for count in range(9)
+    ]
+    sums = {compiled.letters(address_of(text), 0, len(text)) for text in texts}
+    assert len(sums) == 64

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -95,6 +96,17 @@ def test_a_process_that_dies_is_replaced(tmp_path: Path, monkeypatch: pytest.Mon
     assert_all_same(scanned(path, processes=2), expected)
 
 
+def test_scans_in_threads_do_not_meet(tmp_path: Path):
+    paths = [tmp_path / f"{number}.log" for number in range(4)]
+    for number, path in enumerate(paths):
+        path.write_bytes(log(1500, seed=number))
+    expected = [scanned(path) for path in paths]
+    with ThreadPoolExecutor(len(paths)) as pool:
+        found = list(pool.map(scanned, paths * 3))
+    for one, other in zip(found, expected * 3, strict=True):
+        assert_all_same(one, other)
+
+
 def test_an_error_in_a_process_is_told(tmp_path: Path):
     def fails(item: int) -> int:
         raise ValueError(f"item {item}")
@@ -177,6 +189,14 @@ def test_one_line_without_end_needs_no_memory_of_its_size(tmp_path: Path):
         ("oom/torch", 2)
     ]
     assert len(found.hits[0].text) <= 2000
+
+
+def test_more_parts_in_a_block_than_are_taken_at_once_are_all_read(tmp_path: Path):
+    path = tmp_path / "a.log"
+    path.write_bytes(b"a\r\n" * 1_600_000 + b"loss is nan\n")
+    found = scanned(path, processes=1)
+    assert found.lines == 1_600_001
+    assert [(hit.signature, hit.line) for hit in found.hits] == [("nan/loss", 1_600_001)]
 
 
 def test_an_empty_log_is_no_error(tmp_path: Path):

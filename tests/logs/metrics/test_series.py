@@ -198,6 +198,34 @@ def test_long_pieces_join_without_losing_extremes():
     assert (np.diff(loss.offsets) > 0).all()
 
 
+def test_long_pieces_without_steps_join_without_gaps():
+    layout = parse_line(b"{'loss': 2.5, 'epoch': 0.25}")
+    assert layout is not None
+    joined = SeriesBuilder(exact=1_000)
+    for start in range(0, 30_000, 10_000):
+        piece = SeriesBuilder(exact=1_000)
+        for at in range(start, start + 10_000, 500):
+            order = np.arange(at, at + 500)
+            unknown = np.full(500, np.nan)
+            rows = np.stack([order % 7, order], axis=1).astype(float)
+            piece.add(layout, rows, order * 100, order + 1, unknown, np.full(500, -1))
+        joined.merge(piece)
+    [epoch] = [s for s in joined.series(ORIGIN) if s.metric == "epoch"]
+    assert epoch.total == 30_000
+    assert epoch.values.size < 2_000
+    assert np.diff(epoch.values, prepend=0, append=30_000).max() < 1_000
+
+
+def test_pieces_that_come_one_after_another_do_not_add_up_to_more_memory():
+    joined = SeriesBuilder(exact=1_000)
+    for start in range(0, 60_000, 2_500):
+        values = np.random.default_rng(start).normal(size=2_500)
+        joined.merge(long_builder(values, exact=1_000, start=start))
+    [loss] = [s for s in joined.series(ORIGIN) if s.metric == "loss"]
+    assert loss.total == 60_000
+    assert loss.values.size < 1_000
+
+
 @pytest.mark.parametrize("size", [10, 1_000, 54_321])
 def test_a_chart_keeps_every_peak(size):
     values = np.random.default_rng(1).normal(size=size)

@@ -291,7 +291,7 @@ class Simulation:
         if seen is not None and seen.state != "unknown":
             self.world.remove(uid)
         elif self._stopped(number) or self._tired(number):
-            return
+            pass
         elif (seen := self.pick(number, "pending")) is None:
             return
         elif not seen.scheduled:

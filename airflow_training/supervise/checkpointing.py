@@ -14,14 +14,12 @@ from typing import Any
 from airflow_training.control.model import InstanceKey, Ledger, Observation, Progress
 from airflow_training.errors import InputError
 from airflow_training.spec.resolved import ResolvedJob, RunRef
-from airflow_training.state.store import Store
 from airflow_training.supervise.rendering import followed_root
 
 __all__ = ["Committed", "newest_committed"]
 
 log = logging.getLogger(__name__)
 
-_LOOK_SECONDS = 2.0
 _ASK_SECONDS = 5.0
 """How long a decision waits for the store of checkpoints; what is not known by then was reported."""
 
@@ -32,12 +30,10 @@ class Committed:
     def __init__(
         self,
         *,
-        store: Store,
         run: RunRef,
         state: Callable[[], tuple[ResolvedJob, Ledger]],
         on_news: Callable[[], None],
     ) -> None:
-        self._store = store
         self._run = run
         self._state = state
         self._on_news = on_news
@@ -47,17 +43,6 @@ class Committed:
         """Digests of all that were: many reports name the same one."""
         self._living: set[str] = set()
         """Uids of the objects that lived at the last look."""
-
-    async def run(self) -> None:
-        """Look at what was reported through the store, until cancelled."""
-        while True:
-            await asyncio.sleep(_LOOK_SECONDS)
-            try:
-                lines = await asyncio.to_thread(self._store.progress, self._run.uid)
-            except Exception:
-                log.warning("progress of run %s not readable", self._run.uid, exc_info=True)
-                continue
-            self.reported(line.get("checkpoint") for line in lines.values())
 
     def reported(self, references: Iterable[Mapping[str, Any] | None]) -> None:
         """Take in what instances say; checkpoints of other lineages and groups are not followed."""

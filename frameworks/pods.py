@@ -23,6 +23,8 @@ __all__ = [
 ]
 
 OWN_PREFIX = "TRAINING_"
+_THE_USERS = frozenset({"TRAINING_CHECKPOINT_KEY", "TRAINING_DEVICE_COMMAND"})
+"""Of our prefix, but read and never set by us."""
 
 
 def merge_role_template(
@@ -94,8 +96,9 @@ def environment_problems(
     position = next(i for i, each in enumerate(spec.roles) if each is role)
     problems = []
     for field, name in _users_env(spec, role, f"spec.roles[{position}]"):
-        if name in reserved or name.startswith(OWN_PREFIX):
-            said = "for every instance" if name.startswith(OWN_PREFIX) else by
+        ours = name.startswith(OWN_PREFIX) and name not in _THE_USERS
+        if name in reserved or ours:
+            said = "for every instance" if ours else by
             problems.append(
                 Problem(
                     code="reserved_env",

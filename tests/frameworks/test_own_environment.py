@@ -121,3 +121,9 @@ def test_sharded_files_are_disjoint_and_complete(framework, roles, expected):
 def test_without_sharding_everybody_sees_all_files():
     job = a_resolved_job("jax", {"worker": 2}, data={"files": FILES})
     assert json.loads(own(job, "worker", 1)["TRAINING_DATA_FILES"]) == FILES
+
+
+@pytest.mark.parametrize("name", ["TRAINING_CHECKPOINT_KEY", "TRAINING_DEVICE_COMMAND"])
+def test_what_only_the_user_can_know_is_taken_from_the_job(name):
+    job = a_resolved_job("custom", {"worker": 1}, env=[{"name": name, "value": "theirs"}])
+    assert own(job, "worker")[name] == "theirs"

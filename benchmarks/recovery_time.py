@@ -16,8 +16,8 @@ from airflow_training.state.store import Store
 from benchmarks.report import figure, heading, median, quantile
 from tests.supervise.kills import run_killed_at_its_actions
 
-FAILURES = 15
-KILLS = 5
+FAILURES = 40
+KILLS = 500
 
 SCRIPT = """
 import json, os, time

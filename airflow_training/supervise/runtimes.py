@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from airflow_training.errors import InputError, Problem
 from airflow_training.settings import Settings, load_settings
@@ -74,7 +75,16 @@ def _kubernetes(
         connect=connect or connect_from_here,
         connection=connection or settings.kubernetes_connection,
         callback_token=callback_token if settings.callback_url else None,
+        reports=_reported if settings.callback_url else None,
     )
+
+
+def _reported(run_uid: str) -> Mapping[tuple[str, int], Sequence[Mapping[str, Any]]]:
+    """Return the newest records that instances left in the store, oldest first. Blocks."""
+    from airflow_training.state.store import open_store
+
+    stored = open_store().environment(run_uid)
+    return {key: [record.body for record in records] for key, records in stored.items()}
 
 
 _opened: dict[tuple[str, str, Settings], Runtime] = {}

@@ -29,8 +29,8 @@ __all__ = [
     "wait_seconds",
 ]
 
-ANSWER_SECONDS = 10.0
-"""How long after an order its effect may take to be seen."""
+ANSWER_SECONDS = 30.0
+"""How long after an order its effect may take to be seen: a kubelet may be slow to pass it on."""
 _MARGIN_SECONDS = 60.0
 """How much longer than the longest backoff an instance waits: a controller may be starting again."""
 

@@ -26,6 +26,7 @@ __all__ = [
     "is_over",
     "look_again_at",
     "observe",
+    "started_at",
     "trimmed",
 ]
 
@@ -142,6 +143,11 @@ def is_over(pod: Mapping[str, Any]) -> bool:
     if _status(pod).get("phase") in _PHASES_OVER:
         return True
     return _is_deleted(pod) and not (pod.get("spec") or {}).get("nodeName")
+
+
+def started_at(pod: Mapping[str, Any]) -> float | None:
+    """Return since when a pod's own deadline runs; None before its kubelet has seen it."""
+    return _epoch(_status(pod).get("startTime"))
 
 
 def look_again_at(pod: Mapping[str, Any], *, now: float) -> float | None:

@@ -154,10 +154,13 @@ def _stays(spec: InstanceSpec, facts: RunFacts, options: PodOptions) -> bool:
     return told and spec.in_place_seconds > 0 and not spec.live_files and not facts.numbered
 
 
-def can_follow(spec: InstanceSpec, pod: Mapping[str, Any], document: Mapping[str, Any]) -> bool:
+def can_follow(
+    spec: InstanceSpec, pod: Mapping[str, Any], document: Mapping[str, Any], *, age_seconds: float
+) -> bool:
     """Return whether an attempt can begin in `pod`; `document`: the pod that it would get.
 
-    The environment and the command may be others; image, resources and files may not.
+    The environment and the command may be others; image, resources and files may not. The pod must
+    have left at least half of the life that a new one would have.
     """
     name = spec.container
     running, wanted = (
@@ -166,7 +169,9 @@ def can_follow(spec: InstanceSpec, pod: Mapping[str, Any], document: Mapping[str
     )
     asked = (names.IN_PLACE in made["metadata"]["annotations"] for made in (pod, document))
     same = all(running.get(key) == wanted.get(key) for key in ("image", "workingDir"))
-    return all(asked) and same and _files_of(pod) == _files_of(document)
+    lives, life = (made["spec"].get("activeDeadlineSeconds", math.inf) for made in (pod, document))
+    lasts = lives - age_seconds >= life / 2
+    return all(asked) and same and lasts and _files_of(pod) == _files_of(document)
 
 
 def _files_of(pod: Mapping[str, Any]) -> str:

@@ -55,7 +55,7 @@ from airflow_training.runtimes.kubernetes.kinds import (
     Kind,
 )
 from airflow_training.runtimes.kubernetes.logs import LogArchive, read_live
-from airflow_training.runtimes.kubernetes.observing import is_over, observe
+from airflow_training.runtimes.kubernetes.observing import is_over, observe, started_at
 from airflow_training.runtimes.kubernetes.record import Records, check_owner, stale
 from airflow_training.runtimes.kubernetes.rights import allowed_instances, check_cluster, held_gpus
 from airflow_training.runtimes.kubernetes.services import service_documents
@@ -293,7 +293,7 @@ class KubernetesRuntime:
 
         Returns when it was ordered; once the agent has begun, the watch tells of the new instance.
         """
-        ref, run = spec.ref, spec.ref.run
+        spec, ref, run = self._limited(spec), spec.ref, spec.ref.run
         try:
             record = await self._records.claim(run)
         except LeaseLost as lost:
@@ -315,7 +315,10 @@ class KubernetesRuntime:
         document = pods.pod_of(
             spec, RunFacts.from_document(record), record["metadata"]["uid"], options=options
         )
-        if not pods.can_follow(spec, pod, document):
+        marks = turns.restart_marks(pod, turn, document, ref)
+        fits = len(marks["annotations"][names.ORDER]) <= pods.ANSWER_BYTES
+        age_seconds = time.time() - (started_at(pod) or time.time())
+        if not (fits and pods.can_follow(spec, pod, document, age_seconds=age_seconds)):
             return dataclasses.replace(refused, message="the next attempt needs another pod")
         await self._archive.keep(
             self.api,
@@ -325,7 +328,7 @@ class KubernetesRuntime:
             begins=turns.begins(pod),
             follow=False,
         )
-        if not await self._instances.mark(run, pod, turns.restart_marks(pod, turn, document, ref)):
+        if not await self._instances.mark(run, pod, marks):
             return dataclasses.replace(refused, message="its pod has changed meanwhile")
         uid = f"{pod['metadata']['uid']}.{turn.number + 1}"
         return Outcome(ref=dataclasses.replace(ref, uid=uid), result="created")
@@ -565,9 +568,7 @@ class KubernetesRuntime:
         why = stale(facts, ref.run.generation)
         if why:
             return Outcome(ref=ref, result="refused", message=f"run {ref.run.uid}: {why}")
-        if self._max_run_seconds:
-            deadline = min(spec.deadline_seconds or self._max_run_seconds, self._max_run_seconds)
-            spec = dataclasses.replace(spec, deadline_seconds=deadline)
+        spec = self._limited(spec)
         try:
             for pod in others:
                 if identity(names.parse_ref(pod))[:2] != (ref.role, ref.index):
@@ -586,6 +587,13 @@ class KubernetesRuntime:
         except (ApiError, InputError) as error:
             passes = any(text in str(error) for text in _PASSING)
             return Outcome(ref=ref, result="refused" if passes else "error", message=str(error))
+
+    def _limited(self, spec: InstanceSpec) -> InstanceSpec:
+        """Return the spec with no longer a life than any pod may have."""
+        if not self._max_run_seconds:
+            return spec
+        deadline = min(spec.deadline_seconds or self._max_run_seconds, self._max_run_seconds)
+        return dataclasses.replace(spec, deadline_seconds=deadline)
 
     async def _unless_removed(
         self, run: RunRef, record_uid: str, outcomes: Sequence[Outcome]

@@ -206,9 +206,9 @@ class Agent:
         if tombstone and self._spec["generation"] <= int(tombstone.get("generation", 0)):
             self._stop("Deleted", "", grace_seconds=float(self._spec["grace_seconds"]))
             return
-        order = staying.order_of(self._folder, self._spec["uid"])
-        if order:
-            self._follow(order)
+        told = staying.order_of(self._folder, self._spec["uid"])
+        if told:
+            self._follow(told)
         elif self._phase == "held" and not self._stop_reason:
             answer = read_json(self._folder.release)
             if answer is not None and answer.get("uid") == self._spec["uid"]:
@@ -410,7 +410,7 @@ class Agent:
         grace = _HANG_GRACE_SECONDS
         self._dump(lambda: self._stop("Hang", message, grace_seconds=grace))
 
-    def _dump_first(self, order: dict[str, Any], end: Callable[[], None]) -> None:
+    def _dump_first(self, order: Mapping[str, Any], end: Callable[[], None]) -> None:
         """Follow an order to end, which may want the stacks of the processes first."""
         if order.get("dump_stacks") and self._phase == "running" and not self._stop_reason:
             self._dump(end)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from airflow_training.errors import InputError, Problem
 from airflow_training.settings import Settings, load_settings
@@ -57,7 +56,9 @@ def _kubernetes(
 ) -> KubernetesRuntime:
     from airflow_training.runtimes.kubernetes import KubernetesRuntime
     from airflow_training.runtimes.kubernetes.connection import connect_from_here
+    from airflow_training.state.store import open_store
     from airflow_training.supervise.callbacks import callback_token
+    from airflow_training.supervise.pod_reports import PodReports
 
     try:
         import kubernetes_asyncio  # noqa: F401 - only whether it is there
@@ -75,16 +76,8 @@ def _kubernetes(
         connect=connect or connect_from_here,
         connection=connection or settings.kubernetes_connection,
         callback_token=callback_token if settings.callback_url else None,
-        reports=_reported if settings.callback_url else None,
+        reports=PodReports(open_store()).of if settings.callback_url else None,
     )
-
-
-def _reported(run_uid: str) -> Mapping[tuple[str, int], Sequence[Mapping[str, Any]]]:
-    """Return the newest records that instances left in the store, oldest first. Blocks."""
-    from airflow_training.state.store import open_store
-
-    stored = open_store().environment(run_uid)
-    return {key: [record.body for record in records] for key, records in stored.items()}
 
 
 _opened: dict[tuple[str, str, Settings], Runtime] = {}

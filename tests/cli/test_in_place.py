@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -42,7 +43,7 @@ def agents(home: Path, index: int = 0) -> list[int]:
     return [json.loads(path.read_text())["agent"]["pid"] for path in found]
 
 
-def restarted(command, run: str) -> list[dict]:
+def restarted(command, run: str) -> list[dict[str, Any]]:
     events = command("events", run, "-o", "json").json["events"]
     return [each for each in events if each["reason"].endswith("Restarted")]
 

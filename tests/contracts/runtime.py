@@ -505,7 +505,9 @@ class RuntimeContract:
             alive = await seen.state("sleeper", 0, "running")
             await harness.runtime.create([harness.spec("broken")])
             over = await seen.state("broken", 0, "failed", in_place=False)
-            for kind, uid in (("sleeper", alive.uid), ("broken", over.uid), ("quick", "")):
+            nobody: tuple[tuple[Kind, str], ...]
+            nobody = (("sleeper", alive.uid), ("broken", over.uid), ("quick", ""))
+            for kind, uid in nobody:
                 ref, spec = harness.ref(kind, uid=uid), self.staying(harness, kind, attempt=1)
                 assert (await harness.runtime.restart_process(ref, spec)).result == "refused"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -32,8 +33,8 @@ def a_bench(replicas: int = 1, **fields) -> Bench:
     return bench
 
 
-def crash(bench: Bench, index: int = 0, **facts) -> Bench:
-    return bench.end("worker", index, **({"exit_code": 1, "environment": healthy(bench)} | facts))
+def crash(bench: Bench, index: int = 0, **facts: Any) -> Bench:
+    return bench.end("worker", index, 1, **({"environment": healthy(bench)} | facts))
 
 
 def test_a_crashed_process_begins_again_inside_its_instance():

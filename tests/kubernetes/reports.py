@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -27,7 +27,9 @@ class Reports(ThreadingHTTPServer):
     def url(self) -> str:
         return f"http://127.0.0.1:{self.server_address[1]}"
 
-    def of(self, run_uid: str) -> Mapping[tuple[str, int], Sequence[Mapping[str, Any]]]:
+    def of(
+        self, run_uid: str, _awaited: Collection[tuple[str, int]]
+    ) -> Mapping[tuple[str, int], Sequence[Mapping[str, Any]]]:
         """Return what the instances of a run said, oldest first."""
         return {key: tuple(lines) for key, lines in self.records[run_uid].items()}
 

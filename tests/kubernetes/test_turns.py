@@ -90,7 +90,9 @@ def test_only_the_newest_word_of_this_very_pod_counts():
         {},
     ]
     assert newest_turn(records, "pod") == Turn(number=1, started_at=40.0)
-    assert newest_turn(records, "unknown") is None
+    assert newest_turn(records, "unknown") == Turn(number=0)
+    later = Turn(number=2)
+    assert newest_turn(records, "pod", after=later) == later
 
 
 @pytest.mark.parametrize(

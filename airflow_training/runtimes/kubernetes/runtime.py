@@ -21,6 +21,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
+from types import MappingProxyType
 from typing import Any, ParamSpec, TypeVar
 
 from airflow_training.agent.package import portable_agent
@@ -84,8 +85,10 @@ from airflow_training.spec.resolved import ResolvedJob, RunRef
 
 __all__ = ["KubernetesRuntime"]
 
-Reports = Callable[[str], Mapping[InstanceKey, Sequence[Mapping[str, Any]]]]
-"""Run uid -> (role, index) -> the newest records that the instance reported, oldest first. Blocks."""
+Reports = Callable[
+    [str, Collection[InstanceKey]], Mapping[InstanceKey, Sequence[Mapping[str, Any]]]
+]
+"""(Run uid, instances whose newest record is wanted, beside all ends) -> records, oldest first. Blocks."""
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -360,22 +363,31 @@ class KubernetesRuntime:
         return turn is not None and turn.waits and turn.number == turns.number_of(pod)
 
     async def _turns_of(
-        self, run_uid: str, found: Iterable[Mapping[str, Any]]
+        self,
+        run_uid: str,
+        found: Iterable[Mapping[str, Any]],
+        known: Mapping[str, Turn] = MappingProxyType({}),
     ) -> Mapping[str, Turn]:
-        """Return pod uid -> what its agent said last of the attempt in it."""
-        if self._reports is None or not any(
-            names.IN_PLACE in (pod["metadata"].get("annotations") or {}) for pod in found
-        ):
+        """Return pod uid -> what its agent said last of the attempt in it. `known`: by then."""
+        stays = {
+            pod["metadata"]["uid"]: pod
+            for pod in found
+            if names.IN_PLACE in (pod["metadata"].get("annotations") or {})
+        }
+        if self._reports is None or not stays:
             return {}
-        records = await asyncio.to_thread(self._reports, run_uid)
-        said = {}
-        for pod in found:
-            ref = names.parse_ref(pod)
-            uid = pod["metadata"]["uid"]
-            turn = turns.newest_turn(records.get((ref.role, ref.index), ()), uid)
-            if turn is not None:
-                said[uid] = turn
-        return said
+        refs = {uid: names.parse_ref(pod) for uid, pod in stays.items()}
+        keys = {uid: (ref.role, ref.index) for uid, ref in refs.items()}
+        awaited = {
+            keys[uid]
+            for uid, pod in stays.items()
+            if turns.number_of(pod) > (known[uid].number if uid in known else 0)
+        }
+        records = await asyncio.to_thread(self._reports, run_uid, awaited)
+        return {
+            uid: turns.newest_turn(records.get(keys[uid], ()), uid, after=known.get(uid))
+            for uid in stays
+        }
 
     @_speaking
     async def delete(

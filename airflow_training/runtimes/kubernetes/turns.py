@@ -48,13 +48,19 @@ class Turn:
     message: str = ""
 
 
-def newest_turn(records: Iterable[Mapping[str, Any]], pod_uid: str) -> Turn | None:
-    """Return what the newest of an instance's records says of this pod. `records`: oldest first."""
-    newest = None
+def newest_turn(
+    records: Iterable[Mapping[str, Any]], pod_uid: str, *, after: Turn | None = None
+) -> Turn:
+    """Return what the newest of an instance's records says of this pod. `records`: oldest first.
+
+    `after`: what was said before; a pod of which nobody has said anything is in its first turn.
+    """
+    newest = after or Turn(number=0)
     fields = [each.name for each in dataclasses.fields(Turn)]
     for record in records:
         told = record.get("turn")
-        if isinstance(told, dict) and told.get("pod") == pod_uid and "number" in told:
+        known = isinstance(told, dict) and told.get("pod") == pod_uid
+        if known and told.get("number", -1) >= newest.number:
             newest = Turn(**{name: told[name] for name in fields if name in told})
     return newest
 

@@ -38,8 +38,10 @@ TURN_SECONDS = 1.0
 _PAUSES = (0.1, 5.0)
 """Seconds before the next try: at first, and at most."""
 
-TurnsOf = Callable[[str, Iterable[Mapping[str, Any]]], Awaitable[Mapping[str, Turn]]]
-"""(Run uid, pods) -> pod uid -> what its agent said last."""
+TurnsOf = Callable[
+    [str, Iterable[Mapping[str, Any]], Mapping[str, Turn]], Awaitable[Mapping[str, Turn]]
+]
+"""(Run uid, pods, what is known) -> pod uid -> what its agent said last."""
 Change = Snapshot | Changed | Gone
 _Told = Change | Exception
 
@@ -177,7 +179,7 @@ class NamespaceWatch:
         news = []
         for run_uid in {pod["metadata"]["labels"][names.RUN] for pod in stays}:
             try:
-                known = await self._turns_of(run_uid, stays)
+                known = await self._turns_of(run_uid, stays, self._turns)
             except Exception:
                 log.warning("what pods of run %s reported cannot be read", run_uid, exc_info=True)
                 continue

@@ -19,7 +19,7 @@ from airflow_training.runtimes.kubernetes.turns import (
     ref_of,
 )
 
-WAITS = {"waits": True, "exit_code": 7, "reason": "Error", "finished_at": 30.0}
+WAITS: dict[str, Any] = {"waits": True, "exit_code": 7, "reason": "Error", "finished_at": 30.0}
 
 
 def a_pod(*, attempt: int = 0, **annotations: Any) -> dict[str, Any]:
@@ -82,7 +82,7 @@ def test_what_the_labels_name_has_a_uid_and_a_place_in_the_log():
 
 
 def test_only_the_newest_word_of_this_very_pod_counts():
-    records = [
+    records: list[dict[str, Any]] = [
         {"turn": {"number": 0, "pod": "pod", **WAITS}},
         {"turn": {"number": 1, "pod": "pod", "started_at": 40.0}},
         {"turn": {"number": 5, "pod": "another"}},

@@ -324,8 +324,8 @@ MUTATIONS = (
         guarantee=8,
         why="A user's variable silently fights the framework's.",
         file="frameworks/pods.py",
-        old="        if name in reserved or name.startswith(OWN_PREFIX):\n",
-        new="        if name.startswith(OWN_PREFIX):\n",
+        old="        if name in reserved or ours:\n",
+        new="        if ours:\n",
         test="tests/frameworks/test_resolve.py::test_refused_before_anything_starts",
     ),
     Mutation(

@@ -59,8 +59,9 @@ def newest_turn(
     fields = [each.name for each in dataclasses.fields(Turn)]
     for record in records:
         told = record.get("turn")
-        known = isinstance(told, dict) and told.get("pod") == pod_uid
-        if known and told.get("number", -1) >= newest.number:
+        if not isinstance(told, dict) or told.get("pod") != pod_uid:
+            continue
+        if told.get("number", -1) >= newest.number:
             newest = Turn(**{name: told[name] for name in fields if name in told})
     return newest
 

@@ -93,6 +93,15 @@ def test_survivors_end_their_process_before_anything_begins_again():
     assert len(bench.ledger.job.restarts) == 1
 
 
+def test_nothing_begins_in_an_instance_whose_process_still_ends():
+    bench = crash(a_bench(2, scope="Role"), index=1)
+    bench.decide()
+    assert bench.actions(StopProcess) == [WORKER]
+    bench.set("worker", 0, state="terminating")
+    bench.step()
+    assert bench.actions(RestartProcess) == [("worker", 1)]
+
+
 def test_survivors_stay_also_where_the_failed_instance_cannot():
     bench = crash(a_bench(2, scope="Job"), reason="Evicted", in_place=False)
     bench.decide()

@@ -63,7 +63,7 @@ MUTATIONS = (
         file=f"{CONTROL}/turnover.py",
         old='    return old.state in ENDED and (stays or draft.spec.scheduling.gang == "kueue")\n',
         new='    return stays or (old.state in ENDED and draft.spec.scheduling.gang == "kueue")\n',
-        test=f"{IN_PLACE}::test_survivors_end_their_process_before_anything_begins_again",
+        test=f"{IN_PLACE}::test_nothing_begins_in_an_instance_whose_process_still_ends",
     ),
     Mutation(
         guarantee=1,

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,11 +55,20 @@ JOB: dict[str, Any] = {
 }
 
 
-def seconds_to_the_next_step(folder: Path, **restart: object) -> list[float]:
+DEVICE_LOST = {
+    "name": "TRAINING_DEVICE_COMMAND",
+    "value": """echo '[{"id": "0", "error": "lost"}]'""",
+}
+"""Then a new process is not enough."""
+
+
+def seconds_to_the_next_step(
+    folder: Path, *, env: Sequence[Mapping[str, str]] = (), **restart: object
+) -> list[float]:
     """Return, for each of many failures, the seconds from the kill to the first step after it."""
     folder.mkdir()
     (folder / "train.py").write_text(SCRIPT.replace("FAILURES", str(FAILURES)))
-    job = {**JOB, "spec": {**JOB["spec"], "restart": restart}}
+    job = {**JOB, "spec": {**JOB["spec"], "restart": restart, "env": [*env]}}
     (folder / "job.yaml").write_text(json.dumps(job))
     subprocess.run(
         [sys.executable, "-m", "airflow_training.cli", "run", "job.yaml"],
@@ -94,7 +104,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         default = seconds_to_the_next_step(folder / "default")
-        bare = seconds_to_the_next_step(folder / "bare", backoff={"initialSeconds": 0})
+        at_once = {"initialSeconds": 0}
+        bare = seconds_to_the_next_step(folder / "bare", backoff=at_once)
+        anew = seconds_to_the_next_step(folder / "anew", env=[DEVICE_LOST], backoff=at_once)
         kills, runs, wrong = asyncio.run(kills_between(folder))
     note = f"{FAILURES} kills; 2 s of it are the backoff"
     figure(
@@ -103,5 +115,6 @@ def main() -> None:
     figure("the same, median", median(default), "s")
     figure("without backoff, p95", quantile(bare, 0.95), "s")
     figure("without backoff, median", median(bare), "s")
+    figure("the same in a new instance, median", median(anew), "s")
     note = f"{kills} kills in {runs} runs"
     figure("runs with a recovery too many or too few", wrong, "", target="0", note=note)

@@ -8,18 +8,21 @@ from typing import Any
 
 from airflow_training.control.decide import decide, new_ledger
 from airflow_training.control.model import (
+    Action,
     Create,
     Decision,
     Delete,
     Diagnosed,
+    Dismiss,
     Event,
     InstanceEntry,
     Ledger,
     Observation,
     Observations,
-    Release,
     Request,
     RequestKind,
+    RestartProcess,
+    StopProcess,
 )
 from airflow_training.spec.resolved import (
     Dependency,
@@ -176,6 +179,22 @@ class Bench:
                     held=action.held,
                 )
                 self.objects.setdefault(uid, made)
+            elif isinstance(action, RestartProcess):
+                old = self.objects.pop(action.uid)
+                uid = f"{action.role}-{action.index}-{action.attempt}"
+                self.objects[uid] = replace(
+                    seen(action.role, action.index, "pending", uid=uid, generation=self.generation),
+                    epoch=action.epoch,
+                    job_attempt=action.job_attempt,
+                    attempt=action.attempt,
+                    in_place=True,
+                    node=old.node,
+                )
+            elif isinstance(action, StopProcess):
+                old = self.objects[action.uid]
+                self.objects[action.uid] = replace(old, state="failed", reason="Stopped")
+            elif isinstance(action, Dismiss):
+                self.objects[action.uid] = replace(self.objects[action.uid], in_place=False)
             else:
                 self.objects[action.uid] = replace(self.objects[action.uid], held=False)
 
@@ -264,8 +283,8 @@ class Bench:
     def state(self) -> str:
         return self.ledger.job.state
 
-    def actions(self, kind: type[Create] | type[Delete] | type[Release]) -> list[tuple[str, int]]:
-        """Return the instances that the last decision creates, deletes or releases."""
+    def actions(self, kind: type[Action]) -> list[tuple[str, int]]:
+        """Return the instances for which the last decision orders this."""
         return [(a.role, a.index) for a in self.last.actions if isinstance(a, kind)]
 
     def said(self, reason: str) -> Sequence[Event]:

@@ -111,7 +111,8 @@ def _bounded(record: dict[str, Any]) -> str:
         elif record["devices"]:
             record["devices"] = record["devices"][: len(record["devices"]) // 2]
         else:
-            record = {name: record[name] for name in ("number", "at", "on", "node", "processes")}
+            kept = ("number", "at", "on", "node", "processes", "turn")
+            record = {name: record[name] for name in kept if name in record}
             record["devices"] = []
 
 

@@ -66,6 +66,8 @@ class AttemptFolder:
         """Written by the runtime: the answer a held instance waits for."""
         self.delete = self.control / "delete.json"
         """Written by the runtime: end it, and the object is gone after that."""
+        self.order = self.control / "order.json"
+        """Written by the runtime for an instance that stays: `stop`, `restart` (as which attempt), or `leave`."""
         self.socket = self.control / "control.sock"
         self.output_result = self.control / "output.json"
 

@@ -14,7 +14,7 @@ import signal
 import time
 from collections.abc import Callable
 
-from airflow_training.agent import limits, proc
+from airflow_training.agent import limits, proc, staying
 from airflow_training.agent.companion import LAST_LOOK_SECONDS, Companion
 from airflow_training.agent.control import ControlSocket, shell_status
 from airflow_training.agent.files import AttemptFolder, read_json, write_json, write_text
@@ -25,6 +25,7 @@ from airflow_training.agent.stalls import StallWatch
 
 TYPE_CHECKING = False  # `typing` costs the agent 4 ms at every start
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from typing import Any
 
     from airflow_training.agent.environment import Recorder
@@ -84,15 +85,18 @@ class Agent:
         self._start_error: tuple[int, str] | None = None
         self._finished = False
         self._end: dict[str, Any] | None = None
+        self._waiting = False
+        """The command has failed, and the next attempt may begin in our place."""
+        self._next: AttemptFolder | None = None
         self._timers: dict[str, tuple[float, Callable[[], None]]] = {}
         self._limit = limits.MemoryLimit(
             spec.get("memory_bytes"), name=spec["uid"], parent=limits.own_cgroup()
         )
         self._log = os.open(folder.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-        self._wakeup, wakeup_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._wakeup, self._wakeup_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         for number in (signal.SIGCHLD, signal.SIGTERM, *_FORWARDED):
             signal.signal(number, lambda *_: None)
-        signal.set_wakeup_fd(wakeup_write, warn_on_full_buffer=False)
+        signal.set_wakeup_fd(self._wakeup_write, warn_on_full_buffer=False)
         self._control = ControlSocket(
             folder.socket,
             look=self._look,
@@ -101,8 +105,11 @@ class Agent:
         )
 
     # the loop ------------------------------------------------------------------------------------
-    def run(self, *, recorded: Callable[[], None]) -> None:
-        """Live through the attempt; `recorded` is called once the agent can be found."""
+    def run(self, *, recorded: Callable[[], None]) -> AttemptFolder | None:
+        """Live through the attempt; return the one to go on as, or None.
+
+        `recorded` is called once the agent can be found.
+        """
         self._write_state()  # an agent that cannot be found must not go on
         recorded()
         deadline = self._spec.get("deadline_seconds")
@@ -119,6 +126,10 @@ class Agent:
             self._turn()
         self._control.close(self._folder.socket)
         self._limit.close()
+        signal.set_wakeup_fd(-1)
+        for descriptor in (self._log, self._wakeup, self._wakeup_write):
+            os.close(descriptor)
+        return self._next
 
     def _turn(self) -> None:
         poller = select.poll()
@@ -186,7 +197,8 @@ class Agent:
     # orders --------------------------------------------------------------------------------------
     def _look(self) -> None:
         """Follow what lies in the folder: delete, release, the run's tombstone."""
-        self._in(_HELD_LOOK_SECONDS if self._phase == "held" else _LOOK_SECONDS, "look", self._look)
+        short = self._phase == "held" or self._waiting
+        self._in(_HELD_LOOK_SECONDS if short else _LOOK_SECONDS, "look", self._look)
         if not self._folder.spec.exists():
             self._stop("Orphaned", "the folder of the run was deleted", grace_seconds=0)
             return
@@ -199,10 +211,24 @@ class Agent:
         if tombstone and self._spec["generation"] <= int(tombstone.get("generation", 0)):
             self._stop("Deleted", "", grace_seconds=float(self._spec["grace_seconds"]))
             return
-        if self._phase == "held" and not self._stop_reason:
+        told = staying.order_of(self._folder, self._spec["uid"])
+        if told:
+            self._follow(told)
+        elif self._phase == "held" and not self._stop_reason:
             answer = read_json(self._folder.release)
             if answer is not None and answer.get("uid") == self._spec["uid"]:
                 self._released(answer)
+
+    def _follow(self, order: Mapping[str, Any]) -> None:
+        """Follow an order to an instance that stays."""
+        if order["do"] == "stop" and not self._waiting:
+            grace = float(order["grace_seconds"])
+            self._dump_first(order, lambda: self._stop("Stopped", "", grace_seconds=grace))
+        elif order["do"] == "leave" and self._waiting:
+            self._leave()
+        elif order["do"] == "restart" and self._waiting:
+            self._next = staying.next_attempt(self._folder, order)
+            self._finished = self._next is not None
 
     def _released(self, answer: dict[str, Any]) -> None:
         """Write what the answer makes possible, then go."""
@@ -432,7 +458,7 @@ class Agent:
         grace = _HANG_GRACE_SECONDS
         self._dump(lambda: self._stop("Hang", message, grace_seconds=grace))
 
-    def _dump_first(self, order: dict[str, Any], end: Callable[[], None]) -> None:
+    def _dump_first(self, order: Mapping[str, Any], end: Callable[[], None]) -> None:
         """Follow an order to end, which may want the stacks of the processes first."""
         if order.get("dump_stacks") and self._phase == "running" and not self._stop_reason:
             self._dump(end)
@@ -488,7 +514,8 @@ class Agent:
                 self._dumped()
             else:
                 self._control.exited(pid, status)
-        if self._stop_reason and not self._finished and not self._tree():
+        over = self._finished or self._waiting
+        if self._stop_reason and not over and not self._tree():
             self._finish()
 
     def _tree(self) -> dict[int, int]:
@@ -533,6 +560,9 @@ class Agent:
 
     def _stop(self, reason: str, message: str, *, grace_seconds: float) -> None:
         """TERM to the whole tree, KILL after the grace; the first reason stays."""
+        if self._waiting:
+            self._leave()
+            return
         kill_at = time.monotonic() + grace_seconds
         if self._stop_reason:
             if "kill" in self._timers and kill_at < self._timers["kill"][0]:
@@ -617,6 +647,7 @@ class Agent:
             }
             if self._started_at is not None and self._folder.spec.exists():
                 self._record_environment("exit", exit=_exit_of(self._end))
+            self._end["in_place"] = staying.stays(self._spec, self._end)
         if self._folder.spec.exists():  # a folder that somebody deleted is not brought back
             try:
                 write_json(self._folder.exit, self._end, durable=True)
@@ -624,6 +655,21 @@ class Agent:
                 self._in(_WRITE_AGAIN_SECONDS, "finish", self._finish)
                 return
             self._notify()
+            if self._end["in_place"]:
+                self._wait()
+                return
+        self._finished = True
+
+    def _wait(self) -> None:
+        """Stay for the next attempt, but not for ever: whoever orders it may be gone."""
+        self._waiting = True
+        deadline = self._timers.get("deadline")
+        self._timers = {} if deadline is None else {"deadline": deadline}
+        self._in(float(self._spec["in_place_seconds"]), "wait", self._leave)
+        self._look()
+
+    def _leave(self) -> None:
+        """Go as the command ended; that is written down."""
         self._finished = True
 
     def _result(self) -> dict[str, Any]:

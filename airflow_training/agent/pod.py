@@ -18,6 +18,7 @@ from airflow_training.agent.companion import LAST_LOOK_SECONDS, Companion
 from airflow_training.agent.files import read_json, write_text
 from airflow_training.agent.newest import NewestProgress
 from airflow_training.agent.stalls import StallWatch
+from airflow_training.agent.turns import Turns, expanded
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ USAGE = """usage: agent hold --release FILE --answers FOLDER --addresses FILE
        agent run [--output FOLDER --output-uri URI] [--progress FILE]
                  [--progress-url URL | --progress-uri URI] [--ready WANTED] [--stall LIMITS]
                  [--watch FOLDER] [--termination-log FILE]
+                 [--orders FILE --in-place SECONDS]
                  -- COMMAND...
 """
 
@@ -46,6 +48,10 @@ _HANG_GRACE_SECONDS = 2.0
 _HANG_STATUS = 1 << 8
 """Wait status of exit code 1: what hung and then ended well was still ended by us."""
 _LONG_SECONDS = 3600.0
+_ORDER_SECONDS = 1.0
+"""How often to look for an order while the command runs."""
+_TRIES = 5
+"""How often to tell an end after which the pod waits: untold it would wait for nothing."""
 _FORWARDED = (
     signal.SIGTERM,
     signal.SIGINT,
@@ -145,6 +151,8 @@ class _Run:
             "--stall": "",
             "--watch": "",
             "--termination-log": _TERMINATION_LOG,
+            "--orders": "",
+            "--in-place": "0",
         }
         rest = list(arguments)
         while rest and rest[0] != "--":
@@ -157,6 +165,8 @@ class _Run:
             raise _UsageError("no command")
         self._options = known
         self._token = os.environ.pop("TRAINING_CALLBACK_TOKEN", "")
+        self._followed = False
+        """The command has failed, and that another attempt may follow here was told."""
         self._stopped_by = 0
         self._devices: list[dict[str, Any]] = []
         """As they were before the start."""
@@ -164,12 +174,36 @@ class _Run:
         self._last_word = -1
         """Tells the reporter how the command ended."""
         self._companion: Companion | None = None
+        self._turns: Turns | None = None
+        """Where other attempts may follow inside this pod."""
+        if known["--orders"]:
+            self._turns = Turns(known["--orders"], float(known["--in-place"]))
 
     def live(self) -> int:
-        """Start the command, watch over it, bring its output away; returns the exit code."""
+        """Live through an attempt, and through those that follow in this pod; returns the exit code."""
         # blocked, so that they wait in a queue, also for the first process of a container
         signals = {signal.SIGCHLD, *_FORWARDED}
         signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+        while True:
+            code = self._live_through_attempt()
+            order = self._turns.await_next() if self._turns and self._followed else {}
+            if not order:
+                return code
+            self._go_on_as(order)
+
+    def _go_on_as(self, order: Mapping[str, Any]) -> None:
+        options = self._options
+        assert self._turns is not None  # noqa: S101  # it gave the order
+        progress = Path(options["--progress"]) if options["--progress"] else None
+        self._turns.begin(order, emptied=options["--output"], removed=progress)
+        self._command = [expanded(str(word)) for word in order["command"]]
+        self._companion = None
+        with contextlib.suppress(OSError):  # what it said was about the attempt before
+            Path(options["--termination-log"]).write_text("", encoding="utf-8")
+
+    def _live_through_attempt(self) -> int:
+        """Start the command, watch over it, bring its output away; returns the exit code."""
+        self._followed = False
         unready = self._check_readiness()
         if unready:
             return unready
@@ -277,17 +311,45 @@ class _Run:
     def _watch_over(self, command: int) -> int:
         """Return the wait status of the command; one that hangs is ended."""
         options = self._options
-        if not (options["--stall"] and options["--progress"]):
+        stall: StallWatch | None = None
+        if options["--stall"] and options["--progress"]:
+            newest = NewestProgress(Path(options["--progress"]))
+            stall = StallWatch(newest, json.loads(options["--stall"]))
+        elif self._turns is None:
             return self._wait_for(command)
-        newest = NewestProgress(Path(options["--progress"]))
-        stall = StallWatch(newest, json.loads(options["--stall"]))
+        look_at = time.monotonic()
         while True:
-            status = self._wait_a_while_for(command, stall.every_seconds)
+            pause = _LONG_SECONDS if stall is None else stall.every_seconds
+            pause = pause if self._turns is None else min(pause, _ORDER_SECONDS)
+            status = self._wait_a_while_for(command, pause)
             if status is not None:
                 return status
+            order = self._turns.is_to_stop() if self._turns is not None else {}
+            if order:
+                return self._end_tree(command, order)
+            if stall is None or time.monotonic() < look_at:
+                continue
+            look_at = time.monotonic() + stall.every_seconds
             message = stall.look(now=time.monotonic())
             if message:
                 return self._end_hanging(command, message)
+
+    def _end_tree(self, command: int, order: Mapping[str, Any]) -> int:
+        """End everything below as ordered; return the command's status."""
+        from airflow_training.agent import proc, stacks
+
+        tree = proc.descendants(os.getpid())
+        tree.pop(self._reporter or 0, None)
+        if order["dump_stacks"]:
+            stacks.dump_stacks(tree, log=2, search_path=os.environ.get("PATH", os.defpath))
+        for pid, start in tree.items():
+            proc.kill_exactly(pid, start, signal.SIGTERM)
+        status = self._wait_a_while_for(command, float(order["grace_seconds"]))
+        if status is not None:
+            return status
+        for pid, start in tree.items():
+            proc.kill_exactly(pid, start, signal.SIGKILL)
+        return self._wait_for(command)
 
     def _end_hanging(self, command: int, message: str) -> int:
         """Leave the stacks in the log and end everything below; return the command's status."""
@@ -295,6 +357,8 @@ class _Run:
 
         _say(f"{message}; ending it, as it hangs")
         self._tell({"reason": "Hang", "message": message})
+        if self._turns is not None:
+            self._turns.why("Hang", message)
         tree = proc.descendants(os.getpid())
         tree.pop(self._reporter or 0, None)
         stacks.dump_stacks(tree, log=2, search_path=os.environ.get("PATH", os.defpath))
@@ -386,27 +450,40 @@ class _Run:
             os.close(last_word)
             return
         os.close(self._last_word)
+        turn = {} if self._turns is None else self._turns.running()
+        code = 1
         try:
             reporter = _Reporter(
-                Path(options["--progress"]), options, self._token, last_word, self._devices
+                Path(options["--progress"]), options, self._token, last_word, self._devices, turn
             )
-            reporter.live()
+            code = 0 if reporter.live() else 1
         finally:
-            os._exit(0)
+            os._exit(code)
 
     def _end_others(self, status: int) -> None:
         """Let the reporter say its last word, and end what the command left behind."""
+        turn: dict[str, Any] = {}
+        if self._turns is not None and not self._stopped_by:
+            turn = self._turns.ended(status)
+            if turn["waits"]:  # what is told to wait has nothing alive any more
+                self._turns.kill_rest(besides=self._reporter)
         if self._reporter is not None:
             with contextlib.suppress(OSError):  # it may have died just now
-                os.write(self._last_word, str(status).encode())
+                os.write(self._last_word, json.dumps({"status": status, "turn": turn}).encode())
+            os.close(self._last_word)
             os.kill(self._reporter, signal.SIGTERM)
             until = time.monotonic() + 2 * _PROGRESS_TIMEOUT_SECONDS
-            while os.waitpid(self._reporter, os.WNOHANG)[0] == 0:
+            told = (0, 0)
+            while told[0] == 0:
+                told = os.waitpid(self._reporter, os.WNOHANG)
                 if time.monotonic() > until:
                     os.kill(self._reporter, signal.SIGKILL)
                     until += _PROGRESS_TIMEOUT_SECONDS
                 time.sleep(0.01)
             self._reporter = None
+            self._followed = bool(turn) and turn["waits"] and told[1] == 0
+            if self._followed:
+                return
         if os.getpid() == 1:  # anywhere else -1 would mean processes of others
             with contextlib.suppress(ProcessLookupError):
                 os.kill(-1, signal.SIGKILL)
@@ -426,10 +503,11 @@ class _Reporter:
         token: str,
         last_word: int,
         devices: list[dict[str, Any]],
+        turn: dict[str, Any],
     ) -> None:
-        """`last_word`: a pipe with the wait status of the command, once it has ended.
+        """`last_word`: a pipe with how the command ended, once it has.
 
-        `devices`: as they were before the start.
+        `devices`: as they were before the start. `turn`: of the pod.
         """
         from airflow_training.agent.devices import device_watch
         from airflow_training.agent.environment import Recorder
@@ -445,21 +523,34 @@ class _Reporter:
         self._url = options["--progress-url"]
         self._uri = options["--progress-uri"]
         self._token = token
+        self._turn = turn
         self._complained = False
 
-    def live(self) -> None:
-        """Report until SIGTERM, and then what came last."""
+    def live(self) -> bool:
+        """Report until SIGTERM, and then what came last; return whether that was taken."""
         on, pause = "start", _FIRST_SECONDS
-        while on != "exit":
+        if self._turn.get("number"):
+            pause = 0.0  # somebody waits to hear that the turn has begun
+        while True:
             if signal.sigtimedwait({signal.SIGTERM}, pause) is not None:
                 on = "exit"
-            ended = _ended(self._last_word) if on == "exit" else {}
-            line = self._recorder.record(on, **ended)
-            self._report({"progress": self._newest.look(), "environment": line})
-            if on != "exit":
-                on, pause = "interval", _PROGRESS_SECONDS
+            told = _told(self._last_word) if on == "exit" else {}
+            turn = told.pop("turn", None) or self._turn
+            line = self._recorder.record(on, **told, **({"turn": turn} if turn else {}))
+            said = {"progress": self._newest.look(), "environment": line}
+            if on == "exit":
+                return self._insist(said) if turn.get("waits") else self._report(said)
+            self._report(said)
+            on, pause = "interval", _PROGRESS_SECONDS
 
-    def _report(self, said: dict[str, Any]) -> None:
+    def _insist(self, said: dict[str, Any]) -> bool:
+        for _ in range(_TRIES):
+            if self._report(said):
+                return True
+            time.sleep(1.0)
+        return False
+
+    def _report(self, said: dict[str, Any]) -> bool:
         try:
             document = json.dumps({**_identity(), **said}).encode()
             if self._url:
@@ -472,21 +563,25 @@ class _Reporter:
             if not self._complained:
                 _say(f"cannot report progress: {error}")
             self._complained = True
+            return False
+        return True
 
 
-def _ended(last_word: int) -> dict[str, Any]:
+def _told(last_word: int) -> dict[str, Any]:
     """Return how the command ended, for the last record."""
     os.set_blocking(last_word, False)
     try:
-        status = int(os.read(last_word, 32))
+        word = json.loads(os.read(last_word, 4096))
     except (OSError, ValueError):  # told to end by somebody else
         return {}
+    status = word["status"]
     signalled = os.WIFSIGNALED(status)
     return {
+        "turn": word["turn"],
         "exit": {
             "exit_code": None if signalled else os.WEXITSTATUS(status),
             "signal": os.WTERMSIG(status) if signalled else None,
-        }
+        },
     }
 
 

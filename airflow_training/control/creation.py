@@ -10,7 +10,14 @@ from airflow_training.control.draft import Draft
 from airflow_training.control.elastic import is_stuck, may_try
 from airflow_training.control.ending import close_role, finish
 from airflow_training.control.gates import Gate, gate_of
-from airflow_training.control.model import Create, InstanceEntry, Observations, Release
+from airflow_training.control.in_place import ANSWER_SECONDS
+from airflow_training.control.model import (
+    Create,
+    InstanceEntry,
+    Observations,
+    Release,
+    RestartProcess,
+)
 from airflow_training.control.outcomes import apply_policies
 from airflow_training.control.policies import role_verdict
 from airflow_training.control.root_cause import cause
@@ -122,7 +129,9 @@ def _advance(
     hold = draft.spec.scheduling.startup == "createAllHold"
     created = 0
     for entry in absent:
-        if may_create and entry.index in free and (gate.open or hold):
+        # only a new instance can be held
+        holds = hold and not entry.stays
+        if may_create and entry.index in free and (gate.open or holds):
             created += 1
             _create(draft, _want(draft, entry, released=gate.open))
         else:
@@ -156,6 +165,8 @@ def _want(draft: Draft, entry: InstanceEntry, *, released: bool) -> InstanceEntr
     """Write down that the next attempt is to exist, before it does."""
     if draft.job.started_at is None:
         draft.set_job(started_at=draft.now)
+    stays_until = draft.now + ANSWER_SECONDS if entry.stays else None
+    draft.wake(stays_until)
     return draft.change(
         entry,
         wanted=True,
@@ -165,6 +176,7 @@ def _want(draft: Draft, entry: InstanceEntry, *, released: bool) -> InstanceEntr
         job_attempt=draft.job.job_attempt,
         replace_at=None,
         deadline_at=None,
+        stays_until=stays_until,
         released=released,
         state="pending",
         reason=reasons.CREATING,
@@ -173,6 +185,18 @@ def _want(draft: Draft, entry: InstanceEntry, *, released: bool) -> InstanceEntr
 
 
 def _create(draft: Draft, entry: InstanceEntry) -> None:
+    if entry.stays:
+        draft.actions.append(
+            RestartProcess(
+                role=entry.role,
+                index=entry.index,
+                epoch=entry.epoch,
+                job_attempt=entry.job_attempt,
+                attempt=entry.attempt,
+                uid=entry.stays,
+            )
+        )
+        return
     draft.actions.append(
         Create(
             role=entry.role,

@@ -15,6 +15,7 @@ from airflow_training.control.diagnosed import learn
 from airflow_training.control.draft import Draft
 from airflow_training.control.elastic import leave_out, review, watch_the_clock
 from airflow_training.control.ending import delete_doomed, drain, finish
+from airflow_training.control.in_place import follow, order_waiting
 from airflow_training.control.model import (
     TERMINAL_JOB_STATES,
     Action,
@@ -22,13 +23,16 @@ from airflow_training.control.model import (
     Decision,
     Delete,
     Diagnosed,
+    Dismiss,
     InstanceEntry,
     JobEntry,
     Ledger,
     Observations,
     Release,
     Request,
+    RestartProcess,
     RoleEntry,
+    StopProcess,
 )
 from airflow_training.control.outcomes import reckon
 from airflow_training.control.recovery import begin, learn_of_checkpoints
@@ -115,6 +119,7 @@ def decide(
     if _goes_on(draft):
         _check_deadline(draft)
     if _goes_on(draft):
+        follow(draft)
         start_missing(draft, observations)
         watch_the_clock(draft)
         draft.wake(_deadline_at(draft))
@@ -123,6 +128,7 @@ def decide(
         drain(draft, observations)
     show(draft, reachable=observations is None or observations.reachable)
     delete_doomed(draft)
+    order_waiting(draft)
     return Decision(
         new_ledger=draft.ledger(),
         actions=_in_order(draft),
@@ -141,9 +147,10 @@ def _in_order(draft: Draft) -> tuple[Action, ...]:
     if len(draft.actions) < 2:
         return tuple(draft.actions)
     order = {role.name: number for number, role in enumerate(draft.spec.roles)}
+    kinds = (Delete, StopProcess, Dismiss, Release, RestartProcess, Create)
 
     def place(action: Action) -> tuple[int, int, int, str]:
-        kind = (Delete, Release, Create).index(type(action))
+        kind = kinds.index(type(action))
         uid = "" if isinstance(action, Create) else action.uid
         return kind, order.get(action.role, len(order)), action.index, uid
 

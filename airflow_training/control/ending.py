@@ -17,7 +17,7 @@ from airflow_training.control.model import (
 from airflow_training.control.recovery import save_grace
 from airflow_training.control.turnover import ENDED, close, settle
 
-__all__ = ["close_role", "delete_doomed", "drain", "finish"]
+__all__ = ["close_role", "delete_doomed", "drain", "finish", "parting"]
 
 _AT_ONCE_SECONDS = 2.0
 """Long enough to flush a log."""
@@ -95,6 +95,8 @@ def drain(draft: Draft, observations: Observations | None) -> bool:
         if seen.state not in ENDED or remove_all:
             left += 1
             draft.doom(seen)
+        elif seen.in_place:  # its agent still waits
+            left += 1
     for entry in list(draft.instances.values()):
         if entry.final and entry.state == "terminating":
             settle(draft, entry)
@@ -120,13 +122,22 @@ def _name_unreachable(draft: Draft, observations: Observations) -> None:
         draft.set_job(message=draft.job.message + note + ", ".join(nodes))
 
 
+def parting(draft: Draft, seen: Observation) -> tuple[float, bool]:
+    """Return the grace of what must end, and whether its stacks are wanted first."""
+    grace = save_grace(draft.spec, draft.job, seen.role)
+    entry = draft.instances.get((seen.role, seen.index))
+    if entry is None or not entry.parting or entry.uid == seen.uid:
+        return grace, False
+    return min(grace, _AT_ONCE_SECONDS), entry.parting == "WithStacks"
+
+
 def delete_doomed(draft: Draft) -> None:
     """Turn the objects that must go into actions; those that are going already are left alone.
 
     One that takes longer than its grace period is deleted again.
     """
     for seen in draft.doomed.values():
-        grace, dump_stacks = _parting(draft, seen)
+        grace, dump_stacks = parting(draft, seen)
         if seen.state == "terminating":
             overdue_at = seen.state_since + 2 * grace
             if draft.now < overdue_at:
@@ -142,15 +153,6 @@ def delete_doomed(draft: Draft) -> None:
                 dump_stacks=dump_stacks,
             )
         )
-
-
-def _parting(draft: Draft, seen: Observation) -> tuple[float, bool]:
-    """Return the grace of an object that must go, and whether its stacks are wanted first."""
-    grace = save_grace(draft.spec, draft.job, seen.role)
-    entry = draft.instances.get((seen.role, seen.index))
-    if entry is None or not entry.parting or entry.uid == seen.uid:
-        return grace, False
-    return min(grace, _AT_ONCE_SECONDS), entry.parting == "WithStacks"
 
 
 def _why(draft: Draft, seen: Observation) -> str:

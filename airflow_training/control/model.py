@@ -110,6 +110,8 @@ class Observation:
     """The newest records of what it has around it, oldest first, as its agent wrote them (JSON)."""
     output: Mapping[str, Any] | None = None
     """`{uri, bytes, digest}` of what the instance uploaded, once it has succeeded."""
+    in_place: bool = False
+    """The next attempt can begin inside it: its agent lives, and waits where its command has failed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,6 +211,10 @@ class InstanceEntry:
     """What the last attempt that ran and failed had around it: what the next one must find."""
     parting: Parting = ""
     """How what is left of the attempt before is ended."""
+    stays: str = ""
+    """Uid of the attempt before, inside whose instance this one begins; "": in one of its own."""
+    stays_until: float | None = None
+    """When that is given up unless what was ordered has happened; None: nothing was ordered."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -351,6 +357,38 @@ class Delete:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StopProcess:
+    """End what runs inside an instance that stays."""
+
+    role: str
+    index: int
+    uid: str
+    grace_seconds: float
+    dump_stacks: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestartProcess:
+    """Begin an attempt inside the instance `uid`, whose own attempt is over."""
+
+    role: str
+    index: int
+    epoch: int
+    job_attempt: int
+    attempt: int
+    uid: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dismiss:
+    """No further attempt will begin inside this instance: let it go as it ended."""
+
+    role: str
+    index: int
+    uid: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Release:
     role: str
     index: int
@@ -359,7 +397,7 @@ class Release:
     answer: Literal["List", "Confirmation"] = "Confirmation"
 
 
-Action = Create | Delete | Release
+Action = Create | Delete | Dismiss | Release | RestartProcess | StopProcess
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,7 @@ from airflow_training.control.draft import Draft
 from airflow_training.control.elastic import can_spare_one, give_up_one, renumber, try_later
 from airflow_training.control.ending import close_role, finish
 from airflow_training.control.failures import Failure
+from airflow_training.control.in_place import place_of, place_of_survivor
 from airflow_training.control.model import (
     TERMINAL_JOB_STATES,
     InstanceEntry,
@@ -281,6 +282,8 @@ def _restart(draft: Draft, planned: Sequence[Planned]) -> None:
         if whole_job or is_one_group(draft.spec):
             start_again(draft, failure, fresh=fresh)
         parting = _parting(draft, failure)
+        # a fresh job owes nothing to what was there before
+        place = {} if fresh else place_of(draft, entry, needs.level)
         replace_at = None if whole_job else draft.now + each.delay_seconds
         counted = restart.counted and not fresh
         next_attempt(
@@ -292,6 +295,7 @@ def _restart(draft: Draft, planned: Sequence[Planned]) -> None:
             restarts=0 if fresh or restart.fewer else entry.restarts + counted,
             parting=parting,
             avoid_nodes=_avoided(entry, failure, needs),
+            **place,
         )
         for other in _others_in_scope(draft, each):
             next_attempt(
@@ -302,6 +306,7 @@ def _restart(draft: Draft, planned: Sequence[Planned]) -> None:
                 replace_at=replace_at,
                 restarts=0 if fresh else other.restarts,
                 parting=parting,
+                **({} if fresh else place_of_survivor(draft, other)),
             )
         _show_restarting(draft, failure, restart)
 

@@ -71,7 +71,9 @@ def _sort_out_unknown(draft: Draft) -> None:
         if entry is not None and entry.uid == seen.uid:
             continue
         rival = draft.current.get(key)
-        if entry is None or not _is_expected(entry, seen):
+        if entry is not None and entry.stays == seen.uid:
+            draft.occupy(seen)
+        elif entry is None or not _is_expected(entry, seen):
             draft.doom(seen)
             draft.occupy(seen)
         elif rival is None or (seen.generation, rival.uid) > (rival.generation, seen.uid):

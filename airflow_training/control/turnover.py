@@ -25,13 +25,15 @@ ENDED = frozenset({"succeeded", "failed"})
 SETTLE_SECONDS = 5.0
 """How long an instance whose creation was ordered, but that nobody has seen yet, may still appear."""
 
-AT_REST: dict[str, Literal[False] | None] = {
+AT_REST: dict[str, Literal[False, ""] | None] = {
     "wanted": False,
     "address_live": False,
     "port_open": False,
     "ready": False,
     "deadline_at": None,
     "replace_at": None,
+    "stays": "",
+    "stays_until": None,
 }
 """What holds for every instance that has no living object of its current attempt any more."""
 
@@ -41,13 +43,16 @@ def next_attempt(
 ) -> InstanceEntry:
     """Give up the current attempt: its object becomes a stale one, and the next may follow.
 
-    The number only moves when an object of the current one can exist.
+    The number only moves when an object of the current one can exist. The object goes, unless
+    `stays` among the changes names it: see `in_place`.
     """
     used = entry.wanted or entry.final
     seen = draft.objects.get(entry.uid) if entry.uid else None
     state: InstanceState = "pending"
+    _let_go(draft, entry)
     if seen is not None:
-        draft.doom(seen)
+        if changes.get("stays") != seen.uid:
+            draft.doom(seen)
         draft.occupy(seen)
         if seen.state not in ENDED:
             state = "unknown" if seen.state == "unknown" else "terminating"
@@ -81,6 +86,7 @@ def close(draft: Draft, entry: InstanceEntry, *, reason: str) -> None:
     """End an instance that nobody needs any more; it is settled when nothing of it is alive."""
     if entry.final:
         return
+    _let_go(draft, entry)
     seen = draft.objects.get(entry.uid) if entry.uid else None
     facts: dict[str, Any] = {**AT_REST, "final": True, "reason": reason, "message": ""}
     if seen is not None and seen.state not in ENDED:
@@ -102,6 +108,7 @@ def close(draft: Draft, entry: InstanceEntry, *, reason: str) -> None:
 
 def fail_for_good(draft: Draft, entry: InstanceEntry, **facts: Any) -> InstanceEntry:
     """End an instance as failed: it does not run again in this epoch."""
+    _let_go(draft, entry)
     seen = draft.objects.get(entry.uid) if entry.uid else None
     if seen is not None and seen.state not in ENDED:
         draft.doom(seen)
@@ -130,11 +137,21 @@ def _alive(draft: Draft, entry: InstanceEntry) -> bool:
 def makes_room(draft: Draft, key: InstanceKey) -> bool:
     """Return whether no older object stands in the way of a new one.
 
-    One that has ended does until it is gone, but not in a group of Kueue: Kueue keeps it until it
-    sees the replacement.
+    One that has ended does until it is gone, but not where the new one begins inside it, and not in
+    a group of Kueue: Kueue keeps it until it sees the replacement.
     """
     old = draft.occupied.get(key)
-    return old is None or (old.state in ENDED and draft.spec.scheduling.gang == "kueue")
+    if old is None:
+        return True
+    stays = draft.instances[key].stays == old.uid
+    return old.state in ENDED and (stays or draft.spec.scheduling.gang == "kueue")
+
+
+def _let_go(draft: Draft, entry: InstanceEntry) -> None:
+    """Delete the instance inside which an attempt was to begin that is given up now."""
+    seen = draft.objects.get(entry.stays) if entry.stays else None
+    if seen is not None:
+        draft.doom(seen)
 
 
 def _may_appear_until(entry: InstanceEntry) -> float | None:

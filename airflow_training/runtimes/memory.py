@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from airflow_training.control.model import InstanceKey, Observation, Progress
-from airflow_training.errors import InputError, LeaseLost, Problem, RuntimeUnavailable
+from airflow_training.errors import LeaseLost, Problem, RuntimeUnavailable
 from airflow_training.runtimes.clock import Clock, WallClock
 from airflow_training.runtimes.faults import Behaviour, Fault, Script, load_script
 from airflow_training.runtimes.port import (
@@ -50,7 +50,7 @@ class MemoryRuntime:
     """Keeps instances as plain objects; `script` says how they behave and what goes wrong."""
 
     name = "memory"
-    capabilities = Capabilities(hold=True, memory_limits=False)
+    capabilities = Capabilities(hold=True, restart_in_place=True, memory_limits=False)
 
     def __init__(
         self,
@@ -108,12 +108,38 @@ class MemoryRuntime:
                 self._set(ref.run.uid, found, state="pending", reason="Starting")
                 self._start(ref.run.uid, found)
 
-    async def restart_process(self, instance: InstanceRef) -> None:
-        """Not offered: `capabilities.restart_in_place` is False."""
-        problem = Problem(
-            code="not_supported", field="", message="the memory runtime cannot restart in place"
-        )
-        raise InputError(problems=[problem], path=f"{instance.role}-{instance.index}")
+    async def stop_process(
+        self,
+        instances: Sequence[InstanceRef],
+        *,
+        grace_seconds: float,
+        dump_stacks: bool = False,  # noqa: ARG002 - nothing here has stacks
+    ) -> None:
+        """Let instances terminate as `delete` does, and then wait."""
+        self._check_reachable()
+        for ref in instances:
+            found = self._find(ref)
+            if found is not None and found.in_place and found.state in ("pending", "running"):
+                self._stop(ref.run.uid, found, grace_seconds=grace_seconds)
+
+    async def restart_process(self, instance: InstanceRef, spec: InstanceSpec) -> Outcome:
+        """Put a new instance in the place of the one that waits."""
+        self._check_reachable()
+        state = self._runs.get(instance.run.uid, SimulatedRun())
+        found = state.instances.get((spec.ref.role, spec.ref.index))
+        begun = found is not None and found.attempt == attempt_of(spec.ref)
+        waiting = self._waiting(instance)
+        if begun or waiting is not None:
+            return self._create(spec, inside=waiting)
+        return Outcome(ref=spec.ref, result="refused", message="nothing waits there")
+
+    async def dismiss(self, instances: Sequence[InstanceRef]) -> None:
+        """Let instances wait no more."""
+        self._check_reachable()
+        for ref in instances:
+            found = self._waiting(ref)
+            if found is not None:
+                self._wait_no_more(ref.run.uid, found)
 
     async def delete(
         self,
@@ -126,7 +152,7 @@ class MemoryRuntime:
         self._check_reachable()
         for ref in instances:
             found = self._find(ref)
-            if found is not None and found.state != "terminating":
+            if found is not None and (found.state != "terminating" or found.in_place):
                 self._terminate(ref.run.uid, found, grace_seconds=grace_seconds)
 
     async def watch(self, run: RunRef) -> AsyncIterator[Snapshot | Changed | Gone]:
@@ -244,7 +270,17 @@ class MemoryRuntime:
         same = found.uid == ref.uid if ref.uid else found.attempt == attempt_of(ref)
         return found if same else None
 
-    def _create(self, spec: InstanceSpec) -> Outcome:
+    def _waiting(self, ref: InstanceRef) -> SimulatedInstance | None:
+        found = self._find(ref)
+        return found if found is not None and found.in_place and found.state in ENDED else None
+
+    def _wait_no_more(self, run_uid: str, instance: SimulatedInstance) -> None:
+        if instance.in_place:
+            instance.in_place = False
+            self._emit(run_uid, Changed(instance=instance.observe()))
+
+    def _create(self, spec: InstanceSpec, *, inside: SimulatedInstance | None = None) -> Outcome:
+        """`inside`: an instance that waits for this very attempt."""
         ref = spec.ref
         state = self._runs.setdefault(ref.run.uid, SimulatedRun())
         refusal = state.refuse_or_own(ref.run.generation)
@@ -256,7 +292,7 @@ class MemoryRuntime:
                 return Outcome(ref=_with_uid(ref, old.uid), result="adopted")
             if old.attempt > attempt_of(ref):
                 return Outcome(ref=ref, result="refused", message="a newer attempt exists")
-            if old.state not in ENDED:
+            if old.state not in ENDED or (old.in_place and old is not inside):
                 return Outcome(ref=ref, result="refused", message="another attempt still lives")
             self._forget(ref.run.uid, old)
         state.next_uid += 1
@@ -391,9 +427,16 @@ class MemoryRuntime:
         if stop <= 0 or instance.state in ENDED:
             self._forget(run_uid, instance)
             return
-        instance.ready = False
+        instance.ready = instance.in_place = False
         self._set(run_uid, instance, state="terminating", reason="Deleted")
         self._later(stop, run_uid, instance, lambda i: self._forget(run_uid, i))
+
+    def _stop(self, run_uid: str, instance: SimulatedInstance, *, grace_seconds: float) -> None:
+        """End the process of an instance that stays."""
+        stop = min(self.script.behaviour(instance.key[0]).stop_seconds, grace_seconds)
+        instance.ready = False
+        self._set(run_uid, instance, state="terminating", reason="Stopped")
+        self._later(stop, run_uid, instance, lambda i: self._end(run_uid, i, exit_code=143))
 
     def _end(
         self,
@@ -407,7 +450,8 @@ class MemoryRuntime:
     ) -> None:
         if instance.state in ENDED:
             return
-        if instance.state == "terminating":  # being deleted: its end is the object's end
+        # being deleted: its end is the object's end
+        if instance.state == "terminating" and not instance.in_place:
             self._forget(run_uid, instance)
             return
         good = exit_code == 0 and signal is None and reason in ("", "Completed")
@@ -415,6 +459,11 @@ class MemoryRuntime:
         instance.signal = signal
         instance.message = message
         instance.ready = False
+        if good or reason not in ("", "Error") or instance.disrupted:
+            instance.in_place = False
+        elif instance.in_place:
+            until = self.clock.now() + instance.spec.in_place_seconds
+            self.clock.call_at(until, partial(self._wait_no_more, run_uid, instance))
         instance.finished_at = self.clock.now()
         self._set(
             run_uid, instance, state="succeeded" if good else "failed",

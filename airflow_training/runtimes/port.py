@@ -16,6 +16,7 @@ class Capabilities:
     hold: bool = False
     """Instances can be created and wait for `release`."""
     restart_in_place: bool = False
+    """Instances can stay while their process ends and another attempt begins in them."""
     gangs: frozenset[str] = frozenset({"none"})
     memory_limits: bool = False
     leaves_objects: bool = False
@@ -87,6 +88,8 @@ class InstanceSpec:
     grace_seconds: float = 30.0
     readiness: Mapping[str, Any] | None = None
     """What has to be there before the command starts (`control.readiness`); None: nobody looks."""
+    in_place_seconds: float = 0.0
+    """How long it waits after its command has failed for `restart_process`; 0: it ends."""
     stall: Mapping[str, Any] | None = None
     """`checkpoint.progress` of a job whose hangs are to be found; None: nobody looks."""
     watch: str = ""
@@ -201,8 +204,27 @@ class Runtime(Protocol):
     async def release(self, instances: Sequence[InstanceRef], answer: ReleaseAnswer) -> None:
         """Let held instances start their command."""
 
-    async def restart_process(self, instance: InstanceRef) -> None:
-        """Restart the process inside a living instance, where `restart_in_place`."""
+    async def stop_process(
+        self,
+        instances: Sequence[InstanceRef],
+        *,
+        grace_seconds: float,
+        dump_stacks: bool = False,
+    ) -> None:
+        """End what runs inside instances that stay: they are then failed, and wait.
+
+        For those that were observed with `in_place`; for any other, nothing happens.
+        """
+
+    async def restart_process(self, instance: InstanceRef, spec: InstanceSpec) -> Outcome:
+        """Begin the attempt of `spec` inside `instance`, which has failed and waits.
+
+        From then on `instance` is gone, and the new attempt an instance with a uid of its own.
+        `adopted`: it has begun already. `refused`: as with `create`, or nothing waits there.
+        """
+
+    async def dismiss(self, instances: Sequence[InstanceRef]) -> None:
+        """Let instances that wait go as they ended; they stay visible as any that has ended."""
 
     async def delete(
         self,

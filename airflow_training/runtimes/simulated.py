@@ -25,7 +25,7 @@ class SimulatedInstance:
     """One instance object and its simulated life."""
 
     __slots__ = (
-        "address", "disrupted", "exit_code", "finished_at", "key", "message", "progress", "ready", "reason",
+        "address", "disrupted", "exit_code", "finished_at", "in_place", "key", "message", "progress", "ready", "reason",
         "signal", "since", "spec", "started_at", "state", "uid",
     )  # fmt: skip
 
@@ -41,6 +41,7 @@ class SimulatedInstance:
         self.signal: int | None = None
         self.disrupted = False
         self.ready = False
+        self.in_place = spec.in_place_seconds > 0
         self.progress: Progress | None = None
         self.since = now
         self.started_at: float | None = None
@@ -65,6 +66,7 @@ class SimulatedInstance:
             held=self.held, address_live=self.state == "running", port_open=self.ready,
             ready=self.ready, node="memory", address=self.address, state_since=self.since,
             started_at=self.started_at, finished_at=self.finished_at, progress=self.progress,
+            in_place=self.in_place,
         )  # fmt: skip
 
 

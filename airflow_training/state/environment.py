@@ -8,13 +8,13 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, select
+from sqlalchemy import ColumnElement, Connection, select
 
 from airflow_training.state.database import clean, upsert
 from airflow_training.state.models import EnvironmentRow, table_of
 from airflow_training.state.records import EnvironmentRecord
 
-__all__ = ["LONGEST_LINE", "digest_of", "name", "of_run", "reference", "save"]
+__all__ = ["LONGEST_LINE", "digest_of", "ends", "name", "newest", "of_run", "reference", "save"]
 
 LONGEST_LINE = 8192
 """As agents write them."""
@@ -102,6 +102,51 @@ def of_run(connection: Connection, uid: str) -> Mapping[_Key, Sequence[Environme
             number=number, digest=digest, body=json.loads(body)
         )
     return {key: [*records.values()] for key, records in found.items()}
+
+
+def ends(
+    connection: Connection, uid: str, *, known: Mapping[_Key, str]
+) -> Mapping[_Key, EnvironmentRecord]:
+    """Return the newest exit of each instance, but for those whose digest is `known`."""
+    at = select(EnvironmentRow.role, EnvironmentRow.index, EnvironmentRow.digest).where(
+        EnvironmentRow.run == uid, EnvironmentRow.slot == _EXIT
+    )
+    news = {
+        (role, i) for role, i, digest in connection.execute(at) if known.get((role, i)) != digest
+    }
+    return _newest(connection, uid, news, EnvironmentRow.slot == _EXIT)
+
+
+def newest(
+    connection: Connection, uid: str, keys: Collection[_Key]
+) -> Mapping[_Key, EnvironmentRecord]:
+    """Return the newest record of each of these instances."""
+    return _newest(connection, uid, keys, EnvironmentRow.slot < _NEWEST)
+
+
+def _newest(
+    connection: Connection, uid: str, keys: Collection[_Key], where: ColumnElement[bool]
+) -> Mapping[_Key, EnvironmentRecord]:
+    if not keys:
+        return {}
+    rows = connection.execute(
+        select(
+            EnvironmentRow.role,
+            EnvironmentRow.index,
+            EnvironmentRow.number,
+            EnvironmentRow.digest,
+            EnvironmentRow.body,
+        )
+        .where(
+            EnvironmentRow.run == uid, EnvironmentRow.role.in_({role for role, _ in keys}), where
+        )
+        .order_by(EnvironmentRow.number)
+    )
+    return {
+        (role, index): EnvironmentRecord(number=number, digest=digest, body=json.loads(body))
+        for role, index, number, digest, body in rows
+        if (role, index) in keys
+    }
 
 
 def reference(connection: Connection, uid: str) -> str:

@@ -12,7 +12,7 @@ import functools
 import json
 import secrets
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, exc, insert, select, update
@@ -379,6 +379,20 @@ class Store:
         """Return the digest that names the newest record of every instance; "" without any."""
         with self._db.read() as connection:
             return environment_rows.reference(connection, uid)
+
+    def ends(
+        self, uid: str, *, known: Mapping[tuple[str, int], str]
+    ) -> Mapping[tuple[str, int], EnvironmentRecord]:
+        """Return the newest exit record of each instance, but for those whose digest is `known`."""
+        with self._db.read() as connection:
+            return environment_rows.ends(connection, uid, known=known)
+
+    def newest_environment(
+        self, uid: str, keys: Collection[tuple[str, int]]
+    ) -> Mapping[tuple[str, int], EnvironmentRecord]:
+        """Return the newest record of each of these instances' environments."""
+        with self._db.read() as connection:
+            return environment_rows.newest(connection, uid, keys)
 
     def environment(self, uid: str) -> Mapping[tuple[str, int], Sequence[EnvironmentRecord]]:
         """Return the records of every instance, oldest first."""

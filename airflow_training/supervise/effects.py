@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
+from airflow_training.control.in_place import wait_seconds
 from airflow_training.control.model import (
     Action,
     Create,
     Delete,
+    Dismiss,
     InstanceEntry,
     Ledger,
     Observation,
+    Release,
+    RestartProcess,
+    StopProcess,
 )
 from airflow_training.errors import InputError
 from airflow_training.runtimes.port import (
@@ -72,7 +78,7 @@ class Effects:
         seen: Collection[Observation],
         now: float,
     ) -> Performed:
-        """Delete, create, release, in this order; raises LeaseLost and RuntimeUnavailable.
+        """Delete, stop, dismiss, create, release, in this order; raises LeaseLost and RuntimeUnavailable.
 
         A decision repeats its actions until it sees what came of them. All are idempotent, but
         not free: one that was carried out a moment ago is left out.
@@ -81,22 +87,32 @@ class Effects:
         self._done_at = {each: at for each, at in self._done_at.items() if at > since}
         actions = [action for action in actions if action not in self._done_at]
         deletes: defaultdict[tuple[float, bool], list[InstanceRef]] = defaultdict(list)
-        creates: list[Create] = []
+        stops: defaultdict[tuple[float, bool], list[InstanceRef]] = defaultdict(list)
+        dismissed: list[InstanceRef] = []
+        creates: list[Create | RestartProcess] = []
         releases: defaultdict[str, list[InstanceRef]] = defaultdict(list)
         for action in actions:
-            if isinstance(action, Delete):
-                how = (action.grace_seconds, action.dump_stacks)
-                deletes[how].append(self._ref(action, ledger, seen))
-            elif isinstance(action, Create):
-                creates.append(action)
-            else:
-                releases[action.answer].append(self._ref(action, ledger, seen))
-        for (grace_seconds, dump_stacks), refs in deletes.items():
+            match action:
+                case Delete() | StopProcess():
+                    batches = deletes if isinstance(action, Delete) else stops
+                    how = (action.grace_seconds, action.dump_stacks)
+                    batches[how].append(self._ref(action, ledger, seen))
+                case Dismiss():
+                    dismissed.append(self._ref(action, ledger, seen))
+                case Create() | RestartProcess():
+                    creates.append(action)
+                case Release():
+                    releases[action.answer].append(self._ref(action, ledger, seen))
+        for batches, end in ((deletes, self.runtime.delete), (stops, self.runtime.stop_process)):
+            for (grace_seconds, dump_stacks), refs in batches.items():
+                await self.keeper.confirm()
+                await end(refs, grace_seconds=grace_seconds, dump_stacks=dump_stacks)
+        if dismissed:
             await self.keeper.confirm()
-            await self.runtime.delete(refs, grace_seconds=grace_seconds, dump_stacks=dump_stacks)
+            await self.runtime.dismiss(dismissed)
         outcomes: list[Outcome] = []
         if creates:
-            outcomes = await self._create(creates, ledger, now=now)
+            outcomes = await self._create(creates, ledger, seen, now=now)
         for kind, refs in releases.items():
             await self.keeper.confirm()
             live = live_addresses(ledger) if kind == "List" else {}
@@ -110,7 +126,8 @@ class Effects:
             if each.result in ("refused", "error")
         }
         for action in actions:
-            if not isinstance(action, Create) or (action.role, action.index) not in unmade:
+            makes = isinstance(action, Create | RestartProcess)
+            if not makes or (action.role, action.index) not in unmade:
                 self._done_at[action] = now
         return Performed(
             refused=[each for each in outcomes if each.result == "refused"],
@@ -118,7 +135,12 @@ class Effects:
         )
 
     async def _create(
-        self, creates: Sequence[Create], ledger: Ledger, *, now: float
+        self,
+        creates: Sequence[Create | RestartProcess],
+        ledger: Ledger,
+        seen: Collection[Observation],
+        *,
+        now: float,
     ) -> list[Outcome]:
         try:
             await self._prepare_again(ledger)
@@ -130,7 +152,21 @@ class Effects:
             ]
         specs, outcomes = self._specs(creates, ledger, now=now)
         await self.keeper.confirm()
-        outcomes += await self.runtime.create(specs)
+        inside = {
+            (each.role, each.index): self._ref(each, ledger, seen)
+            for each in creates
+            if isinstance(each, RestartProcess)
+        }
+        new = [spec for spec in specs if (spec.ref.role, spec.ref.index) not in inside]
+        if new:
+            outcomes += await self.runtime.create(new)
+        outcomes += await asyncio.gather(
+            *(
+                self.runtime.restart_process(inside[spec.ref.role, spec.ref.index], spec)
+                for spec in specs
+                if (spec.ref.role, spec.ref.index) in inside
+            )
+        )
         if any(each.result == "refused" for each in outcomes):
             self._refusals += 1
             # what `prepare` made may be gone; it also says when it is not us who may create
@@ -154,7 +190,7 @@ class Effects:
         self.prepared = True
 
     def _specs(
-        self, creates: Sequence[Create], ledger: Ledger, *, now: float
+        self, creates: Sequence[Create | RestartProcess], ledger: Ledger, *, now: float
     ) -> tuple[list[InstanceSpec], list[Outcome]]:
         """Return what can be created, and the failed outcomes of what cannot be rendered."""
         specs, failed = [], []
@@ -170,7 +206,7 @@ class Effects:
                     epoch=each.epoch,
                     job_attempt=each.job_attempt,
                     attempt=each.attempt,
-                    held=each.held,
+                    held=isinstance(each, Create) and each.held,
                     replicas={name: entry.replicas for name, entry in ledger.roles.items()},
                     live=live,
                     deadline_seconds=remaining_seconds(self.job, ledger, now=now),
@@ -181,8 +217,15 @@ class Effects:
                     Outcome(ref=self._ref(each, ledger, ()), result="error", message=str(error))
                 )
             else:
-                specs.append(_with_experience(spec, ledger.instances[each.role, each.index]))
+                known = _with_experience(spec, ledger.instances[each.role, each.index])
+                specs.append(dataclasses.replace(known, in_place_seconds=self._in_place(each.role)))
         return specs, failed
+
+    def _in_place(self, role: str) -> float:
+        """Return how long an instance waits for its next attempt after its command has failed."""
+        if not self.runtime.capabilities.restart_in_place:
+            return 0.0
+        return wait_seconds(self.job, self.job.role(role))
 
     def _ref(self, action: Action, ledger: Ledger, seen: Collection[Observation]) -> InstanceRef:
         """Return the attempt that the action means: the object's own, as it was observed."""

@@ -56,7 +56,9 @@ def _kubernetes(
 ) -> KubernetesRuntime:
     from airflow_training.runtimes.kubernetes import KubernetesRuntime
     from airflow_training.runtimes.kubernetes.connection import connect_from_here
+    from airflow_training.state.store import open_store
     from airflow_training.supervise.callbacks import callback_token
+    from airflow_training.supervise.pod_reports import PodReports
 
     try:
         import kubernetes_asyncio  # noqa: F401 - only whether it is there
@@ -74,6 +76,7 @@ def _kubernetes(
         connect=connect or connect_from_here,
         connection=connection or settings.kubernetes_connection,
         callback_token=callback_token if settings.callback_url else None,
+        reports=PodReports(open_store()).of if settings.callback_url else None,
     )
 
 

@@ -22,20 +22,33 @@ class StoredRecords:
         """Uid of an instance -> its records."""
 
     async def add(self, seen: Observations | None) -> Observations | None:
-        """Return the same observations, with these records where they have none."""
+        """Return the same observations, with these records where they have none.
+
+        When an instance has just failed, those that may stay in place get theirs too.
+        """
         if seen is None:
             return None
         bare = [each for each in seen.instances if each.state == "failed" and not each.environment]
         if not bare:
             return seen
+        survivors: dict[str, tuple[str, ...]] = {}
         if any(each.uid not in self._known for each in bare):
             stored = await asyncio.to_thread(self._store.environment, self._uid)
+            lines = {
+                key: tuple(json.dumps({**record.body}) for record in records)
+                for key, records in stored.items()
+            }
             for each in bare:
-                records = stored.get((each.role, each.index), ())
-                lines = tuple(json.dumps({**record.body}) for record in records)
-                self._known.setdefault(each.uid, lines)
-        completed = {
-            each.uid: dataclasses.replace(each, environment=self._known[each.uid]) for each in bare
-        }
-        instances = tuple(completed.get(each.uid, each) for each in seen.instances)
+                self._known.setdefault(each.uid, lines.get((each.role, each.index), ()))
+            # what restarts with these may stay where it is, if its own records say so
+            survivors = {
+                each.uid: lines.get((each.role, each.index), ())
+                for each in seen.instances
+                if each.in_place and not each.environment
+            }
+        known = {**survivors, **{each.uid: self._known[each.uid] for each in bare}}
+        instances = tuple(
+            dataclasses.replace(each, environment=known[each.uid]) if each.uid in known else each
+            for each in seen.instances
+        )
         return dataclasses.replace(seen, instances=instances)

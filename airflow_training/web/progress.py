@@ -75,9 +75,10 @@ def _save(store: Store, uid: str, document: Any) -> None:
     entry = state.ledger.instances.get((role, index)) if state is not None else None
     if entry is None:
         raise HTTPException(404, f"the run has no instance {index} of role {role}")
-    if reported < (entry.job_attempt, entry.attempt):
+    replaced = reported < (entry.job_attempt, entry.attempt)
+    if replaced and not entry.stays:  # else that it has ended is what the next attempt waits for
         return
-    if document["progress"]:  # what its log says counts until the script speaks
+    if document["progress"] and not replaced:  # what its log says counts until the script speaks
         store.save_progress(uid, {(role, index): dataclasses.asdict(progress)})
     if environment is not None:
         store.save_environment(uid, {(role, index): [environment]})

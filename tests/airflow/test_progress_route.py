@@ -30,6 +30,10 @@ def client(airflow_home: Any) -> Any:
 @pytest.fixture
 def uid(airflow_home: Any) -> str:
     """Return a run whose worker 0 is at its second attempt."""
+    return a_run()
+
+
+def a_run(**fields: Any) -> str:
     store = open_store()
     made = launch(
         job(role("worker", 1), runtime="memory"),
@@ -42,7 +46,9 @@ def uid(airflow_home: Any) -> str:
     assert lease is not None
     old = store.ledger(made.uid)
     new = old.__class__(
-        job=old.job, roles=old.roles, instances={("worker", 0): entry("worker", 0, attempt=1)}
+        job=old.job,
+        roles=old.roles,
+        instances={("worker", 0): entry("worker", 0, attempt=1, **fields)},
     )
     store.commit(made.uid, lease=lease, old=old, new=new, events=())
     return made.uid
@@ -139,6 +145,13 @@ def test_a_script_that_reports_nothing_leaves_what_its_log_says(client, uid):
 def test_the_environment_of_a_replaced_attempt_is_dropped(client, uid):
     assert post(client, uid, {**BODY, "attempt": "0", "environment": RECORD}) == 204
     assert records(uid) == []
+
+
+def test_the_end_of_a_replaced_attempt_whose_instance_stays_is_heard(client):
+    uid = a_run(stays="its-pod")
+    assert post(client, uid, {**BODY, "attempt": "0", "environment": RECORD}) == 204
+    assert records(uid) == [json.loads(RECORD)]
+    assert open_store().progress(uid) == {}, "its step is not that of the next attempt"
 
 
 @pytest.mark.parametrize("environment", [7, {"number": 0}, ["x"]])

@@ -16,7 +16,7 @@ import anyio
 import pytest
 
 from airflow_training.control.model import Observation
-from airflow_training.errors import InputError, LeaseLost
+from airflow_training.errors import LeaseLost
 from airflow_training.runtimes.port import (
     Changed,
     Cursor,
@@ -448,11 +448,121 @@ class RuntimeContract:
         chunk = await harness.runtime.read_log(harness.ref("sleeper"), Cursor(), limit=1 << 20)
         assert not chunk.end
 
-    async def test_restart_in_place_is_offered_or_refused_clearly(self, harness: Harness) -> None:
-        if harness.runtime.capabilities.restart_in_place:
-            pytest.skip("this adapter offers it; its own tests cover that")
-        with pytest.raises(InputError, match="restart in place"):
-            await harness.runtime.restart_process(harness.ref("sleeper"))
+    @staticmethod
+    def staying(harness: Harness, kind: Kind, index: int = 0, **changes: Any) -> InstanceSpec:
+        if not harness.runtime.capabilities.restart_in_place:
+            pytest.skip("nothing stays on this runtime")
+        return harness.spec(kind, index, in_place_seconds=60.0, **changes)
+
+    async def test_the_next_attempt_begins_inside_one_that_failed(self, harness: Harness) -> None:
+        async with watching(harness.runtime, harness.run) as seen:
+            await harness.runtime.create([self.staying(harness, "broken")])
+            old = await seen.state("broken", 0, "failed", in_place=True)
+            outcome = await harness.runtime.restart_process(
+                harness.ref("broken", uid=old.uid), self.staying(harness, "broken", attempt=1)
+            )
+            assert outcome.result == "created"
+            new = await seen.state("broken", 0, "failed", attempt=1, in_place=True)
+            assert new.uid == outcome.ref.uid != old.uid
+            assert new.node == old.node
+            assert Gone(role="broken", index=0, uid=old.uid) in seen.history
+        logs = [
+            await harness.runtime.read_log(
+                harness.ref("broken", attempt=attempt), Cursor(), limit=1 << 20
+            )
+            for attempt in (0, 1)
+        ]
+        assert all(each.data and each.end for each in logs)
+
+    async def test_a_living_process_is_stopped_and_its_instance_stays(
+        self, harness: Harness
+    ) -> None:
+        async with watching(harness.runtime, harness.run) as seen:
+            await harness.runtime.create([self.staying(harness, "sleeper")])
+            old = await seen.state("sleeper", 0, "running", in_place=True)
+            ref = harness.ref("sleeper", uid=old.uid)
+            for _ in range(2):
+                await harness.runtime.stop_process([ref], grace_seconds=2)
+            await seen.state("sleeper", 0, "failed", in_place=True, uid=old.uid)
+            spec = self.staying(harness, "sleeper", attempt=1)
+            assert (await harness.runtime.restart_process(ref, spec)).result == "created"
+            await seen.state("sleeper", 0, "running", attempt=1)
+
+    async def test_beginning_twice_adopts(self, harness: Harness) -> None:
+        async with watching(harness.runtime, harness.run) as seen:
+            await harness.runtime.create([self.staying(harness, "broken")])
+            old = await seen.state("broken", 0, "failed", in_place=True)
+            ref = harness.ref("broken", uid=old.uid)
+            spec = self.staying(harness, "broken", attempt=1)
+            outcomes = [await harness.runtime.restart_process(ref, spec) for _ in range(2)]
+            outcomes += await harness.runtime.create([spec])
+            assert [each.result for each in outcomes] == ["created", "adopted", "adopted"]
+            assert len({each.ref.uid for each in outcomes}) == 1
+
+    async def test_nothing_begins_where_nothing_waits(self, harness: Harness) -> None:
+        async with watching(harness.runtime, harness.run) as seen:
+            await harness.runtime.create([self.staying(harness, "sleeper")])
+            alive = await seen.state("sleeper", 0, "running")
+            await harness.runtime.create([harness.spec("broken")])
+            over = await seen.state("broken", 0, "failed", in_place=False)
+            nobody: tuple[tuple[Kind, str], ...]
+            nobody = (("sleeper", alive.uid), ("broken", over.uid), ("quick", ""))
+            for kind, uid in nobody:
+                ref, spec = harness.ref(kind, uid=uid), self.staying(harness, kind, attempt=1)
+                assert (await harness.runtime.restart_process(ref, spec)).result == "refused"
+
+    async def test_neither_an_older_attempt_nor_an_older_holder_begins(
+        self, harness: Harness
+    ) -> None:
+        async with watching(harness.runtime, harness.run) as seen:
+            await harness.runtime.create([self.staying(harness, "broken", attempt=2)])
+            waiting = await seen.state("broken", 0, "failed", in_place=True)
+            ref = harness.ref("broken", attempt=2, uid=waiting.uid)
+            older = self.staying(harness, "broken", attempt=1)
+            assert (await harness.runtime.restart_process(ref, older)).result == "refused"
+            await harness.runtime.prepare(harness.later(5), JOB)
+            stale = self.staying(harness, "broken", attempt=3)
+            assert (await harness.runtime.restart_process(ref, stale)).result == "refused"
+            await harness.runtime.remove(harness.later(5))
+
+    async def test_what_waits_can_be_dismissed_and_stays_visible(self, harness: Harness) -> None:
+        async with watching(harness.runtime, harness.run) as seen:
+            await harness.runtime.create([self.staying(harness, "broken")])
+            waiting = await seen.state("broken", 0, "failed", in_place=True)
+            ref = harness.ref("broken", uid=waiting.uid)
+            for _ in range(2):
+                await harness.runtime.dismiss([ref])
+            gone = await seen.state("broken", 0, "failed", in_place=False)
+            assert (gone.uid, gone.exit_code) == (waiting.uid, 3)
+
+    async def test_what_waits_can_be_deleted(self, harness: Harness) -> None:
+        async with watching(harness.runtime, harness.run) as seen:
+            await harness.runtime.create([self.staying(harness, "broken")])
+            waiting = await seen.state("broken", 0, "failed", in_place=True)
+            ref = harness.ref("broken", uid=waiting.uid)
+            another = harness.spec("broken", attempt=1)
+            assert (await harness.runtime.create([another]))[0].result == "refused"
+            await harness.runtime.delete([ref], grace_seconds=1)
+            await seen.gone("broken", 0)
+            assert (await harness.runtime.create([another]))[0].result == harness.made
+
+    async def test_nothing_waits_for_ever(self, harness: Harness) -> None:
+        async with watching(harness.runtime, harness.run) as seen:
+            spec = dataclasses.replace(self.staying(harness, "broken"), in_place_seconds=0.3)
+            await harness.runtime.create([spec])
+            await seen.state("broken", 0, "failed", in_place=False)
+
+    async def test_success_waits_for_nothing(self, harness: Harness) -> None:
+        async with watching(harness.runtime, harness.run) as seen:
+            await harness.runtime.create([self.staying(harness, "quick")])
+            assert not (await seen.state("quick", 0, "succeeded")).in_place
+
+    async def test_remove_ends_what_waits(self, harness: Harness) -> None:
+        async with watching(harness.runtime, harness.run) as seen:
+            await harness.runtime.create([self.staying(harness, "broken")])
+            await seen.state("broken", 0, "failed", in_place=True)
+            await harness.runtime.remove(harness.run)
+            await seen.until(lambda now: not now)
 
     async def test_the_cluster_has_at_least_one_node_with_capacity(self, harness: Harness) -> None:
         view = await harness.runtime.cluster_view()

@@ -8,6 +8,7 @@ until it is gone.
 
 from __future__ import annotations
 
+import json
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -20,6 +21,7 @@ from airflow_training.control.model import (
     TERMINAL_JOB_STATES,
     Create,
     Delete,
+    Dismiss,
     Event,
     InstanceKey,
     Ledger,
@@ -27,6 +29,8 @@ from airflow_training.control.model import (
     Observations,
     Request,
     RequestKind,
+    RestartProcess,
+    StopProcess,
 )
 from airflow_training.control.turnover import SETTLE_SECONDS
 from airflow_training.spec.resolved import ResolvedJob
@@ -63,6 +67,8 @@ class World:
     classes: dict[tuple[str, int, int], set[str]] = field(default_factory=dict)
     """(role, index, attempt) -> what a charge for it may be; absent: it never failed."""
     going: set[str] = field(default_factory=set)
+    stopping: set[str] = field(default_factory=set)
+    """What was told to end its process, and to stay."""
     made_at: dict[str, float] = field(default_factory=dict)
     count: int = 0
 
@@ -81,7 +87,7 @@ class World:
         self.classes.setdefault(key, set()).add(failure_class)
 
     def alive(self) -> list[Observation]:
-        return [each for each in self.objects.values() if each.state not in ENDED]
+        return [o for o in self.objects.values() if o.state not in ENDED or o.in_place]
 
 
 @dataclass
@@ -92,6 +98,10 @@ class Simulation:
     activate_all: bool = True
     now: float = 1000.0
     steps: int = 0
+    stay: bool = False
+    """Instances wait after a failure, so that the next attempt can begin in them."""
+    in_place: int = 0
+    """How many did."""
 
     def __post_init__(self) -> None:
         self.world = World()
@@ -132,6 +142,12 @@ class Simulation:
                 self._create(action)
             elif isinstance(action, Delete):
                 self._delete(action)
+            elif isinstance(action, StopProcess):
+                self._stop(action.uid)
+            elif isinstance(action, Dismiss):
+                self._dismiss(action.uid)
+            elif isinstance(action, RestartProcess):
+                self._restart(action)
             else:
                 self._release(action.uid)
         if decision.done:
@@ -231,8 +247,38 @@ class Simulation:
                 held=action.held,
                 scheduled=False,
                 state_since=self.now,
+                in_place=self.stay,
+                environment=(json.dumps({"at": self.now, "on": "exit"}),) if self.stay else (),
             )
         )
+
+    def _restart(self, action: RestartProcess) -> None:
+        """Begin the attempt in the object that waits for it, at once or not at all."""
+        old = self.world.objects.get(action.uid)
+        if old is None or not (old.in_place and old.state in ENDED):
+            return
+        self.world.remove(old.uid)
+        self._create(
+            Create(
+                role=action.role,
+                index=action.index,
+                epoch=action.epoch,
+                job_attempt=action.job_attempt,
+                attempt=action.attempt,
+            )
+        )
+        self.in_place += 1
+
+    def _stop(self, uid: str) -> None:
+        seen = self.world.objects.get(uid)
+        if seen is not None and seen.state in ("pending", "running"):
+            self.world.stopping.add(uid)
+            self.world.put(replace(seen, state="terminating", state_since=self.now))
+
+    def _dismiss(self, uid: str) -> None:
+        seen = self.world.objects.get(uid)
+        if seen is not None and seen.state in ENDED:
+            self.world.put(replace(seen, in_place=False))
 
     def _delete(self, action: Delete) -> None:
         seen = self.world.objects.get(action.uid)
@@ -262,6 +308,8 @@ class Simulation:
         seen = self.world.objects.get(uid)
         if seen is not None and seen.state != "unknown":
             self.world.remove(uid)
+        elif self._stopped(number) or self._tired(number):
+            pass
         elif (seen := self.pick(number, "pending")) is None:
             return
         elif not seen.scheduled:
@@ -279,10 +327,30 @@ class Simulation:
                 )
             )
 
+    def _stopped(self, number: int) -> bool:
+        """Let something that was told to end its process do so."""
+        stopping = sorted(self.world.stopping & self.world.objects.keys())
+        if not stopping:
+            return False
+        seen = self.world.objects[stopping[number % len(stopping)]]
+        self.world.stopping.discard(seen.uid)
+        if seen.state == "terminating":
+            self._end(seen, state="failed", signal=15, reason="Stopped")
+        return True
+
+    def _tired(self, number: int) -> bool:
+        """Let something that waits now and then stop waiting by itself."""
+        seen = self.pick(number, "failed")
+        if number % 5 or seen is None or not seen.in_place:
+            return False
+        self.world.put(replace(seen, in_place=False))
+        return True
+
     def succeed(self, number: int) -> None:
         seen = self.pick(number, "running")
         if seen is not None:
-            self._end(seen, state="succeeded", exit_code=0, reason="Completed")
+            facts = {"state": "succeeded", "exit_code": 0, "reason": "Completed"}
+            self._end(seen, **facts, in_place=False)
             if self.job.role(seen.role).restart_policy == "Always":
                 self.world.blame(seen, "user")
 
@@ -292,7 +360,8 @@ class Simulation:
             failure_class, facts = DEATHS[death % len(DEATHS)]
             self.world.blame(seen, failure_class)
             # seen as `terminating` before it ended, it counts as deleted by somebody else
-            self._end(seen, state="failed", **facts)
+            stays = seen.in_place and facts["reason"] == "Error" and "disrupted" not in facts
+            self._end(seen, state="failed", in_place=stays, **facts)
 
     def commit(self) -> None:
         """Let a job with checkpoints have a newer one."""
@@ -463,7 +532,7 @@ def run_seed(seed: int, job: ResolvedJob, *, turns: int, people: bool) -> Simula
     `people`: somebody also pauses, resumes, scales, stops and reopens.
     """
     dice = random.Random(seed)
-    simulation = Simulation(job, activate_all=dice.random() < 0.7)
+    simulation = Simulation(job, activate_all=dice.random() < 0.7, stay=dice.random() < 0.5)
     weights = [weight for weight, _ in FAULTS]
     for _ in range(turns):
         simulation.now += dice.choice((0.0, 0.1, 1.0, 5.0, 30.0))

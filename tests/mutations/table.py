@@ -37,6 +37,7 @@ CHECKPOINTS = "airflow_training/checkpoints"
 
 LIFECYCLE = "tests/control/test_lifecycle.py"
 RESTARTS = "tests/control/test_restarts.py"
+IN_PLACE = "tests/control/test_in_place.py"
 STALE_WRITERS = "tests/checkpoints/test_stale_writers.py::test_in_no_order_of_operations_anything_stale_counts_or_anything_acknowledged_is_lost"
 GANG = "tests/control/test_gang.py"
 ELASTIC = "tests/control/test_elastic.py"
@@ -56,6 +57,14 @@ MUTATIONS = (
         old="        draft.doom(seen)\n        draft.occupy(seen)\n",
         new="        draft.doom(seen)\n",
         test=f"{RESTARTS}::test_an_unknown_instance_is_replaced_only_when_the_old_one_is_surely_gone",
+    ),
+    Mutation(
+        guarantee=1,
+        why="An attempt begins inside an instance whose own attempt has not ended yet.",
+        file=f"{CONTROL}/turnover.py",
+        old='    return old.state in ENDED and (stays or draft.spec.scheduling.gang == "kueue")\n',
+        new='    return stays or (old.state in ENDED and draft.spec.scheduling.gang == "kueue")\n',
+        test=f"{IN_PLACE}::test_nothing_begins_in_an_instance_whose_process_still_ends",
     ),
     Mutation(
         guarantee=1,
@@ -89,6 +98,14 @@ MUTATIONS = (
         old="    if not left and observations.reachable:\n",
         new="    if observations.reachable:\n",
         test=f"{LIFECYCLE}::test_stop_ends_everything_and_is_over_when_nothing_is_alive",
+    ),
+    Mutation(
+        guarantee=2,
+        why="A job is over while agents still wait for attempts that never come.",
+        file=f"{CONTROL}/in_place.py",
+        old="        waits = seen.in_place and seen.state in ENDED\n",
+        new="        waits = False\n",
+        test=f"{IN_PLACE}::test_nothing_waits_for_an_attempt_that_never_comes",
     ),
     Mutation(
         guarantee=2,
@@ -173,9 +190,9 @@ MUTATIONS = (
         guarantee=3,
         why="A holder that has lost its lease still deletes what its successor drives.",
         file=f"{SUPERVISE}/effects.py",
-        old="        for (grace_seconds, dump_stacks), refs in deletes.items():\n"
-        "            await self.keeper.confirm()\n",
-        new="        for (grace_seconds, dump_stacks), refs in deletes.items():\n",
+        old="            for (grace_seconds, dump_stacks), refs in batches.items():\n"
+        "                await self.keeper.confirm()\n",
+        new="            for (grace_seconds, dump_stacks), refs in batches.items():\n",
         test=f"{KEEPER}::test_a_lost_lease_acts_on_nothing",
     ),
     # 4. a replica that has succeeded never runs again ---------------------------------------------------
@@ -233,8 +250,8 @@ MUTATIONS = (
         guarantee=5,
         why="The next holder deletes what the one before it made, instead of adopting it.",
         file=f"{CONTROL}/sightings.py",
-        old="        if entry is None or not _is_expected(entry, seen):\n",
-        new="        if entry is None or seen.generation != draft.generation:\n",
+        old="        elif entry is None or not _is_expected(entry, seen):\n",
+        new="        elif entry is None or seen.generation != draft.generation:\n",
         test=f"{LIFECYCLE}::test_what_was_made_before_its_holder_died_is_adopted_by_the_next",
     ),
     # 6. every restart is counted once, in one class, and says why -----------------------------------------

@@ -78,3 +78,16 @@ def test_snapshots_of_subtasks_are_replaced_by_group(store: Store):
     store.save_subtasks(uid, {"": {"world": 2}, "worker-0": {"world": 1}})
     store.save_subtasks(uid, {"": {"world": 3}})
     assert store.subtasks(uid) == {"": {"world": 3}, "worker-0": {"world": 1}}
+
+
+def test_ends_are_told_once_and_newest_records_for_whom_they_are_wanted(store: Store):
+    uid = add_run(store).uid
+    store.save_environment(uid, {KEY: [line(1), line(2, "exit"), line(3)], OTHER: [line(4)]})
+    (end,) = store.ends(uid, known={}).values()
+    assert json.dumps(end.body) == line(2, "exit")
+    assert store.ends(uid, known={KEY: end.digest}) == {}
+    store.save_environment(uid, {KEY: [line(5, "exit")]})
+    assert [*store.ends(uid, known={KEY: end.digest})] == [KEY]
+    found = store.newest_environment(uid, {OTHER})
+    assert [(key, json.dumps(each.body)) for key, each in found.items()] == [(OTHER, line(4))]
+    assert store.newest_environment(uid, ()) == {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -280,10 +281,10 @@ async def test_the_output_is_recorded_before_the_end_that_nobody_looks_behind(tm
 class BrokenRuntime(MemoryRuntime):
     """A runtime that cannot create some instances at all."""
 
-    def _create(self, spec: InstanceSpec) -> Outcome:
+    def _create(self, spec: InstanceSpec, **how: Any) -> Outcome:
         if spec.ref.attempt == 0 and spec.ref.index == 1:
             return Outcome(ref=spec.ref, result="error", message="no such image")
-        return super()._create(spec)
+        return super()._create(spec, **how)
 
 
 async def test_what_cannot_be_created_is_a_failure_like_any_other(store):

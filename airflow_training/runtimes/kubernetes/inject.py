@@ -20,6 +20,7 @@ __all__ = [
     "hold_container",
     "hold_volumes",
     "live_mount",
+    "order_volume",
     "wrapped_command",
 ]
 
@@ -33,6 +34,7 @@ _PROGRAM = f"{AGENT_FOLDER}/program/{PROGRAM_KEY}"
 _POD_FOLDER = f"{AGENT_FOLDER}/pod"
 _ANSWERS_FOLDER = f"{AGENT_FOLDER}/answers"
 _FILES_FOLDER = f"{AGENT_FOLDER}/files"
+_ORDER_FOLDER = f"{AGENT_FOLDER}/orders"
 _LIVE_FOLDER = f"{AGENT_FOLDER}/live"
 _PYTHON = ("python3", "-I", "-S")
 _RESOURCES = {"cpu": "200m", "memory": "64Mi"}
@@ -81,6 +83,15 @@ def hold_volumes(
             {"name": "airflow-training-files", "mountPath": _FILES_FOLDER, "readOnly": True}
         )
     return volumes, mounts
+
+
+def order_volume() -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return (volume, mount) by which orders reach the agent of a pod that stays."""
+    field = f"metadata.annotations['{names.ORDER}']"
+    items = [{"path": "order", "fieldRef": {"fieldPath": field}}]
+    volume = {"name": "airflow-training-order", "downwardAPI": {"items": items}}
+    mount = {"name": "airflow-training-order", "mountPath": _ORDER_FOLDER, "readOnly": True}
+    return volume, mount
 
 
 def hold_container(
@@ -146,6 +157,7 @@ def wrapped_command(
     stall: str = "",
     watch: str = "",
     termination_log: str = "",
+    in_place_seconds: float = 0.0,
 ) -> list[str]:
     """Return the command line of the agent as the command's parent; empty options are left out."""
     options = {
@@ -158,6 +170,8 @@ def wrapped_command(
         "--stall": stall,
         "--watch": watch,
         "--termination-log": termination_log,
+        "--orders": f"{_ORDER_FOLDER}/order" if in_place_seconds else "",
+        "--in-place": f"{in_place_seconds:g}" if in_place_seconds else "",
     }
     given = [part for name, value in options.items() if value for part in (name, _literal(value))]
     return [*_PYTHON, _PROGRAM, "run", *given, "--", *command]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from airflow_training.errors import StillAlive
-from airflow_training.runtimes.kubernetes import gangs, names, objects, pods
+from airflow_training.runtimes.kubernetes import gangs, names, objects, pods, turns
 from airflow_training.runtimes.kubernetes.adoption import judge
 from airflow_training.runtimes.kubernetes.api import (
     AlreadyExists,
@@ -83,7 +83,7 @@ class Instances:
                 continue
             verdict = judge(found, ref)
             if verdict.step == "adopt":
-                uid = found["metadata"]["uid"]
+                uid = turns.intended_uid(found)
                 return Outcome(ref=dataclasses.replace(ref, uid=uid), result="adopted")
             if verdict.step == "foreign":
                 return Outcome(ref=ref, result="error", message=verdict.message)
@@ -99,7 +99,7 @@ class Instances:
         """Give a held pod its answer; nothing where it is another pod by now."""
         run = ref.run
         pod = await self.find(ref)
-        if pod is None or (ref.uid and pod["metadata"]["uid"] != ref.uid):
+        if pod is None or (ref.uid and turns.intended_uid(pod) != ref.uid):
             return
         name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
         addresses = {role: list(all_) for role, all_ in answer.addresses.items()}
@@ -120,13 +120,30 @@ class Instances:
         with contextlib.suppress(NotFound, Conflict, Invalid):  # another pod of that name by now
             await self._api.patch(PODS, run.namespace, name, change)
 
+    async def mark(self, run: RunRef, pod: Mapping[str, Any], marks: Mapping[str, Any]) -> bool:
+        """Change labels and annotations of one very pod; return whether it is still there."""
+        metadata = pod["metadata"]
+        change = {"metadata": {"uid": metadata["uid"], **marks}}
+        try:
+            await self._api.patch(PODS, run.namespace, metadata["name"], change)
+        except (NotFound, Conflict, Invalid):  # another pod of that name by now
+            return False
+        return True
+
     async def delete(self, run: RunRef, pod: Mapping[str, Any], *, grace_seconds: float) -> None:
         """Delete one very pod, never by force; what it prints until its end is archived."""
         metadata = pod["metadata"]
         ref = dataclasses.replace(names.parse_ref(pod), run=run)
         reached = asyncio.Event()
         keeping = asyncio.create_task(
-            self._archive.keep(self._api, metadata["name"], container_of(pod), ref, reached=reached)
+            self._archive.keep(
+                self._api,
+                metadata["name"],
+                container_of(pod),
+                ref,
+                reached=reached,
+                begins=turns.begins(pod),
+            )
         )
         over = is_over(pod)
         if over:
@@ -192,7 +209,9 @@ class Instances:
         """Mark an ended pod as one that is no instance any more, its log archived."""
         metadata = pod["metadata"]
         ref = dataclasses.replace(names.parse_ref(pod), run=run)
-        await self._archive.keep(self._api, metadata["name"], container_of(pod), ref)
+        await self._archive.keep(
+            self._api, metadata["name"], container_of(pod), ref, begins=turns.begins(pod)
+        )
         marks = {"labels": {names.KEPT: "true"}, "annotations": dict(gangs.ENDED_FOR_GOOD)}
         change = {"metadata": {"uid": metadata["uid"], **marks}}
         with contextlib.suppress(NotFound, Conflict, Invalid):

@@ -74,8 +74,13 @@ class LogArchive:
         ref: InstanceRef,
         *,
         reached: asyncio.Event | None = None,
+        begins: bytes = b"",
+        follow: bool = True,
     ) -> None:
         """Archive the log of an attempt, following it to its end where it has not ended yet.
+
+        `begins`: the line before which everything is of earlier attempts; empty: nothing is.
+        `follow`: False for an attempt that is over though its container lives.
 
         `reached` is set once the log is being read, or will not be: then its pod may go. Where
         more pods end than logs can be read at once, they take turns.
@@ -91,7 +96,10 @@ class LogArchive:
                     loop = asyncio.get_running_loop()
                     opening = loop.call_later(_OPENING_SECONDS, reached.set)
                 if not await self.has(ref):
-                    blocks = followed(api, ref.run.namespace, pod, container)
+                    read = followed if follow else printed
+                    blocks = read(api, ref.run.namespace, pod, container)
+                    if begins:
+                        blocks = from_line(blocks, begins)
                     write = self._write_tail if self._tail_bytes else self._write
                     await write(ref, _noting(blocks, reached))
         except (Invalid, NotFound):
@@ -158,6 +166,25 @@ class LogArchive:
     def _path(self, ref: InstanceRef, ending: str) -> str:
         attempt = f"{ref.epoch}.{ref.job_attempt}.{ref.attempt}"
         return f"{self._uri}/{ref.run.uid}/{ref.role}-{ref.index}/{attempt}.{ending}"
+
+
+async def from_line(blocks: AsyncIterator[bytes], line: bytes) -> AsyncIterator[bytes]:
+    """Yield a log from this line on; what is empty says that the log is open."""
+    wanted, held, begun = line + b"\n", b"", False
+    async for block in blocks:
+        if begun:
+            yield block
+            continue
+        held += block
+        place = held.find(wanted)
+        begun = place >= 0
+        yield held[place:] if begun else b""
+        held = b"" if begun else held[-len(wanted) :]
+
+
+async def printed(api: Api, namespace: str, pod: str, container: str) -> AsyncIterator[bytes]:
+    """Yield what a living container has printed so far."""
+    yield await api.log(namespace, pod, container=container)
 
 
 async def _noting(
@@ -269,9 +296,24 @@ class StampedReader:
 
 
 async def read_live(
-    api: Api, namespace: str, pod: str, container: str, cursor: Cursor, *, limit: int
+    api: Api,
+    namespace: str,
+    pod: str,
+    container: str,
+    cursor: Cursor,
+    *,
+    limit: int,
+    begins: bytes = b"",
 ) -> LogChunk:
-    """Return what a running container printed after `cursor`; at most `limit` bytes."""
+    """Return what a running container printed after `cursor`; at most `limit` bytes.
+
+    `begins`: the line before which everything is of earlier attempts; empty: nothing is.
+    """
+    if begins and not cursor.token:
+        token = await _token_of(api, namespace, pod, container, line=begins)
+        if not token:
+            return LogChunk(data=b"", next=cursor, end=False)
+        cursor = Cursor(offset=cursor.offset, token=token)
     since, _, skipped = cursor.token.partition("|")
     size = limit + _WINDOW_BYTES
     while True:
@@ -290,6 +332,25 @@ async def read_live(
         if chunk.data or len(text) < size:
             return chunk
         size *= 4  # nothing new: even more was printed within one second
+
+
+async def _token_of(api: Api, namespace: str, pod: str, container: str, *, line: bytes) -> str:
+    """Return the place of a line in a running container's log; "" where it is not there yet."""
+    try:
+        text = await api.log(namespace, pod, container=container, timestamps=True)
+    except (Invalid, NotFound):
+        return ""
+    stamp, before = "", 0
+    for each in io.BytesIO(text):
+        at, _, content = each.partition(b" ")
+        moment = at.decode("ascii", errors="replace")
+        if moment != stamp:
+            stamp, before = moment, 0
+        printed_last = content.rstrip(b"\n")
+        if printed_last.endswith(line):
+            return f"{stamp}|{before + len(printed_last) - len(line)}"
+        before += len(content)
+    return ""
 
 
 def _cut(text: bytes, cursor: Cursor, *, since: str, skip: int, limit: int) -> LogChunk:

@@ -26,16 +26,19 @@ __all__ = [
     "GENERATION",
     "HELD",
     "INDEX",
+    "IN_PLACE",
     "JOB",
     "JOB_ATTEMPT",
     "KEPT",
     "MANAGED_BY",
+    "ORDER",
     "PORT_PROBE",
     "PROGRESS",
     "RELEASE",
     "ROLE",
     "RUN",
     "SSH_KEYS",
+    "TURN",
     "agent_name",
     "answer_name",
     "attempt_of",
@@ -87,6 +90,12 @@ HELD = "airflow-training/held"
 """Annotation: the instance waits for RELEASE before its command starts."""
 RELEASE = "airflow-training/release"
 """Annotation: the answer that a held instance waits for, as JSON."""
+IN_PLACE = "airflow-training/in-place"
+"""Annotation: the next attempt can begin inside the pod."""
+ORDER = "airflow-training/order"
+"""Annotation: what the agent of a pod that stays is to do, as JSON."""
+TURN = "airflow-training/turn"
+"""Annotation: how many attempts the pod has had before the one of its labels, and the last of them."""
 AGENT_CONTAINER = "airflow-training"
 """The init container that holds an instance and writes its files."""
 

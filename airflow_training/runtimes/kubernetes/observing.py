@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from airflow_training.control import reasons
 from airflow_training.control.model import InstanceState, Observation, Progress
 from airflow_training.runtimes.kubernetes import names
+from airflow_training.runtimes.kubernetes.turns import Turn, in_turn
 
 __all__ = [
     "CANNOT_START_SECONDS",
@@ -25,6 +26,7 @@ __all__ = [
     "is_over",
     "look_again_at",
     "observe",
+    "started_at",
     "trimmed",
 ]
 
@@ -85,8 +87,9 @@ def observe(
     now: float,
     progress: Progress | None = None,
     environment: tuple[str, ...] = (),
+    turn: Turn | None = None,
 ) -> Observation:
-    """Return what a pod of ours does; `now` is in epoch seconds.
+    """Return what a pod of ours does; `now` is in epoch seconds, `turn` what its agent said.
 
     Raises KeyError and ValueError for a pod that does not carry our labels.
     """
@@ -99,7 +102,7 @@ def observe(
     started = own.get("started", True) is not False
     node = (pod.get("spec") or {}).get("nodeName") or ""
     failed = said.state == "failed"
-    return Observation(
+    seen = Observation(
         role=ref.role,
         index=ref.index,
         uid=ref.uid,
@@ -128,6 +131,7 @@ def observe(
         environment=environment,
         output=_output(end) if said.state == "succeeded" else None,
     )
+    return in_turn(seen, pod, turn)
 
 
 def is_over(pod: Mapping[str, Any]) -> bool:
@@ -139,6 +143,11 @@ def is_over(pod: Mapping[str, Any]) -> bool:
     if _status(pod).get("phase") in _PHASES_OVER:
         return True
     return _is_deleted(pod) and not (pod.get("spec") or {}).get("nodeName")
+
+
+def started_at(pod: Mapping[str, Any]) -> float | None:
+    """Return since when a pod's own deadline runs; None before its kubelet has seen it."""
+    return _epoch(_status(pod).get("startTime"))
 
 
 def look_again_at(pod: Mapping[str, Any], *, now: float) -> float | None:
@@ -179,7 +188,7 @@ def trimmed(pod: Mapping[str, Any]) -> dict[str, Any]:
             sys.intern(name): sys.intern(value)
             for name, value in (metadata.get(key) or {}).items()
             if name.startswith(("airflow-training/", "app.kubernetes.io/"))
-            and name != names.RELEASE
+            and name not in (names.RELEASE, names.ORDER)
         }
         if ours:
             kept_metadata[key] = ours

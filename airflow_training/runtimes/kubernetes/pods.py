@@ -26,6 +26,7 @@ __all__ = [
     "PodOptions",
     "address_of",
     "answer_shards",
+    "can_follow",
     "file_data",
     "needs_agent",
     "pod_of",
@@ -144,6 +145,42 @@ def _is_wrapped(spec: InstanceSpec, options: PodOptions) -> bool:
     )
 
 
+def _stays(spec: InstanceSpec, facts: RunFacts, options: PodOptions) -> bool:
+    """Return whether attempts may follow in the pod: only where its agent can tell how one ended.
+
+    What a hold writes is written once, and Kueue numbers pods by attempt.
+    """
+    told = bool(options.callback_url) and _is_wrapped(spec, options)
+    return told and spec.in_place_seconds > 0 and not spec.live_files and not facts.numbered
+
+
+def can_follow(
+    spec: InstanceSpec, pod: Mapping[str, Any], document: Mapping[str, Any], *, age_seconds: float
+) -> bool:
+    """Return whether an attempt can begin in `pod`; `document`: the pod that it would get.
+
+    The environment and the command may be others; image, resources and files may not. The pod must
+    have left at least half of the life that a new one would have.
+    """
+    name = spec.container
+    running, wanted = (
+        next(each for each in made["spec"]["containers"] if each["name"] == name)
+        for made in (pod, document)
+    )
+    asked = (names.IN_PLACE in made["metadata"]["annotations"] for made in (pod, document))
+    same = all(running.get(key) == wanted.get(key) for key in ("image", "workingDir"))
+    lives, life = (made["spec"].get("activeDeadlineSeconds", math.inf) for made in (pod, document))
+    lasts = lives - age_seconds >= life / 2
+    return all(asked) and same and lasts and _files_of(pod) == _files_of(document)
+
+
+def _files_of(pod: Mapping[str, Any]) -> str:
+    for volume in pod["spec"].get("volumes") or ():
+        if volume["name"] == _FILES_VOLUME:
+            return str(volume["configMap"]["name"])
+    return ""
+
+
 class _Made:
     """One pod in the making."""
 
@@ -158,6 +195,7 @@ class _Made:
         self._volumes: list[dict[str, Any]] = []
         self.name = names.pod_name(spec.ref, numbered=facts.numbered)
         self._role = facts.roles.get(spec.ref.role)
+        self._stays = _stays(spec, facts, options)
         self._ssh_path = str(self._template_annotations().get(names.SSH_KEYS, ""))
         self._main: dict[str, Any] = next(
             (dict(c) for c in written.get("containers") or () if c.get("name") == spec.container),
@@ -181,6 +219,8 @@ class _Made:
             ours[names.HELD] = "true"
         if self._probes_port:
             ours[names.PORT_PROBE] = "true"
+        if self._stays:
+            ours[names.IN_PLACE] = "true"
         if instance.output_uri and not self._options.callback_url:
             ours[names.PROGRESS] = progress_uri_of(instance)
         return ours
@@ -260,6 +300,11 @@ class _Made:
             made["command"] = self._wrapped(made)
             volume, mount = inject.agent_volume(self._options.agent_config_map)
             self._add(volume, mount)
+            if self._stays:
+                volume, mount = inject.order_volume()
+                self._add(volume, mount)
+                uid = {"fieldRef": {"fieldPath": "metadata.uid"}}
+                env.append({"name": "TRAINING_POD_UID", "valueFrom": uid})
             if self._options.callback_url:
                 secret = names.callback_secret_name(instance.ref.run)
                 source = {"secretKeyRef": {"name": secret, "key": inject.TOKEN_KEY}}
@@ -310,6 +355,7 @@ class _Made:
             ready="" if instance.readiness is None else json.dumps(dict(instance.readiness)),
             stall="" if instance.stall is None else json.dumps(dict(instance.stall)),
             termination_log=str(made.get("terminationMessagePath") or ""),
+            in_place_seconds=instance.in_place_seconds if self._stays else 0.0,
         )
 
     # volumes -------------------------------------------------------------------------------------

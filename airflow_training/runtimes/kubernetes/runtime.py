@@ -17,15 +17,18 @@ from collections.abc import (
     Callable,
     Collection,
     Coroutine,
+    Iterable,
     Mapping,
     Sequence,
 )
+from types import MappingProxyType
 from typing import Any, ParamSpec, TypeVar
 
 from airflow_training.agent.package import portable_agent
+from airflow_training.control.model import InstanceKey
 from airflow_training.errors import InputError, LeaseLost, Problem, RuntimeUnavailable
 from airflow_training.frameworks.naming import service_host
-from airflow_training.runtimes.kubernetes import gangs, names, objects, pods
+from airflow_training.runtimes.kubernetes import gangs, names, objects, pods, turns
 from airflow_training.runtimes.kubernetes.adoption import judge
 from airflow_training.runtimes.kubernetes.api import (
     AlreadyExists,
@@ -53,11 +56,12 @@ from airflow_training.runtimes.kubernetes.kinds import (
     Kind,
 )
 from airflow_training.runtimes.kubernetes.logs import LogArchive, read_live
-from airflow_training.runtimes.kubernetes.observing import is_over, observe
+from airflow_training.runtimes.kubernetes.observing import is_over, observe, started_at
 from airflow_training.runtimes.kubernetes.record import Records, check_owner, stale
 from airflow_training.runtimes.kubernetes.rights import allowed_instances, check_cluster, held_gpus
 from airflow_training.runtimes.kubernetes.services import service_documents
 from airflow_training.runtimes.kubernetes.sweep import Orphan, find_orphans
+from airflow_training.runtimes.kubernetes.turns import Turn
 from airflow_training.runtimes.kubernetes.watching import NamespaceWatch
 from airflow_training.runtimes.port import (
     Address,
@@ -81,6 +85,10 @@ from airflow_training.spec.resolved import ResolvedJob, RunRef
 
 __all__ = ["KubernetesRuntime"]
 
+Reports = Callable[
+    [str, Collection[InstanceKey]], Mapping[InstanceKey, Sequence[Mapping[str, Any]]]
+]
+"""(Run uid, instances whose newest record is wanted, beside all ends) -> records, oldest first. Blocks."""
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -115,7 +123,6 @@ class KubernetesRuntime:
     name = "kubernetes"
     capabilities = Capabilities(
         hold=True,
-        restart_in_place=False,
         gangs=frozenset({"none", "volcano", "coscheduling", "kueue"}),
         memory_limits=True,
         leaves_objects=True,
@@ -130,10 +137,12 @@ class KubernetesRuntime:
         options: pods.PodOptions,
         max_run_seconds: float | None = None,
         callback_token: Callable[[str], str] | None = None,
+        reports: Reports | None = None,
         patience_seconds: float = 20.0,
     ) -> None:
         """`max_run_seconds`: longest life of any pod. `callback_token`: run uid -> its token.
 
+        `reports`: what instances left at the callback URL; without it nothing can stay in a pod.
         `patience_seconds`: how long the server may be away before anybody is told.
         """
         self.api = Api(connect, connection, budget_seconds=patience_seconds)
@@ -144,6 +153,10 @@ class KubernetesRuntime:
         self._options = options
         self._max_run_seconds = max_run_seconds
         self._callback_token = callback_token
+        self._reports = reports if options.callback_url else None
+        self.capabilities = dataclasses.replace(
+            self.capabilities, restart_in_place=self._reports is not None
+        )
         self._watches: dict[tuple[asyncio.AbstractEventLoop, str, str], NamespaceWatch] = {}
 
     @classmethod
@@ -154,6 +167,7 @@ class KubernetesRuntime:
         connect: Connect,
         connection: str = "",
         callback_token: Callable[[str], str] | None = None,
+        reports: Reports | None = None,
     ) -> KubernetesRuntime:
         """Return the runtime that the `[training]` options describe."""
         return cls(
@@ -170,6 +184,7 @@ class KubernetesRuntime:
             ),
             max_run_seconds=settings.max_run_seconds or None,
             callback_token=callback_token,
+            reports=reports,
         )
 
     # the port ----------------------------------------------------------------------------------
@@ -263,12 +278,116 @@ class KubernetesRuntime:
         """Give held pods their answer, through an annotation that reaches them as a file."""
         await together(self._instances.release(ref, answer) for ref in instances)
 
-    async def restart_process(self, instance: InstanceRef) -> None:
-        """Not offered: `capabilities.restart_in_place` is False."""
-        problem = Problem(
-            code="not_supported", field="", message="the kubernetes runtime cannot restart in place"
+    @_speaking
+    async def stop_process(
+        self,
+        instances: Sequence[InstanceRef],
+        *,
+        grace_seconds: float,
+        dump_stacks: bool = False,
+    ) -> None:
+        """Order agents to end their commands and stay, through an annotation."""
+        how = {"grace_seconds": grace_seconds, "dump_stacks": dump_stacks}
+        await self._order(instances, "stop", **how)
+
+    @_speaking
+    async def restart_process(self, instance: InstanceRef, spec: InstanceSpec) -> Outcome:
+        """Order the agent that waits to go on as the next attempt: same pod, labels of the attempt.
+
+        Returns when it was ordered; once the agent has begun, the watch tells of the new instance.
+        """
+        spec, ref, run = self._limited(spec), spec.ref, spec.ref.run
+        try:
+            record = await self._records.claim(run)
+        except LeaseLost as lost:
+            return Outcome(ref=ref, result="refused", message=str(lost))
+        if record is None:
+            return Outcome(ref=ref, result="refused", message=f"run {run.uid} was removed")
+        known = await self._by_uid(instance.run)
+        pod, turn = known.get(instance.uid, (None, None))
+        for each, _ in known.values():
+            if identity(names.parse_ref(each)) == identity(ref) and turns.number_of(each):
+                adopted = dataclasses.replace(ref, uid=turns.intended_uid(each))
+                return Outcome(ref=adopted, result="adopted")
+        refused = Outcome(ref=ref, result="refused", message="nothing waits there")
+        if pod is None or turn is None or not turn.waits or is_over(pod):
+            return refused
+        if names.attempt_of(ref) <= names.attempt_of(turns.ref_of(pod, turn)):
+            return dataclasses.replace(refused, message="a newer attempt exists")
+        options = await self._with_agent(run, [spec], record_uid=record["metadata"]["uid"])
+        document = pods.pod_of(
+            spec, RunFacts.from_document(record), record["metadata"]["uid"], options=options
         )
-        raise InputError(problems=[problem], path=f"{instance.role}-{instance.index}")
+        marks = turns.restart_marks(pod, turn, document, ref)
+        fits = len(marks["annotations"][names.ORDER]) <= pods.ANSWER_BYTES
+        age_seconds = time.time() - (started_at(pod) or time.time())
+        if not (fits and pods.can_follow(spec, pod, document, age_seconds=age_seconds)):
+            return dataclasses.replace(refused, message="the next attempt needs another pod")
+        await self._archive.keep(
+            self.api,
+            pod["metadata"]["name"],
+            container_of(pod),
+            turns.ref_of(pod, turn),
+            begins=turns.begins(pod),
+            follow=False,
+        )
+        if not await self._instances.mark(run, pod, marks):
+            return dataclasses.replace(refused, message="its pod has changed meanwhile")
+        uid = f"{pod['metadata']['uid']}.{turn.number + 1}"
+        return Outcome(ref=dataclasses.replace(ref, uid=uid), result="created")
+
+    @_speaking
+    async def dismiss(self, instances: Sequence[InstanceRef]) -> None:
+        """Order agents that wait to go; then their pods end as their commands did."""
+        await self._order(instances, "leave")
+
+    async def _order(self, instances: Sequence[InstanceRef], do: str, **more: Any) -> None:
+        for run in {ref.run for ref in instances}:
+            known = await self._by_uid(run)
+            meant = [known[ref.uid] for ref in instances if ref.run == run and ref.uid in known]
+            await together(
+                self._instances.mark(run, pod, {"annotations": turns.order_for(turn, do, **more)})
+                for pod, turn in meant
+                if turn is not None
+            )
+
+    async def _by_uid(self, run: RunRef) -> dict[str, tuple[dict[str, Any], Turn | None]]:
+        """Return uid of an instance -> its pod, and what its agent said last."""
+        found = await self._instances.all(run)
+        said = await self._turns_of(run.uid, found)
+        told = [(pod, said.get(pod["metadata"]["uid"])) for pod in found]
+        return {turns.ref_of(pod, turn).uid: (pod, turn) for pod, turn in told}
+
+    async def _waits(self, run: RunRef, pod: Mapping[str, Any]) -> bool:
+        turn = (await self._turns_of(run.uid, [pod])).get(pod["metadata"]["uid"])
+        return turn is not None and turn.waits and turn.number == turns.number_of(pod)
+
+    async def _turns_of(
+        self,
+        run_uid: str,
+        found: Iterable[Mapping[str, Any]],
+        known: Mapping[str, Turn] = MappingProxyType({}),
+    ) -> Mapping[str, Turn]:
+        """Return pod uid -> what its agent said last of the attempt in it. `known`: by then."""
+        stays = {
+            pod["metadata"]["uid"]: pod
+            for pod in found
+            if names.IN_PLACE in (pod["metadata"].get("annotations") or {})
+        }
+        if self._reports is None or not stays:
+            return {}
+        refs = {uid: names.parse_ref(pod) for uid, pod in stays.items()}
+        keys = {uid: (ref.role, ref.index) for uid, ref in refs.items()}
+        awaited = {
+            keys[uid]
+            for uid, pod in stays.items()
+            if turns.number_of(pod) > (known[uid].number if uid in known else 0)
+        }
+        records = await asyncio.to_thread(self._reports, run_uid, awaited)
+        return {
+            uid: turns.newest_turn(records.get(keys[uid], ()), uid, after=known.get(uid))
+            for uid in stays
+        }
 
     @_speaking
     async def delete(
@@ -283,7 +402,7 @@ class KubernetesRuntime:
         for ref in instances:
             by_run.setdefault(ref.run, []).append(ref)
         for run, refs in by_run.items():
-            found = {pod["metadata"]["uid"]: pod for pod in await self._instances.all(run)}
+            found = {uid: pod for uid, (pod, _) in (await self._by_uid(run)).items()}
             by_attempt = {identity(names.parse_ref(pod)): pod for pod in found.values()}
             meant = [
                 found.get(ref.uid) if ref.uid else by_attempt.get(identity(ref)) for ref in refs
@@ -300,7 +419,11 @@ class KubernetesRuntime:
         shared = self._watches.get(key)
         if shared is None:
             shared = self._watches[key] = NamespaceWatch(
-                self.api, run.namespace, run.controller, silent_seconds=self._patience_seconds
+                self.api,
+                run.namespace,
+                run.controller,
+                silent_seconds=self._patience_seconds,
+                turns=None if self._reports is None else self._turns_of,
             )
         try:
             async with contextlib.aclosing(shared.follow(run)) as changes:
@@ -323,17 +446,22 @@ class KubernetesRuntime:
         pod = await self._instances.find(instance)
         if pod is None:
             return LogChunk(data=b"", next=cursor, end=True)
-        container = container_of(pod)
+        container, begins = container_of(pod), turns.begins(pod)
         if not is_over(pod):
-            return await read_live(
+            waits = await self._waits(instance.run, pod)  # asked first: it then prints no more
+            chunk = await read_live(
                 self.api,
                 instance.run.namespace,
                 pod["metadata"]["name"],
                 container,
                 cursor,
                 limit=limit,
+                begins=begins,
             )
-        await self._archive.keep(self.api, pod["metadata"]["name"], container, instance)
+            return dataclasses.replace(chunk, end=waits and len(chunk.data) < limit)
+        await self._archive.keep(
+            self.api, pod["metadata"]["name"], container, instance, begins=begins
+        )
         archived = await self._archive.read(instance, cursor, limit=limit)
         return archived or LogChunk(data=b"", next=cursor, end=True)
 
@@ -452,9 +580,7 @@ class KubernetesRuntime:
         why = stale(facts, ref.run.generation)
         if why:
             return Outcome(ref=ref, result="refused", message=f"run {ref.run.uid}: {why}")
-        if self._max_run_seconds:
-            deadline = min(spec.deadline_seconds or self._max_run_seconds, self._max_run_seconds)
-            spec = dataclasses.replace(spec, deadline_seconds=deadline)
+        spec = self._limited(spec)
         try:
             for pod in others:
                 if identity(names.parse_ref(pod))[:2] != (ref.role, ref.index):
@@ -473,6 +599,13 @@ class KubernetesRuntime:
         except (ApiError, InputError) as error:
             passes = any(text in str(error) for text in _PASSING)
             return Outcome(ref=ref, result="refused" if passes else "error", message=str(error))
+
+    def _limited(self, spec: InstanceSpec) -> InstanceSpec:
+        """Return the spec with no longer a life than any pod may have."""
+        if not self._max_run_seconds:
+            return spec
+        deadline = min(spec.deadline_seconds or self._max_run_seconds, self._max_run_seconds)
+        return dataclasses.replace(spec, deadline_seconds=deadline)
 
     async def _unless_removed(
         self, run: RunRef, record_uid: str, outcomes: Sequence[Outcome]

@@ -11,7 +11,7 @@ import logging
 import random
 import time
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 from airflow_training.control.model import Observation
@@ -21,6 +21,7 @@ from airflow_training.runtimes.kubernetes.api import Api, ApiError, Expired
 from airflow_training.runtimes.kubernetes.kinds import PODS
 from airflow_training.runtimes.kubernetes.observing import look_again_at, observe, trimmed
 from airflow_training.runtimes.kubernetes.progress import Report, stored_report
+from airflow_training.runtimes.kubernetes.turns import Turn
 from airflow_training.runtimes.port import Changed, Gone, Snapshot
 from airflow_training.spec.resolved import RunRef
 
@@ -32,9 +33,15 @@ WATCH_SECONDS = (270, 330)
 """How long one watch request lasts; spread, so that many processes do not come back together."""
 PROGRESS_SECONDS = 15.0
 """How often progress that lies in object storage is read."""
+TURN_SECONDS = 1.0
+"""How often what agents said of pods that stay is read."""
 _PAUSES = (0.1, 5.0)
 """Seconds before the next try: at first, and at most."""
 
+TurnsOf = Callable[
+    [str, Iterable[Mapping[str, Any]], Mapping[str, Turn]], Awaitable[Mapping[str, Turn]]
+]
+"""(Run uid, pods, what is known) -> pod uid -> what its agent said last."""
 Change = Snapshot | Changed | Gone
 _Told = Change | Exception
 
@@ -54,14 +61,21 @@ class NamespaceWatch:
         silent_seconds: float,
         now: Callable[[], float] = time.time,
         progress_seconds: float = PROGRESS_SECONDS,
+        turns: TurnsOf | None = None,
     ) -> None:
-        """`silent_seconds`: how long the server may be away before followers are told."""
+        """`silent_seconds`: how long the server may be away before followers are told.
+
+        `turns`: what agents said of the attempts in their pods; None: nobody can know.
+        """
         self._api = api
         self._namespace = namespace
         self._selector = names.controller_selector(controller)
         self._now = now
         self._silent_seconds = silent_seconds
         self._progress_seconds = progress_seconds
+        self._turns_of = turns
+        self._turns: dict[str, Turn] = {}
+        """Pod uid -> what its agent said last."""
         self._reports: dict[str, Report] = {}
         """Pod uid -> the newest report that was read."""
         self._pods: dict[str, Mapping[str, Any]] = {}
@@ -104,7 +118,11 @@ class NamespaceWatch:
             start = asyncio.get_running_loop().create_task
             self._tasks = tuple(
                 contextvars.Context().run(start, work)
-                for work in (self._watch_for_ever(), self._read_progress_for_ever())
+                for work in (
+                    self._watch_for_ever(),
+                    self._read_progress_for_ever(),
+                    self._read_turns_for_ever(),
+                )
             )
 
     async def _watch_for_ever(self) -> None:
@@ -115,6 +133,7 @@ class NamespaceWatch:
                 items, version = await self._api.list(
                     PODS, self._namespace, selector=self._selector
                 )
+                await self._learn_turns(items)
                 self._replace(items, version)
                 heard_at, pause = time.monotonic(), _PAUSES[0]
                 version, heard_at = await self._watch(version)
@@ -143,6 +162,33 @@ class NamespaceWatch:
                 if found is not None and self._pods.get(name) is pod:
                     self._reports[pod["metadata"]["uid"]] = found
                     self._due(name)
+
+    async def _read_turns_for_ever(self) -> None:
+        while self._turns_of is not None:
+            await asyncio.sleep(TURN_SECONDS)
+            pods = [pod for pod in self._pods.values() if _runs(pod)]
+            for name in await self._learn_turns(pods):
+                if name in self._pods:
+                    self._due(name)
+
+    async def _learn_turns(self, pods: Iterable[Mapping[str, Any]]) -> list[str]:
+        """Ask what the agents of these pods said; return the names of those that said something new."""
+        stays = [p for p in pods if names.IN_PLACE in (p["metadata"].get("annotations") or {})]
+        if self._turns_of is None or not stays:
+            return []
+        news = []
+        for run_uid in {pod["metadata"]["labels"][names.RUN] for pod in stays}:
+            try:
+                known = await self._turns_of(run_uid, stays, self._turns)
+            except Exception:
+                log.warning("what pods of run %s reported cannot be read", run_uid, exc_info=True)
+                continue
+            for pod in stays:
+                uid = pod["metadata"]["uid"]
+                if uid in known and self._turns.get(uid) != known[uid]:
+                    self._turns[uid] = known[uid]
+                    news.append(pod["metadata"]["name"])
+        return news
 
     async def _watch(self, version: str) -> tuple[str, float]:
         """Follow what happens after `version` for one comparison period, across broken connections.
@@ -189,6 +235,7 @@ class NamespaceWatch:
             raise RuntimeUnavailable(str(error)) from error
         finally:
             del self._gone_meanwhile[asked]
+        await self._learn_turns(items)
         for pod in items:
             if pod["metadata"]["uid"] not in gone:
                 self._put(pod)
@@ -240,7 +287,11 @@ class NamespaceWatch:
         try:
             report = self._reports.get(pod["metadata"]["uid"], Report())
             seen = observe(
-                pod, now=self._now(), progress=report.progress, environment=report.environment
+                pod,
+                now=self._now(),
+                progress=report.progress,
+                environment=report.environment,
+                turn=self._turns.get(pod["metadata"]["uid"]),
             )
         except (KeyError, ValueError) as error:
             log.warning("pod %s has odd labels: %r", pod["metadata"].get("name"), error)
@@ -251,12 +302,17 @@ class NamespaceWatch:
         of_run = self._seen[pod["metadata"]["labels"][names.RUN]]
         if of_run.get(name) == seen:
             return None
+        before = of_run.get(name)
+        if before is not None and before.uid != seen.uid:  # another attempt inside the same pod
+            gone = Gone(role=before.role, index=before.index, uid=before.uid)
+            self._tell(pod["metadata"]["labels"][names.RUN], gone)
         of_run[name] = seen
         return seen
 
     def _forget(self, name: str) -> Observation | None:
         pod = self._pods.pop(name)
         self._reports.pop(pod["metadata"]["uid"], None)
+        self._turns.pop(pod["metadata"]["uid"], None)
         for gone in self._gone_meanwhile.values():
             gone.add(pod["metadata"]["uid"])
         timer = self._timers.pop(name, None)
@@ -321,6 +377,7 @@ class NamespaceWatch:
         self._pods.clear()
         self._seen.clear()
         self._reports.clear()
+        self._turns.clear()
 
 
 def _runs(pod: Mapping[str, Any]) -> bool:

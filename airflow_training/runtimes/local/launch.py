@@ -9,6 +9,7 @@ import contextlib
 import json
 import os
 import subprocess
+import time
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -24,14 +25,16 @@ from airflow_training.runtimes.local.environment import (
     memory_bytes,
 )
 from airflow_training.runtimes.local.gpus import GpuBook
-from airflow_training.runtimes.local.life import Life, Standing, look_at
+from airflow_training.runtimes.local.life import Life, Standing, find_attempt, look_at
 from airflow_training.runtimes.local.paths import RunFolder, attempt_of, locked
-from airflow_training.runtimes.local.settle import settle
+from airflow_training.runtimes.local.settle import give_order, settle
 from airflow_training.runtimes.port import InstanceRef, InstanceSpec, Outcome
 
 __all__ = ["Launcher"]
 
 _START_SECONDS = 60.0
+_BEGIN_SECONDS = 5.0
+_LOOK_SECONDS = 0.005
 _WAITS_FOR_GPUS = "it waits for GPUs: not so many are free on this machine"
 
 
@@ -73,6 +76,40 @@ class Launcher:
                 place = starting[folder]
                 outcomes[place] = _outcome(specs[place].ref, AttemptFolder(Path(folder)), line)
         return [outcomes[place] for place in range(len(specs))]
+
+    def restart(self, instance: InstanceRef, spec: InstanceSpec) -> Outcome:
+        """Begin an attempt in the place of one that has failed and waits; blocks until it has begun.
+
+        Whatever keeps it from doing so is told as `refused`: an agent of its own can still be made.
+        """
+        ref = spec.ref
+        run = RunFolder(self.local_dir, ref.run.uid)
+        folder = run.attempt(ref.role, ref.index, attempt_of(ref))
+        with locked(folder.create_lock):
+            begun = look_at(folder)
+            if begun is not None and begun.recorded and not begun.deleted:
+                return Outcome(ref=replace(ref, uid=begun.uid), result="adopted")
+            refusal = run.refuse_or_own(ref.run.generation)
+            found = None if refusal else find_attempt(run, instance)
+            if found is None or found[1].life is not Life.WAITING or found[1].deleted:
+                return Outcome(ref=ref, result="refused", message=refusal or "nothing waits there")
+            newest = max(
+                numbers for numbers, each in run.attempts(ref.role, ref.index) if each.spec.exists()
+            )
+            if newest > attempt_of(ref):
+                return Outcome(ref=ref, result="refused", message="a newer attempt exists")
+            old = found[0]
+            uid = begun.uid if begun is not None and not begun.deleted else uuid.uuid4().hex
+            gpus = self._gpus.claim(folder, uid=uid, count=gpu_count(spec))
+            if gpus is None:
+                return Outcome(ref=ref, result="refused", message=_WAITS_FOR_GPUS)
+            try:
+                self._write(run, folder, spec, uid=uid, gpus=gpus)
+            except (ValueError, OSError) as error:
+                self._gpus.release(gpus, uid=uid)
+                return Outcome(ref=ref, result="refused", message=str(error))
+            give_order(old, found[1].uid, do="restart", attempt=folder.path.name, next=uid)
+            return _begun(folder, replace(ref, uid=uid), inside=old)
 
     def _plan(self, run: RunFolder, folder: AttemptFolder, spec: InstanceSpec) -> Outcome | None:
         """Return the outcome, or None when all is written down and an agent has to be started."""
@@ -164,6 +201,7 @@ class Launcher:
             "held": spec.held,
             "deadline_seconds": spec.deadline_seconds,
             "grace_seconds": spec.grace_seconds,
+            "in_place_seconds": spec.in_place_seconds,
             "watch": spec.watch,
             "readiness": None if spec.readiness is None else dict(spec.readiness),
             "stall": None if spec.stall is None else dict(spec.stall),
@@ -201,6 +239,21 @@ class Launcher:
         told = done.stderr.decode(errors="replace").strip()[-500:]
         silent = {"result": "error", "message": told or "the agent gave no answer"}
         return {folder: found.get(folder, silent) for folder in folders}
+
+
+def _begun(folder: AttemptFolder, ref: InstanceRef, *, inside: AttemptFolder) -> Outcome:
+    """Return what came of the order to begin the attempt in `folder`, once that is known."""
+    until = time.monotonic() + _BEGIN_SECONDS
+    waits = True
+    while waits and time.monotonic() < until:
+        old = look_at(inside)
+        waits = old is not None and old.life is Life.WAITING  # looked at first: it leaves last
+        standing = look_at(folder)
+        if standing is not None and standing.recorded:
+            return Outcome(ref=ref, result="created")
+        time.sleep(_LOOK_SECONDS)
+    message = "the agent that waits does not answer" if waits else "nothing waits there any more"
+    return Outcome(ref=ref, result="refused", message=message)
 
 
 def _outcome(ref: InstanceRef, folder: AttemptFolder, line: Mapping[str, Any]) -> Outcome:

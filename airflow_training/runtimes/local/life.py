@@ -12,9 +12,10 @@ from typing import Any
 
 from airflow_training.agent import proc
 from airflow_training.agent.files import AttemptFolder, read_json
-from airflow_training.runtimes.local.paths import is_locked
+from airflow_training.runtimes.local.paths import RunFolder, attempt_of, is_locked
+from airflow_training.runtimes.port import InstanceRef
 
-__all__ = ["Life", "Standing", "look_at"]
+__all__ = ["Life", "Standing", "find_attempt", "look_at"]
 
 
 class Life(Enum):
@@ -22,6 +23,7 @@ class Life(Enum):
     STARTING = "an agent has the lock and will record itself in a moment"
     ALIVE = "its agent lives here"
     ENDED = "its agent wrote down how it ended"
+    WAITING = "its agent wrote down how it ended, and waits for the next attempt"
     LOST = "its agent is dead and wrote nothing down"
     ELSEWHERE = "it was started where we cannot see"
 
@@ -109,8 +111,20 @@ def look_at(folder: AttemptFolder) -> Standing | None:
         life = Life.STARTING if is_locked(folder.lock) else Life.MISSING
     end = own(folder.exit)  # after looking for the process: it may just have ended
     if end:
-        life = Life.ENDED
+        waits = end.get("in_place") and life is Life.ALIVE
+        life = Life.WAITING if waits else Life.ENDED
     return Standing(life=life, spec=spec, state=state, end=end, order=own(folder.delete))
+
+
+def find_attempt(run: RunFolder, ref: InstanceRef) -> tuple[AttemptFolder, Standing] | None:
+    """Return the attempt that `ref` means: the object itself, or without a uid its numbers."""
+    for numbers, folder in run.attempts(ref.role, ref.index):
+        standing = look_at(folder)
+        if standing is not None and (
+            ref.uid == standing.uid if ref.uid else numbers == attempt_of(ref)
+        ):
+            return folder, standing
+    return None
 
 
 def _life(folder: AttemptFolder, state: Mapping[str, Any]) -> Life:

@@ -51,7 +51,14 @@ def observe(
         progress=progress,
         environment=environment,
         output=_output(end),
+        in_place=_in_place(standing, now),
     )
+
+
+def _in_place(standing: Standing, state: _State) -> bool:
+    if standing.life is Life.ALIVE:
+        return state in ("pending", "running") and standing.spec.get("in_place_seconds", 0) > 0
+    return standing.life is Life.WAITING and state == "failed"
 
 
 def _output(end: Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -62,7 +69,9 @@ def _output(end: Mapping[str, Any]) -> Mapping[str, Any] | None:
 def _state(standing: Standing) -> tuple[_State, str, str]:
     """Return (state, reason, message)."""
     state, end = standing.state, standing.end
-    if standing.life is Life.ENDED:
+    if standing.life is Life.WAITING and standing.deleted:
+        return "terminating", "Deleted", ""
+    if standing.life in (Life.ENDED, Life.WAITING):
         ended: _State = "succeeded" if end["reason"] == "Completed" else "failed"
         return ended, end["reason"], end.get("message", "")
     if standing.life is Life.ELSEWHERE:

@@ -9,19 +9,20 @@ import time
 import zlib
 from collections.abc import AsyncIterator, Collection, Sequence
 from pathlib import Path
+from typing import Any
 
 from airflow_training.agent.files import read_json, write_json
 from airflow_training.agent.proc import marked
-from airflow_training.errors import InputError, LeaseLost, Problem, StillAlive
+from airflow_training.errors import LeaseLost, Problem, StillAlive
 from airflow_training.runtimes.local import expiry
 from airflow_training.runtimes.local.gpus import GpuBook
 from airflow_training.runtimes.local.launch import Launcher
-from airflow_training.runtimes.local.life import Life, Standing, look_at
+from airflow_training.runtimes.local.life import Life, Standing, find_attempt, look_at
 from airflow_training.runtimes.local.node import this_node
 from airflow_training.runtimes.local.paths import RunFolder, attempt_of, locked
 from airflow_training.runtimes.local.ports import PortBook
 from airflow_training.runtimes.local.scan import current
-from airflow_training.runtimes.local.settle import order_delete, poke, settle
+from airflow_training.runtimes.local.settle import give_order, order_delete, poke, settle
 from airflow_training.runtimes.local.sweep import Orphan, find_orphans
 from airflow_training.runtimes.local.watch import watch
 from airflow_training.runtimes.port import (
@@ -57,7 +58,7 @@ class LocalRuntime:
     """
 
     name = "local"
-    capabilities = Capabilities(hold=True, restart_in_place=False, memory_limits=True)
+    capabilities = Capabilities(hold=True, restart_in_place=True, memory_limits=True)
 
     def __init__(
         self,
@@ -97,12 +98,24 @@ class LocalRuntime:
         """Write the answer where the agents wait for it, and wake them."""
         await asyncio.to_thread(self._release, instances, answer)
 
-    async def restart_process(self, instance: InstanceRef) -> None:
-        """Not offered: `capabilities.restart_in_place` is False."""
-        problem = Problem(
-            code="not_supported", field="", message="the local runtime cannot restart in place"
-        )
-        raise InputError(problems=[problem], path=f"{instance.role}-{instance.index}")
+    async def stop_process(
+        self,
+        instances: Sequence[InstanceRef],
+        *,
+        grace_seconds: float,
+        dump_stacks: bool = False,
+    ) -> None:
+        """Order agents to end their process trees, and to stay."""
+        how = {"grace_seconds": grace_seconds, "dump_stacks": dump_stacks}
+        await asyncio.to_thread(self._order, instances, do="stop", **how)
+
+    async def restart_process(self, instance: InstanceRef, spec: InstanceSpec) -> Outcome:
+        """Let the agent that waits go on as the next attempt; returns when it has."""
+        return await asyncio.to_thread(self._launcher.restart, instance, spec)
+
+    async def dismiss(self, instances: Sequence[InstanceRef]) -> None:
+        """Let agents that wait go."""
+        await asyncio.to_thread(self._order, instances, do="leave")
 
     async def delete(
         self,
@@ -234,21 +247,20 @@ class LocalRuntime:
         self, instances: Sequence[InstanceRef], *, grace_seconds: float, dump_stacks: bool
     ) -> None:
         for ref in instances:
-            folder = self._folder(ref.run)
-            for _, attempt in folder.attempts(ref.role, ref.index):
-                standing = look_at(attempt)
-                if standing is None:
-                    continue
-                spec = standing.spec
-                numbers = (spec["epoch"], spec["job_attempt"], spec["attempt"])
-                if ref.uid == standing.uid or (not ref.uid and numbers == attempt_of(ref)):
-                    order_delete(
-                        attempt,
-                        standing.uid,
-                        grace_seconds=grace_seconds,
-                        dump_stacks=dump_stacks,
-                    )
-                    break
+            found = find_attempt(self._folder(ref.run), ref)
+            if found is not None:
+                order_delete(
+                    found[0],
+                    found[1].uid,
+                    grace_seconds=grace_seconds,
+                    dump_stacks=dump_stacks,
+                )
+
+    def _order(self, instances: Sequence[InstanceRef], **order: Any) -> None:
+        for ref in instances:
+            found = find_attempt(self._folder(ref.run), ref)
+            if found is not None:
+                give_order(found[0], found[1].uid, **order)
 
     def _read_log(
         self, ref: InstanceRef, cursor: Cursor, limit: int, attempt: int | None
@@ -257,7 +269,7 @@ class LocalRuntime:
         folder = run.attempt(ref.role, ref.index, attempt_of(ref, attempt))
         # looked at before reading: what is over then writes nothing after it
         standing = look_at(folder)
-        over = run.removed_generation >= 0 if standing is None else standing.life is Life.ENDED
+        over = run.removed_generation >= 0 if standing is None else bool(standing.end)
         try:
             with folder.log.open("rb") as file:
                 file.seek(cursor.offset)

@@ -124,7 +124,7 @@ class Scanner:
         return observation
 
     def _attend(self, folder: AttemptFolder, standing: Standing) -> None:
-        if standing.life is Life.ALIVE and standing.pids_mean_here:
+        if standing.life in (Life.ALIVE, Life.WAITING) and standing.pids_mean_here:
             agent = standing.agent
             self.agents[standing.uid] = Agent(
                 instance=folder.instance.name,

@@ -7,6 +7,7 @@ import json
 import signal
 import time
 from collections.abc import Iterable
+from typing import Any
 
 from airflow_training.agent import proc
 from airflow_training.agent.control import connect
@@ -15,7 +16,7 @@ from airflow_training.agent.notify import notify
 from airflow_training.agent.stacks import DUMP_SECONDS
 from airflow_training.runtimes.local.life import Life, Standing, look_at
 
-__all__ = ["kill_leftovers", "order_delete", "poke", "settle"]
+__all__ = ["give_order", "kill_leftovers", "order_delete", "poke", "settle"]
 
 _LEFTOVER_SECONDS = 5.0
 _IMPATIENCE_SECONDS = 10.0
@@ -31,6 +32,12 @@ def poke(folder: AttemptFolder) -> None:
     """Make the agent look at its folder now; it does so by itself every few seconds."""
     with contextlib.suppress(OSError), connect(folder.socket) as connection:
         connection.send(json.dumps({"op": "look"}).encode())
+
+
+def give_order(folder: AttemptFolder, uid: str, **order: Any) -> None:
+    """Leave an order for an instance that stays, where its agent finds it."""
+    write_json(folder.order, {"uid": uid, **order})
+    poke(folder)
 
 
 def order_delete(
@@ -81,7 +88,7 @@ def kill_leftovers(standings: Iterable[Standing]) -> list[int]:
 
 def settle(folder: AttemptFolder, standing: Standing) -> Standing:
     """Return how the attempt stands after everything was done that this host can do."""
-    if standing.life is Life.ALIVE and standing.deleted:
+    if standing.life in (Life.ALIVE, Life.WAITING) and standing.deleted:
         patience = float(standing.order["grace_seconds"]) + _IMPATIENCE_SECONDS
         if standing.order["dump_stacks"]:
             patience += DUMP_SECONDS

@@ -75,7 +75,7 @@ class Group:
         self.world = world
         self.generation = 0
         self.base: Manifest | None = None
-        """What this generation goes on from; every rank has verified its part."""
+        """What this generation goes on from; every rank has verified its part, unless it was to read nothing."""
         self.rejected: list[Rejected] = []
         """(step, why) of the newer checkpoints that were passed over at the start, on rank 0."""
         self._keep = keep
@@ -87,6 +87,7 @@ class Group:
         self._reusable: dict[str, str] = {}
         self._verified: set[str] = set()
         self._last_step = -1
+        self._abandoned = False
         self._writing = threading.Lock()
         self._telling = Telling(rank=rank, world=world, generation=0)
         self._record = ""
@@ -106,6 +107,7 @@ class Group:
         keep_every: int | None = None,
         resume: bool = True,
         not_after: int | None = None,
+        deep: bool = True,
         code: str = "",
         environment: str = "",
     ) -> Group:
@@ -124,6 +126,8 @@ class Group:
             keep_every: of older ones, every Nth stays too.
             resume: False starts from nothing, whatever there is.
             not_after: goes on from a checkpoint of this step or an earlier one.
+            deep: False reads no state, and only compares sizes: for ranks that hold newer state themselves. What is
+                saved then rests on nothing that was saved before.
             code: digest of the program, for the manifests.
             environment: digest of image, command and environment, for the manifests.
 
@@ -149,6 +153,7 @@ class Group:
             order=order,
             resume=resume,
             not_after=not_after,
+            deep=deep,
         )
         return group
 
@@ -167,6 +172,7 @@ class Group:
         order: int,
         resume: bool,
         not_after: int | None,
+        deep: bool,
     ) -> None:
         epoch = int(incarnation.partition(".")[0] or 0)
         started = self._on_coordinator(agreement, lambda: self._claim(epoch=epoch, order=order))
@@ -186,7 +192,7 @@ class Group:
         while (proposed := self._on_coordinator(agreement, next_candidate)) is not None:
             base = Base(**proposed)
             self._telling.say("RESTORING", step=base.step)
-            manifest, found = self._check(base)
+            manifest, found = self._check(base, deep=deep)
             complaints = self._all_findings(agreement, found)
             if not complaints:
                 self.base = manifest
@@ -208,10 +214,13 @@ class Group:
             return sha256_of(document)
 
         self._fence = self._on_coordinator(agreement, fence)
-        if self.base is not None:
-            self._settle(self.base)
         step = self.base.step if self.base else None
-        self._telling.say("RUNNING", step=step, verified=step)
+        if deep and self.base is not None:
+            self._settle(self.base)
+            self._telling.say("RUNNING", step=step, verified=step)
+        else:
+            self._newest, self._last_step = self.base, -1 if step is None else step
+            self._telling.say("RUNNING", step=step)
 
     def _claim(self, *, epoch: int, order: int) -> dict[str, Any]:
         if probe(self.store):
@@ -235,11 +244,12 @@ class Group:
             if not_after is None or manifest.step <= not_after:
                 yield manifest
 
-    def _check(self, base: Base) -> tuple[Manifest | None, dict[str, str]]:
+    def _check(self, base: Base, *, deep: bool) -> tuple[Manifest | None, dict[str, str]]:
         """Return the manifest, and what this rank found wrong with its share of it."""
         try:
             manifest = read_manifest(self.store, Save(base.step, base.generation))
-            verify(self.store, manifest, ranks=range(self.rank, manifest.world, self.world))
+            mine = range(self.rank, manifest.world, self.world)
+            verify(self.store, manifest, ranks=mine, deep=deep)
         except FileNotFoundError:
             return None, {"bad": "its manifest is gone"}
         except BadCheckpoint as error:
@@ -522,7 +532,13 @@ class Group:
         except (CheckpointError, OSError) as error:
             log.warning("old checkpoints were not deleted: %s", error)
 
+    def abandon(self) -> None:
+        """Commit nothing more, and wait for nobody: the ranks of this group have parted."""
+        self._abandoned = True
+
     def _refuse_if_stale(self) -> None:
+        if self._abandoned:
+            raise StaleGeneration(f"generation {self.generation} was given up by this rank")
         newest = newest_claim(self.store)
         if newest > self.generation:
             raise StaleGeneration(

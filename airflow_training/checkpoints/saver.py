@@ -8,6 +8,7 @@ every half second or so, see `steps_between_looks`. What the state is, the calle
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import logging
 import math
 import os
@@ -25,7 +26,12 @@ from airflow_training.checkpoints.agreement import Agreement, Alone, ThroughStor
 from airflow_training.checkpoints.documents import canonical, sha256_of
 from airflow_training.checkpoints.errors import CheckpointError, StaleGeneration
 from airflow_training.checkpoints.group import Group
-from airflow_training.checkpoints.instructions import by_hand, from_environment, rank_and_world
+from airflow_training.checkpoints.instructions import (
+    Instructions,
+    by_hand,
+    from_environment,
+    rank_and_world,
+)
 from airflow_training.checkpoints.interval import (
     Auto,
     Cost,
@@ -117,6 +123,7 @@ class Saver:
         self.rank, self.world = place or rank_and_world()
         self._agreement = agreement
         self._allow_pickle = allow_pickle
+        self._pinned = pinned
         self._arena = tree.Arena(pinned=pinned)
         self._pace = Pace()
         self._group: Group | None = None
@@ -159,20 +166,7 @@ class Saver:
         told = self._told
         if told is None:
             return None
-        self._group = Group.open(
-            told.root,
-            rank=self.rank,
-            world=self.world,
-            incarnation=told.incarnation,
-            order=told.order,
-            agreement=self.agreement,
-            keep=told.keep,
-            keep_every=told.keep_every,
-            resume=not told.fresh,
-            not_after=told.not_after,
-            code=_code_digest(),
-            environment=told.environment,
-        )
+        self._group = self._open(told, not_after=told.not_after, deep=True)
         self._boundary_at = self._saved_at = time.monotonic()
         root, manifest = told.root, self._group.base
         if manifest is None and told.initial is not None:
@@ -190,6 +184,72 @@ class Saver:
         self._saved = self._completed = self._next_look = manifest.step
         log.info("going on after step %d, saved %s", manifest.step, root)
         return Found(root, manifest, mine, document, blobs)
+
+    def _open(self, told: Instructions, *, not_after: int | None, deep: bool) -> Group:
+        return Group.open(
+            told.root,
+            rank=self.rank,
+            world=self.world,
+            incarnation=told.incarnation,
+            order=told.order,
+            agreement=self.agreement,
+            keep=told.keep,
+            keep_every=told.keep_every,
+            resume=not told.fresh,
+            not_after=not_after,
+            deep=deep,
+            code=_code_digest(),
+            environment=told.environment,
+        )
+
+    # ranks that left or came -----------------------------------------------------------------------
+
+    def regroup(self, *, place: tuple[int, int], agreement: Agreement) -> None:
+        """Leave the group; `restore` or `take_over` opens the next one, of other ranks. What runs is given up."""
+        if self._group is not None:
+            self._group.abandon()
+        with contextlib.suppress(StaleGeneration):
+            self._collect(wait_seconds=COMMIT_SECONDS)
+        if self._reserving is not None:
+            self._reserving.join()
+        self._arena, self._reserving = tree.Arena(pinned=self._pinned), None
+        (self.rank, self.world), self._agreement = place, agreement
+
+    @property
+    def orders(self) -> Mapping[str, Any]:
+        """What the controller said to this process when it began, as far as it may say another thing to others."""
+        told = self._told
+        if told is None:
+            return {}
+        epoch = int(told.incarnation.partition(".")[0] or 0)
+        names = ("incarnation", "order", "not_after", "exactly")
+        return {"epoch": epoch, **{name: getattr(told, name) for name in names}}
+
+    def follow(self, orders: Mapping[str, Any]) -> None:
+        """Do as the controller said to another rank, which was started later."""
+        if self._told is not None:
+            changed = {name: value for name, value in orders.items() if name != "epoch"}
+            self._told = dataclasses.replace(self._told, **changed)
+
+    def copy(self, state: Any) -> tuple[Any, dict[str, memoryview]]:
+        """Return document and blobs of a tree, copied into the memory of saves: valid until the next one."""
+        taken = tree.outline(state, allow_pickle=self._allow_pickle)
+        return taken.document, self._arena.copy(taken)
+
+    def take_over(self, step: int) -> bool:
+        """Open the group, with all other ranks, for state of this step that they hold; no state is read.
+
+        Returns whether that is the newest there is: a checkpoint that is newer must not be passed over.
+        """
+        told = self._told
+        if told is not None:
+            self._group = self._open(told, not_after=None, deep=False)
+            if self._group.newest_step > step:
+                return False
+            self._saved = self._group.newest_step
+        self._boundary_at = self._saved_at = time.monotonic()
+        self._completed = self._next_look = step
+        return True
 
     # the steps -------------------------------------------------------------------------------------
 

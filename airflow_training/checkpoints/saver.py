@@ -58,6 +58,9 @@ Capture: TypeAlias = Callable[[], Any]
 COMMIT_SECONDS = 600.0
 """How long ranks wait for each other before a save is given up; training goes on meanwhile."""
 
+PARTING_SECONDS = 10.0
+"""How long a save may still take whose group has parted: more is in vain where a rank is gone."""
+
 
 @dataclass(frozen=True, slots=True)
 class Found:
@@ -205,7 +208,12 @@ class Saver:
     # ranks that left or came -----------------------------------------------------------------------
 
     def regroup(self, *, place: tuple[int, int], agreement: Agreement) -> None:
-        """Leave the group; `restore` or `take_over` opens the next one, of other ranks. What runs is given up."""
+        """Leave the group; `restore` or `take_over` opens the next one, of other ranks.
+
+        A save that runs may have all it needs, and has a moment to end; then it is given up.
+        """
+        with contextlib.suppress(StaleGeneration):
+            self._collect(wait_seconds=PARTING_SECONDS)
         if self._group is not None:
             self._group.abandon()
         with contextlib.suppress(StaleGeneration):

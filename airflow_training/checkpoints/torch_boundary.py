@@ -62,7 +62,8 @@ class Boundary:
         """Bring the state back to the boundary; return its steps, or None and why it is lost."""
         for tensor in self._parameters():
             tensor.grad = None  # of a step that is begun again
-        if why := self._lost():
+        why = self._lost()
+        if self._step is None or why:
             return None, why
         torch_state.apply(self._passing, self._copied)
         with torch.no_grad():
@@ -73,8 +74,6 @@ class Boundary:
 
     def _lost(self) -> str:
         """Return why the state is not that of the boundary, as far as can be told; empty where it is."""
-        if self._step is None:
-            return self._changed_by
         if self._changed_by:
             return self._changed_by
         if self._parts.files:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
 import os
 import random
@@ -55,8 +56,19 @@ class Plan:
     """Called with rank, round and training before each rejoin."""
 
 
+class Noting(logging.Handler):
+    """Notes what a rank is warned of."""
+
+    def __init__(self, me: Rank) -> None:
+        super().__init__(logging.WARNING)
+        self._me = me
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._me.note(warned=record.getMessage())
+
+
 def train(me: Rank, plan: Plan, ports: Sequence[int], first: int) -> None:
-    """Train from round `first` on; note losses, where each round begins, and each shard that is read."""
+    """Train from round `first` on; note losses, warnings, where each round begins, and each shard that is read."""
     read = verifying._verified_content
 
     def noted_read(store: Any, shard: Any) -> bytes:
@@ -64,6 +76,7 @@ def train(me: Rank, plan: Plan, ports: Sequence[int], first: int) -> None:
         return read(store, shard)
 
     verifying._verified_content = noted_read
+    logging.getLogger("airflow_training.checkpoints").addHandler(Noting(me))
     torch.set_num_threads(1)
     training = Repeatable(seed=99 if first else 0)
     checkpointer = Checkpointer(**training.given(), root=me.folder / "root", every={"steps": EVERY})
@@ -105,7 +118,7 @@ def run(folder: Path, plan: Plan) -> None:
     """Run all ranks of the plan, each newcomer once it is needed; all but the killed ones must end well."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["tests.checkpoints.rejoining"])
-    (folder / "notes").mkdir(parents=True)
+    (folder / "notes").mkdir(parents=True, exist_ok=True)
     ports = [free_port() for _ in plan.worlds]
 
     def start(rank: int, first: int) -> Any:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
 
 from airflow_training.checkpoints import reading, torch_handover
 from airflow_training.checkpoints.checkpointer import Checkpointer
@@ -85,28 +86,56 @@ def flip_a_bit_on_the_way(rank: int, number: int, _: Repeatable) -> None:
 
     def wrong(view: memoryview, **options: object) -> None:
         right(view, **options)  # type: ignore[arg-type]  # as it came
-        if len(view) == 8 * 4:  # the parameters of no layer, a moment of the last
-            view[3] ^= 1
-        elif len(view) > 5000:
-            view[5000] ^= 1
+        if not bytes(view).startswith(b"{"):  # the document
+            view[-1] ^= 1
 
     torch_handover._broadcast = wrong
 
 
+def flip_a_bit_of_the_document(rank: int, number: int, _: Repeatable) -> None:
+    if (rank, number) != (2, 1):
+        return
+    right = torch_handover._broadcast
+
+    def wrong(view: memoryview, **options: object) -> None:
+        right(view, **options)  # type: ignore[arg-type]  # as it came
+        view[20] ^= 1
+
+    torch_handover._broadcast = wrong
+
+
+def wrap_too_early(_: int, number: int, training: Repeatable) -> None:
+    """Let DistributedDataParallel give everybody the parameters of rank 0, which is new."""
+    if number == 1:
+        DistributedDataParallel(training.network)
+
+
 @pytest.mark.parametrize(
-    "before",
+    ("before", "killed", "why"),
     [
-        pytest.param(spoil_one_survivor, id="survivors-that-differ"),
-        pytest.param(apply_half_a_step, id="optimizer-was-at-work"),
-        pytest.param(write_parameters, id="parameters-were-written"),
-        pytest.param(flip_a_bit_on_the_way, id="a-bit-flipped-on-the-way"),
+        pytest.param(
+            spoil_one_survivor, 2, "ranks 0 and 1 hold different model", id="survivors-that-differ"
+        ),
+        pytest.param(apply_half_a_step, 2, "the optimizer was at work", id="half-a-step"),
+        pytest.param(write_parameters, 2, "parameters were changed", id="parameters-written"),
+        pytest.param(wrap_too_early, 0, "parameters were changed", id="wrapped-too-early"),
+        pytest.param(
+            flip_a_bit_on_the_way, 2, "what rank 2 got is not what rank 0 has", id="bit-flipped"
+        ),
+        pytest.param(
+            flip_a_bit_of_the_document, 2, "what rank 2 got is not what", id="bit-of-the-document"
+        ),
     ],
 )
-def test_where_no_state_can_be_trusted_all_restore_the_newest_checkpoint(before, whole, tmp_path):
-    run(tmp_path / "killed", Plan(worlds=(3, 3), kills=[(2, 17)], before=before))
+def test_where_no_state_can_be_trusted_all_restore_the_newest_checkpoint(
+    before, killed, why, whole, tmp_path
+):
+    run(tmp_path, Plan(worlds=(3, 3), kills=[(killed, 17)], before=before))
     for rank in range(3):
-        assert starts(tmp_path / "killed", rank)[-1] == 10
-        assert course(tmp_path / "killed", rank)[0] == course(whole, rank)[0]
+        assert starts(tmp_path, rank)[-1] == 10
+        assert course(tmp_path, rank) == course(whole, rank)
+        (warned,) = [note["warned"] for note in noted(tmp_path, rank) if "warned" in note]
+        assert why in warned
 
 
 @pytest.mark.parametrize("worlds", [(2, 3), (3, 2), (2, 1)])

@@ -126,8 +126,8 @@ class Checkpointer:
                 set up.
             StaleGeneration: a later start of this training has taken over.
         """
-        from airflow_training.checkpoints.rejoining import take_over
         from airflow_training.checkpoints.torch_boundary import Boundary
+        from airflow_training.checkpoints.torch_rejoining import take_over
 
         boundary = self._boundary = self._boundary or Boundary(self._parts)
         taken = take_over(self._parts, self._saver, boundary, allow_pickle=self._allow_pickle)

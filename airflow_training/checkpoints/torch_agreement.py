@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import weakref
 from typing import Any
 
 import torch
@@ -20,8 +19,7 @@ class TorchAgreement:
 
     def __init__(self) -> None:
         """Make a gloo group of its own: training's collectives and devices are not touched."""
-        # weakly: a group that was destroyed must not keep its sockets, its address may be needed again
-        self._group = weakref.ref(dist.new_group(backend="gloo"))
+        self._group = dist.new_group(backend="gloo")
         self._world = dist.get_world_size()
 
     def broadcast(self, value: Any) -> Any:
@@ -42,5 +40,5 @@ class TorchAgreement:
     def _exchange(self, mine: bytes, room: int) -> list[bytes]:
         sent = torch.frombuffer(bytearray(mine.ljust(room, b"\0")), dtype=torch.uint8)
         received = [torch.empty(room, dtype=torch.uint8) for _ in range(self._world)]
-        dist.all_gather(received, sent, group=self._group())
+        dist.all_gather(received, sent, group=self._group)
         return [bytes(row.tolist()) for row in received]

@@ -32,7 +32,9 @@ class Boundary:
         self._parts = parts
         self._passing = replace(parts, files=(), **dict.fromkeys(_WATCHED, NOT_GIVEN))
         self._copied: dict[str, Any] = {}
-        self._buffers: list[torch.Tensor] = []
+        self._holders: list[tuple[dict[str, torch.Tensor | None], str]] = []
+        """Where the buffers are: the tensors themselves may be replaced in a step."""
+        self._buffers: list[torch.Tensor | None] = []
         self._tensors: list[torch.Tensor] = []
         self._versions: list[int] = []
         self._step: int | None = None
@@ -47,11 +49,15 @@ class Boundary:
         """Take the state as it is as that of the boundary after `step` steps."""
         if not self._tensors:
             self._tensors = list(self._parameters())
+            self._holders = list(self._buffer_holders())
         self._versions = [tensor._version for tensor in self._tensors]
         state = torch_state.capture(self._passing)
         random = state.pop("rng")  # made anew by each call
         self._copied = {**copy.deepcopy(state), "rng": random}
-        self._buffers = [buffer.detach().clone() for buffer in self._living_buffers()]
+        self._buffers = [
+            None if (buffer := holder[name]) is None else buffer.detach().clone()
+            for holder, name in self._holders
+        ]
         self._step, self._changed_by, self.began = step, "", True
 
     def forget(self, why: str) -> None:
@@ -67,8 +73,10 @@ class Boundary:
             return None, why
         torch_state.apply(self._passing, self._copied)
         with torch.no_grad():
-            for living, copied in zip(self._living_buffers(), self._buffers, strict=True):
-                living.copy_(copied)
+            for (holder, name), copied in zip(self._holders, self._buffers, strict=True):
+                living = holder[name]
+                if living is not None and copied is not None:
+                    living.copy_(copied)
         torch_state.apply_random(self._copied["rng"])
         return self._step, ""
 
@@ -85,7 +93,7 @@ class Boundary:
         same = [id(tensor) for tensor in tensors] == [id(tensor) for tensor in self._tensors]
         if not same or [tensor._version for tensor in tensors] != self._versions:
             return "parameters were changed in the step that failed"
-        if len(list(self._living_buffers())) != len(self._buffers):
+        if not self._same_buffers():
             return "the model has other buffers than at the boundary"
         return _unseen_failures()
 
@@ -104,10 +112,23 @@ class Boundary:
                 for group in getattr(item, "param_groups", ()):
                     yield from group["params"]
 
-    def _living_buffers(self) -> Iterator[torch.Tensor]:
+    def _buffer_holders(self) -> Iterator[tuple[dict[str, torch.Tensor | None], str]]:
         for item in self._watched():
             if isinstance(item, torch.nn.Module):
-                yield from item.buffers()
+                for module in item.modules():
+                    yield from ((module._buffers, name) for name in module._buffers)
+
+    def _same_buffers(self) -> bool:
+        """Return whether each buffer is where it was, and as large."""
+        holders = [(id(holder), name) for holder, name in self._buffer_holders()]
+        if holders != [(id(holder), name) for holder, name in self._holders]:
+            return False
+        living = [holder[name] for holder, name in self._holders]
+        return [_shape(each) for each in living] == [_shape(each) for each in self._buffers]
+
+
+def _shape(buffer: torch.Tensor | None) -> tuple[int, ...] | None:
+    return None if buffer is None else tuple(buffer.shape)
 
 
 def _unseen_failures() -> str:

@@ -225,6 +225,30 @@ def test_a_start_can_go_back_to_an_earlier_step():
     assert (30, "committed") not in states
 
 
+def test_a_start_that_reads_nothing_rests_on_nothing_it_has_not_read():
+    """Of a checkpoint whose content nobody compared, no shard may become part of the next one."""
+    store = DictStore()
+    (before,) = train(Group.open(store), 10)
+    for shard in before.ranks[0].shards:
+        store.objects[shard.key] = bytes(shard.size)
+    group = Group.open(store, deep=False)
+    assert group.newest_step == 10
+    manifest = save(group, 20, blobs=blobs_of(10, 0))
+    assert manifest is not None
+    assert group.read(manifest) == ({"step": 20, "rank": 0}, blobs_of(10, 0))
+
+
+def test_an_abandoned_group_commits_nothing():
+    store = DictStore()
+    group = Group.open(store)
+    train(group, 10)
+    group.write(20, blobs_of(20, 0), document={})
+    group.abandon()
+    with pytest.raises(StaleGeneration, match="was given up"):
+        group.commit(20, deadline=SECONDS)
+    assert Group.open(store).newest_step == 10
+
+
 def test_a_start_can_begin_afresh():
     store = DictStore()
     train(Group.open(store), 10, 20)

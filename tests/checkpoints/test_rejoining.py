@@ -6,16 +6,14 @@ from pathlib import Path
 
 import pytest
 import torch
-import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from airflow_training.checkpoints import reading, torch_handover
 from airflow_training.checkpoints.checkpointer import Checkpointer
 from airflow_training.checkpoints.errors import CheckpointError
-from airflow_training.checkpoints.torch_agreement import TorchAgreement
 from tests.checkpoints.rejoining import TOTAL, Plan, Repeatable, never_killed, run
 from tests.checkpoints.test_sharded import Sharded
-from tests.checkpoints.training import Rank, course, free_port, noted, processes
+from tests.checkpoints.training import Rank, course, noted, processes
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
 
@@ -181,14 +179,3 @@ def test_several_ranks_without_a_process_group_are_told_to_make_one(tmp_path, mo
     checkpointer = Checkpointer(model=torch.nn.Linear(2, 2), root=tmp_path)
     with pytest.raises(CheckpointError, match="rank 1 of 2 calls init_process_group first"):
         checkpointer.rejoin()
-
-
-def test_a_group_that_was_destroyed_gives_its_address_back():
-    """Rank 0 of the next group listens where it did before."""
-    port = free_port()
-    kept = []
-    for _ in range(2):
-        dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=0, world_size=1)
-        kept.append(TorchAgreement())
-        assert kept[-1].gather(7) == [7]
-        dist.destroy_process_group()

@@ -47,6 +47,17 @@ def of_torch(_: Path) -> dict[str, Any]:
     }
 
 
+def of_group(folder: Path) -> dict[str, Any]:
+    import torch
+
+    return {
+        **of_torch(folder),
+        "form_group": lambda: None,
+        "leave_group": lambda: None,
+        "DistributedDataParallel": torch.nn.Sequential,  # the group is one process
+    }
+
+
 def of_lightning(folder: Path) -> dict[str, Any]:
     import lightning.pytorch as pl
     import torch
@@ -124,6 +135,7 @@ def of_anything(_: Path) -> dict[str, Any]:
     ("heading", "names", "last_step"),
     [
         ("PyTorch", of_torch, 4),
+        ("Ranks that stay when one is lost", of_group, 4),
         ("Lightning", of_lightning, 4),
         ("Hugging Face", of_huggingface, 4),
         ("Keras", of_keras, 2),

@@ -17,6 +17,7 @@ _HOME = {
     "Saver": "saver",
     "StaleGeneration": "errors",
     "StoreRefused": "errors",
+    "open_group": "opening",
     "restore": "save_restore",
     "save": "save_restore",
 }
@@ -32,6 +33,7 @@ __all__ = [
     "Saver",
     "StaleGeneration",
     "StoreRefused",
+    "open_group",
     "restore",
     "save",
     "section",

@@ -12,17 +12,15 @@ import dataclasses
 import logging
 import math
 import os
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeAlias
 
 from airflow_training.agent.progress import report_checkpoint, section
 from airflow_training.checkpoints import reading, tree
-from airflow_training.checkpoints.agreement import Agreement, Alone, ThroughStore
+from airflow_training.checkpoints.agreement import Agreement, Alone
 from airflow_training.checkpoints.documents import canonical, sha256_of
 from airflow_training.checkpoints.errors import CheckpointError, StaleGeneration
 from airflow_training.checkpoints.group import Group
@@ -44,6 +42,7 @@ from airflow_training.checkpoints.interval import (
     steps_between_looks,
     young_seconds,
 )
+from airflow_training.checkpoints.opening import agreement_of, begins_with, open_as_told
 from airflow_training.checkpoints.pace import Pace
 from airflow_training.checkpoints.records import Manifest
 from airflow_training.checkpoints.termination import EXIT_CODE, Termination
@@ -149,11 +148,7 @@ class Saver:
         if self._agreement is None:
             told = self._told
             self._agreement = (
-                Alone()
-                if self.world == 1 or told is None
-                else ThroughStore(
-                    told.root, rank=self.rank, world=self.world, incarnation=told.incarnation
-                )
+                Alone() if told is None else agreement_of(told, rank=self.rank, world=self.world)
             )
         return self._agreement
 
@@ -169,17 +164,9 @@ class Saver:
         told = self._told
         if told is None:
             return None
-        self._group = self._open(told, not_after=told.not_after, deep=True)
+        self._group = self._open(told, deep=True)
         self._boundary_at = self._saved_at = time.monotonic()
-        root, manifest = told.root, self._group.base
-        if manifest is None and told.initial is not None:
-            root = told.initial["uri"]
-            manifest = reading.find(root, step=told.initial["step"], digest=told.initial["digest"])
-        if told.exactly and (manifest is None or manifest.step != told.not_after):
-            raise CheckpointError(
-                f"{root}: step {told.not_after} is asked for, and is not there or not whole;"
-                f" there is {'none before it' if manifest is None else f'step {manifest.step}'}"
-            )
+        root, manifest = begins_with(told, self._group)
         if manifest is None:
             return None
         mine = self.rank < manifest.world
@@ -188,21 +175,9 @@ class Saver:
         log.info("going on after step %d, saved %s", manifest.step, root)
         return Found(root, manifest, mine, document, blobs)
 
-    def _open(self, told: Instructions, *, not_after: int | None, deep: bool) -> Group:
-        return Group.open(
-            told.root,
-            rank=self.rank,
-            world=self.world,
-            incarnation=told.incarnation,
-            order=told.order,
-            agreement=self.agreement,
-            keep=told.keep,
-            keep_every=told.keep_every,
-            resume=not told.fresh,
-            not_after=not_after,
-            deep=deep,
-            code=_code_digest(),
-            environment=told.environment,
+    def _open(self, told: Instructions, *, deep: bool) -> Group:
+        return open_as_told(
+            told, rank=self.rank, world=self.world, agreement=self.agreement, deep=deep
         )
 
     # ranks that left or came -----------------------------------------------------------------------
@@ -251,7 +226,7 @@ class Saver:
         """
         told = self._told
         if told is not None:
-            self._group = self._open(told, not_after=None, deep=False)
+            self._group = self._open(told, deep=False)
             if self._group.newest_step > step:
                 return False
             self._saved = self._group.newest_step
@@ -489,12 +464,3 @@ def _rng_digest(state: Any) -> str:
         return ""
     document, blobs = tree.encode(state["rng"])
     return sha256_of(canonical(document) + b"".join(blobs.values()))
-
-
-def _code_digest() -> str:
-    """Return the digest of the script that runs, empty where there is none."""
-    script = getattr(sys.modules.get("__main__"), "__file__", None)
-    try:
-        return sha256_of(Path(script).read_bytes()) if script else ""
-    except OSError:
-        return ""

@@ -141,6 +141,7 @@ def of_anything(_: Path) -> dict[str, Any]:
         ("Keras", of_keras, 2),
         ("XGBoost", of_xgboost, 4),
         ("Anything else", of_anything, 40),
+        ("Your own way", of_anything, 40),
     ],
 )
 def test_a_snippet_trains_to_the_end_once(

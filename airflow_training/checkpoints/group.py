@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NoReturn
 
-from airflow_training.checkpoints import pruning
 from airflow_training.checkpoints.agreement import Agreement, Alone, wait_until
 from airflow_training.checkpoints.claiming import claim
 from airflow_training.checkpoints.digests import algorithm
@@ -46,6 +45,7 @@ from airflow_training.checkpoints.shards import (
 )
 from airflow_training.checkpoints.store import Store, open_store, probe
 from airflow_training.checkpoints.survey import newest_claim, newest_whole, survey
+from airflow_training.checkpoints.sweeping import Sweeper
 from airflow_training.checkpoints.telling import Telling, newest_environment, own_group
 from airflow_training.checkpoints.verifying import in_parallel, read_manifest, read_state, verify
 
@@ -78,8 +78,7 @@ class Group:
         """What this generation goes on from; every rank has verified its part, unless it was to read nothing."""
         self.rejected: list[Rejected] = []
         """(step, why) of the newer checkpoints that were passed over at the start, on rank 0."""
-        self._keep = keep
-        self._keep_every = keep_every
+        self._sweeper = Sweeper(store, keep=keep, keep_every=keep_every)
         self._code = code
         self._environment = environment
         self._fence = ""
@@ -322,6 +321,7 @@ class Group:
             if step <= self._last_step:
                 raise CheckpointError(f"step {step} cannot be saved after step {self._last_step}")
             self._last_step = step
+            self._begin(step)
             self._telling.say("SAVING", step=step)
             try:
                 return self._write(Save(step, self.generation), blobs, document, cursor, rng)
@@ -379,6 +379,7 @@ class Group:
     def fail(self, step: int, reason: str) -> None:
         """Let all ranks know that this one has no part in the save of a step; never raises."""
         self._last_step = max(self._last_step, step)
+        self._begin(step)
         key = failure_key(Save(step, self.generation), self.rank)
         try:
             self._put(key, seal({"rank": self.rank, "reason": reason, "at": time.time()}))
@@ -424,7 +425,7 @@ class Group:
         self._telling.say("SAVED", step=step, verified=step, environment=self._record)
         self._telling.say("RUNNING", step=step)
         if self.rank == 0:
-            self._prune()
+            self._sweep(manifest)
         return manifest
 
     def _commit(self, save: Save, deadline: float) -> Manifest | None:
@@ -523,12 +524,14 @@ class Group:
             shard.digest: shard.key for part in manifest.ranks for shard in part.shards
         }
 
-    def _prune(self) -> None:
+    def _begin(self, step: int) -> None:
+        if self.rank == 0:
+            self._sweeper.begun(Save(step, self.generation))
+
+    def _sweep(self, manifest: Manifest) -> None:
         """Delete what need not stay; a save is not undone because this fails."""
         try:
-            pruning.prune(
-                self.store, keep=self._keep, keep_every=self._keep_every, known=self._verified
-            )
+            self._sweeper.committed(manifest, verified=self._verified)
         except (CheckpointError, OSError) as error:
             log.warning("old checkpoints were not deleted: %s", error)
 

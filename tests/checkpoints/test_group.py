@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from airflow_training.checkpoints.errors import (
     StoreRefused,
 )
 from airflow_training.checkpoints.group import Group
-from airflow_training.checkpoints.keys import failure_key, fence_key, manifest_key, marker_key
+from airflow_training.checkpoints.keys import Save, failure_key, fence_key, manifest_key, marker_key
 from airflow_training.checkpoints.records import Manifest
 from tests.checkpoints.groups import (
     SECONDS,
@@ -32,7 +33,7 @@ from tests.checkpoints.groups import (
     train,
     train_together,
 )
-from tests.checkpoints.stores import DictStore, Full, Overwriting
+from tests.checkpoints.stores import Counting, DictStore, Full, Overwriting
 
 
 @pytest.fixture(params=["local", "overwriting", "s3"])
@@ -487,6 +488,38 @@ def test_nothing_but_what_stays_is_left():
     needed = {s.key for m in manifests for part in m.ranks for s in part.shards}
     needed |= {manifest_key(m.save) for m in manifests} | {marker_key(m.save, 0) for m in manifests}
     assert set(store.objects) - {key for key, _ in store.list("claims/")} == needed | {fence_key(1)}
+
+
+def test_a_commit_asks_no_more_of_the_store_the_more_there_is():
+    """All is looked at once, at the first commit of a generation, for what others have left."""
+    store = Counting()
+    train(Group.open(store, keep_every=1), *range(10, 200, 10))
+    group = Group.open(store, keep_every=1)
+    asked = []
+    for step in range(200, 250, 10):
+        store.asked.clear()
+        train(group, step)
+        asked.append(Counter(store.asked))
+    first, *later = asked
+    assert first["list", "shards"] == 1
+    assert first["read", "manifests"] >= 20
+    for each in later:
+        assert each == later[0]
+        assert each["list", "shards"] == each["read", "manifests"] == each["size", "shards"] == 0
+
+
+def test_what_others_deleted_or_left_meanwhile_is_noticed():
+    store = DictStore()
+    group = Group.open(store, keep=4)
+    train(group, 10, 20, 30, 40)
+    reading.prune(store, keep=2)
+    stray = manifest_key(Save(5, 0))
+    store.create(stray, b"left by a process that was replaced")
+    store.create(failure_key(Save(20, 1), 3), b"late")
+    train(group, 50, 60)
+    assert [m.step for m in history_of(group)] == [60, 50, 40, 30]
+    assert stray not in store.objects
+    assert not store.list("failures/")
 
 
 def test_two_stay_although_one_was_asked_for():

@@ -399,4 +399,12 @@ MUTATIONS = (
         new="        pass\n",
         test="tests/checkpoints/test_rejoining.py::test_without_a_whole_state_and_a_checkpoint_it_says_to_start_anew",
     ),
+    Mutation(
+        guarantee=9,
+        why="What a failed save has left stays for good.",
+        file=f"{CHECKPOINTS}/sweeping.py",
+        old="        if known is not None and not self._begun and self._commits % _ALL_EVERY:\n",
+        new="        if known is not None and self._commits % _ALL_EVERY:\n",
+        test="tests/checkpoints/test_group.py::test_what_failed_saves_left_is_swept",
+    ),
 )

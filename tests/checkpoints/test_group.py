@@ -543,7 +543,7 @@ def test_damaged_checkpoints_do_not_count_as_kept():
 def test_what_failed_saves_left_is_swept():
     store = DictStore()
     groups = open_group(store, 2)
-    train_together(groups, 10)
+    train_together(groups, 5, 10)  # from now on it is known what there is
     groups[0].write(20, blobs_of(20, 0), document={})
     groups[1].fail(20, "no")
     assert groups[0].commit(20, deadline=SECONDS) is None

@@ -123,8 +123,7 @@ def _agree(agreement: Agreement, *, right: bool, source: int) -> None:
 def _broadcast(view: memoryview, *, source: int, gives: bool, group: Any) -> None:
     for start in range(0, len(view), _AT_ONCE):
         piece = view[start : start + _AT_ONCE]
-        # torch wants memory that may be written to, also where it only reads
-        staged = torch.frombuffer(bytearray(piece), dtype=torch.uint8)
-        dist.broadcast(staged, src=source, group=group)
+        staged = bytearray(piece)  # torch wants memory that may be written to, also where it reads
+        dist.broadcast(torch.frombuffer(staged, dtype=torch.uint8), src=source, group=group)
         if not gives:
-            piece[:] = memoryview(staged.numpy())
+            piece[:] = staged

@@ -112,10 +112,17 @@ def order(
             "not_after": recovery.at_most,
             "exactly": recovery.exactly,
         },
-        "initial": asked.get("initial"),
+        "initial": _initial(asked, root),
         "grace_seconds": save_grace(job, entry, role),
         "environment": f"sha256:{hashlib.sha256(environment.encode()).hexdigest()}",
     }
+
+
+def _initial(asked: Mapping[str, Any], root: str) -> Mapping[str, Any] | None:
+    """Return what a group begins with while it has nothing: the job's, or its instance's own."""
+    own: Mapping[str, Any] = asked.get("initialOfEach") or {}
+    found: Mapping[str, Any] | None = asked.get("initial") or own.get(root.rpartition("/")[2])
+    return found
 
 
 def _interval(asked: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from airflow_training.frameworks.dependencies import dependencies_of
 from airflow_training.frameworks.exit_codes import TABLES
 from airflow_training.frameworks.ignored import ignored_locally
 from airflow_training.frameworks.judge import Facts, judge
+from airflow_training.frameworks.lost_with_pods import lost_with_pods
 from airflow_training.frameworks.model import ExitCodes as FrameworkExitCodes
 from airflow_training.frameworks.model import (
     FrameworkSpec,
@@ -315,7 +316,7 @@ def _run_hook(hook: str, job: ResolvedJob) -> ResolvedJob:
 
 def _warnings(resolved: ResolvedJob, *, container: str) -> list[Problem]:
     if resolved.runtime != "local":
-        return []
+        return list(lost_with_pods(resolved))
     warnings = []
     if resolved.scheduling.gang != "none":
         warnings.append(

@@ -15,14 +15,12 @@ from airflow_training.control.model import InstanceKey, Ledger, Observation, Pro
 from airflow_training.control.recovery import is_one_group
 from airflow_training.errors import InputError
 from airflow_training.spec.resolved import ResolvedJob, RunRef
-from airflow_training.state.store import Store
 from airflow_training.supervise.rendering import followed_root
 
 __all__ = ["Committed", "newest_committed"]
 
 log = logging.getLogger(__name__)
 
-_LOOK_SECONDS = 2.0
 _ASK_SECONDS = 5.0
 """How long a decision waits for the store of checkpoints; what is not known by then was reported."""
 
@@ -33,12 +31,10 @@ class Committed:
     def __init__(
         self,
         *,
-        store: Store,
         run: RunRef,
         state: Callable[[], tuple[ResolvedJob, Ledger]],
         on_news: Callable[[], None],
     ) -> None:
-        self._store = store
         self._run = run
         self._state = state
         self._on_news = on_news
@@ -48,17 +44,6 @@ class Committed:
         """Digests of all that were: many reports name the same one."""
         self._living: dict[str, str] = {}
         """Uid -> `<role>-<index>` of what lived at the last look."""
-
-    async def run(self) -> None:
-        """Look at what was reported through the store, until cancelled."""
-        while True:
-            await asyncio.sleep(_LOOK_SECONDS)
-            try:
-                lines = await asyncio.to_thread(self._store.progress, self._run.uid)
-            except Exception:
-                log.warning("progress of run %s not readable", self._run.uid, exc_info=True)
-                continue
-            self.reported(line.get("checkpoint") for line in lines.values())
 
     def reported(self, references: Iterable[Mapping[str, Any] | None]) -> None:
         """Take in what instances say; checkpoints of other lineages are not followed."""

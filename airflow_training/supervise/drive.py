@@ -141,8 +141,6 @@ class Drive:
             background.append(asyncio.ensure_future(self._follow_logs()))
         if self._meter is not None:
             background.append(asyncio.ensure_future(self._meter.run()))
-        if self._committed is not None:
-            background.append(asyncio.ensure_future(self._committed.run()))
         if self._processes is not None:
             await self._resume_processes(self._processes)
             background.append(asyncio.ensure_future(self._processes.run()))
@@ -439,7 +437,6 @@ class Drive:
         from airflow_training.supervise.processes import Processes
 
         self._committed = Committed(
-            store=self._store,
             run=self._run,
             state=lambda: (self._job, self.ledger),
             on_news=self._wake.set,
@@ -450,6 +447,7 @@ class Drive:
             state=lambda: (self._job, self.ledger),
             instances=lambda: self._watcher.instances,
             root=self._committed.root_of,
+            on_progress=self._committed.progressed,
         )
 
     async def _resume_processes(self, processes: Processes) -> None:

@@ -19,6 +19,7 @@ from airflow_training.control.model import (
     InstanceState,
     Ledger,
     Observation,
+    Progress,
     Told,
 )
 from airflow_training.control.recovery import is_shared
@@ -58,13 +59,18 @@ class Processes:
         state: Callable[[], tuple[ResolvedJob, Ledger]],
         instances: Callable[[], Collection[Observation]],
         root: Callable[[str], str],
+        on_progress: Callable[[Mapping[InstanceKey, Progress]], None],
     ) -> None:
-        """`instances`: what is known of them now. `root`: the address of a group's checkpoints."""
+        """`instances`: what is known of them now. `root`: the address of a group's checkpoints.
+
+        `on_progress` gets what each look finds in the store, so that one read serves all.
+        """
         self._store = store
         self._uid = uid
         self._state = state
         self._instances = instances
         self._root = root
+        self._on_progress = on_progress
         self.groups: dict[str, Subtasks] = {}
         """Name of the group -> its processes."""
         self._saved: dict[str, Subtasks] = {}
@@ -123,7 +129,9 @@ class Processes:
     async def look(self) -> None:
         """Take in what is new, and keep it. A store that does not answer is asked again later."""
         try:
-            lines = await asyncio.to_thread(self._told)
+            stored = await asyncio.to_thread(self._stored)
+            self._on_progress(stored)
+            lines = self._told(stored)
             self._take(lines)
             changed = {
                 group: subtasks
@@ -136,9 +144,12 @@ class Processes:
         except Exception:  # what is shown may be late: training goes on
             log.warning("the processes of run %s could not be followed", self._uid, exc_info=True)
 
-    def _told(self) -> Sequence[tuple[InstanceKey, Told]]:
+    def _stored(self) -> Mapping[InstanceKey, Progress]:
+        lines = self._store.progress(self._uid)
+        return {key: said for key, line in lines.items() if (said := progress_of(line)) is not None}
+
+    def _told(self, stored: Mapping[InstanceKey, Progress]) -> Sequence[tuple[InstanceKey, Told]]:
         """Return what the processes of each instance last told, whichever way it came."""
-        stored = {key: progress_of(line) for key, line in self._store.progress(self._uid).items()}
         seen = {(each.role, each.index): each.progress for each in self._instances()}
         return [
             (key, line)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import secrets
+import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 from airflow_training.agent.files import AttemptFolder, read_json
@@ -52,6 +54,19 @@ def eventually(holds: Callable[[], object], *, seconds: float = 20.0) -> None:
     while not holds():
         assert time.monotonic() < until, "it never came true"
         time.sleep(0.01)
+
+
+@contextlib.contextmanager
+def stopped(pid: int) -> Iterator[None]:
+    """Stop a process, and let it go on afterwards."""
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        eventually(
+            lambda: Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+        )
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
 
 
 def alive(pid: int) -> bool:

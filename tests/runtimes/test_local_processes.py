@@ -30,6 +30,7 @@ from tests.runtimes.local_runs import (
     eventually,
     local_harness,
     python_script,
+    stopped,
 )
 
 pytestmark = pytest.mark.e2e
@@ -486,13 +487,14 @@ async def test_the_lock_of_a_living_agent_in_another_container_counts(
 ) -> None:
     await harness.runtime.create([harness.spec("sleeper")])
     folder = attempt_folder(tmp_path, harness, "sleeper")
-    record = read_json(folder.state)
-    assert record is not None
-    write_json(folder.state, {**record, "agent": {**record["agent"], "pid_ns": 1}})
-    found = await observe(harness)
+    with stopped(agent_pid(folder)):  # or it may write its own record over this one
+        record = read_json(folder.state)
+        assert record is not None
+        write_json(folder.state, {**record, "agent": {**record["agent"], "pid_ns": 1}})
+        found = await observe(harness)
+        write_json(folder.state, record)
     assert found.state == "unknown"
     assert record["agent"]["host"] in found.message
-    write_json(folder.state, record)
 
 
 def test_a_process_is_known_by_more_than_its_number() -> None:

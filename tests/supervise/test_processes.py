@@ -10,6 +10,7 @@ from sqlalchemy import update
 
 from airflow_training.control.model import (
     InstanceEntry,
+    InstanceKey,
     InstanceState,
     JobEntry,
     Ledger,
@@ -55,6 +56,7 @@ class Desk:
             instances={("worker", 0): InstanceEntry(role="worker", index=0)},
         )
         self.root = root
+        self.progress: dict[InstanceKey, Progress] = {}
         self.processes = self.another()
 
     def another(self) -> Processes:
@@ -64,6 +66,7 @@ class Desk:
             state=lambda: (self.job, self.ledger),
             instances=lambda: [*self.seen.values()],
             root=lambda group: self.root,
+            on_progress=self.progress.update,
         )
 
     def show(self, index: int, state: InstanceState, *lines: Told, attempt: int = 0) -> None:
@@ -118,10 +121,12 @@ async def test_the_end_of_an_older_attempt_is_nothing_to_the_new_generation(stag
 
 async def test_what_reached_the_store_another_way_counts_too(stage):
     desk = Desk(stage, a_job(1))
-    said = Progress(subtasks=(line(0, "SAVED", 4, verified=(10,)),))
+    reference = {"uri": "s3://models/run/0", "step": 10, "digest": "sha256:10", "at": 1.0}
+    said = Progress(subtasks=(line(0, "SAVED", 4, verified=(10,)),), checkpoint=reference)
     desk.store.save_progress(desk.uid, {("worker", 0): dataclasses.asdict(said)})
     assert await desk.look() == ["SAVED"]
     assert restorable(desk.processes.groups[""]) == 10
+    assert desk.progress["worker", 0].checkpoint == reference  # whoever follows commits is told
 
 
 async def test_independent_instances_are_groups_of_their_own(stage):

@@ -15,6 +15,7 @@ ADAPTERS = {
     "torch_agreement",
     "torch_boundary",
     "torch_handover",
+    "torch_meeting",
     "torch_rejoining",
     "xgboost",
 }

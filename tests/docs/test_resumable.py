@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from airflow_training.checkpoints import reading
+from tests.checkpoints.training import free_port
 
 pytestmark = [
     pytest.mark.e2e,
@@ -52,9 +53,7 @@ def of_group(folder: Path) -> dict[str, Any]:
 
     return {
         **of_torch(folder),
-        "form_group": lambda: None,
-        "leave_group": lambda: None,
-        "DistributedDataParallel": torch.nn.Sequential,  # the group is one process
+        "DistributedDataParallel": torch.nn.parallel.DistributedDataParallel,
     }
 
 
@@ -156,6 +155,9 @@ def test_a_snippet_trains_to_the_end_once(
     monkeypatch.setenv("TRAINING_CHECKPOINT", json.dumps(told))
     code = compile(snippet(heading), f"{PAGE.name}: {heading}", "exec")
     monkeypatch.chdir(tmp_path)
+    group = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "RANK": "0"}
+    for name, value in {**group, "WORLD_SIZE": "1"}.items():
+        monkeypatch.setenv(name, value)
     before = signal.getsignal(signal.SIGTERM)
     try:
         exec(code, names(tmp_path))

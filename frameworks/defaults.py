@@ -157,10 +157,9 @@ def _table(table: ExitCodeTable) -> Any:
 
 def _scheduling(job: TrainingJob, resolved: ResolvedJob) -> Iterator[Entry]:
     own, made = job.spec.scheduling_policy, resolved.scheduling
-    wanted = made.min_available if made.min_available is not None else resolved.instances
     for name, value in (
         ("gang", made.gang),
-        ("min_available", wanted),
+        ("min_available", resolved.gang_size),
         ("startup", own.startup),
         ("priority", made.priority),
         ("schedule_timeout_seconds", made.schedule_timeout_seconds),

@@ -122,7 +122,7 @@ def _table(
         cells: list[Any] = [
             name,
             role.state,
-            f"{len(running)}/{role.replicas}",
+            f"{len(running)}/{role.desired}",
             str(sum(each.state == "succeeded" for each in team)),
             str(sum(each.restarts for each in team)),
             _progress(slowest),

@@ -20,6 +20,7 @@ class Head(NamedTuple):
 
     role: str
     retired: bool
+    joining: bool
     state: str
     final: bool
     wanted: bool
@@ -31,7 +32,7 @@ class Head(NamedTuple):
 
 
 Census = Mapping[str, tuple[tuple[Head, int], ...]]
-"""Role -> groups of instances that are alike, with their number; without retired ones."""
+"""Role -> groups of instances that are alike, with their number; without those that do not count: retired, or yet to join."""
 
 _head = attrgetter(*Head._fields)
 
@@ -41,6 +42,6 @@ def census(instances: Mapping[InstanceKey, InstanceEntry]) -> Census:
     found: dict[str, list[tuple[Head, int]]] = {}
     for values, number in Counter(map(_head, instances.values())).items():
         head = Head(*values)
-        if not head.retired:
+        if not (head.retired or head.joining):
             found.setdefault(head.role, []).append((head, number))
     return {role: tuple(groups) for role, groups in found.items()}

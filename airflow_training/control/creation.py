@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from airflow_training.control import reasons
 from airflow_training.control.dependencies import DependencyState, answer_of
 from airflow_training.control.draft import Draft
+from airflow_training.control.elastic import is_stuck, may_try
 from airflow_training.control.ending import close_role, finish
 from airflow_training.control.gates import Gate, gate_of
 from airflow_training.control.model import Create, InstanceEntry, Observations, Release
@@ -57,9 +58,10 @@ def start_missing(draft: Draft, observations: Observations | None) -> None:
 
 
 def _wants_something(draft: Draft, name: str) -> bool:
-    if draft.roles[name].state in _TERMINAL_ROLE:
+    role = draft.roles[name]
+    if role.state in _TERMINAL_ROLE:
         return False
-    return any(
+    return role.fewer is not None or any(
         not head.final and (not head.wanted or not head.released or head.state == "pending")
         for head, _ in draft.census.get(name, ())
     )
@@ -74,7 +76,10 @@ def _blocked_until(draft: Draft) -> str:
         draft.wake(draft.job.restart_at)
         return reasons.BACKOFF
     now = (draft.job.epoch, draft.job.job_attempt)
-    for seen in draft.occupied.values():
+    for key, seen in draft.occupied.items():
+        entry = draft.instances.get(key)
+        if entry is not None and entry.joining and is_stuck(seen):
+            continue  # the others go on without it, and it can neither meet them nor save
         if seen.state not in ENDED and (seen.epoch, seen.job_attempt) != now:
             return reasons.WAITING_FOR_OLD_INSTANCE
     return ""
@@ -132,6 +137,8 @@ def _advance(
 
 def _held_back(draft: Draft, entry: InstanceEntry) -> bool:
     """Return whether an old object or backoff keeps this one from being created."""
+    if entry.joining and not may_try(draft, entry.role):
+        return True
     if entry.replace_at is not None and draft.now < entry.replace_at:
         draft.wake(entry.replace_at)
         return True
@@ -206,7 +213,7 @@ def _show_waiting(draft: Draft, entry: InstanceEntry, gate: Gate, *, blocked: st
     """Keep state and reason of an instance that has no object of its own true."""
     old = draft.occupied.get((entry.role, entry.index))
     if old is not None and old.state not in ENDED:
-        if old.state != "unknown" and old.reason != reasons.OVERDUE:
+        if not is_stuck(old):
             draft.change(entry, state="terminating")
             return
         message = f"its old instance on node {old.node or '(unknown)'} may still run"
@@ -225,6 +232,8 @@ def _show_waiting(draft: Draft, entry: InstanceEntry, gate: Gate, *, blocked: st
         draft.change(entry, state="pending", reason=draft.job.reason)
     elif blocked or (entry.replace_at is not None and draft.now < entry.replace_at):
         draft.change(entry, state="pending", reason=blocked or reasons.BACKOFF)
+    elif entry.joining:
+        draft.change(entry, state="pending", reason=reasons.WAITS_TO_JOIN)
     elif gate.waiting:
         message = gate.waiting[0].message
         draft.change(entry, state="pending", reason=reasons.WAITING_FOR_DEPENDENCY, message=message)
@@ -270,7 +279,7 @@ def _check_scheduling(draft: Draft) -> None:
     """End a job whose instances find no place for too long."""
     limit = draft.spec.scheduling.schedule_timeout_seconds
     for entry in draft.instances.values():
-        if not entry.wanted or entry.state != "pending":
+        if not entry.wanted or entry.joining or entry.state != "pending":
             continue
         seen = draft.current.get((entry.role, entry.index))
         if seen is not None and seen.scheduled:

@@ -13,6 +13,7 @@ from airflow_training.control import reasons
 from airflow_training.control.creation import start_missing
 from airflow_training.control.diagnosed import learn
 from airflow_training.control.draft import Draft
+from airflow_training.control.elastic import leave_out, review, watch_the_clock
 from airflow_training.control.ending import delete_doomed, drain, finish
 from airflow_training.control.model import (
     TERMINAL_JOB_STATES,
@@ -108,11 +109,14 @@ def decide(
     if diagnoses and _goes_on(draft):
         learn(draft)
     if _goes_on(draft):
-        reckon(draft, failures)
+        reckon(draft, review(draft, observations, failures))
+    if _goes_on(draft):
+        leave_out(draft, observations)
     if _goes_on(draft):
         _check_deadline(draft)
     if _goes_on(draft):
         start_missing(draft, observations)
+        watch_the_clock(draft)
         draft.wake(_deadline_at(draft))
     if not _goes_on(draft):
         draft.actions.clear()

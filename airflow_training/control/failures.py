@@ -37,7 +37,7 @@ REASON_CLASSES: Mapping[str, FailureClass] = {
     "OutOfmemory": "resource",
     "OutOfpods": "resource",
     "OutOfephemeral-storage": "resource",
-    "Unschedulable": "resource",
+    reasons.UNSCHEDULABLE: "resource",
     # somebody more important, or the platform, wanted the place
     "Preempted": "preemption",
     "Preempting": "preemption",

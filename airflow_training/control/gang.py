@@ -61,7 +61,7 @@ def choose_startup(job: ResolvedJob, requested: str) -> StartupChoice:
     return _choice(
         job,
         "createAllHold",
-        f"the gang needs {_min_available(job)} instances and the order would create only"
+        f"the gang needs {job.gang_size} instances and the order would create only"
         f" {first_created(job)} of them before it starts",
     )
 
@@ -74,7 +74,7 @@ def prove_startup(job: ResolvedJob, startup: str) -> Problem | None:
     """
     if startup != "ordered" or job.scheduling.gang == "none":
         return None
-    wants, gets = _min_available(job), first_created(job)
+    wants, gets = job.gang_size, first_created(job)
     if gets >= wants:
         return None
     later = [role.name for role in job.roles if role.replicas and not _starts_at_once(job, role)]
@@ -160,21 +160,17 @@ def first_created(job: ResolvedJob) -> int:
 def gang_sizes(job: ResolvedJob, startup: Startup) -> Mapping[str, int]:
     """Return role -> members that the gang of this role waits for."""
     if startup == "perWave":
-        size = {name: _replicas(job, wave) for wave in waves(job) for name in wave}
+        size = {name: _least(job, wave) for wave in waves(job) for name in wave}
     elif startup == "firstWaveReserveAll":
         first = max(1, first_created(job))
-        size = {role.name: min(first, _min_available(job)) for role in job.roles}
+        size = {role.name: min(first, job.gang_size) for role in job.roles}
     else:
-        size = {role.name: _min_available(job) for role in job.roles}
+        size = {role.name: job.gang_size for role in job.roles}
     return size
 
 
-def _min_available(job: ResolvedJob) -> int:
-    return job.scheduling.min_available or job.instances
-
-
-def _replicas(job: ResolvedJob, names: list[str]) -> int:
-    return sum(job.role(name).replicas for name in names)
+def _least(job: ResolvedJob, names: list[str]) -> int:
+    return sum(job.least_of(name) for name in names)
 
 
 def _starts_at_once(job: ResolvedJob, role: ResolvedRole) -> bool:

@@ -233,12 +233,29 @@ class InstanceEntry:
     """Spare for the decision core (scheduling, unknown); None when no clock runs."""
     retired: bool = False
     """Not part of the role any more (scaled down); kept so that its attempt numbers never repeat."""
+    joining: bool = False
+    """Its role goes on without it: it counts once it runs."""
     avoid_nodes: tuple[str, ...] = ()
     """Where an attempt failed that needs another node; the newest few."""
     own: OwnCheckpoints | None = None
     """Of an instance that saves alone beside others; None: nothing yet, or what the job says counts."""
     parting: Parting = ""
     """How what is left of the attempt before is ended."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fewer:
+    """An elastic role that goes on with fewer instances than it should have, and why."""
+
+    full: int
+    """How many it should have: the document's number, or what `scale` asked for."""
+    why: str = ""
+    since: float = 0.0
+    """When it last lost one."""
+    tries: int = 0
+    """How often what is missing was tried in vain."""
+    try_at: float = 0.0
+    """When it is tried next."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -249,10 +266,17 @@ class RoleEntry:
     message: str = ""
     last_transition_at: float = 0.0
     replicas: int = 0
-    """Wanted now: the document's, or what `scale` asked for."""
+    """Wanted now: the document's, what `scale` asked for, or the `fewer` it goes on with."""
     activated: bool = False
     gated_since: Mapping[str, float] = field(default_factory=dict)
     """Dependency (`role/status`) -> when it alone began to hold the role."""
+    fewer: Fewer | None = None
+    """Set while some of its instances cannot be had."""
+
+    @property
+    def desired(self) -> int:
+        """Return how many instances it should have."""
+        return self.replicas if self.fewer is None else self.fewer.full
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

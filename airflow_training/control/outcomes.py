@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from airflow_training.control import reasons
 from airflow_training.control.diagnosed import tell
 from airflow_training.control.draft import Draft
+from airflow_training.control.elastic import can_spare_one, give_up_one, renumber, try_later
 from airflow_training.control.ending import close_role, finish
 from airflow_training.control.failures import Failure
 from airflow_training.control.model import (
@@ -57,7 +58,7 @@ def reckon(draft: Draft, failures: Sequence[Failure]) -> None:
     A failure is charged only if something is restarted for it: not in a job that has just ended,
     and not when the same restart already replaces its attempt.
     """
-    current = [each for each in failures if _is_current(draft, each)]
+    current = _that_count(draft, failures)
     if not current:
         apply_policies(draft)
         return
@@ -121,6 +122,19 @@ def apply_policies(draft: Draft) -> None:
     )
 
 
+def _that_count(draft: Draft, failures: Sequence[Failure]) -> list[Failure]:
+    """Return the failures to judge: of attempts that are not replaced yet, and not only to join."""
+    found = []
+    for failure in failures:
+        if not _is_current(draft, failure):
+            continue
+        if _entry(draft, failure).joining:
+            try_later(draft, failure)
+        else:
+            found.append(failure)
+    return found
+
+
 def _is_current(draft: Draft, failure: Failure) -> bool:
     """Return whether the failed attempt is still the one that counts (a request may have moved on)."""
     entry = draft.instances[failure.role, failure.index]
@@ -148,7 +162,14 @@ def _judge_all(draft: Draft, failures: Sequence[Failure]) -> list[Planned]:
                 of=entry,
             )
             continue
-        verdict = judge(draft.spec, entry=entry, budget=budget, failure=failure, now=draft.now)
+        verdict = judge(
+            draft.spec,
+            entry=entry,
+            budget=budget,
+            failure=failure,
+            now=draft.now,
+            can_spare=can_spare_one(draft, failure),
+        )
         match verdict:
             case Restart():
                 record = record_of(failure, verdict, epoch=draft.job.epoch, now=draft.now)
@@ -240,8 +261,12 @@ def _restart(draft: Draft, planned: Sequence[Planned]) -> None:
     draft.set_job(restarts=(*draft.job.restarts, *(each.record for each in planned)))
     for each in planned:
         failure, restart = each.failure, each.restart
-        entry = _entry(draft, failure)
         fresh, whole_job = restart.scope == "FreshJob", restart.scope in _WHOLE_JOB
+        if restart.fewer:
+            give_up_one(draft, failure)
+        if whole_job:
+            renumber(draft)
+        entry = _entry(draft, failure)
         needs = recovery_level(failure.failure_class, failure.reason, failure.environment, LEVELS)
         _tell_restart(draft, each, entry, needs)
         if whole_job:
@@ -267,7 +292,7 @@ def _restart(draft: Draft, planned: Sequence[Planned]) -> None:
             reason=reasons.BACKOFF,
             message=f"attempt {entry.attempt}: {failure.describe()}",
             replace_at=replace_at,
-            restarts=0 if fresh else entry.restarts + counted,
+            restarts=0 if fresh or restart.fewer else entry.restarts + counted,
             parting=parting,
             avoid_nodes=_avoided(entry, failure, needs),
         )

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from airflow_training.control import reasons
 from airflow_training.control.draft import Draft
+from airflow_training.control.elastic import at_full_size
 from airflow_training.control.ending import finish
 from airflow_training.control.model import TERMINAL_JOB_STATES, Request
 from airflow_training.control.recovery import asked_for, start_again
@@ -75,6 +76,8 @@ def _pause(draft: Draft, request: Request) -> None:
         restart_at=None,
     )
     start_again(draft)
+    for name in draft.roles:
+        at_full_size(draft, name)
     for entry in list(draft.instances.values()):
         if not entry.final and not entry.retired:
             next_attempt(draft, entry, reason=reasons.PAUSED)
@@ -121,6 +124,8 @@ def _reopen(draft: Draft, request: Request) -> None:
     )
     start_again(draft)
     asked_for(draft)
+    for name in draft.roles:
+        at_full_size(draft, name)
     for entry in list(draft.instances.values()):
         if not entry.retired and not (entry.final and entry.state == "succeeded"):
             next_attempt(draft, entry, reason=reasons.REOPENED, restarts=0)

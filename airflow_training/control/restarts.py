@@ -14,6 +14,7 @@ from airflow_training.control.recovery import still_counts
 from airflow_training.spec.resolved import (
     FailureRule,
     ResolvedJob,
+    ResolvedRole,
     RestartRules,
     RestartScope,
 )
@@ -26,6 +27,7 @@ __all__ = [
     "GiveUp",
     "Restart",
     "Verdict",
+    "backoff_seconds",
     "judge",
     "record_of",
 ]
@@ -46,6 +48,8 @@ class Restart:
     counted: bool
     rule: str
     """Name of the failure rule, or of the policy that applied."""
+    fewer: bool = False
+    """With one instance fewer of the role."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,19 +116,61 @@ class Budget:
         before = self._of_groups
         if restart.scope == "Instance":
             before = self._of_instance[failure.role, failure.index]
-        delay = rules.backoff_initial_seconds
-        for _ in range(before):
-            if delay >= rules.backoff_max_seconds or rules.backoff_factor == 1:
-                break
-            delay *= rules.backoff_factor
-        return min(delay, rules.backoff_max_seconds)
+        return backoff_seconds(rules, before)
+
+
+def backoff_seconds(rules: RestartRules, before: int) -> float:
+    """Return how long to wait for the next attempt after so many that failed `before`."""
+    delay = rules.backoff_initial_seconds
+    for _ in range(before):
+        if delay >= rules.backoff_max_seconds or rules.backoff_factor == 1:
+            break
+        delay *= rules.backoff_factor
+    return min(delay, rules.backoff_max_seconds)
 
 
 def judge(
-    spec: ResolvedJob, *, entry: InstanceEntry, budget: Budget, failure: Failure, now: float
+    spec: ResolvedJob,
+    *,
+    entry: InstanceEntry,
+    budget: Budget,
+    failure: Failure,
+    now: float,
+    can_spare: bool = False,
 ) -> Verdict:
-    """Return what one failure leads to: the first matching rule, else the role's restart policy."""
+    """Return what one failure leads to: the first matching rule, else the role's restart policy.
+
+    `can_spare`: the job may go on without this instance rather than end, or begin afresh.
+    """
     role = spec.role(failure.role)
+    if can_spare and failure.reason == reasons.UNSCHEDULABLE:
+        return _WITH_FEWER
+    verdict = _judge(spec, role, entry=entry, budget=budget, failure=failure, now=now)
+    return _WITH_FEWER if can_spare and _no_try_is_left(verdict) else verdict
+
+
+_WITH_FEWER = Restart(scope="Job", counted=True, rule="minReplicas", fewer=True)
+
+
+def _no_try_is_left(verdict: Verdict) -> bool:
+    match verdict:
+        case GiveUp(reason=reason) | FailJob(reason=reason):
+            return reason in (reasons.BACKOFF_LIMIT_EXCEEDED, reasons.MAX_RESTARTS_EXCEEDED)
+        case Restart(scope=scope):
+            return scope == "FreshJob"
+        case CompleteJob():
+            return False
+
+
+def _judge(
+    spec: ResolvedJob,
+    role: ResolvedRole,
+    *,
+    entry: InstanceEntry,
+    budget: Budget,
+    failure: Failure,
+    now: float,
+) -> Verdict:
     if failure.reason == reasons.COMPLETED:
         # exit 0 under Always: not finished, and nobody's fault
         return Restart(scope="Instance", counted=False, rule="restartPolicy: Always")

@@ -118,7 +118,7 @@ def _role(role: RoleEntry, members: Sequence[InstanceEntry], *, restarts: int) -
         "reason": role.reason,
         "message": role.message,
         "last_transition_at": timestamp(role.last_transition_at),
-        "desired": role.replicas,
+        "desired": role.desired,
         **{state: states[state] for state in get_args(InstanceState)},
         "restarts": restarts,
     }

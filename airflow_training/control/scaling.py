@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from airflow_training.control import reasons
 from airflow_training.control.draft import Draft
+from airflow_training.control.elastic import at_full_size
 from airflow_training.control.model import InstanceEntry
 from airflow_training.control.recovery import start_again
 from airflow_training.control.turnover import next_attempt
@@ -29,13 +30,16 @@ def scale(draft: Draft, name: str, replicas: int | None) -> str:
         lowest, highest = role.min_replicas or 1, role.max_replicas
         if replicas < lowest or (highest is not None and replicas > highest):
             return f"replicas is {replicas}, outside of {lowest} to {highest or 'any'}"
-    if replicas == entry.replicas:
+    if replicas == entry.desired and entry.fewer is None:
         return ""
     draft.tell(
         reasons.SCALED, f"from {entry.replicas} to {counted(replicas, 'instance')}", role=name
     )
+    at_full_size(draft, name)
     if draft.spec.elastic:
         draft.set_role(name, replicas=replicas)
+        add_missing(draft, role)
+        remove_surplus(draft, role)
     else:
         message = f"role {name} now has {counted(replicas, 'instance')}"
         restart_at_size(draft, {name: replicas}, reason=reasons.SCALED, message=message)

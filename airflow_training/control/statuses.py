@@ -44,6 +44,11 @@ def _show_role(draft: Draft, name: str) -> None:
         if entry.state != "Running":
             draft.set_role(name, state="Running", reason=reasons.RUNNING, message="")
             draft.tell(reasons.RUNNING, "all its instances run", role=name)
+        if entry.fewer is not None:
+            message = f"{entry.replicas} of {entry.fewer.full} instances; {entry.fewer.why}"
+            draft.set_role(name, reason=reasons.GOES_ON_WITH_FEWER, message=message)
+        elif entry.reason == reasons.GOES_ON_WITH_FEWER:
+            draft.set_role(name, reason=reasons.RUNNING, message="")
     elif entry.state in ("Running", "Restarting"):
         return
     elif any(head.wanted and head.released for head in alive):

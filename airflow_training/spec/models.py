@@ -93,7 +93,7 @@ class Spread(Model):
 class SchedulingPolicy(Model):
     gang: Literal["none", "volcano", "coscheduling", "kueue"] = "none"
     min_available: Annotated[int, Field(ge=1)] | None = None
-    """None: all instances."""
+    """None: all instances, of elastic roles `minReplicas`."""
     startup: Literal["auto", "ordered", "perWave", "firstWaveReserveAll", "createAllHold"] = "auto"
     queue: str | None = None
     priority_class_name: str | None = None

@@ -242,6 +242,27 @@ class ResolvedJob:
             return True
         return (self.checkpoint or {}).get("resume", "latest") not in ("latest", "none")
 
+    def may_shrink(self, name: str) -> bool:
+        """Return whether a role goes on with fewer instances where not all can be had.
+
+        An elastic one does. But a group of Kueue has a fixed number of pods, and a plan that was
+        applied fits one size.
+        """
+        applied = (self.plan or {}).get("applied") or {}
+        planned = bool(applied.get("replicas") or applied.get("env"))
+        elastic = self.role(name).min_replicas is not None
+        return elastic and self.scheduling.gang != "kueue" and not planned
+
+    def least_of(self, name: str) -> int:
+        """Return with how many instances a role can train: all of them, unless it may shrink."""
+        role = self.role(name)
+        return max(1, role.min_replicas or 0) if self.may_shrink(name) else role.replicas
+
+    @property
+    def gang_size(self) -> int:
+        """Return how many instances its gang needs: `minAvailable`, else the least of every role."""
+        return self.scheduling.min_available or sum(self.least_of(r.name) for r in self.roles)
+
     @property
     def instances(self) -> int:
         """Return how many instances all roles want together."""

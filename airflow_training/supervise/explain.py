@@ -49,10 +49,9 @@ def explain(checked: Checked, *, run_uid: str = "", run_id: str = "") -> dict[st
 
 def _gang(checked: Checked, job: ResolvedJob) -> dict[str, Any]:
     scheduling, choice = job.scheduling, checked.startup
-    wanted = scheduling.min_available
     return {
         "kind": scheduling.gang,
-        "minAvailable": job.instances if wanted is None else wanted,
+        "minAvailable": job.gang_size,
         "startup": scheduling.startup,
         "reason": choice.reason if choice else "",
         "idleInstanceSecondsBound": choice.idle_instance_seconds_bound if choice else None,

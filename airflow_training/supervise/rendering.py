@@ -62,6 +62,8 @@ def render_instance(
     """
     made = job.role(role)
     sizes = {each.name: (replicas or {}).get(each.name, each.replicas) for each in job.roles}
+    # what is to join a role that goes on with fewer is beyond its size
+    sizes[role] = max(sizes[role], index + 1)
     rendering = Rendering(
         job=job,
         place=InstancePlace(role=role, index=index, job_attempt=job_attempt, attempt=attempt),

@@ -97,6 +97,7 @@ class Simulation:
         self.world = World()
         self.stored: Ledger = new_ledger(self.job, now=self.now, activate_all=self.activate_all)
         self.requests: list[Request] = []
+        self.commits: list[dict[str, Any]] = []
         self.events: list[Event] = []
         self.view: dict[str, Observation] | None = None
         self.generation = 1
@@ -119,7 +120,7 @@ class Simulation:
                     self.view.setdefault(uid, each)
             seen = Observations(instances=tuple(self.view.values()), reachable=self.reachable)
         arguments = (self.job, self.stored, self.requests, seen, self.now)
-        decision = decide(*arguments, generation=self.generation)
+        decision = decide(*arguments, generation=self.generation, committed=self.commits)
         self._check_repeatable(decision, seen)
         if self._dies(left):
             return
@@ -157,6 +158,7 @@ class Simulation:
             seen,
             self.now,
             generation=self.generation,
+            committed=self.commits,
         )
         if again.events or again.new_ledger is not decision.new_ledger:
             raise GuaranteeBrokenError(f"deciding again changes something: {again.events}")
@@ -165,6 +167,7 @@ class Simulation:
 
     def _persist(self, ledger: Ledger, events: tuple[Event, ...]) -> None:
         self._check_ends(ledger)
+        self._check_sizes(ledger)
         for key, entry in ledger.instances.items():
             if key in self.finished and entry.attempt != self.finished[key]:
                 raise GuaranteeBrokenError(f"{key} had succeeded and runs again")
@@ -181,6 +184,21 @@ class Simulation:
                 raise GuaranteeBrokenError(f"{name} was {before} and is {state}")
             if state in TERMINAL_JOB_STATES:
                 self.ends[ledger.job.epoch, name] = state
+
+    def _check_sizes(self, ledger: Ledger) -> None:
+        """An elastic role has at least its least, at most all, and as many members as it says."""
+        if ledger.job.state in TERMINAL_JOB_STATES:
+            return
+        for role in self.job.roles:
+            now = ledger.roles[role.name]
+            if now.fewer is None:
+                continue
+            team = [e for e in ledger.instances.values() if e.role == role.name and not e.retired]
+            members = sum(not each.joining for each in team)
+            if not (role.min_replicas or 1) <= now.replicas < now.fewer.full == len(team):
+                raise GuaranteeBrokenError(f"{role.name} goes on with {now.replicas}: {now.fewer}")
+            if members != now.replicas:
+                raise GuaranteeBrokenError(f"{role.name}: {members} members of {now.replicas}")
 
     # effects on the world -----------------------------------------------------------------------
     def _create(self, action: Create) -> None:
@@ -275,6 +293,12 @@ class Simulation:
             self.world.blame(seen, failure_class)
             # seen as `terminating` before it ended, it counts as deleted by somebody else
             self._end(seen, state="failed", **facts)
+
+    def commit(self) -> None:
+        """Let a job with checkpoints have a newer one."""
+        if self.job.checkpoint is not None:
+            step = 10 * (len(self.commits) + 1)
+            self.commits.append({"uri": "ckpt", "step": step, "digest": "d", "at": self.now})
 
     def vanish(self, number: int) -> None:
         """Let an object disappear, whatever it was doing."""
@@ -395,6 +419,8 @@ class Simulation:
             raise GuaranteeBrokenError("charges that were told and charges that were kept differ")
         for event, record in zip(charges, self.stored.job.restarts, strict=True):
             allowed = self.world.classes.get((event.role, event.index or 0, event.attempt or 0))
+            if record.rule == "minReplicas":  # it found no place
+                allowed = {*(allowed or ()), "resource"}
             if not allowed:
                 raise GuaranteeBrokenError(
                     f"{event.role}-{event.index} was charged and never failed"
@@ -402,7 +428,8 @@ class Simulation:
             if record.failure_class not in allowed:
                 raise GuaranteeBrokenError(f"charged to {record.failure_class}, was {allowed}")
         alone = self.job.restart.scope == "Instance" and not self.job.failure_policy.rules
-        if alone and not self.free_restarts and not self.stored.job.fresh_jobs:
+        resized = any(each.reason == reasons.GOES_ON_WITH_FEWER for each in self.events)
+        if alone and not resized and not self.free_restarts and not self.stored.job.fresh_jobs:
             for (name, index), entry in self.stored.instances.items():
                 own = sum((e.role, e.index) == (name, index) for e in charges)
                 if entry.attempt != own:
@@ -420,6 +447,7 @@ FAULTS: tuple[tuple[int, Fault], ...] = (
     (6, lambda s, r: s.succeed(r.randrange(64))),
     (5, lambda s, r: s.fail(r.randrange(64), r.randrange(64))),
     (2, lambda s, r: s.vanish(r.randrange(64))),
+    (2, lambda s, r: s.commit()),
     (2, lambda s, r: s.lose_node(r.randrange(64))),
     (3, lambda s, r: s.find_node(r.randrange(64))),
     (4, lambda s, r: s.drop(r.randrange(64))),

@@ -46,6 +46,15 @@ JOBS = {
     "elastic": job(
         role("worker", 3, min_replicas=1, max_replicas=4, chief=True), elastic=True, max_restarts=20
     ),
+    "fewer": job(
+        role("worker", 4, min_replicas=2, max_replicas=4, chief=True, backoff_limit=1),
+        elastic=True,
+        scope="Job",
+        max_restarts=3,
+        backoff_initial_seconds=2.0,
+        unknown_seconds=20.0,
+        checkpoint={"uri": "ckpt"},
+    ),
     "pipeline": job(
         role("prepare"),
         role("train", 2, after("prepare", "Complete")),
@@ -56,7 +65,7 @@ JOBS = {
     ),
 }
 STEPS = 6_500
-"""Of each of the sixteen cases: 104,000 together."""
+"""Of each of the eighteen cases: 117,000 together."""
 TURNS = 230
 
 

@@ -119,7 +119,7 @@ def test_what_the_user_wrote_is_the_users(field, value, roles, spec):
             "pytorch",
             {"worker": {"minReplicas": 1, "maxReplicas": 2}},
             "spec.restart.scope",
-            "Instance",
+            "Job",
         ),
     ],
 )

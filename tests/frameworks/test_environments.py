@@ -360,10 +360,11 @@ def test_elastic_pytorch_meets_at_a_rendezvous_instead_of_static_ranks():
     assert env["PET_NNODES"] == "2:5"
     assert env["PET_RDZV_BACKEND"] == "c10d"
     assert env["PET_RDZV_ENDPOINT"] == f"{MASTER}:23456"
-    assert env["PET_RDZV_ID"] == "digits"
+    assert env["PET_RDZV_ID"] == "digits-0", "agents of an attempt before meet nobody"
+    assert env["PET_RDZV_CONF"] == "last_call_timeout=30"
     assert not {"PET_MASTER_ADDR", "PET_MASTER_PORT", "PET_NODE_RANK"} & set(env)
     assert job.elastic
-    assert job.restart.scope == "Instance"
+    assert job.restart.scope == "Job"
 
 
 def test_without_a_master_worker_0_leads():

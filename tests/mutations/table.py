@@ -39,6 +39,7 @@ LIFECYCLE = "tests/control/test_lifecycle.py"
 RESTARTS = "tests/control/test_restarts.py"
 STALE_WRITERS = "tests/checkpoints/test_stale_writers.py::test_in_no_order_of_operations_anything_stale_counts_or_anything_acknowledged_is_lost"
 GANG = "tests/control/test_gang.py"
+ELASTIC = "tests/control/test_elastic.py"
 PROCESSES = "tests/runtimes/test_local_processes.py"
 CONTRACT = "tests/runtimes/test_local_contract.py::TestLocal"
 LOOP = "tests/supervise/test_loop.py"
@@ -268,6 +269,30 @@ MUTATIONS = (
         old="        of=entry,\n        rule=restart.rule,\n",
         new="        of=entry,\n",
         test=f"{RESTARTS}::test_a_rule_comes_before_the_restart_policy",
+    ),
+    Mutation(
+        guarantee=6,
+        why="What fails before it joins an elastic role restarts all others.",
+        file=f"{CONTROL}/outcomes.py",
+        old="        if _entry(draft, failure).joining:\n",
+        new="        if _entry(draft, failure).final:\n",
+        test=f"{ELASTIC}::test_what_fails_before_it_joins_is_tried_ever_more_rarely_and_costs_nothing",
+    ),
+    Mutation(
+        guarantee=6,
+        why="An elastic job restarts for what comes and goes, and never gets on.",
+        file=f"{CONTROL}/elastic.py",
+        old="    return draft.spec.checkpoint is not None and draft.job.recovery.progressed_at > fewer.since\n",
+        new="    return True\n",
+        test=f"{ELASTIC}::test_the_missing_one_is_tried_only_after_the_others_have_got_on",
+    ),
+    Mutation(
+        guarantee=6,
+        why="An elastic job goes on with fewer and fewer ranks that need too much memory.",
+        file=f"{CONTROL}/elastic.py",
+        old='        and failure.reason != "OOMKilled"\n',
+        new="",
+        test=f"{ELASTIC}::test_only_what_the_platform_did_costs_a_rank_instead_of_the_job",
     ),
     # 7. a gang and a start order that deadlock are refused --------------------------------------------------
     Mutation(

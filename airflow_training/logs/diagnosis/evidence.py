@@ -46,20 +46,24 @@ _GLOG = re.compile(
 )
 _MILD = re.compile(
     r"(?<!NCCL )\bWARN(?:ING)?\b|\[Warning\]|\b\w*Warning: |\[I \d"
-    r"|(?:^|[\[\s])I[01]\d[0-3]\d [0-2]\d:[0-5]\d:[0-5]\d"
+    r"|(?:^|[\[\s])I[01]\d[0-3]\d [0-2]\d:[0-5]\d:[0-5]\d|NCCL INFO (?:NET|TUNER|PROFILER)/Plugin"
     r"|(?i:\bskipping\b|\bignor(?:ed|ing)\b|\b(?:will retry|retrying)\b|\bfalling back\b"
-    r"|\bcontinuing without\b|\btrying (?:another|the (?:next|previous))\b)"
+    r"|\bcontinuing without\b|\b(?:training|starting|start) from scratch\b|\btrying (?:another|the (?:next|previous))\b)"
 )
 """The line itself says that the program goes on."""
 _PASSED_OVER = re.compile(
     r"(?i:\b(?:skipping|ignoring) (?:this |the |current )*(?:batch|sample|step|update|iteration)\b)"
 )
 """The line after it says so."""
+_NOTEBOOK_HEAD = re.compile(r"^\w+ +Traceback \(most recent call last\)$")
+"""Names the exception that the last line of its traceback tells."""
 _BEFORE_THE_START = frozenset({"unschedulable", "image-pull-failure"})
 """Causes that are over once a container runs."""
 GENERIC_EXCEPTION = "python-exception"
 _EXCEPTION_CONFIDENCE = 0.75
 """That an exception of no known kind, at the end of a log, is what ended the run."""
+_CUT_OFF_CONFIDENCE = 0.5
+"""The same where the log does not tell which: what programs live through may be what was raised."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,6 +137,8 @@ def _known(
     for hit in hits:
         if hit.signature in MARKERS or is_source_line(hit):
             continue
+        if _NOTEBOOK_HEAD.search(hit.text) and _told_again(hit, hits):
+            continue
         signature = catalogue.signatures[hit.signature]
         cause = catalogue.causes[hit.signature.partition("/")[0]]
         if cause.id == GENERIC_EXCEPTION:
@@ -159,6 +165,11 @@ def _known(
         )
 
 
+def _told_again(hit: Hit, hits: Iterable[Hit]) -> bool:
+    """Return whether a later line says the same."""
+    return any(each.signature == hit.signature and each.line > hit.line for each in hits)
+
+
 def _unknown_exceptions(
     tracebacks: Sequence[Chain], catalogue: Catalogue, scan: FileScan, *, log: int
 ) -> Iterable[Event]:
@@ -174,7 +185,7 @@ def _unknown_exceptions(
             cause=cause,
             signature="",
             kind="cause",
-            confidence=_EXCEPTION_CONFIDENCE,
+            confidence=_CUT_OFF_CONFIDENCE if root.cut_off else _EXCEPTION_CONFIDENCE,
             survivable=False,
             log=log,
             rank=_rank(root.rank, root.text, scan),

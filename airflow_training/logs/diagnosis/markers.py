@@ -29,7 +29,7 @@ STARTED = "structure/started"
 MARKERS: Mapping[str, str] = {
     TRACEBACK: r"Traceback \(most recent call last\)",
     # whether it is the first word of its line is for `tracebacks` to see
-    EXCEPTION: r"(?:Error|Exception|Interrupt|SystemExit|StopIteration|TimeoutExpired|\.timeout"
+    EXCEPTION: r"(?:Error|Exception|Interrupt|SystemExit|StopIteration|TimeoutExpired|\.timeout|\.gaierror|\.error"
     r"|\.Empty|exceptions\.[A-Z][A-Za-z]+)(?::|$)",
     CHAIN: r"(?:During handling of the above exception, another exception occurred"
     r"|The above exception was the direct cause of the following exception)",

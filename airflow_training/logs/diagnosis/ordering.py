@@ -102,7 +102,16 @@ def first_proof(root: Weighed, heavy: Iterable[Weighed]) -> Weighed:
         near = _JUST_BEFORE_LINES if event.survivable else _SHORTLY_BEFORE_LINES
         if 0 <= (found.line or 0) - (event.line or 0) <= near:
             found = replace(event, rank=event.rank if event.rank is not None else found.rank)
+    if found.rank is None:
+        found = replace(found, rank=_rank_told_below(found, same))
     return Weighed(event=found, weight=root.weight)
+
+
+def _rank_told_below(event: Event, same: Iterable[Event]) -> int | None:
+    """Return the rank that the next line with the same to tell names: a launcher's comes last."""
+    line = event.line or 0
+    below = [each for each in same if 0 < (each.line or 0) - line <= _JUST_BEFORE_LINES]
+    return next((each.rank for each in below if each.rank is not None), None)
 
 
 def with_line(event: Event, among: Sequence[Weighed]) -> Event:

@@ -10,6 +10,8 @@ _RANK = re.compile(
     r"\[(?:PG [^\]]*?)?(?:Global )?[Rr]ank:? ?(\d{1,6})\]|\bon rank (\d{1,6})\b|^[Rr]ank (\d{1,6})\b"
     r"|-- Process (\d{1,6}) terminated|\brank=\[(\d{1,6})\]|\bRank (\d{1,6}) crashed"
     r"|\bprocess rank (\d{1,6}) with PID|: task (\d{1,6}): |\bRank (\d{1,6}), node "
+    r"|\bRank (\d{1,6}) is running collective|did not receive grad for rank (\d{1,6})|/job:jax_worker/replica:0/task:(\d{1,6}) has "
+    r"been set to ERROR"
 )
 
 

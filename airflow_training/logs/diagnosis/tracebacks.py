@@ -17,8 +17,12 @@ Link = Literal["first", "cause", "handling", "inner"]
 """How an exception came after the one above it; `inner`: it was shown inside the other's message."""
 
 _RAISED = re.compile(r"(?P<type>[A-Za-z_][\w.]*)(?:: ?(?P<message>.*)|$)")
+_UNUSUAL = re.compile(
+    r"(?P<type>(?:[a-z_]\w*\.)*[A-Z_]\w*|[a-z_][\w.]*(?=:))(?:: ?(?P<message>.*)|$)"
+)
+"""An exception whose name does not say that it is one."""
 _NAMED = re.compile(
-    r"(?:Error|Exception|Interrupt|Exit|[Tt]imeout|Expired|Iteration|Empty|exceptions\.\w+)$"
+    r"(?:Error|Exception|Interrupt|Exit|[Tt]imeout|\.(?:gai)?error|Expired|Iteration|Empty|exceptions\.\w+)$"
 )
 _WRAPPERS = re.compile(
     r"(?:ChildFailedError|CalledProcessError|ProcessRaisedException|RayTaskError(?!\()"
@@ -29,14 +33,18 @@ _WRAPPERS = re.compile(
 """They repeat what another process said."""
 _BOX = frozenset("│╭╰❱")
 """Of a traceback that the library rich has drawn; the message stands below the box."""
+_BOTTOM = "\u2570"
+"""How the last line of such a box begins."""
 _INSIDE = _BOX | {" ", "\t", ""}
 """How lines of a traceback begin, but for its last one."""
 _CUT_OFF = "Traceback (most recent call last)"
 """All there is to see of an exception whose end is missing."""
 _DIGIT = re.compile(r"\d")
 _FRAME = re.compile(r'File ".*", line \d+')
-_NOT_RAISED = ("Exception ignored in", "Error in atexit._run_exitfuncs")
-"""Above what Python only reports: raised while something is deleted, or after the program has ended."""
+_NOT_RAISED = ("Exception ignored in", "Error in atexit._run_exitfuncs", "Retry attempt failed")
+"""Above what is only reported: raised while something is deleted, after the end, before another try."""
+_TRIED_AGAIN = re.compile(r"(?i)\bentering retry loop\b|\b(?:will retry|retrying) in \d")
+"""In the line after what its program tries again."""
 _STACK = re.compile(r"^\s+(?:at |\.\.\. |File )|^\s*(?:frame #|#\d|Caused by: )")
 """Lines of a stack that stands below its exception."""
 _MOST_LINES_AFTER = 6
@@ -63,6 +71,11 @@ class Raised:
     @property
     def text(self) -> str:
         return f"{self.type}: {self.message}" if self.message else self.type
+
+    @property
+    def cut_off(self) -> bool:
+        """Return whether the log does not tell what was raised."""
+        return self.type == _CUT_OFF
 
     @property
     def wraps(self) -> bool:
@@ -118,8 +131,8 @@ def chains(hits: Iterable[Hit]) -> list[Chain]:
             if link == "first" and (_inside_message(done) or "Original Traceback" in hit.text):
                 link = "inner"
             head = hit
-        elif hit.signature == EXCEPTION and head is not None:
-            raised = _raised(hit, head=head, link=link)
+        elif hit.signature == EXCEPTION and (head is not None or _ends_frames(hit)):
+            raised = _raised(hit, head=head or hit, link=link)
             if raised is not None:
                 _append(done, raised)
                 head, link = None, "first"
@@ -176,7 +189,7 @@ def _raised(hit: Hit, *, head: Hit, link: Link) -> Raised | None:
         time=hit.time,
         link=link,
         lines=hit.line - head.line + 1,
-        ignored=_is_ignored(head, match["type"]),
+        ignored=_is_ignored(head, match["type"]) or _is_tried_again(hit),
     )
 
 
@@ -186,10 +199,10 @@ def _end(done: list[list[Raised]], head: Hit, link: Link) -> None:
     Where exactly it stands is not known, as lines of other ranks may be between: the head is. It also
     stands for a traceback that nothing follows, as the log was cut off.
     """
-    texts = (_like(head, line) for line in head.after)
-    last = next((text for text in texts if text[:1] not in _INSIDE), None)
-    match = _RAISED.match(last) if last is not None else None
-    if last is not None and match is None:
+    texts = [_like(head, line) for line in head.after]
+    last = next((text for text in texts if not _is_inside(text)), None)
+    match = _UNUSUAL.match(last) if last is not None else None
+    if last is not None and match is None and not _ends_inside(texts):
         return
     type_, message = (match["type"], match["message"]) if match else (_CUT_OFF, "")
     raised = Raised(
@@ -203,6 +216,16 @@ def _end(done: list[list[Raised]], head: Hit, link: Link) -> None:
         ignored=_is_ignored(head, type_),
     )
     _append(done, raised)
+
+
+def _is_inside(text: str) -> bool:
+    """Return whether a line can stand between the head of a traceback and its exception."""
+    return text[:1] in _INSIDE or _FRAME.match(text) is not None
+
+
+def _ends_inside(texts: Sequence[str]) -> bool:
+    """Return whether the last line is a frame, or the line of source below one."""
+    return _is_inside(texts[-1]) or any(_FRAME.match(text) for text in texts[-2:-1])
 
 
 def _like(head: Hit, text: str) -> str:
@@ -223,6 +246,18 @@ def _is_ignored(head: Hit, type_: str) -> bool:
         return True
     fed = bool(head.after) and _FEEDER.search(head.after[0]) is not None
     return fed and type_ == "BrokenPipeError"
+
+
+def _ends_frames(hit: Hit) -> bool:
+    """Return whether frames stand right above a line: of a traceback whose head was cut off or drawn."""
+    above = hit.before[-2:]
+    return bool(above) and (
+        above[-1].startswith(_BOTTOM) or _FRAME.match(above[0].lstrip()) is not None
+    )
+
+
+def _is_tried_again(hit: Hit) -> bool:
+    return bool(hit.after) and _TRIED_AGAIN.search(hit.after[0]) is not None
 
 
 def _begins_like(text: str, before: str) -> bool:

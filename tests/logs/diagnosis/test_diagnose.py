@@ -423,3 +423,66 @@ def test_what_is_raised_after_the_end_of_the_program_is_none_of_it():
 def test_the_line_above_a_traceback_names_its_rank():
     text = f"-- Process 3 terminated with the following error:\n{TRACEBACK}KeyError: 'xx'\n"
     assert ask(log(text)).causes[0].rank == 3
+
+
+@pytest.mark.parametrize(
+    ("above", "line"),
+    [
+        pytest.param(
+            '  File "train.py", line 3, in step\n    raise KeyError\n', 3, id="head-cut-off"
+        ),
+        pytest.param("\u2570\u2500\u2500\u2500\u2500\u256f\n", 2, id="drawn-as-a-box"),
+    ],
+)
+def test_frames_above_an_exception_make_it_one_that_was_raised(above, line):
+    text = f"{above}KeyError: 'mask'\n" + "exitcode: 1\n" * 20
+    assert root(ask(log(text))) == ("python-exception", line)
+    assert ask(log(text.replace(above, "loaded\n" * (line - 1)))).causes[0].id == "unknown"
+
+
+def test_a_traceback_may_be_cut_off_between_frames_of_any_shape():
+    shifted = TRACEBACK.replace("  ", "")
+    frame = 'File "run.py", line 9, in run\n'
+    assert root(ask(log(f"start\n{shifted.replace('step()', 'app.ru')}"))) == (
+        "python-exception",
+        2,
+    )
+    between = f"start\n{TRACEBACK}[10:00:00] reader.cc:280: at 0\n  {frame}    run()\n"
+    assert root(ask(log(between))) == ("python-exception", 2)
+    assert ask(log(f"{TRACEBACK}went on\nand on\n")).healthy
+
+
+def asked_of(catalogue: Catalogue, text: str) -> Diagnosis:
+    with tempfile.NamedTemporaryFile() as written:
+        written.write(text.encode())
+        written.flush()
+        scans = scan_logs([(Origin(file="a.log"), written.name)], catalogue)
+    return diagnose(scans, catalogue=catalogue)
+
+
+def test_what_programs_live_through_explains_a_traceback_that_was_cut_off():
+    late = cause("storage-io-error", "late answer", survivable=True, confidence=0.8)
+    catalogue = Catalogue([late, cause("python-exception", generic=2)])
+    text = f"late answer\n{TRACEBACK}"
+    assert asked_of(catalogue, text).causes[0].id == "storage-io-error"
+    assert asked_of(catalogue, f"{text}ValueError: mine\n").causes[0].id == "python-exception"
+
+
+def test_the_head_of_a_traceback_in_a_notebook_only_announces_what_its_end_tells():
+    catalogue = Catalogue([cause("cuda-out-of-memory", "OutOfMemoryError")])
+    head = "OutOfMemoryError         Traceback (most recent call last)\n----> 1 train()\n"
+    assert root(asked_of(catalogue, f"{head}OutOfMemoryError: 2 GiB\n"))[1] == 3
+    assert root(asked_of(catalogue, head))[1] == 1
+
+
+def test_what_is_tried_again_ended_nothing():
+    refused = f"{TRACEBACK}socket.gaierror: could not resolve api.example.org\n"
+    assert ask(log(f"{refused}wandb: Network error, entering retry loop.\n")).healthy
+    assert ask(log(f"Retry attempt failed:\n{refused}loaded\n")).healthy
+    assert not ask(log(f"{refused}wandb: Run data is lost.\n")).healthy
+
+
+def test_a_launcher_names_the_rank_below_what_happened():
+    text = "slurmstepd: error: Detected 1 oom-kill event\nsrun: error: n1: task 4: oom-kill\n"
+    found = ask(log(text))
+    assert (root(found), found.causes[0].rank) == (("host-out-of-memory", 1), 4)

@@ -1,0 +1,305 @@
+"""An elastic role goes on with fewer instances while some cannot be had, and grows back. Pure.
+
+What cannot be had is left out of the role's size and *joins*: it counts for nothing until it runs.
+A job that has to restart for it does so with dense ranks, so the index that is left out is the
+highest and rank 0 is always there. An instance that waits for a place is left out as it is: the
+framework of an elastic role forms without it, and takes it in when it comes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+from airflow_training.control import reasons
+from airflow_training.control.draft import Draft
+from airflow_training.control.failures import REASON_CLASSES, Failure
+from airflow_training.control.model import (
+    Fewer,
+    InstanceEntry,
+    InstanceKey,
+    Observation,
+    Observations,
+)
+from airflow_training.control.restarts import backoff_seconds
+from airflow_training.control.turnover import next_attempt
+from airflow_training.frameworks.ranks import chief_role
+from airflow_training.spec.resolved import ResolvedJob, ResolvedRole
+
+__all__ = [
+    "at_full_size",
+    "can_spare_one",
+    "give_up_one",
+    "is_stuck",
+    "leave_out",
+    "may_try",
+    "renumber",
+    "review",
+    "try_later",
+    "watch_the_clock",
+]
+
+_PATIENCE_SECONDS = 120.0
+"""How long an instance may find no place before its role goes on without it."""
+_TRY_AGAIN_SECONDS = 300.0
+"""The longest wait before what could not be had is tried again."""
+_TERMINAL_ROLE = frozenset({"Succeeded", "Failed", "Stopped"})
+
+
+# may it ------------------------------------------------------------------------------------------
+def can_spare_one(draft: Draft, failure: Failure) -> bool:
+    """Return whether the job may go on without the instance that failed, as far as that one goes.
+
+    The failure must be the platform's. Another size helps neither a script with a bug nor one that
+    needs more memory than it asked for.
+    """
+    platform = failure.failure_class in ("infrastructure", "preemption") or (
+        failure.failure_class == "resource"
+        and failure.reason in REASON_CLASSES
+        and failure.reason != "OOMKilled"
+    )
+    return platform and _can_lose(draft, draft.spec.role(failure.role), 1)
+
+
+def _can_lose(draft: Draft, role: ResolvedRole, number: int) -> bool:
+    """Return whether a role may go on with so many fewer; one whose instances have begun to end not."""
+    return (
+        draft.spec.may_shrink(role.name)
+        and draft.roles[role.name].replicas - number >= draft.spec.least_of(role.name)
+        and not any(entry.final for entry in draft.team(role.name))
+    )
+
+
+# with fewer --------------------------------------------------------------------------------------
+def review(
+    draft: Draft, observations: Observations | None, failures: Sequence[Failure]
+) -> list[Failure]:
+    """Count what has joined, and leave out what finds no place for too long.
+
+    Returns `failures`, and as one more the instance of rank 0 where it is what finds no place:
+    without it, the others have to restart.
+    """
+    found = list(failures)
+    failed = {(each.role, each.index) for each in failures}
+    for role in _roles(draft, observations):
+        _welcome(draft, role.name)
+        _leave_out(draft, role, failed)
+        first = draft.instances.get((role.name, 0))
+        if first is not None and (role.name, 0) not in failed and _must_give_way(draft, first):
+            found.append(
+                Failure(
+                    role=first.role,
+                    index=first.index,
+                    attempt=first.attempt,
+                    at=draft.now,
+                    reason=reasons.UNSCHEDULABLE,
+                    message=first.message or f"no place within {_patience(draft.spec):g} s",
+                    failure_class=REASON_CLASSES[reasons.UNSCHEDULABLE],
+                )
+            )
+    return found
+
+
+def leave_out(draft: Draft, observations: Observations | None) -> None:
+    """Leave out what may not be replaced, as its old instance is on a node nobody hears of."""
+    for role in _roles(draft, observations):
+        _leave_out(draft, role, failed=())
+
+
+def watch_the_clock(draft: Draft) -> None:
+    """Ask to be called when the next instance will have waited for too long."""
+    if draft.job.paused_at is not None:
+        return
+    for role in draft.spec.roles:
+        if draft.spec.may_shrink(role.name):
+            waits = (_overdue_at(draft, entry) for entry in draft.team(role.name))
+            draft.wake(min((at for at in waits if at is not None and at > draft.now), default=None))
+
+
+def give_up_one(draft: Draft, failure: Failure) -> None:
+    """Let the role of a failed instance have one fewer; the caller restarts the job."""
+    size = draft.roles[failure.role].replicas - 1
+    _resize(draft, failure.role, size, f"{failure.role}-{failure.index}: {failure.describe()}")
+
+
+def renumber(draft: Draft) -> None:
+    """Let the lowest indexes be the ones that count, in a job all of which is started again."""
+    for name, role in draft.roles.items():
+        if role.fewer is None:
+            continue
+        for position, entry in enumerate(draft.team(name)):
+            draft.change(entry, joining=position >= role.replicas)
+
+
+def at_full_size(draft: Draft, name: str) -> None:
+    """Forget that a role goes on with fewer: somebody starts it anew, or wants another size."""
+    role = draft.roles[name]
+    if role.fewer is None:
+        return
+    for entry in draft.team(name):
+        draft.change(entry, joining=False)
+    draft.set_role(name, replicas=role.fewer.full, fewer=None)
+
+
+def _roles(draft: Draft, observations: Observations | None) -> Sequence[ResolvedRole]:
+    """Return the roles whose size may change now."""
+    if observations is None or not observations.reachable or draft.job.paused_at is not None:
+        return ()
+    return [
+        role
+        for role in draft.spec.roles
+        if draft.spec.may_shrink(role.name) and draft.roles[role.name].state not in _TERMINAL_ROLE
+    ]
+
+
+def _leave_out(draft: Draft, role: ResolvedRole, failed: Collection[InstanceKey]) -> None:
+    late = [
+        entry
+        for entry in draft.team(role.name)
+        if (entry.role, entry.index) not in failed
+        and not _leads(draft, entry)
+        and _is_overdue(draft, entry)
+    ]
+    if not late or not _can_lose(draft, role, len(late)):
+        return
+    for entry in late:
+        draft.change(entry, joining=True)
+    names = ", ".join(f"{role.name}-{entry.index}" for entry in late)
+    _resize(draft, role.name, draft.roles[role.name].replicas - len(late), f"no place for {names}")
+
+
+def _must_give_way(draft: Draft, first: InstanceEntry) -> bool:
+    """Return whether rank 0 finds no place, while enough others have one that it could take."""
+    role = draft.spec.role(first.role)
+    running = sum(entry.was_running for entry in draft.team(role.name) if not entry.joining)
+    return (
+        first.wanted
+        and _leads(draft, first)
+        and _is_overdue(draft, first)
+        and running >= draft.spec.least_of(role.name)
+        and _can_lose(draft, role, 1)
+    )
+
+
+def _leads(draft: Draft, entry: InstanceEntry) -> bool:
+    """Return whether the others meet at this instance."""
+    return entry.index == 0 and entry.role == chief_role(draft.spec)
+
+
+def _is_overdue(draft: Draft, entry: InstanceEntry) -> bool:
+    at = _overdue_at(draft, entry)
+    return at is not None and draft.now >= at
+
+
+def _overdue_at(draft: Draft, entry: InstanceEntry) -> float | None:
+    """Return when an instance that finds no place, or may not be replaced, has waited for too long."""
+    key = (entry.role, entry.index)
+    if entry.final or entry.joining:
+        return None
+    if not entry.wanted:
+        old = draft.occupied.get(key)
+        if old is None or not is_stuck(old):
+            return None
+        return old.state_since + _patience(draft.spec)
+    seen = draft.current.get(key)
+    if entry.state != "pending" or (seen is not None and seen.scheduled):
+        return None
+    return entry.wanted_at + _patience(draft.spec)
+
+
+def is_stuck(old: Observation) -> bool:
+    """Return whether nobody can tell when an object of an older attempt will be gone."""
+    return old.state == "unknown" or old.reason == reasons.OVERDUE
+
+
+def _patience(job: ResolvedJob) -> float:
+    return min(_PATIENCE_SECONDS, job.scheduling.schedule_timeout_seconds)
+
+
+def _resize(draft: Draft, name: str, size: int, why: str) -> None:
+    role = draft.roles[name]
+    before = role.fewer or Fewer(full=role.replicas)
+    fewer = replace(
+        before, why=why, since=draft.now, try_at=draft.now + _pause(draft, before.tries)
+    )
+    draft.set_role(name, replicas=size, fewer=fewer)
+    draft.tell(
+        reasons.GOES_ON_WITH_FEWER,
+        f"{size} of {fewer.full} instances; {why}",
+        role=name,
+        level="warning",
+        replicas=size,
+        full=fewer.full,
+    )
+
+
+# growing back --------------------------------------------------------------------------------------
+def may_try(draft: Draft, role: str) -> bool:
+    """Return whether what a role goes on without may be created now.
+
+    Taking it in costs a restart, so the others have committed a newer checkpoint before: the job
+    gets on, however often an instance comes and goes. Without checkpoints it would lose its work.
+    """
+    fewer = draft.roles[role].fewer
+    if fewer is None:
+        return True
+    if draft.now < fewer.try_at:
+        draft.wake(fewer.try_at)
+        return False
+    return draft.spec.checkpoint is not None and draft.job.recovery.progressed_at > fewer.since
+
+
+def try_later(draft: Draft, failure: Failure) -> None:
+    """Try what failed before it had joined again; the others never noticed, so it is free."""
+    entry = draft.instances[failure.role, failure.index]
+    fewer = draft.roles[failure.role].fewer
+    assert fewer is not None  # noqa: S101 - only then does anything join
+    pause = _pause(draft, fewer.tries + 1)
+    draft.set_role(
+        failure.role, fewer=replace(fewer, tries=fewer.tries + 1, try_at=draft.now + pause)
+    )
+    draft.tell(
+        reasons.JOIN_FAILED,
+        f"{failure.describe()}, next attempt in {pause:g} s",
+        of=entry,
+        level="warning",
+        failure_class=failure.failure_class,
+        exit_code=failure.exit_code,
+        signal=failure.signal,
+    )
+    next_attempt(draft, entry, reason=reasons.WAITS_TO_JOIN, message=failure.describe())
+
+
+def _welcome(draft: Draft, name: str) -> None:
+    """Count what runs by now, and stop growing once the first has ended."""
+    role = draft.roles[name]
+    if role.fewer is None:
+        return
+    joining = [entry for entry in draft.team(name) if entry.joining]
+    came = [entry for entry in joining if entry.was_running or entry.final]
+    if came:
+        _count(draft, name, came)
+    if any(entry.final for entry in draft.team(name)):
+        for entry in joining:
+            if entry not in came:
+                next_attempt(draft, entry, reason=reasons.NOT_NEEDED, retired=True, joining=False)
+        draft.set_role(name, fewer=None)
+
+
+def _count(draft: Draft, name: str, came: Sequence[InstanceEntry]) -> None:
+    for entry in came:
+        draft.change(entry, joining=False)
+    role = draft.roles[name]
+    size, full = role.replicas + len(came), role.desired
+    draft.set_role(name, replicas=size, fewer=role.fewer if size < full else None)
+    draft.tell(
+        reasons.GROWS_BACK if size < full else reasons.BACK_TO_FULL_SIZE,
+        f"{size} of {full} instances; {', '.join(f'{name}-{entry.index}' for entry in came)} joined",
+        role=name,
+        replicas=size,
+        full=full,
+    )
+
+
+def _pause(draft: Draft, tries: int) -> float:
+    return min(_TRY_AGAIN_SECONDS, backoff_seconds(draft.spec.restart, tries))

@@ -34,7 +34,7 @@ class Meeting:
             raise CheckpointError(
                 f"a meeting needs MASTER_ADDR, MASTER_PORT, RANK and WORLD_SIZE: {error}"
             ) from None
-        self._store: dist.TCPStore | None = None
+        self._store: Any = None
         self._number = b""
 
     def form(self, backend: str | None = None, *, seconds: float = 600, **options: Any) -> None:
@@ -50,7 +50,7 @@ class Meeting:
         """
         wait = timedelta(seconds=seconds)
         if self._store is None:
-            self._store = dist.TCPStore(
+            self._store = dist.TCPStore(  # type: ignore[attr-defined]  # public all the same
                 self._host,
                 self._port,
                 is_master=self._rank == 0,
@@ -60,7 +60,9 @@ class Meeting:
         self._number = self._store.compare_set(_NUMBER, "", "0")
         dist.init_process_group(
             backend,
-            store=dist.PrefixStore(f"group-{self._number.decode()}", self._store),
+            store=dist.PrefixStore(  # type: ignore[attr-defined]  # public all the same
+                f"group-{self._number.decode()}", self._store
+            ),
             rank=self._rank,
             world_size=self._world,
             timeout=wait,

@@ -48,7 +48,7 @@ def hot_start(
     resume = (job.checkpoint or {}).get("resume")
     search = _Search(job, store=store, run=run)
     if isinstance(resume, int):
-        initial = {"initial": search.of_step(resume)}
+        initial: Mapping[str, Any] = {"initial": search.of_step(resume)}
     elif isinstance(resume, Mapping) and "fromRun" in resume:
         initial = search.of_named_run(str(resume["fromRun"]))
     elif isinstance(resume, Mapping):

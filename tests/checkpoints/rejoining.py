@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import random
 import signal
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -18,7 +19,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from airflow_training.checkpoints import verifying
+from airflow_training.checkpoints import reading, verifying
 from airflow_training.checkpoints.checkpointer import Checkpointer
 from tests.checkpoints.training import Rank, Training, free_port
 
@@ -99,6 +100,8 @@ def train(me: Rank, plan: Plan, ports: Sequence[int], first: int) -> None:
         try:
             for step in range(start, TOTAL):
                 if number < last and plan.kills and plan.kills[number] == (me.rank, step):
+                    while reading.newest(str(me.folder / "root")) is None:
+                        time.sleep(0.05)  # uploads go on meanwhile, the others wait for this rank
                     os.kill(os.getpid(), signal.SIGKILL)
                 if number < last and step == plan.leave_at:
                     break

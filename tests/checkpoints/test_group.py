@@ -236,7 +236,9 @@ def test_a_start_that_reads_nothing_rests_on_nothing_it_has_not_read():
     assert group.newest_step == 10
     manifest = save(group, 20, blobs=blobs_of(10, 0))
     assert manifest is not None
-    assert group.read(manifest) == ({"step": 20, "rank": 0}, blobs_of(10, 0))
+    document, blobs = group.read(manifest)
+    assert document == {"step": 20, "rank": 0}
+    assert blobs == blobs_of(10, 0)
 
 
 def test_an_abandoned_group_commits_nothing():

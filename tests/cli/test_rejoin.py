@@ -68,7 +68,9 @@ def test_ranks_that_stay_lose_no_step(command, home):
     restarts = json.loads(done.stdout)["restarts"]
     assert restarts["infrastructure"] == 1, restarts
     said = {
-        name: "".join(log.read_text() for log in sorted(home.glob(f"training/*/{name}/attempt-*/log")))
+        name: "".join(
+            log.read_text() for log in sorted(home.glob(f"training/*/{name}/attempt-*/log"))
+        )
         for name in ("master-0", "worker-0", "worker-1")
     }
     took = "ranks [2] have the state after step 10 from rank 0"

@@ -14,7 +14,7 @@ import logging
 import os
 from collections.abc import Mapping, MutableMapping, Sequence
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow_training.checkpoints import resharding, torch_state, tree
 from airflow_training.checkpoints.agreement import Agreement
@@ -22,6 +22,9 @@ from airflow_training.checkpoints.errors import CheckpointError
 from airflow_training.checkpoints.records import Manifest
 from airflow_training.checkpoints.saver import Found, Saver
 from airflow_training.checkpoints.torch_state import NOT_GIVEN, Parts
+
+if TYPE_CHECKING:
+    from airflow_training.checkpoints.torch_boundary import Boundary
 
 __all__ = ["Checkpointer", "distributed"]
 
@@ -76,6 +79,8 @@ class Checkpointer:
             files=files,
         )
         self._allow_pickle = allow_pickle
+        self._boundary: Boundary | None = None
+        """Only for those who rejoin: it costs a little at every step."""
         place, agreement = distributed()
         self._saver = Saver(
             root=root,
@@ -108,6 +113,36 @@ class Checkpointer:
             self._compare(state)
         return found.step
 
+    def rejoin(self) -> int:
+        """As `restore`, but ranks that still hold the state keep it, and give it to those that came new.
+
+        All ranks call it in place of `restore`, after `torch.distributed` was set up, each time it was set up: at the
+        first start, and when ranks have left or come. A rank that was interrupted in a step goes back to the end of
+        the step before. Where the ranks that hold a state do not all hold the same, or the newest checkpoint is newer,
+        all restore the newest checkpoint. A newcomer keeps its own random numbers.
+
+        Raises:
+            CheckpointError: no rank holds a whole state, and there is no checkpoint; or `torch.distributed` is not
+                set up.
+            StaleGeneration: a later start of this training has taken over.
+        """
+        from airflow_training.checkpoints.torch_boundary import Boundary
+        from airflow_training.checkpoints.torch_rejoining import take_over
+
+        boundary = self._boundary = self._boundary or Boundary(self._parts)
+        taken = take_over(self._parts, self._saver, boundary, allow_pickle=self._allow_pickle)
+        step = taken.step
+        if step is None:
+            boundary.forget("it was interrupted while it restored a checkpoint")
+            step = self.restore()
+            if step == 0 and taken.trained:
+                raise CheckpointError(
+                    f"ranks {list(taken.trained)} have trained and cannot begin again, no rank holds a whole state, and"
+                    " there is no checkpoint: start all processes anew"
+                )
+        boundary.mark(step)
+        return step
+
     def step(self, step: int) -> None:
         """Say that `step` is done, counted from 0: the end of the loop's body, where the state is whole.
 
@@ -116,6 +151,8 @@ class Checkpointer:
             StaleGeneration: a later start of this training has taken over.
             CheckpointError: something given has a state that cannot be saved.
         """
+        if self._boundary is not None:
+            self._boundary.mark(step + 1)
         self._saver.boundary(step + 1, self._capture)
 
     def save(self, step: int) -> Manifest | None:

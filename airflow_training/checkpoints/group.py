@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NoReturn
 
-from airflow_training.checkpoints import pruning
 from airflow_training.checkpoints.agreement import Agreement, Alone, wait_until
 from airflow_training.checkpoints.claiming import claim
 from airflow_training.checkpoints.digests import algorithm
@@ -46,6 +45,7 @@ from airflow_training.checkpoints.shards import (
 )
 from airflow_training.checkpoints.store import Store, open_store, probe
 from airflow_training.checkpoints.survey import newest_claim, newest_whole, survey
+from airflow_training.checkpoints.sweeping import Sweeper
 from airflow_training.checkpoints.telling import Telling, newest_environment, own_group
 from airflow_training.checkpoints.verifying import in_parallel, read_manifest, read_state, verify
 
@@ -75,11 +75,10 @@ class Group:
         self.world = world
         self.generation = 0
         self.base: Manifest | None = None
-        """What this generation goes on from; every rank has verified its part."""
+        """What this generation goes on from; every rank has verified its part, unless it was to read nothing."""
         self.rejected: list[Rejected] = []
         """(step, why) of the newer checkpoints that were passed over at the start, on rank 0."""
-        self._keep = keep
-        self._keep_every = keep_every
+        self._sweeper = Sweeper(store, keep=keep, keep_every=keep_every)
         self._code = code
         self._environment = environment
         self._fence = ""
@@ -87,6 +86,7 @@ class Group:
         self._reusable: dict[str, str] = {}
         self._verified: set[str] = set()
         self._last_step = -1
+        self._abandoned = False
         self._writing = threading.Lock()
         self._telling = Telling(rank=rank, world=world, generation=0)
         self._record = ""
@@ -106,6 +106,7 @@ class Group:
         keep_every: int | None = None,
         resume: bool = True,
         not_after: int | None = None,
+        deep: bool = True,
         code: str = "",
         environment: str = "",
     ) -> Group:
@@ -124,6 +125,8 @@ class Group:
             keep_every: of older ones, every Nth stays too.
             resume: False starts from nothing, whatever there is.
             not_after: goes on from a checkpoint of this step or an earlier one.
+            deep: False reads no state, and only compares sizes: for ranks that hold newer state themselves. What is
+                saved then rests on nothing that was saved before.
             code: digest of the program, for the manifests.
             environment: digest of image, command and environment, for the manifests.
 
@@ -149,6 +152,7 @@ class Group:
             order=order,
             resume=resume,
             not_after=not_after,
+            deep=deep,
         )
         return group
 
@@ -167,6 +171,7 @@ class Group:
         order: int,
         resume: bool,
         not_after: int | None,
+        deep: bool,
     ) -> None:
         epoch = int(incarnation.partition(".")[0] or 0)
         started = self._on_coordinator(agreement, lambda: self._claim(epoch=epoch, order=order))
@@ -186,7 +191,7 @@ class Group:
         while (proposed := self._on_coordinator(agreement, next_candidate)) is not None:
             base = Base(**proposed)
             self._telling.say("RESTORING", step=base.step)
-            manifest, found = self._check(base)
+            manifest, found = self._check(base, deep=deep)
             complaints = self._all_findings(agreement, found)
             if not complaints:
                 self.base = manifest
@@ -208,10 +213,13 @@ class Group:
             return sha256_of(document)
 
         self._fence = self._on_coordinator(agreement, fence)
-        if self.base is not None:
-            self._settle(self.base)
         step = self.base.step if self.base else None
-        self._telling.say("RUNNING", step=step, verified=step)
+        if deep and self.base is not None:
+            self._settle(self.base)
+            self._telling.say("RUNNING", step=step, verified=step)
+        else:
+            self._newest, self._last_step = self.base, -1 if step is None else step
+            self._telling.say("RUNNING", step=step)
 
     def _claim(self, *, epoch: int, order: int) -> dict[str, Any]:
         if probe(self.store):
@@ -235,11 +243,12 @@ class Group:
             if not_after is None or manifest.step <= not_after:
                 yield manifest
 
-    def _check(self, base: Base) -> tuple[Manifest | None, dict[str, str]]:
+    def _check(self, base: Base, *, deep: bool) -> tuple[Manifest | None, dict[str, str]]:
         """Return the manifest, and what this rank found wrong with its share of it."""
         try:
             manifest = read_manifest(self.store, Save(base.step, base.generation))
-            verify(self.store, manifest, ranks=range(self.rank, manifest.world, self.world))
+            mine = range(self.rank, manifest.world, self.world)
+            verify(self.store, manifest, ranks=mine, deep=deep)
         except FileNotFoundError:
             return None, {"bad": "its manifest is gone"}
         except BadCheckpoint as error:
@@ -312,6 +321,7 @@ class Group:
             if step <= self._last_step:
                 raise CheckpointError(f"step {step} cannot be saved after step {self._last_step}")
             self._last_step = step
+            self._begin(step)
             self._telling.say("SAVING", step=step)
             try:
                 return self._write(Save(step, self.generation), blobs, document, cursor, rng)
@@ -369,6 +379,7 @@ class Group:
     def fail(self, step: int, reason: str) -> None:
         """Let all ranks know that this one has no part in the save of a step; never raises."""
         self._last_step = max(self._last_step, step)
+        self._begin(step)
         key = failure_key(Save(step, self.generation), self.rank)
         try:
             self._put(key, seal({"rank": self.rank, "reason": reason, "at": time.time()}))
@@ -414,7 +425,7 @@ class Group:
         self._telling.say("SAVED", step=step, verified=step, environment=self._record)
         self._telling.say("RUNNING", step=step)
         if self.rank == 0:
-            self._prune()
+            self._sweep(manifest)
         return manifest
 
     def _commit(self, save: Save, deadline: float) -> Manifest | None:
@@ -513,16 +524,24 @@ class Group:
             shard.digest: shard.key for part in manifest.ranks for shard in part.shards
         }
 
-    def _prune(self) -> None:
+    def _begin(self, step: int) -> None:
+        if self.rank == 0:
+            self._sweeper.begun(Save(step, self.generation))
+
+    def _sweep(self, manifest: Manifest) -> None:
         """Delete what need not stay; a save is not undone because this fails."""
         try:
-            pruning.prune(
-                self.store, keep=self._keep, keep_every=self._keep_every, known=self._verified
-            )
+            self._sweeper.committed(manifest, verified=self._verified)
         except (CheckpointError, OSError) as error:
             log.warning("old checkpoints were not deleted: %s", error)
 
+    def abandon(self) -> None:
+        """Commit nothing more, and wait for nobody: the ranks of this group have parted."""
+        self._abandoned = True
+
     def _refuse_if_stale(self) -> None:
+        if self._abandoned:
+            raise StaleGeneration(f"generation {self.generation} was given up by this rank")
         newest = newest_claim(self.store)
         if newest > self.generation:
             raise StaleGeneration(

@@ -25,7 +25,7 @@ from airflow_training.checkpoints.store import Store
 from airflow_training.checkpoints.survey import newest_claim, survey
 from airflow_training.checkpoints.verifying import in_parallel, verify
 
-__all__ = ["Pruned", "Surplus", "delete", "prune", "surplus"]
+__all__ = ["Pruned", "Surplus", "delete", "surplus"]
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +49,8 @@ class Surplus:
     bytes: int = 0
     generations: frozenset[int] = frozenset()
     """Whose fences are still needed; empty where nothing was looked at."""
+    whole: tuple[Manifest, ...] | None = None
+    """Those that stay, newest first; None where something else stays too, or nothing was looked at."""
 
     def pruned(self) -> Pruned:
         """Return what is told of it."""
@@ -57,16 +59,6 @@ class Surplus:
             objects=len(self.saves) + len(self.orphans),
             bytes=self.bytes,
         )
-
-
-def prune(
-    store: Store, *, keep: int, keep_every: int | None = None, known: Collection[str] = ()
-) -> Pruned:
-    """Delete checkpoints that need not stay, then whatever belongs to none. Safe while others save.
-
-    Arguments are those of `surplus`.
-    """
-    return delete(store, surplus(store, keep=keep, keep_every=keep_every, known=known))
 
 
 def surplus(
@@ -113,6 +105,7 @@ def surplus(
         orphans=tuple(orphans),
         bytes=sum(sizes[key] for key in orphans),
         generations=frozenset({*seen.lineage.generations, *(save.generation for save in damaged)}),
+        whole=None if damaged else stay,
     )
 
 

@@ -76,13 +76,7 @@ class ResumableSampler:
         for name, value in (("length", length), ("batch_size", batch_size), ("world", self.world)):
             if value < 1:
                 raise ValueError(f"{name} is {value}, allowed: 1 and more")
-        if not 0 <= self.rank < self.world:
-            raise ValueError(f"rank is {self.rank}, allowed: 0 to {self.world - 1}")
-        if drop_last and length < self._full:
-            raise ValueError(
-                f"drop_last leaves no batch: {length} samples, and {self.world} ranks "
-                f"with batch_size {batch_size} take {self._full} in a step"
-            )
+        self._check_place()
 
     @property
     def epoch(self) -> int:
@@ -93,6 +87,11 @@ class ResumableSampler:
     def samples(self) -> int:
         """Samples that all ranks together have consumed since training began."""
         return self._epoch * self.length + self._consumed
+
+    def divide_among(self, *, rank: int, world: int) -> None:
+        """Go on as `rank` of `world` processes, from the next iteration; raises ValueError as at the start."""
+        self.rank, self.world = rank, world
+        self._check_place()
 
     def __len__(self) -> int:
         """Return the number of batches of a whole epoch, wherever the cursor stands."""
@@ -163,6 +162,15 @@ class ResumableSampler:
         self._consumed = int(state["consumed"])
         self._handed_out = self._counted = False
         self._turn_epoch()
+
+    def _check_place(self) -> None:
+        if not 0 <= self.rank < self.world:
+            raise ValueError(f"rank is {self.rank}, allowed: 0 to {self.world - 1}")
+        if self.drop_last and self.length < self._full:
+            raise ValueError(
+                f"drop_last leaves no batch: {self.length} samples, and {self.world} ranks "
+                f"with batch_size {self.batch_size} take {self._full} in a step"
+            )
 
     @property
     def _full(self) -> int:

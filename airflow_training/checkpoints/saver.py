@@ -8,24 +8,28 @@ every half second or so, see `steps_between_looks`. What the state is, the calle
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import logging
 import math
 import os
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeAlias
 
 from airflow_training.agent.progress import report_checkpoint, section
 from airflow_training.checkpoints import reading, tree
-from airflow_training.checkpoints.agreement import Agreement, Alone, ThroughStore
+from airflow_training.checkpoints.agreement import Agreement, Alone
 from airflow_training.checkpoints.documents import canonical, sha256_of
 from airflow_training.checkpoints.errors import CheckpointError, StaleGeneration
 from airflow_training.checkpoints.group import Group
-from airflow_training.checkpoints.instructions import by_hand, from_environment, rank_and_world
+from airflow_training.checkpoints.instructions import (
+    Instructions,
+    by_hand,
+    from_environment,
+    rank_and_world,
+)
 from airflow_training.checkpoints.interval import (
     Auto,
     Cost,
@@ -38,6 +42,7 @@ from airflow_training.checkpoints.interval import (
     steps_between_looks,
     young_seconds,
 )
+from airflow_training.checkpoints.opening import agreement_of, begins_with, open_as_told
 from airflow_training.checkpoints.pace import Pace
 from airflow_training.checkpoints.records import Manifest
 from airflow_training.checkpoints.termination import EXIT_CODE, Termination
@@ -51,6 +56,9 @@ Capture: TypeAlias = Callable[[], Any]
 
 COMMIT_SECONDS = 600.0
 """How long ranks wait for each other before a save is given up; training goes on meanwhile."""
+
+PARTING_SECONDS = 10.0
+"""How long a save may still take whose group has parted: more is in vain where a rank is gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +125,7 @@ class Saver:
         self.rank, self.world = place or rank_and_world()
         self._agreement = agreement
         self._allow_pickle = allow_pickle
+        self._pinned = pinned
         self._arena = tree.Arena(pinned=pinned)
         self._pace = Pace()
         self._group: Group | None = None
@@ -139,11 +148,7 @@ class Saver:
         if self._agreement is None:
             told = self._told
             self._agreement = (
-                Alone()
-                if self.world == 1 or told is None
-                else ThroughStore(
-                    told.root, rank=self.rank, world=self.world, incarnation=told.incarnation
-                )
+                Alone() if told is None else agreement_of(told, rank=self.rank, world=self.world)
             )
         return self._agreement
 
@@ -159,30 +164,9 @@ class Saver:
         told = self._told
         if told is None:
             return None
-        self._group = Group.open(
-            told.root,
-            rank=self.rank,
-            world=self.world,
-            incarnation=told.incarnation,
-            order=told.order,
-            agreement=self.agreement,
-            keep=told.keep,
-            keep_every=told.keep_every,
-            resume=not told.fresh,
-            not_after=told.not_after,
-            code=_code_digest(),
-            environment=told.environment,
-        )
+        self._group = self._open(told, deep=True)
         self._boundary_at = self._saved_at = time.monotonic()
-        root, manifest = told.root, self._group.base
-        if manifest is None and told.initial is not None:
-            root = told.initial["uri"]
-            manifest = reading.find(root, step=told.initial["step"], digest=told.initial["digest"])
-        if told.exactly and (manifest is None or manifest.step != told.not_after):
-            raise CheckpointError(
-                f"{root}: step {told.not_after} is asked for, and is not there or not whole;"
-                f" there is {'none before it' if manifest is None else f'step {manifest.step}'}"
-            )
+        root, manifest = begins_with(told, self._group)
         if manifest is None:
             return None
         mine = self.rank < manifest.world
@@ -190,6 +174,65 @@ class Saver:
         self._saved = self._completed = self._next_look = manifest.step
         log.info("going on after step %d, saved %s", manifest.step, root)
         return Found(root, manifest, mine, document, blobs)
+
+    def _open(self, told: Instructions, *, deep: bool) -> Group:
+        return open_as_told(
+            told, rank=self.rank, world=self.world, agreement=self.agreement, deep=deep
+        )
+
+    # ranks that left or came -----------------------------------------------------------------------
+
+    def regroup(self, *, place: tuple[int, int], agreement: Agreement) -> None:
+        """Leave the group; `restore` or `take_over` opens the next one, of other ranks.
+
+        A save that runs may have all it needs, and has a moment to end; then it is given up.
+        """
+        with contextlib.suppress(StaleGeneration):
+            self._collect(wait_seconds=PARTING_SECONDS)
+        if self._group is not None:
+            self._group.abandon()
+        with contextlib.suppress(StaleGeneration):
+            self._collect(wait_seconds=COMMIT_SECONDS)
+        if self._reserving is not None:
+            self._reserving.join()
+        self._arena, self._reserving = tree.Arena(pinned=self._pinned), None
+        (self.rank, self.world), self._agreement = place, agreement
+
+    @property
+    def orders(self) -> Mapping[str, Any]:
+        """What the controller said to this process when it began, as far as it may say another thing to others."""
+        told = self._told
+        if told is None:
+            return {}
+        epoch = int(told.incarnation.partition(".")[0] or 0)
+        names = ("incarnation", "order", "not_after", "exactly")
+        return {"epoch": epoch, **{name: getattr(told, name) for name in names}}
+
+    def follow(self, orders: Mapping[str, Any]) -> None:
+        """Do as the controller said to another rank, which was started later."""
+        if self._told is not None:
+            changed = {name: value for name, value in orders.items() if name != "epoch"}
+            self._told = dataclasses.replace(self._told, **changed)
+
+    def copy(self, state: Any) -> tuple[Any, dict[str, memoryview]]:
+        """Return document and blobs of a tree, copied into the memory of saves: valid until the next one."""
+        taken = tree.outline(state, allow_pickle=self._allow_pickle)
+        return taken.document, self._arena.copy(taken)
+
+    def take_over(self, step: int) -> bool:
+        """Open the group, with all other ranks, for state of this step that they hold; no state is read.
+
+        Returns whether that is the newest there is: a checkpoint that is newer must not be passed over.
+        """
+        told = self._told
+        if told is not None:
+            self._group = self._open(told, deep=False)
+            if self._group.newest_step > step:
+                return False
+            self._saved = self._group.newest_step
+        self._boundary_at = self._saved_at = time.monotonic()
+        self._completed = self._next_look = step
+        return True
 
     # the steps -------------------------------------------------------------------------------------
 
@@ -421,12 +464,3 @@ def _rng_digest(state: Any) -> str:
         return ""
     document, blobs = tree.encode(state["rng"])
     return sha256_of(canonical(document) + b"".join(blobs.values()))
-
-
-def _code_digest() -> str:
-    """Return the digest of the script that runs, empty where there is none."""
-    script = getattr(sys.modules.get("__main__"), "__file__", None)
-    try:
-        return sha256_of(Path(script).read_bytes()) if script else ""
-    except OSError:
-        return ""

@@ -25,6 +25,7 @@ __all__ = [
     "apply",
     "apply_random",
     "capture",
+    "each",
     "missing",
     "random_state",
     "shard_of",
@@ -82,7 +83,7 @@ def missing(parts: Parts) -> list[str]:
     absent = [name for name in _MEANS if getattr(parts, name) is NOT_GIVEN]
     driven = any(
         hasattr(getattr(optimizer, "step", None), "_wrapped_by_lr_sched")
-        for optimizer in _each(parts.optimizer)
+        for optimizer in each(parts.optimizer)
     )
     notes = {"scheduler": " (one drives this optimizer)"} if driven else {}
     return [f"{name}: found none given, {_MEANS[name]}{notes.get(name, '')}" for name in absent]
@@ -212,7 +213,7 @@ def _bare(module: Any) -> Any:
     return module
 
 
-def _each(part: Any) -> Iterator[Any]:
+def each(part: Any) -> Iterator[Any]:
     """Yield every single object of a part."""
     if part is not None and part is not NOT_GIVEN:
         yield from (item for _, item in _leaves(part, ()))

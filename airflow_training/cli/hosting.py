@@ -41,7 +41,12 @@ def host(start: Start, *, settings: Settings) -> str:
     """Run a job to its end in this process, print its status, return its state."""
     from airflow_training.cli.live import story
     from airflow_training.state.store import open_store
-    from airflow_training.supervise.launch import check_runtime, controller_id, launch
+    from airflow_training.supervise.launch import (
+        beginning,
+        check_runtime,
+        controller_id,
+        launch,
+    )
     from airflow_training.supervise.runtimes import make_runtime
     from airflow_training.supervise.status import run_status
 
@@ -65,8 +70,8 @@ def host(start: Start, *, settings: Settings) -> str:
         )
         log_to_stderr(as_json=start.as_json)
         stored = store.job(record.uid)
-        if initial := (stored.checkpoint or {}).get("initial"):
-            view.say(f"starts from step {initial['step']} in {initial['uri']}")
+        if begins := beginning(stored):
+            view.say(f"starts from {begins}")
         if plan := stored.plan:
             from airflow_training.planning.text import plan_lines
 

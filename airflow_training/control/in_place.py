@@ -48,6 +48,8 @@ def place_of(draft: Draft, entry: InstanceEntry, level: Level) -> dict[str, Any]
     seen = draft.objects.get(entry.uid) if entry.uid else None
     if seen is None or level != "process" or not seen.in_place:
         return {}
+    if entry.joining:  # the others go on without it, and what it has is for others meanwhile
+        return {}
     if seen.state == "failed":
         return {"stays": seen.uid}
     if seen.state == "running":

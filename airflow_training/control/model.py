@@ -162,6 +162,38 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Recovery:
+    """Where training goes on from when the job is started again."""
+
+    lineage: int = 0
+    """How often training was begun anew: each beginning has checkpoints of its own."""
+    order: int = 0
+    """How often all of the job was started again: an instance of an older order commits nothing."""
+    highest_step: int = -1
+    """The newest step that was ever committed in this lineage; what is below it is no progress."""
+    progressed_at: float = 0.0
+    """When that became known: recoveries of the whole job before it count no more."""
+    older: tuple[Mapping[str, Any], ...] = ()
+    """References of committed checkpoints before the newest, the oldest first; a few are kept."""
+    at_most: int | None = None
+    """Restore nothing newer than this step; None: the newest."""
+    exactly: bool = False
+    """`at_most` was asked for: another step will not do."""
+    turned_at: float = 0.0
+    """When training last left its newest checkpoint: what was committed before is news no more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnCheckpoints:
+    """What an instance has committed that saves alone."""
+
+    newest: Mapping[str, Any]
+    """Reference of the newest, as `JobEntry.checkpoint`."""
+    recovery: Recovery
+    """Of which `lineage` and `order` are the job's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceEntry:
     """Ledger of one (role, index): what is intended and what is known. Persisted before acting."""
 
@@ -209,6 +241,8 @@ class InstanceEntry:
     """Where an attempt failed that needs another node; the newest few."""
     had: Mapping[str, Any] = field(default_factory=dict)
     """What the last attempt that ran and failed had around it: what the next one must find."""
+    own: OwnCheckpoints | None = None
+    """Of an instance that saves alone beside others; None: nothing yet, or what the job says counts."""
     parting: Parting = ""
     """How what is left of the attempt before is ended."""
     stays: str = ""
@@ -273,28 +307,6 @@ class RestartRecord:
     """Id of what its log says, once that is known."""
     fingerprint: str = ""
     """What was the same if the same error happens again at the same step."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recovery:
-    """Where training goes on from when the job is started again."""
-
-    lineage: int = 0
-    """How often training was begun anew: each beginning has checkpoints of its own."""
-    order: int = 0
-    """How often all of the job was started again: an instance of an older order commits nothing."""
-    highest_step: int = -1
-    """The newest step that was ever committed in this lineage; what is below it is no progress."""
-    progressed_at: float = 0.0
-    """When that became known: recoveries of the whole job before it count no more."""
-    older: tuple[Mapping[str, Any], ...] = ()
-    """References of committed checkpoints before the newest, the oldest first; a few are kept."""
-    at_most: int | None = None
-    """Restore nothing newer than this step; None: the newest."""
-    exactly: bool = False
-    """`at_most` was asked for: another step will not do."""
-    turned_at: float = 0.0
-    """When training last left its newest checkpoint: what was committed before is news no more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,7 +19,7 @@ from airflow_training.control.model import (
     RestartRecord,
 )
 from airflow_training.control.policies import job_verdict, role_verdict
-from airflow_training.control.recovery import is_one_group, is_shared, start_again
+from airflow_training.control.recovery import is_one_group, is_shared, start_again, step_back
 from airflow_training.control.recovery_level import LEVELS, Recovery, recovery_level
 from airflow_training.control.restarts import (
     Budget,
@@ -281,6 +281,9 @@ def _restart(draft: Draft, planned: Sequence[Planned]) -> None:
             )
         if whole_job or is_one_group(draft.spec):
             start_again(draft, failure, fresh=fresh)
+        else:
+            step_back(draft, failure)
+        entry = _entry(draft, failure)  # which may have another checkpoint now
         parting = _parting(draft, failure)
         # a fresh job owes nothing to what was there before
         place = {} if fresh else place_of(draft, entry, needs.level)

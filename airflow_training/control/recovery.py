@@ -1,7 +1,7 @@
 """Where training goes on from when something is started again, and what an instance is told of it. Pure.
 
 A *group* is what writes one checkpoint together: the whole job, or one instance where instances are
-independent. The ledger follows the whole job's; independent instances each take their own newest.
+independent. The job's entry follows the whole job's, or the chief's; for the others see `own_checkpoints`.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from airflow_training.control import reasons
+from airflow_training.control import own_checkpoints, reasons
 from airflow_training.control.draft import Draft
 from airflow_training.control.failures import Failure
+from airflow_training.control.known_checkpoints import one_back, with_newer
 from airflow_training.control.model import JobEntry, Recovery, RestartRecord
-from airflow_training.frameworks.ranks import ranked_roles
+from airflow_training.frameworks.ranks import chief_role, ranked_roles
 from airflow_training.spec.resolved import FailureClass, ResolvedJob
 
 __all__ = [
@@ -32,11 +33,10 @@ __all__ = [
     "run_address",
     "save_grace",
     "start_again",
+    "step_back",
     "still_counts",
 ]
 
-_KEPT = 4
-"""Committed checkpoints that the ledger remembers beside the newest: how far a job may step back."""
 _MAY_BE_THE_STATE: frozenset[FailureClass] = frozenset({"user", "unknown"})
 """Classes of failure that a restored state may have caused; a lost machine was not."""
 _PLAIN = re.compile(r"[^A-Za-z0-9._-]+")
@@ -112,10 +112,17 @@ def order(
             "not_after": recovery.at_most,
             "exactly": recovery.exactly,
         },
-        "initial": asked.get("initial"),
+        "initial": _initial(asked, root),
         "grace_seconds": save_grace(job, entry, role),
         "environment": f"sha256:{hashlib.sha256(environment.encode()).hexdigest()}",
     }
+
+
+def _initial(asked: Mapping[str, Any], root: str) -> Mapping[str, Any] | None:
+    """Return what a group begins with while it has nothing: the job's, or its instance's own."""
+    own: Mapping[str, Any] = asked.get("initialOfEach") or {}
+    found: Mapping[str, Any] | None = asked.get("initial") or own.get(root.rpartition("/")[2])
+    return found
 
 
 def _interval(asked: Mapping[str, Any]) -> dict[str, Any]:
@@ -159,32 +166,26 @@ def asked_for(draft: Draft) -> None:
                 turned_at=draft.now,
             )
         )
+        own_checkpoints.forget(draft)
 
 
 def learn_of_checkpoints(draft: Draft, committed: Sequence[Mapping[str, Any]]) -> None:
-    """Take in references of checkpoints that were committed below the root the ledger follows.
+    """Take in references of checkpoints that were committed in the lineage of now.
 
     They may come late, twice, and after the job stepped back behind them.
     """
+    chief = (chief_role(draft.spec), 0)
     for reference in sorted(committed, key=lambda each: (each["at"], each["step"])):
-        job, recovery = draft.job, draft.job.recovery
-        known = job.checkpoint
-        if reference["at"] <= recovery.turned_at or (known and reference["at"] <= known["at"]):
+        if not is_one_group(draft.spec):
+            entry = own_checkpoints.learn(draft, reference)
+            if entry is not None and (entry.role, entry.index) != chief:
+                continue
+        job = draft.job
+        recovery = with_newer(job.checkpoint, job.recovery, reference, now=draft.now)
+        if recovery is None:
             continue
-        step = reference["step"]
-        newer = step > recovery.highest_step
-        older = recovery.older if known is None else (*recovery.older, known)[-_KEPT:]
-        draft.set_job(
-            checkpoint=dict(reference),
-            recovery=replace(
-                recovery,
-                older=older,
-                at_most=None,
-                exactly=False,
-                highest_step=max(step, recovery.highest_step),
-                progressed_at=draft.now if newer else recovery.progressed_at,
-            ),
-        )
+        step, newer = reference["step"], recovery.highest_step > job.recovery.highest_step
+        draft.set_job(checkpoint=dict(reference), recovery=recovery)
         if newer and is_one_group(draft.spec):
             _forgive(draft)
         draft.tell(reasons.CHECKPOINT_COMMITTED, f"step {step}", checkpoint=dict(reference))
@@ -227,16 +228,26 @@ def start_again(draft: Draft, failure: Failure | None = None, *, fresh: bool = F
     if fresh and draft.spec.restart.fresh_from == "scratch":
         anew = begin(draft.spec, after=recovery)
         draft.set_job(recovery=replace(anew, turned_at=draft.now), checkpoint=None)
+        own_checkpoints.forget(draft)
         return
     draft.set_job(recovery=replace(recovery, order=recovery.order + 1))
     if fresh:
         draft.set_job(recovery=replace(draft.job.recovery, at_most=None, exactly=False))
+        own_checkpoints.restart_newest(draft)
     elif failure is not None:
         step_back(draft, failure)
 
 
 def step_back(draft: Draft, failure: Failure) -> None:
-    """Go one checkpoint further back where the newest one did not help: its state may be the cause."""
+    """Go one checkpoint further back where the newest one did not help: its state may be the cause.
+
+    Of independent instances only the one that failed does.
+    """
+    if failure.failure_class not in _MAY_BE_THE_STATE:
+        return
+    if not is_one_group(draft.spec):
+        own_checkpoints.step_back(draft, failure)
+        return
     job, recovery = draft.job, draft.job.recovery
     tried = any(
         record.epoch == job.epoch
@@ -246,20 +257,11 @@ def step_back(draft: Draft, failure: Failure) -> None:
         != (failure.role, failure.index, failure.attempt)
         for record in job.restarts
     )
-    if not tried or not recovery.older or failure.failure_class not in _MAY_BE_THE_STATE:
+    back = one_back(recovery, now=draft.now)
+    if not tried or back is None or job.checkpoint is None:
         return
-    *older, target = recovery.older
-    assert job.checkpoint is not None  # noqa: S101 - what is older is so beside it
-    draft.set_job(
-        checkpoint=target,
-        recovery=replace(
-            recovery,
-            older=tuple(older),
-            at_most=target["step"],
-            exactly=False,
-            turned_at=draft.now,
-        ),
-    )
+    target, changed = back
+    draft.set_job(checkpoint=target, recovery=changed)
     draft.tell(
         reasons.STEPPED_BACK,
         f"from step {job.checkpoint['step']} to step {target['step']}: it failed again without a newer checkpoint",

@@ -8,7 +8,7 @@ from typing import Any
 
 from airflow_training.checkpoints import reading
 
-__all__ = ["Root", "newest_whole", "roots_below", "whole"]
+__all__ = ["Root", "has_saves", "newest_whole", "roots_below", "whole"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +45,13 @@ def newest_whole(roots: Sequence[Root], *, step: int | None = None) -> dict[str,
         if manifest is not None and step in (None, manifest.step):
             return reading.reference(root.uri, manifest)
     return None
+
+
+def has_saves(root: Root) -> bool:
+    """Return whether a checkpoint was committed there, also one that is damaged by now. Raises as `roots_below`."""
+    return bool(reading.damaged(root.uri)) or any(
+        entry.state in ("committed", "bad") for entry in reading.history(root.uri)
+    )
 
 
 def whole(reference: Mapping[str, Any]) -> bool:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from airflow_training.control.model import InstanceKey, Ledger, Observation, Progress
+from airflow_training.control.recovery import is_one_group
 from airflow_training.errors import InputError
 from airflow_training.spec.resolved import ResolvedJob, RunRef
 from airflow_training.supervise.rendering import followed_root
@@ -41,16 +42,16 @@ class Committed:
         """Digest -> reference: what no decision was given yet."""
         self._seen: set[str] = set()
         """Digests of all that were: many reports name the same one."""
-        self._living: set[str] = set()
-        """Uids of the objects that lived at the last look."""
+        self._living: dict[str, str] = {}
+        """Uid -> `<role>-<index>` of what lived at the last look."""
 
     def reported(self, references: Iterable[Mapping[str, Any] | None]) -> None:
-        """Take in what instances say; checkpoints of other lineages and groups are not followed."""
+        """Take in what instances say; checkpoints of other lineages are not followed."""
         new = [each for each in references if each and each["digest"] not in self._seen]
-        root = self.root() if new else ""
+        roots = self._roots() if new else frozenset()
         for each in new:
             self._seen.add(each["digest"])
-            if each["uri"] == root:
+            if each["uri"] in roots:
                 self._fresh[each["digest"]] = each
                 self._on_news()
 
@@ -66,21 +67,38 @@ class Committed:
         """Ask the store of checkpoints where an instance has ended since, before that is judged."""
         self.observed(instances)
         before = self._living
-        self._living = {e.uid for e in instances if e.state not in ("failed", "succeeded")}
-        if before - self._living:
-            await self.ask()
+        self._living = {
+            each.uid: f"{each.role}-{each.index}"
+            for each in instances
+            if each.state not in ("failed", "succeeded")
+        }
+        if ended := {before[uid] for uid in before.keys() - self._living.keys()}:
+            await self._ask(ended)
 
-    async def ask(self) -> None:
-        """Take in the newest that the store of checkpoints holds, as far as it answers in time."""
-        asking = asyncio.ensure_future(asyncio.to_thread(newest_committed, self.root()))
-        done, _ = await asyncio.wait({asking}, timeout=_ASK_SECONDS)
-        if not done:
+    async def _ask(self, ended: Collection[str]) -> None:
+        """Take in the newest that the store of checkpoints holds for these, as far as it answers in time."""
+        job, _ = self._state()
+        roots = [self.root()] if is_one_group(job) else [*map(self.root_of, sorted(ended))]
+        asking = {
+            asyncio.ensure_future(asyncio.to_thread(newest_committed, root)) for root in roots
+        }
+        done, late = await asyncio.wait(asking, timeout=_ASK_SECONDS)
+        if late:
             log.warning("checkpoints of run %s: no answer in time", self._run.uid)
-            asking.add_done_callback(lambda task: task.exception())
-        elif asking.exception() is not None:
-            log.warning("checkpoints of run %s: %s", self._run.uid, asking.exception())
-        else:
-            self.reported([asking.result()])
+        for task in late:
+            task.add_done_callback(lambda ended: ended.exception())
+        for task in done:
+            if task.exception() is not None:
+                log.warning("checkpoints of run %s: %s", self._run.uid, task.exception())
+            else:
+                self.reported([task.result()])
+
+    def _roots(self) -> frozenset[str]:
+        """Return the roots of all groups of the lineage of now."""
+        job, ledger = self._state()
+        if is_one_group(job):
+            return frozenset({self.root()})
+        return frozenset(self.root_of(f"{role}-{index}") for role, index in ledger.instances)
 
     def root(self) -> str:
         """Return the root that the ledger follows now; "" where it cannot be known."""

@@ -21,6 +21,7 @@ from airflow_training.control.model import (
     RestartProcess,
     StopProcess,
 )
+from airflow_training.control.own_checkpoints import told_to
 from airflow_training.errors import InputError
 from airflow_training.runtimes.port import (
     Addresses,
@@ -210,7 +211,7 @@ class Effects:
                     replicas={name: entry.replicas for name, entry in ledger.roles.items()},
                     live=live,
                     deadline_seconds=remaining_seconds(self.job, ledger, now=now),
-                    state=ledger.job,
+                    state=told_to(ledger, ledger.instances[each.role, each.index]),
                 )
             except InputError as error:  # noqa: PERF203 - one bad template spoils no other
                 failed.append(

@@ -1,7 +1,7 @@
 """What of another training a job starts from: a checkpoint that was verified, or a model.
 
-The reference of a checkpoint is kept with the resolved job; instances use it only while their own run
-has none. Blocks on the store and on the object store.
+The reference of a checkpoint, or one for each of the instances that save alone, is kept with the resolved job;
+instances use it only while their own run has none. Blocks on the store and on the object store.
 """
 
 from __future__ import annotations
@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from airflow_training.checkpoints.errors import CheckpointError
+from airflow_training.control.recovery import is_one_group
 from airflow_training.errors import InputError, Problem
 from airflow_training.spec.resolved import ResolvedJob, RunKey, RunRef
 from airflow_training.state.store import RunRecord, Store
 from airflow_training.supervise.checkpoint_places import (
     Root,
+    has_saves,
     newest_whole,
     roots_below,
     whole,
@@ -46,15 +48,15 @@ def hot_start(
     resume = (job.checkpoint or {}).get("resume")
     search = _Search(job, store=store, run=run)
     if isinstance(resume, int):
-        initial = search.of_step(resume)
+        initial: Mapping[str, Any] = {"initial": search.of_step(resume)}
     elif isinstance(resume, Mapping) and "fromRun" in resume:
         initial = search.of_named_run(str(resume["fromRun"]))
     elif isinstance(resume, Mapping):
-        initial = search.of_asset(str(resume["asset"]), extras)
+        initial = {"initial": search.of_asset(str(resume["asset"]), extras)}
     else:
         return job, ()
     return dataclasses.replace(
-        job, checkpoint={**(job.checkpoint or {}), "initial": initial}
+        job, checkpoint={**(job.checkpoint or {}), **initial}
     ), search.warnings
 
 
@@ -80,13 +82,52 @@ class _Search:
         return found
 
     def of_named_run(self, text: str) -> Mapping[str, Any]:
+        """Return `initial`, or `initialOfEach` where both runs have independent instances."""
         field = f"{_RESUME}.fromRun"
         try:
             record = self._store.find_run(text)
         except InputError as error:
             problems = [dataclasses.replace(each, field=field) for each in error.problems]
             raise InputError(problems=problems) from None
-        return self._of_run(record, field=field, value=text)
+        if is_one_group(self._job) or is_one_group(self._store.job(record.uid)):
+            return {"initial": self._of_run(record, field=field, value=text)}
+        return {"initialOfEach": self._of_each(record, field=field, value=text)}
+
+    def _of_each(self, record: RunRecord, *, field: str, value: str) -> Mapping[str, Any]:
+        """Return the newest whole checkpoint of each instance by its name, for those that the run had too."""
+        name = record.key.run_id
+        job = self._store.job(record.uid)
+        if job.checkpoint is None:
+            raise _keeps_none(name, field=field, value=value)
+        there = self._roots(checkpoint_address(job, record.ref()), field=field, value=value)
+        found: dict[str, Any] = {}
+        wanted = [
+            f"{role.name}-{index}" for role in self._job.roles for index in range(role.replicas)
+        ]
+        for instance in wanted:
+            roots = [root for root in there if root.instance == instance]
+            try:
+                newest = newest_whole(roots)
+                damaged = newest is None and any(has_saves(root) for root in roots)
+            except (CheckpointError, OSError) as error:
+                message = f"the checkpoints of {instance} cannot be read from here: {error}"
+                raise _refused(field, value, message) from None
+            if damaged:
+                message = f"{instance} of run {name!r} has no whole checkpoint"
+                raise _refused(
+                    field, value, message, hint=f"airflow-training checkpoints verify {name}"
+                )
+            if newest is not None:
+                found[instance] = newest
+        if not found:
+            message = f"run {name!r} has no whole checkpoint of any of {', '.join(wanted)}"
+            raise _refused(field, value, message, allowed=sorted({r.instance for r in there}))
+        if lacking := [instance for instance in wanted if instance not in found]:
+            message = (
+                f"{', '.join(lacking)} begins with nothing: run {name!r} has no checkpoint of it"
+            )
+            self.warnings.append(Problem(code="missing", field=field, value=value, message=message))
+        return found
 
     def of_asset(self, uri: str, extras: AssetExtras) -> Mapping[str, Any]:
         """Return what the newest event of an asset names, else the newest run that updates it."""
@@ -118,8 +159,7 @@ class _Search:
         name = record.key.run_id
         job = self._store.job(record.uid)
         if job.checkpoint is None:
-            message = f"run {name!r} keeps no checkpoints: its job has no spec.checkpoint"
-            raise _refused(field, value, message, hint="data.initialModel starts from a model file")
+            raise _keeps_none(name, field=field, value=value)
         reported = _reference(self._store.ledger(record.uid).job.checkpoint)
         try:
             roots = roots_below(checkpoint_address(job, record.ref()))
@@ -200,6 +240,11 @@ def _steps(roots: Sequence[Root]) -> list[int]:
             if each.state == "committed"
         }
     )
+
+
+def _keeps_none(name: str, *, field: str, value: str) -> InputError:
+    message = f"run {name!r} keeps no checkpoints: its job has no spec.checkpoint"
+    return _refused(field, value, message, hint="data.initialModel starts from a model file")
 
 
 def _refused(field: str, value: object, message: str, **details: Any) -> InputError:

@@ -13,7 +13,7 @@ from airflow_training.spec.resolved import ResolvedJob, RunKey, RunRef
 from airflow_training.state.store import RunRecord, Store
 from airflow_training.supervise.queueing import check_fits
 
-__all__ = ["check_runtime", "controller_id", "launch", "tell_beginning"]
+__all__ = ["beginning", "check_runtime", "controller_id", "launch", "tell_beginning"]
 
 
 def controller_id(store: Store, settings: Settings) -> str:
@@ -63,14 +63,24 @@ def launch(
     return record
 
 
+def beginning(job: ResolvedJob) -> str:
+    """Return what a job that was let in begins with, in words; empty where that is nothing."""
+    checkpoint = job.checkpoint or {}
+    if initial := checkpoint.get("initial"):
+        return f"step {initial['step']} in {initial['uri']}"
+    if own := checkpoint.get("initialOfEach"):
+        return ", ".join(
+            f"{name}: step {each['step']} in {each['uri']}" for name, each in own.items()
+        )
+    return ""
+
+
 def tell_beginning(store: Store, uid: str, resolved: ResolvedJob) -> None:
     """Add to the story of a run its plan, and the checkpoint it starts from, where it has them."""
-    initial = (resolved.checkpoint or {}).get("initial")
-    if initial is not None:
-        message = f"step {initial['step']} in {initial['uri']}"
-        event = Event(
-            at=store.now(), reason="StartsFrom", message=message, data={"checkpoint": initial}
-        )
+    if message := beginning(resolved):
+        initial = (resolved.checkpoint or {}).get("initial")
+        data = {"checkpoint": initial} if initial else {}
+        event = Event(at=store.now(), reason="StartsFrom", message=message, data=data)
         store.add_events(uid, [event])
     if resolved.plan is not None:
         from airflow_training.planning.text import one_line

@@ -68,3 +68,23 @@ class Full(DictStore):
         if key.startswith("shards/"):
             raise OSError(28, "No space left on device")
         super().create(key, data)
+
+
+class Counting(DictStore):
+    """A store that notes what it was asked for: verb and folder."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[tuple[str, str]] = []
+
+    def read(self, key: str, start: int = 0, size: int | None = None) -> bytes:
+        self.asked.append(("read", key.partition("/")[0]))
+        return super().read(key, start, size)
+
+    def size(self, key: str) -> int:
+        self.asked.append(("size", key.partition("/")[0]))
+        return super().size(key)
+
+    def list(self, prefix: str) -> list[tuple[str, int]]:
+        self.asked.append(("list", prefix.partition("/")[0]))
+        return super().list(prefix)

@@ -8,7 +8,17 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 
-ADAPTERS = {"huggingface", "keras", "lightning", "torch_agreement", "xgboost"}
+ADAPTERS = {
+    "huggingface",
+    "keras",
+    "lightning",
+    "torch_agreement",
+    "torch_boundary",
+    "torch_handover",
+    "torch_meeting",
+    "torch_rejoining",
+    "xgboost",
+}
 """Of a framework each, which whoever imports them has."""
 
 SCRIPT = """

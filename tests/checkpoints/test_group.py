@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from airflow_training.checkpoints.errors import (
     StoreRefused,
 )
 from airflow_training.checkpoints.group import Group
-from airflow_training.checkpoints.keys import failure_key, fence_key, manifest_key, marker_key
+from airflow_training.checkpoints.keys import Save, failure_key, fence_key, manifest_key, marker_key
 from airflow_training.checkpoints.records import Manifest
 from tests.checkpoints.groups import (
     SECONDS,
@@ -32,7 +33,7 @@ from tests.checkpoints.groups import (
     train,
     train_together,
 )
-from tests.checkpoints.stores import DictStore, Full, Overwriting
+from tests.checkpoints.stores import Counting, DictStore, Full, Overwriting
 
 
 @pytest.fixture(params=["local", "overwriting", "s3"])
@@ -223,6 +224,32 @@ def test_a_start_can_go_back_to_an_earlier_step():
     assert Group.open(store).base.step == 25
     states = {(entry.step, entry.state) for entry in reading.history(store)}
     assert (30, "committed") not in states
+
+
+def test_a_start_that_reads_nothing_rests_on_nothing_it_has_not_read():
+    """Of a checkpoint whose content nobody compared, no shard may become part of the next one."""
+    store = DictStore()
+    (before,) = train(Group.open(store), 10)
+    for shard in before.ranks[0].shards:
+        store.objects[shard.key] = bytes(shard.size)
+    group = Group.open(store, deep=False)
+    assert group.newest_step == 10
+    manifest = save(group, 20, blobs=blobs_of(10, 0))
+    assert manifest is not None
+    document, blobs = group.read(manifest)
+    assert document == {"step": 20, "rank": 0}
+    assert blobs == blobs_of(10, 0)
+
+
+def test_an_abandoned_group_commits_nothing():
+    store = DictStore()
+    group = Group.open(store)
+    train(group, 10)
+    group.write(20, blobs_of(20, 0), document={})
+    group.abandon()
+    with pytest.raises(StaleGeneration, match="was given up"):
+        group.commit(20, deadline=SECONDS)
+    assert Group.open(store).newest_step == 10
 
 
 def test_a_start_can_begin_afresh():
@@ -465,6 +492,38 @@ def test_nothing_but_what_stays_is_left():
     assert set(store.objects) - {key for key, _ in store.list("claims/")} == needed | {fence_key(1)}
 
 
+def test_a_commit_asks_no_more_of_the_store_the_more_there_is():
+    """All is looked at once, at the first commit of a generation, for what others have left."""
+    store = Counting()
+    train(Group.open(store, keep_every=1), *range(10, 200, 10))
+    group = Group.open(store, keep_every=1)
+    asked = []
+    for step in range(200, 250, 10):
+        store.asked.clear()
+        train(group, step)
+        asked.append(Counter(store.asked))
+    first, *later = asked
+    assert first["list", "shards"] == 1
+    assert first["read", "manifests"] >= 20
+    for each in later:
+        assert each == later[0]
+        assert each["list", "shards"] == each["read", "manifests"] == each["size", "shards"] == 0
+
+
+def test_what_others_deleted_or_left_meanwhile_is_noticed():
+    store = DictStore()
+    group = Group.open(store, keep=4)
+    train(group, 10, 20, 30, 40)
+    reading.prune(store, keep=2)
+    stray = manifest_key(Save(5, 0))
+    store.create(stray, b"left by a process that was replaced")
+    store.create(failure_key(Save(20, 1), 3), b"late")
+    train(group, 50, 60)
+    assert [m.step for m in history_of(group)] == [60, 50, 40, 30]
+    assert stray not in store.objects
+    assert not store.list("failures/")
+
+
 def test_two_stay_although_one_was_asked_for():
     group = Group.open(DictStore(), keep=1)
     train(group, 10, 20, 30)
@@ -486,7 +545,7 @@ def test_damaged_checkpoints_do_not_count_as_kept():
 def test_what_failed_saves_left_is_swept():
     store = DictStore()
     groups = open_group(store, 2)
-    train_together(groups, 10)
+    train_together(groups, 5, 10)  # from now on it is known what there is
     groups[0].write(20, blobs_of(20, 0), document={})
     groups[1].fail(20, "no")
     assert groups[0].commit(20, deadline=SECONDS) is None

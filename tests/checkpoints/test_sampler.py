@@ -51,6 +51,23 @@ def flat(steps: list[list[list[int]]]) -> list[int]:
     return [sample for batches in steps for batch in batches for sample in batch]
 
 
+def test_living_samplers_may_be_divided_among_other_ranks():
+    """As restored ones are: what was consumed stays so."""
+    samplers = ranks(100, world=2, batch_size=4)
+    taken = [sample for _ in range(3) for batch in step(samplers) for sample in batch]
+    for rank, sampler in enumerate(samplers):
+        sampler.divide_among(rank=rank, world=3)
+    third = ResumableSampler(100, rank=2, world=3, batch_size=4)
+    third.load_state_dict(samplers[0].state_dict())
+    assert sorted(taken + flat(one_epoch([*samplers, third]))) == list(range(100))
+
+
+def test_a_place_outside_of_the_world_is_refused():
+    (sampler,) = ranks(100, world=1, batch_size=4)
+    with pytest.raises(ValueError, match="rank is 3, allowed: 0 to 2"):
+        sampler.divide_among(rank=3, world=3)
+
+
 @pytest.mark.parametrize("length", [1, 2, 3, 10, 97, 1437, 4096])
 def test_an_order_has_every_index_once_and_is_the_same_each_time(length):
     order = [Permutation(length, "0:0")[i] for i in range(length)]

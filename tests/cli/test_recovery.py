@@ -56,9 +56,9 @@ def recovering(mishap: str, **spec) -> Path:
     return job_file(Path("job.yaml"), ("worker", 1), command=[sys.executable, "train.py"], **spec)
 
 
-def starts(home: Path) -> list[int]:
+def starts(home: Path, instance: str = "worker-0") -> list[int]:
     """Return after which steps the attempts of the only run started."""
-    logs = sorted(home.glob("training/*/worker-0/attempt-*/log"), key=_attempt)
+    logs = sorted(home.glob(f"training/*/{instance}/attempt-*/log"), key=_attempt)
     lines = [line for log in logs for line in log.read_text().splitlines()]
     return [int(line.split()[-1]) for line in lines if "starts after" in line]
 
@@ -82,6 +82,18 @@ def test_a_killed_job_goes_on_from_its_checkpoint(command, home):
     assert Path(status["checkpoint"]["uri"]).is_dir()
     assert status["restarts"]["infrastructure"] == 2
     assert "CheckpointCommitted" in reasons_of(command, "r")
+
+
+def test_an_independent_instance_steps_back_by_itself(command, home):
+    """It fails twice on what its newest checkpoint holds; the other one goes on undisturbed."""
+    fail = "if os.environ['TRAINING_INDEX'] == '1' and step == 13 and start != 5: sys.exit(1)"
+    path = recovering(fail, restart={"scope": "Instance", "backoff": {"initialSeconds": 0.05}})
+    path.write_text(path.read_text().replace('"replicas": 1', '"replicas": 2'))
+    done = command("run", str(path), "--run-id", "r", "-o", "json")
+    assert done.code == 0, done.stderr
+    assert starts(home, "worker-1") == [0, 10, 5]
+    assert starts(home) == [0]
+    assert reasons_of(command, "r").count("SteppedBack") == 1
 
 
 def test_three_recoveries_without_progress_then_a_fresh_job_then_failure(command, home):

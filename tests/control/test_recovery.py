@@ -11,6 +11,7 @@ import pytest
 from airflow_training.control import reasons
 from airflow_training.control.decide import new_ledger
 from airflow_training.control.model import Delete, JobEntry, Recovery
+from airflow_training.control.own_checkpoints import told_to
 from airflow_training.control.recovery import is_shared, order, root
 from airflow_training.spec.resolved import ResolvedJob
 from tests.builders import Bench, job, role
@@ -52,6 +53,28 @@ def fail(bench: Bench, code: int | None = 1, **facts) -> Bench:
 
 def kill(bench: Bench) -> Bench:
     return fail(bench, code=None, signal=9)
+
+
+def independent(*steps: int) -> Bench:
+    """Return three instances, each with checkpoints of its own of these steps."""
+    bench = trained(role(replicas=3), scope="Instance", max_restarts=99)
+    for step in steps:
+        bench.now += 1
+        bench.commits += [of_instance(index, step, bench.now) for index in range(3)]
+        bench.settle()
+    bench.now += 1
+    return bench
+
+
+def of_instance(index: int, step: int, at: float) -> dict[str, Any]:
+    uri = f"/ckpt/r/0/worker-{index}"
+    return reference(step, at, uri=uri) | {"digest": f"sha256:{index}-{step}-{at}"}
+
+
+def goes_on_from(bench: Bench, index: int) -> tuple[int | None, int | None]:
+    """Return the step of the newest checkpoint that an instance is told of, and its limit."""
+    entry = told_to(bench.ledger, bench.ledger.instances["worker", index])
+    return (entry.checkpoint or {}).get("step"), entry.recovery.at_most
 
 
 # counting ------------------------------------------------------------------------------------------
@@ -279,6 +302,74 @@ def test_a_step_that_was_asked_for_is_asked_for_exactly():
 def test_nothing_is_restored_where_nobody_wants_it():
     spec = job(checkpoint={**CHECKPOINT, "resume": "none"})
     assert told(spec)["resume"]["kind"] == "none"
+
+
+# independent instances ----------------------------------------------------------------------------
+def test_an_independent_instance_goes_back_by_itself():
+    bench = independent(100, 200, 300)
+    tried = []
+    for _ in range(4):
+        bench.end("worker", 1, 1).settle()
+        tried.append(goes_on_from(bench, 1))
+    assert tried == [(300, None), (200, 200), (100, 100), (100, 100)]
+    assert goes_on_from(bench, 0) == goes_on_from(bench, 2) == (300, None)
+    said = bench.said(reasons.STEPPED_BACK)
+    assert [(each.role, each.index) for each in said] == [("worker", 1)] * 2
+    assert newest(bench) == 300  # the chief's
+
+
+def test_a_failure_of_another_instance_is_no_second_try():
+    bench = independent(100, 200)
+    for index in (0, 1, 2):
+        bench.end("worker", index, 1).settle()
+    assert [goes_on_from(bench, index) for index in range(3)] == [(200, None)] * 3
+
+
+def test_a_newer_checkpoint_of_its_own_ends_the_way_back():
+    bench = independent(100, 200)
+    for _ in range(2):
+        bench.end("worker", 1, 1).settle()
+    assert goes_on_from(bench, 1) == (100, 100)
+    bench.now += 1
+    bench.commits.append(of_instance(0, 300, bench.now))
+    bench.settle()
+    assert goes_on_from(bench, 1) == (100, 100)
+    bench.now += 1
+    bench.commits.append(of_instance(1, 150, bench.now))
+    bench.settle()
+    assert goes_on_from(bench, 1) == (150, None)
+
+
+def test_a_lost_machine_costs_an_independent_instance_no_step():
+    bench = independent(100, 200)
+    for _ in range(3):
+        bench.end("worker", 1, None, signal=9).settle()
+    assert goes_on_from(bench, 1) == (200, None)
+
+
+@pytest.mark.parametrize(
+    ("fresh_from", "expected"), [("newest", (100, None)), ("scratch", (None, None))]
+)
+def test_a_fresh_job_of_independent_instances(fresh_from, expected):
+    bench = trained(
+        role(replicas=2),
+        scope="Instance",
+        max_restarts=2,
+        then="FreshJob",
+        max_fresh_jobs=1,
+        fresh_from=fresh_from,
+    )
+    for step in (100, 200):
+        bench.now += 1
+        bench.commits.append(of_instance(1, step, bench.now))
+        bench.settle()
+    bench.now += 1
+    for _ in range(2):
+        bench.end("worker", 1, 1).settle()
+    assert goes_on_from(bench, 1) == (100, 100)
+    bench.end("worker", 1, 1).settle()
+    assert bench.said(reasons.FRESH_JOB)
+    assert goes_on_from(bench, 1) == expected
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from airflow_training.checkpoints import reading
+from tests.checkpoints.training import free_port
 
 pytestmark = [
     pytest.mark.e2e,
@@ -44,6 +45,15 @@ def of_torch(_: Path) -> dict[str, Any]:
         "model": model,
         "optimizer": optimizer,
         "scheduler": torch.optim.lr_scheduler.StepLR(optimizer, 1),
+    }
+
+
+def of_group(folder: Path) -> dict[str, Any]:
+    import torch
+
+    return {
+        **of_torch(folder),
+        "DistributedDataParallel": torch.nn.parallel.DistributedDataParallel,
     }
 
 
@@ -124,11 +134,13 @@ def of_anything(_: Path) -> dict[str, Any]:
     ("heading", "names", "last_step"),
     [
         ("PyTorch", of_torch, 4),
+        ("Ranks that stay when one is lost", of_group, 4),
         ("Lightning", of_lightning, 4),
         ("Hugging Face", of_huggingface, 4),
         ("Keras", of_keras, 2),
         ("XGBoost", of_xgboost, 4),
         ("Anything else", of_anything, 40),
+        ("Your own way", of_anything, 40),
     ],
 )
 def test_a_snippet_trains_to_the_end_once(
@@ -143,6 +155,9 @@ def test_a_snippet_trains_to_the_end_once(
     monkeypatch.setenv("TRAINING_CHECKPOINT", json.dumps(told))
     code = compile(snippet(heading), f"{PAGE.name}: {heading}", "exec")
     monkeypatch.chdir(tmp_path)
+    group = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "RANK": "0"}
+    for name, value in {**group, "WORLD_SIZE": "1"}.items():
+        monkeypatch.setenv(name, value)
     before = signal.getsignal(signal.SIGTERM)
     try:
         exec(code, names(tmp_path))

@@ -449,4 +449,28 @@ MUTATIONS = (
         new="",
         test="tests/kubernetes/test_failures.py::test_a_node_that_is_not_fit_for_it_is_left",
     ),
+    Mutation(
+        guarantee=9,
+        why="Ranks go on from what some of them hold although they do not hold the same.",
+        file=f"{CHECKPOINTS}/peers.py",
+        old="        if different := _differing(first.sections, everyone[rank].sections):\n",
+        new="        if different := []:\n",
+        test="tests/checkpoints/test_peers.py::test_where_a_group_goes_on_from",
+    ),
+    Mutation(
+        guarantee=9,
+        why="Half a step of the optimizer is taken for the state of the step before.",
+        file=f"{CHECKPOINTS}/torch_boundary.py",
+        old='        self._changed_by = "the optimizer was at work when the step failed"\n',
+        new="        pass\n",
+        test="tests/checkpoints/test_rejoining.py::test_without_a_whole_state_and_a_checkpoint_it_says_to_start_anew",
+    ),
+    Mutation(
+        guarantee=9,
+        why="What a failed save has left stays for good.",
+        file=f"{CHECKPOINTS}/sweeping.py",
+        old="        if known is not None and not self._begun and self._commits % _ALL_EVERY:\n",
+        new="        if known is not None and self._commits % _ALL_EVERY:\n",
+        test="tests/checkpoints/test_group.py::test_what_failed_saves_left_is_swept",
+    ),
 )

@@ -10,13 +10,15 @@ from typing import Any
 import pytest
 
 from airflow_training.checkpoints.group import Group
+from airflow_training.control.model import JobEntry
+from airflow_training.control.recovery import order
 from airflow_training.errors import InputError, Problem
 from airflow_training.spec.resolved import ResolvedJob, RunKey
 from airflow_training.state.store import RunRecord, Store, open_store
 from airflow_training.supervise.hot_start import hot_start
-from airflow_training.supervise.launch import launch
+from airflow_training.supervise.launch import beginning, launch
 from airflow_training.supervise.rendering import checkpoint_address
-from tests.builders import job
+from tests.builders import job, role
 from tests.checkpoints.groups import train
 
 NEW = RunKey(source="cli", run_id="new")
@@ -136,6 +138,74 @@ def test_independent_instances_have_no_checkpoint_in_common(store: Store, tmp_pa
     ran(store, training(tmp_path), lineages={"0/worker-0": (10,), "0/worker-1": (10,)})
     problem = refused(store, training(tmp_path, {"fromRun": "tuesday"}))
     assert "each instance" in problem.message
+
+
+def independent(folder: Path, replicas: int, resume: Any = "latest") -> ResolvedJob:
+    roles = (role(replicas=replicas),)
+    return dataclasses.replace(training(folder, resume, scope="Instance"), roles=roles)
+
+
+def test_each_independent_instance_begins_with_what_its_namesake_had(store: Store, tmp_path: Path):
+    steps = {"0/worker-0": (10, 20), "0/worker-1": (10, 30)}
+    ran(store, independent(tmp_path, 2), lineages=steps)
+    resolved, warnings = hot_start(
+        independent(tmp_path, 2, {"fromRun": "tuesday"}), key=NEW, store=store
+    )
+    assert not warnings
+    told = [
+        told_of(resolved, f"/new/0/worker-{index}", index)["initial"]["step"] for index in range(2)
+    ]
+    assert told == [20, 30]
+    assert "worker-1: step 30 in " in beginning(resolved)
+
+
+def told_of(spec: ResolvedJob, root: str, index: int) -> dict[str, Any]:
+    return order(
+        spec,
+        JobEntry(),
+        root=root,
+        role="worker",
+        job_attempt=0,
+        attempt=index,
+        command=[],
+        image="",
+        env={},
+    )
+
+
+def test_an_instance_without_a_namesake_begins_with_nothing_and_that_is_said(
+    store: Store, tmp_path: Path
+):
+    steps = {"0/worker-0": (10,), "0/worker-1": (), "0/worker-3": (10,)}
+    ran(store, independent(tmp_path, 4), lineages=steps)
+    resolved, (warning,) = hot_start(
+        independent(tmp_path, 3, {"fromRun": "tuesday"}), key=NEW, store=store
+    )
+    assert [*(resolved.checkpoint or {})["initialOfEach"]] == ["worker-0"]
+    assert warning.code == "missing"
+    assert warning.message.startswith("worker-1, worker-2 begins with nothing: run 'tuesday'")
+    assert told_of(resolved, "/new/0/worker-2", 2)["initial"] is None
+
+
+def test_a_namesake_whose_checkpoints_are_all_damaged_is_refused(store: Store, tmp_path: Path):
+    steps = {"0/worker-0": (10,), "0/worker-1": (10,)}
+    record = ran(store, independent(tmp_path, 2), lineages=steps)
+    root = Path(checkpoint_address(independent(tmp_path, 2), record.ref())) / "0" / "worker-1"
+    damage(root, 10)
+    problem = refused(store, independent(tmp_path, 2, {"fromRun": "tuesday"}))
+    assert problem.message == "worker-1 of run 'tuesday' has no whole checkpoint"
+
+
+def test_a_run_without_any_namesake_is_refused_with_those_it_has(store: Store, tmp_path: Path):
+    ran(store, independent(tmp_path, 3), lineages={"0/worker-2": (10,)})
+    problem = refused(store, independent(tmp_path, 2, {"fromRun": "tuesday"}))
+    assert "no whole checkpoint of any of worker-0, worker-1" in problem.message
+    assert list(problem.allowed) == ["worker-2"]
+
+
+def test_one_checkpoint_is_where_all_independent_instances_begin(store: Store, tmp_path: Path):
+    ran(store, training(tmp_path))
+    assert started(store, independent(tmp_path, 2, {"fromRun": "tuesday"}))["step"] == 20
 
 
 def test_a_model_must_be_there_where_instances_look_for_it(store: Store, tmp_path: Path):

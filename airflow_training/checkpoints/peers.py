@@ -1,0 +1,94 @@
+"""Whether the ranks of a group that was formed again can go on from what some of them still hold. Pure.
+
+Ranks that survived a failure hold the state of their last step boundary, those that came new hold none. State is
+taken from a survivor only where all who claim to hold one hold the same, byte for byte: two that differ prove that
+one is wrong, and not which.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+__all__ = ["Copy", "FromStore", "Holding", "choose", "newest_orders"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holding:
+    """What one rank says of itself."""
+
+    step: int | None = None
+    """How many steps its state has behind it; None: it holds no state to go on from."""
+    sections: Mapping[str, str] = field(default_factory=dict)
+    """Digest of each section of the state that all ranks have alike."""
+    header: tuple[int, str] = (0, "")
+    """Size and digest of what says everything about what a rank without the state is sent."""
+    began: bool = False
+    """It has trained before: it cannot begin at step 0 again."""
+    why: str = ""
+    """Why it holds nothing."""
+    orders: Mapping[str, Any]
+    """What its controller told it when its process began: `epoch`, `order`, `not_after` and more."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON."""
+        return {each.name: getattr(self, each.name) for each in fields(self)}
+
+    @classmethod
+    def from_json(cls, told: Mapping[str, Any]) -> Holding:
+        """Return what another rank has told."""
+        return cls(**{**told, "header": tuple(told["header"])})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Copy:
+    """Those without the state get it from one that has it."""
+
+    step: int
+    source: int
+    newcomers: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FromStore:
+    """All ranks restore the newest checkpoint."""
+
+    why: str
+
+
+def choose(everyone: Sequence[Holding]) -> Copy | FromStore:
+    """Return where the ranks go on from, by rank what each of them says; the same on every rank."""
+    holding = {rank: each.step for rank, each in enumerate(everyone) if each.step is not None}
+    if not holding:
+        reasons = sorted({each.why for each in everyone if each.why})
+        return FromStore("; ".join(["no rank holds a whole state", *reasons]))
+    source = min(holding)
+    first, step = everyone[source], holding[source]
+    if apart := [rank for rank in holding if holding[rank] != step]:
+        return FromStore(
+            f"rank {source} holds step {step}, rank {apart[0]} step {holding[apart[0]]}"
+        )
+    for rank in holding:
+        if different := _differing(first.sections, everyone[rank].sections):
+            return FromStore(f"ranks {source} and {rank} hold different {', '.join(different)}")
+    newest = newest_orders(each.orders for each in everyone)
+    limit = newest.get("not_after")
+    heard = any(_age(everyone[rank].orders) == _age(newest) for rank in holding)
+    if limit is not None and step > limit and not heard:
+        return FromStore(f"the job goes back to step {limit}")
+    newcomers = tuple(rank for rank in range(len(everyone)) if rank not in holding)
+    return Copy(step=step, source=source, newcomers=newcomers)
+
+
+def newest_orders(orders: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """Return what the controller has said last to any of the ranks."""
+    return max(orders, key=_age)
+
+
+def _age(orders: Mapping[str, Any]) -> tuple[int, int]:
+    return orders.get("epoch", 0), orders.get("order", 0)
+
+
+def _differing(first: Mapping[str, str], second: Mapping[str, str]) -> list[str]:
+    return [name for name in {**first, **second} if first.get(name) != second.get(name)]

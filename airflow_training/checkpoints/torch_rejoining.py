@@ -1,0 +1,146 @@
+"""A group of PyTorch ranks that was formed again goes on from the state that some of its ranks still hold.
+
+`peers` decides, `torch_boundary` brings survivors back to their last step boundary; here all ranks tell each other
+what they hold, and those that came new get the state over the network, compared before it is used. The store of
+checkpoints is told of the new generation, and none of its state is read.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch.distributed as dist
+
+from airflow_training.checkpoints import torch_state, tree
+from airflow_training.checkpoints.agreement import Agreement, Alone
+from airflow_training.checkpoints.documents import sha256_of
+from airflow_training.checkpoints.errors import CheckpointError
+from airflow_training.checkpoints.instructions import rank_and_world
+from airflow_training.checkpoints.peers import Copy, FromStore, Holding, choose, newest_orders
+from airflow_training.checkpoints.sampler import ResumableSampler
+from airflow_training.checkpoints.saver import Saver
+from airflow_training.checkpoints.torch_agreement import TorchAgreement
+from airflow_training.checkpoints.torch_boundary import Boundary
+from airflow_training.checkpoints.torch_handover import State, hand_over
+from airflow_training.checkpoints.torch_state import Parts
+
+__all__ = ["TakenOver", "take_over"]
+
+log = logging.getLogger("airflow_training.checkpoints")
+
+_BUFFERS = "buffers"
+"""The section that ranks may have different, as batch normalisation does: it says nothing about the rest."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TakenOver:
+    """What all ranks hold now."""
+
+    step: int | None
+    """Steps that are done; None: the state has to come from the store."""
+    trained: Sequence[int]
+    """Ranks that cannot begin at step 0 again."""
+
+
+def take_over(
+    parts: Parts, saver: Saver, boundary: Boundary, *, allow_pickle: bool = False
+) -> TakenOver:
+    """Let every rank have the state that the survivors hold; all ranks call it. See `Checkpointer.rejoin`."""
+    (rank, world), agreement = _group_of_now()
+    saver.regroup(place=(rank, world), agreement=agreement)
+    for item in torch_state.each(parts.data):
+        if isinstance(item, ResumableSampler):
+            item.divide_among(rank=rank, world=world)
+    mine, state = _look(parts, saver, boundary)
+    everyone = [Holding.from_json(told) for told in agreement.gather(mine.to_json())]
+    saver.follow(newest_orders(each.orders for each in everyone))
+    trained = [number for number, each in enumerate(everyone) if each.began]
+    chosen = choose(everyone)
+    if isinstance(chosen, FromStore):
+        why = chosen.why
+    elif not saver.take_over(chosen.step):
+        why = f"there is a newer one than the state after step {chosen.step} that ranks still hold"
+    else:
+        try:
+            arrived = _from_source(
+                chosen, everyone[chosen.source], rank=rank, state=state, agreement=agreement
+            )
+        except ValueError as error:
+            why = str(error)
+        else:
+            if arrived is not None:
+                boundary.forget("it was interrupted while it took over the state")
+                torch_state.apply(
+                    parts, tree.decode(arrived.document, arrived.blobs, allow_pickle=allow_pickle)
+                )
+            return TakenOver(step=chosen.step, trained=trained)
+    if trained:
+        log.warning("all ranks restore the newest checkpoint: %s", why)
+    return TakenOver(step=None, trained=trained)
+
+
+def _group_of_now() -> tuple[tuple[int, int], Agreement]:
+    if dist.is_available() and dist.is_initialized():
+        world = dist.get_world_size()
+        return (dist.get_rank(), world), TorchAgreement() if world > 1 else Alone()
+    rank, world = rank_and_world()
+    if world > 1:
+        raise CheckpointError(
+            f"rejoin() needs torch.distributed: rank {rank} of {world} calls init_process_group first"
+        )
+    return (rank, world), Alone()
+
+
+def _look(parts: Parts, saver: Saver, boundary: Boundary) -> tuple[Holding, State | None]:
+    """Go back to the last step boundary; return what this rank holds, and a copy of it to give away."""
+    nothing = Holding(began=boundary.began, orders=saver.orders)
+    try:
+        step, why = boundary.go_back()
+        if step is None:
+            return replace(nothing, why=why), None
+        captured = torch_state.capture(parts)
+        del captured["rng"]
+        document, blobs = saver.copy(captured)
+    except CheckpointError as error:  # the others wait for a word of this rank
+        return replace(nothing, why=str(error)), None
+    if next(tree.shards(document), None) is not None:
+        return replace(nothing, why="the state is split over the ranks"), None
+    state = State(document=document, blobs=blobs)
+    holding = replace(
+        nothing,
+        step=step,
+        sections={name: each for name, each in state.sections.items() if name != _BUFFERS},
+        header=(len(state.header), sha256_of(state.header)),
+    )
+    return holding, state
+
+
+def _from_source(
+    chosen: Copy, given: Holding, *, rank: int, state: State | None, agreement: Agreement
+) -> State | None:
+    """Return the state on a newcomer, None where a rank has it; raises ValueError on all where it came damaged."""
+    if not chosen.newcomers:
+        log.info("all ranks go on after step %d, which they hold", chosen.step)
+        return None
+    started = time.monotonic()
+    arrived = hand_over(
+        state,
+        rank=rank,
+        source=chosen.source,
+        newcomers=chosen.newcomers,
+        header=given.header,
+        agreement=agreement,
+    )
+    if arrived is not None:
+        log.info(
+            "ranks %s have the state after step %d from rank %d: %.1f MB in %.2f s, and nothing from the store",
+            list(chosen.newcomers),
+            chosen.step,
+            chosen.source,
+            arrived.size / 1e6,
+            time.monotonic() - started,
+        )
+    return arrived if rank in chosen.newcomers else None

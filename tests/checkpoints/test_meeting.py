@@ -1,0 +1,77 @@
+"""Ranks meet again where they met before, and not the group that was there."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from airflow_training.checkpoints.errors import CheckpointError
+from airflow_training.checkpoints.torch_meeting import Meeting
+from tests.checkpoints.training import free_port
+
+NAMES = ("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE")
+
+
+def meet(rank: int, port: int, *, dies: bool) -> None:
+    """Sum ones over three ranks; who is left after one has died does so again with whoever comes."""
+    torch.set_num_threads(1)
+    os.environ |= dict(zip(NAMES, ("127.0.0.1", str(port), str(rank), "3"), strict=True))
+    meeting = Meeting()
+    while not together(meeting, dies=dies):
+        meeting.leave()
+
+
+def together(meeting: Meeting, *, dies: bool) -> bool:
+    """Return whether all ranks were there to the end."""
+    try:
+        meeting.form("gloo", seconds=60)
+        if dies:
+            os.kill(os.getpid(), signal.SIGKILL)
+        total = torch.ones(1)
+        dist.all_reduce(total)
+    except RuntimeError:
+        return False
+    assert total.item() == 3
+    dist.destroy_process_group()
+    return True
+
+
+@pytest.mark.e2e
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("victim", [0, 2])
+def test_a_group_forms_again_at_the_same_address(victim):
+    context = multiprocessing.get_context("forkserver")
+    port = free_port()
+
+    def start(rank: int, *, dies: bool) -> Any:
+        process = context.Process(target=meet, args=(rank, port), kwargs={"dies": dies})
+        process.start()
+        return process
+
+    first = [start(rank, dies=rank == victim) for rank in range(3)]
+    running = list(first)
+    try:
+        first[victim].join(90)
+        running.append(start(victim, dies=False))
+        for process in running:
+            process.join(90)
+        codes = [process.exitcode for process in first]
+        assert codes == [-signal.SIGKILL if rank == victim else 0 for rank in range(3)]
+        assert running[-1].exitcode == 0
+    finally:
+        for process in running:
+            process.kill()
+            process.join()
+
+
+def test_what_a_meeting_needs_is_named(monkeypatch):
+    for name in NAMES:
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(CheckpointError, match="MASTER_ADDR, MASTER_PORT, RANK and WORLD_SIZE"):
+        Meeting()

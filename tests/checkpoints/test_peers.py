@@ -1,0 +1,67 @@
+"""Whether live ranks may give their state away, from what each rank says alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from airflow_training.checkpoints.peers import Copy, FromStore, Holding, choose
+
+
+def rank(step: int | None, *, model: str = "a", order: int = 1, **more: Any) -> Holding:
+    told = {"epoch": 0, "order": order, "not_after": more.pop("not_after", None)}
+    sections = {} if step is None else {"model": model, "data": "d"}
+    return Holding(step=step, sections=sections, orders=told, **more)
+
+
+NEW = rank(None, order=2)
+
+
+@pytest.mark.parametrize(
+    ("everyone", "expected"),
+    [
+        pytest.param([rank(7), rank(7), NEW], Copy(step=7, source=0, newcomers=(2,)), id="one-new"),
+        pytest.param(
+            [NEW, rank(7)], Copy(step=7, source=1, newcomers=(0,)), id="a-single-one-holds"
+        ),
+        pytest.param([rank(7), rank(7)], Copy(step=7, source=0, newcomers=()), id="nobody-new"),
+        pytest.param([rank(0), NEW], Copy(step=0, source=0, newcomers=(1,)), id="nothing-done-yet"),
+        pytest.param(
+            [rank(None, began=True, why="lost"), rank(7)],
+            Copy(step=7, source=1, newcomers=(0,)),
+            id="a-survivor-without-a-whole-state-is-as-new",
+        ),
+        pytest.param([NEW, NEW], FromStore("no rank holds a whole state"), id="all-new"),
+        pytest.param(
+            [rank(None, why="lost"), NEW], FromStore("no rank holds a whole state; lost"), id="lost"
+        ),
+        pytest.param(
+            [rank(7), rank(8), NEW],
+            FromStore("rank 0 holds step 7, rank 1 step 8"),
+            id="a-step-apart",
+        ),
+        pytest.param(
+            [rank(7), rank(7), rank(7, model="b")],
+            FromStore("ranks 0 and 2 hold different model"),
+            id="no-majority-counts",
+        ),
+        pytest.param(
+            [rank(7), rank(None, order=2, not_after=4)],
+            FromStore("the job goes back to step 4"),
+            id="the-job-steps-back",
+        ),
+        pytest.param(
+            [rank(7, order=2, not_after=4), rank(None, order=2, not_after=4)],
+            Copy(step=7, source=0, newcomers=(1,)),
+            id="the-survivor-has-stepped-back-already",
+        ),
+    ],
+)
+def test_where_a_group_goes_on_from(everyone, expected):
+    assert choose(everyone) == expected
+
+
+def test_what_a_rank_says_arrives_as_it_was_said():
+    holding = rank(7, header=(100, "sha256:0"), began=True)
+    assert Holding.from_json(holding.to_json()) == holding

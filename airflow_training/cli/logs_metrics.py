@@ -91,7 +91,11 @@ def metrics(
 def _scan(
     targets: Sequence[str], patterns: Path | None
 ) -> tuple[Sequence[Series], Sequence[Finding]]:
-    """Return the series of all logs and files of rows, and what is wrong with those of the logs."""
+    """Return the series of all logs and files of rows, and what is wrong with those of the logs.
+
+    Of runs, also those that the store alone has.
+    """
+    from airflow_training.cli.stored_series import stored_series
     from airflow_training.logs.engine import scan_files
     from airflow_training.logs.health import assess
     from airflow_training.logs.metrics import formats
@@ -122,6 +126,8 @@ def _scan(
         except LogUnreadable as error:
             raise fail("RUN|FILE", str(error), code="bad_reference") from error
     series = [each for scan in scans for each in scan.series]
+    for name in (name for name in targets if not is_file(name)):
+        series += stored_series(RunLogs.find(name), series)
     until = {log.origin.file: log.until for log in logs if log.until is not None}
     tails = {scan.origin.file: scan.tail for scan in scans}
     return [*series, *rows], assess(series, until=until, last_lines=tails)
@@ -176,7 +182,11 @@ def _series_json(series: Series) -> Mapping[str, Any]:
         "file": series.file,
         "total": series.total,
         "points": [
-            [None if math.isnan(step) else _number(step), _number(value), offset]
+            [
+                None if math.isnan(step) else _number(step),
+                _number(value),
+                offset if offset >= 0 else None,
+            ]
             for step, value, offset in points
         ],
     }

@@ -95,7 +95,7 @@ def _scan(
 
     Of runs, also those that the store alone has.
     """
-    from airflow_training.cli.stored_series import stored_series
+    from airflow_training.cli.stored_series import unlogged_series
     from airflow_training.logs.engine import scan_files
     from airflow_training.logs.health import assess
     from airflow_training.logs.metrics import formats
@@ -127,7 +127,7 @@ def _scan(
             raise fail("RUN|FILE", str(error), code="bad_reference") from error
     series = [each for scan in scans for each in scan.series]
     for name in (name for name in targets if not is_file(name)):
-        series += stored_series(RunLogs.find(name), series)
+        series += unlogged_series(RunLogs.find(name), series)
     until = {log.origin.file: log.until for log in logs if log.until is not None}
     tails = {scan.origin.file: scan.tail for scan in scans}
     return [*series, *rows], assess(series, until=until, last_lines=tails)

@@ -300,7 +300,8 @@ class LogFollower:
                 followed.add(chunk)
             elif not over:
                 return
-            if not await self._scan(key, followed, position, over=over):
+            begun = entry.started_at or self._now()
+            if not await self._scan(key, followed, position, begun=begun, over=over):
                 return
 
     async def _begin(self, key: InstanceKey) -> _Followed:
@@ -310,7 +311,13 @@ class LogFollower:
         return found
 
     async def _scan(
-        self, key: InstanceKey, followed: _Followed, position: LogPosition, *, over: bool
+        self,
+        key: InstanceKey,
+        followed: _Followed,
+        position: LogPosition,
+        *,
+        begun: float,
+        over: bool,
     ) -> bool:
         """Give the worker what was read; return whether to go on."""
         text = b"".join(chunk.data for chunk in followed.chunks)
@@ -338,6 +345,7 @@ class LogFollower:
             before=followed.stored,
             after=after,
             offset=offset,
+            begun=begun,
             complete=over or endless,
         )
         answer = await self._worker.scan(piece, text)

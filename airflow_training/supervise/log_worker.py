@@ -44,6 +44,8 @@ class PieceOfLog:
     after: LogPosition
     """The same attempt or the next; what `done`, `carry` and `last_at` say is moved by the worker."""
     offset: int
+    begun: float
+    """When the newest attempt started."""
     complete: bool
     """Nothing follows: the last line needs no end."""
 
@@ -106,6 +108,7 @@ def _scan(store: Store, piece: PieceOfLog, text: bytes) -> Answer:
         complete=piece.complete,
         carry=piece.after.carry,
         last_at=piece.after.last_at,
+        begun=piece.begun,
         now=time.time(),
         formats=formats(),
         origin=Origin(file=name, role=piece.role, index=piece.index),

@@ -65,6 +65,7 @@ def scan_piece(
     complete: bool,
     carry: Mapping[str, float],
     last_at: float,
+    begun: float,
     now: float,
     formats: Formats,
     origin: Origin,
@@ -73,7 +74,7 @@ def scan_piece(
 
     `offset` is that of `text`, at or before `done`: what is before `done` was told already and
     only helps to understand the rest, as `carry` of the piece before does. Values get increasing
-    times after `last_at`: those of their lines, else up to `now`. Of several ranks in one log, the
+    times after `last_at`: those of their lines, else between when the process has `begun` and `now`. Of several ranks in one log, the
     lowest tells the progress of the instance.
     """
     machine = machine_for((), formats, size=len(text))
@@ -83,7 +84,14 @@ def scan_piece(
         return Piece(done=done, carry=carry, last_at=last_at)
     series = found.builder.series(origin)
     rows = sorted(_rows(series, since=done - offset))
-    values, last_at = _timed(rows, done=done - offset, end=end - offset, last_at=last_at, now=now)
+    values, last_at = _timed(
+        rows,
+        done=done - offset,
+        end=end - offset,
+        last_at=last_at,
+        earliest=min(max(last_at, begun), now),
+        now=now,
+    )
     progress = _progress(_lowest_rank(series), since=done - offset)
     if progress:
         progress["time"] = values[-1].at if values else now
@@ -153,11 +161,10 @@ def _rows(series: Sequence[Series], *, since: int) -> Iterator[_Row]:
 
 
 def _timed(
-    rows: Sequence[_Row], *, done: int, end: int, last_at: float, now: float
+    rows: Sequence[_Row], *, done: int, end: int, last_at: float, earliest: float, now: float
 ) -> tuple[tuple[Value, ...], float]:
     """Return the rows with times that grow from line to line."""
     found = []
-    earliest = min(last_at or now, now)
     line, at = -1, last_at
     for row in rows:
         if row.offset != line:

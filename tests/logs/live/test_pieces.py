@@ -25,7 +25,9 @@ def megatron(step: int) -> bytes:
     ).encode()
 
 
-def scanned(text: bytes, *, offset=0, done=0, complete=False, carry=None, last_at=0.0, now=NOW):
+def scanned(
+    text: bytes, *, offset=0, done=0, complete=False, carry=None, last_at=0.0, begun=NOW, now=NOW
+):
     return scan_piece(
         text,
         offset=offset,
@@ -33,6 +35,7 @@ def scanned(text: bytes, *, offset=0, done=0, complete=False, carry=None, last_a
         complete=complete,
         carry=carry or {},
         last_at=last_at,
+        begun=begun,
         now=now,
         formats=FORMATS,
         origin=Origin(file="worker-0"),
@@ -87,6 +90,13 @@ def test_lines_without_a_time_get_times_that_grow_up_to_now():
     assert times == sorted(set(times))
     assert times[0] >= NOW
     assert times[-1] <= NOW + 10 + 1
+
+
+def test_the_first_lines_without_a_time_were_written_since_the_process_began():
+    text = b"".join(b"step: %d loss: %.3f lr: 0.1\n" % (step, 1 / step) for step in range(1, 101))
+    times = [each.at for each in scanned(text, begun=NOW - 50).values if each.name == "loss"]
+    assert -50 < times[0] - NOW < -49
+    assert -1 < times[-1] - NOW <= 0
 
 
 def test_lines_of_one_second_keep_their_order_and_all_their_values():

@@ -57,22 +57,17 @@ def diagnose(
             stack.callback(each.source.close)
         if not logs:
             raise fail("RUN", "nothing of it was ever started", value=targets[0])
-        runs = [RunLogs.find(name) for name in targets if not is_file(name)]
         origins = with_ranks([each.origin for each in logs])
         sources = [each.source for each in logs]
         scans = scan_logs(zip(origins, sources, strict=True), catalogue, formats=formats())
-        running = [running_instances(run, scans) for run in runs] if told is None else []
-    seen = (
-        told
-        if told is not None
-        else [
-            *(fact for run in runs for fact in facts_of(run.store.ledger(run.record.uid))),
-            *(fact for each in running for fact in each.facts),
-        ]
-    )
+        # what the user tells goes before what the store knows
+        runs = [RunLogs.find(name) for name in targets if told is None and not is_file(name)]
+        running = [running_instances(run, scans) for run in runs]
+    ended = told or [fact for run in runs for fact in facts_of(run.store.ledger(run.record.uid))]
+    seen = [*ended, *(fact for each in running for fact in each.facts)]
     series = [each for scan in scans for each in scan.series]
     health = [
-        *assess(series, until=_until(scans, seen)),
+        *assess(series, until=_until(scans, ended)),
         *(finding for each in running for finding in each.hangs),
     ]
     found = explain(scans, seen, health, catalogue=catalogue)

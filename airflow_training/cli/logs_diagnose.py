@@ -13,7 +13,12 @@ import typer
 
 from airflow_training.cli.context import settings
 from airflow_training.cli.documents import OutputOption
-from airflow_training.cli.log_targets import TargetsArgument, is_file, open_targets
+from airflow_training.cli.log_targets import (
+    TargetsArgument,
+    is_file,
+    open_targets,
+    patterns_of_runs,
+)
 from airflow_training.cli.output import Output, fail, print_json
 
 if TYPE_CHECKING:
@@ -59,7 +64,8 @@ def diagnose(
             raise fail("RUN", "nothing of it was ever started", value=targets[0])
         origins = with_ranks([each.origin for each in logs])
         sources = [each.source for each in logs]
-        scans = scan_logs(zip(origins, sources, strict=True), catalogue, formats=formats())
+        wanted = formats(patterns_of_runs(targets))
+        scans = scan_logs(zip(origins, sources, strict=True), catalogue, formats=wanted)
         # what the user tells goes before what the store knows
         runs = [RunLogs.find(name) for name in targets if told is None and not is_file(name)]
         running = [running_instances(run, scans) for run in runs]

@@ -14,7 +14,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from airflow_training.cli.instance_logs import RunLogs
-from airflow_training.cli.log_targets import TargetsArgument, is_file, open_targets
+from airflow_training.cli.log_targets import (
+    TargetsArgument,
+    is_file,
+    open_targets,
+    patterns_of_runs,
+)
 from airflow_training.cli.output import command_line, fail, note, print_json, print_table
 
 if TYPE_CHECKING:
@@ -46,7 +51,10 @@ def metrics(
     ] = None,
     patterns: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Formats of your own lines (YAML), before ours."),
+        typer.Option(
+            metavar="FILE",
+            help="Formats of your own lines (YAML), before those of the run's job and ours.",
+        ),
     ] = None,
 ) -> None:
     """Print every metric that the logs hold, and what is wrong with it."""
@@ -107,6 +115,7 @@ def _scan(
         from airflow_training.logs.metrics.patterns import read_patterns
 
         user = read_patterns(patterns)
+    user += patterns_of_runs(targets)
     with ExitStack() as stack:
         opened = open_targets(targets)
         for log in opened:

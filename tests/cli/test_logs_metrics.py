@@ -127,6 +127,24 @@ def test_what_a_script_of_a_run_reports_is_told_beside_its_log(command, home):
 
 
 @pytest.mark.e2e
+def test_the_formats_of_a_runs_job_are_known(command, home):
+    rounds = {
+        "name": "rounds",
+        "line": "round {step} scored {score} points",
+        "example": "round 1 scored 0.5 points",
+    }
+    path = job_file(
+        Path("job.yaml"),
+        command=["sh", "-c", "for s in 1 2 3; do echo round $s scored 0.$s points; done"],
+        logs={"patterns": [rounds]},
+    )
+    assert command("run", str(path), "--run-id", "one").code == 0
+    series = command("logs", "metrics", "one", "--output", "json").json["series"]
+    score = next(each for each in series if each["metric"] == "score")
+    assert [point[:2] for point in score["points"]] == [[1, 0.1], [2, 0.2], [3, 0.3]]
+
+
+@pytest.mark.e2e
 def test_a_run_of_the_local_runtime(command, home):
     script = 'for s in 1 2 3; do echo "step: $s  loss: 0.5  "; done'
     path = job_file(Path("job.yaml"), command=["sh", "-c", script])

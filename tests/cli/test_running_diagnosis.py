@@ -61,7 +61,7 @@ def test_who_gets_nowhere_hangs_and_who_is_busy_does_not(command, home):
 
 def shown(command) -> str:
     """Return what the instances printed, empty before they exist."""
-    return command("logs", "show", "one", "--merge").stdout
+    return str(command("logs", "show", "one", "--merge").stdout)
 
 
 def told_section(home: Path) -> bool:
@@ -101,8 +101,9 @@ def running(store: Store, *, started: float, reports: int, last: float, driven: 
         LogValue(name="loss", at=now - last - reports + 1 + step, step=step, value=0.5)
         for step in range(reports)
     ]
-    saved = {"before": None, "after": position, "values": values, "progress": None}
-    assert store.save_log_values(uid, ("worker", 0), **saved)
+    assert store.save_log_values(
+        uid, ("worker", 0), before=None, after=position, values=values, progress=None
+    )
     if driven:
         take(store, uid)
     return uid

@@ -184,9 +184,10 @@ class _Reading:
             else:
                 self._spaces()
                 self._piece(piece)
-            if piece.padded and follower is not None and follower.padded and after == b" ":
+            if piece.padded and after.startswith(b" "):
                 self._keep(self.lines.bytes[self.at] == _SPACE)
                 self._spaces()
+                self._text(after[1:])
                 continue
             if piece.padded:
                 self._spaces()

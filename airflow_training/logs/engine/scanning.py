@@ -204,7 +204,8 @@ class Stretch:
         for rows in found:
             moved = replace(rows, offsets=rows.offsets + base)
             moved.add_to(self.builder, rank=self.origin.rank)
-        return (begins[~read] + 1).tolist()
+        left: list[int] = (begins[~read] + 1).tolist()
+        return left
 
 
 class Place:

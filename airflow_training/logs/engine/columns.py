@@ -381,7 +381,7 @@ def floats(window: Bytes, sizes: Integers) -> Floats:
     tens -= (fraction & digit).sum(axis=0)
     sure &= (digits <= 1 << 53) & (np.abs(tens) <= 22)
     scale = _EXACT[np.where(sure, np.abs(tens), 0)]
-    found = np.where(tens < 0, digits / scale, digits * scale)
+    found: Floats = np.where(tens < 0, digits / scale, digits * scale)
     found = np.where(bytes_[0] == ord("-"), -found, found)
     rest = np.flatnonzero(~sure)
     found[rest] = [_float(text) for text in _texts(window[rest], sizes[rest])]
@@ -395,7 +395,8 @@ def _misplaced(comma: Flags, digit: Flags) -> Flags:
     three = after[1 : count + 1] & after[2 : count + 2] & after[3 : count + 3] & ~after[4:]
     before = digit.cumsum(axis=0)
     first = comma & (comma.cumsum(axis=0) == 1)
-    return ((comma & ~three) | (first & ((before < 1) | (before > 3)))).any(axis=0)
+    wrong: Flags = ((comma & ~three) | (first & ((before < 1) | (before > 3)))).any(axis=0)
+    return wrong
 
 
 def _whole(bytes_: Bytes, which: Flags) -> Integers:

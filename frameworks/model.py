@@ -8,6 +8,7 @@ from pydantic import ConfigDict, Field, Tag, model_validator
 from pydantic_core import PydanticCustomError
 
 from airflow_training.spec.base import DnsLabel, Many, Model, either
+from airflow_training.spec.logs import Logs
 from airflow_training.spec.resolved import (
     DependencyStatus,
     FailureClass,
@@ -167,6 +168,8 @@ class FrameworkSpec(_Frozen):
     ] = "default"
     output_role: DnsLabel | None = None
     elastic: ElasticDefinition | None = None
+    logs: Logs = Field(default_factory=Logs)
+    """Formats of lines that its programs print."""
     single_role: DnsLabel | None = None
     """Role that `--single` keeps as the only instance; none: the job makes no sense alone."""
     hook: Annotated[str, Field(pattern=r"^[\w.]+:[\w.]+$")] | None = None

@@ -209,6 +209,10 @@ def _assemble(
         output_uri=spec.output.uri if spec.output else "",
         output_role=(spec.output.role if spec.output else None) or output_role or facts.chief,
         variables=dict(variables),
+        log_patterns=tuple(
+            each.model_dump(exclude_unset=True)
+            for each in (*spec.logs.patterns, *framework.logs.patterns)
+        ),
         base_dir=base_dir,
         document=dict(document) if document is not None else job.to_dict(),
     )

@@ -92,9 +92,9 @@ def check(
 
     Exit 0 when jobs can use it, 2 otherwise.
     """
-    from airflow_training.frameworks.registry import check_file
+    from airflow_training.supervise.log_patterns import check_framework_file
 
-    problems = check_file(file)
+    problems = check_framework_file(file)
     if output is Output.json:
         rows = [problem_json(problem) for problem in problems]
         print_json({"path": str(file), "valid": not problems, "errors": rows})

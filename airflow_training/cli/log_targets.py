@@ -14,10 +14,11 @@ from airflow_training.cli.output import fail
 from airflow_training.errors import InputError
 
 if TYPE_CHECKING:
+    from airflow_training.logs.metrics.formats import Format
     from airflow_training.logs.model import Origin
     from airflow_training.logs.reading.source import Source
 
-__all__ = ["OpenLog", "TargetsArgument", "is_file", "open_targets"]
+__all__ = ["OpenLog", "TargetsArgument", "is_file", "open_targets", "patterns_of_runs"]
 
 TargetsArgument = Annotated[
     list[str],
@@ -63,6 +64,16 @@ def open_targets(
         else:
             found += _open_run(name, role=role, index=index, attempt=attempt)
     return found
+
+
+def patterns_of_runs(names: Sequence[str]) -> tuple[Format, ...]:
+    """Return the formats of log lines that the jobs of the runs among the targets add."""
+    from airflow_training.supervise.log_patterns import formats_of
+
+    runs = [RunLogs.find(name) for name in names if not is_file(name)]
+    return tuple(
+        each for run in runs for each in formats_of(run.store.job(run.record.uid).log_patterns)
+    )
 
 
 def _open_file(name: str) -> OpenLog:

@@ -13,7 +13,12 @@ import typer
 
 from airflow_training.cli.context import settings
 from airflow_training.cli.documents import OutputOption
-from airflow_training.cli.log_targets import TargetsArgument, is_file, open_targets
+from airflow_training.cli.log_targets import (
+    TargetsArgument,
+    is_file,
+    open_targets,
+    patterns_of_runs,
+)
 from airflow_training.cli.output import Output, fail, print_json
 
 if TYPE_CHECKING:
@@ -39,12 +44,15 @@ def diagnose(
 
     Exits with 0 whatever the answer is.
     """
+    from airflow_training.cli.instance_logs import RunLogs
+    from airflow_training.cli.running_instances import running_instances
     from airflow_training.logs.diagnosis.catalogue import load
     from airflow_training.logs.diagnosis.diagnose import diagnose as explain
     from airflow_training.logs.diagnosis.facts import read_facts
     from airflow_training.logs.diagnosis.scanning import scan_logs, with_ranks
     from airflow_training.logs.health import assess
     from airflow_training.logs.metrics import formats
+    from airflow_training.supervise.diagnosing import facts_of
 
     catalogue = load(settings().causes_folder)
     told = None if facts is None else read_facts(facts)
@@ -54,12 +62,20 @@ def diagnose(
             stack.callback(each.source.close)
         if not logs:
             raise fail("RUN", "nothing of it was ever started", value=targets[0])
-        seen = _facts_of_runs(targets) if told is None else told
         origins = with_ranks([each.origin for each in logs])
         sources = [each.source for each in logs]
-        scans = scan_logs(zip(origins, sources, strict=True), catalogue, formats=formats())
+        wanted = formats(patterns_of_runs(targets))
+        scans = scan_logs(zip(origins, sources, strict=True), catalogue, formats=wanted)
+        # what the user tells goes before what the store knows
+        runs = [RunLogs.find(name) for name in targets if told is None and not is_file(name)]
+        running = [running_instances(run, scans) for run in runs]
+    ended = told or [fact for run in runs for fact in facts_of(run.store.ledger(run.record.uid))]
+    seen = [*ended, *(fact for each in running for fact in each.facts)]
     series = [each for scan in scans for each in scan.series]
-    health = assess(series, until=_until(scans, seen))
+    health = [
+        *assess(series, until=_until(scans, ended)),
+        *(finding for each in running for finding in each.hangs),
+    ]
     found = explain(scans, seen, health, catalogue=catalogue)
     if output is Output.json:
         print_json(dataclasses.asdict(found))
@@ -67,28 +83,16 @@ def diagnose(
         print("\n".join(_told(found, catalogue)))
 
 
-def _facts_of_runs(targets: Sequence[str]) -> Sequence[InstanceFact]:
-    """Return what the store knows of the ends of the instances, where the targets are runs."""
-    from airflow_training.cli.instance_logs import RunLogs
-    from airflow_training.supervise.diagnosing import facts_of
-
-    found: list[InstanceFact] = []
-    for name in targets:
-        if not is_file(name):
-            run = RunLogs.find(name)
-            found += facts_of(run.store.ledger(run.record.uid))
-    return found
-
-
 def _until(scans: Sequence[FileScan], facts: Sequence[InstanceFact]) -> Mapping[str, float]:
-    """Return until when each log could have told of progress, of runs that somebody saw failing.
+    """Return until when each log could have told of progress, of runs that somebody saw failing or running.
 
     That is the last time in any of them: a rank that stopped long before the others hangs.
     """
     from airflow_training.logs.diagnosis.facts import failed
+    from airflow_training.logs.diagnosis.stalled import is_running
 
     times = [scan.last_time for scan in scans if scan.last_time is not None]
-    if not times or not any(failed(fact) for fact in facts):
+    if not times or not any(failed(fact) or is_running(fact) for fact in facts):
         return {}
     return {scan.origin.file: max(times) for scan in scans}
 

@@ -14,7 +14,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from airflow_training.cli.instance_logs import RunLogs
-from airflow_training.cli.log_targets import TargetsArgument, is_file, open_targets
+from airflow_training.cli.log_targets import (
+    TargetsArgument,
+    is_file,
+    open_targets,
+    patterns_of_runs,
+)
 from airflow_training.cli.output import command_line, fail, note, print_json, print_table
 
 if TYPE_CHECKING:
@@ -46,7 +51,10 @@ def metrics(
     ] = None,
     patterns: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Formats of your own lines (YAML), before ours."),
+        typer.Option(
+            metavar="FILE",
+            help="Formats of your own lines (YAML), before those of the run's job and ours.",
+        ),
     ] = None,
 ) -> None:
     """Print every metric that the logs hold, and what is wrong with it."""
@@ -91,7 +99,11 @@ def metrics(
 def _scan(
     targets: Sequence[str], patterns: Path | None
 ) -> tuple[Sequence[Series], Sequence[Finding]]:
-    """Return the series of all logs and files of rows, and what is wrong with those of the logs."""
+    """Return the series of all logs and files of rows, and what is wrong with those of the logs.
+
+    Of runs, also those that the store alone has.
+    """
+    from airflow_training.cli.stored_series import unlogged_series
     from airflow_training.logs.engine import scan_files
     from airflow_training.logs.health import assess
     from airflow_training.logs.metrics import formats
@@ -103,6 +115,7 @@ def _scan(
         from airflow_training.logs.metrics.patterns import read_patterns
 
         user = read_patterns(patterns)
+    user += patterns_of_runs(targets)
     with ExitStack() as stack:
         opened = open_targets(targets)
         for log in opened:
@@ -122,6 +135,8 @@ def _scan(
         except LogUnreadable as error:
             raise fail("RUN|FILE", str(error), code="bad_reference") from error
     series = [each for scan in scans for each in scan.series]
+    for name in (name for name in targets if not is_file(name)):
+        series += unlogged_series(RunLogs.find(name), series)
     until = {log.origin.file: log.until for log in logs if log.until is not None}
     tails = {scan.origin.file: scan.tail for scan in scans}
     return [*series, *rows], assess(series, until=until, last_lines=tails)
@@ -176,7 +191,11 @@ def _series_json(series: Series) -> Mapping[str, Any]:
         "file": series.file,
         "total": series.total,
         "points": [
-            [None if math.isnan(step) else _number(step), _number(value), offset]
+            [
+                None if math.isnan(step) else _number(step),
+                _number(value),
+                offset if offset >= 0 else None,
+            ]
             for step, value, offset in points
         ],
     }

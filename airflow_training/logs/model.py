@@ -67,6 +67,7 @@ class Series:
     """NaN where no time is known."""
     offsets: Integers
     lines: Integers
+    """-1 in both: the point stands in no log, the store told it."""
     total: int
     """Points in the log; more than `len(values)` where the series was bucketed (extremes are kept)."""
 

@@ -16,6 +16,7 @@ from pydantic_core import PydanticCustomError
 from airflow_training.errors import InputError, Problem
 from airflow_training.spec.base import DnsLabel, KubernetesLabels, Many, Model, Number, either
 from airflow_training.spec.dag import Dag
+from airflow_training.spec.logs import Logs
 from airflow_training.spec.plan import Plan
 from airflow_training.spec.policies import FailurePolicy, Restart, SuccessPolicy
 from airflow_training.spec.roles import Role, Shorthand
@@ -171,6 +172,7 @@ class TrainingJobSpec(Shorthand):
     output: Output | None = None
     plan: Plan = Field(default_factory=Plan)
     """Nothing is planned without `model`."""
+    logs: Logs = Field(default_factory=Logs)
     dag: Dag | None = None
 
     @property

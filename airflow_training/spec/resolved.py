@@ -214,6 +214,8 @@ class ResolvedJob:
     checkpoint: Mapping[str, Any] | None = None
     output_uri: str = ""
     output_role: str = ""
+    log_patterns: tuple[Mapping[str, Any], ...] = ()
+    """Formats of its own log lines, those of its framework last, as `logs.metrics.patterns` takes them."""
     variables: Mapping[str, Any] = field(default_factory=dict)
     """What template expressions see: `params`, `run_id`, `logical_date`, data interval, assets."""
     base_dir: str = ""

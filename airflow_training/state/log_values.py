@@ -12,7 +12,7 @@ from sqlalchemy import Connection, insert, select, update
 from airflow_training.state.codec import from_json, plain, to_json
 from airflow_training.state.database import clean, upsert
 from airflow_training.state.models import LogPositionRow, MetricRow, ProgressRow, table_of
-from airflow_training.state.progress import FROM_LOG
+from airflow_training.state.progress import FROM_LOG, rank_column
 from airflow_training.state.records import LogPosition, LogValue
 
 __all__ = ["positions", "save"]
@@ -59,6 +59,7 @@ def save(
             "run": uid,
             "role": role,
             "index": index,
+            "rank": rank_column(each.rank),
             "name": name,
             "at": each.at,
             "step": each.step,

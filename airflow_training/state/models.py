@@ -202,6 +202,8 @@ class MetricRow(Base):
     run: Mapped[OfRun] = mapped_column(primary_key=True)
     role: Mapped[Name] = mapped_column(primary_key=True)
     index: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    rank: Mapped[int] = mapped_column(primary_key=True, autoincrement=False, server_default="-1")
+    """As the lines of the log say; -1: told of the instance."""
     name: Mapped[str] = mapped_column(String(250), primary_key=True)
     at: Mapped[Seconds] = mapped_column(primary_key=True)
     step: Mapped[int | None] = mapped_column(BigInteger)

@@ -14,10 +14,17 @@ from airflow_training.state.database import clean, upsert
 from airflow_training.state.models import MetricRow, ProgressRow, table_of
 from airflow_training.state.records import MetricPoint
 
-__all__ = ["newest", "newest_metrics", "save", "series"]
+__all__ = ["FROM_LOG", "newest", "newest_metrics", "rank_column", "save", "series"]
 
 FROM_LOG = "from_log"
 """Marks a line that the script did not report itself; nobody outside the store sees it."""
+_NO_RANK = -1
+"""A part of a key cannot be NULL."""
+
+
+def rank_column(rank: int | None) -> int:
+    """Return a rank as its column has it."""
+    return _NO_RANK if rank is None else rank
 
 
 def save(
@@ -51,6 +58,7 @@ def _points(line: Mapping[str, Any], *, now: float) -> Iterator[Mapping[str, Any
     for name, value in (line.get("metrics") or {}).items():
         number = float(value)
         yield {
+            "rank": _NO_RANK,
             "name": clean(name)[:250],
             "at": now if at is None else float(at),
             "step": line.get("step"),
@@ -80,22 +88,24 @@ def series(connection: Connection, uid: str, *, name: str | None) -> Sequence[Me
         select(
             MetricRow.role,
             MetricRow.index,
+            MetricRow.rank,
             MetricRow.name,
             MetricRow.at,
             MetricRow.step,
             MetricRow.value,
         )
         .where(*wanted)
-        .order_by(MetricRow.at, MetricRow.role, MetricRow.index, MetricRow.name)
+        .order_by(MetricRow.at, MetricRow.role, MetricRow.index, MetricRow.rank, MetricRow.name)
     )
     return [
         MetricPoint(
-            role=row[0],
-            index=row[1],
-            name=row[2],
-            at=row[3],
-            step=row[4],
-            value=math.nan if row[5] is None else row[5],
+            role=row.role,
+            index=row[1],  # a tuple has a method of this name
+            rank=None if row.rank == _NO_RANK else row.rank,
+            name=row.name,
+            at=row.at,
+            step=row.step,
+            value=math.nan if row.value is None else row.value,
         )
         for row in rows
     ]
@@ -104,8 +114,11 @@ def series(connection: Connection, uid: str, *, name: str | None) -> Sequence[Me
 def newest_metrics(
     connection: Connection, uid: str
 ) -> Mapping[tuple[str, int], Mapping[str, float]]:
-    """Return the newest value of every metric per (role, index), whichever line it came with."""
-    series_of = (MetricRow.role, MetricRow.index, MetricRow.name)
+    """Return the newest value of every metric per (role, index), whichever line it came with.
+
+    Of several ranks, the lowest speaks for the instance.
+    """
+    series_of = (MetricRow.role, MetricRow.index, MetricRow.name, MetricRow.rank)
     last = (
         select(*series_of, func.max(MetricRow.at).label("at"))
         .where(MetricRow.run == uid)
@@ -122,6 +135,7 @@ def newest_metrics(
         .order_by(*series_of)
     )
     found: dict[tuple[str, int], dict[str, float]] = {}
-    for role, index, name, value in rows:
-        found.setdefault((role, index), {})[name] = math.nan if value is None else value
+    for role, index, name, _, value in rows:
+        newest = math.nan if value is None else value
+        found.setdefault((role, index), {}).setdefault(name, newest)
     return found

@@ -82,6 +82,8 @@ class MetricPoint:
     at: float
     step: int | None
     value: float
+    rank: int | None = None
+    """None: told of the instance."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,6 +161,8 @@ class LogValue:
     at: float
     step: int | None
     value: float
+    rank: int | None = None
+    """As its line says; None: told of the instance."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

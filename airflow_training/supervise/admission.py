@@ -20,6 +20,7 @@ from airflow_training.spec.parsing import ParsedDocument, parse, with_lines
 from airflow_training.spec.resolved import ResolvedJob
 from airflow_training.supervise.admission_request import AdmissionRequest, Planner, Source
 from airflow_training.supervise.layout import lay_out
+from airflow_training.supervise.log_patterns import mistakes_of
 from airflow_training.supervise.startable import unrenderable
 
 __all__ = ["Checked", "check_file", "check_text"]
@@ -159,7 +160,7 @@ def _check(document: ParsedDocument, request: AdmissionRequest) -> Checked:
     except InputError as error:
         problems += _of_the_job(error, job)
         return _answer(document, problems, warnings)
-    problems += laid.problems
+    problems += [*laid.problems, *mistakes_of(job.spec.logs.patterns)]
     warnings += [*laid.warnings, *_not_followed(job, laid.resolved)]
     if request.starts and not problems:
         problems += unrenderable(laid.resolved)
@@ -183,9 +184,9 @@ def _no_runtime(name: str) -> Problem:
 
 def _unplannable(job: TrainingJob, resolved: ResolvedJob) -> list[Problem]:
     """Return what of a plan can be seen to be wrong without a search."""
-    from airflow_training.supervise.planning import mistakes_of  # numpy: only where there is a plan
+    from airflow_training.supervise import planning  # numpy: only where there is a plan
 
-    return mistakes_of(job, resolved)
+    return planning.mistakes_of(job, resolved)
 
 
 def _not_followed(job: TrainingJob, resolved: ResolvedJob) -> list[Problem]:
@@ -227,7 +228,8 @@ def _in_the_draft(document: ParsedDocument, request: AdmissionRequest) -> list[P
 
     def look(job: TrainingJob) -> list[Problem]:
         try:
-            return judge(job, request.framework_of(job), runtime=request.runtime_of(job))[1]
+            found = judge(job, request.framework_of(job), runtime=request.runtime_of(job))[1]
+            return [*found, *mistakes_of(job.spec.logs.patterns)]
         except InputError as error:
             return _of_the_job(error, job)
 

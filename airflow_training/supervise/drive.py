@@ -546,6 +546,7 @@ class Drive:
             store=self._store,
             runtime=self._runtime,
             run=self._run,
+            patterns=self._job.log_patterns,
             ledger=lambda: self.ledger,
             now=self._now,
             on_progress=self._read_in_log,

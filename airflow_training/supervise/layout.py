@@ -20,6 +20,7 @@ from airflow_training.spec.models import TrainingJob
 from airflow_training.spec.parsing import ParsedDocument
 from airflow_training.spec.resolved import ResolvedJob
 from airflow_training.supervise.admission_request import AdmissionRequest
+from airflow_training.supervise.log_patterns import check_framework
 from airflow_training.supervise.startable import incomplete, without_effect
 from airflow_training.supervise.trust import trust_problems
 
@@ -79,9 +80,11 @@ def _resolve(
     variables: Mapping[str, Any],
 ) -> Resolution:
     """Return what the job's framework makes of it; raises InputError for the framework's own faults."""
+    framework = request.framework_of(job)
+    check_framework(framework)
     return resolve(
         job,
-        request.framework_of(job),
+        framework,
         runtime=runtime,
         variables=variables,
         base_dir=request.base_dir,

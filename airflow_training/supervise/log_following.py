@@ -14,8 +14,8 @@ import re
 import signal
 import sys
 from collections import deque
-from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from airflow_training.control.model import InstanceEntry, InstanceKey, Ledger, Progress
@@ -204,14 +204,16 @@ class LogFollower:
         store: Store,
         runtime: Runtime,
         run: RunRef,
+        patterns: Sequence[Mapping[str, Any]] = (),
         ledger: Callable[[], Ledger],
         now: Callable[[], float],
         on_progress: Callable[[InstanceKey, Progress], None],
     ) -> None:
-        """`on_progress` is told what logs say of instances that report nothing themselves."""
+        """`patterns`: formats of the job's own lines. `on_progress` is told what logs say of instances that report nothing themselves."""
         self._store = store
         self._runtime = runtime
         self._run = run
+        self._patterns = patterns
         self._ledger = ledger
         self._now = now
         self._on_progress = on_progress
@@ -300,7 +302,8 @@ class LogFollower:
                 followed.add(chunk)
             elif not over:
                 return
-            if not await self._scan(key, followed, position, over=over):
+            begun = entry.started_at or self._now()
+            if not await self._scan(key, followed, position, begun=begun, over=over):
                 return
 
     async def _begin(self, key: InstanceKey) -> _Followed:
@@ -310,7 +313,13 @@ class LogFollower:
         return found
 
     async def _scan(
-        self, key: InstanceKey, followed: _Followed, position: LogPosition, *, over: bool
+        self,
+        key: InstanceKey,
+        followed: _Followed,
+        position: LogPosition,
+        *,
+        begun: float,
+        over: bool,
     ) -> bool:
         """Give the worker what was read; return whether to go on."""
         text = b"".join(chunk.data for chunk in followed.chunks)
@@ -338,6 +347,8 @@ class LogFollower:
             before=followed.stored,
             after=after,
             offset=offset,
+            begun=begun,
+            patterns=self._patterns,
             complete=over or endless,
         )
         answer = await self._worker.scan(piece, text)

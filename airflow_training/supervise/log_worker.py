@@ -16,7 +16,7 @@ import os
 import resource
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO, Any
 
@@ -44,6 +44,10 @@ class PieceOfLog:
     after: LogPosition
     """The same attempt or the next; what `done`, `carry` and `last_at` say is moved by the worker."""
     offset: int
+    begun: float
+    """When the newest attempt started."""
+    patterns: Sequence[Mapping[str, Any]]
+    """Formats of the job's own lines."""
     complete: bool
     """Nothing follows: the last line needs no end."""
 
@@ -97,6 +101,7 @@ def _scan(store: Store, piece: PieceOfLog, text: bytes) -> Answer:
     from airflow_training.logs.live.pieces import scan_piece
     from airflow_training.logs.metrics import formats
     from airflow_training.logs.model import Origin
+    from airflow_training.supervise.log_patterns import formats_of
 
     name = f"{piece.role}-{piece.index}"
     found = scan_piece(
@@ -106,8 +111,9 @@ def _scan(store: Store, piece: PieceOfLog, text: bytes) -> Answer:
         complete=piece.complete,
         carry=piece.after.carry,
         last_at=piece.after.last_at,
+        begun=piece.begun,
         now=time.time(),
-        formats=formats(),
+        formats=formats(formats_of(piece.patterns)),
         origin=Origin(file=name, role=piece.role, index=piece.index),
     )
     after = dataclasses.replace(

@@ -323,6 +323,11 @@ def test_frameworks_are_listed_shown_and_checked(typed):
     broken = typed("frameworks", "check", "mine.yaml", "-o", "json")
     assert broken.code == 2
     assert broken.json["errors"][0]["code"] == "unknown_key"
+    slow = "  logs: {patterns: [{name: a, line: '{x}/{y}', example: 1/2}]}\n"
+    Path("mine.yaml").write_text(shown.stdout.rstrip() + "\n" + slow)
+    broken = typed("frameworks", "check", "mine.yaml")
+    assert broken.code == 2
+    assert "spec.logs.patterns[0].line: would be slow" in broken.stdout
 
 
 def test_an_empty_store_lists_nothing_and_says_how_to_begin(typed):

@@ -129,3 +129,18 @@ signatures:
     answer = typed("logs", "diagnose", str(tmp_path / "a.log"))
     assert answer.code == 2
     assert "signatures[0].pattern: would be slow" in answer.stderr
+
+
+@pytest.mark.parametrize(("reason", "causes"), [("Running", ["hang"]), ("Completed", [])])
+def test_a_file_whose_clock_stood_still_hangs_if_the_runtime_sees_it_running(
+    typed, home, tmp_path, reason, causes
+):
+    lines = [f"2026-01-01 00:00:{step:02d} step: {step} loss: 0.5 lr: 0.1" for step in range(60)]
+    (tmp_path / "rank0.log").write_text("\n".join(lines) + "\n")
+    (tmp_path / "rank1.log").write_text("\n".join([*lines, "2026-01-01 00:03:00 waiting"]) + "\n")
+    facts = {"instances": [{"index": index, "reason": reason} for index in range(2)]}
+    (tmp_path / "facts.json").write_text(json.dumps(facts))
+    logs = [str(tmp_path / f"rank{rank}.log") for rank in range(2)]
+    answer = typed("logs", "diagnose", *logs, "--facts", str(tmp_path / "facts.json"), "-o", "json")
+    assert [each["id"] for each in answer.json["causes"]] == causes
+    assert typed("logs", "diagnose", *logs, "-o", "json").json["healthy"], "told nothing"

@@ -111,6 +111,40 @@ def test_a_file_that_is_not_there(typed, home):
 
 
 @pytest.mark.e2e
+def test_what_a_script_of_a_run_reports_is_told_beside_its_log(command, home):
+    script = (
+        'echo "[rank1]: step: 1  loss: 0.5  lr: 0.1"; echo "[rank0]: step: 1  loss: 0.7  lr: 0.1";'
+        """ echo '{"step": 1, "metrics": {"peak_memory_bytes": 5}}' > "$TRAINING_PROGRESS_FILE";"""
+        " sleep 1"
+    )
+    path = job_file(Path("job.yaml"), command=["sh", "-c", script])
+    assert command("run", str(path), "--run-id", "one").code == 0
+    series = command("logs", "metrics", "one", "--output", "json").json["series"]
+    found = {(each["metric"], each["rank"]): each["points"][0] for each in series}
+    assert found["loss", 1][:2] == [1, 0.5]
+    assert found["loss", 0][:2] == [1, 0.7]
+    assert found["peak_memory_bytes", 0] == [1, 5.0, None]
+
+
+@pytest.mark.e2e
+def test_the_formats_of_a_runs_job_are_known(command, home):
+    rounds = {
+        "name": "rounds",
+        "line": "round {step} scored {score} points",
+        "example": "round 1 scored 0.5 points",
+    }
+    path = job_file(
+        Path("job.yaml"),
+        command=["sh", "-c", "for s in 1 2 3; do echo round $s scored 0.$s points; done"],
+        logs={"patterns": [rounds]},
+    )
+    assert command("run", str(path), "--run-id", "one").code == 0
+    series = command("logs", "metrics", "one", "--output", "json").json["series"]
+    score = next(each for each in series if each["metric"] == "score")
+    assert [point[:2] for point in score["points"]] == [[1, 0.1], [2, 0.2], [3, 0.3]]
+
+
+@pytest.mark.e2e
 def test_a_run_of_the_local_runtime(command, home):
     script = 'for s in 1 2 3; do echo "step: $s  loss: 0.5  "; done'
     path = job_file(Path("job.yaml"), command=["sh", "-c", script])

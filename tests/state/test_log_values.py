@@ -52,6 +52,20 @@ def test_what_the_script_reports_wins(store: Store):
     ]  # fmt: skip
 
 
+def test_ranks_of_one_log_are_series_of_their_own_and_the_lowest_speaks(store: Store):
+    uid = add_run(store).uid
+    first = [value(1, rank=rank, value=float(rank)) for rank in (3, 1)]
+    save(store, uid, None, FIRST, *first, value(1, name="lr", value=0.1))
+    later = dataclasses.replace(FIRST, done=200)
+    save(store, uid, FIRST, later, value(2, rank=3, value=9.0))
+    kept = store.metrics(uid, name="loss")
+    assert [(each.rank, each.step, each.value) for each in kept] == [
+        (1, 1, 1.0), (3, 1, 3.0), (3, 2, 9.0),
+    ]  # fmt: skip
+    assert [each.rank for each in store.metrics(uid, name="lr")] == [None]
+    assert store.newest_metrics(uid) == {KEY: {"loss": 1.0, "lr": 0.1}}
+
+
 @pytest.mark.parametrize("values", [0, 3])
 def test_positions_of_other_instances_stay(store: Store, values: int):
     uid = add_run(store).uid

@@ -11,7 +11,9 @@ import time
 from pathlib import Path
 
 import pytest
+from alembic import command
 from alembic.autogenerate import compare_metadata
+from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import create_engine, inspect, text
@@ -105,6 +107,40 @@ def test_migrations_make_exactly_the_tables_of_the_models(url: str):
         names = inspect(connection).get_table_names()
     engine.dispose()
     assert all(name.startswith("training_") for name in names)
+
+
+def test_migrations_make_the_keys_of_the_models(url: str):
+    engine = create_engine(url)
+    found = inspect(engine)
+    for table in Base.metadata.tables.values():
+        key = found.get_pk_constraint(table.name)["constrained_columns"]
+        assert sorted(key) == sorted(column.name for column in table.primary_key), table.name
+    engine.dispose()
+
+
+def test_values_from_before_ranks_were_kept_are_those_of_the_instance(empty_url: str):
+    store = Store(empty_url)
+    uid = add_run(store).uid
+    store.save_progress(uid, {("worker", 0): {"step": 7, "time": 8.0, "metrics": {"loss": 0.5}}})
+    store.close()
+    migrate(empty_url, to="0004")
+    store = Store(empty_url)
+    (kept,) = store.metrics(uid)
+    assert (kept.step, kept.at, kept.value, kept.rank) == (7, 8.0, 0.5, None)
+    store.save_progress(uid, {("worker", 0): {"step": 7, "time": 8.0, "metrics": {"loss": 0.5}}})
+    assert store.metrics(uid) == [kept]
+    store.close()
+
+
+def migrate(url: str, *, to: str) -> None:
+    """Bring a store back to an older revision."""
+    config = Config()
+    config.set_main_option("script_location", str(Path(migrations.__file__).parent))
+    engine = create_engine(url)
+    with engine.begin() as connection:
+        config.attributes.update(connection=connection, version_table=VERSION_TABLE)
+        command.downgrade(config, to)
+    engine.dispose()
 
 
 def test_the_head_is_the_newest_migration():

@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from airflow_training.supervise.admission import check_file, check_text
+from airflow_training.supervise.log_patterns import check_framework_file
 from tests.frameworks.samples import a_document
 
 
@@ -148,6 +149,76 @@ def test_a_framework_beside_the_job_file(tmp_path):
     path.write_text(text_of({"name": "mine", "ref": "./mine.yaml"}, {"a": 1}))
     (checked,) = check_file(path)
     assert checked.resolved.framework == "mine"
+
+
+# --- formats of log lines -----------------------------------------------------------------------
+
+ROUNDS = {"name": "rounds", "line": "round {step} scored {score}", "example": "round 3 scored 0.5"}
+NOTES = {"name": "notes", "line": "noted {loss} after", "example": "noted 0.5 after"}
+
+
+def framework_beside(tmp_path, *patterns) -> str:
+    """Write a framework with formats and a job that names it; return the job's path."""
+    framework = {
+        "apiVersion": "airflow-training/v1",
+        "kind": "Framework",
+        "metadata": {"name": "mine"},
+        "spec": {"roles": [{"name": "a"}], "logs": {"patterns": [*patterns]}},
+    }
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(framework, sort_keys=False))
+    path = tmp_path / "job.yaml"
+    reference = {"name": "mine", "ref": "./mine.yaml"}
+    path.write_text(text_of(reference, {"a": 1}, logs={"patterns": [ROUNDS]}))
+    return str(path)
+
+
+def test_the_formats_of_a_job_go_before_those_of_its_framework(tmp_path):
+    (checked,) = check_file(framework_beside(tmp_path, NOTES))
+    assert checked.problems == []
+    assert checked.resolved.log_patterns == (ROUNDS, NOTES)
+
+
+@pytest.mark.parametrize(
+    ("change", "field", "told"),
+    [
+        ({"line": "(a+)+ {x} round"}, "line", "would be slow: a repeat without end"),
+        ({"line": "{step}/{score}"}, "line", "would be slow: it has no fixed text"),
+        ({"example": "another line"}, "line", "never matches"),
+        ({"line": "round {step:parsec} of"}, "line", "has a unit that is not known"),
+        ({"pairs": "sined"}, "pairs", "is not one of the values that exist"),
+        ({"lines": "x"}, "lines", "is no key here"),
+    ],
+)
+def test_a_format_that_is_no_good_is_refused_where_it_stands(change, field, told):
+    text = text_of(logs={"patterns": [NOTES, {**ROUNDS, **change}]})
+    (problem,) = check(text).problems
+    assert problem.field == f"spec.logs.patterns[1].{field}"
+    assert told in problem.message
+    (line,) = [
+        number
+        for number, each in enumerate(text.splitlines(), 1)
+        if each.strip(" -").startswith(f"{field}: ")
+    ][-1:]
+    assert problem.line == line
+
+
+def test_a_format_is_looked_at_beside_other_mistakes():
+    text = text_of(logs={"patterns": [{**ROUNDS, "example": "x"}]}, comand=["true"])
+    assert {problem.field for problem in check(text).problems} == {
+        "spec.comand",
+        "spec.logs.patterns[0].line",
+    }
+
+
+def test_a_framework_with_a_format_that_is_no_good_is_told_of_where_it_is_named(tmp_path):
+    path = framework_beside(tmp_path, {**NOTES, "example": "something else"})
+    (checked,) = check_file(path)
+    (problem,) = checked.problems
+    assert problem.field == "spec.framework"
+    assert "spec.logs.patterns[0].line: never matches" in problem.message
+    assert problem.hint == "airflow-training frameworks check ./mine.yaml"
+    (mistake,) = check_framework_file(tmp_path / "mine.yaml")
+    assert (mistake.field, mistake.line) == ("spec.logs.patterns[0].line", 11)
 
 
 # --- parameters ---------------------------------------------------------------------------------

@@ -60,6 +60,7 @@ class Scene:
     logs: Logs
     ledger: Ledger
     said: dict[tuple[str, int], Progress] = field(default_factory=dict)
+    patterns: tuple[dict[str, str], ...] = ()
 
     def follower(self) -> LogFollower:
         run = RunRef(uid=self.uid, job="digits", namespace="default", controller="here")
@@ -67,6 +68,7 @@ class Scene:
             store=self.store,
             runtime=self.logs,  # type: ignore[arg-type]  # the rest of it is not asked
             run=run,
+            patterns=self.patterns,
             ledger=lambda: self.ledger,
             now=lambda: NOW + 100,
             on_progress=self.said.__setitem__,
@@ -128,6 +130,22 @@ async def test_values_and_progress_reach_the_store_as_they_are_written(scene, mo
     assert [each.at for each in values] == [NOW + step for step in range(32)]
     worker = _worker_of(scene.store)
     assert worker.pid is None, "the worker ends with the last that needs it"
+
+
+async def test_lines_of_the_jobs_own_formats_give_values_and_progress(scene, monkeypatch):
+    line = b"round %d of 90 scored 0.5 points\n"
+    scene.logs.texts[0] = b"".join(line % number for number in range(1, 6))
+    scene.patterns = (
+        {
+            "name": "rounds",
+            "line": "round {step} of {total_steps} scored {score} points",
+            "example": "round 1 of 90 scored 0.5 points",
+        },
+    )
+    async with followed(scene, monkeypatch):
+        await until(lambda: scene.steps("score") == [1, 2, 3, 4, 5])
+    told = scene.store.progress(scene.uid)[KEY]
+    assert (told["step"], told["total_steps"]) == (5, 90)
 
 
 async def test_the_next_attempt_follows_the_end_of_the_one_before(scene, monkeypatch):

@@ -16,6 +16,7 @@ from airflow_training.logs.diagnosis.collectives import mismatches
 from airflow_training.logs.diagnosis.elastic import first_rank_of
 from airflow_training.logs.diagnosis.evidence import Event, events_of
 from airflow_training.logs.diagnosis.ordering import first_proof, rank_told_after, ranked, with_line
+from airflow_training.logs.diagnosis.stalled import Stalled, is_running, stalled
 from airflow_training.logs.diagnosis.weighing import BESIDE_AN_EXCEPTION, Weighed, weigh
 from airflow_training.logs.model import Diagnosis, FileScan, Finding, FoundCause, InstanceFact
 
@@ -40,8 +41,9 @@ def diagnose(
     `facts`: what the runtime saw of its instances. `health`: what was found in its metrics.
     """
     failures = [fact for fact in facts if seen.failed(fact)]
-    if facts and not failures:
+    if facts and not failures and not any(is_running(fact) for fact in facts):
         return Diagnosis()
+    silent = stalled(health, scans, facts)
     events = [*seen.events_of(failures, catalogue=catalogue)]
     for number, (scan, skew) in enumerate(zip(scans, skews(scans), strict=True)):
         events += events_of(scan, log=number, catalogue=catalogue, skew_seconds=skew)
@@ -51,10 +53,10 @@ def diagnose(
     first_rank = first_rank_of(scans)
     weighed = weigh(events, first_rank=first_rank)
     if not failures and not any(_ends_a_run(each) for each in weighed):
-        return _without_evidence(failures, health, catalogue)
+        return _without_evidence(failures, silent, catalogue)
     heavy = [each for each in weighed if each.weight >= _LEAST]
     if not heavy:
-        return _without_evidence(failures, health, catalogue)
+        return _without_evidence(failures, silent, catalogue)
     return _explain(heavy, scans, failures, first_rank=first_rank)
 
 
@@ -167,21 +169,20 @@ def _consequences(
 
 def _without_evidence(
     failures: Sequence[InstanceFact],
-    health: Sequence[Finding],
+    silent: Stalled | None,
     catalogue: Catalogue,
 ) -> Diagnosis:
     """Return what can be said where no line explains anything."""
-    stalled = next((each for each in health if each.kind == "hang"), None)
     hang, unknown = catalogue.causes.get(_HANG), catalogue.causes.get(_UNKNOWN)
-    if stalled is not None and hang is not None:
+    if silent is not None and hang is not None:
         found = _of(
             hang,
-            confidence=0.6,
-            rank=stalled.rank,
-            file=stalled.file or None,
-            line=stalled.line,
-            offset=stalled.offset,
-            evidence=stalled.message,
+            confidence=silent.confidence,
+            rank=silent.rank,
+            file=silent.file,
+            line=silent.line,
+            offset=silent.offset,
+            evidence=silent.evidence,
         )
         return Diagnosis(causes=(found,), healthy=False)
     if not failures:

@@ -56,15 +56,41 @@ def anchor_literals(anchors: tuple[str, ...]) -> list[bytes]:
 
 
 def _anchor_search(anchors: Sequence[str]) -> Callable[[Any], list[int]]:
-    """Return a function that finds where anchors end in a block, with `re`."""
+    """Return a function that finds the ends of lines with an anchor in a block, with `re`."""
     if not anchors:
         return lambda _block: []
-    any_case = any("(?i" in anchor for anchor in anchors)
-    pattern = re.compile(
-        b"|".join(re.escape(text) for text in anchor_literals(tuple(anchors))),
-        re.IGNORECASE if any_case else 0,
-    )
+    pattern = re.compile(_line_with(anchors), re.IGNORECASE if _any_case(anchors) else 0)
     return lambda block: [found.end() for found in pattern.finditer(block)]
+
+
+def _fast_anchor_search(re2: Any, anchors: Sequence[str]) -> Callable[[Any], list[int]]:
+    """As `_anchor_search`, with RE2: some thirty times as fast."""
+    if not anchors:
+        return lambda _block: []
+    options = _options(re2)
+    options.case_sensitive = not _any_case(anchors)
+    pattern = re2.compile(_line_with(anchors), options)
+    return lambda block: [found.end() for found in pattern.finditer(block)]
+
+
+def _any_case(anchors: Sequence[str]) -> bool:
+    return any("(?i" in anchor for anchor in anchors)
+
+
+def _line_with(anchors: Sequence[str]) -> bytes:
+    """Return a pattern of an anchor and the rest of its line: a line is found once, however many it holds."""
+    texts = (re.escape(text) for text in anchor_literals(tuple(anchors)))
+    return b"(?:" + b"|".join(texts) + rb")[^\n]*"
+
+
+def _options(re2: Any) -> Any:
+    options = re2.Options()
+    options.encoding = re2.Options.Encoding.LATIN1
+    options.one_line = False
+    options.never_capture = True
+    options.log_errors = False
+    options.max_mem = 64 << 20
+    return options
 
 
 class Plain:
@@ -88,18 +114,12 @@ class Plain:
 
 
 class Re2:
-    """All signatures in one RE2 set; anchors with `re`."""
+    """All signatures in one RE2 set, all anchors in one expression."""
 
     def __init__(self, signatures: Sequence[Pattern], anchors: Sequence[str]) -> None:
         import re2  # an extra; heavy
 
-        options = re2.Options()
-        options.encoding = re2.Options.Encoding.LATIN1
-        options.one_line = False
-        options.never_capture = True
-        options.log_errors = False
-        options.max_mem = 64 << 20
-        self.set = re2.Set.SearchSet(options)
+        self.set = re2.Set.SearchSet(_options(re2))
         self.always: list[int] = []
         self.numbers: list[int] = []
         for number, pattern in enumerate(signatures):
@@ -111,7 +131,7 @@ class Re2:
             else:
                 self.numbers.append(number)
         self.set.Compile()
-        self.anchors = _anchor_search(anchors)
+        self.anchors = _fast_anchor_search(re2, anchors)
 
     def candidates(self, block: bytearray | memoryview, *, anchors: bool) -> Candidates:
         """Return what may be in `block`."""

@@ -157,13 +157,13 @@ def _program(layout: Layout, place: int) -> tuple[list[list[int]], list[float], 
             texts += fixed
 
     text(layout.texts[0])
-    followers = (*layout.pieces, None)[1:]
-    for piece, after, follower in zip(layout.pieces, layout.texts[1:], followers, strict=True):
+    for piece, after in zip(layout.pieces, layout.texts[1:], strict=True):
         ends = after[0] if after else 0
         stop = ends if piece.kind == "bar" or ends in _IN_SKIP else 0
         add(_OPERATIONS[piece.kind], 0, stop, piece.column, scale=piece.scale)
-        if piece.padded and follower is not None and follower.padded and after == b" ":
+        if piece.padded and after.startswith(b" "):
             add(compiled.GAP, 0, 0, -1)
+            text(after[1:])
         else:
             text(after)
     add(compiled.END, 0, 0, -1)

@@ -21,6 +21,10 @@ _WHOLE_NUMBER = re.compile(NUMBER)
 _CLOCK = rb"(?:\d+ days?, )?[\d:.?]+"
 _SKIP = rb"[0-9?][0-9.,:?+-]*"
 _DIGITS = re.compile(rb"\d+")
+_SPACES_BEFORE = re.compile(rb"((?:(?<=\w) )?) *$", re.DOTALL)
+"""At the end of a text before a number; the group is what stays."""
+_SPACES_AFTER = re.compile(rb"^ *?((?: (?=\w))?)(?! )", re.DOTALL)
+"""At the beginning of a text behind a number; the group is what stays."""
 _NOT_LETTERS = bytes(
     byte for byte in range(256) if not (65 <= (byte & 223) <= 90) or (byte & 223) == 69
 )
@@ -184,14 +188,15 @@ def layout_of(line: bytes, parsed: ParsedLine | None) -> Layout:
 def _without_padding(texts: Sequence[bytes], pieces: Sequence[Piece]) -> list[bytes]:
     """Return the fixed texts without the spaces next to numbers, which vary with their width.
 
-    Between two numbers one space stays: without it `31.02` could be read as `31.0` and `2`.
+    One space stays between two numbers, without which `31.02` could be read as `31.0` and `2`, and between a number and a
+    word, without which `step=4loss=2` would be a line like `step=4 loss=2`.
     """
     padded = [piece.padded for piece in pieces]
     bare = list(texts)
     for number, numeric in enumerate(padded):
         if numeric:
-            bare[number] = bare[number].rstrip(b" ")
-            bare[number + 1] = bare[number + 1].lstrip(b" ")
+            bare[number] = _SPACES_BEFORE.sub(rb"\1", bare[number])
+            bare[number + 1] = _SPACES_AFTER.sub(rb"\1", bare[number + 1])
     for number in range(1, len(pieces)):
         if padded[number - 1] and padded[number] and not bare[number]:
             bare[number] = b" "

@@ -7,6 +7,7 @@ passes over those that no signature can match.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from airflow_training.logs.engine.formats import Formats, ParsedLine
 from airflow_training.logs.engine.layouts import Layout, Row, layout_of, letters
@@ -70,6 +71,11 @@ class Learned:
             self._without[masked] = True
             self.new.append((line, layout_of(line, None)))
         return None
+
+    def layouts(self, line: bytes) -> Sequence[Layout]:
+        """Return the layouts that lines with the letters of this one may have, after it was read."""
+        self.read(line)
+        return self._layouts.get(letters(line), ())
 
     def _learn(self, line: bytes, parsed: ParsedLine) -> tuple[Layout, Row]:
         layout = layout_of(line, parsed)

@@ -14,7 +14,7 @@ from airflow_training.logs.engine.layouts import Layout, Row
 from airflow_training.logs.engine.learning import Learned
 from airflow_training.logs.engine.patterns import Pattern
 from airflow_training.logs.engine.prefixes import prefix
-from airflow_training.logs.engine.rows import as_rows
+from airflow_training.logs.engine.rows import WORTH_COLUMNS, as_rows
 from airflow_training.logs.engine.walking import PlainWalker, Rest, Walker
 from airflow_training.logs.model import Hit, Origin
 
@@ -189,6 +189,8 @@ class Stretch:
         learned, builder = self.machine.learned, self.builder
         if builder is None:
             return
+        if not self.machine.walker.learns:
+            anchors = self._columns(anchors, rest, places.runs, block, base)
         found: dict[int, tuple[Layout, list[tuple[Row, int, int]]]] = {}
         end = -1
         for anchor in anchors:
@@ -207,6 +209,27 @@ class Stretch:
                 entry[1].append((row, base + place.offset, place.line + 1))
         for layout, rows in found.values():
             as_rows(layout, rows).add_to(builder, rank=self.origin.rank)
+
+    def _columns(
+        self,
+        anchors: Sequence[int],
+        rest: bytes,
+        runs: Sequence[Sequence[int]],
+        block: bytearray,
+        base: int,
+    ) -> Sequence[int]:
+        """Read the layouts that many lines have; return an anchor for each line that is left."""
+        if len(anchors) < WORTH_COLUMNS or self.builder is None:
+            return anchors
+        from airflow_training.logs.engine.columns import lines_of, rows_of
+
+        lines, begins = lines_of(block, rest, runs, anchors)
+        found, read = rows_of(lines, self.machine.learned.layouts, longest=LONGEST_METRIC_LINE)
+        for rows in found:
+            moved = replace(rows, offsets=rows.offsets + base)
+            moved.add_to(self.builder, rank=self.origin.rank)
+        left: list[int] = (begins[~read] + 1).tolist()
+        return left
 
 
 class Place:

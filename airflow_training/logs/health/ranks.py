@@ -107,6 +107,7 @@ def finding_at(
 ) -> Finding:
     """Return a finding at one point of a series."""
     step, time = float(series.steps[at]), float(series.times[at])
+    line, offset = int(series.lines[at]), int(series.offsets[at])
     return Finding(
         kind=kind,
         message=message,
@@ -117,8 +118,8 @@ def finding_at(
         step=step if np.isfinite(step) else None,
         time=time if np.isfinite(time) else None,
         file=series.file,
-        line=int(series.lines[at]),
-        offset=int(series.offsets[at]),
+        line=line if line >= 0 else None,
+        offset=offset if offset >= 0 else None,
         severity=severity,
     )
 

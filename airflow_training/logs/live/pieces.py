@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from airflow_training.logs.reading.source import Part
 __all__ = ["Piece", "Value", "scan_piece"]
 
 _MOST_VALUES = 500
-"""Of one metric in one piece; of more, the extremes stay."""
+"""Of one metric of one rank in one piece; of more, the extremes stay."""
 _TICK = 1e-6
 """Seconds between two values of one time: the time is part of their key."""
 _PROGRESS = {
@@ -39,6 +39,8 @@ class Value:
     at: float
     step: int | None
     value: float
+    rank: int | None
+    """As its line says; None where it does not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +65,7 @@ def scan_piece(
     complete: bool,
     carry: Mapping[str, float],
     last_at: float,
+    begun: float,
     now: float,
     formats: Formats,
     origin: Origin,
@@ -71,18 +74,25 @@ def scan_piece(
 
     `offset` is that of `text`, at or before `done`: what is before `done` was told already and
     only helps to understand the rest, as `carry` of the piece before does. Values get increasing
-    times after `last_at`: those of their lines, else up to `now`. Of several ranks in one log, the
-    lowest speaks for the instance.
+    times after `last_at`: those of their lines, else between when the process has `begun` and `now`. Of several ranks in one log, the
+    lowest tells the progress of the instance.
     """
     machine = machine_for((), formats, size=len(text))
     found = scan_stretch(machine, origin, _Text(text), 0, None, finished=complete, carry=carry)
     end = offset + found.size
     if end <= done or found.builder is None:
         return Piece(done=done, carry=carry, last_at=last_at)
-    chosen = _lowest_rank(found.builder.series(origin))
-    rows = sorted(_rows(chosen, since=done - offset))
-    values, last_at = _timed(rows, done=done - offset, end=end - offset, last_at=last_at, now=now)
-    progress = _progress(chosen, since=done - offset)
+    series = found.builder.series(origin)
+    rows = sorted(_rows(series, since=done - offset))
+    values, last_at = _timed(
+        rows,
+        done=done - offset,
+        end=end - offset,
+        last_at=last_at,
+        earliest=min(max(last_at, begun), now),
+        now=now,
+    )
+    progress = _progress(_lowest_rank(series), since=done - offset)
     if progress:
         progress["time"] = values[-1].at if values else now
     carry = found.builder.carry()
@@ -120,10 +130,18 @@ def _lowest_rank(series: Sequence[Series]) -> list[Series]:
     return list(found.values())
 
 
-def _rows(
-    series: Sequence[Series], *, since: int
-) -> Iterator[tuple[int, str, float, float, float]]:
-    """Yield (offset, metric, time, step, value) of what is new."""
+class _Row(NamedTuple):
+    offset: int
+    metric: str
+    rank: int
+    """-1: none, so that rows have an order."""
+    time: float
+    step: float
+    value: float
+
+
+def _rows(series: Sequence[Series], *, since: int) -> Iterator[_Row]:
+    """Yield what is new."""
     for each in series:
         if each.metric in _PROGRESS:
             continue
@@ -132,35 +150,31 @@ def _rows(
             buckets = np.arange(len(new)) * (_MOST_VALUES // 4) // len(new)
             new = new[telling_rows([each.values[new]], buckets)]
         for at in new:
-            yield (
-                int(each.offsets[at]),
-                each.metric,
-                float(each.times[at]),
-                float(each.steps[at]),
-                float(each.values[at]),
+            yield _Row(
+                offset=int(each.offsets[at]),
+                metric=each.metric,
+                rank=-1 if each.rank is None else each.rank,
+                time=float(each.times[at]),
+                step=float(each.steps[at]),
+                value=float(each.values[at]),
             )
 
 
 def _timed(
-    rows: Sequence[tuple[int, str, float, float, float]],
-    *,
-    done: int,
-    end: int,
-    last_at: float,
-    now: float,
+    rows: Sequence[_Row], *, done: int, end: int, last_at: float, earliest: float, now: float
 ) -> tuple[tuple[Value, ...], float]:
     """Return the rows with times that grow from line to line."""
     found = []
-    earliest = min(last_at or now, now)
     line, at = -1, last_at
-    for offset, metric, told, step, value in rows:
-        if offset != line:
+    for row in rows:
+        if row.offset != line:
             # a line without a time was written at some moment since the last look
-            share = (offset - done + 1) / (end - done)
+            share = (row.offset - done + 1) / (end - done)
             guess = earliest + share * (now - earliest)
-            line, at = offset, max(at + _TICK, guess if math.isnan(told) else told)
-        whole = None if math.isnan(step) or math.isinf(step) else int(step)
-        found.append(Value(name=metric, at=at, step=whole, value=value))
+            line, at = row.offset, max(at + _TICK, guess if math.isnan(row.time) else row.time)
+        step = int(row.step) if math.isfinite(row.step) else None
+        rank = None if row.rank < 0 else row.rank
+        found.append(Value(name=row.metric, at=at, step=step, value=row.value, rank=rank))
     return tuple(found), at
 
 

@@ -48,21 +48,24 @@ def read_patterns(path: Path) -> tuple[Format, ...]:
     return make_formats(document)
 
 
-def make_formats(document: Any) -> tuple[Format, ...]:
-    """Return the formats of a list of entries; raises InputError with every mistake in them."""
+def make_formats(document: Any, *, field: str = "patterns") -> tuple[Format, ...]:
+    """Return the formats of a list of entries; raises InputError with every mistake in them.
+
+    `field`: where the list stands.
+    """
     if not isinstance(document, list) or not document:
         message = "must be a list of formats, each with name, line and example"
-        raise InputError(problems=[Problem(code="wrong_type", field="patterns", message=message)])
+        raise InputError(problems=[Problem(code="wrong_type", field=field, message=message)])
     problems: list[Problem] = []
     formats: list[Format] = []
     for index, entry in enumerate(document):
-        field = f"patterns[{index}]"
-        mistakes = list(_mistakes(field, entry))
+        here = f"{field}[{index}]"
+        mistakes = list(_mistakes(here, entry))
         if not mistakes:
             formats.append(
                 make_format("user", {**entry, "anchor": entry.get("anchor") or _anchor(entry)})
             )
-            mistakes = list(_example_mistakes(field, formats[-1], own_anchor="anchor" in entry))
+            mistakes = list(_example_mistakes(here, formats[-1], own_anchor="anchor" in entry))
         problems += mistakes
     if problems:
         raise InputError(problems=problems)

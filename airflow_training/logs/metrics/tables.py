@@ -36,6 +36,10 @@ def arrow_table(series: Sequence[Series]) -> pa.Table:
         values = np.concatenate(parts) if parts else np.zeros(0)
         return pa.array(values, type=kind, from_pandas=unknown)
 
+    def places(name: str) -> Any:
+        values = np.concatenate([getattr(each, name) for each in series] or [np.zeros(0)])
+        return pa.array(values, type=pa.int64(), mask=values < 0)
+
     return pa.table(
         {
             "metric": repeated("metric", pa.string()),
@@ -47,8 +51,8 @@ def arrow_table(series: Sequence[Series]) -> pa.Table:
             "value": points("values", pa.float64(), unknown=False),
             "time": points("times", pa.float64(), unknown=True),
             "file": repeated("file", pa.string()),
-            "line": points("lines", pa.int64(), unknown=False),
-            "offset": points("offsets", pa.int64(), unknown=False),
+            "line": places("lines"),
+            "offset": places("offsets"),
         }
     )
 

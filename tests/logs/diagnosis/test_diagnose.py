@@ -222,7 +222,7 @@ def test_a_failure_without_evidence_is_unknown():
 
 def test_stalled_ranks_without_an_error_are_a_hang():
     stalled = Finding(kind="hang", message="rank 3 stands at step 7", rank=3, file="a.log", line=9)
-    found = ask(log("step 7\n"), health=[stalled])
+    found = ask(log("step 7\n" * 9), health=[stalled])
     assert root(found) == ("hang", 9)
 
 

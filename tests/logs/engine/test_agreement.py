@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from airflow_training.logs.engine import columns, scanning
 from airflow_training.logs.engine.automaton import Automaton, Hyperscan, Plain, Re2
 from airflow_training.logs.engine.scanning import BLOCK_BYTES, Machine
 from airflow_training.logs.engine.stretches import as_scan, scan_stretch
@@ -34,8 +35,22 @@ def automaton(name: str) -> Automaton:
     return Plain(SIGNATURES, FORMATS.anchors())
 
 
+@pytest.fixture(autouse=True)
+def _columns(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without numba, read even single lines as columns, or none."""
+    callspec = getattr(request.node, "callspec", None)
+    if callspec is not None:
+        from_columns = callspec.params.get("walking") == "columns"
+        read_as_columns(monkeypatch, fewest=1 if from_columns else 1 << 30)
+
+
+def read_as_columns(monkeypatch: pytest.MonkeyPatch, *, fewest: int) -> None:
+    for module in (columns, scanning):
+        monkeypatch.setattr(module, "WORTH_COLUMNS", fewest)
+
+
 def walker(name: str) -> Walker:
-    if name == "plain":
+    if name in ("plain", "columns"):
         return PlainWalker()
     pytest.importorskip("numba")
     from airflow_training.logs.engine.compiled_walker import CompiledWalker
@@ -71,7 +86,13 @@ def assert_same(found: FileScan, expected: FileScan) -> None:
 
 @pytest.mark.parametrize(
     ("matching", "walking"),
-    [("plain", "plain"), ("re2", "plain"), ("hyperscan", "plain"), ("hyperscan", "compiled")],
+    [
+        ("plain", "plain"),
+        ("re2", "plain"),
+        ("re2", "columns"),
+        ("hyperscan", "columns"),
+        ("hyperscan", "compiled"),
+    ],
 )
 def test_any_log_in_any_pieces(matching, walking):
     matcher, taker = automaton(matching), walker(walking)
@@ -96,7 +117,7 @@ def test_any_log_in_any_pieces(matching, walking):
     check()
 
 
-@pytest.mark.parametrize("walking", ["plain", "compiled"])
+@pytest.mark.parametrize("walking", ["plain", "columns", "compiled"])
 def test_a_colour_may_begin_inside_a_time_or_a_rank(walking):
     line = b"20\x1b[31m22-09-24 15:05:44,301 - INFO - Epoch [1][40/395] lr: 1.0e-05, loss: 1.5\n"
     ranked = b"[rank1\x1b[31m2]: step: 3 loss: 0.5\n"
@@ -107,7 +128,7 @@ def test_a_colour_may_begin_inside_a_time_or_a_rank(walking):
     assert_same(found, expected)
 
 
-@pytest.mark.parametrize("walking", ["plain", "compiled"])
+@pytest.mark.parametrize("walking", ["plain", "columns", "compiled"])
 def test_a_number_that_was_damaged_once_does_not_hide_the_next(walking):
     lines = b'{"epoch": 5, "iter": 12, "loss": 0.9409.0, "time": 6.7}\n'
     lines += b'{"epoch": 5, "iter": 13, "loss": 0.94091, "time": 6.7}\n'
@@ -117,7 +138,7 @@ def test_a_number_that_was_damaged_once_does_not_hide_the_next(walking):
     assert_same(found, expected)
 
 
-@pytest.mark.parametrize("walking", ["plain", "compiled"])
+@pytest.mark.parametrize("walking", ["plain", "columns", "compiled"])
 def test_a_date_that_was_damaged_once_does_not_hide_the_next(walking):
     end = b": step 670, loss = 2.86 (721.8 examples/sec; 0.177 sec/batch)\n"
     lines = b"2017-03-2872 14:51:06.1" + end + b"2017-03-28 14:51:07.1" + end
@@ -127,7 +148,7 @@ def test_a_date_that_was_damaged_once_does_not_hide_the_next(walking):
     assert_same(found, expected)
 
 
-@pytest.mark.parametrize("walking", ["plain", "compiled"])
+@pytest.mark.parametrize("walking", ["plain", "columns", "compiled"])
 def test_a_bar_whose_times_are_damaged_is_no_bar(walking):
     bar = b" 33%%|###   | 200/600 [01:11<%s01:58,  3.37it/s]\n"
     data = bar % b"" + bar % b","

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -24,7 +25,9 @@ def megatron(step: int) -> bytes:
     ).encode()
 
 
-def scanned(text: bytes, *, offset=0, done=0, complete=False, carry=None, last_at=0.0, now=NOW):
+def scanned(
+    text: bytes, *, offset=0, done=0, complete=False, carry=None, last_at=0.0, begun=NOW, now=NOW
+):
     return scan_piece(
         text,
         offset=offset,
@@ -32,6 +35,7 @@ def scanned(text: bytes, *, offset=0, done=0, complete=False, carry=None, last_a
         complete=complete,
         carry=carry or {},
         last_at=last_at,
+        begun=begun,
         now=now,
         formats=FORMATS,
         origin=Origin(file="worker-0"),
@@ -56,19 +60,25 @@ def test_values_progress_and_times():
     assert next(each for each in piece.values if each.name == "loss").at == 1_767_225_601.0
 
 
+RANKS = b"".join(
+    b"[rank%d]: %s" % (rank, megatron(step)) for step in range(1, 21) for rank in (3, 1, 2)
+)
+
+
+@pytest.mark.parametrize("text", [TEXT, RANKS], ids=["one rank", "three ranks"])
 @settings(max_examples=40, deadline=None)
 @given(cuts=st.lists(st.integers(0, len(TEXT)), max_size=12), context=st.integers(0, 2000))
-def test_pieces_tell_the_same_as_the_whole(cuts, context):
+def test_pieces_tell_the_same_as_the_whole(text, cuts, context):
     done, last_at, found = 0, 0.0, []
     carry: Mapping[str, float] = {}
-    for end in [*sorted(cuts), len(TEXT)]:
+    for end in [*sorted(cuts), len(text)]:
         offset = max(0, done - context)
-        offset = 0 if offset == 0 else TEXT.find(b"\n", offset - 1) + 1
-        piece = scanned(TEXT[offset:end], offset=offset, done=done, carry=carry, last_at=last_at)
+        offset = 0 if offset == 0 else text.find(b"\n", offset - 1) + 1
+        piece = scanned(text[offset:end], offset=offset, done=done, carry=carry, last_at=last_at)
         found += piece.values
         done, last_at, carry = piece.done, piece.last_at, piece.carry
-    assert done == len(TEXT)
-    assert found == list(scanned(TEXT).values)
+    assert done == len(text)
+    assert found == list(scanned(text).values)
 
 
 def test_lines_without_a_time_get_times_that_grow_up_to_now():
@@ -80,6 +90,13 @@ def test_lines_without_a_time_get_times_that_grow_up_to_now():
     assert times == sorted(set(times))
     assert times[0] >= NOW
     assert times[-1] <= NOW + 10 + 1
+
+
+def test_the_first_lines_without_a_time_were_written_since_the_process_began():
+    text = b"".join(b"step: %d loss: %.3f lr: 0.1\n" % (step, 1 / step) for step in range(1, 101))
+    times = [each.at for each in scanned(text, begun=NOW - 50).values if each.name == "loss"]
+    assert -50 < times[0] - NOW < -49
+    assert -1 < times[-1] - NOW <= 0
 
 
 def test_lines_of_one_second_keep_their_order_and_all_their_values():
@@ -108,13 +125,16 @@ def test_a_dict_line_takes_its_step_from_the_bar_of_an_earlier_piece():
     assert losses(third) == [(30, 2.5)]
 
 
-def test_the_lowest_rank_speaks_for_the_instance():
+def test_each_rank_of_a_log_has_its_series_and_the_lowest_tells_the_progress():
     text = b"".join(
-        b"[rank%d]: step: %d loss: %d.5 lr: 0.1\n" % (rank, step, rank)
+        b"[rank%d]: step: %d loss: %d.5 lr: 0.1\n" % (rank, step + rank, rank)
         for step in range(10)
         for rank in (2, 1)
     )
-    assert {value for _, value in losses(scanned(text))} == {1.5}
+    piece = scanned(text)
+    found = [(each.rank, each.step, each.value) for each in piece.values if each.name == "loss"]
+    assert found == [(rank, step + rank, rank + 0.5) for step in range(10) for rank in (2, 1)]
+    assert piece.progress["step"] == 10
 
 
 def test_a_flood_is_thinned_and_keeps_its_extremes():

@@ -221,7 +221,7 @@ def _repeat(draft: Draft, role: ResolvedRole, wanted: list[InstanceEntry], gate:
         if seen is None:
             if not entry.uid and makes_room(draft, key):
                 _create(draft, entry)
-        elif entry.released and seen.held:
+        elif entry.released and seen.held and entry.state == "pending":  # else that is old news
             draft.actions.append(
                 Release(
                     role=entry.role,

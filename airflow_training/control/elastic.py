@@ -66,8 +66,15 @@ def _can_lose(draft: Draft, role: ResolvedRole, number: int) -> bool:
     return (
         draft.spec.may_shrink(role.name)
         and draft.roles[role.name].replicas - number >= draft.spec.least_of(role.name)
+        and _fits_gang(draft, number)
         and not any(entry.final for entry in draft.team(role.name))
     )
+
+
+def _fits_gang(draft: Draft, number: int) -> bool:
+    if draft.spec.scheduling.gang == "none":
+        return True
+    return sum(each.replicas for each in draft.roles.values()) - number >= draft.spec.gang_size
 
 
 # with fewer --------------------------------------------------------------------------------------

@@ -160,7 +160,7 @@ def first_created(job: ResolvedJob) -> int:
 def gang_sizes(job: ResolvedJob, startup: Startup) -> Mapping[str, int]:
     """Return role -> members that the gang of this role waits for."""
     if startup == "perWave":
-        size = {name: _least(job, wave) for wave in waves(job) for name in wave}
+        size = {name: _replicas(job, wave) for wave in waves(job) for name in wave}
     elif startup == "firstWaveReserveAll":
         first = max(1, first_created(job))
         size = {role.name: min(first, job.gang_size) for role in job.roles}
@@ -169,8 +169,8 @@ def gang_sizes(job: ResolvedJob, startup: Startup) -> Mapping[str, int]:
     return size
 
 
-def _least(job: ResolvedJob, names: list[str]) -> int:
-    return sum(job.least_of(name) for name in names)
+def _replicas(job: ResolvedJob, names: list[str]) -> int:
+    return sum(job.role(name).replicas for name in names)
 
 
 def _starts_at_once(job: ResolvedJob, role: ResolvedRole) -> bool:

@@ -20,7 +20,7 @@ from airflow_training.control.failures import (
 )
 from airflow_training.control.model import InstanceEntry, Observation, Observations
 from airflow_training.control.readiness import had
-from airflow_training.control.turnover import AT_REST, ENDED
+from airflow_training.control.turnover import AT_REST, ENDED, let_go
 
 __all__ = ["take_in"]
 
@@ -185,6 +185,7 @@ def _succeeded(
             failure_class="user",
             node=seen.node,
         )
+    let_go(draft, entry)
     changed = draft.change(
         entry,
         **facts,

@@ -14,6 +14,7 @@ __all__ = [
     "SETTLE_SECONDS",
     "close",
     "fail_for_good",
+    "let_go",
     "makes_room",
     "next_attempt",
     "settle",
@@ -49,7 +50,7 @@ def next_attempt(
     used = entry.wanted or entry.final
     seen = draft.objects.get(entry.uid) if entry.uid else None
     state: InstanceState = "pending"
-    _let_go(draft, entry)
+    let_go(draft, entry)
     if seen is not None:
         if changes.get("stays") != seen.uid:
             draft.doom(seen)
@@ -86,7 +87,7 @@ def close(draft: Draft, entry: InstanceEntry, *, reason: str) -> None:
     """End an instance that nobody needs any more; it is settled when nothing of it is alive."""
     if entry.final:
         return
-    _let_go(draft, entry)
+    let_go(draft, entry)
     seen = draft.objects.get(entry.uid) if entry.uid else None
     facts: dict[str, Any] = {**AT_REST, "final": True, "reason": reason, "message": ""}
     if seen is not None and seen.state not in ENDED:
@@ -108,7 +109,7 @@ def close(draft: Draft, entry: InstanceEntry, *, reason: str) -> None:
 
 def fail_for_good(draft: Draft, entry: InstanceEntry, **facts: Any) -> InstanceEntry:
     """End an instance as failed: it does not run again in this epoch."""
-    _let_go(draft, entry)
+    let_go(draft, entry)
     seen = draft.objects.get(entry.uid) if entry.uid else None
     if seen is not None and seen.state not in ENDED:
         draft.doom(seen)
@@ -147,7 +148,7 @@ def makes_room(draft: Draft, key: InstanceKey) -> bool:
     return old.state in ENDED and (stays or draft.spec.scheduling.gang == "kueue")
 
 
-def _let_go(draft: Draft, entry: InstanceEntry) -> None:
+def let_go(draft: Draft, entry: InstanceEntry) -> None:
     """Delete the instance inside which an attempt was to begin that is given up now."""
     seen = draft.objects.get(entry.stays) if entry.stays else None
     if seen is not None:

@@ -94,7 +94,7 @@ class Spread(Model):
 class SchedulingPolicy(Model):
     gang: Literal["none", "volcano", "coscheduling", "kueue"] = "none"
     min_available: Annotated[int, Field(ge=1)] | None = None
-    """None: all instances, of elastic roles `minReplicas`."""
+    """None: all instances."""
     startup: Literal["auto", "ordered", "perWave", "firstWaveReserveAll", "createAllHold"] = "auto"
     queue: str | None = None
     priority_class_name: str | None = None

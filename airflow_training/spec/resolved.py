@@ -248,13 +248,20 @@ class ResolvedJob:
     def may_shrink(self, name: str) -> bool:
         """Return whether a role goes on with fewer instances where not all can be had.
 
-        An elastic one does. But a group of Kueue has a fixed number of pods, and a plan that was
-        applied fits one size.
+        An elastic one does. But a plan that was applied fits one size, a group of Kueue has a fixed
+        number of pods, and any other gang starts with no fewer than its `minAvailable`.
         """
         applied = (self.plan or {}).get("applied") or {}
         planned = bool(applied.get("replicas") or applied.get("env"))
         elastic = self.role(name).min_replicas is not None
-        return elastic and self.scheduling.gang != "kueue" and not planned
+        return elastic and not planned and self._gang_may_shrink
+
+    @property
+    def _gang_may_shrink(self) -> bool:
+        gang = self.scheduling
+        if gang.gang in ("volcano", "coscheduling"):
+            return gang.startup != "perWave" and self.gang_size < self.instances
+        return gang.gang == "none"
 
     def least_of(self, name: str) -> int:
         """Return with how many instances a role can train: all of them, unless it may shrink."""
@@ -263,8 +270,8 @@ class ResolvedJob:
 
     @property
     def gang_size(self) -> int:
-        """Return how many instances its gang needs: `minAvailable`, else the least of every role."""
-        return self.scheduling.min_available or sum(self.least_of(r.name) for r in self.roles)
+        """Return how many instances its gang needs: `minAvailable`, else all."""
+        return self.scheduling.min_available or self.instances
 
     @property
     def instances(self) -> int:

@@ -124,6 +124,10 @@ def test_only_what_the_platform_did_costs_a_rank_instead_of_the_job(facts, gives
     [
         pytest.param(elastic(2, 2), id="at-its-least"),
         pytest.param(elastic(gang="kueue"), id="kueue"),
+        pytest.param(elastic(gang="volcano"), id="a-gang-of-all"),
+        pytest.param(
+            elastic(gang="volcano", min_available=2, startup="perWave"), id="a-gang-per-wave"
+        ),
         pytest.param(
             replace(elastic(), plan={"applied": {"env": ["DP_SIZE"], "replicas": {}}}), id="planned"
         ),
@@ -132,6 +136,14 @@ def test_only_what_the_platform_did_costs_a_rank_instead_of_the_job(facts, gives
 )
 def test_where_it_cannot_go_on_with_fewer_the_job_fails_as_ever(spec):
     bench = Bench(spec).settle()
+    killed(bench, 1).settle()
+    assert bench.state == "Failed"
+
+
+def test_a_gang_goes_on_down_to_what_it_needs():
+    bench = Bench(elastic(3, 1, gang="volcano", min_available=2)).settle()
+    killed(bench, 1).settle()
+    assert (bench.state, bench.ledger.roles["worker"].replicas) == ("Running", 2)
     killed(bench, 1).settle()
     assert bench.state == "Failed"
 

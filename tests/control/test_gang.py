@@ -194,31 +194,6 @@ def test_roles_of_one_wave_are_created_together_when_they_are_one_gang():
     assert ordered.of("x").state == "running"
 
 
-@pytest.mark.parametrize(
-    ("fields", "needs"),
-    [
-        pytest.param({"gang": "volcano"}, 3, id="the-least"),
-        pytest.param({"gang": "coscheduling", "min_available": 2}, 2, id="what-is-asked-for"),
-        pytest.param({"gang": "kueue"}, 5, id="kueue-knows-only-whole-groups"),
-        pytest.param(
-            {"gang": "volcano", "plan": {"applied": {"replicas": {"worker": 4}}}},
-            5,
-            id="a-plan-fits-one-size",
-        ),
-    ],
-)
-def test_a_gang_needs_no_more_of_an_elastic_role_than_that_can_do_with(fields, needs):
-    elastic = role("worker", 4, min_replicas=2, max_replicas=4)
-    spec = job(role("master"), elastic, elastic=True, **fields)
-    assert gang_sizes(spec, "ordered") == {"master": needs, "worker": needs}
-
-
-def test_a_wave_needs_the_least_of_its_elastic_roles():
-    elastic = role("worker", 4, "master", min_replicas=2, max_replicas=4)
-    spec = job(role("master"), elastic, elastic=True, gang="volcano")
-    assert gang_sizes(spec, "perWave") == {"master": 1, "worker": 2}
-
-
 TEAM = (role("m"), role("w", 3, "m"))
 
 

@@ -227,6 +227,14 @@ FIELDS: list[tuple[str, Values, Values, Values, Values]] = [
     ("spec.plan.apply", [[], ["replicas"], ["env", "microBatch"]], [TEXT], [], []),
     ("spec.plan.apply.0", ["replicas", "env", "microBatch"], [NUMBER], [], ["batch"]),
     ("spec.plan.role", ["worker", None], [NUMBER], [], []),
+    ("spec.logs", [{}, {"patterns": []}], [TEXT], [], []),
+    (
+        "spec.logs.patterns",
+        [[], [{"name": "a", "line": "loss {loss}", "example": "loss 1"}]],
+        [TEXT],
+        [],
+        [],
+    ),
     ("spec.dag", [{}, None], [TEXT], [], []),
     (
         "spec.dag.schedule",

@@ -22,7 +22,7 @@ demo: $(INSTALLED) ## start Airflow and train a real job, end to end (KEEP=1 lea
 	$(BIN)/airflow-training demo --airflow $(if $(KEEP),--keep)
 
 test: lint types ## lint, types and all tests, also those with real processes and a real Airflow
-	$(BIN)/python -m pytest -n 3 -m "not airflow and not cluster"
+	$(BIN)/python -m pytest -n 2 -m "not airflow and not cluster"
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m airflow
 
 check: lint types ## the same without the slow end-to-end tests

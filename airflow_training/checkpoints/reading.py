@@ -130,6 +130,11 @@ def newest(
     return next((m for m in manifests if not_after is None or m.step <= not_after), None)
 
 
+def recent(root: str | Store, count: int) -> list[Manifest]:
+    """Return the newest committed manifests that count, at most `count`, the oldest of them first."""
+    return list(survey(open_store(root)).lineage.manifests[:count])[::-1]
+
+
 def find(root: str | Store, *, step: int, digest: str | None = None) -> Manifest:
     """Return the manifest of a committed step; raises CheckpointError where there is none, or another one."""
     store = open_store(root)

@@ -11,9 +11,9 @@ from typing import Any
 
 from airflow_training.control.model import Recovery
 
-__all__ = ["one_back", "with_newer"]
+__all__ = ["REMEMBERED", "one_back", "with_late", "with_newer"]
 
-_KEPT = 4
+REMEMBERED = 4
 """Committed checkpoints that the ledger remembers beside the newest: how far a group may step back."""
 
 
@@ -33,12 +33,27 @@ def with_newer(
     step = reference["step"]
     return replace(
         recovery,
-        older=recovery.older if newest is None else (*recovery.older, newest)[-_KEPT:],
+        older=recovery.older if newest is None else (*recovery.older, newest)[-REMEMBERED:],
         at_most=None,
         exactly=False,
         highest_step=max(step, recovery.highest_step),
         progressed_at=now if step > recovery.highest_step else recovery.progressed_at,
     )
+
+
+def with_late(
+    newest: Mapping[str, Any] | None, recovery: Recovery, reference: Mapping[str, Any]
+) -> Recovery | None:
+    """Return the recovery with one from before the newest that nobody had told of, None where it is no news.
+
+    Reports of checkpoints that follow each other fast may be lost, all but the last.
+    """
+    if newest is None or not recovery.turned_at < reference["at"] < newest["at"]:
+        return None
+    if any(each["at"] == reference["at"] for each in recovery.older):
+        return None
+    older = sorted((*recovery.older, reference), key=lambda each: each["at"])[-REMEMBERED:]
+    return None if reference not in older else replace(recovery, older=tuple(older))
 
 
 def one_back(recovery: Recovery, *, now: float) -> tuple[Mapping[str, Any], Recovery] | None:

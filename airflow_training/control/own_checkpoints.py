@@ -12,7 +12,7 @@ from typing import Any
 from airflow_training.control import reasons
 from airflow_training.control.draft import Draft
 from airflow_training.control.failures import Failure
-from airflow_training.control.known_checkpoints import one_back, with_newer
+from airflow_training.control.known_checkpoints import one_back, with_late, with_newer
 from airflow_training.control.model import InstanceEntry, JobEntry, Ledger, OwnCheckpoints, Recovery
 
 __all__ = ["forget", "learn", "restart_newest", "step_back", "told_to"]
@@ -28,6 +28,8 @@ def learn(draft: Draft, reference: Mapping[str, Any]) -> InstanceEntry | None:
     changed = with_newer(newest, recovery, reference, now=draft.now)
     if changed is not None:
         draft.change(entry, own=OwnCheckpoints(newest=dict(reference), recovery=changed))
+    elif (late := with_late(newest, recovery, reference)) is not None and entry.own is not None:
+        draft.change(entry, own=replace(entry.own, recovery=late))
     return entry
 
 

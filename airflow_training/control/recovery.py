@@ -16,7 +16,7 @@ from typing import Any
 from airflow_training.control import own_checkpoints, reasons
 from airflow_training.control.draft import Draft
 from airflow_training.control.failures import Failure
-from airflow_training.control.known_checkpoints import one_back, with_newer
+from airflow_training.control.known_checkpoints import one_back, with_late, with_newer
 from airflow_training.control.model import JobEntry, Recovery, RestartRecord
 from airflow_training.frameworks.ranks import chief_role, ranked_roles
 from airflow_training.spec.resolved import FailureClass, ResolvedJob
@@ -183,6 +183,9 @@ def learn_of_checkpoints(draft: Draft, committed: Sequence[Mapping[str, Any]]) -
         job = draft.job
         recovery = with_newer(job.checkpoint, job.recovery, reference, now=draft.now)
         if recovery is None:
+            late = with_late(job.checkpoint, job.recovery, reference)
+            if late is not None:
+                draft.set_job(recovery=late)
             continue
         step, newer = reference["step"], recovery.highest_step > job.recovery.highest_step
         draft.set_job(checkpoint=dict(reference), recovery=recovery)

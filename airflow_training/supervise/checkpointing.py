@@ -11,13 +11,14 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
+from airflow_training.control.known_checkpoints import REMEMBERED
 from airflow_training.control.model import InstanceKey, Ledger, Observation, Progress
 from airflow_training.control.recovery import is_one_group
 from airflow_training.errors import InputError
 from airflow_training.spec.resolved import ResolvedJob, RunRef
 from airflow_training.supervise.rendering import followed_root
 
-__all__ = ["Committed", "newest_committed"]
+__all__ = ["Committed", "last_committed"]
 
 log = logging.getLogger(__name__)
 
@@ -76,12 +77,10 @@ class Committed:
             await self._ask(ended)
 
     async def _ask(self, ended: Collection[str]) -> None:
-        """Take in the newest that the store of checkpoints holds for these, as far as it answers in time."""
+        """Take in the last that the store of checkpoints holds for these, as far as it answers in time."""
         job, _ = self._state()
         roots = [self.root()] if is_one_group(job) else [*map(self.root_of, sorted(ended))]
-        asking = {
-            asyncio.ensure_future(asyncio.to_thread(newest_committed, root)) for root in roots
-        }
+        asking = {asyncio.ensure_future(asyncio.to_thread(last_committed, root)) for root in roots}
         done, late = await asyncio.wait(asking, timeout=_ASK_SECONDS)
         if late:
             log.warning("checkpoints of run %s: no answer in time", self._run.uid)
@@ -91,7 +90,7 @@ class Committed:
             if task.exception() is not None:
                 log.warning("checkpoints of run %s: %s", self._run.uid, task.exception())
             else:
-                self.reported([task.result()])
+                self.reported(task.result())
 
     def _roots(self) -> frozenset[str]:
         """Return the roots of all groups of the lineage of now."""
@@ -123,11 +122,14 @@ class Committed:
             self._fresh.pop(each["digest"], None)
 
 
-def newest_committed(root: str) -> dict[str, Any] | None:
-    """Return the reference of the newest checkpoint below `root`, None without one. Blocks."""
-    from airflow_training.checkpoints.reading import newest, reference  # only with checkpoints
+def last_committed(root: str) -> list[dict[str, Any]]:
+    """Return references of the newest checkpoints below `root`, the newest one last. Blocks.
 
-    manifest = newest(root)
-    if manifest is None:
-        return None
-    return {**reference(root, manifest), "at": manifest.at, "bytes": manifest.size}
+    More than one, as reports of those before it may be lost too, and a group may have to step back.
+    """
+    from airflow_training.checkpoints.reading import recent, reference  # only with checkpoints
+
+    return [
+        {**reference(root, manifest), "at": manifest.at, "bytes": manifest.size}
+        for manifest in recent(root, REMEMBERED + 1)
+    ]

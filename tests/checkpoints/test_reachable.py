@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import random
 import socket
 import subprocess
 import sys
@@ -88,12 +90,21 @@ def test_an_address_without_a_driver_is_an_error_of_its_own():
         problem("nowhere://bucket")
 
 
+def _place() -> socket.socket:
+    """Return a bound socket, on a port that no connection is given as its own end once it is closed."""
+    while True:
+        place = socket.socket()
+        with contextlib.suppress(OSError):
+            place.bind(("127.0.0.1", random.randrange(10_000, 16_000)))
+            return place
+        place.close()
+
+
 @pytest.mark.timeout(120)
 def test_a_bucket_that_comes_up_late_is_waited_for(tmp_path: Path, monkeypatch):
     from moto.server import ThreadedMotoServer
 
-    place = socket.socket()  # nobody listens, and nobody else gets the port meanwhile
-    place.bind(("127.0.0.1", 0))
+    place = _place()  # nobody listens, and nobody else gets the port meanwhile
     port = place.getsockname()[1]
     told = {"root": "s3://late/runs/0", "incarnation": "0.0.1", "initial": None}
     env = {

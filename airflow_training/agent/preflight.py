@@ -154,7 +154,14 @@ class Preflight:
         if unchecked:
             text += f" (not the store: {unchecked})"
         devices = self._found.get("devices") or []
-        return Verdict(True, "", text, round(seconds, 3), checks, devices)  # noqa: FBT003  # named in its definition
+        return Verdict(
+            ready=True,
+            reason="",
+            message=text,
+            seconds=round(seconds, 3),
+            checks=checks,
+            devices=devices,
+        )
 
     def _not_ready(self, lacks: list[Shortcoming], now: float) -> Verdict:
         seconds = now - self._begun_at
@@ -162,7 +169,14 @@ class Preflight:
         # where only the store lacks, another node would not help
         reason = "StoreNotReady" if failed == ["store"] else "EnvironmentNotReady"
         text = f"not ready after {seconds:.1f} s: {_words(lacks)}"
-        return Verdict(False, reason, text, round(seconds, 3), failed, [])  # noqa: FBT003  # as above
+        return Verdict(
+            ready=False,
+            reason=reason,
+            message=text,
+            seconds=round(seconds, 3),
+            checks=failed,
+            devices=[],
+        )
 
 
 def _words(lacks: list[Shortcoming]) -> str:

@@ -180,7 +180,7 @@ class NamespaceWatch:
         for run_uid in {pod["metadata"]["labels"][names.RUN] for pod in stays}:
             try:
                 known = await self._turns_of(run_uid, stays, self._turns)
-            except Exception:
+            except Exception:  # the store is away: the other runs' news still counts
                 log.warning("what pods of run %s reported cannot be read", run_uid, exc_info=True)
                 continue
             for pod in stays:

@@ -100,14 +100,9 @@ class Launcher:
                 return Outcome(ref=ref, result="refused", message="a newer attempt exists")
             old = found[0]
             uid = begun.uid if begun is not None and not begun.deleted else uuid.uuid4().hex
-            gpus = self._gpus.claim(folder, uid=uid, count=gpu_count(spec))
-            if gpus is None:
-                return Outcome(ref=ref, result="refused", message=_WAITS_FOR_GPUS)
-            try:
-                self._write(run, folder, spec, uid=uid, gpus=gpus)
-            except (ValueError, OSError) as error:
-                self._gpus.release(gpus, uid=uid)
-                return Outcome(ref=ref, result="refused", message=str(error))
+            problem = self._write_down(run, folder, spec, uid=uid)
+            if problem is not None:
+                return replace(problem, result="refused")  # a new instance may still be made
             give_order(old, found[1].uid, do="restart", attempt=folder.path.name, next=uid)
             return _begun(folder, replace(ref, uid=uid), inside=old)
 
@@ -135,14 +130,20 @@ class Launcher:
             if not standing.over:
                 return Outcome(ref=ref, result="refused", message=_still_lives(standing))
         uid = uid or uuid.uuid4().hex
+        return self._write_down(run, folder, spec, uid=uid)
+
+    def _write_down(
+        self, run: RunFolder, folder: AttemptFolder, spec: InstanceSpec, *, uid: str
+    ) -> Outcome | None:
+        """Claim GPUs for the attempt and write what its agent needs; the outcome where that fails."""
         gpus = self._gpus.claim(folder, uid=uid, count=gpu_count(spec))
         if gpus is None:
-            return Outcome(ref=ref, result="refused", message=_WAITS_FOR_GPUS)
+            return Outcome(ref=spec.ref, result="refused", message=_WAITS_FOR_GPUS)
         try:
             self._write(run, folder, spec, uid=uid, gpus=gpus)
         except (ValueError, OSError) as error:
             self._gpus.release(gpus, uid=uid)
-            return Outcome(ref=ref, result="error", message=str(error))
+            return Outcome(ref=spec.ref, result="error", message=str(error))
         return None
 
     def _write(

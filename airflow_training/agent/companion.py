@@ -12,6 +12,7 @@ import signal
 import sys
 
 from airflow_training.agent import proc
+from airflow_training.agent.library import python_path
 
 TYPE_CHECKING = False  # `typing` costs the agent 4 ms at every start
 if TYPE_CHECKING:
@@ -44,9 +45,7 @@ class Companion:
         """Start it; return the descriptor from which `answer` can be read."""
         read, write = os.pipe()
         agent = os.getpid()
-        program = os.path.abspath(sys.argv[0])  # noqa: PTH100  # a name, not a file
-        own = self._environment.get("PYTHONPATH")
-        path = f"{own}{os.pathsep}{program}" if own else program
+        path = python_path(self._environment)
         command = [sys.executable, "-m", _MODULE, self._folder, str(write)]
         if again:
             command.append("--again")

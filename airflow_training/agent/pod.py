@@ -16,6 +16,7 @@ from pathlib import Path
 
 from airflow_training.agent.companion import LAST_LOOK_SECONDS, Companion
 from airflow_training.agent.files import read_json, write_text
+from airflow_training.agent.library import python_path
 from airflow_training.agent.newest import NewestProgress
 from airflow_training.agent.stalls import StallWatch
 from airflow_training.agent.turns import Turns, expanded
@@ -283,9 +284,7 @@ class _Run:
         try:
             _default_signals()
             # the script may import our library, also where its job keeps no checkpoints
-            here = os.path.abspath(sys.argv[0])  # noqa: PTH100  # a name, not a file
-            own = os.environ.get("PYTHONPATH")
-            os.environ["PYTHONPATH"] = f"{own}{os.pathsep}{here}" if own else here
+            os.environ["PYTHONPATH"] = python_path(os.environ)
             os.execvp(self._command[0], self._command)  # noqa: S606  # what we are for
         except OSError as error:
             code = _NOT_FOUND if isinstance(error, FileNotFoundError) else _NOT_EXECUTABLE

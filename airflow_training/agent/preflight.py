@@ -17,6 +17,7 @@ from airflow_training.agent import proc
 from airflow_training.agent.asking import Question
 from airflow_training.agent.devices import device_plugin, devices_of
 from airflow_training.agent.environment import Cgroup, free_space
+from airflow_training.agent.library import python_path
 from airflow_training.agent.readiness import CHECKS, checked, shortcomings
 
 TYPE_CHECKING = False  # `typing` costs the agent 4 ms at every start
@@ -267,11 +268,9 @@ def _ask_store(arguments: list[str], environment: Mapping[str, str]) -> dict[str
         return {"error": module.problem(*arguments)}
     import subprocess
 
-    program = os.path.abspath(sys.argv[0])  # noqa: PTH100  # a name, not a file
-    own = environment.get("PYTHONPATH")
     done = subprocess.run(
         [sys.executable, "-m", _STORE_MODULE, *arguments],
-        env={**environment, "PYTHONPATH": f"{own}{os.pathsep}{program}" if own else program},
+        env={**environment, "PYTHONPATH": python_path(environment)},
         cwd="/",  # what lies beside the script is none of its modules
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

@@ -109,7 +109,7 @@ def test_a_driver_that_hangs_for_ever_ends_the_wait_in_time(tmp_path):
 
 
 def test_a_folder_that_is_gone_is_no_disk(tmp_path):
-    preflight = checks(tmp_path, timeout_seconds=0.5)
+    preflight = checks(tmp_path, timeout_seconds=5.0)
     (tmp_path / "instance").rmdir()
     found = verdict_of(preflight)
     assert (found.reason, found.checks) == ("EnvironmentNotReady", ["disk"])

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
+import uuid
 from datetime import timedelta
 from typing import Any
 
@@ -18,6 +20,7 @@ from airflow_training.checkpoints.errors import CheckpointError
 __all__ = ["Meeting"]
 
 _NUMBER = "group"
+_LOOK_SECONDS = 0.02
 
 
 class Meeting:
@@ -57,11 +60,11 @@ class Meeting:
                 timeout=wait,
                 wait_for_workers=False,
             )
-        self._number = self._store.compare_set(_NUMBER, "", "0")
+        self._number = self._arrived(time.monotonic() + seconds)
         dist.init_process_group(
             backend,
             store=dist.PrefixStore(  # type: ignore[attr-defined]  # public all the same
-                f"group-{self._number.decode()}", self._store
+                f"{_NUMBER}-{self._number.decode()}", self._store
             ),
             rank=self._rank,
             world_size=self._world,
@@ -69,15 +72,46 @@ class Meeting:
             **options,
         )
 
+    def _arrived(self, until: float) -> bytes:
+        """Return the number of the group that all ranks have come to; raises RuntimeError.
+
+        Whoever waits inside `init_process_group` cannot see that its group is of the past, so ranks wait here, and
+        each says twice that it is there: it may have gone while the others were on their way.
+        """
+        me = uuid.uuid4().hex
+        number = b""
+        here: list[str] = []
+        ready: list[str] = []
+        while time.monotonic() < until:
+            newest = self._store.compare_set(_NUMBER, "", "0")
+            if newest != number:
+                number = newest
+                here, ready = (
+                    [f"{_NUMBER}-{number.decode()}-{said}/{rank}" for rank in range(self._world)]
+                    for said in ("here", "ready")
+                )
+                if self._store.compare_set(here[self._rank], "", me).decode() != me:
+                    self._move_on(number)  # this rank has been here before, in another life
+                    continue
+            if self._store.check(here):
+                self._store.set(ready[self._rank], me)
+                if self._store.check(ready):
+                    return number
+            time.sleep(_LOOK_SECONDS)
+        missing = [rank for rank, place in enumerate(here) if not self._store.check([place])]
+        raise RuntimeError(f"ranks {missing} did not come to {self._host}:{self._port} in time")
+
+    def _move_on(self, number: bytes) -> None:
+        """Let the next group be another than this one."""
+        self._store.compare_set(_NUMBER, number.decode(), str(int(number) + 1))
+
     def leave(self) -> None:
         """Tear the group down, as far as it was set up, and let the next one be another."""
         if dist.is_initialized():
             dist.destroy_process_group()
-        if self._store is None:
-            return
-        with contextlib.suppress(RuntimeError):  # rank 0 is gone: the next one begins to count anew
-            self._store.compare_set(
-                _NUMBER, self._number.decode(), str(int(self._number or b"0") + 1)
-            )
+        if self._number:
+            with contextlib.suppress(RuntimeError):  # rank 0 is gone: the next one counts anew
+                self._move_on(self._number)
+            self._number = b""
         if self._rank != 0:
             self._store = None

@@ -21,7 +21,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from airflow_training.checkpoints import reading, verifying
 from airflow_training.checkpoints.checkpointer import Checkpointer
-from tests.checkpoints.training import Rank, Training, free_port
+from tests.checkpoints.training import Rank, Training
+from tests.ports import free_port
 
 TOTAL, EVERY = 40, 10
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -13,8 +14,10 @@ import torch.distributed as dist
 
 from airflow_training.checkpoints.errors import CheckpointError
 from airflow_training.checkpoints.torch_meeting import Meeting
-from tests.checkpoints.training import free_port
+from tests.ports import free_port
 
+SECONDS = 20
+"""How long ranks wait for each other: a group that breaks while it is formed costs as much."""
 NAMES = ("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE")
 
 
@@ -27,10 +30,16 @@ def meet(rank: int, port: int, *, dies: bool) -> None:
         meeting.leave()
 
 
+def come(rank: int, port: int) -> None:
+    """Sum ones over three ranks that meet at the first try."""
+    os.environ |= dict(zip(NAMES, ("127.0.0.1", str(port), str(rank), "3"), strict=True))
+    assert together(Meeting(), dies=False)
+
+
 def together(meeting: Meeting, *, dies: bool) -> bool:
     """Return whether all ranks were there to the end."""
     try:
-        meeting.form("gloo", seconds=60)
+        meeting.form("gloo", seconds=SECONDS)
         if dies:
             os.kill(os.getpid(), signal.SIGKILL)
         total = torch.ones(1)
@@ -68,6 +77,36 @@ def test_a_group_forms_again_at_the_same_address(victim):
         for process in running:
             process.kill()
             process.join()
+
+
+@pytest.mark.e2e
+@pytest.mark.timeout(180)
+def test_a_rank_that_died_while_it_waited_is_not_counted_on():
+    context = multiprocessing.get_context("forkserver")
+    port = free_port()
+    first, dead, last, again = (
+        context.Process(target=come, args=(rank, port)) for rank in (0, 2, 1, 2)
+    )
+    try:
+        first.start()
+        dead.start()
+        store = dist.TCPStore(  # type: ignore[attr-defined]  # public all the same
+            "127.0.0.1", port, timeout=timedelta(seconds=90)
+        )
+        store.wait(["group-0-here/2"])
+        dead.kill()
+        dead.join()
+        last.start()  # it finds everybody there, as it seems
+        store.wait(["group-0-here/1"])
+        again.start()
+        for process in (first, last, again):
+            process.join(90)
+        assert [process.exitcode for process in (first, last, again)] == [0, 0, 0]
+    finally:
+        for process in (first, dead, last, again):
+            if process.pid:
+                process.kill()
+                process.join()
 
 
 def test_what_a_meeting_needs_is_named(monkeypatch):

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import random
 import socket
 import subprocess
 import sys
 import threading
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -22,6 +21,9 @@ from airflow_training.checkpoints.reachable import problem
 from airflow_training.control.readiness import wanted
 from tests.builders import job, role
 from tests.checkpoints.stores import DictStore, Full
+
+if TYPE_CHECKING:
+    from werkzeug.serving import BaseWSGIServer
 
 
 class Unreadable(DictStore):
@@ -90,22 +92,14 @@ def test_an_address_without_a_driver_is_an_error_of_its_own():
         problem("nowhere://bucket")
 
 
-def _place() -> socket.socket:
-    """Return a bound socket, on a port that no connection is given as its own end once it is closed."""
-    while True:
-        place = socket.socket()
-        with contextlib.suppress(OSError):
-            place.bind(("127.0.0.1", random.randrange(10_000, 16_000)))
-            return place
-        place.close()
-
-
 @pytest.mark.timeout(120)
 def test_a_bucket_that_comes_up_late_is_waited_for(tmp_path: Path, monkeypatch):
-    from moto.server import ThreadedMotoServer
+    from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+    from werkzeug.serving import make_server
 
-    place = _place()  # nobody listens, and nobody else gets the port meanwhile
-    port = place.getsockname()[1]
+    place = socket.socket()  # nobody listens on it yet, and nobody else gets its port
+    place.bind(("127.0.0.1", 0))
+    host, port = place.getsockname()
     told = {"root": "s3://late/runs/0", "incarnation": "0.0.1", "initial": None}
     env = {
         "AWS_ACCESS_KEY_ID": "test",
@@ -116,13 +110,15 @@ def test_a_bucket_that_comes_up_late_is_waited_for(tmp_path: Path, monkeypatch):
     }
     for name, value in env.items():
         monkeypatch.setenv(name, value)
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=port, verbose=False)
     said: list[str] = []
+    servers: list[BaseWSGIServer] = []
 
     def come_up(text: str) -> None:
         if not said:
-            place.close()
-            server.start()
+            place.listen()
+            app = DomainDispatcherApplication(create_backend_app)
+            servers.append(make_server(host, port, app, threaded=True, fd=place.fileno()))
+            threading.Thread(target=servers[0].serve_forever, daemon=True).start()
             threading.Thread(target=_make_bucket, daemon=True).start()
         said.append(text)
 
@@ -142,9 +138,10 @@ def test_a_bucket_that_comes_up_late_is_waited_for(tmp_path: Path, monkeypatch):
             time.sleep(0.05)
     finally:
         preflight.give_up()
+        for server in servers:
+            server.shutdown()
+            server.server_close()
         place.close()
-        if said:
-            server.stop()
     assert verdict.ready, verdict.message
     assert "store" in verdict.checks
     assert said[0].startswith("not ready, checked again for up to 60 s: store: s3://late/runs/0")

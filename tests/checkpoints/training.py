@@ -13,7 +13,6 @@ import multiprocessing
 import os
 import random
 import signal
-import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +27,7 @@ from torch.nn.parallel import DistributedDataParallel
 from airflow_training.checkpoints import reading, tree
 from airflow_training.checkpoints.checkpointer import Checkpointer
 from airflow_training.checkpoints.torch_state import Parts, capture
+from tests.ports import free_port
 
 SAMPLES, BATCH = 48, 8
 
@@ -209,12 +209,6 @@ def processes(work: Callable[..., None], world: int, folder: Path, *arguments: A
             process.kill()
         process.join()
     return [process.exitcode if process.exitcode is not None else 1 for process in ranks]
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def noted(folder: Path, rank: int) -> list[dict[str, Any]]:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from airflow_training.checkpoints import reading
-from tests.checkpoints.training import free_port
+from tests.ports import free_port
 
 pytestmark = [
     pytest.mark.e2e,

@@ -92,6 +92,21 @@ async def test_a_log_is_whole_though_its_connection_died(
     assert chunk.data.decode() == first + "the last words\n"
 
 
+async def test_a_log_whose_end_is_being_written_is_not_in_the_archive_yet(tmp_path: Path):
+    archive = LogArchive(str(tmp_path), tail_bytes=0)
+    ref = instance_of(FIRST).ref
+    folder = tmp_path / ref.run.uid / f"{ref.role}-{ref.index}"
+    folder.mkdir(parents=True)
+    (folder / "0.0.0.log").write_text("all of it\n")
+    for written in ("", '{"start": 0, "si'):
+        (folder / "0.0.0.json").write_text(written)
+        assert await archive.read(ref, Cursor(), limit=100) is None
+    (folder / "0.0.0.json").write_text('{"start": 0, "size": 10}')
+    chunk = await archive.read(ref, Cursor(), limit=100)
+    assert chunk is not None
+    assert chunk.data == b"all of it\n"
+
+
 async def test_a_server_that_never_lets_us_follow_is_told_in_the_end(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ):

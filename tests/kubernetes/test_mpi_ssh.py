@@ -16,6 +16,7 @@ import pytest
 from airflow_training.runtimes.kubernetes.objects import ssh_secret_document
 from tests.frameworks.samples import a_resolved_job
 from tests.kubernetes.samples import RUN, an_instance
+from tests.ports import free_port
 
 SSHD = shutil.which("sshd") or next((p for p in ("/usr/sbin/sshd",) if Path(p).exists()), None)
 
@@ -33,7 +34,7 @@ PATIENCE_SECONDS = 30.0
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
     """Return a folder with /etc/mpi and /training as the pods of a run have them."""
-    port = _free_port()
+    port = free_port()
     job = a_resolved_job("mpi", {"launcher": 1, "worker": 1}, runtime="kubernetes")
     (tmp_path / "training").mkdir()
     keys = tmp_path / "etc" / "mpi" / "ssh"
@@ -49,13 +50,6 @@ def place(tmp_path: Path) -> Path:
             target.chmod(0o755)
     (tmp_path / "port").write_text(str(port))
     return tmp_path
-
-
-def _free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port: int = taken.getsockname()[1]
-        return port
 
 
 @pytest.mark.e2e

@@ -152,7 +152,7 @@ class LogArchive:
         try:
             with _fsspec().open(self._path(ref, "json"), "rb") as file:
                 known = json.load(file)
-        except FileNotFoundError:
+        except (FileNotFoundError, json.JSONDecodeError):  # or it is being written just now
             return None
         return _Kept(start=known["start"], size=known["size"])
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import select
 import signal
 import sys
 from typing import Any
@@ -21,6 +22,7 @@ LOCKED = {2: 2, 4: 4, 8: 8, 1024: 1024, 2048: 2048}
 """nosuid, nodev, noexec, noatime, nodiratime: a remount in a user namespace must keep them."""
 PR_SET_PDEATHSIG = 1
 START_ERROR = 128
+PASSED_ON = (signal.SIGTERM, signal.SIGUSR1)
 
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -119,14 +121,19 @@ def build_root(spec: dict[str, Any]) -> None:
     os.makedirs(root + resolved(spec["cwd"]), exist_ok=True)
 
 
-def become(spec: dict[str, Any]) -> None:
-    """Be process 1 of the container: returns only by raising."""
+def become(spec: dict[str, Any], parent: int) -> None:
+    """Be process 1 of the container: returns only by raising. `parent` reads what is written there."""
     libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    poll = select.poll()
+    poll.register(parent, 0)
+    if poll.poll(0):  # nobody reads: the parent died before its death could have told us
+        os._exit(START_ERROR)
     os.chroot(spec["root"])
     mount("proc", "/proc", "proc")
     os.chdir(spec["cwd"])
-    for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGPIPE, signal.SIGINT):
+    for number in (*PASSED_ON, signal.SIGPIPE, signal.SIGINT):
         signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, PASSED_ON)
     os.execvpe(spec["argv"][0], spec["argv"], spec["env"])
 
 
@@ -147,8 +154,8 @@ def main() -> int:
             os._exit(128 + forwarded)
         os.kill(child, forwarded)
 
-    signal.signal(signal.SIGTERM, pass_on)
-    signal.signal(signal.SIGUSR1, pass_on)
+    for number in PASSED_ON:
+        signal.signal(number, pass_on)
     os.set_inheritable(int(sys.argv[2]), False)
     error_pipe, error_end = os.pipe()
     try:
@@ -157,13 +164,16 @@ def main() -> int:
     except OSError as error:
         failed(spec, error)
         return START_ERROR
+    signal.pthread_sigmask(signal.SIG_BLOCK, PASSED_ON)  # whom they go to is not known until then
     child = os.fork()
     if child == 0:
+        os.close(error_pipe)
         try:
-            become(spec)
+            become(spec, error_end)
         except Exception as error:  # noqa: BLE001 - whatever it is, the pod's status says it
             os.write(error_end, str(error).encode())
         os._exit(START_ERROR)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, PASSED_ON)
     os.close(error_end)
     message = os.read(error_pipe, 4096)  # ends without a byte when the command runs
     os.write(int(sys.argv[2]), b"1")

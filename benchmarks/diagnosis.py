@@ -48,13 +48,17 @@ class Outcome:
 
     @property
     def proved(self) -> bool:
-        """Return whether rank and line are those of the root, as far as the case tells them."""
+        """Return whether rank and line are those of the root, as far as the case tells them; a list is any of them."""
         if not self.found.causes:
             return False
         root = self.found.causes[0]
         file = (root.file or "").rpartition("/")[2]
         told = {"rank": root.rank, "line": root.line, "file": file}
-        return all(told[key] == value for key, value in self.case.expect.items() if key in told)
+        return all(
+            told[key] in (value if isinstance(value, list) else [value])
+            for key, value in self.case.expect.items()
+            if key in told
+        )
 
 
 def report(outcomes: Iterable[Outcome], *, verbose: bool) -> None:

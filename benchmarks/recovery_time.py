@@ -8,7 +8,6 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -55,20 +54,11 @@ JOB: dict[str, Any] = {
 }
 
 
-DEVICE_LOST = {
-    "name": "TRAINING_DEVICE_COMMAND",
-    "value": """echo '[{"id": "0", "error": "lost"}]'""",
-}
-"""Then a new process is not enough."""
-
-
-def seconds_to_the_next_step(
-    folder: Path, *, env: Sequence[Mapping[str, str]] = (), **restart: object
-) -> list[float]:
+def seconds_to_the_next_step(folder: Path, **restart: object) -> list[float]:
     """Return, for each of many failures, the seconds from the kill to the first step after it."""
     folder.mkdir()
     (folder / "train.py").write_text(SCRIPT.replace("FAILURES", str(FAILURES)))
-    job = {**JOB, "spec": {**JOB["spec"], "restart": restart, "env": [*env]}}
+    job = {**JOB, "spec": {**JOB["spec"], "restart": restart}}
     (folder / "job.yaml").write_text(json.dumps(job))
     subprocess.run(
         [sys.executable, "-m", "airflow_training.cli", "run", "job.yaml"],
@@ -104,9 +94,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         default = seconds_to_the_next_step(folder / "default")
-        at_once = {"initialSeconds": 0}
-        bare = seconds_to_the_next_step(folder / "bare", backoff=at_once)
-        anew = seconds_to_the_next_step(folder / "anew", env=[DEVICE_LOST], backoff=at_once)
+        bare = seconds_to_the_next_step(folder / "bare", backoff={"initialSeconds": 0})
         kills, runs, wrong = asyncio.run(kills_between(folder))
     note = f"{FAILURES} kills; 2 s of it are the backoff"
     figure(
@@ -115,6 +103,5 @@ def main() -> None:
     figure("the same, median", median(default), "s")
     figure("without backoff, p95", quantile(bare, 0.95), "s")
     figure("without backoff, median", median(bare), "s")
-    figure("the same in a new instance, median", median(anew), "s")
     note = f"{kills} kills in {runs} runs"
     figure("runs with a recovery too many or too few", wrong, "", target="0", note=note)

@@ -336,19 +336,6 @@ Root Cause (first observed failure):
     assert ask(log(text)).causes[0].rank == 3
 
 
-@pytest.mark.parametrize(
-    "last_words",
-    [
-        "RuntimeError: Horovod detected that one or more processes exited with non-zero status\n",
-        "Exception: \n\n-- Process 1 terminated with the following error:\n",
-    ],
-    ids=["horovodrun", "spawn"],
-)
-def test_what_a_launcher_raises_outweighs_no_consequence(last_words):
-    text = f"{TRACEBACK}OSError: Connection reset by peer\n" + "epoch 1\n" * 9 + TRACEBACK
-    assert root(ask(log(text + last_words)))[0] == "peer-connection-lost"
-
-
 def test_the_summary_of_a_launcher_hides_no_exception():
     text = f"{TRACEBACK}ValueError: mine\nE0801 api.py:874] failed (exitcode: 1) local_rank: 3 (pid: 1)\n"
     found = ask(log(text))
@@ -572,6 +559,21 @@ def asked_of(catalogue: Catalogue, text: str) -> Diagnosis:
         written.flush()
         scans = scan_logs([(Origin(file="a.log"), written.name)], catalogue)
     return diagnose(scans, catalogue=catalogue)
+
+
+@pytest.mark.parametrize(
+    "last_words",
+    [
+        "RuntimeError: Horovod detected that one or more processes exited with non-zero status\n",
+        "Exception: \n\n-- Process 1 terminated with the following error:\n",
+    ],
+    ids=["horovodrun", "spawn"],
+)
+def test_what_a_launcher_raises_outweighs_no_consequence(last_words):
+    lost = cause("peer-connection-lost", "reset by peer", kind="consequence", generic=2)
+    catalogue = Catalogue([lost, cause("python-exception", generic=2)])
+    text = f"{TRACEBACK}OSError: reset by peer\n" + "closing\n" * 9 + TRACEBACK + last_words
+    assert root(asked_of(catalogue, text))[0] == "peer-connection-lost"
 
 
 def test_what_programs_live_through_explains_a_traceback_that_was_cut_off():

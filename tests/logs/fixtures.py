@@ -14,7 +14,7 @@ from airflow_training.logs.diagnosis.diagnose import diagnose
 from airflow_training.logs.diagnosis.facts import facts_of
 from airflow_training.logs.diagnosis.scanning import scan_logs, with_ranks
 from airflow_training.logs.metrics import formats
-from airflow_training.logs.model import Diagnosis
+from airflow_training.logs.model import Diagnosis, FoundCause
 from airflow_training.logs.reading.origins import origin_of
 
 HERE = Path(__file__).parent
@@ -34,6 +34,20 @@ class Case:
         origins = with_ranks([origin_of(name) for name in names])
         scans = scan_logs(zip(origins, names, strict=True), catalogue, formats=formats())
         return diagnose(scans, facts_of(self.facts), catalogue=catalogue)
+
+    def denied_by(self, root: FoundCause) -> dict[str, Any]:
+        """Return what a root cause tells otherwise than the case expects; of a list any is right."""
+        told = {
+            "id": root.id,
+            "line": root.line,
+            "rank": root.rank,
+            "file": (root.file or "").rpartition("/")[2],
+        }
+        return {
+            key: told[key]
+            for key, value in self.expect.items()
+            if told[key] not in (value if isinstance(value, list) else [value])
+        }
 
 
 def cases(folder: Path) -> Iterator[Case]:

@@ -49,14 +49,18 @@ _MILD = re.compile(
     r"|(?:^|[\[\s])I[01]\d[0-3]\d [0-2]\d:[0-5]\d:[0-5]\d|NCCL INFO (?:NET|TUNER|PROFILER)/Plugin"
     r"|(?<!pod, )(?<!\), )\b[Ss]kipping: |(?i:\bskipping\b(?!: )|\bignor(?:ed|ing)\b|\b(?:will retry|retrying)\b|\bfalling back\b"
     r"|\bcontinuing without\b|\b(?:training|starting|start) from scratch\b|\btrying (?:another|the (?:next|previous))\b)"
+    # a warning of a library that leaves out its category, as Lightning prints them
+    r"|-packages/\S+\.py:\d+: (?!\S*(?:Error|Exception)\b)"
 )
 """The line itself says that the program goes on; a kubelet skips a pod (`Error syncing pod, skipping: `) for ever."""
 _PASSED_OVER = re.compile(
     r"(?i:\b(?:skipping|ignoring) (?:this |the |current )*(?:batch|sample|step|update|iteration)\b)"
 )
 """The line after it says so."""
-_NOTEBOOK_HEAD = re.compile(r"^\w+ +Traceback \(most recent call last\)$")
-"""Names the exception that the last line of its traceback tells."""
+_ANNOUNCED = re.compile(r"^\w+ +Traceback \(most recent call last\)$|RayTaskError\(\w+\): ray::")
+"""How a notebook and Ray name the exception that the last line of its traceback tells."""
+_ENDED_BADLY = re.compile(r"(?i)\b(?:reporting|with) (?:an? )?(?:exception|error|failure)s?\b")
+"""In a line that says that training is complete."""
 _BEFORE_THE_START = frozenset({"unschedulable", "image-pull-failure"})
 """Causes that are over once a container runs."""
 GENERIC_EXCEPTION = "python-exception"
@@ -144,7 +148,7 @@ def _known(
     for hit in hits:
         if hit.signature in MARKERS or is_source_line(hit):
             continue
-        if _NOTEBOOK_HEAD.search(hit.text) and _told_again(hit, hits):
+        if _ANNOUNCED.search(hit.text) and _told_again(hit, hits):
             continue
         signature = catalogue.signatures[hit.signature]
         cause = catalogue.causes[hit.signature.partition("/")[0]]
@@ -315,7 +319,11 @@ class _Life:
         }
         self._trained = bool(points)
         self._trained_until = _trained_until(points)
-        ends = [hit.line for hit in scan.hits if hit.signature == NORMAL_END]
+        ends = [
+            hit.line
+            for hit in scan.hits
+            if hit.signature == NORMAL_END and not _ENDED_BADLY.search(hit.text)
+        ]
         self._well_until = max(ends, default=0)
         self._resumed = [hit.line for hit in scan.hits if hit.signature in (RESUMED, STARTED)]
         starts = [hit.line for hit in scan.hits if hit.signature == STARTED]

@@ -30,7 +30,8 @@ _WRAPPERS = re.compile(
     r"(?:ChildFailedError|CalledProcessError|ProcessRaisedException|RayTaskError(?!\()"
     r"|WorkerCrashedError|TrainingFailedError|RayActorError|EngineDeadError|SparkException|Py4JJavaError)\b"
     r"|Error (?:for )?[Tt]raining (?:job )?\S+: Failed|TuneError: \W*Trials did not complete"
-    r"|Caught \w+ in (?:DataLoader worker|pin memory thread|replica)"
+    r"|Caught \w+ in (?:DataLoader worker|pin memory thread|replica)|Exception: -- Process \d+ terminated with"
+    r"|Horovod detected that one or more processes exited"
 )
 """They repeat what another process said."""
 _BOX = frozenset("│╭╰❱")
@@ -193,7 +194,7 @@ def _raised(hit: Hit, *, head: Hit, link: Link) -> Raised | None:
         return None
     return Raised(
         type=match["type"],
-        message=match["message"] or "",
+        message=_message(match["message"], hit),
         line=hit.line,
         offset=hit.offset,
         rank=_rank(hit, head),
@@ -202,6 +203,13 @@ def _raised(hit: Hit, *, head: Hit, link: Link) -> Raised | None:
         lines=hit.line - head.line + 1,
         ignored=_is_ignored(head, match["type"]) or _is_tried_again(hit),
     )
+
+
+def _message(told: str | None, hit: Hit) -> str:
+    """Return the message of an exception, which may begin on the line below; `told`: None without a colon."""
+    if told == "" and hit.after:
+        return hit.after[0].strip()
+    return told or ""
 
 
 def _raised_in_one_line(hit: Hit) -> Raised | None:

@@ -17,7 +17,8 @@ _PREFIX = re.compile(
     rb"(?P<time>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3,9}(?:Z|[+-]\d\d:\d\d)):? (?:(?:stdout|stderr) [FP] )?"  # Kubernetes
     rb"|\[(?!(?i:epoch|step|iter|batch))(?:[A-Za-z][A-Za-z_.-]{0,30}|[Rr]ank:? )(?P<a>\d{1,6})\]: ?"  # torchrun: [rank3]: [default7]: [worker-0]:
     rb"|\[rank: (?P<b>\d{1,6})\] "  # Lightning
-    rb"|\[(?:\d{1,6},)?(?P<c>\d{1,6})\]<std(?:out|err|diag)>: ?"  # Open MPI; Horovod without it
+    # Open MPI; Horovod without it, which may be asked for the time: `Wed Nov 25 19:38:54 2020[0]<stderr>:`
+    rb"|(?:[A-Z][a-z]{2} [A-Z][a-z]{2} [\d ]\d \d\d:\d\d:\d\d \d{4})?\[(?:\d{1,6},)?(?P<c>\d{1,6})\]<std(?:out|err|diag)>: ?"
     rb"| {0,5}(?P<d>\d{1,6}): "  # srun --label
     rb"|[Rr]ank[ _-]?(?P<e>\d{1,6}): "
     rb"|[A-Za-z][\w.-]{0,60}[-_](?P<f>\d{1,6}) {1,60}\| ?"  # docker compose

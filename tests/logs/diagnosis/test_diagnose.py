@@ -173,6 +173,10 @@ def test_an_error_before_a_good_end_is_healthy():
     assert ask(log(f"{OOM}retrying\nTraining completed.\n")).healthy
 
 
+def test_an_end_with_an_exception_is_no_good_end():
+    assert root(ask(log(f"{OOM}Training completed, reporting exception: x\n")))[1] == 4
+
+
 def test_exit_codes_of_zero_are_healthy():
     done = InstanceFact(role="worker", index=0, exit_code=0)
     assert ask(log(OOM), facts=[done]).healthy
@@ -235,6 +239,10 @@ SHORT = "CUDA out of memory. Tried to allocate 2.00 GiB"
         pytest.param(f"WARNING: {SHORT}", True, id="a-warning"),
         pytest.param(f"{SHORT}, skipping this batch", True, id="it-says-that-it-goes-on"),
         pytest.param(f"I0820 21:51:52.17 7 a.py:3] {SHORT}", True, id="info"),
+        pytest.param(f"/lib/site-packages/acme/fit.py:75: {SHORT}", True, id="of-a-library"),
+        pytest.param(
+            f"/lib/site-packages/acme/fit.py:75: RuntimeError: {SHORT}", False, id="an-exception"
+        ),
         pytest.param(f"node:7:9 [0] NCCL WARN {SHORT}", False, id="nccl-calls-errors-so"),
         pytest.param(SHORT, False, id="an-error"),
     ],
@@ -294,6 +302,17 @@ DIRECT = "\nThe above exception was the direct cause of the following exception:
             f"-- Process 1 terminated with the following error:\n{TRACEBACK}ValueError: mine\n",
             "ValueError: mine",
             id="spawn",
+        ),
+        pytest.param(
+            f"{TRACEBACK}Exception: \n\n"
+            f"-- Process 1 terminated with the following error:\n{TRACEBACK}ValueError: mine\n",
+            "ValueError: mine",
+            id="spawn-of-torch-1",
+        ),
+        pytest.param(
+            f"{TRACEBACK}ValueError:\n  2 rows are wrong\n",
+            "ValueError: 2 rows are wrong",
+            id="message-on-the-next-line",
         ),
         pytest.param(f"{TRACEBACK}acme.Broken: mine\n", "acme.Broken: mine", id="own-name"),
     ],
@@ -499,7 +518,9 @@ def test_what_a_kubelet_skips_for_now_it_tries_for_ever():
     assert root(ask(log("Error syncing pod, skipping: FailedScheduling\n"))) == ("unschedulable", 1)
 
 
-@pytest.mark.parametrize("prefix", ["[2]<stderr>:", "[1,2]<stderr>:"])
+@pytest.mark.parametrize(
+    "prefix", ["[2]<stderr>:", "[1,2]<stderr>:", "Wed Nov 25 19:38:54 2020[2]<stderr>:"]
+)
 def test_launchers_of_horovod_write_the_rank_before_a_line(prefix):
     text = "".join(f"{prefix}{line}\n" for line in OOM.splitlines())
     assert (ask(log(text)).causes[0].line, ask(log(text)).causes[0].rank) == (4, 2)
@@ -540,6 +561,21 @@ def asked_of(catalogue: Catalogue, text: str) -> Diagnosis:
     return diagnose(scans, catalogue=catalogue)
 
 
+@pytest.mark.parametrize(
+    "last_words",
+    [
+        "RuntimeError: Horovod detected that one or more processes exited with non-zero status\n",
+        "Exception: \n\n-- Process 1 terminated with the following error:\n",
+    ],
+    ids=["horovodrun", "spawn"],
+)
+def test_what_a_launcher_raises_outweighs_no_consequence(last_words):
+    lost = cause("peer-connection-lost", "reset by peer", kind="consequence", generic=2)
+    catalogue = Catalogue([lost, cause("python-exception", generic=2)])
+    text = f"{TRACEBACK}OSError: reset by peer\n" + "closing\n" * 9 + TRACEBACK + last_words
+    assert root(asked_of(catalogue, text))[0] == "peer-connection-lost"
+
+
 def test_what_programs_live_through_explains_a_traceback_that_was_cut_off():
     late = cause("storage-io-error", "late answer", survivable=True, confidence=0.8)
     catalogue = Catalogue([late, cause("python-exception", generic=2)])
@@ -548,9 +584,16 @@ def test_what_programs_live_through_explains_a_traceback_that_was_cut_off():
     assert asked_of(catalogue, f"{text}ValueError: mine\n").causes[0].id == "python-exception"
 
 
-def test_the_head_of_a_traceback_in_a_notebook_only_announces_what_its_end_tells():
+@pytest.mark.parametrize(
+    "head",
+    [
+        "OutOfMemoryError         Traceback (most recent call last)\n----> 1 train()\n",
+        "ray.exceptions.RayTaskError(OutOfMemoryError): ray::f() (pid=7)\n    train()\n",
+    ],
+    ids=["notebook", "ray"],
+)
+def test_the_head_of_a_traceback_only_announces_what_its_end_tells(head):
     catalogue = Catalogue([cause("cuda-out-of-memory", "OutOfMemoryError")])
-    head = "OutOfMemoryError         Traceback (most recent call last)\n----> 1 train()\n"
     assert root(asked_of(catalogue, f"{head}OutOfMemoryError: 2 GiB\n"))[1] == 3
     assert root(asked_of(catalogue, head))[1] == 1
 

@@ -61,6 +61,7 @@ _PREFIXES = (
     "[default{c}]:",
     "{c}: ",
     "[1,{c}]<stderr>:",
+    "Wed Nov 25 19:38:54 2020[{c}]<stderr>:",
     "2024-01-01T00:00:0{d}.000000000Z stdout F ",
     "worker-{c}  | ",
     "(RayTrainWorker pid={a}, ip=10.0.0.{c}) ",

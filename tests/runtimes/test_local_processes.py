@@ -21,6 +21,7 @@ from airflow_training.agent.proc import boot_id, descendants, marked, start_time
 from airflow_training.control.model import Observation
 from airflow_training.errors import StillAlive
 from airflow_training.runtimes.local import LocalRuntime
+from airflow_training.runtimes.local.paths import is_locked
 from airflow_training.runtimes.port import Cursor
 from tests.contracts.runtime import Harness, watching
 from tests.runtimes.local_runs import (
@@ -467,6 +468,7 @@ async def test_what_a_record_from_elsewhere_means(
     await harness.runtime.create([harness.spec("sleeper")])
     folder = attempt_folder(tmp_path, harness, "sleeper")
     kill_and_wait(agent_pid(folder))
+    eventually(lambda: not is_locked(folder.lock))  # a child that it had just forked holds it too
     record = read_json(folder.state)
     assert record is not None
     write_json(folder.state, {**record, "agent": {**record["agent"], **forged}})

@@ -14,13 +14,13 @@ from typing import NamedTuple
 
 from airflow_training.logs.engine.cleaning import clean, kept_bytes
 from airflow_training.logs.engine.formats import ParsedLine
+from airflow_training.logs.engine.numbers import CLOCK, NUMBER, PLAIN, RANK
 from airflow_training.logs.engine.prefixes import DATE, prefix, time_of
 
-NUMBER = rb"[-+]?(?:(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?|[-+]?(?i:nan|inf(?:inity)?)"
-_WHOLE_NUMBER = re.compile(NUMBER)
-_CLOCK = rb"(?:\d+ days?, )?[\d:.?]+"
-_SKIP = rb"[0-9?][0-9.,:?+-]*"
+_WHOLE_NUMBER = re.compile(NUMBER.encode())
 _DIGITS = re.compile(rb"\d+")
+_DIGIT = re.compile(rb"\d")
+_LIKE_DATE = re.compile(rb"\W*[\d.,:?+-]+[-/][\d.,:/?+-]*")
 _SPACES_BEFORE = re.compile(rb"((?:(?<=\w) )?) *$", re.DOTALL)
 """At the end of a text before a number; the group is what stays."""
 _SPACES_AFTER = re.compile(rb"^ *?((?: (?=\w))?)(?! )", re.DOTALL)
@@ -34,16 +34,36 @@ class Piece(NamedTuple):
     """What stands between two fixed texts."""
 
     kind: str
-    """number, divided, inverse, clock, rank, time, bar; `skip` is a number that is no value, `varied` a run of digits and
-    signs that is no number (`10:31:02`), `free` are digits."""
+    """number, divided, inverse, clock, rank, time, bar; `skip` is a number that is no value, `shape` a run of digits and
+    signs with each digit at its place (`10:31:02`), `free` are digits."""
     scale: float = 1.0
     column: int = -1
     """Of the values; -1 for none."""
+    plain: bool = False
+    """Whether the number has neither sign nor exponent."""
+    shape: bytes = b""
+    """Of a `shape`: its text, with 0 for each digit."""
+
+    @property
+    def numeric(self) -> bool:
+        """Return whether it is a number, or begins and ends with one."""
+        return self.kind not in ("time", "bar")
 
     @property
     def padded(self) -> bool:
         """Return whether any number of spaces may stand around it."""
-        return self.kind not in ("time", "bar")
+        return self.numeric and self.kind != "shape"
+
+    def written(self, name: str) -> bytes:
+        """Return the pattern of its text, as a group: the longest that there is, however the line goes on."""
+        if self.kind == "bar":
+            return rb"(.*?)"
+        if self.kind == "time":
+            return rb"(" + DATE + rb")"
+        if self.kind == "shape":
+            return rb"(" + re.escape(self.shape).replace(b"0", rb"\d") + rb")"
+        text = PLAIN if self.plain else _WRITTEN.get(self.kind, NUMBER)
+        return f" *(?=(?P<{name}>{text}))(?P={name}) *".encode()
 
 
 @dataclass(frozen=True)
@@ -67,20 +87,14 @@ class Layout:
     def expression(self) -> re.Pattern[bytes]:
         """Return what matches a whole line, with a group for each piece."""
         written = [re.escape(self.texts[0])]
-        for piece, text in zip(self.pieces, self.texts[1:], strict=True):
-            written.append(_WRITTEN[piece.kind] + re.escape(text))
+        for number, (piece, text) in enumerate(zip(self.pieces, self.texts[1:], strict=True)):
+            written.append(piece.written(f"p{number}") + re.escape(text))
         return re.compile(rb"".join(written), re.DOTALL)
 
     def read(self, line: bytes) -> Row | None:
         """Return the values of a line; None if it is of another layout."""
         found = self.expression.fullmatch(line)
-        if found is None:
-            return None
-        texts = found.groups()
-        for piece, text in zip(self.pieces, texts, strict=True):
-            if piece.kind == "varied" and _WHOLE_NUMBER.fullmatch(text):
-                return None
-        return self._row(texts)
+        return None if found is None else self._row(found.groups())
 
     def read_spans(self, line: bytes) -> Row:
         """Return the values of the line that the layout was learned from."""
@@ -101,18 +115,8 @@ class Layout:
         return Row(values, rank, time)
 
 
-_WRITTEN = {
-    "number": rb" *(" + NUMBER + rb") *",
-    "divided": rb" *(" + NUMBER + rb") *",
-    "inverse": rb" *(" + NUMBER + rb") *",
-    "rank": rb" *(\d{1,9}) *",
-    "clock": rb" *(" + _CLOCK + rb") *",
-    "skip": rb" *(" + NUMBER + rb") *",
-    "varied": rb" *(" + _SKIP + rb"?) *",
-    "free": rb" *(\d+) *",
-    "time": rb"(" + DATE + rb")",
-    "bar": rb"(.*?)",
-}
+_WRITTEN = {"clock": CLOCK, "free": "[0-9]+", "rank": RANK}
+"""Others are numbers."""
 
 
 class Row(NamedTuple):
@@ -155,16 +159,23 @@ def layout_of(line: bytes, parsed: ParsedLine | None) -> Layout:
     for slot in parsed.slots if parsed is not None else ():
         own = column if slot.metric else -1
         column += bool(slot.metric)
-        kind = slot.kind
-        if kind == "skip" and not _WHOLE_NUMBER.fullmatch(line, slot.start, slot.end):
-            kind = "varied"  # or a line with a number there, which may be a value, would be taken for one like this
-        spans.append((slot.start, slot.end, Piece(kind, slot.scale, own)))
+        text = line[slot.start : slot.end]
+        piece = Piece(slot.kind, slot.scale, own, plain=slot.form == "plain")
+        # or a line with a number there, which may be a value, would be taken for one like this
+        if slot.kind == "skip" and (slot.form == "fixed" or not _WHOLE_NUMBER.fullmatch(text)):
+            piece = _shape(text)
+        spans.append((slot.start, slot.end, piece))
     if parsed is None:
-        spans = [(*found.span(), Piece("free")) for found in _DIGITS.finditer(line)]
+        dated = _LIKE_DATE.match(line)
+        fixed = 0 if dated is None else dated.end()
+        spans = [
+            (*found.span(), _shape(found[0]) if found.start() < fixed else Piece("free"))
+            for found in _DIGITS.finditer(line)
+        ]
     for start, end, kind in _prefix_spans(line):
         over = [span for span in spans if span[0] < end and span[1] > start]
         if all(
-            piece.kind in ("skip", "varied", "free") and piece.column < 0 for _, _, piece in over
+            piece.kind in ("skip", "shape", "free") and piece.column < 0 for _, _, piece in over
         ):
             spans = [span for span in spans if span not in over]
             spans.append((start, end, Piece(kind)))
@@ -185,20 +196,23 @@ def layout_of(line: bytes, parsed: ParsedLine | None) -> Layout:
     )
 
 
+def _shape(text: bytes) -> Piece:
+    return Piece("shape", shape=_DIGIT.sub(b"0", text))
+
+
 def _without_padding(texts: Sequence[bytes], pieces: Sequence[Piece]) -> list[bytes]:
     """Return the fixed texts without the spaces next to numbers, which vary with their width.
 
     One space stays between two numbers, without which `31.02` could be read as `31.0` and `2`, and between a number and a
     word, without which `step=4loss=2` would be a line like `step=4 loss=2`.
     """
-    padded = [piece.padded for piece in pieces]
     bare = list(texts)
-    for number, numeric in enumerate(padded):
-        if numeric:
+    for number, piece in enumerate(pieces):
+        if piece.padded:
             bare[number] = _SPACES_BEFORE.sub(rb"\1", bare[number])
             bare[number + 1] = _SPACES_AFTER.sub(rb"\1", bare[number + 1])
     for number in range(1, len(pieces)):
-        if padded[number - 1] and padded[number] and not bare[number]:
+        if pieces[number - 1].numeric and pieces[number].numeric and not bare[number]:
             bare[number] = b" "
     return bare
 

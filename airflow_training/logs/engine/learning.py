@@ -9,9 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from airflow_training.logs.engine.cleaning import clean
 from airflow_training.logs.engine.formats import Formats, ParsedLine
 from airflow_training.logs.engine.layouts import Layout, Row, layout_of, letters
 from airflow_training.logs.engine.needs import Needs
+from airflow_training.logs.engine.prefixes import has_wrong_date
 
 MOST_LAYOUTS = 4096
 """Then all are forgotten and learned again: a log with more layouts has lines that never come again."""
@@ -20,7 +22,6 @@ MOST_NOTICED = 256
 """Lines; what comes again among so many is worth a layout."""
 
 _DIGITS = re.compile(rb"\d+")
-_BROKEN_DATE = re.compile(rb"\W*\d{4}[-/]\d\d[-/]\d\d")
 _IN_NUMBERS = b"0123456789.,:?/+- e"
 """In numbers, clocks and times."""
 _IN_PIECE = {
@@ -80,8 +81,9 @@ class Learned:
     def _learn(self, line: bytes, parsed: ParsedLine) -> tuple[Layout, Row]:
         layout = layout_of(line, parsed)
         row = layout.read_spans(line)
-        # a whole date would fit into the layout of a broken one, and be lost
-        if layout.tells_time or not _BROKEN_DATE.match(line):
+        # a date that is one would fit into the layout of one that does not exist, and be lost; and a layout that does
+        # not fit its own line would be learned at every such line
+        if (layout.tells_time or not has_wrong_date(clean(line))) and layout.read(line) is not None:
             self.new.append((line, layout))
             self._layouts.setdefault(letters(line), []).insert(0, layout)
         return layout, row

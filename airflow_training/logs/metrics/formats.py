@@ -19,7 +19,7 @@ from functools import cache
 from typing import Any, Literal
 
 from airflow_training.logs.metrics import packaged
-from airflow_training.logs.metrics.numbers import CLOCK, NUMBER, UNITS, Kind
+from airflow_training.logs.metrics.numbers import CLOCK, NUMBER, RANK, UNITS, Kind
 
 __all__ = ["Format", "Token", "built_in", "make_format", "units_of"]
 
@@ -77,7 +77,7 @@ def make_format(framework: str, document: Mapping[str, Any]) -> Format:
         if name in ("skip", "text", "rank"):
             kind: Kind = "bar" if name == "text" else name  # type: ignore[assignment]  # one of three
             tokens.append(Token("", kind))
-            return {"skip": f"({_SKIP})", "text": "(.*?)", "rank": "([0-9]+)"}[name]
+            return {"skip": f"({_SKIP})", "text": "(.*?)", "rank": f"({RANK})"}[name]
         if unit == "clock":
             tokens.append(Token(name, "clock"))
             return f"({CLOCK})"

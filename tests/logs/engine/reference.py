@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 import numpy as np
 
 from airflow_training.logs.engine import Formats, Pattern
-from airflow_training.logs.engine.cleaning import clean, parts
+from airflow_training.logs.engine.automaton import anchor_literals
+from airflow_training.logs.engine.cleaning import clean, kept_bytes, parts
 from airflow_training.logs.engine.hits import Hits, text_around
 from airflow_training.logs.engine.layouts import Piece, value
 from airflow_training.logs.engine.prefixes import prefix
@@ -20,7 +20,7 @@ def scan(
 ) -> FileScan:
     hits = Hits()
     builder = formats.builder()
-    anchor = re.compile(b"|".join(text.encode() for text in formats.anchors()))
+    literals = [text.lower() for text in anchor_literals(tuple(formats.anchors()))]
     for start, end, lines in parts(data):
         raw = data[start:end]
         text = clean(raw)
@@ -39,7 +39,7 @@ def scan(
                         text=text_around(text[head.length :], found.start() - head.length),
                     )
                 )
-        if len(raw) > 8192 or not anchor.search(text):
+        if len(raw) > 8192 or not any(literal in text.lower() for literal in literals):
             continue
         parsed = formats.parse_line(raw)
         if parsed is None:
@@ -48,8 +48,9 @@ def scan(
         values = [value(Piece(slot.kind, slot.scale), text) for slot, text in texts if slot.metric]
         said = [int(text) for slot, text in texts if slot.kind == "rank"]
         # what a format reads as a value is no rank, though it may look like one
-        if head.rank_span is not None and raw == text:
-            start_, end_ = head.rank_span
+        if head.rank_span is not None:
+            kept = kept_bytes(raw)
+            start_, end_ = kept[head.rank_span[0]], kept[head.rank_span[1] - 1] + 1
             if any(
                 slot.metric and slot.start < end_ and start_ < slot.end for slot in parsed.slots
             ):

@@ -183,15 +183,9 @@ class _Reading:
             elif piece.kind == "shape":
                 self._shape(piece.shape)
             else:
-                self._spaces()
+                if piece.padded:
+                    self._spaces()
                 self._piece(piece)
-            if piece.padded and after.startswith(b" "):
-                self._keep(self.lines.bytes[self.at] == _SPACE)
-                self._spaces()
-                self._text(after[1:])
-                continue
-            if piece.padded:
-                self._spaces()
             if piece.kind != "bar":
                 self._text(after)
         self._keep(self.at == self.lines.ends[self.own])

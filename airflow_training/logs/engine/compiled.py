@@ -20,8 +20,10 @@ from airflow_training.logs.engine.numbers import RANK_DIGITS
 LONGEST_PART = 65_536
 LONGEST_METRIC_LINE = 8_192
 
-TEXT, NUMBER, DIVIDED, INVERSE, CLOCK, RANK, TIME, BAR, SKIP, SHAPE, FREE, GAP, END = range(13)
+TEXT, NUMBER, DIVIDED, INVERSE, CLOCK, RANK, TIME, BAR, SKIP, SHAPE, FREE, END = range(12)
 """Operations of a layout."""
+PLAIN, PADDED = 1, 2
+"""Of a number, added up: it has neither sign nor exponent; any number of spaces may stand before it."""
 
 VECTOR = 32
 """Bytes whose letters are added up at once."""
@@ -573,9 +575,6 @@ def read(
             if position + size > end or not _same(data, position, texts, text, size):
                 return 0
             position += size
-        elif kind == GAP:
-            if byte_at(data, position - 1) != 32:
-                return 0
         elif kind == END:
             return answer if position == end else 0
         elif kind == SHAPE:
@@ -599,13 +598,13 @@ def read(
             if position > end:
                 return 0
         else:
-            while position < end and byte_at(data, position) == 32:
+            while text & PADDED and position < end and byte_at(data, position) == 32:
                 position += 1
             value = 0.0
             begin = position
             if kind == SKIP:
                 _, position = number(data, position, end)
-                if position < 0 or (text and not _is_plain(data, begin, position)):
+                if position < 0 or (text & PLAIN and not _is_plain(data, begin, position)):
                     return 0
             elif kind == FREE:
                 while position < end and 48 <= byte_at(data, position) <= 57:
@@ -627,7 +626,7 @@ def read(
                 value *= _double_at(scales, current)
             else:
                 value, position = number(data, position, end)
-                if position < 0 or (text and not _is_plain(data, begin, position)):
+                if position < 0 or (text & PLAIN and not _is_plain(data, begin, position)):
                     return 0
                 if kind == NUMBER:
                     value *= _double_at(scales, current)
@@ -637,8 +636,6 @@ def read(
                     value = _double_at(scales, current) / value if value != 0.0 else np.inf
                 if not np.isfinite(value):
                     answer = 2
-            while position < end and byte_at(data, position) == 32:
-                position += 1
             if column >= 0:
                 _put_double(row_address, 2 + column, value)
         current += 1

@@ -161,11 +161,8 @@ def _program(layout: Layout, place: int) -> tuple[list[list[int]], list[float], 
         else:
             stop = after[0] if piece.kind == "bar" and after else 0
             operation = _OPERATIONS[piece.kind]
-            add(operation, int(piece.plain), stop, piece.column, scale=piece.scale)
-        if piece.padded and after.startswith(b" "):
-            add(compiled.GAP, 0, 0, -1)
-            fixed(compiled.TEXT, after[1:])
-        else:
-            fixed(compiled.TEXT, after)
+            form = piece.plain * compiled.PLAIN | piece.padded * compiled.PADDED
+            add(operation, form, stop, piece.column, scale=piece.scale)
+        fixed(compiled.TEXT, after)
     add(compiled.END, 0, 0, -1)
     return operations, scales, texts

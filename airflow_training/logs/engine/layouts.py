@@ -19,12 +19,12 @@ from airflow_training.logs.engine.prefixes import DATE, prefix, time_of
 
 _WHOLE_NUMBER = re.compile(NUMBER.encode())
 _DIGITS = re.compile(rb"\d+")
-_DIGIT = re.compile(rb"\d")
+_ZEROS = bytes(48 if 48 <= byte <= 57 else byte for byte in range(256))
+_FREE = re.compile(rb"(?<!\d)(?<!\d,)\d+(?!\d|,\d)")
+"""Digits of which any number may stand in a line without metrics; with a comma between, it tells what is a number."""
 _LIKE_DATE = re.compile(rb"\W*[\d.,:?+-]+[-/][\d.,:/?+-]*")
 _SPACES_BEFORE = re.compile(rb"((?:(?<=\w) )?) *$", re.DOTALL)
 """At the end of a text before a number; the group is what stays."""
-_SPACES_AFTER = re.compile(rb"^ *?((?: (?=\w))?)(?! )", re.DOTALL)
-"""At the beginning of a text behind a number; the group is what stays."""
 _NOT_LETTERS = bytes(
     byte for byte in range(256) if not (65 <= (byte & 223) <= 90) or (byte & 223) == 69
 )
@@ -43,16 +43,13 @@ class Piece(NamedTuple):
     """Whether the number has neither sign nor exponent."""
     shape: bytes = b""
     """Of a `shape`: its text, with 0 for each digit."""
+    padded: bool = True
+    """Whether any number of spaces may stand before it."""
 
     @property
     def numeric(self) -> bool:
         """Return whether it is a number, or begins and ends with one."""
         return self.kind not in ("time", "bar")
-
-    @property
-    def padded(self) -> bool:
-        """Return whether any number of spaces may stand around it."""
-        return self.numeric and self.kind != "shape"
 
     def written(self, name: str) -> bytes:
         """Return the pattern of its text, as a group: the longest that there is, however the line goes on."""
@@ -63,7 +60,8 @@ class Piece(NamedTuple):
         if self.kind == "shape":
             return rb"(" + re.escape(self.shape).replace(b"0", rb"\d") + rb")"
         text = PLAIN if self.plain else _WRITTEN.get(self.kind, NUMBER)
-        return f" *(?=(?P<{name}>{text}))(?P={name}) *".encode()
+        spaces = " *" if self.padded else ""
+        return f"{spaces}(?=(?P<{name}>{text}))(?P={name})".encode()
 
 
 @dataclass(frozen=True)
@@ -152,6 +150,18 @@ def letters(line: bytes) -> bytes:
     return line.translate(None, _NOT_LETTERS)
 
 
+def masked(line: bytes) -> bytes:
+    """Return what a line that holds no metric has in common with others that hold none either."""
+    dated = _date_end(line)
+    return line[:dated].translate(_ZEROS) + _FREE.sub(b"0", line[dated:]).translate(_ZEROS)
+
+
+def _date_end(line: bytes) -> int:
+    """Return where that ends which is like a date at the beginning of a line."""
+    found = _LIKE_DATE.match(line)
+    return 0 if found is None else found.end()
+
+
 def layout_of(line: bytes, parsed: ParsedLine | None) -> Layout:
     """Return the layout of a line that `parse_line` read, or of one that holds no metric."""
     spans: list[tuple[int, int, Piece]] = []
@@ -160,16 +170,16 @@ def layout_of(line: bytes, parsed: ParsedLine | None) -> Layout:
         own = column if slot.metric else -1
         column += bool(slot.metric)
         text = line[slot.start : slot.end]
-        piece = Piece(slot.kind, slot.scale, own, plain=slot.form == "plain")
+        piece = Piece(slot.kind, slot.scale, own, plain=slot.form == "plain", padded=slot.padded)
         # or a line with a number there, which may be a value, would be taken for one like this
         if slot.kind == "skip" and (slot.form == "fixed" or not _WHOLE_NUMBER.fullmatch(text)):
             piece = _shape(text)
         spans.append((slot.start, slot.end, piece))
     if parsed is None:
-        dated = _LIKE_DATE.match(line)
-        fixed = 0 if dated is None else dated.end()
+        dated = _date_end(line)
+        free = {found.start() for found in _FREE.finditer(line, dated)}
         spans = [
-            (*found.span(), _shape(found[0]) if found.start() < fixed else Piece("free"))
+            (*found.span(), Piece("free") if found.start() in free else _shape(found[0]))
             for found in _DIGITS.finditer(line)
         ]
     for start, end, kind in _prefix_spans(line):
@@ -197,20 +207,19 @@ def layout_of(line: bytes, parsed: ParsedLine | None) -> Layout:
 
 
 def _shape(text: bytes) -> Piece:
-    return Piece("shape", shape=_DIGIT.sub(b"0", text))
+    return Piece("shape", shape=text.translate(_ZEROS), padded=False)
 
 
 def _without_padding(texts: Sequence[bytes], pieces: Sequence[Piece]) -> list[bytes]:
-    """Return the fixed texts without the spaces next to numbers, which vary with their width.
+    """Return the fixed texts without the spaces before numbers, which vary with their width.
 
-    One space stays between two numbers, without which `31.02` could be read as `31.0` and `2`, and between a number and a
-    word, without which `step=4loss=2` would be a line like `step=4 loss=2`.
+    One space stays between two numbers, without which `31.02` could be read as `31.0` and `2`, and between a word and a
+    number, without which `top 1` would be `top1`. Spaces behind a number stay: two of them separate what one does not.
     """
     bare = list(texts)
     for number, piece in enumerate(pieces):
-        if piece.padded:
+        if piece.padded and piece.numeric:
             bare[number] = _SPACES_BEFORE.sub(rb"\1", bare[number])
-            bare[number + 1] = _SPACES_AFTER.sub(rb"\1", bare[number + 1])
     for number in range(1, len(pieces)):
         if pieces[number - 1].numeric and pieces[number].numeric and not bare[number]:
             bare[number] = b" "

@@ -86,7 +86,15 @@ def _claim(claims: Claims, format_: Format, found: re.Match[bytes], line: bytes)
         start, end = found.span(number)
         if start >= 0:
             form: Form = "plain" if token.kind == "skip" else "any"
-            claims.add(start, end, token.metric, token.kind, token.scale, form=form)
+            claims.add(
+                start,
+                end,
+                token.metric,
+                token.kind,
+                token.scale,
+                form=form,
+                padded=token.padded,
+            )
     if format_.pairs == "none":
         return
     start = 0

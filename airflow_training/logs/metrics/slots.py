@@ -65,6 +65,8 @@ class Slot:
     scope: str = ""
     """Of `tokens_per_second`: `device` or `job`."""
     form: Form = "any"
+    padded: bool = True
+    """Whether any number of spaces may stand before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +90,7 @@ class Claims:
         self._spellings: dict[str, tuple[int, str]] = {}
         """Metric -> (index of its slot, spelling)."""
         self._recognised: list[tuple[int, int]] = []
+        self._names: list[tuple[int, int]] = []
 
     @property
     def metrics(self) -> frozenset[str]:
@@ -106,7 +109,9 @@ class Claims:
         kind: Kind,
         scale: float = 1.0,
         scope: str = "",
+        *,
         form: Form = "any",
+        padded: bool = True,
     ) -> bool:
         """Add a slot unless its place or its metric is taken; return whether it was."""
         if any(start < each.end and each.start < end for each in self._slots):
@@ -115,7 +120,7 @@ class Claims:
             metric, kind, scale, scope = "", "skip", 1.0, ""
         if metric:
             self._spellings[metric] = (len(self._slots), metric)
-        self._slots.append(Slot(start, end, metric, kind, scale, scope, form))
+        self._slots.append(Slot(start, end, metric, kind, scale, scope, form, padded))
         return True
 
     def add_pairs(
@@ -128,6 +133,7 @@ class Claims:
     ) -> None:
         """Add names with numbers; `names`, `units` and `sets` as in a Format."""
         for pair in pairs:
+            self._names.append((pair.begin, pair.start))
             if sets:
                 self.add(pair.start, pair.end, _of_set(pair.name), "number")
             else:
@@ -140,7 +146,8 @@ class Claims:
         key = normal(pair.name)
         if key in _IGNORED or key.endswith((" pid", " port", " rank")):
             is_rank = key in _RANKS and _RANK.fullmatch(self._line, pair.start, pair.end)
-            self.add(pair.start, pair.end, "", "rank" if is_rank else "skip")
+            kind: Kind = "rank" if is_rank else "skip"
+            self.add(pair.start, pair.end, "", kind, form="fixed" if key in _RANKS else "any")
             return
         said = meaning(pair.name, names)
         if pair.place and not said.known:
@@ -175,9 +182,9 @@ class Claims:
         name = spelling.lower()
         del self._spellings[metric]
         if name in self._spellings:
-            self._slots[index] = Slot(slot.start, slot.end, "", "skip", form=slot.form)
+            self._slots[index] = replace(slot, metric="", kind="skip", scale=1.0, scope="")
             return
-        self._slots[index] = Slot(slot.start, slot.end, name, form=slot.form)
+        self._slots[index] = replace(slot, metric=name, kind="number", scale=1.0, scope="")
         self._spellings[name] = (index, spelling)
 
     def parsed(self, format_: str, *, certain: bool = True) -> ParsedLine | None:
@@ -199,13 +206,15 @@ class Claims:
         for start, end in borders:
             for found in _VARYING.finditer(line, at, start):
                 # directly before a slot it could not be told where the one ends and the other begins
-                if found.end() < start or start == len(line):
-                    yield Slot(*found.span(), "", "skip", form=self._form(*found.span()))
+                if found.end() == start < len(line) or _meets(self._names, found):
+                    continue
+                form: Form = "fixed" if _meets(self._recognised, found) else "plain"
+                yield Slot(*found.span(), "", "skip", form=form)
             at = max(at, end)
 
-    def _form(self, start: int, end: int) -> Form:
-        within = any(start < stop and begin < end for begin, stop in self._recognised)
-        return "fixed" if within else "plain"
+
+def _meets(spans: Iterable[tuple[int, int]], found: re.Match[bytes]) -> bool:
+    return any(found.start() < end and start < found.end() for start, end in spans)
 
 
 def rate_of(unit: str) -> str:

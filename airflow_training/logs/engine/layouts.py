@@ -179,7 +179,10 @@ def layout_of(line: bytes, parsed: ParsedLine | None) -> Layout:
         dated = _date_end(line)
         free = {found.start() for found in _FREE.finditer(line, dated)}
         spans = [
-            (*found.span(), Piece("free") if found.start() in free else _shape(found[0]))
+            (
+                *found.span(),
+                Piece("free", padded=False) if found.start() in free else _shape(found[0]),
+            )
             for found in _DIGITS.finditer(line)
         ]
     for start, end, kind in _prefix_spans(line):

@@ -171,6 +171,9 @@ class _Reading:
 
     def read(self, layout: Layout) -> None:
         """Go through the lines; what is left are those of the layout."""
+        if any(len(text) > _PAD for text in (*layout.texts, *(one.shape for one in layout.pieces))):
+            self._keep(np.zeros(len(self.own), dtype=np.bool_))
+            return
         self._text(layout.texts[0])
         followers = (*layout.pieces, None)[1:]
         for piece, after, follower in zip(layout.pieces, layout.texts[1:], followers, strict=True):
@@ -200,9 +203,7 @@ class _Reading:
         self.ranks = None if self.ranks is None else self.ranks[fits]
 
     def _text(self, text: bytes) -> None:
-        if len(text) > _PAD:
-            self._keep(np.zeros(len(self.own), dtype=np.bool_))
-        elif text:
+        if text:
             there = self.lines.windows(self.at, len(text))
             self._keep((there == np.frombuffer(text, dtype=np.uint8)).all(axis=1))
             self.at = self.at + len(text)

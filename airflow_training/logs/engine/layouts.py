@@ -171,7 +171,7 @@ def layout_of(line: bytes, parsed: ParsedLine | None) -> Layout:
         column += bool(slot.metric)
         text = line[slot.start : slot.end]
         piece = Piece(slot.kind, slot.scale, own, plain=slot.form == "plain", padded=slot.padded)
-        # or a line with a number there, which may be a value, would be taken for one like this
+        # what is no number has its shape, or a line with a number there, which may be a value, would fit
         if slot.kind == "skip" and (slot.form == "fixed" or not _WHOLE_NUMBER.fullmatch(text)):
             piece = _shape(text)
         spans.append((slot.start, slot.end, piece))

@@ -26,6 +26,7 @@ __all__ = ["Format", "Token", "built_in", "make_format", "units_of"]
 _FOLDER = packaged.FOLDER / "formats"
 _TOKEN = re.compile(r"\{(?P<name>[A-Za-z_][\w /-]*)(?::(?P<unit>[^{}]+))?\}")
 _ANY_SPACES = (r"\s*", r"\s+", r"\b")
+"""Ends of a pattern behind which a number may be padded."""
 _SKIP = r"[0-9?][0-9.,:?+-]*"
 
 

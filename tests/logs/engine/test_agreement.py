@@ -219,8 +219,8 @@ BAR = b"Epoch 0:  97% 1652/1702 [13:01<00:23,  2.11it/s, loss=0.158]"
             id="two-spaces-begin-a-name",
         ),
         pytest.param(
-            b"step: 1, loss: 1.5, loss (avg of 5): 0.5",
-            b"step: 2, loss: 1.4, loss (avg of 7): 0.4",
+            b"epoch 1 (10 steps) loss (avg of 5): 0.5, accuracy: 0.5",
+            b"epoch 2 (10 steps) loss (avg of 7): 0.4, accuracy: 0.6",
             id="a-digit-in-a-name",
         ),
         pytest.param(b"loss: 1,2345", b"loss: 1,234", id="groups-of-three-digits"),

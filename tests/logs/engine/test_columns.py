@@ -63,6 +63,13 @@ def test_lines_of_programs_are_read_as_columns(line: bytes):
     assert bits(found) == bits(expected)
 
 
+def test_a_long_run_of_digits_is_left_to_the_layout():
+    text = b"9" * 600 + b":30 step: 3 loss: 0.5"
+    layout = layout_of(text, FORMATS.parse_line(text))
+    assert layout.read(text) is not None
+    assert read(layout, text) is None
+
+
 @st.composite
 def damaged(draw: st.DrawFn) -> tuple[Layout, bytes]:
     """Return a layout and a line that is about like one of it."""

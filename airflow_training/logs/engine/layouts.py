@@ -23,8 +23,7 @@ _ZEROS = bytes(48 if 48 <= byte <= 57 else byte for byte in range(256))
 _FREE = re.compile(rb"(?<!\d)(?<!\d,)\d+(?!\d|,\d)")
 """Digits of which any number may stand in a line without metrics; with a comma between, it tells what is a number."""
 _LIKE_DATE = re.compile(rb"\W*[\d.,:?+-]+[-/][\d.,:/?+-]*")
-_SPACES_BEFORE = re.compile(rb"((?:(?<=\w) )?) *$", re.DOTALL)
-"""At the end of a text before a number; the group is what stays."""
+_PADDING = re.compile(rb"(?<= ) +$")
 _NOT_LETTERS = bytes(
     byte for byte in range(256) if not (65 <= (byte & 223) <= 90) or (byte & 223) == 69
 )
@@ -45,11 +44,6 @@ class Piece(NamedTuple):
     """Of a `shape`: its text, with 0 for each digit."""
     padded: bool = True
     """Whether any number of spaces may stand before it."""
-
-    @property
-    def numeric(self) -> bool:
-        """Return whether it is a number, or begins and ends with one."""
-        return self.kind not in ("time", "bar")
 
     def written(self, name: str) -> bytes:
         """Return the pattern of its text, as a group: the longest that there is, however the line goes on."""
@@ -214,19 +208,16 @@ def _shape(text: bytes) -> Piece:
 
 
 def _without_padding(texts: Sequence[bytes], pieces: Sequence[Piece]) -> list[bytes]:
-    """Return the fixed texts without the spaces before numbers, which vary with their width.
+    """Return the fixed texts with one space of those before a number, as they vary with its width.
 
-    One space stays between two numbers, without which `31.02` could be read as `31.0` and `2`, and between a word and a
-    number, without which `top 1` would be `top1`. Spaces behind a number stay: two of them separate what one does not.
+    One stays: without it, `12: 5` would be a line like `12:5`. Spaces behind a number stay: two of them separate what one
+    does not.
     """
-    bare = list(texts)
-    for number, piece in enumerate(pieces):
-        if piece.padded and piece.numeric:
-            bare[number] = _SPACES_BEFORE.sub(rb"\1", bare[number])
-    for number in range(1, len(pieces)):
-        if pieces[number - 1].numeric and pieces[number].numeric and not bare[number]:
-            bare[number] = b" "
-    return bare
+    bare = [
+        _PADDING.sub(b"", text) if piece.padded and piece.kind not in ("time", "bar") else text
+        for text, piece in zip(texts[:-1], pieces, strict=True)
+    ]
+    return [*bare, texts[-1]]
 
 
 def _prefix_spans(line: bytes) -> list[tuple[int, int, str]]:

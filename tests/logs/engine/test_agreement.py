@@ -224,6 +224,9 @@ BAR = b"Epoch 0:  97% 1652/1702 [13:01<00:23,  2.11it/s, loss=0.158]"
             id="a-digit-in-a-name",
         ),
         pytest.param(b"loss: 1,2345", b"loss: 1,234", id="groups-of-three-digits"),
+        pytest.param(
+            b"Validation loss 8416:  0.71", b"Validation loss 8416:0", id="no-space-between-numbers"
+        ),
     ],
 )
 def test_a_layout_takes_only_lines_that_mean_the_same(walking, learned, other):

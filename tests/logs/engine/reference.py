@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -47,20 +48,28 @@ def scan(
         texts = [(slot, raw[slot.start : slot.end]) for slot in parsed.slots]
         values = [value(Piece(slot.kind, slot.scale), text) for slot, text in texts if slot.metric]
         said = [int(text) for slot, text in texts if slot.kind == "rank"]
-        # what a format reads as a value is no rank, though it may look like one
-        if head.rank_span is not None:
-            kept = kept_bytes(raw)
-            start_, end_ = kept[head.rank_span[0]], kept[head.rank_span[1] - 1] + 1
-            if any(
-                slot.metric and slot.start < end_ and start_ < slot.end for slot in parsed.slots
-            ):
-                rank = origin.rank
+        # what a format reads as a value is neither rank nor time, though it may look like one
+        kept = kept_bytes(raw)
+
+        def is_value(
+            span: tuple[int, int] | None, kept: list[int] = kept, parsed: Any = parsed
+        ) -> bool:
+            if span is None:
+                return False
+            first, last = kept[span[0]], kept[span[1] - 1] + 1
+            return any(
+                slot.metric and slot.start < last and first < slot.end for slot in parsed.slots
+            )
+
+        if is_value(head.rank_span):
+            rank = origin.rank
+        time = np.nan if head.time is None or is_value(head.time_span) else head.time
         builder.add(
             parsed,
             np.array([values]),
             np.array([start]),
             np.array([lines + 1]),
-            np.array([np.nan if head.time is None else head.time]),
+            np.array([time]),
             np.array([said[-1] if said else -1 if rank is None else rank]),
         )
     hits.complete(lambda a, b: data[a:b], origin.rank, until=len(data) + 1)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from airflow_training.logs.engine.layouts import Layout, Piece, value
+from airflow_training.logs.engine.numbers import RANK_DIGITS
 from airflow_training.logs.engine.rows import WORTH_COLUMNS, Rows
 
 if TYPE_CHECKING:
@@ -31,15 +32,13 @@ _WIDTH = 24
 _PAD = 512
 """Bytes behind the block: texts and windows may reach over its end."""
 _LINE_END, _SPACE, _COMMA = b"\n ,"
-_NUMBER, _VARIED, _CLOCK, _DIGIT = range(4)
+_NUMBER, _CLOCK, _DIGIT = range(3)
 
 
 def _classes() -> np.ndarray[Any, np.dtype[np.bool_]]:
     """Return [class, byte]: what may stand in a piece."""
-    found = np.zeros((4, 256), dtype=np.bool_)
-    for number, members in enumerate(
-        (b"0123456789.,eE+-", b"0123456789.,:?+-", b"0123456789:.", b"0123456789")
-    ):
+    found = np.zeros((3, 256), dtype=np.bool_)
+    for number, members in enumerate((b"0123456789.,eE+-", b"0123456789:?", b"0123456789")):
         found[number, list(members)] = True
     return found
 
@@ -172,6 +171,9 @@ class _Reading:
 
     def read(self, layout: Layout) -> None:
         """Go through the lines; what is left are those of the layout."""
+        if any(len(text) > _PAD for text in (*layout.texts, *(one.shape for one in layout.pieces))):
+            self._keep(np.zeros(len(self.own), dtype=np.bool_))
+            return
         self._text(layout.texts[0])
         followers = (*layout.pieces, None)[1:]
         for piece, after, follower in zip(layout.pieces, layout.texts[1:], followers, strict=True):
@@ -181,16 +183,12 @@ class _Reading:
                 self._bar(after, last=follower is None)
             elif piece.kind == "time":
                 self._time()
+            elif piece.kind == "shape":
+                self._shape(piece.shape)
             else:
-                self._spaces()
+                if piece.padded:
+                    self._spaces()
                 self._piece(piece)
-            if piece.padded and after.startswith(b" "):
-                self._keep(self.lines.bytes[self.at] == _SPACE)
-                self._spaces()
-                self._text(after[1:])
-                continue
-            if piece.padded:
-                self._spaces()
             if piece.kind != "bar":
                 self._text(after)
         self._keep(self.at == self.lines.ends[self.own])
@@ -205,12 +203,17 @@ class _Reading:
         self.ranks = None if self.ranks is None else self.ranks[fits]
 
     def _text(self, text: bytes) -> None:
-        if len(text) > _PAD:
-            self._keep(np.zeros(len(self.own), dtype=np.bool_))
-        elif text:
+        if text:
             there = self.lines.windows(self.at, len(text))
             self._keep((there == np.frombuffer(text, dtype=np.uint8)).all(axis=1))
             self.at = self.at + len(text)
+
+    def _shape(self, shape: bytes) -> None:
+        there = self.lines.windows(self.at, len(shape))
+        wanted = np.frombuffer(shape, dtype=np.uint8)
+        fits = np.where(wanted == ord("0"), _CLASS[_DIGIT][there], there == wanted)
+        self.at = self.at + len(shape)
+        self._keep(fits.all(axis=1))
 
     def _spaces(self) -> None:
         at = self.at
@@ -241,16 +244,11 @@ class _Reading:
             window, sizes = self._token(_CLOCK)
             if piece.column >= 0:
                 self._clocks(piece, _texts(window, sizes))
-        elif piece.kind == "varied":
-            window, sizes = self._without_comma(*self._token(_VARIED))
-            first = (window[:, 0] >= 48) & (window[:, 0] <= 57)
-            colon = (window == ord(":")) & (np.arange(_WIDTH) < sizes[:, None])
-            # with a colon it is no number, whatever else there is
-            self._keep(first & colon.any(axis=1))
         elif piece.kind == "rank":
-            numbers = floats(*self._token(_DIGIT))
+            window, sizes = self._token(_DIGIT)
+            numbers = floats(window, sizes)
             self.ranks = numbers.astype(np.int64)
-            self._keep(numbers < 1e9)
+            self._keep(sizes <= RANK_DIGITS)
         else:
             self._number(piece)
 
@@ -258,6 +256,8 @@ class _Reading:
         window, sizes = self._without_comma(*self._token(_NUMBER))
         numbers = floats(window, sizes)
         fits = ~np.isnan(numbers)
+        if piece.plain:
+            fits &= _is_plain(window, sizes)
         if piece.column >= 0:
             with np.errstate(all="ignore"):  # as Python: what is too large is infinite
                 if piece.kind == "divided":
@@ -386,6 +386,15 @@ def floats(window: Bytes, sizes: Integers) -> Floats:
     rest = np.flatnonzero(~sure)
     found[rest] = [_float(text) for text in _texts(window[rest], sizes[rest])]
     return found
+
+
+def _is_plain(window: Bytes, sizes: Integers) -> Flags:
+    """Return which numbers begin and end with a digit and have no exponent."""
+    digit = _CLASS[_DIGIT]
+    raised = ((window | 32) == ord("e")) & (np.arange(window.shape[1]) < sizes[:, None])
+    last = window[np.arange(len(sizes)), sizes - 1]
+    plain: Flags = digit[window[:, 0]] & digit[last] & ~raised.any(axis=1)
+    return plain
 
 
 def _misplaced(comma: Flags, digit: Flags) -> Flags:

@@ -15,11 +15,15 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from airflow_training.logs.engine.numbers import RANK_DIGITS
+
 LONGEST_PART = 65_536
 LONGEST_METRIC_LINE = 8_192
 
-TEXT, NUMBER, DIVIDED, INVERSE, CLOCK, RANK, TIME, BAR, SKIP, VARIED, FREE, GAP, END = range(13)
+TEXT, NUMBER, DIVIDED, INVERSE, CLOCK, RANK, TIME, BAR, SKIP, SHAPE, FREE, END = range(12)
 """Operations of a layout."""
+PLAIN, PADDED = 1, 2
+"""Of a number, added up: it has neither sign nor exponent; any number of spaces may stand before it."""
 
 VECTOR = 32
 """Bytes whose letters are added up at once."""
@@ -273,8 +277,6 @@ def number(data: Any, start: Any, end: Any) -> Any:
             c = byte_at(data, position + 3)
             if a < 48 or a > 57 or b < 48 or b > 57 or c < 48 or c > 57:
                 break
-            if position + 4 < end and 48 <= byte_at(data, position + 4) <= 57:
-                break
             digits = digits * np.uint64(1000) + np.uint64(
                 (np.int64(a) - 48) * 100 + (np.int64(b) - 48) * 10 + np.int64(c) - 48
             )
@@ -520,19 +522,25 @@ def _same(data: Any, place: Any, texts: Any, text: Any, size: Any) -> Any:
 
 
 @numba.njit(cache=True, nogil=True)
-def _in_run(byte: Any) -> Any:
-    """Return whether a byte may stand in a run of digits and signs: 0-9 . , : ? + -."""
-    return 48 <= byte <= 58 or byte == 44 or byte == 46 or byte == 63 or byte == 43 or byte == 45
+def _has_shape(data: Any, place: Any, texts: Any, text: Any, size: Any) -> Any:
+    """Return whether what stands at a place is the text but for its digits."""
+    for done in range(size):
+        byte = byte_at(data, place + done)
+        wanted = byte_at(texts, text + done)
+        if byte != wanted and (wanted != 48 or byte < 48 or byte > 57):
+            return False
+    return True
 
 
 @numba.njit(cache=True, nogil=True)
-def _odd(data: Any, start: Any, end: Any) -> Any:
-    """Return whether a run holds a `:` or a `?` and so is no number."""
+def _is_plain(data: Any, start: Any, end: Any) -> Any:
+    """Return whether a number begins and ends with a digit and has no exponent."""
+    first = byte_at(data, start)
+    last = byte_at(data, end - 1)
+    plain = 48 <= first <= 57 and 48 <= last <= 57
     for position in range(start, end):
-        byte = byte_at(data, position)
-        if byte == 58 or byte == 63:
-            return True
-    return False
+        plain = plain and byte_at(data, position) | 32 != 101
+    return plain
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
@@ -567,11 +575,12 @@ def read(
             if position + size > end or not _same(data, position, texts, text, size):
                 return 0
             position += size
-        elif kind == GAP:
-            if byte_at(data, position - 1) != 32:
-                return 0
         elif kind == END:
             return answer if position == end else 0
+        elif kind == SHAPE:
+            if position + size > end or not _has_shape(data, position, texts, text, size):
+                return 0
+            position += size
         elif kind == TIME:
             seconds, position = moment(data, position, end)
             if position < 0:
@@ -589,33 +598,18 @@ def read(
             if position > end:
                 return 0
         else:
-            while position < end and byte_at(data, position) == 32:
+            while text & PADDED and position < end and byte_at(data, position) == 32:
                 position += 1
             value = 0.0
+            begin = position
             if kind == SKIP:
                 _, position = number(data, position, end)
-                if position < 0:
+                if position < 0 or (text & PLAIN and not _is_plain(data, begin, position)):
                     return 0
             elif kind == FREE:
-                begin = position
                 while position < end and 48 <= byte_at(data, position) <= 57:
                     position += 1
                 if position == begin:
-                    return 0
-            elif kind == VARIED:
-                begin = position
-                while position < end:
-                    byte = byte_at(data, position)
-                    if byte == size or not _in_run(byte):
-                        break
-                    position += 1
-                if position == begin:
-                    return 0
-                opening = byte_at(data, begin)
-                if opening != 63 and (opening < 48 or opening > 57):
-                    return 0
-                _, after = number(data, begin, position)
-                if after == position or (after < 0 and not _odd(data, begin, position)):
                     return 0
             elif kind == CLOCK:
                 value, position = clock(data, position, end)
@@ -623,17 +617,16 @@ def read(
                     return 0
                 value *= _double_at(scales, current)
             elif kind == RANK:
-                begin = position
                 while position < end and 48 <= byte_at(data, position) <= 57:
                     value = value * 10.0 + np.float64(byte_at(data, position) - 48)
                     position += 1
-                if position == begin or position - begin > 9:
+                if position == begin or position - begin > RANK_DIGITS:
                     return 0
                 _put_double(row_address, 1, value)
                 value *= _double_at(scales, current)
             else:
                 value, position = number(data, position, end)
-                if position < 0:
+                if position < 0 or (text & PLAIN and not _is_plain(data, begin, position)):
                     return 0
                 if kind == NUMBER:
                     value *= _double_at(scales, current)
@@ -643,8 +636,6 @@ def read(
                     value = _double_at(scales, current) / value if value != 0.0 else np.inf
                 if not np.isfinite(value):
                     answer = 2
-            while position < end and byte_at(data, position) == 32:
-                position += 1
             if column >= 0:
                 _put_double(row_address, 2 + column, value)
         current += 1

@@ -25,10 +25,8 @@ _OPERATIONS = {
     "time": compiled.TIME,
     "bar": compiled.BAR,
     "skip": compiled.SKIP,
-    "varied": compiled.VARIED,
     "free": compiled.FREE,
 }
-_IN_SKIP = b"0123456789.,:?+-"
 _MOST_ROWS = 16_384
 _MOST_VALUES = 262_144
 _MOST_RUNS = 16_384
@@ -150,21 +148,21 @@ def _program(layout: Layout, place: int) -> tuple[list[list[int]], list[float], 
         operations.append([operation, *arguments])
         scales.append(scale)
 
-    def text(fixed: bytes) -> None:
+    def fixed(operation: int, text: bytes) -> None:
         nonlocal texts
-        if fixed:
-            add(compiled.TEXT, place + len(texts), len(fixed), -1)
-            texts += fixed
+        if text:
+            add(operation, place + len(texts), len(text), -1)
+            texts += text
 
-    text(layout.texts[0])
+    fixed(compiled.TEXT, layout.texts[0])
     for piece, after in zip(layout.pieces, layout.texts[1:], strict=True):
-        ends = after[0] if after else 0
-        stop = ends if piece.kind == "bar" or ends in _IN_SKIP else 0
-        add(_OPERATIONS[piece.kind], 0, stop, piece.column, scale=piece.scale)
-        if piece.padded and after.startswith(b" "):
-            add(compiled.GAP, 0, 0, -1)
-            text(after[1:])
+        if piece.kind == "shape":
+            fixed(compiled.SHAPE, piece.shape)
         else:
-            text(after)
+            stop = after[0] if piece.kind == "bar" and after else 0
+            operation = _OPERATIONS[piece.kind]
+            form = piece.plain * compiled.PLAIN | piece.padded * compiled.PADDED
+            add(operation, form, stop, piece.column, scale=piece.scale)
+        fixed(compiled.TEXT, after)
     add(compiled.END, 0, 0, -1)
     return operations, scales, texts

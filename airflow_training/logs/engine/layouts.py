@@ -14,17 +14,16 @@ from typing import NamedTuple
 
 from airflow_training.logs.engine.cleaning import clean, kept_bytes
 from airflow_training.logs.engine.formats import ParsedLine
+from airflow_training.logs.engine.numbers import CLOCK, NUMBER, PLAIN, RANK
 from airflow_training.logs.engine.prefixes import DATE, prefix, time_of
 
-NUMBER = rb"[-+]?(?:(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?|[-+]?(?i:nan|inf(?:inity)?)"
-_WHOLE_NUMBER = re.compile(NUMBER)
-_CLOCK = rb"(?:\d+ days?, )?[\d:.?]+"
-_SKIP = rb"[0-9?][0-9.,:?+-]*"
+_WHOLE_NUMBER = re.compile(NUMBER.encode())
 _DIGITS = re.compile(rb"\d+")
-_SPACES_BEFORE = re.compile(rb"((?:(?<=\w) )?) *$", re.DOTALL)
-"""At the end of a text before a number; the group is what stays."""
-_SPACES_AFTER = re.compile(rb"^ *?((?: (?=\w))?)(?! )", re.DOTALL)
-"""At the beginning of a text behind a number; the group is what stays."""
+_ZEROS = bytes(48 if 48 <= byte <= 57 else byte for byte in range(256))
+_FREE = re.compile(rb"(?<!\d)(?<!\d,)\d+(?!\d|,\d)")
+"""Digits of which any number may stand in a line without metrics; with a comma between, it tells what is a number."""
+_LIKE_DATE = re.compile(rb"\W*[\d.,:?+-]+[-/][\d.,:/?+-]*")
+_PADDING = re.compile(rb"(?<= ) +$")
 _NOT_LETTERS = bytes(
     byte for byte in range(256) if not (65 <= (byte & 223) <= 90) or (byte & 223) == 69
 )
@@ -34,16 +33,29 @@ class Piece(NamedTuple):
     """What stands between two fixed texts."""
 
     kind: str
-    """number, divided, inverse, clock, rank, time, bar; `skip` is a number that is no value, `varied` a run of digits and
-    signs that is no number (`10:31:02`), `free` are digits."""
+    """number, divided, inverse, clock, rank, time, bar; `skip` is a number that is no value, `shape` a run of digits and
+    signs with each digit at its place (`10:31:02`), `free` are digits."""
     scale: float = 1.0
     column: int = -1
     """Of the values; -1 for none."""
+    plain: bool = False
+    """Whether the number has neither sign nor exponent."""
+    shape: bytes = b""
+    """Of a `shape`: its text, with 0 for each digit."""
+    padded: bool = True
+    """Whether any number of spaces may stand before it."""
 
-    @property
-    def padded(self) -> bool:
-        """Return whether any number of spaces may stand around it."""
-        return self.kind not in ("time", "bar")
+    def written(self, name: str) -> bytes:
+        """Return the pattern of its text, as a group: the longest that there is, however the line goes on."""
+        if self.kind == "bar":
+            return rb"(.*?)"
+        if self.kind == "time":
+            return rb"(" + DATE + rb")"
+        if self.kind == "shape":
+            return rb"(" + re.escape(self.shape).replace(b"0", rb"\d") + rb")"
+        text = PLAIN if self.plain else _WRITTEN.get(self.kind, NUMBER)
+        spaces = " *" if self.padded else ""
+        return f"{spaces}(?=(?P<{name}>{text}))(?P={name})".encode()
 
 
 @dataclass(frozen=True)
@@ -67,20 +79,14 @@ class Layout:
     def expression(self) -> re.Pattern[bytes]:
         """Return what matches a whole line, with a group for each piece."""
         written = [re.escape(self.texts[0])]
-        for piece, text in zip(self.pieces, self.texts[1:], strict=True):
-            written.append(_WRITTEN[piece.kind] + re.escape(text))
+        for number, (piece, text) in enumerate(zip(self.pieces, self.texts[1:], strict=True)):
+            written.append(piece.written(f"p{number}") + re.escape(text))
         return re.compile(rb"".join(written), re.DOTALL)
 
     def read(self, line: bytes) -> Row | None:
         """Return the values of a line; None if it is of another layout."""
         found = self.expression.fullmatch(line)
-        if found is None:
-            return None
-        texts = found.groups()
-        for piece, text in zip(self.pieces, texts, strict=True):
-            if piece.kind == "varied" and _WHOLE_NUMBER.fullmatch(text):
-                return None
-        return self._row(texts)
+        return None if found is None else self._row(found.groups())
 
     def read_spans(self, line: bytes) -> Row:
         """Return the values of the line that the layout was learned from."""
@@ -101,18 +107,8 @@ class Layout:
         return Row(values, rank, time)
 
 
-_WRITTEN = {
-    "number": rb" *(" + NUMBER + rb") *",
-    "divided": rb" *(" + NUMBER + rb") *",
-    "inverse": rb" *(" + NUMBER + rb") *",
-    "rank": rb" *(\d{1,9}) *",
-    "clock": rb" *(" + _CLOCK + rb") *",
-    "skip": rb" *(" + NUMBER + rb") *",
-    "varied": rb" *(" + _SKIP + rb"?) *",
-    "free": rb" *(\d+) *",
-    "time": rb"(" + DATE + rb")",
-    "bar": rb"(.*?)",
-}
+_WRITTEN = {"clock": CLOCK, "free": "[0-9]+", "rank": RANK}
+"""Others are numbers."""
 
 
 class Row(NamedTuple):
@@ -148,6 +144,18 @@ def letters(line: bytes) -> bytes:
     return line.translate(None, _NOT_LETTERS)
 
 
+def masked(line: bytes) -> bytes:
+    """Return what a line that holds no metric has in common with others that hold none either."""
+    dated = _date_end(line)
+    return line[:dated].translate(_ZEROS) + _FREE.sub(b"0", line[dated:]).translate(_ZEROS)
+
+
+def _date_end(line: bytes) -> int:
+    """Return where that ends which is like a date at the beginning of a line."""
+    found = _LIKE_DATE.match(line)
+    return 0 if found is None else found.end()
+
+
 def layout_of(line: bytes, parsed: ParsedLine | None) -> Layout:
     """Return the layout of a line that `parse_line` read, or of one that holds no metric."""
     spans: list[tuple[int, int, Piece]] = []
@@ -155,16 +163,26 @@ def layout_of(line: bytes, parsed: ParsedLine | None) -> Layout:
     for slot in parsed.slots if parsed is not None else ():
         own = column if slot.metric else -1
         column += bool(slot.metric)
-        kind = slot.kind
-        if kind == "skip" and not _WHOLE_NUMBER.fullmatch(line, slot.start, slot.end):
-            kind = "varied"  # or a line with a number there, which may be a value, would be taken for one like this
-        spans.append((slot.start, slot.end, Piece(kind, slot.scale, own)))
+        text = line[slot.start : slot.end]
+        piece = Piece(slot.kind, slot.scale, own, plain=slot.form == "plain", padded=slot.padded)
+        # what is no number has its shape, or a line with a number there, which may be a value, would fit
+        if slot.kind == "skip" and (slot.form == "fixed" or not _WHOLE_NUMBER.fullmatch(text)):
+            piece = _shape(text)
+        spans.append((slot.start, slot.end, piece))
     if parsed is None:
-        spans = [(*found.span(), Piece("free")) for found in _DIGITS.finditer(line)]
+        dated = _date_end(line)
+        free = {found.start() for found in _FREE.finditer(line, dated)}
+        spans = [
+            (
+                *found.span(),
+                Piece("free", padded=False) if found.start() in free else _shape(found[0]),
+            )
+            for found in _DIGITS.finditer(line)
+        ]
     for start, end, kind in _prefix_spans(line):
         over = [span for span in spans if span[0] < end and span[1] > start]
         if all(
-            piece.kind in ("skip", "varied", "free") and piece.column < 0 for _, _, piece in over
+            piece.kind in ("skip", "shape", "free") and piece.column < 0 for _, _, piece in over
         ):
             spans = [span for span in spans if span not in over]
             spans.append((start, end, Piece(kind)))
@@ -185,22 +203,21 @@ def layout_of(line: bytes, parsed: ParsedLine | None) -> Layout:
     )
 
 
-def _without_padding(texts: Sequence[bytes], pieces: Sequence[Piece]) -> list[bytes]:
-    """Return the fixed texts without the spaces next to numbers, which vary with their width.
+def _shape(text: bytes) -> Piece:
+    return Piece("shape", shape=text.translate(_ZEROS), padded=False)
 
-    One space stays between two numbers, without which `31.02` could be read as `31.0` and `2`, and between a number and a
-    word, without which `step=4loss=2` would be a line like `step=4 loss=2`.
+
+def _without_padding(texts: Sequence[bytes], pieces: Sequence[Piece]) -> list[bytes]:
+    """Return the fixed texts with one space of those before a number, as they vary with its width.
+
+    One stays: without it, `12: 5` would be a line like `12:5`. Spaces behind a number stay: two of them separate what one
+    does not.
     """
-    padded = [piece.padded for piece in pieces]
-    bare = list(texts)
-    for number, numeric in enumerate(padded):
-        if numeric:
-            bare[number] = _SPACES_BEFORE.sub(rb"\1", bare[number])
-            bare[number + 1] = _SPACES_AFTER.sub(rb"\1", bare[number + 1])
-    for number in range(1, len(pieces)):
-        if padded[number - 1] and padded[number] and not bare[number]:
-            bare[number] = b" "
-    return bare
+    bare = [
+        _PADDING.sub(b"", text) if piece.padded and piece.kind not in ("time", "bar") else text
+        for text, piece in zip(texts[:-1], pieces, strict=True)
+    ]
+    return [*bare, texts[-1]]
 
 
 def _prefix_spans(line: bytes) -> list[tuple[int, int, str]]:

@@ -6,21 +6,23 @@ passes over those that no signature can match.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
+from airflow_training.logs.engine.cleaning import clean
 from airflow_training.logs.engine.formats import Formats, ParsedLine
-from airflow_training.logs.engine.layouts import Layout, Row, layout_of, letters
+from airflow_training.logs.engine.layouts import Layout, Row, layout_of, letters, masked
 from airflow_training.logs.engine.needs import Needs
+from airflow_training.logs.engine.prefixes import has_wrong_date
 
 MOST_LAYOUTS = 4096
 """Then all are forgotten and learned again: a log with more layouts has lines that never come again."""
 
+MOST_ALIKE = 64
+"""Layouts with the same letters; a log with more has names with numbers in them that never come again."""
+
 MOST_NOTICED = 256
 """Lines; what comes again among so many is worth a layout."""
 
-_DIGITS = re.compile(rb"\d+")
-_BROKEN_DATE = re.compile(rb"\W*\d{4}[-/]\d\d[-/]\d\d")
 _IN_NUMBERS = b"0123456789.,:?/+- e"
 """In numbers, clocks and times."""
 _IN_PIECE = {
@@ -59,16 +61,16 @@ class Learned:
         for layout in known:
             if (row := layout.read(line)) is not None:
                 return layout, row
-        masked = _DIGITS.sub(b"0", line)
-        told = self._without.get(masked)
+        mask = masked(line)
+        told = self._without.get(mask)
         if told is None:
             parsed = None if self._formats is None else self._formats.parse_line(line)
             if parsed is not None:
                 return self._learn(line, parsed)
-            self._without[masked] = False
+            self._without[mask] = False
         elif not told:
             # the second of its kind: what never comes again is not worth a layout
-            self._without[masked] = True
+            self._without[mask] = True
             self.new.append((line, layout_of(line, None)))
         return None
 
@@ -80,22 +82,25 @@ class Learned:
     def _learn(self, line: bytes, parsed: ParsedLine) -> tuple[Layout, Row]:
         layout = layout_of(line, parsed)
         row = layout.read_spans(line)
-        # a whole date would fit into the layout of a broken one, and be lost
-        if layout.tells_time or not _BROKEN_DATE.match(line):
-            self.new.append((line, layout))
-            self._layouts.setdefault(letters(line), []).insert(0, layout)
+        # a date that is one would fit into the layout of one that does not exist, and be lost; and a layout that does
+        # not fit its own line would be learned at every such line
+        if (layout.tells_time or not has_wrong_date(clean(line))) and layout.read(line) is not None:
+            known = self._layouts.setdefault(letters(line), [])
+            if len(known) < MOST_ALIKE:
+                self.new.append((line, layout))
+                known.insert(0, layout)
         return layout, row
 
     def notice(self, line: bytes) -> None:
         """Take any line of the log: lines without metrics that come again and again are learned too."""
-        masked = _DIGITS.sub(b"0", line)
-        if masked in self._noticed:
+        mask = masked(line)
+        if mask in self._noticed:
             if letters(line) not in self._layouts:
                 self.read(line)
             return
         if len(self._noticed) >= MOST_NOTICED:
             self._noticed.clear()
-        self._noticed.add(masked)
+        self._noticed.add(mask)
 
 
 class Reach:

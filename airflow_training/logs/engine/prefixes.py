@@ -82,6 +82,11 @@ def time_of(text: bytes) -> float | None:
     return None if written is None else _seconds(written)
 
 
+def has_wrong_date(line: bytes) -> bool:
+    """Return whether something at the start of `line` is written like a time but is none, as the 30th of February."""
+    return any(_seconds(found) is None for found in _TIME.finditer(line[:LONGEST]))
+
+
 def _seconds(written: re.Match[bytes]) -> float | None:
     try:
         moment = datetime(

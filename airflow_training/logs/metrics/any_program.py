@@ -19,7 +19,7 @@ from dataclasses import replace
 from functools import cache
 
 from airflow_training.logs.metrics.names import COUNTERS, RESULTS, meaning, spelled
-from airflow_training.logs.metrics.numbers import UNITS
+from airflow_training.logs.metrics.numbers import PLAIN, UNITS
 from airflow_training.logs.metrics.pairs import Pair, signed, worded
 from airflow_training.logs.metrics.slots import Claims, ParsedLine, rate_of, scope_of
 
@@ -31,13 +31,18 @@ ANCHORS = (
     r"acc(?:: |=)[0-9]",
     r"learning[_ ]rate: [0-9]|\d: lr: \d",
 )
+_N = PLAIN.encode()
 _COUNTER = re.compile(
     rb"(?i)(?:^|[^\w/.-])(?P<name>epoch|(?:(?:(?:global|train|training|current)[ _-])?step|iteration|iter)(?P<many>s)?)[\"']?"
-    rb"\s*(?:[:=#]\s*)*(?:[\[(]\s*)?(?P<number>[0-9][0-9,]*(?:\.[0-9]+)?)"
-    rb"(?P<total>\s*(?:/|of)\s*(?P<of>[0-9][0-9,]*))?(?![\w.]*\w)"
+    rb"\s*(?:[:=#]\s*)*(?:[\[(]\s*)?(?P<number>" + _N + rb")"
+    rb"(?P<total>\s*(?:/|of)\s*(?P<of>" + _N + rb"))?(?![\w.]*\w)"
 )
 _BATCH = re.compile(
-    rb"(?i)\bbatch\s*[:#]?\s*\[?\s*(?P<number>[0-9]+)\s*(?:/|of)\s*(?P<of>[0-9]+)(?![\w.]*\w)"
+    rb"(?i)\bbatch\s*[:#]?\s*\[?\s*(?P<number>"
+    + _N
+    + rb")\s*(?:/|of)\s*(?P<of>"
+    + _N
+    + rb")(?![\w.]*\w)"
 )
 """Without a total it is rather the size of a batch."""
 _NESTED = re.compile(rb"[\"'](?P<name>[\w /.@-]+)[\"']\s*:\s*\{[^{}]*\}")
@@ -48,7 +53,7 @@ _NOT_TRAINING = re.compile(
     rb"|num_(?:train|epochs|workers|layers|steps|classes)|parameters\b|warmup_|early.stop|\bwarning\b|deprecat"
 )
 _RATE = re.compile(
-    rb"(?:^|[\s(,|])(?P<number>[0-9][0-9,]{0,20}(?:\.[0-9]+)?)\s?(?P<unit>(?:it|steps?)/s|s/(?:it|step)|ms/step"
+    rb"(?:^|[\s(,|])(?P<number>" + _N + rb")\s?(?P<unit>(?:it|steps?)/s|s/(?:it|step)|ms/step"
     rb"|(?:samples?|images?|imgs?|examples?|seqs?|tok|toks|tokens?)/s(?:ec)?(?:/(?:gpu|GPU|device))?)(?![\w/])"
 )
 """A number before its unit tells its metric without a name."""
@@ -65,21 +70,21 @@ def parse(line: bytes) -> ParsedLine | None:
     """Return what a line of an unknown program says, or None."""
     if _NOT_TRAINING.search(line):
         return None
-    claims = Claims()
+    claims = Claims(line)
     as_json = _JSON.search(line) is not None
     counted = list(_COUNTER.finditer(line))
     for found in counted:
         if found["name"].lower() == b"epoch":
-            claims.add(*found.span("number"), "epoch", "number")
+            claims.add(*found.span("number"), "epoch", "number", form="plain")
             if found["of"]:
-                claims.add(*found.span("of"), "", "skip")
+                claims.add(*found.span("of"), "", "skip", form="plain")
         else:
-            claims.add(*found.span("number"), "step", "number")
+            claims.add(*found.span("number"), "step", "number", form="plain")
             if found["of"]:
-                claims.add(*found.span("of"), "total_steps", "number")
+                claims.add(*found.span("of"), "total_steps", "number", form="plain")
     batch = _BATCH.search(line)
-    if batch is not None and claims.add(*batch.span("number"), "step", "number"):
-        claims.add(*batch.span("of"), "total_steps", "number")
+    if batch is not None and claims.add(*batch.span("number"), "step", "number", form="plain"):
+        claims.add(*batch.span("of"), "total_steps", "number", form="plain")
     pairs = [pair for pair in signed(line) if pair.quoted or not as_json]
     if as_json:
         pairs = list(_of_evaluations(line, pairs))
@@ -90,7 +95,8 @@ def parse(line: bytes) -> ParsedLine | None:
             unit = found["unit"].decode()
             kind, scale = UNITS.get(unit, ("number", 1.0))
             metric = "step_time_seconds" if unit in UNITS else rate_of(unit)
-            claims.add(*found.span("number"), metric, kind, scale, scope_of(unit, metric))
+            scope = scope_of(unit, metric)
+            claims.add(*found.span("number"), metric, kind, scale, scope, form="plain")
     many = bool(counted) and all(found["many"] for found in counted)
     return _judge(claims, line, pairs=pairs, as_json=as_json, many=many)
 
@@ -123,11 +129,11 @@ def _judge(
         or (len(agreed) > 1 and agreed & RESULTS)
         or (agreed & RESULTS and len(found) == 1 and not _TABLE.search(line))
     ):
-        return claims.parsed(line, name)
+        return claims.parsed(name)
     if found == {"learning_rate"} and _TIMED.search(line):
-        return claims.parsed(line, name, certain=False)
+        return claims.parsed(name, certain=False)
     if counted and found > counted and (as_json or _only_pairs(line, pairs)):
-        return claims.parsed(line, name, certain=False)
+        return claims.parsed(name, certain=False)
     return None
 
 

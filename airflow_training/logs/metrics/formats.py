@@ -19,12 +19,14 @@ from functools import cache
 from typing import Any, Literal
 
 from airflow_training.logs.metrics import packaged
-from airflow_training.logs.metrics.numbers import CLOCK, NUMBER, UNITS, Kind
+from airflow_training.logs.metrics.numbers import CLOCK, NUMBER, RANK, UNITS, Kind
 
 __all__ = ["Format", "Token", "built_in", "make_format", "units_of"]
 
 _FOLDER = packaged.FOLDER / "formats"
 _TOKEN = re.compile(r"\{(?P<name>[A-Za-z_][\w /-]*)(?::(?P<unit>[^{}]+))?\}")
+_ANY_SPACES = (r"\s*", r"\s+", r"\b")
+"""Ends of a pattern behind which a number may be padded."""
 _SKIP = r"[0-9?][0-9.,:?+-]*"
 
 
@@ -35,6 +37,8 @@ class Token:
     metric: str
     kind: Kind
     scale: float = 1.0
+    padded: bool = False
+    """Whether any number of spaces may stand before it: the pattern says so directly before the group."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -74,14 +78,15 @@ def make_format(framework: str, document: Mapping[str, Any]) -> Format:
 
     def group(found: re.Match[str]) -> str:
         name, unit = found["name"], found["unit"]
+        padded = found.string[: found.start()].endswith(_ANY_SPACES)
         if name in ("skip", "text", "rank"):
             kind: Kind = "bar" if name == "text" else name  # type: ignore[assignment]  # one of three
-            tokens.append(Token("", kind))
-            return {"skip": f"({_SKIP})", "text": "(.*?)", "rank": "([0-9]+)"}[name]
+            tokens.append(Token("", kind, padded=padded))
+            return {"skip": f"({_SKIP})", "text": "(.*?)", "rank": f"({RANK})"}[name]
         if unit == "clock":
-            tokens.append(Token(name, "clock"))
+            tokens.append(Token(name, "clock", padded=padded))
             return f"({CLOCK})"
-        tokens.append(Token(name, *UNITS[unit or ""]))
+        tokens.append(Token(name, *UNITS[unit or ""], padded=padded))
         return f"({NUMBER})"
 
     pattern = _TOKEN.sub(group, document.pop("line"))

@@ -16,7 +16,7 @@ from airflow_training.logs.metrics.formats import Format, built_in
 from airflow_training.logs.metrics.names import meaning
 from airflow_training.logs.metrics.numbers import Kind
 from airflow_training.logs.metrics.pairs import signed, worded
-from airflow_training.logs.metrics.slots import Claims, ParsedLine, Slot
+from airflow_training.logs.metrics.slots import Claims, Form, ParsedLine, Slot
 
 __all__ = ["Kind", "ParsedLine", "Slot", "anchors", "parse_line"]
 
@@ -51,13 +51,13 @@ def parse_line(line: bytes, user: Sequence[Format] = ()) -> ParsedLine | None:
         if found is None:
             continue
         if claims is None:
-            claims, name = Claims(), each.name
+            claims, name = Claims(line), each.name
         _claim(claims, each, found, line)
         if not each.joins and not any(text in line for text in _BARS):
             break
     if claims is None:
         return any_program.parse(line)
-    return claims.parsed(line, name)
+    return claims.parsed(name)
 
 
 @cache
@@ -81,10 +81,20 @@ def _search(format_: Format, line: bytes) -> re.Match[bytes] | None:
 
 def _claim(claims: Claims, format_: Format, found: re.Match[bytes], line: bytes) -> None:
     """Add what a format reads in a line."""
+    claims.recognise(*found.span())
     for number, token in enumerate(format_.tokens, start=1):
         start, end = found.span(number)
         if start >= 0:
-            claims.add(start, end, token.metric, token.kind, token.scale)
+            form: Form = "plain" if token.kind == "skip" else "any"
+            claims.add(
+                start,
+                end,
+                token.metric,
+                token.kind,
+                token.scale,
+                form=form,
+                padded=token.padded,
+            )
     if format_.pairs == "none":
         return
     start = 0

@@ -9,7 +9,9 @@ import math
 import re
 from typing import Literal
 
-__all__ = ["CLOCK", "NUMBER", "UNITS", "Kind", "convert"]
+from airflow_training.logs.engine.numbers import CLOCK, NUMBER, PLAIN, RANK
+
+__all__ = ["CLOCK", "NUMBER", "PLAIN", "RANK", "UNITS", "Kind", "convert"]
 
 Kind = Literal["number", "divided", "inverse", "clock", "rank", "bar", "skip"]
 """How the text of a slot is read.
@@ -24,11 +26,8 @@ Kind = Literal["number", "divided", "inverse", "clock", "rank", "bar", "skip"]
 | bar | no value: any text up to the next fixed byte, as the drawing of a progress bar |
 | skip | no value: a run of `[0-9.,:?+-]` that differs from line to line |
 
-A number is what Python's `float` takes, with thousands separators, `nan`, `inf` and `infinity` in any case.
+How these are written is in `logs/engine/numbers.py`.
 """
-
-NUMBER = r"[-+]?(?:(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?|[-+]?(?i:nan|infinity|inf)"
-CLOCK = r"(?:[0-9]+ days?, )?[0-9?]+(?::[0-9?]+)*"
 
 UNITS: dict[str, tuple[Kind, float]] = {
     "": ("number", 1.0),

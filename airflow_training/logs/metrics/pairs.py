@@ -43,6 +43,8 @@ class Pair:
     """A name and its number."""
 
     name: str
+    begin: int
+    """Of the name."""
     start: int
     end: int
     """Of the number."""
@@ -74,7 +76,8 @@ def signed(line: bytes, start: int = 0, end: int | None = None) -> Iterator[Pair
         if name is None or len(name["name"]) > _LONGEST_NAME or _FILE.search(name["name"]):
             continue
         quoted = segment[name.end("name") :].rstrip() in (b'"', b"'")
-        pair = _pair(line, stop, name["name"], value, quoted=quoted)
+        begin = first + name.start("name")
+        pair = _pair(line, stop, name["name"], begin, value, quoted=quoted)
         if pair is not None:
             known = at = pair.stop
             before = segment[: name.start("name")][-1:]
@@ -91,14 +94,14 @@ def worded(line: bytes, start: int = 0, end: int | None = None) -> Iterator[Pair
         value = _WORD.search(line, at, stop)
         if value is None:
             return
-        pair = _pair(line, stop, value["name"], value, quoted=False)
+        pair = _pair(line, stop, value["name"], value.start("name"), value, quoted=False)
         at = value.end() if pair is None else pair.stop
         if pair is not None:
             yield pair
 
 
 def _pair(
-    line: bytes, stop: int, name: bytes, value: re.Match[bytes], *, quoted: bool
+    line: bytes, stop: int, name: bytes, begin: int, value: re.Match[bytes], *, quoted: bool
 ) -> Pair | None:
     """Return a pair with what follows its number, or None where that is no number of its own."""
     start, end = value.span("number")
@@ -130,6 +133,7 @@ def _pair(
             at = mean.end()
     return Pair(
         name=name.decode("utf-8", "replace"),
+        begin=begin,
         start=start,
         end=end,
         unit="" if unit is None else unit["unit"].decode(),

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal
 
 from airflow_training.logs.metrics.names import meaning, normal
-from airflow_training.logs.metrics.numbers import UNITS, Kind
+from airflow_training.logs.metrics.numbers import RANK, UNITS, Kind
 from airflow_training.logs.metrics.pairs import Pair
 
 __all__ = ["Claims", "ParsedLine", "Slot", "rate_of", "scope_of"]
 
-_VARYING = re.compile(rb"(?:(?<![\w@'.])|(?<=[0-9]T))[0-9](?:[0-9.,:?+-]*[0-9?])?")
+_VARYING = re.compile(
+    rb"(?:(?<![\w@'.])(?<![0-9.][eE][-+])|(?<=[0-9]T))[0-9](?:[0-9.,:?+-]*[0-9?])?"
+)
+_RANK = re.compile(RANK.encode())
 _IGNORED = frozenset(
     {
         "eta",
@@ -37,6 +41,17 @@ _LISTS = frozenset({"learning_rate"})
 _PER_DEVICE = re.compile(r"/(?:gpu|device|chip)$", re.IGNORECASE)
 
 
+Form = Literal["any", "plain", "fixed"]
+"""How the number of a slot may be written in lines that mean the same.
+
+| form | text |
+|---|---|
+| any | any number |
+| plain | one without sign and exponent: with them the line would not have been taken for what it is |
+| fixed | as many digits, with the same signs between them: they are part of a text that was recognised |
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Slot:
     """A part of a line that differs between lines of one layout: bytes `start` to `end`."""
@@ -49,6 +64,9 @@ class Slot:
     scale: float = 1.0
     scope: str = ""
     """Of `tokens_per_second`: `device` or `job`."""
+    form: Form = "any"
+    padded: bool = True
+    """Whether any number of spaces may stand before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,18 +84,34 @@ class ParsedLine:
 class Claims:
     """The slots of one line while several readings of it add theirs; who comes first keeps what it has."""
 
-    def __init__(self) -> None:
+    def __init__(self, line: bytes) -> None:
+        self._line = line
         self._slots: list[Slot] = []
         self._spellings: dict[str, tuple[int, str]] = {}
         """Metric -> (index of its slot, spelling)."""
+        self._recognised: list[tuple[int, int]] = []
+        self._names: list[tuple[int, int]] = []
 
     @property
     def metrics(self) -> frozenset[str]:
         """Return the metrics that were found."""
         return frozenset(self._spellings)
 
+    def recognise(self, start: int, end: int) -> None:
+        """Take a part of the line as the text that tells what the line is: numbers in it that no slot has are fixed."""
+        self._recognised.append((start, end))
+
     def add(
-        self, start: int, end: int, metric: str, kind: Kind, scale: float = 1.0, scope: str = ""
+        self,
+        start: int,
+        end: int,
+        metric: str,
+        kind: Kind,
+        scale: float = 1.0,
+        scope: str = "",
+        *,
+        form: Form = "any",
+        padded: bool = True,
     ) -> bool:
         """Add a slot unless its place or its metric is taken; return whether it was."""
         if any(start < each.end and each.start < end for each in self._slots):
@@ -86,7 +120,7 @@ class Claims:
             metric, kind, scale, scope = "", "skip", 1.0, ""
         if metric:
             self._spellings[metric] = (len(self._slots), metric)
-        self._slots.append(Slot(start, end, metric, kind, scale, scope))
+        self._slots.append(Slot(start, end, metric, kind, scale, scope, form, padded))
         return True
 
     def add_pairs(
@@ -99,6 +133,7 @@ class Claims:
     ) -> None:
         """Add names with numbers; `names`, `units` and `sets` as in a Format."""
         for pair in pairs:
+            self._names.append((pair.begin, pair.start))
             if sets:
                 self.add(pair.start, pair.end, _of_set(pair.name), "number")
             else:
@@ -110,7 +145,9 @@ class Claims:
         """Add one name with its number."""
         key = normal(pair.name)
         if key in _IGNORED or key.endswith((" pid", " port", " rank")):
-            self.add(pair.start, pair.end, "", "rank" if key in _RANKS else "skip")
+            is_rank = key in _RANKS and _RANK.fullmatch(self._line, pair.start, pair.end)
+            kind: Kind = "rank" if is_rank else "skip"
+            self.add(pair.start, pair.end, "", kind, form="fixed" if key in _RANKS else "any")
             return
         said = meaning(pair.name, names)
         if pair.place and not said.known:
@@ -145,30 +182,39 @@ class Claims:
         name = spelling.lower()
         del self._spellings[metric]
         if name in self._spellings:
-            self._slots[index] = Slot(slot.start, slot.end, "", "skip")
+            self._slots[index] = replace(slot, metric="", kind="skip", scale=1.0, scope="")
             return
-        self._slots[index] = Slot(slot.start, slot.end, name)
+        self._slots[index] = replace(slot, metric=name, kind="number", scale=1.0, scope="")
         self._spellings[name] = (index, spelling)
 
-    def parsed(self, line: bytes, format_: str, *, certain: bool = True) -> ParsedLine | None:
+    def parsed(self, format_: str, *, certain: bool = True) -> ParsedLine | None:
         """Return the line with all that varies in it, or None where nothing is a metric."""
         if not self._spellings:
             return None
         slots = sorted(self._slots, key=lambda slot: slot.start)
-        slots += list(_varying(line, slots))
-        return ParsedLine(tuple(sorted(slots, key=lambda slot: slot.start)), format_, certain)
+        slots = sorted([*slots, *self._varying(slots)], key=lambda slot: slot.start)
+        first = next(index for index, slot in enumerate(slots) if slot.metric)
+        # what stands before all values is a time or a rank in other lines, if its numbers are of another size
+        head = [replace(slot, form="fixed") for slot in slots[:first]]
+        return ParsedLine((*head, *slots[first:]), format_, certain)
+
+    def _varying(self, slots: Sequence[Slot]) -> Iterator[Slot]:
+        """Yield a slot for each number between the slots that is no part of a name."""
+        line = self._line
+        at = 0
+        borders = [(slot.start, slot.end) for slot in slots] + [(len(line), len(line))]
+        for start, end in borders:
+            for found in _VARYING.finditer(line, at, start):
+                # directly before a slot it could not be told where the one ends and the other begins
+                if found.end() == start < len(line) or _meets(self._names, found):
+                    continue
+                form: Form = "fixed" if _meets(self._recognised, found) else "plain"
+                yield Slot(*found.span(), "", "skip", form=form)
+            at = max(at, end)
 
 
-def _varying(line: bytes, slots: Sequence[Slot]) -> Iterator[Slot]:
-    """Yield a slot for each number between the slots that is no part of a name."""
-    at = 0
-    borders = [(slot.start, slot.end) for slot in slots] + [(len(line), len(line))]
-    for start, end in borders:
-        for found in _VARYING.finditer(line, at, start):
-            # directly before a slot it could not be told where the one ends and the other begins
-            if found.end() < start or start == len(line):
-                yield Slot(*found.span(), "", "skip")
-        at = max(at, end)
+def _meets(spans: Iterable[tuple[int, int]], found: re.Match[bytes]) -> bool:
+    return any(found.start() < end and start < found.end() for start, end in spans)
 
 
 def rate_of(unit: str) -> str:

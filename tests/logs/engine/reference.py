@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from airflow_training.logs.engine import Formats, Pattern
-from airflow_training.logs.engine.cleaning import clean, parts
+from airflow_training.logs.engine.automaton import anchor_literals
+from airflow_training.logs.engine.cleaning import clean, kept_bytes, parts
 from airflow_training.logs.engine.hits import Hits, text_around
 from airflow_training.logs.engine.layouts import Piece, value
 from airflow_training.logs.engine.prefixes import prefix
@@ -20,7 +21,7 @@ def scan(
 ) -> FileScan:
     hits = Hits()
     builder = formats.builder()
-    anchor = re.compile(b"|".join(text.encode() for text in formats.anchors()))
+    literals = [text.lower() for text in anchor_literals(tuple(formats.anchors()))]
     for start, end, lines in parts(data):
         raw = data[start:end]
         text = clean(raw)
@@ -39,7 +40,7 @@ def scan(
                         text=text_around(text[head.length :], found.start() - head.length),
                     )
                 )
-        if len(raw) > 8192 or not anchor.search(text):
+        if len(raw) > 8192 or not any(literal in text.lower() for literal in literals):
             continue
         parsed = formats.parse_line(raw)
         if parsed is None:
@@ -47,19 +48,28 @@ def scan(
         texts = [(slot, raw[slot.start : slot.end]) for slot in parsed.slots]
         values = [value(Piece(slot.kind, slot.scale), text) for slot, text in texts if slot.metric]
         said = [int(text) for slot, text in texts if slot.kind == "rank"]
-        # what a format reads as a value is no rank, though it may look like one
-        if head.rank_span is not None and raw == text:
-            start_, end_ = head.rank_span
-            if any(
-                slot.metric and slot.start < end_ and start_ < slot.end for slot in parsed.slots
-            ):
-                rank = origin.rank
+        # what a format reads as a value is neither rank nor time, though it may look like one
+        kept = kept_bytes(raw)
+
+        def is_value(
+            span: tuple[int, int] | None, kept: list[int] = kept, parsed: Any = parsed
+        ) -> bool:
+            if span is None:
+                return False
+            first, last = kept[span[0]], kept[span[1] - 1] + 1
+            return any(
+                slot.metric and slot.start < last and first < slot.end for slot in parsed.slots
+            )
+
+        if is_value(head.rank_span):
+            rank = origin.rank
+        time = np.nan if head.time is None or is_value(head.time_span) else head.time
         builder.add(
             parsed,
             np.array([values]),
             np.array([start]),
             np.array([lines + 1]),
-            np.array([np.nan if head.time is None else head.time]),
+            np.array([time]),
             np.array([said[-1] if said else -1 if rank is None else rank]),
         )
     hits.complete(lambda a, b: data[a:b], origin.rank, until=len(data) + 1)

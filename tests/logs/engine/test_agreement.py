@@ -156,3 +156,93 @@ def test_a_bar_whose_times_are_damaged_is_no_bar(walking):
     assert {one.total for one in expected.series} == {1}
     found = fast(data, [1 << 20], automaton=automaton("plain"), walker=walker(walking))
     assert_same(found, expected)
+
+
+BAR = b"Epoch 0:  97% 1652/1702 [13:01<00:23,  2.11it/s, loss=0.158]"
+
+
+@pytest.mark.parametrize("walking", ["plain", "columns", "compiled"])
+@pytest.mark.parametrize(
+    ("learned", "other"),
+    [
+        pytest.param(b"step 30 loss 1.9", b"step 1e9 loss 1.9", id="a-step-has-no-exponent"),
+        pytest.param(
+            b"iteration 20/50 | loss 8.8 | time 1.2",
+            b"iteration 20/5e9 | loss 8.8 | time 1.2",
+            id="a-total-has-no-exponent",
+        ),
+        pytest.param(
+            b"step 5 loss 0.5 3.0 it/s", b"step 5 loss 0.5 -3 it/s", id="a-rate-has-no-sign"
+        ),
+        pytest.param(b"Epoch 1/30", b"Epoch 1/30.5", id="digits-of-a-format"),
+        pytest.param(b"  epoch 8", b"  epoch          28", id="spaces-of-a-format"),
+        pytest.param(BAR, BAR.replace(b"97%", b"9.7e-7%"), id="a-share-has-no-exponent"),
+        pytest.param(
+            BAR.replace(b"]", b", lr=1e-50.0074]"),
+            BAR.replace(b"]", b", lr=1e-5]"),
+            id="no-number-begins-in-an-exponent",
+        ),
+        pytest.param(
+            b"2024-0998.8307-01 10:05:20 step 13 loss 1.0",
+            b"2024-01-01 10:05:30 step 14 loss 0.9",
+            id="a-date-with-more-digits",
+        ),
+        pytest.param(
+            b"1:40.3114642024-12-25 00:30:09.574858: train_loss 0.5",
+            b"2024-04-26 09:41:39.493872: train_loss 0.7",
+            id="a-date-behind-other-digits",
+        ),
+        pytest.param(
+            b"24-04-26 09:39:10.914042: Current learning rate: 0.01",
+            b"2024-04-26 09:39:11.914042: Current learning rate: 0.01\n"
+            b"2024-04-26 09:39:12.914042: Current learning rate: 0.02",
+            id="a-date-of-a-line-without-metrics",
+        ),
+        pytest.param(
+            b"[rank1234567]: step 5 loss: 2.0",
+            b"[rank4]: step 6 loss: 1.9",
+            id="a-rank-with-more-digits",
+        ),
+        pytest.param(
+            b"step: 5, loss: 1.5, rank: 3.5",
+            b"step: 6, loss: 1.5, rank: 3",
+            id="a-rank-that-is-none",
+        ),
+        pytest.param(
+            b"step: 5, loss: 1.5, rank: 3",
+            b"step: 6, loss: 1.5, rank: 99999999999999999999",
+            id="a-rank-of-any-size",
+        ),
+        pytest.param(
+            b"step 5 loss: 2.0 3  val acc: 0.5",
+            b"step 6 loss: 2.0 3 val acc: 0.6",
+            id="two-spaces-begin-a-name",
+        ),
+        pytest.param(
+            b"epoch 1 (10 steps) loss (avg of 5): 0.5, accuracy: 0.5",
+            b"epoch 2 (10 steps) loss (avg of 7): 0.4, accuracy: 0.6",
+            id="a-digit-in-a-name",
+        ),
+        pytest.param(b"loss: 1,2345", b"loss: 1,234", id="groups-of-three-digits"),
+        pytest.param(
+            b"Validation loss 8416:  0.71", b"Validation loss 8416:0", id="no-space-between-numbers"
+        ),
+    ],
+)
+def test_a_layout_takes_only_lines_that_mean_the_same(walking, learned, other):
+    for data in (learned, other), (other, learned):
+        before, line = data
+        log = (before + b"\n") * 3 + line + b"\n"
+        expected = reference.scan(log, signatures=SIGNATURES, formats=FORMATS, origin=ORIGIN)
+        pieces = [3 * len(before) + 3, 1 << 20]
+        found = fast(log, pieces, automaton=automaton("plain"), walker=walker(walking))
+        assert_same(found, expected)
+
+
+@pytest.mark.parametrize("walking", ["plain", "columns", "compiled"])
+def test_a_step_below_a_colour_is_no_rank(walking):
+    data = b"87:     learn: 0.9540 \x1b[31mtest: 0.5\x1b[0m\n" * 3
+    expected = reference.scan(data, signatures=SIGNATURES, formats=FORMATS, origin=ORIGIN)
+    assert {one.rank for one in expected.series} == {ORIGIN.rank}
+    found = fast(data, [1 << 20], automaton=automaton("plain"), walker=walker(walking))
+    assert_same(found, expected)

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 np = pytest.importorskip("numpy")
 
 from airflow_training.logs.engine import columns  # noqa: E402  # only with numpy
-from airflow_training.logs.engine.layouts import NUMBER, Layout, Row, layout_of  # noqa: E402
+from airflow_training.logs.engine.layouts import Layout, Row, layout_of  # noqa: E402
+from airflow_training.logs.engine.numbers import NUMBER  # noqa: E402
 from airflow_training.logs.metrics import formats  # noqa: E402
 
 FORMATS = formats()
@@ -60,6 +61,13 @@ def test_lines_of_programs_are_read_as_columns(line: bytes):
     assert found is not None
     assert expected is not None
     assert bits(found) == bits(expected)
+
+
+def test_a_long_run_of_digits_is_left_to_the_layout():
+    text = b"9" * 600 + b":30 step: 3 loss: 0.5"
+    layout = layout_of(text, FORMATS.parse_line(text))
+    assert layout.read(text) is not None
+    assert read(layout, text) is None
 
 
 @st.composite
@@ -113,6 +121,6 @@ def test_numbers_are_read_to_the_last_bit(texts: list[str]):
     window = np.array([[*text.encode().ljust(24, b"7")] for text in texts], dtype=np.uint8)
     found = columns.floats(window, np.array([len(text) for text in texts]))
     for text, value in zip(texts, found.tolist(), strict=True):
-        whole = re.fullmatch(NUMBER, text.encode())
+        whole = re.fullmatch(NUMBER, text)
         expected = float(text.replace(",", "")) if whole else float("nan")
         assert struct.pack("d", value) == struct.pack("d", expected) or value != value != expected

@@ -181,7 +181,9 @@ def _landings(state: Distribution, target: Distribution, shape: Shape) -> Iterat
         yield from _split_further(_with_terms_of(state, target), target, loose, shape)
     elif _kept_terms(state, target) == list(state.partial):
         landing = replace(target, partial=state.partial)
-        yield from _split_further(landing, target, loose, shape)
+        for split in _split_further(landing, target, loose, shape):
+            yield split
+            yield _sliced_as_before(split, state, loose)
 
 
 @lru_cache(maxsize=4096)
@@ -203,6 +205,19 @@ def _split_further(
         last = [one for one in dict.fromkeys(made) if one not in found]
         found |= dict.fromkeys(last)
     return tuple(found)
+
+
+def _sliced_as_before(
+    split: Distribution, state: Distribution, axes: tuple[str, ...]
+) -> Distribution:
+    """Return `split` with the slices that `state` has where some of these axes split both alike."""
+    sizes = tuple(
+        given if now == before and set(now) & set(axes) else size
+        for size, now, given, before in zip(
+            split.sizes, split.dims, state.sizes, state.dims, strict=True
+        )
+    )
+    return replace(split, sizes=sizes)
 
 
 def _with_terms_of(state: Distribution, target: Distribution) -> Distribution:

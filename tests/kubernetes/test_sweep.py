@@ -65,8 +65,8 @@ async def test_ended_pods_stay_until_their_time_is_over(stage: Stage, settings: 
     await ended(stage, job)
     assert objects(stage) == ["pods", "configmaps"], "what cleanPodPolicy keeps, and the record"
     assert await swept(stage, settings) == []
-    await ended(stage, dataclasses.replace(job, ttl_seconds_after_finished=1.0), run_id="two")
-    await asyncio.sleep(2.1)  # times of pods are whole seconds
+    await ended(stage, dataclasses.replace(job, ttl_seconds_after_finished=6.0), run_id="two")
+    await asyncio.sleep(7.1)  # whole seconds; and with fewer, its own end could be too late for it
     looked = await swept(stage, settings, dry_run=True)
     assert [(each.run_id, each.done) for each in looked] == [("two", False)]
     assert objects(stage) == ["pods"] * 2 + ["configmaps"] * 2, "it only looked"

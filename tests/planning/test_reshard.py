@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from airflow_training.planning.computation import Tensor
@@ -64,6 +66,16 @@ def test_it_receives_the_least_on_three_axes(problem):
     assert path(shape, source, target).received_bytes == fewest_elements(shape, source, target)
 
 
+ALONE = Mesh.of({"a": 2, "b": 2})
+
+
+@example(  # the last device has everything, and its rows become terms where they lie
+    (
+        (1, 2),
+        replace(Distribution.of(ALONE, 2, {0: "a", 1: "b"}), sizes=((0, 1), (0, 2))),
+        Distribution.of(ALONE, 2, {1: "b"}, partial=["a"]),
+    )
+)
 @settings(max_examples=60, deadline=None)
 @given(problems(devices=10, max_axes=2))
 def test_with_slices_of_any_size_no_other_way_receives_less(problem):

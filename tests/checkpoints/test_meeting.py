@@ -40,6 +40,7 @@ def together(meeting: Meeting, *, dies: bool) -> bool:
     """Return whether all ranks were there to the end."""
     try:
         meeting.form("gloo", seconds=SECONDS)
+        dist.all_reduce(torch.ones(1))  # all of them are through
         if dies:
             os.kill(os.getpid(), signal.SIGKILL)
         total = torch.ones(1)

@@ -14,6 +14,6 @@ __all__ = ["python_path"]
 
 def python_path(environment: Mapping[str, str]) -> str:
     """Return a PYTHONPATH that holds this program too, after whatever the user wants."""
-    program = os.path.abspath(sys.argv[0])  # noqa: PTH100  # a name, not a file
+    program = os.path.abspath(sys.argv[0])  # noqa: PTH100  # `resolve` follows links, `absolute` keeps `..`
     own = environment.get("PYTHONPATH")
     return f"{own}{os.pathsep}{program}" if own else program

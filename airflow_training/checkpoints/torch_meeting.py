@@ -53,7 +53,7 @@ class Meeting:
         """
         wait = timedelta(seconds=seconds)
         if self._store is None:
-            self._store = dist.TCPStore(  # type: ignore[attr-defined]  # public all the same
+            self._store = dist.TCPStore(  # type: ignore[attr-defined]  # documented, not in __all__
                 self._host,
                 self._port,
                 is_master=self._rank == 0,
@@ -63,7 +63,7 @@ class Meeting:
         self._number = self._arrived(time.monotonic() + seconds)
         dist.init_process_group(
             backend,
-            store=dist.PrefixStore(  # type: ignore[attr-defined]  # public all the same
+            store=dist.PrefixStore(  # type: ignore[attr-defined]  # documented, not in __all__
                 f"{_NUMBER}-{self._number.decode()}", self._store
             ),
             rank=self._rank,

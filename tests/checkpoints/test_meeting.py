@@ -91,7 +91,7 @@ def test_a_rank_that_died_while_it_waited_is_not_counted_on():
     try:
         first.start()
         dead.start()
-        store = dist.TCPStore(  # type: ignore[attr-defined]  # public all the same
+        store = dist.TCPStore(  # type: ignore[attr-defined]  # documented, not in __all__
             "127.0.0.1", port, timeout=timedelta(seconds=90)
         )
         store.wait(["group-0-here/2"])

@@ -9,12 +9,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from airflow_training.logs.engine.layouts import Layout, Row, layout_of
+from airflow_training.logs.engine.numbers import NUMBER
+
 np = pytest.importorskip("numpy")
 
 from airflow_training.logs.engine import columns  # noqa: E402  # only with numpy
-from airflow_training.logs.engine.layouts import Layout, Row, layout_of  # noqa: E402
-from airflow_training.logs.engine.numbers import NUMBER  # noqa: E402
-from airflow_training.logs.metrics import formats  # noqa: E402
+from airflow_training.logs.metrics import formats  # noqa: E402  # it reads into columns
 
 FORMATS = formats()
 LINES = (

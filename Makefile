@@ -1,43 +1,96 @@
 # Everything works on a machine with Python 3.11 or newer and make: the first target that needs it
 # makes .venv and installs the pinned versions of constraints.txt from the package registry.
+# Other versions: make check PYTHON=python3.10 CONSTRAINTS= WITH=apache-airflow==3.3.0
+CONSTRAINTS ?= constraints.txt
 PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3.13 || command -v python3)
 BIN := .venv/bin
 INSTALLED := .venv/.installed
+PAGES := airflow_training/web/pages
+# Where there is no npm, the tests of the pages' sources are skipped; what is built of them is in the repository.
+NODE := $(if $(shell command -v npm),$(PAGES)/node_modules/.installed)
+
+# The tests start a few hundred interpreters; without bytecode each would compile the package anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check lint fmt types e2e mutations bench clean
+.PHONY: help install pages screenshots demo docs test processes airflow check lint fmt types e2e frameworks light soak mutations bench changelog clean
 
 help: ## list the targets
-	@grep -hE '^[a-z0-9]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z0-9]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
 
 $(INSTALLED): pyproject.toml constraints.txt
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed, $(PYTHON) is older: make PYTHON=/path/to/python3.11"; exit 2; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10 if "$(CONSTRAINTS)" == "" else 11))' || { echo "Python 3.11 or newer is needed, $(PYTHON) is older: make PYTHON=/path/to/python3.11"; exit 2; }
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(addprefix --constraint ,$(CONSTRAINTS)) --editable '.[dev]' $(WITH)
 	@touch $@
+
+$(PAGES)/node_modules/.installed: $(PAGES)/package-lock.json
+	npm ci --prefix $(PAGES) --silent
+	@touch $@
+
+pages: $(INSTALLED) $(NODE) ## build the pages from their sources, and the types of the API that they use
+	$(BIN)/python -m airflow_training.web.openapi > $(PAGES)/node_modules/.openapi.json
+	cd $(PAGES) && node types.mjs node_modules/.openapi.json src/schema.ts && npm run --silent check && npm run --silent build
+
+screenshots: $(INSTALLED) ## make the pictures of docs/pages.md anew (with Chromium)
+	$(BIN)/python -m tests.web.screenshots
 
 install: $(INSTALLED) ## make .venv with everything the project needs
 
 demo: $(INSTALLED) ## start Airflow and train a real job, end to end (KEEP=1 leaves Airflow running)
 	$(BIN)/airflow-training demo --airflow $(if $(KEEP),--keep)
 
-test: lint types ## lint, types and all tests, also those with real processes and a real Airflow
-	$(BIN)/python -m pytest -n 2 -m "not airflow and not cluster"
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m airflow
+test: lint $(NODE) ## lint, types and all tests, also those with real processes and a real Airflow
+	$(MAKE) --no-print-directory --jobs 3 types processes airflow
+
+# What takes seconds to import is imported by one process, beside an Airflow that mostly waits.
+IMPORTS := tests/airflow $(patsubst %,tests/checkpoints/test_%.py,huggingface keras lightning xgboost) tests/planning/test_tracing.py
+
+# More of both than cores, beside each other: half of the time goes by in waiting for what was started.
+processes: $(INSTALLED)
+	$(BIN)/python -m pytest -n 3 --maxschedchunk 4 --durations 50 -m "not cluster and not frameworks and not soak" $(addprefix --ignore ,$(IMPORTS) tests/kubernetes/e2e)
+
+airflow: $(INSTALLED)
+	$(BIN)/python -m pytest --durations 20 -m "not soak" $(IMPORTS)
 
 check: lint types ## the same without the slow end-to-end tests
-	$(BIN)/python -m pytest -n 2 -m "not e2e and not cluster"
+	$(BIN)/python -m pytest -n 2 -m "not e2e and not cluster and not soak"
 
 e2e: $(INSTALLED) ## benchmarks and tests on the cluster of KUBECONFIG, with TRAINING_IMAGE and BUSYBOX_IMAGE
 	-$(BIN)/python -m benchmarks kubernetes
 	$(BIN)/python -m pytest tests/kubernetes/e2e -m cluster
 
+light: ## the command line's tests where only the wheel and what it requires are installed
+	rm -rf .light
+	$(PYTHON) -m venv .light
+	.light/bin/python -m pip install --quiet --disable-pip-version-check '.[logs,plots,postgres]' hypothesis pytest pytest-timeout
+	.light/bin/python -m pytest tests/cli -m "not airflow and not e2e"
+
+soak: $(INSTALLED) ## the long random tests, of which `make test` runs a sample
+	ALL_EXAMPLES=1 $(BIN)/python -m pytest -m "soak or hypothesis"
+
+# A virtual environment for each framework that ours does not hold.
+.frameworks/%/.installed: tests/trainings/requirements/%.txt
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	@touch $@
+
+frameworks: $(INSTALLED) $(patsubst tests/trainings/requirements/%.txt,.frameworks/%/.installed,$(wildcard tests/trainings/requirements/*.txt)) ## train with all eight frameworks and kill them (KILLS=200 SEED=1: at random)
+	$(BIN)/python -m pytest tests/trainings
+
 mutations: $(INSTALLED) ## break each guarantee on purpose and watch a test fail (ONLY=3 for one row)
 	$(BIN)/python -m tests.mutations $(ONLY)
 
-lint: $(INSTALLED) ## ruff: rules and format
+docs: $(INSTALLED) ## the site of the docs, in site/; a link that leads nowhere is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+
+changelog: $(INSTALLED) ## write the section of the new version from the fragments of changelog.d/ (DRAFT=1 only shows it)
+	$(BIN)/towncrier build $(if $(DRAFT),--draft,--yes) --version "$$($(BIN)/python -c 'import airflow_training; print(airflow_training.__version__)')"
+
+lint: $(INSTALLED) ## ruff: rules and format; codespell
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/codespell airflow_training changelog.d dags docker docs frameworks operators sensors *.md
 
 fmt: $(INSTALLED) ## let ruff mend and format
 	$(BIN)/ruff check --fix .
@@ -51,4 +104,4 @@ bench: $(INSTALLED) ## print the benchmark figures
 	PYTHONPATH=.bench $(BIN)/python -m benchmarks $(ONLY)
 
 clean: ## remove .venv, caches and what the demo left
-	rm -rf .venv .demo .bench .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
+	rm -rf .venv .demo .bench .frameworks .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist

@@ -11,6 +11,7 @@ __all__ = [
     "JobFailed",
     "LeaseLost",
     "Problem",
+    "RunChanged",
     "RuntimeUnavailable",
     "StillAlive",
     "TrainingError",
@@ -54,6 +55,24 @@ class InputError(TrainingError):
     problems: Sequence[Problem] = field(default_factory=tuple)
     path: str = ""
 
+    @classmethod
+    def of(
+        cls,
+        *,
+        code: str,
+        field: str,
+        message: str,
+        value: Any = None,
+        allowed: Sequence[Any] = (),
+        hint: str = "",
+        path: str = "",
+    ) -> InputError:
+        """Return the error of one mistake, as `Problem` describes it."""
+        problem = Problem(
+            code=code, field=field, message=message, value=value, allowed=allowed, hint=hint
+        )
+        return cls(problems=(problem,), path=path)
+
     def __post_init__(self) -> None:
         super().__init__(str(self))
 
@@ -68,6 +87,10 @@ class JobFailed(TrainingError):
 
 class RuntimeUnavailable(TrainingError):
     """The runtime (or store) cannot be reached now; the caller tries again."""
+
+
+class RunChanged(TrainingError):
+    """Somebody has asked something of the run since whoever asks now has looked at it."""
 
 
 class StillAlive(TrainingError):

@@ -1,20 +1,25 @@
-"""Tells the store Airflow's pools, from the scheduler, when a DAG run with a training group starts.
+"""Tells the store what only Airflow's own components know, for `plan` to go by.
 
-`plan` refuses a group that does not fit into its pool, but only the scheduler and the API server
-may read pools. Airflow calls this before the first task of the run is scheduled, also when a run
-that had ended was cleared.
+The scheduler tells the pools and the living triggerers when a DAG run with a training group starts:
+only it and the API server may read them. Airflow calls this before the first task of the run is
+scheduled, also when a run that had ended was cleared. A triggerer tells at its start where it would
+keep instances on its host.
 """
 
 from __future__ import annotations
 
 import logging
+import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from airflow.listeners import hookimpl
 
-__all__ = ["on_dag_run_running"]
+from airflow_training import preload
+from airflow_training.airflow_compat import task_module
+
+__all__ = ["on_dag_run_running", "on_starting"]
 
 log = logging.getLogger(__name__)
 
@@ -27,43 +32,77 @@ _saving = threading.Thread()
 
 @hookimpl
 def on_dag_run_running(dag_run: Any) -> None:
-    """Save the pools that count deferred tasks; nothing for a run without tasks of ours."""
-    pools = _pools(dag_run) if _has_training(dag_run) else None
-    if pools is None:
+    """Save pools that count deferred tasks, and triggerers; nothing for a run without tasks of ours."""
+    known = _known(dag_run) if _has_training(dag_run) else None
+    if known is None:
         return
+    pools, triggerers = known
     # imported by this thread: the scheduler forks workers, which must inherit no half-done import
     from airflow_training.state.store import deployment_id, open_store
 
     def save() -> None:
-        try:
-            open_store().save_pools(deployment_id(), pools)
-        except Exception:  # the store's trouble must not become the scheduler's
-            log.warning("Airflow's pools could not be saved for `plan`", exc_info=True)
+        store = open_store()
+        store.save_pools(deployment_id(), pools)
+        store.save_triggerers(deployment_id(), triggerers)
 
-    global _saving  # noqa: PLW0603 - the hook is a function, the scheduler is one
-    if _saving.is_alive():
-        log.warning("the store does not answer; `plan` goes by the pools it was told before")
+    _in_a_moment(save)
+
+
+@hookimpl
+def on_starting(component: Any) -> None:
+    """Save the place of this triggerer; nothing in any other component."""
+    if preload.component(sys.argv) != "triggerer" or not hasattr(component, "hostname"):
         return
-    _saving = threading.Thread(target=save, name="training-pools", daemon=True)
+    from airflow_training.settings import load_settings
+    from airflow_training.state.store import deployment_id, open_store
+    from airflow_training.supervise.runtimes import place_here
+
+    def save() -> None:
+        place = place_here(load_settings())
+        open_store().save_place(deployment_id(), host=component.hostname, place=place)
+
+    _in_a_moment(save)
+
+
+def _in_a_moment(save: Callable[[], None]) -> None:
+    """Call `save`, and wait for it only so long."""
+
+    def attempt() -> None:
+        try:
+            save()
+        except Exception:  # the store's trouble must not become Airflow's
+            log.warning("what `plan` goes by could not be saved", exc_info=True)
+
+    global _saving  # noqa: PLW0603 - the hooks are functions, the component is one
+    if _saving.is_alive():
+        log.warning("the store does not answer; `plan` goes by what it was told before")
+        return
+    _saving = threading.Thread(target=attempt, name="training-facts", daemon=True)
     _saving.start()
     _saving.join(_WAIT_SECONDS)
 
 
 def _has_training(dag_run: Any) -> bool:
     tasks = dag_run.dag.tasks if dag_run.dag is not None else ()
-    # asked softly: an error here would keep the listeners of other plugins from being called
-    return any(getattr(task, "_task_module", "").startswith("airflow_training.") for task in tasks)
+    return any(task_module(task).startswith("airflow_training.") for task in tasks)
 
 
-def _pools(dag_run: Any) -> Mapping[str, int] | None:
-    """Return pool -> slots, read in the scheduler's own transaction; unlimited ones left out."""
-    from airflow.models.pool import Pool
+def _known(dag_run: Any) -> tuple[Mapping[str, int], Sequence[str]] | None:
+    """Return pool -> slots (unlimited ones left out), and the hosts of living triggerers.
+
+    Read in the scheduler's own transaction.
+    """
     from sqlalchemy import select
     from sqlalchemy.orm import object_session
+
+    from airflow_training.airflow_compat import Job, JobState, Pool
 
     session = object_session(dag_run)
     if session is None:
         return None
-    question = select(Pool.pool, Pool.slots).where(Pool.include_deferred, Pool.slots >= 0)
+    counting = select(Pool.pool, Pool.slots).where(Pool.include_deferred, Pool.slots >= 0)
+    running = select(Job).where(Job.job_type == "TriggererJob", Job.state == JobState.RUNNING)
     with session.no_autoflush:
-        return {str(name): int(slots) for name, slots in session.execute(question)}
+        pools = {str(name): int(slots) for name, slots in session.execute(counting)}
+        triggerers = [str(job.hostname) for job in session.scalars(running) if job.is_alive()]
+    return pools, triggerers

@@ -5,9 +5,17 @@ Every Airflow process loads this, so the pages themselves are imported by the fi
 
 from __future__ import annotations
 
+import asyncio
+import json
 import sys
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode, urlsplit
+
+from airflow_training.airflow_compat import AIRFLOW, check_airflow
+
+check_airflow()  # what follows would fail in words of its own
 
 from airflow.plugins_manager import AirflowPlugin
 from airflow.sdk import BaseOperatorLink
@@ -21,6 +29,7 @@ from airflow_training.preload import component, preload
 __all__ = ["InstanceLogsLink", "TrainingPlugin"]
 
 PREFIX = "/training"
+_MANIFEST = Path(__file__).parent / "web" / "static" / "manifest.json"
 
 
 class InstanceLogsLink(BaseOperatorLink):
@@ -46,11 +55,53 @@ class InstanceLogsLink(BaseOperatorLink):
         return f"{below}{PREFIX}/logs?{urlencode(query)}"
 
 
+def _react_apps() -> list[dict[str, Any]]:
+    """Return where Airflow shows the pages; nowhere, where they were not built.
+
+    One entry that Airflow refuses would hide the whole plugin.
+    """
+    try:
+        built = json.loads(_MANIFEST.read_bytes())["pages"]
+    except (OSError, ValueError, KeyError):
+        return []
+    # `name` is what the tab says, and the global variable that the bundle sets
+    places: tuple[tuple[str, str, str, Mapping[str, Any]], ...] = (
+        ("Training", "dag_run", "training-run", {}),
+        ("Training", "task_instance", "training-task", {}),
+        ("Trainings", "nav", "trainings", {"nav_top_level": True}),  # else below *Plugins*
+        ("Training usage", "nav", "training-usage", {"category": "browse"}),
+        ("Trainings card", "dashboard", "trainings-card", {}),
+    )
+    return [
+        {
+            "name": name,
+            "bundle_url": f"{PREFIX.removeprefix('/')}/static/{built}",
+            "destination": destination,
+            "url_route": route,
+            **more,
+        }
+        for name, destination, route, more in places
+    ]
+
+
 async def pages(scope: Any, receive: Any, send: Any) -> None:
-    """Answer a request below `/training`; an ASGI application."""
+    """Answer a request below `/training`; an ASGI application.
+
+    What the first one imports takes a second or two, in which other requests are answered.
+    """
+    if not _served:
+        _served.append(await asyncio.to_thread(_load_pages))
+    # whoever answers may ask Airflow something as the same user
+    await _served[-1]({**scope, AIRFLOW: scope.get("app")}, receive, send)
+
+
+_served: list[Any] = []
+
+
+def _load_pages() -> Any:
     from airflow_training.web.logs import app
 
-    await app(scope, receive, send)
+    return app
 
 
 class TrainingPlugin(AirflowPlugin):
@@ -60,8 +111,9 @@ class TrainingPlugin(AirflowPlugin):
     operator_extra_links = [InstanceLogsLink()]  # noqa: RUF012 - Airflow's shape
     # only where it is called: where DAGs are parsed, a listener makes Airflow refuse every DAG
     # that has a task with `end_from_trigger`
-    listeners = [listener] if component(sys.argv) == "scheduler" else []
+    listeners = [listener] if component(sys.argv) in ("scheduler", "triggerer") else []
     fastapi_apps = [{"app": pages, "url_prefix": PREFIX, "name": "Training"}]  # noqa: RUF012
+    react_apps = _react_apps()
 
     @classmethod
     def on_load(cls, *_args: Any, **_kwargs: Any) -> None:

@@ -21,14 +21,17 @@ _MODULES = (
     # parsing
     "airflow_training.compiler.loader",
     "airflow_training.frameworks.dependencies",
-    "airflow_training.spec.checks",
-    "airflow_training.spec.expressions",
-    "airflow_training.spec.parsing",
-    "airflow_training.spec.pods",
+    "airflow_training.documents.checks",
+    "airflow_training.documents.expressions",
+    "airflow_training.documents.parsing",
+    "airflow_training.documents.pods",
+    "airflow_training.admission.check",
     # `plan`; `rollup` and `cleanup`
     "airflow_training.operators.admit",
     "airflow_training.operators.ending",
-    "airflow_training.runtimes.local",
+    "airflow_training.runtimes.local.adapter",
+    "airflow_training.runtimes.local.missing_scripts",
+    "airflow_training.runtimes.local.runtime",
     # the triggers
     "airflow_training.triggers.dependency",
     "airflow_training.triggers.reconcile",

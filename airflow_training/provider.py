@@ -11,7 +11,13 @@ __all__ = ["get_provider_info"]
 
 
 def get_provider_info() -> dict[str, Any]:
-    """Return the provider's metadata; `config` is the table in `settings`."""
+    """Return the provider's metadata; `config` is the table in `settings`.
+
+    Airflow calls it by the entry point `apache_airflow_provider`; nobody else needs to.
+
+    >>> sorted(get_provider_info()["config"])
+    ['training']
+    """
     return {
         "package-name": "airflow-training",
         "name": "Training",

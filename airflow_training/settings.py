@@ -14,6 +14,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from airflow_training.registered import HERE
+
 __all__ = ["OPTIONS", "Option", "Settings", "airflow_home", "frameworks_folder", "load_settings"]
 
 
@@ -36,7 +38,7 @@ OPTIONS: Mapping[str, Option] = {
         description="Names this deployment on everything it creates. Empty: made once, kept in the store.",
     ),
     "default_runtime": Option(
-        default="local", description="Runtime of jobs that name none: local or kubernetes."
+        default=HERE, description="Runtime of jobs that name none: local or kubernetes."
     ),
     "allow_local": Option(
         default="False",
@@ -73,6 +75,11 @@ OPTIONS: Mapping[str, Option] = {
     ),
     "max_running_jobs": Option(
         default="0", description="Jobs that run at the same time; 0: no limit.", type="integer"
+    ),
+    "max_replicas": Option(
+        default="100000",
+        description="Instances that a job may have, all its roles together, also after `scale`.",
+        type="integer",
     ),
     "max_run_seconds": Option(
         default="0",
@@ -129,6 +136,11 @@ OPTIONS: Mapping[str, Option] = {
         description="File of `airflow-training plan calibrate` that plans are made with."
         " Empty: the shipped constants.",
     ),
+    "act_on": Option(
+        default="any",
+        description="Whose runs a user may pause, resume, stop and scale on the pages, of those that Airflow"
+        " lets them change: any, or own (those that they submitted).",
+    ),
     "job_policy": Option(
         default="",
         description="module:function called with (job, user); raises or returns a message to refuse.",
@@ -157,6 +169,7 @@ class Settings:
     causes_folder: Path
     remote_framework_prefixes: tuple[str, ...]
     max_running_jobs: int
+    max_replicas: int
     max_run_seconds: int
     allowed_namespaces: tuple[str, ...]
     allowed_connections: tuple[str, ...]
@@ -169,6 +182,7 @@ class Settings:
     log_archive_tail_bytes: int
     read_logs: bool
     planner_constants: str
+    act_on: str
     job_policy: str
 
 
@@ -214,6 +228,8 @@ def load_settings() -> Settings:
             values[each.name] = tuple(part.strip() for part in text.split(",") if part.strip())
         else:
             values[each.name] = text
+    if values["act_on"] not in ("any", "own"):  # a slip must not give rights away
+        raise ValueError(f"[training] act_on: {values['act_on']!r} is neither any nor own")
     if not values["sql_alchemy_conn"]:
         values["sql_alchemy_conn"] = f"sqlite:///{home / 'airflow_training.db'}"
     return Settings(**values)

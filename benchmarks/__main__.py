@@ -16,6 +16,8 @@ ALL = (
     "dag_latency",
     "planner",
     "logs",
+    "pages",
+    "browser",
     "diagnosis",
     "kubernetes",
     "checkpoints",

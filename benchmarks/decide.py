@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from airflow_training.control.decide import decide, new_ledger
 from airflow_training.control.model import Create, Ledger, Observation, Observations
-from airflow_training.spec.resolved import ResolvedJob, ResolvedRole
+from airflow_training.documents.resolved import ResolvedJob, ResolvedRole
 from benchmarks.report import figure, heading, median
 
 NOW = 1_000_000.0
@@ -27,12 +27,9 @@ def running(instances: int) -> tuple[ResolvedJob, Ledger, Observations]:
     seen = Observations(
         instances=tuple(
             Observation(
-                role=create.role,
-                index=create.index,
+                key=create.key,
                 uid=f"{create.role}-{create.index}",
-                epoch=create.epoch,
-                job_attempt=create.job_attempt,
-                attempt=create.attempt,
+                attempt_id=create.attempt_id,
                 state="running",
                 address_live=True,
                 port_open=True,

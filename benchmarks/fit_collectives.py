@@ -20,11 +20,12 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import least_squares
 
-from airflow_training.planning import catalogue, collectives
-from airflow_training.planning.cluster import Link, NodeGroup
-from airflow_training.planning.collectives import Protocol
-from airflow_training.planning.group import Group, group_of
-from airflow_training.planning.program import Collective
+from airflow_training.planning.cost import collectives
+from airflow_training.planning.cost.collectives import Protocol
+from airflow_training.planning.cost.group import RankGroup, group_of
+from airflow_training.planning.view import catalogue
+from airflow_training.planning.view.cluster import Link, NodeGroup
+from airflow_training.planning.view.program import Collective
 
 DATA = importlib.resources.files("airflow_training.planning").joinpath("data")
 DEVICES: Mapping[str, str] = {
@@ -57,7 +58,7 @@ class Measured:
     seen: collectives.Algorithm | None
     """The faster one of ring and switch, where the source says so."""
     payload_bytes: float
-    group: Group
+    group: RankGroup
     seconds: float
 
 
@@ -117,7 +118,7 @@ def _seen(row: Mapping[str, object], payload: float) -> collectives.Algorithm | 
     return "in-network" if "(" in str(row["op"]) else None
 
 
-def _group(link: str, nic: str, nics: int, *, ranks: int, stride: int) -> Group:
+def _group(link: str, nic: str, nics: int, *, ranks: int, stride: int) -> RankGroup:
     nodes = NodeGroup(
         name="measured",
         count=4,

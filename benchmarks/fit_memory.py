@@ -20,14 +20,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from airflow_training.planning.cost.memory import Training, stage_memory
+from airflow_training.planning.cost.memory import TrainingSettings, stage_memory
 from airflow_training.planning.cost.memory_constants import FROZEN
 from airflow_training.planning.cost.step import kinds_of_stages
 from airflow_training.planning.cost.tables import as_table
-from airflow_training.planning.lowering import lower
-from airflow_training.planning.program import Sharding
 from airflow_training.planning.sources.documents import parse_row
-from airflow_training.planning.transformer import computation
+from airflow_training.planning.view.lowering import lower
+from airflow_training.planning.view.program import Sharding
+from airflow_training.planning.view.transformer import computation
 
 DATA = Path(str(importlib.resources.files("airflow_training.planning"))) / "data"
 
@@ -72,7 +72,7 @@ def _row(document: dict[str, Any]) -> Row:
         sequence_parallel=strategy.sequence_parallel,
         precision=strategy.precision,
     )
-    training = Training(
+    training = TrainingSettings(
         global_batch=strategy.global_batch,
         precision=strategy.precision,
         runtime=row.runtime,

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from airflow_training.planning import constants
-from airflow_training.planning.constants import TimeConstants
-from airflow_training.planning.refining import Free, fit, predicted, value
+from airflow_training.planning.cost import constants
+from airflow_training.planning.cost.constants import TimeConstants
+from airflow_training.planning.cost.refining import Free, fit, predicted, value
 from benchmarks.planner_rows import DATA, Row, by_set, calibration
 
 FREE = (

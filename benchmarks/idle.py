@@ -12,8 +12,8 @@ import time
 from pathlib import Path
 
 from airflow_training.control.decide import new_ledger
+from airflow_training.documents.resolved import ResolvedJob, ResolvedRole, RunKey
 from airflow_training.runtimes.memory import MemoryRuntime
-from airflow_training.spec.resolved import ResolvedJob, ResolvedRole, RunKey
 from airflow_training.state.store import Store
 from airflow_training.supervise.loop import Supervisor
 from benchmarks.report import figure, heading

@@ -203,7 +203,9 @@ def _middle(taken: Sequence[Taken]) -> Taken:
 def main(gigabytes: float = 4.0) -> None:
     heading(f"Logs: ratios to ripgrep on {gigabytes:g} GB")
     if shutil.which("rg") is None:
-        print("ripgrep (rg) is not installed: nothing to compare with")
+        print(
+            "rg is not installed: nothing to compare with (package `ripgrep`: apt install ripgrep)"
+        )
         return
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

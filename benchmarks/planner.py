@@ -16,8 +16,8 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from airflow_training.planning.constants import FROZEN, TimeConstants
-from airflow_training.planning.refining import Measured, fit, predicted, value, with_values
+from airflow_training.planning.cost.constants import FROZEN, TimeConstants
+from airflow_training.planning.cost.refining import StepTiming, fit, predicted, value, with_values
 from benchmarks import planner_published, planner_search, replanning
 from benchmarks.fit_planner import FREE, document, errors, priors
 from benchmarks.planner_rows import (
@@ -129,7 +129,7 @@ class _Linear:
         """Return the constants that the other rows give."""
         kept = [place for place in range(len(self.measured)) if place not in held_out]
 
-        def predict(_: Sequence[Measured], constants: TimeConstants) -> Array:
+        def predict(_: Sequence[StepTiming], constants: TimeConstants) -> Array:
             point = np.log([value(constants, name) for name in self.names])
             return np.asarray(np.exp(self.base[kept] + self.slopes[kept] @ (point - self.centre)))
 

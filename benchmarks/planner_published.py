@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from airflow_training.planning import cost
-from airflow_training.planning.plan import Candidates
 from airflow_training.planning.search import search, space, table
 from airflow_training.planning.search.constraints import Constraints
+from airflow_training.planning.view.plan import StrategyTable
 from benchmarks.planner_rows import Row, published
 from benchmarks.report import figure, heading
 
@@ -55,7 +55,7 @@ def main() -> None:
         figure(row.id, 100 * found.quicker_share, "% are quicker", target="<= 10 %", note=note)
 
 
-def _some(rows: Candidates) -> Candidates:
+def _some(rows: StrategyTable) -> StrategyTable:
     chosen = np.random.default_rng(0).permutation(table.size(rows))[:_SAMPLE]
     return table.take(rows, np.sort(chosen))
 

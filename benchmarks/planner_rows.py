@@ -9,12 +9,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from airflow_training.planning.computation import ComputationView
-from airflow_training.planning.plan import Workload
-from airflow_training.planning.refining import Measured
+from airflow_training.planning.cost.refining import StepTiming
 from airflow_training.planning.sources.documents import parse_row
-from airflow_training.planning.strategy import TransformerModel
-from airflow_training.planning.transformer import computation
+from airflow_training.planning.view.computation import ComputationView
+from airflow_training.planning.view.plan import Workload
+from airflow_training.planning.view.strategy import TransformerModel
+from airflow_training.planning.view.transformer import computation
 
 DATA = Path(str(importlib.resources.files("airflow_training.planning"))) / "data"
 
@@ -40,7 +40,7 @@ class Row:
         self.kind = kind
         self.model = parsed.model
         self.cluster = parsed.cluster.name
-        self.measured = Measured(
+        self.measured = StepTiming(
             workload=Workload(
                 view=view(parsed.model),
                 global_batch=parsed.strategy.global_batch,

@@ -13,10 +13,10 @@ from benchmarks.report import figure, heading
 _ONE = """
 import json, sys, time
 from pathlib import Path
-from airflow_training.planning.plan import Workload
+from airflow_training.planning.view.plan import Workload
 from airflow_training.planning.search import search
 from airflow_training.planning.sources.documents import parse_cluster, parse_model
-from airflow_training.planning.transformer import computation
+from airflow_training.planning.view.transformer import computation
 
 asked = json.loads(sys.argv[1])
 cluster = parse_cluster(asked["cluster"])

@@ -6,13 +6,13 @@ A simulation: time passes in steps and saves; failures come at random. What a sa
 
 from __future__ import annotations
 
+import math
 import random
 
 from airflow_training.checkpoints.interval import (
     Cost,
     auto_seconds,
     daly_seconds,
-    goodput,
     seconds_between_failures,
 )
 from benchmarks.report import figure, heading
@@ -57,6 +57,18 @@ def simulate(
             now = fails_at + restart_seconds
             failures += 1
     return kept * step_seconds / now
+
+
+def goodput(
+    *, interval_seconds: float, cost_seconds: float, mean_seconds: float, restart_seconds: float
+) -> float:
+    """Return the share of wall time that is training kept, 0 to 1, with failures at random moments.
+
+    Exponential failures, saves that block, restarts that may fail too: Daly's complete cost function.
+    """
+    segment = (interval_seconds + cost_seconds) / mean_seconds
+    wall = mean_seconds * math.exp(restart_seconds / mean_seconds) * math.expm1(segment)
+    return interval_seconds / wall
 
 
 def bound(*, failure_seconds: float, restart_seconds: float, cost: Cost = COST) -> float:

@@ -16,11 +16,18 @@ from airflow_training.agent.environment import Recorder
 from airflow_training.agent.package import agent_program
 from airflow_training.checkpoints.group import Group
 from airflow_training.checkpoints.reading import reference
-from airflow_training.control.model import SubtaskState, Told
-from airflow_training.control.readiness import wanted
-from airflow_training.control.subtask_snapshot import compact, opened
-from airflow_training.control.subtasks import STATES, Subtasks, fresh, states, told
-from airflow_training.spec.resolved import ResolvedJob
+from airflow_training.control.model import ProcessReport, SubtaskState
+from airflow_training.control.readiness import required_hardware
+from airflow_training.control.subtask_snapshot import read_snapshot, write_snapshot
+from airflow_training.control.subtasks import (
+    STATES,
+    Subtasks,
+    apply_reports,
+    new_subtasks,
+    rank_states,
+)
+from airflow_training.documents.resolved import ResolvedJob
+from airflow_training.documents.resolved_blocks import ResolvedCheckpoint
 from benchmarks.report import figure, heading, median
 
 RANKS = 16_384
@@ -29,10 +36,10 @@ BATCH = 10_000
 SEED = 20_260_101
 
 
-def events(chance: random.Random, count: int) -> Iterator[Told]:
+def events(chance: random.Random, count: int) -> Iterator[ProcessReport]:
     """Yield lines of random ranks, states and numbers, now and then of another generation."""
     for _ in range(count):
-        yield Told(
+        yield ProcessReport(
             rank=chance.randrange(RANKS),
             generation=chance.choice((1, 1, 1, 1, 1, 1, 1, 2)),
             sequence=chance.randrange(1, 300),
@@ -54,7 +61,7 @@ def broken_invariants(subtasks: Subtasks) -> int:
 def invariants() -> None:
     """Take in a million lines in any order, every tenth a second time."""
     chance = random.Random(SEED)
-    seen = fresh(RANKS, generation=1)
+    seen = new_subtasks(RANKS, generation=1)
     broken = backwards = 0
     seconds = 0.0
     lines = [*events(chance, EVENTS - EVENTS // 10)]
@@ -62,7 +69,7 @@ def invariants() -> None:
     chance.shuffle(lines)
     for start in range(0, EVENTS, BATCH):
         before, begun = seen, time.process_time()
-        seen = told(seen, lines[start : start + BATCH])
+        seen = apply_reports(seen, lines[start : start + BATCH])
         seconds += time.process_time() - begun
         broken += broken_invariants(seen)
         if seen.generation == before.generation:
@@ -97,7 +104,7 @@ def anything(chance: random.Random) -> Subtasks:
 def usual() -> Subtasks:
     """Return processes in the middle of a save."""
     lines = [
-        Told(
+        ProcessReport(
             rank=rank,
             generation=3,
             sequence=900 + rank % 3,
@@ -106,7 +113,7 @@ def usual() -> Subtasks:
         )
         for rank in range(RANKS)
     ]
-    return told(fresh(RANKS, generation=3), lines)
+    return apply_reports(new_subtasks(RANKS, generation=3), lines)
 
 
 def milliseconds(call: Callable[[], object]) -> float:
@@ -126,19 +133,23 @@ def sizes() -> None:
         ("nothing in common", anything(chance), "<= 64"),
         ("in the middle of a save", usual(), ""),
     ):
-        document = compact(subtasks, environment=digest)
-        assert opened(json.loads(json.dumps(document))) == subtasks
+        document = write_snapshot(subtasks, environment=digest)
+        assert read_snapshot(json.loads(json.dumps(document))) == subtasks
         size = len(json.dumps(document)) / 1024
         figure(f"snapshot of {RANKS:,} subtasks, {name}", size, "KiB", target=target)
-        figure("its making, with the checksum", milliseconds(partial(compact, subtasks)), "ms")
-        figure("its reading and checking", milliseconds(partial(opened, document)), "ms")
-    assert len(states(usual())) == RANKS
+        figure(
+            "its making, with the checksum", milliseconds(partial(write_snapshot, subtasks)), "ms"
+        )
+        figure("its reading and checking", milliseconds(partial(read_snapshot, document)), "ms")
+    assert len(rank_states(usual())) == RANKS
 
 
 def records() -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder)
-        recorder = Recorder(path / "environment.jsonl", progress=path / "none", root=1)
+        recorder = Recorder(
+            path / "environment.jsonl", progress=path / "none", own_cgroup=False, root=1
+        )
         took = milliseconds(lambda: recorder.record("interval"))
         line = recorder.record("interval")
         manifest = _one_save(path)
@@ -177,7 +188,9 @@ print(json.dumps([used() - before, waited]))
 
 def looks() -> None:
     """Look around as agents do before a start: packed, in a process of their own."""
-    asked = wanted(ResolvedJob(name="look", roles=(), checkpoint={}), {})
+    asked = required_hardware(
+        ResolvedJob(name="look", roles=(), checkpoint=ResolvedCheckpoint()), {}
+    )
     times = []
     with tempfile.TemporaryDirectory() as folder:
         program = str(agent_program(Path(folder)))

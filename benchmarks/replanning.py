@@ -7,17 +7,17 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeVar
 
-from airflow_training.planning.plan import Workload
-from airflow_training.planning.replan import Moving, Running, replan
+from airflow_training.planning.answers.replan import RestartCost, RunningJob, replan
 from airflow_training.planning.search import search
 from airflow_training.planning.sources.clusters import parse_cluster
-from airflow_training.planning.strategy import TransformerModel
-from airflow_training.planning.transformer import computation
+from airflow_training.planning.view.plan import Workload
+from airflow_training.planning.view.strategy import TransformerModel
+from airflow_training.planning.view.transformer import computation
 from benchmarks.report import figure, heading
 
 GPT3 = TransformerModel(hidden=12288, layers=96, heads=96, seq=2048, vocab=51200)
 NODES = {"count": 128, "device": "A100-SXM4-80GB", "devices_per_node": 8, "nic_gbit_s": 200}
-MOVING = Moving(restart_seconds=300.0, read_bytes_per_second=2e9)
+MOVING = RestartCost(restart_seconds=300.0, read_bytes_per_second=2e9)
 
 _T = TypeVar("_T")
 
@@ -38,7 +38,7 @@ def main() -> None:
     left = replace(whole, groups=(replace(whole.groups[0], count=127),))
     job = workload()
     before = search(job, whole, top_k=1).plans[0].strategy
-    running = Running(strategy=before, steps_left=10_000, steps_since_checkpoint=50, broken=True)
+    running = RunningJob(strategy=before, steps_left=10_000, steps_since_checkpoint=50, broken=True)
     decision, seconds = timed(lambda: replan(job, running, left, MOVING))
     figure("re-plan", seconds, "s", target="<= 0.3 s")
     cold, alone = timed(lambda: search(workload(), left, top_k=1))

@@ -1,5 +1,5 @@
 # Airflow with airflow-training installed. Build from the repository root:
-#   docker build -f docker/airflow.Dockerfile -t airflow-training/airflow:0.1.0 .
+#   docker build -f docker/airflow.Dockerfile -t airflow-training/airflow:0.2.0 .
 ARG AIRFLOW_VERSION=3.3.2
 ARG PYTHON_VERSION=3.11
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from pydantic import ValidationError
 
+from airflow_training.documents.loading import LoadedDocument, load_documents
+from airflow_training.documents.paths import Loc, format_path
+from airflow_training.documents.spelling import did_you_mean
+from airflow_training.documents.templates import check_template as check_user_template
 from airflow_training.errors import Problem
 from airflow_training.frameworks.model import Framework, FrameworkSpec
 from airflow_training.frameworks.templates import (
@@ -18,9 +21,6 @@ from airflow_training.frameworks.templates import (
     parameters_read,
     why_refused,
 )
-from airflow_training.spec.loading import Loaded, load_documents
-from airflow_training.spec.paths import Loc, format_path
-from airflow_training.spec.templates import check_template as check_user_template
 
 __all__ = ["check_document"]
 
@@ -43,13 +43,13 @@ def check_document(text: str, *, path: str = "") -> tuple[Framework | None, Sequ
     try:
         framework = Framework.__pydantic_validator__.validate_python(dict(document.data))
     except ValidationError as error:
-        from airflow_training.spec.problems import problems_of
+        from airflow_training.documents.problems import problems_of
 
         return None, _with_lines(problems_of(error, model=Framework), document)
     return framework, _with_lines(list(_problems(framework.spec)), document)
 
 
-def _with_lines(problems: Sequence[Problem], document: Loaded) -> Sequence[Problem]:
+def _with_lines(problems: Sequence[Problem], document: LoadedDocument) -> Sequence[Problem]:
     return tuple(
         problem if problem.line else replace(problem, line=document.lines.of(problem.field))
         for problem in problems
@@ -102,14 +102,13 @@ def _role_names(spec: FrameworkSpec) -> Iterator[Problem]:
         named.append(("spec.singleRole", spec.single_role))
     for field, name in named:
         if name not in known:
-            close = difflib.get_close_matches(name, known, n=1)
             yield Problem(
                 code="unknown_role",
                 field=field,
                 value=name,
                 message=f"no role is called '{name}'",
                 allowed=known,
-                hint=f"did you mean '{close[0]}'?" if close else "",
+                hint=did_you_mean(name, known),
             )
 
 
@@ -133,7 +132,7 @@ def _templates(spec: FrameworkSpec) -> Iterator[Problem]:
 
 
 def _pods(spec: FrameworkSpec) -> Iterator[Problem]:
-    from airflow_training.spec.podmodel.check import check_layer
+    from airflow_training.documents.podmodel.check import check_layer
 
     for i, role in enumerate(spec.roles):
         layers: list[tuple[Loc, Mapping[str, Any]]] = [

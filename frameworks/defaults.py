@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Literal
 
+from airflow_training.documents.base import Model
+from airflow_training.documents.parsing import TrainingJob
+from airflow_training.documents.resolved import ExitCodeTable, ResolvedJob, ResolvedRole
+from airflow_training.documents.resolved_blocks import SaveEverySeconds
 from airflow_training.frameworks.model import FrameworkSpec
-from airflow_training.spec.base import Model
-from airflow_training.spec.models import TrainingJob
-from airflow_training.spec.resolved import ExitCodeTable, ResolvedJob, ResolvedRole
 
 __all__ = ["Default", "list_defaults"]
 
@@ -174,9 +175,9 @@ def _checkpoint(job: TrainingJob, resolved: ResolvedJob) -> Iterator[Entry]:
     if own is None or made is None:
         return
     if not {"every_seconds", "every_steps", "every"} & own.model_fields_set:
-        yield "spec.checkpoint.everySeconds", made["everySeconds"], _OURS
+        yield "spec.checkpoint.everySeconds", SaveEverySeconds().seconds, _OURS
     yield _ours("spec.checkpoint.keep", own, "keep", own.keep)
-    yield _ours("spec.checkpoint.resume", own, "resume", made["resume"])
+    yield _ours("spec.checkpoint.resume", own, "resume", made.to_document()["resume"])
 
 
 def _ours(field: str, model: Model, name: str, value: Any) -> Entry:

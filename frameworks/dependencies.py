@@ -4,25 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from airflow_training.documents.parsing import TrainingJob
+from airflow_training.documents.resolved import ResolvedDependency
+from airflow_training.documents.roles import Role
+from airflow_training.documents.spelling import did_you_mean
 from airflow_training.errors import InputError, Problem
 from airflow_training.frameworks.model import RoleDefinition
-from airflow_training.frameworks.registry import Loaded, load_for
-from airflow_training.settings import Settings
-from airflow_training.spec.models import TrainingJob
-from airflow_training.spec.resolved import Dependency
-from airflow_training.spec.roles import Role
+from airflow_training.frameworks.registry import LoadedFramework, load_for
 
 __all__ = ["dependencies_of", "role_dependencies", "unknown_roles"]
 
 
-def role_dependencies(
-    job: TrainingJob, *, base_dir: str = "", settings: Settings | None = None
-) -> Mapping[str, Sequence[str]]:
+def role_dependencies(job: TrainingJob, *, base_dir: str = "") -> Mapping[str, Sequence[str]]:
     """Return role -> the roles it waits for, in the order of the document.
 
     Raises InputError where the framework or one of the roles does not exist. Never fetches.
     """
-    loaded = load_for(job, base_dir=base_dir, fetch=False, settings=settings)
+    loaded = load_for(job, base_dir=base_dir, fetch=False)
     problems = unknown_roles(job, loaded)
     if problems:
         raise InputError(problems=problems)
@@ -40,25 +38,23 @@ def role_dependencies(
 
 def dependencies_of(
     role: Role, definition: RoleDefinition | None, *, present: set[str]
-) -> tuple[Dependency, ...]:
+) -> tuple[ResolvedDependency, ...]:
     """Return what a role waits for: what the user wrote (an empty list too), else the default."""
     if "depends_on" in role.model_fields_set or definition is None:
-        return tuple(Dependency(**each.model_dump()) for each in role.depends_on)
+        return tuple(ResolvedDependency(**each.model_dump()) for each in role.depends_on)
     return tuple(
-        Dependency(**each.model_dump())
+        ResolvedDependency(**each.model_dump())
         for each in definition.depends_on
         if each.role in present and each.role != role.name
     )
 
 
-def unknown_roles(job: TrainingJob, loaded: Loaded) -> list[Problem]:
+def unknown_roles(job: TrainingJob, loaded: LoadedFramework) -> list[Problem]:
     """Return `unknown_role` for each role that the framework does not know."""
     spec = loaded.framework.spec
     known = [role.name for role in spec.roles]
     if spec.any_role:
         return []
-    from airflow_training.spec.problems import did_you_mean
-
     return [
         Problem(
             code="unknown_role",

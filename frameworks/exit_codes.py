@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from airflow_training.spec.resolved import ExitCodeTable
+from airflow_training.documents.resolved import ExitCodeTable
 
 __all__ = ["TABLES"]
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from airflow_training.documents.parsing import TrainingJob
+from airflow_training.documents.roles import Role
 from airflow_training.errors import InputError, Problem
 from airflow_training.frameworks.dependencies import unknown_roles
 from airflow_training.frameworks.model import (
@@ -17,10 +19,8 @@ from airflow_training.frameworks.model import (
 from airflow_training.frameworks.naming import check_names
 from airflow_training.frameworks.parameters import fill_parameters
 from airflow_training.frameworks.pods import environment_problems
-from airflow_training.frameworks.registry import Loaded
+from airflow_training.frameworks.registry import LoadedFramework
 from airflow_training.frameworks.templates import FrameworkTemplateError, holds
-from airflow_training.spec.models import TrainingJob
-from airflow_training.spec.roles import Role
 
 __all__ = ["Facts", "judge"]
 
@@ -40,21 +40,30 @@ class Facts:
     elastic: bool
     known: Mapping[str, Any]
     """What conditions see, besides their role."""
+    _answers: dict[tuple[str, str], bool] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+    """(condition, role) -> whether it holds: many variables share one, and several ask."""
 
     def applies(self, entry: EnvDefinition | FileDefinition, role: str) -> bool:
         """Return whether a variable or file belongs to a role; raises InputError."""
         if entry.roles and role not in entry.roles:
             return False
+        asked = entry.when, role
+        if asked not in self._answers:
+            self._answers[asked] = self._holds(entry.when, role)
+        return self._answers[asked]
+
+    def _holds(self, condition: str, role: str) -> bool:
         try:
-            return holds(entry.when, {**self.known, "role": role})
+            return holds(condition, {**self.known, "role": role})
         except FrameworkTemplateError as error:
-            problem = Problem(
+            raise InputError.of(
                 code="bad_reference",
                 field="spec.framework",
-                value=entry.when,
+                value=condition,
                 message=f"a condition of the framework cannot be answered: {error}",
-            )
-            raise InputError(problems=(problem,)) from error
+            ) from error
 
     def reserved(self, role: str) -> set[str]:
         """Return the names of variables that the user must not set in a role."""
@@ -66,7 +75,9 @@ class Facts:
         return injected | set(self.framework.reserved_env)
 
 
-def judge(job: TrainingJob, loaded: Loaded, *, runtime: str) -> tuple[Facts, list[Problem]]:
+def judge(
+    job: TrainingJob, loaded: LoadedFramework, *, runtime: str
+) -> tuple[Facts, list[Problem]]:
     """Return the facts of a job and everything its framework refuses."""
     spec, framework = job.spec, loaded.framework.spec
     problems = unknown_roles(job, loaded) + _required_roles(job, loaded) + _sizes(job, loaded)
@@ -121,7 +132,7 @@ def _facts(
     )
 
 
-def _required_roles(job: TrainingJob, loaded: Loaded) -> list[Problem]:
+def _required_roles(job: TrainingJob, loaded: LoadedFramework) -> list[Problem]:
     present = {role.name: i for i, role in enumerate(job.spec.roles)}
     problems = []
     for definition in loaded.framework.spec.roles:
@@ -146,7 +157,7 @@ def _required_roles(job: TrainingJob, loaded: Loaded) -> list[Problem]:
     return problems
 
 
-def _sizes(job: TrainingJob, loaded: Loaded) -> list[Problem]:
+def _sizes(job: TrainingJob, loaded: LoadedFramework) -> list[Problem]:
     """Return `not_supported` for numbers of instances that the framework cannot have."""
     framework = loaded.framework.spec
     name = loaded.framework.name

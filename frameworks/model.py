@@ -7,9 +7,9 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field, Tag, model_validator
 from pydantic_core import PydanticCustomError
 
-from airflow_training.spec.base import DnsLabel, Many, Model, either
-from airflow_training.spec.logs import Logs
-from airflow_training.spec.resolved import (
+from airflow_training.documents.base import DnsLabel, Many, Model, RuntimeName, discriminate_by_kind
+from airflow_training.documents.logs import Logs
+from airflow_training.documents.resolved import (
     DependencyStatus,
     FailureClass,
     RestartPolicy,
@@ -21,7 +21,7 @@ __all__ = [
     "DependencyDefault",
     "ElasticDefinition",
     "EnvDefinition",
-    "ExitCodes",
+    "ExitCodeDefinition",
     "FileDefinition",
     "Framework",
     "FrameworkSpec",
@@ -73,7 +73,7 @@ class RoleDefinition(_Frozen):
     """The role serves others: a command written for the whole job does not reach it."""
     template: dict[str, Any] = Field(default_factory=dict)
     """PodTemplateSpec below the user's. Its texts may hold what a job's may, and `$(NAME)`."""
-    template_for: dict[Literal["local", "kubernetes"], dict[str, Any]] = Field(default_factory=dict)
+    template_for: dict[RuntimeName, dict[str, Any]] = Field(default_factory=dict)
     """Merged over `template` on that runtime."""
 
 
@@ -101,7 +101,7 @@ class FileDefinition(_Conditional):
     """Written from the addresses that are live when the instance is released."""
 
 
-class ExitCodes(_Frozen):
+class ExitCodeDefinition(_Frozen):
     retryable: Many[ExitCode] = Field(default_factory=list)
     permanent: Many[ExitCode] = Field(default_factory=list)
 
@@ -140,7 +140,7 @@ class ElasticDefinition(_Frozen):
     scope: RestartScope = "Instance"
 
 
-class Metadata(_Frozen):
+class FrameworkMetadata(_Frozen):
     name: DnsLabel
 
 
@@ -155,6 +155,8 @@ class FrameworkSpec(_Frozen):
     files: Many[FileDefinition] = Field(default_factory=list)
     reserved_env: Many[EnvName] = Field(default_factory=list)
     """Reserved besides the names in `env`: what the framework's own launcher sets."""
+    role_variable: EnvName = "TRAINING_ROLE"
+    """What tells an instance its role; another one where the framework itself uses that name."""
     parameters: dict[str, Any] = Field(default_factory=dict)
     """JSON Schema of each parameter, by name."""
     restart_policy: RestartPolicy = "OnFailure"
@@ -163,8 +165,10 @@ class FrameworkSpec(_Frozen):
     failure_policy: FailureDefault = Field(default_factory=FailureDefault)
     exit_codes: Annotated[
         Annotated[Literal["default", "kubeflow", "kubedl"], Tag("<text>")]
-        | Annotated[ExitCodes, Tag("<object>")],
-        either("the name of a table or {retryable, permanent}", kinds=("<text>", "<object>")),
+        | Annotated[ExitCodeDefinition, Tag("<object>")],
+        discriminate_by_kind(
+            "the name of a table or {retryable, permanent}", kinds=("<text>", "<object>")
+        ),
     ] = "default"
     output_role: DnsLabel | None = None
     elastic: ElasticDefinition | None = None
@@ -196,7 +200,7 @@ class Framework(_Frozen):
 
     api_version: Literal["airflow-training/v1"]
     kind: Literal["Framework"]
-    metadata: Metadata
+    metadata: FrameworkMetadata
     spec: FrameworkSpec
 
     @property

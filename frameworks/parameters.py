@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from airflow_training.documents.paths import format_path
+from airflow_training.documents.spelling import did_you_mean
 from airflow_training.errors import Problem
-from airflow_training.spec.paths import format_path
 
 __all__ = ["fill_parameters"]
 
@@ -39,8 +40,6 @@ def fill_parameters(
 
 
 def _unknown(name: str, schemas: Mapping[str, Any], framework: str, field: str) -> Problem:
-    from airflow_training.spec.problems import did_you_mean
-
     return Problem(
         code="bad_parameter",
         field=field,

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from airflow_training.documents.merge import merge_templates, shorthand_template
+from airflow_training.documents.shapes import mapping, mappings
 from airflow_training.errors import Problem
-from airflow_training.spec.merge import merge_templates, shorthand_template
-from airflow_training.spec.shapes import mapping, mappings
 
 if TYPE_CHECKING:  # who only starts instances of a resolved job needs none of the models
+    from airflow_training.documents.models import TrainingJobSpec
+    from airflow_training.documents.roles import Role, Shorthand
     from airflow_training.frameworks.model import FrameworkSpec, RoleDefinition
-    from airflow_training.spec.models import TrainingJobSpec
-    from airflow_training.spec.roles import Role, Shorthand
 
 __all__ = [
     "container_env",
@@ -125,7 +125,7 @@ def _users_env(spec: TrainingJobSpec, role: Role, where: str) -> Iterator[tuple[
 
 def _written(shorthand: Shorthand) -> dict[str, Any]:
     """Return the shorthand keys that were written, in camelCase; null stays, it takes away."""
-    from airflow_training.spec.roles import SHORTHAND, Shorthand
+    from airflow_training.documents.roles import SHORTHAND, Shorthand
 
     fields = Shorthand.model_fields
     return {

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from airflow_training.spec.resolved import ResolvedJob
+from airflow_training.documents.resolved import ResolvedJob
 
 __all__ = ["Numbering", "chief_role", "data_files", "number", "ranked_roles"]
 
@@ -75,9 +75,8 @@ def data_files(
 
     An instance without a rank trains on nothing, so under `byInstance` it gets nothing.
     """
-    data = job.data or {}
-    files = list(data.get("files") or ())
-    if data.get("shard") != "byInstance":
+    files = list(job.data.files)
+    if not job.data.by_instance:
         return files
     place = number(job, role, index, replicas=replicas)
     return files[place.rank :: place.world_size] if place.rank is not None else []

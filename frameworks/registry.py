@@ -5,7 +5,6 @@ Addresses are `remote`'s business; this module reads local files and answers by 
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,15 +12,17 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
+from airflow_training.documents.base import is_label
+from airflow_training.documents.parsing import TrainingJob
+from airflow_training.documents.spelling import did_you_mean
 from airflow_training.errors import InputError, Problem
 from airflow_training.frameworks.model import Framework
 from airflow_training.settings import Settings, frameworks_folder, load_settings
-from airflow_training.spec.models import TrainingJob
 
 __all__ = [
     "ENTRY_POINT_GROUP",
     "Listed",
-    "Loaded",
+    "LoadedFramework",
     "builtin_names",
     "check_file",
     "find",
@@ -37,11 +38,10 @@ Path), to a function that returns one, or to a package that holds `<name>.yaml`.
 
 Origin = Literal["built in", "folder", "package", "address"]
 _HERE = Path(__file__).parent
-_MAX_BYTES = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Loaded:
+class LoadedFramework:
     """A framework, and where it was found."""
 
     framework: Framework
@@ -67,12 +67,14 @@ class Listed:
     problems: Sequence[Problem] = ()
 
 
-def find(name: str, *, settings: Settings | None = None) -> Loaded:
+def find(name: str, *, settings: Settings | None = None) -> LoadedFramework:
     """Return the framework called `name`; raises InputError (`unknown_framework`, or its mistakes).
 
     The user's folder goes before what is built in, and that before other packages.
     """
     folder = frameworks_folder() if settings is None else settings.frameworks_folder
+    if not is_label(name):  # as every framework is called; a file system is not asked for the rest
+        raise InputError(problems=(_unknown(name, folder),))
     for suffix in (".yaml", ".yml"):
         own = folder / f"{name}{suffix}"
         if own.is_file():
@@ -87,7 +89,7 @@ def find(name: str, *, settings: Settings | None = None) -> Loaded:
 
 def load_for(
     job: TrainingJob, *, base_dir: str, fetch: bool, settings: Settings | None = None
-) -> Loaded:
+) -> LoadedFramework:
     """Return the framework that a job names, by name or by address; raises InputError."""
     wanted = job.spec.framework
     if isinstance(wanted, str) or wanted.ref is None:
@@ -114,7 +116,7 @@ def load_reference(
     base_dir: str,
     fetch: bool,
     settings: Settings | None = None,
-) -> Loaded:
+) -> LoadedFramework:
     """Return the framework at an address, checked against its digest.
 
     `ref`: a path relative to the job's folder `base_dir` ("" where there is none: a form), or an
@@ -132,23 +134,23 @@ def load_reference(
     if framework is None or problems:
         raise InputError(problems=_inside_reference(ref, problems), path="")
     if framework.name != name:
-        problem = Problem(
+        raise InputError.of(
             code="bad_reference",
             field="spec.framework.name",
             value=name,
             message=f"the framework at {ref} is called '{framework.name}'",
             allowed=[framework.name],
         )
-        raise InputError(problems=(problem,))
     if framework.spec.hook:
-        problem = Problem(
+        raise InputError.of(
             code="bad_reference",
             field="spec.framework.ref",
             value=ref,
             message="a hook comes only from an installed package, never from an address",
         )
-        raise InputError(problems=(problem,))
-    return Loaded(framework=framework, origin="address", location=ref, digest=_digest(text))
+    return LoadedFramework(
+        framework=framework, origin="address", location=ref, digest=_digest(text)
+    )
 
 
 def parse_framework(text: str, *, path: str = "") -> tuple[Framework | None, Sequence[Problem]]:
@@ -160,7 +162,7 @@ def parse_framework(text: str, *, path: str = "") -> tuple[Framework | None, Seq
 
 def _shape_of(text: str) -> Framework:
     """Return a framework of which only the shape is checked, which is fast."""
-    from airflow_training.spec.loading import load_documents
+    from airflow_training.documents.loading import load_documents
 
     data = load_documents(text)[0].data
     framework: Framework = Framework.__pydantic_validator__.validate_python(data)
@@ -217,18 +219,17 @@ def _unknown(name: str, folder: Path) -> Problem:
     known = sorted(
         {*builtin_names(), *(path.stem for path in _folder_files(folder)), *_entry_points()}
     )
-    close = difflib.get_close_matches(name, known, n=1)
     return Problem(
         code="unknown_framework",
         field="spec.framework",
         value=name,
         message=f"no framework is called '{name}'",
         allowed=known,
-        hint=f"did you mean '{close[0]}'?" if close else f"or put {name}.yaml into {folder}",
+        hint=did_you_mean(name, known) or f"or put {name}.yaml into {folder}",
     )
 
 
-def _other_digest(wanted: str | None, loaded: Loaded) -> Problem:
+def _other_digest(wanted: str | None, loaded: LoadedFramework) -> Problem:
     return Problem(
         code="digest_mismatch",
         field="spec.framework.digest",
@@ -253,11 +254,11 @@ def _inside_reference(ref: str, problems: Sequence[Problem]) -> Sequence[Problem
 
 
 @lru_cache(maxsize=64)
-def _builtin(name: str) -> Loaded:
+def _builtin(name: str) -> LoadedFramework:
     """Return a framework of this package; its file changes with the package only."""
     text = _read(_HERE / f"{name}.yaml")
     # the tests check these in full; here it would only slow down every DAG parse
-    return Loaded(
+    return LoadedFramework(
         framework=_shape_of(text),
         origin="built in",
         location=str(_HERE / f"{name}.yaml"),
@@ -265,7 +266,7 @@ def _builtin(name: str) -> Loaded:
     )
 
 
-def _from_file(path: Path, *, origin: Origin, expected: str) -> Loaded:
+def _from_file(path: Path, *, origin: Origin, expected: str) -> LoadedFramework:
     """Return a framework file's content; read again only when the file changed."""
     try:
         stat = path.stat()
@@ -275,34 +276,36 @@ def _from_file(path: Path, *, origin: Origin, expected: str) -> Loaded:
 
 
 @lru_cache(maxsize=256)
-def _cached(path: Path, mtime_ns: int, size: int, origin: Origin, expected: str) -> Loaded:
+def _cached(path: Path, mtime_ns: int, size: int, origin: Origin, expected: str) -> LoadedFramework:
     del mtime_ns, size  # part of the key: an edited file is read again
     text = _read(path)
     framework, problems = parse_framework(text, path=str(path))
     if framework is None or problems:
         raise InputError(problems=problems, path=str(path))
     if framework.name != expected:
-        problem = Problem(
+        raise InputError.of(
             code="bad_name",
             field="metadata.name",
             value=framework.name,
             message=f"the file is found as '{expected}', so the framework must be called that",
             allowed=[expected],
+            path=str(path),
         )
-        raise InputError(problems=(problem,), path=str(path))
     if framework.spec.hook and origin == "folder":
-        problem = Problem(
+        raise InputError.of(
             code="not_allowed",
             field="spec.hook",
             value=framework.spec.hook,
             message="a hook comes only from an installed package",
+            path=str(path),
         )
-        raise InputError(problems=(problem,), path=str(path))
-    return Loaded(framework=framework, origin=origin, location=str(path), digest=_digest(text))
+    return LoadedFramework(
+        framework=framework, origin=origin, location=str(path), digest=_digest(text)
+    )
 
 
 def _read(path: Path) -> str:
-    from airflow_training.spec.loading import read_file
+    from airflow_training.documents.loading import read_file
 
     return read_file(path)
 

@@ -10,12 +10,15 @@ import contextlib
 import hashlib
 import os
 import tempfile
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
 from pathlib import Path
 from typing import Any, NoReturn
 from urllib.parse import SplitResult, unquote, urljoin, urlsplit
 
-from airflow_training.errors import InputError, Problem
+from airflow_training.errors import InputError
 from airflow_training.settings import Settings, airflow_home
 
 __all__ = ["MAX_BYTES", "cache_folder", "is_remote", "local_text", "text_of"]
@@ -23,6 +26,9 @@ __all__ = ["MAX_BYTES", "cache_folder", "is_remote", "local_text", "text_of"]
 MAX_BYTES = 1024 * 1024
 _MAX_REDIRECTS = 5
 _TIMEOUT_SECONDS = 20.0
+"""Of each step of a fetch."""
+_TOTAL_SECONDS = 60.0
+"""Of all of it, however little at a time a server sends."""
 _REF = "spec.framework.ref"
 _DIGEST = "spec.framework.digest"
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
@@ -61,13 +67,12 @@ def local_text(ref: str, *, digest: str | None, base_dir: str) -> str:
 def text_of(ref: str, *, digest: str | None, fetch: bool, settings: Settings) -> str:
     """Return the text at a remote address, from the cache where it is known; raises InputError."""
     if digest is None:
-        problem = Problem(
+        raise InputError.of(
             code="bad_reference",
             field=_DIGEST,
             message="a framework from a remote address needs its digest",
             hint="digest: sha256:<64 hexadecimal digits>, as `sha256sum` prints it",
         )
-        raise InputError(problems=(problem,))
     if not _is_allowed(ref, settings.remote_framework_prefixes):
         _refuse(
             ref,
@@ -83,7 +88,7 @@ def text_of(ref: str, *, digest: str | None, fetch: bool, settings: Settings) ->
                 "has not been fetched yet",
                 hint="airflow-training validate --fetch FILE fetches and keeps it",
             )
-        known = _fetch(ref, settings)
+        known = _in_time(ref, lambda: _fetch(ref, settings))
         _check_digest(known, digest)
         _keep(known, digest)
     return _decode(ref, known)
@@ -139,14 +144,13 @@ def _check_size(ref: str, content: bytes | bytearray) -> None:
 def _check_digest(content: bytes, digest: str) -> None:
     found = _digest(content)
     if found != digest:
-        problem = Problem(
+        raise InputError.of(
             code="digest_mismatch",
             field=_DIGEST,
             value=digest,
             message=f"what is there has the digest {found}",
             hint="read the new text before you trust it",
         )
-        raise InputError(problems=(problem,))
 
 
 def _digest(content: bytes) -> str:
@@ -161,13 +165,29 @@ def _decode(ref: str, content: bytes) -> str:
 
 
 def _refuse(ref: str, message: str, *, allowed: tuple[str, ...] = (), hint: str = "") -> NoReturn:
-    problem = Problem(
+    raise InputError.of(
         code="bad_reference", field=_REF, value=ref, message=message, allowed=allowed, hint=hint
     )
-    raise InputError(problems=(problem,))
 
 
 # --- fetching -----------------------------------------------------------------------------------
+
+
+def _in_time(ref: str, fetch: Callable[[], bytes]) -> bytes:
+    """Return what is fetched in a thread of its own: a driver may know no limit."""
+    answer: Future[bytes] = Future()
+
+    def work() -> None:
+        try:
+            answer.set_result(fetch())
+        except BaseException as error:  # noqa: BLE001 - raised where the answer is waited for
+            answer.set_exception(error)
+
+    threading.Thread(target=work, daemon=True).start()
+    try:
+        return answer.result(_TOTAL_SECONDS)
+    except FutureTimeout:
+        _refuse(ref, f"was not fetched within {_TOTAL_SECONDS:g} seconds")
 
 
 def _fetch(ref: str, settings: Settings) -> bytes:

@@ -1,8 +1,8 @@
 """Environment and files of one instance, as plain dictionaries: all templates rendered, once.
 
 Knows addresses and sizes, no runtime. Two values only the runtime knows stay as `$(NAME)`, which
-Kubernetes and the local runtime both expand: `TRAINING_INSTANCE_DIR`, the instance's own folder
-(local only), and `TRAINING_REMOTE_SHELL`, the command that runs something inside another instance.
+every runtime expands: `TRAINING_INSTANCE_DIR`, the instance's own folder
+(where it has one), and `TRAINING_REMOTE_SHELL`, the command that runs something inside another instance.
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
+from urllib.parse import unquote
 
-from airflow_training.errors import InputError, Problem
+from airflow_training.documents.resolved import ResolvedJob, ResolvedRole
+from airflow_training.documents.templates import USER_NAMES
+from airflow_training.documents.templates import render as render_user
+from airflow_training.errors import InputError
 from airflow_training.frameworks.naming import instance_name
 from airflow_training.frameworks.ranks import Numbering, chief_role, data_files, number
 from airflow_training.frameworks.templates import FrameworkTemplateError
 from airflow_training.frameworks.templates import render as render_framework
-from airflow_training.spec.resolved import ResolvedJob, ResolvedRole
-from airflow_training.spec.templates import USER_NAMES
-from airflow_training.spec.templates import render as render_user
 
 __all__ = ["InstancePlace", "Reachable", "RenderedFiles", "Rendering"]
 
 INSTANCE_DIR = "$(TRAINING_INSTANCE_DIR)"
-OUTPUT_DIR_IN_POD = "/training/output"
 
 
 class Reachable(Protocol):
@@ -66,6 +66,8 @@ class Rendering:
     """Sizes of now, of every role."""
     live: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Role -> live addresses, `host:port`."""
+    output_dir: str = ""
+    """TRAINING_OUTPUT_DIR, as the instance sees it."""
 
     @property
     def role(self) -> ResolvedRole:
@@ -105,27 +107,26 @@ class Rendering:
 
     def _own(self) -> dict[str, str]:
         job, place, numbers = self.job, self.place, self.numbering
-        local = job.runtime == "local"
         env = {
             "TRAINING_JOB": job.name,
             "TRAINING_RUN_ID": self.run_id,
-            "TRAINING_ROLE": place.role,
+            job.role_variable: place.role,
             "TRAINING_INDEX": str(place.index),
             "TRAINING_RANK": str(numbers.number),
             "TRAINING_WORLD_SIZE": str(numbers.instances),
             "TRAINING_ATTEMPT": str(place.attempt),
             "TRAINING_JOB_ATTEMPT": str(place.job_attempt),
-            "TRAINING_OUTPUT_DIR": f"{INSTANCE_DIR}/output" if local else OUTPUT_DIR_IN_POD,
+            "TRAINING_OUTPUT_DIR": self.output_dir,
             "TRAINING_ADDRESS": self._address(place.role, place.index),
         }
-        data = job.data or {}
-        if data.get("uri"):
-            env["TRAINING_DATA_URI"] = self.user(data["uri"], where="spec.data.uri")
-        if data.get("files"):
+        data = job.data
+        if data.uri:
+            env["TRAINING_DATA_URI"] = self.user(data.uri, where="spec.data.uri")
+        if data.files:
             env["TRAINING_DATA_FILES"] = json.dumps(self.data_files())
-        if data.get("initialModel"):
+        if data.initial_model:
             env["TRAINING_INITIAL_MODEL_URI"] = self.user(
-                data["initialModel"], where="spec.data.initialModel"
+                data.initial_model, where="spec.data.initialModel"
             )
         if job.checkpoint:
             env["TRAINING_CHECKPOINT_URI"] = self.checkpoint_uri()
@@ -143,12 +144,25 @@ class Rendering:
 
     def output_uri(self) -> str:
         """Return where the job's output goes; "" where it keeps none."""
-        return self.user(self.job.output_uri, where="spec.output.uri")
+        return self._below(self.job.output_uri, where="spec.output.uri")
 
     def checkpoint_uri(self) -> str:
         """Return where the job keeps its checkpoints; "" where it keeps none."""
-        uri = (self.job.checkpoint or {}).get("uri", "")
-        return self.user(uri, where="spec.checkpoint.uri")
+        uri = self.job.checkpoint.uri if self.job.checkpoint else ""
+        return self._below(uri, where="spec.checkpoint.uri")
+
+    def _below(self, template: str, *, where: str) -> str:
+        """Return an address rendered, which no value may lead out of what the document names."""
+        uri = self.user(template, where=where)
+        if _ups(uri) > _ups(template):
+            raise InputError.of(
+                code="not_allowed",
+                field=where,
+                value=uri,
+                message=f"a value that is filled into '{template}' leads out of it by '..'",
+                hint="take another run id or parameter",
+            )
+        return uri
 
     # --- what templates see ---------------------------------------------------------------------
 
@@ -231,13 +245,12 @@ class Rendering:
         try:
             return render_framework(template, context)
         except FrameworkTemplateError as error:
-            problem = Problem(
+            raise InputError.of(
                 code="bad_template",
                 field="spec.framework",
                 value=self.job.framework,
                 message=f"{what} of role '{self.place.role}': {error}",
-            )
-            raise InputError(problems=(problem,)) from error
+            ) from error
 
 
 class _Zero(dict[str, int]):
@@ -250,3 +263,8 @@ class _Zero(dict[str, int]):
 def _text(address: Reachable) -> str:
     port = next(iter(address.ports.values()), None)
     return address.host if port is None else f"{address.host}:{port}"
+
+
+def _ups(uri: str) -> int:
+    """Return how often an address goes up, also where it says so in percent signs."""
+    return sum(part == ".." for part in unquote(uri).split("/"))

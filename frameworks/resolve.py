@@ -10,14 +10,31 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from airflow_training.documents.base import Model
+from airflow_training.documents.parsing import TrainingJob
+from airflow_training.documents.policies import ExitCodes
+from airflow_training.documents.resolved import (
+    ExitCodeTable,
+    FailureRule,
+    FileTemplate,
+    ResolvedFailurePolicy,
+    ResolvedJob,
+    ResolvedRole,
+    ResolvedSuccessPolicy,
+    RestartRules,
+    Scheduling,
+)
+from airflow_training.documents.resolved_blocks import (
+    ResolvedCheckpoint,
+    ResolvedData,
+    ResolvedLogPattern,
+)
 from airflow_training.errors import Problem
 from airflow_training.frameworks.defaults import Default, list_defaults
 from airflow_training.frameworks.dependencies import dependencies_of
 from airflow_training.frameworks.exit_codes import TABLES
-from airflow_training.frameworks.ignored import ignored_locally
 from airflow_training.frameworks.judge import Facts, judge
-from airflow_training.frameworks.lost_with_pods import lost_with_pods
-from airflow_training.frameworks.model import ExitCodes as FrameworkExitCodes
+from airflow_training.frameworks.model import ExitCodeDefinition as FrameworkExitCodes
 from airflow_training.frameworks.model import (
     FrameworkSpec,
 )
@@ -27,20 +44,7 @@ from airflow_training.frameworks.pods import (
     ports_of,
     training_container,
 )
-from airflow_training.frameworks.registry import Loaded
-from airflow_training.spec.models import TrainingJob
-from airflow_training.spec.policies import ExitCodes
-from airflow_training.spec.resolved import (
-    ExitCodeTable,
-    FailurePolicy,
-    FailureRule,
-    FileTemplate,
-    ResolvedJob,
-    ResolvedRole,
-    RestartRules,
-    Scheduling,
-    SuccessPolicy,
-)
+from airflow_training.frameworks.registry import LoadedFramework
 
 __all__ = ["Resolution", "resolve"]
 
@@ -51,13 +55,12 @@ class Resolution:
 
     job: ResolvedJob
     problems: Sequence[Problem] = ()
-    warnings: Sequence[Problem] = ()
     defaults: Sequence[Default] = ()
 
 
 def resolve(
     job: TrainingJob,
-    loaded: Loaded,
+    loaded: LoadedFramework,
     *,
     runtime: str,
     variables: Mapping[str, Any] | None = None,
@@ -69,7 +72,7 @@ def resolve(
     Args:
         job: as parsed; only what the user set counts as theirs.
         loaded: the framework it names.
-        runtime: `local` or `kubernetes`, already chosen.
+        runtime: name of the runtime, already chosen.
         variables: what template expressions see (`params`, `run_id`, ...).
         base_dir: folder of the job file, absolute; "" where there is none.
         document: the document as written, for `export`.
@@ -123,7 +126,6 @@ def resolve(
     return Resolution(
         job=answer,
         problems=problems,
-        warnings=_warnings(answer, container=framework.container),
         defaults=list_defaults(job, answer, framework=framework),
     )
 
@@ -160,7 +162,7 @@ def _files(role: str, facts: Facts) -> tuple[FileTemplate, ...]:
 
 def _assemble(
     job: TrainingJob,
-    loaded: Loaded,
+    loaded: LoadedFramework,
     *,
     facts: Facts,
     roles: tuple[ResolvedRole, ...],
@@ -184,6 +186,7 @@ def _assemble(
         parameters=facts.parameters,
         runtime=runtime,
         connection=spec.runtime.connection or "",
+        runtime_options=spec.runtime.options,
         roles=roles,
         success_policy=_success_policy(job, framework),
         failure_policy=_failure_policy(job, framework),
@@ -204,13 +207,16 @@ def _assemble(
         reconcile_seconds=spec.reconcile_seconds,
         suspend=spec.suspend,
         elastic=facts.elastic,
-        data=spec.data.model_dump(by_alias=True) if spec.data else None,
-        checkpoint=_checkpoint(job),
+        data=ResolvedData.from_document(_document(spec.data)),
+        checkpoint=ResolvedCheckpoint.from_document(_document(spec.checkpoint))
+        if spec.checkpoint
+        else None,
         output_uri=spec.output.uri if spec.output else "",
         output_role=(spec.output.role if spec.output else None) or output_role or facts.chief,
+        role_variable=framework.role_variable,
         variables=dict(variables),
         log_patterns=tuple(
-            each.model_dump(exclude_unset=True)
+            ResolvedLogPattern.from_document(each.model_dump())
             for each in (*spec.logs.patterns, *framework.logs.patterns)
         ),
         base_dir=base_dir,
@@ -218,22 +224,26 @@ def _assemble(
     )
 
 
-def _success_policy(job: TrainingJob, framework: FrameworkSpec) -> SuccessPolicy:
+def _document(block: Model | None) -> dict[str, Any]:
+    return {} if block is None else block.model_dump(by_alias=True, exclude_none=True)
+
+
+def _success_policy(job: TrainingJob, framework: FrameworkSpec) -> ResolvedSuccessPolicy:
     own = job.spec.success_policy
     if own is not None:
-        return SuccessPolicy(operator=own.operator, target_roles=tuple(own.target_roles))
+        return ResolvedSuccessPolicy(operator=own.operator, target_roles=tuple(own.target_roles))
     present = {role.name for role in job.spec.roles if role.replicas}
     default = framework.success_policy
     targets = tuple(role for role in default.target_roles if role in present)
-    return SuccessPolicy(operator=default.operator, target_roles=targets)
+    return ResolvedSuccessPolicy(operator=default.operator, target_roles=targets)
 
 
-def _failure_policy(job: TrainingJob, framework: FrameworkSpec) -> FailurePolicy:
+def _failure_policy(job: TrainingJob, framework: FrameworkSpec) -> ResolvedFailurePolicy:
     own = job.spec.failure_policy
     if own is None:
         default = framework.failure_policy
         present = {role.name for role in job.spec.roles}
-        return FailurePolicy(
+        return ResolvedFailurePolicy(
             operator=default.operator,
             target_roles=tuple(role for role in default.target_roles if role in present),
             rules=tuple(
@@ -248,7 +258,7 @@ def _failure_policy(job: TrainingJob, framework: FrameworkSpec) -> FailurePolicy
                 for rule in default.rules
             ),
         )
-    return FailurePolicy(
+    return ResolvedFailurePolicy(
         operator=own.operator,
         target_roles=tuple(own.target_roles),
         rules=tuple(
@@ -295,16 +305,6 @@ def _restart(job: TrainingJob, framework: FrameworkSpec, *, elastic: bool) -> Re
     )
 
 
-def _checkpoint(job: TrainingJob) -> dict[str, Any] | None:
-    checkpoint = job.spec.checkpoint
-    if checkpoint is None:
-        return None
-    written: dict[str, Any] = checkpoint.model_dump(by_alias=True, exclude_none=True)
-    if not any(key in written for key in ("everySeconds", "everySteps", "every")):
-        written["everySeconds"] = 600
-    return written
-
-
 def _run_hook(hook: str, job: ResolvedJob) -> ResolvedJob:
     """Return what the hook of an installed framework makes of the job."""
     from importlib import import_module
@@ -314,35 +314,3 @@ def _run_hook(hook: str, job: ResolvedJob) -> ResolvedJob:
     if not isinstance(made, ResolvedJob):
         raise TypeError(f"{hook} must return a ResolvedJob, not {type(made).__name__}")
     return made
-
-
-# --- warnings -----------------------------------------------------------------------------------
-
-
-def _warnings(resolved: ResolvedJob, *, container: str) -> list[Problem]:
-    if resolved.runtime != "local":
-        return list(lost_with_pods(resolved))
-    warnings = []
-    if resolved.scheduling.gang != "none":
-        warnings.append(
-            Problem(
-                code="not_supported",
-                field="spec.schedulingPolicy.gang",
-                value=resolved.scheduling.gang,
-                message="the local runtime has no gang scheduler: the queue starts the whole job"
-                " or nothing of it",
-            )
-        )
-    if resolved.ttl_seconds_after_finished is not None and not resolved.output_uri:
-        warnings.append(
-            Problem(
-                code="conflict",
-                field="spec.ttlSecondsAfterFinished",
-                value=resolved.ttl_seconds_after_finished,
-                message="so long after the end the run's folder is deleted, with everything that"
-                " was written to TRAINING_OUTPUT_DIR",
-                hint="output.uri brings it to another place",
-            )
-        )
-    warnings += ignored_locally(resolved.document, container=container)
-    return warnings

@@ -8,22 +8,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from airflow_training.admission.check import AdmissionResponse, check_text
+from airflow_training.admission.launch import check_runtime, controller_id, launch, record_start
+from airflow_training.admission.request import Planner
+from airflow_training.compiler.resume import RESUME_KEY, resume_overrides
 from airflow_training.compiler.source import JobSource
 from airflow_training.control.decide import new_ledger
 from airflow_training.control.pools import refuse_small_pools
+from airflow_training.documents.parsing import TrainingJob
+from airflow_training.documents.resolved import ResolvedJob, RunKey
+from airflow_training.documents.resolved_blocks import ResolvedPlan
 from airflow_training.errors import InputError
+from airflow_training.operators.first_pass import first_pass
 from airflow_training.operators.waiting import waiting_tasks
 from airflow_training.settings import load_settings
-from airflow_training.spec.models import TrainingJob
-from airflow_training.spec.resolved import ResolvedJob, RunKey
 from airflow_training.state.store import Store
-from airflow_training.supervise.admission import Checked, check_text
-from airflow_training.supervise.admission_request import Planner
-from airflow_training.supervise.launch import check_runtime, controller_id, launch, tell_beginning
 from airflow_training.triggers.access import open_store, run_key, runtime_of
 
 if TYPE_CHECKING:
-    from airflow_training.supervise.planned import Planned
+    from airflow_training.admission.plan.job_plan import JobPlan
 
 __all__ = ["Admitted", "admit", "template_variables"]
 
@@ -38,13 +41,15 @@ class Admitted:
     job: str
     roles: Sequence[str]
     warnings: Sequence[str]
-    plan: Mapping[str, Any] | None = None
+    begun: bool
+    """The first pass was made; else `reconcile` makes it."""
+    plan: ResolvedPlan | None = None
     """Of a job that asks for one; the store keeps it with the run."""
 
     def reference(self) -> dict[str, Any]:
         """Return what goes through XCom: names only, well below 1 KB."""
         named = {"run": self.uid, "job": self.job, "roles": list(self.roles)}
-        return named if self.plan is None else {**named, "plan": self.plan["id"]}
+        return named if self.plan is None else {**named, "plan": self.plan.id}
 
 
 def admit(
@@ -56,7 +61,7 @@ def admit(
     group_id: str,
     origin: Origin = "file",
 ) -> Admitted:
-    """Check the job with everything known now, store the run and queue it.
+    """Check the job with everything known now, store the run, queue it and begin it if it may.
 
     A run that is there already is left as it is, unless this is a later try of `plan`: then it
     was cleared, and a new resolved job begins that forgets epochs and finished instances.
@@ -68,13 +73,15 @@ def admit(
     key = run_key(store, ti, group_id=group_id)
     again = ti.try_number > 1
     there = store.run(key.uid)
+    user = getattr(context.get("dag_run"), "triggering_user_name", None) or ""
     checked = _check(
         source,
-        params=params,
+        params={name: value for name, value in params.items() if name != RESUME_KEY},
+        overrides=resume_overrides(store, getattr(context.get("dag_run"), "conf", None), key),
         variables=template_variables(context),
         uid=key.uid,
         origin=origin,
-        user=getattr(context.get("dag_run"), "triggering_user_name", None) or "",
+        user=user,
         # a run that goes on has its plan; one that begins again is planned anew
         planner=_planner_of(source.read().metadata.name if there is None or again else ""),
     )
@@ -89,8 +96,9 @@ def admit(
     roles = [role.name for role in resolved.roles]
     refuse_small_pools(waiting_tasks(dag, group_id=group_id, roles=roles), store.pools(key.source))
     controller = controller_id(store, settings)
+    runtime = runtime_of(resolved)
     asyncio.run(
-        check_runtime(resolved, key=key, controller=controller, runtime=runtime_of(resolved))
+        check_runtime(resolved, key=key, controller=controller, runtime=runtime, there=there)
     )
     if again and there is not None:
         _start_over(store, key, resolved)
@@ -101,12 +109,16 @@ def admit(
             store=store,
             controller=controller,
             activate_all=False,
+            submitted_by=user,
         )
     return Admitted(
         uid=key.uid,
         job=resolved.name,
         roles=roles,
         warnings=[str(problem) for problem in warnings],
+        begun=first_pass(
+            key, store=store, runtime=runtime, dag=dag, group_id=group_id, roles=roles
+        ),
         plan=store.job(key.uid).plan,
     )
 
@@ -114,11 +126,11 @@ def admit(
 def _planner_of(name: str) -> Planner:
     """Return what plans the job called `name`, and no other job of its file; "" plans none."""
 
-    def planner(job: TrainingJob, resolved: ResolvedJob) -> Planned | None:
-        from airflow_training.supervise.plan_history import (
+    def planner(job: TrainingJob, resolved: ResolvedJob) -> JobPlan | None:
+        from airflow_training.admission.plan.history import (
             history_of,  # numpy: only where it is needed
         )
-        from airflow_training.supervise.planning import plan_job
+        from airflow_training.admission.plan.step import plan_job
 
         if job.metadata.name != name:
             return None
@@ -131,12 +143,13 @@ def _check(
     source: JobSource,
     *,
     params: Mapping[str, Any],
+    overrides: Sequence[str],
     variables: Mapping[str, Any],
     uid: str,
     origin: Origin,
     user: str,
     planner: Planner,
-) -> Checked:
+) -> AdmissionResponse:
     """Return the one document that `source` means, after all checks."""
     job = source.read()
     text = source.text or Path(source.path).read_text(encoding="utf-8")
@@ -145,6 +158,7 @@ def _check(
         path=source.path or "<job>",
         base_dir=source.base_dir,
         params=params,
+        overrides=overrides,
         variables=variables,
         run_uid=uid,
         source=origin,
@@ -161,7 +175,7 @@ def _check(
     raise InputError(problems=problems, path=source.path)
 
 
-def _resolved(checked: Checked) -> ResolvedJob:
+def _resolved(checked: AdmissionResponse) -> ResolvedJob:
     if checked.problems or checked.resolved is None:
         raise InputError(problems=checked.problems, path=checked.path)
     return checked.resolved
@@ -178,7 +192,7 @@ def _start_over(store: Store, key: RunKey, resolved: ResolvedJob) -> None:
         )
         store.replace_job(key.uid, resolved, ledger, generation=generation)
         store.requeue(key.uid)
-        tell_beginning(store, key.uid, resolved)
+        record_start(store, key.uid, resolved)
 
     settle(store, key.uid, reason="plan was cleared", then=begin_again)
 

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from airflow.sdk import Asset
-from airflow.sdk.execution_time.context import InletEventsAccessor
+
+from airflow_training.airflow_compat import InletEventsAccessor
 
 __all__ = ["AssetEvents"]
 

@@ -23,6 +23,18 @@ class BestTrialOperator(BaseOperator):
         trials_group: The mapped task group of the trials.
         metric: Name of the metric.
         goal: Whether more or less of it is better.
+
+    Raises:
+        AirflowFailException: no trial succeeded and reported the metric.
+
+    >>> BestTrialOperator(
+    ...     task_id="best",
+    ...     trials=[{"lr": 0.1}, {"lr": 0.01}],
+    ...     trials_group="digits.trials",
+    ...     metric="loss",
+    ...     goal="min",
+    ... )
+    <Task(BestTrialOperator): best>
     """
 
     template_fields: Sequence[str] = ()

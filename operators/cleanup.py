@@ -15,8 +15,17 @@ __all__ = ["CleanupOperator"]
 class CleanupOperator(BaseOperator):
     """Stops what still runs, confirms zero, removes what the job does not keep.
 
-    Safe to run again and safe beside a loop that is still stopping the run. Where something
-    lives that cannot be reached from here, the task fails and names it.
+    The last task of a group that `training` makes. Safe to run again and safe beside a loop that
+    is still stopping the run.
+
+    Args:
+        group_id: The task group, empty at the top of a DAG.
+
+    Raises:
+        StillAlive: something lives that cannot be reached from here; it is named.
+
+    >>> CleanupOperator(task_id="cleanup", group_id="digits").group_id
+    'digits'
     """
 
     ui_color = "#eeeeee"

@@ -5,6 +5,7 @@ Triggers are named, not imported: parsing a DAG must not pay for the store and t
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -42,9 +43,9 @@ class StartsInTriggerer:
     on_success_callback: Any
     """Of BaseOperator."""
 
+    @abstractmethod
     def trigger_arguments(self) -> dict[str, Any]:
         """Return what the trigger's constructor needs."""
-        raise NotImplementedError
 
     def start_in_triggerer(self) -> None:
         """Let the scheduler hand the trigger to a triggerer at once."""

@@ -10,18 +10,18 @@ from typing import Any
 
 from airflow_training.control.model import TERMINAL_JOB_STATES, InstanceEntry
 from airflow_training.control.rollup import checkpoint_reference
-from airflow_training.control.root_cause import proof_of
+from airflow_training.control.root_cause import explanation_of
 from airflow_training.control.subtask_snapshot import JOB_GROUP
+from airflow_training.documents.words import counted
 from airflow_training.errors import StillAlive
-from airflow_training.spec.words import counted
 from airflow_training.state.store import RunState, Store
-from airflow_training.supervise.cleanup import clean_up, see_through, stop_run
+from airflow_training.supervise.cleanup import clean_up, drive_to_end, stop_run
 from airflow_training.supervise.lease_keeper import take_lease
 from airflow_training.supervise.owners import forget_owner, new_owner
 from airflow_training.triggers.access import open_store, run_key, runtime_of
 from airflow_training.triggers.base import NO_RUN
 
-__all__ = ["Result", "clean", "finish", "settle"]
+__all__ = ["Result", "cause_lines", "clean", "finish", "settle"]
 
 _END_SECONDS = 600.0
 """How long a worker waits for a run to come to zero: longer than any usual grace period."""
@@ -38,10 +38,11 @@ class Result:
     state: str
     reason: str
     message: str
-    root_cause: str = ""
-    """The failure that ended the job; empty where no instance is to blame."""
-    advice: str = ""
-    """What to do about it, where a log says what it is."""
+    root_cause: tuple[str, ...] = ()
+    """The failure that ended the job, and where a log says what it is, its proof and what to do.
+
+    Empty where no instance is to blame.
+    """
     failed: tuple[str, ...] = ()
     """Other instances that failed by themselves, the first one first."""
     output: Mapping[str, Any] | None = None
@@ -64,9 +65,8 @@ class Result:
             return f"root cause: {why}"
         lines = [f"job {self.job} {self.state.lower()} ({why})"]
         if not self.succeeded:
-            lines.insert(0, f"root cause: {self.root_cause or why}")
-            if self.advice:
-                lines.insert(1, f"what to do: {self.advice}")
+            first, *proof = self.root_cause or (why,)
+            lines = [f"root cause: {first}", *proof, *lines]
             lines += [f"also failed: {each}" for each in self.failed]
         if self.output:
             lines.append(f"output: {self.output.get('uri')} ({self.output.get('bytes')} bytes)")
@@ -175,7 +175,7 @@ def _read(store: Store, uid: str) -> RunState | None:
 def _stop(store: Store, state: RunState, *, reason: str, by: str) -> None:
     uid, runtime = state.record.uid, runtime_of(state.job)
     if state.ledger.job.state in TERMINAL_JOB_STATES:
-        work = see_through(uid, store=store, runtime=runtime, timeout_seconds=_END_SECONDS)
+        work = drive_to_end(uid, store=store, runtime=runtime, timeout_seconds=_END_SECONDS)
     else:
         work = stop_run(
             uid, store=store, runtime=runtime, reason=reason, by=by, timeout_seconds=_END_SECONDS
@@ -190,21 +190,18 @@ async def _ended(work: Any) -> None:
 def _result(store: Store, state: RunState) -> Result:
     uid, job = state.record.uid, state.ledger.job
     failed = sorted(
-        (each for each in state.ledger.instances.values() if each.failure_class is not None),
+        (each for each in state.ledger.instances.values() if each.end.failure_class is not None),
         key=lambda each: (each.finished_at or 0.0, each.role, each.index),
     )
     root = job.root_cause or {}
-    others = [
-        each for each in failed if (each.role, each.index) != (root.get("role"), root.get("index"))
-    ]
+    others = [each for each in failed if each.key != (root.get("role"), root.get("index"))]
     return Result(
         uid=uid,
         job=state.record.job,
         state=job.state,
         reason=job.reason,
         message=job.message,
-        root_cause=_told(root) if root else "",
-        advice=root.get("advice", ""),
+        root_cause=cause_lines(root) if root else (),
         failed=tuple(_cause(each) for each in others),
         output=store.output(uid),
         checkpoint=checkpoint_reference(state.ledger),
@@ -223,19 +220,20 @@ def _of_job(snapshots: Mapping[str, Any]) -> Mapping[str, Any] | None:
     return snapshots.get(JOB_GROUP)
 
 
-def _told(cause: Mapping[str, Any]) -> str:
-    """Return a cause object of the status document as one line."""
+def cause_lines(cause: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return a cause object of the status document as lines, who failed and how first."""
     who = cause.get("role") or ""
     if cause.get("index") is not None:
         who = f"{who}-{cause['index']}"
     if cause.get("attempt"):
         who = f"{who} (attempt {cause['attempt']})"
     how = _ending(cause.get("reason"), cause.get("exit_code"), cause.get("signal"))
-    return _sentence(who, how, proof_of(cause) or cause.get("message"))
+    said, *proof = explanation_of(cause) or (cause.get("message"),)
+    return (_sentence(who, how, said), *proof)
 
 
 def _cause(entry: InstanceEntry) -> str:
-    how = _ending(entry.reason, entry.exit_code, entry.signal)
+    how = _ending(entry.reason, entry.end.exit_code, entry.end.signal)
     who = f"{entry.role}-{entry.index} (attempt {entry.attempt})"
     return _sentence(who, how, entry.message)
 

@@ -1,4 +1,4 @@
-"""`plan`: checks the job once more, resolves its parameters and puts the run into the store."""
+"""`plan`: checks the job once more, resolves its parameters, stores the run and begins it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["PlanFormOperator", "PlanOperator"]
 
 
 class PlanOperator(BaseOperator):
-    """Creates the run of a group and queues it; returns a small reference to it.
+    """Creates the run of a group, queues it and begins it; returns a small reference to it.
 
     A mistake in the job fails the task at once, with the text the command line would print.
 
@@ -29,6 +29,14 @@ class PlanOperator(BaseOperator):
         arguments: Values of the job's parameters; may hold XCom arguments.
         group_id: The task group, empty at the top of a DAG.
         dag_params: The DAG's own parameters are the job's, as in a DAG made from a job file.
+
+    Raises:
+        AirflowFailException: the job was refused, or could not be checked; the text is the one of
+            `airflow-training validate`.
+
+    >>> from airflow_training.compiler.source import JobSource
+    >>> PlanOperator(task_id="plan", source=JobSource(path="digits.yaml"), arguments={"lr": 0.1})
+    <Task(PlanOperator): plan>
     """
 
     template_fields: Sequence[str] = ("arguments",)
@@ -60,11 +68,12 @@ class PlanOperator(BaseOperator):
         for warning in admitted.warnings:
             self.log.warning("%s", warning)
         if admitted.plan is not None:
-            from airflow_training.planning.text import plan_lines
+            from airflow_training.planning.answers.text import plan_lines
 
-            for line in plan_lines(admitted.plan):
+            for line in plan_lines(admitted.plan.document):
                 self.log.info("%s", line)
-        self.log.info("run %s of job %s is queued", admitted.uid, admitted.job)
+        stands = "has begun; reconcile goes on with it" if admitted.begun else "is queued"
+        self.log.info("run %s of job %s %s", admitted.uid, admitted.job, stands)
         return admitted.reference()
 
     def admit(self, context: Context) -> Admitted:
@@ -85,6 +94,9 @@ class PlanFormOperator(PlanOperator):
     """`plan` of the generic DAG: the job comes from the trigger form.
 
     Returns the names of the job's roles, over which the role tasks are mapped.
+
+    >>> PlanFormOperator(task_id="plan", retries=0)
+    <Task(PlanFormOperator): plan>
     """
 
     def execute(self, context: Context) -> Any:

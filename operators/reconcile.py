@@ -15,12 +15,15 @@ __all__ = ["ReconcileOperator"]
 class ReconcileOperator(StartsInTriggerer, BaseOperator):
     """Drives one run to its end; fails exactly when the job did not succeed.
 
-    A retry takes over what is alive.
+    A retry takes over what is alive. It takes no worker: its trigger waits in a triggerer.
 
     Args:
         group_id: The task group, empty at the top of a DAG.
         watched: Ids of the group's sensors and role tasks.
         mapped_roles: Id of a task that is mapped over the roles, instead of `watched`.
+
+    >>> ReconcileOperator(task_id="reconcile", watched=["worker.run"], priority_weight=1000)
+    <Task(ReconcileOperator): reconcile>
     """
 
     ui_color = "#d7ecd9"

@@ -12,7 +12,18 @@ __all__ = ["MappedRoleOperator", "RoleOperator"]
 
 
 class RoleOperator(StartsInTriggerer, BaseOperator):
-    """Activates one role and follows it; fails only when the role and the job both failed."""
+    """Asks for one role and follows it; fails only when the role and the job both failed.
+
+    A task of yours before it holds the role back until it has ended. It takes no worker: its
+    trigger waits in a triggerer.
+
+    Args:
+        role: Name of the role.
+        group_id: The task group, empty at the top of a DAG.
+
+    >>> RoleOperator(task_id="run", role="worker", group_id="digits").trigger_arguments()
+    {'group_id': 'digits', 'role': 'worker'}
+    """
 
     ui_color = "#fff2cc"
     trigger_class = "airflow_training.triggers.role.RoleTrigger"
@@ -32,6 +43,9 @@ class MappedRoleOperator(RoleOperator):
     """A role task of the generic DAG, mapped over the roles that `plan` found.
 
     Its map index counts roles, not groups; it starts on a worker, as mapped tasks do.
+
+    >>> MappedRoleOperator.partial(task_id="role").expand(role=["master", "worker"])
+    <Mapped(MappedRoleOperator): role>
     """
 
     start_from_trigger = False

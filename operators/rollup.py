@@ -21,6 +21,16 @@ class RollupOperator(BaseOperator):
     Each asset event carries `uri`, `checkpoint`, `metrics` and `run`. The XCom is a small dictionary
     of the same, also when the job failed: its checkpoint is where another one may go on. The task's
     state store has under `subtasks` where the processes of a job with checkpoints stood.
+
+    Args:
+        group_id: The task group, empty at the top of a DAG.
+
+    Raises:
+        AirflowFailException: the job did not succeed; its text begins with the root cause.
+
+    >>> from airflow.sdk import Asset
+    >>> RollupOperator(task_id="rollup", group_id="digits", outlets=[Asset("s3://models/digits")])
+    <Task(RollupOperator): rollup>
     """
 
     template_fields: Sequence[str] = ()

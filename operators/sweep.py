@@ -19,9 +19,20 @@ class SweepOperator(BaseOperator):
     Covers clusters through their Airflow connections, and processes of the worker's own machine.
     Returns how many things were ended; fails where something could not be.
 
+    Put it into a DAG that runs every hour (`dags/sweep.py` is one); the command line has the same
+    as `airflow-training sweep`.
+
     Args:
-        idle_seconds: A run that nobody has driven for so long is abandoned.
+        idle_seconds: A run that nobody has driven for so many seconds is abandoned.
         only_tell: Only say what would be ended.
+
+    Raises:
+        AirflowException: something could not be ended; the log names it.
+
+    >>> from airflow.sdk import DAG
+    >>> with DAG("training_sweep", schedule="@hourly"):
+    ...     SweepOperator(task_id="sweep", idle_seconds=7200, retries=1)
+    <Task(SweepOperator): sweep>
     """
 
     ui_color = "#eeeeee"

@@ -12,7 +12,19 @@ __all__ = ["DependencySensor"]
 
 
 class DependencySensor(StartsInTriggerer, BaseSensorOperator):
-    """Ends when `role` no longer waits for `upstream`, by the job's own conditions."""
+    """Ends when `role` no longer waits for `upstream`, by the job's own conditions.
+
+    It shows what the loop itself waits for, and asks for the role where nobody has. It takes no
+    worker: its trigger waits in a triggerer. It fails when the condition can no longer come true.
+
+    Args:
+        role: The role that waits.
+        upstream: The role that it waits for, as its `dependsOn` says.
+        group_id: The task group, empty at the top of a DAG.
+
+    >>> DependencySensor(task_id="await_ps", role="worker", upstream="ps").trigger_arguments()
+    {'group_id': '', 'role': 'worker', 'upstream': 'ps'}
+    """
 
     ui_color = "#e6e0f8"
     trigger_class = "airflow_training.triggers.dependency.DependencyTrigger"

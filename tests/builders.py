@@ -9,42 +9,56 @@ from typing import Any
 from airflow_training.control.decide import decide, new_ledger
 from airflow_training.control.model import (
     Action,
+    ActivePhase,
+    Attempt,
+    AttemptEnd,
+    AttemptId,
     Create,
     Decision,
     Delete,
-    Diagnosed,
     Dismiss,
     Event,
+    FinalPhase,
+    InstanceDiagnosis,
     InstanceEntry,
     Ledger,
     Observation,
     Observations,
+    PendingPhase,
+    Readiness,
     Request,
     RequestKind,
     RestartProcess,
     StopProcess,
 )
-from airflow_training.spec.resolved import (
-    Dependency,
-    FailurePolicy,
+from airflow_training.control.subtasks import Subtasks
+from airflow_training.documents.resolved import (
     FailureRule,
+    ResolvedDependency,
+    ResolvedFailurePolicy,
     ResolvedJob,
     ResolvedRole,
+    ResolvedSuccessPolicy,
     RestartRules,
     Scheduling,
-    SuccessPolicy,
 )
+from airflow_training.documents.resolved_blocks import (
+    CheckpointCommit,
+    ResolvedCheckpoint,
+    ResolvedData,
+)
+from airflow_training.runtimes.kubernetes.reasons import REASONS
 
-__all__ = ["Bench", "after", "entry", "job", "role", "rule", "seen", "snapshot"]
+__all__ = ["Bench", "after", "entry", "job", "restorable", "role", "rule", "seen", "snapshot"]
 
 
-def after(name: str, status: Any = "AddressKnown", **fields: Any) -> Dependency:
+def after(name: str, status: Any = "AddressKnown", **fields: Any) -> ResolvedDependency:
     """Return a dependency on the role `name`."""
-    return Dependency(role=name, status=status, **fields)
+    return ResolvedDependency(role=name, status=status, **fields)
 
 
 def role(
-    name: str = "worker", replicas: int = 1, *needs: Dependency | str, **fields: Any
+    name: str = "worker", replicas: int = 1, *needs: ResolvedDependency | str, **fields: Any
 ) -> ResolvedRole:
     """Return a role; a dependency given as a name means AddressKnown of it."""
     depends_on = tuple(after(n) if isinstance(n, str) else n for n in needs)
@@ -60,7 +74,7 @@ def job(*roles: ResolvedRole, **fields: Any) -> ResolvedJob:
     """Return a job of these roles, one worker by default.
 
     Short names for nested fields: `success` and `failure` (operators), `targets`, `rules`; fields
-    of `restart` and of `scheduling` by their own names. There is no backoff unless asked for.
+    of `restart` and of `scheduling` by their own names; `checkpoint` and `data` as in a document. There is no backoff unless asked for.
     """
     short = {"success": "operator", "targets": "target_roles"}
     success = {short[key]: fields.pop(key) for key in list(fields) if key in short}
@@ -75,21 +89,52 @@ def job(*roles: ResolvedRole, **fields: Any) -> ResolvedJob:
     }
     restart = {key: fields.pop(key) for key in RestartRules.__dataclass_fields__ if key in fields}
     restart.setdefault("backoff_initial_seconds", 0.0)
+    if isinstance(fields.get("checkpoint"), dict):
+        fields["checkpoint"] = ResolvedCheckpoint.from_document(fields["checkpoint"])
+    if isinstance(fields.get("data"), dict):
+        fields["data"] = ResolvedData.from_document(fields["data"])
     scheduling = {key: fields.pop(key) for key in Scheduling.__dataclass_fields__ if key in fields}
     return ResolvedJob(
         name=fields.pop("name", "digits"),
         roles=roles or (role(),),
-        success_policy=SuccessPolicy(**success),
-        failure_policy=FailurePolicy(**failure),
+        success_policy=ResolvedSuccessPolicy(**success),
+        failure_policy=ResolvedFailurePolicy(**failure),
         restart=RestartRules(**restart),
         scheduling=Scheduling(**scheduling),
         **fields,
     )
 
 
+def nested(fields: dict[str, Any]) -> dict[str, Any]:
+    """Return fields of an entry, in which those of its phase and its attempt's id are one value each.
+
+    `wanted` or `final` say which phase, where no field of another one does.
+    """
+    fields = with_attempt_id(fields)
+    wanted, final = fields.pop("wanted", None), fields.pop("final", None)
+    readiness = {n: fields.pop(n) for n in ("address_live", "port_open", "ready") if n in fields}
+    end = {n: fields.pop(n) for n in ("exit_code", "signal", "failure_class") if n in fields}
+    own = {n: fields.pop(n) for n in ("wanted_at", "released", "replace_at") if n in fields}
+    if end or final:
+        fields["phase"] = FinalPhase(end=AttemptEnd(**end))
+    elif wanted or readiness or "released" in own or "wanted_at" in own:
+        fields["phase"] = ActivePhase(readiness=Readiness(**readiness), **own)
+    elif own:
+        fields["phase"] = PendingPhase(**own)
+    return fields
+
+
+def with_attempt_id(fields: dict[str, Any]) -> dict[str, Any]:
+    """Return fields in which those of an attempt's id, by their own names, are one value."""
+    names = ("epoch", "job_attempt", "attempt", "generation")
+    own = {name: fields[name] for name in names if name in fields}
+    rest = {name: value for name, value in fields.items() if name not in names}
+    return {**rest, "attempt_id": AttemptId(**own)} if own else rest
+
+
 def entry(name: str = "worker", index: int = 0, **fields: Any) -> InstanceEntry:
     """Return a ledger entry."""
-    return InstanceEntry(role=name, index=index, **fields)
+    return InstanceEntry(key=(name, index), **nested(fields))
 
 
 def seen(
@@ -100,7 +145,8 @@ def seen(
     facts: dict[str, Any] = {"address_live": live, "port_open": live, "ready": live}
     attempt = fields.get("attempt", 0)
     facts["uid"] = f"{name}-{index}-{attempt}"
-    return Observation(role=name, index=index, state=state, **(facts | fields))
+    facts["address"] = f"{name}-{index}"
+    return Observation(key=(name, index), state=state, **(facts | with_attempt_id(fields)))
 
 
 def snapshot(*instances: Observation, reachable: bool = True) -> Observations:
@@ -123,8 +169,9 @@ class Bench:
     events: list[Event] = field(default_factory=list)
     last: Decision = field(default_factory=lambda: Decision(new_ledger=Ledger()))
     reachable: bool = True
-    diagnoses: list[Diagnosed] = field(default_factory=list)
-    commits: list[dict[str, Any]] = field(default_factory=list)
+    diagnoses: list[InstanceDiagnosis] = field(default_factory=list)
+    undiagnosed: set[Attempt] = field(default_factory=set)
+    commits: list[CheckpointCommit] = field(default_factory=list)
     """References of committed checkpoints: every decision is told of all of them."""
     _requests: list[Request] = field(default_factory=list)
 
@@ -144,7 +191,9 @@ class Bench:
         known: dict[str, Any] = {
             "generation": self.generation,
             "diagnoses": self.diagnoses,
+            "undiagnosed": self.undiagnosed,
             "committed": self.commits,
+            "known_reasons": REASONS,
         }
         decision = decide(self.job, self.ledger, *arguments, **known)
         again = decide(self.job, decision.new_ledger, *arguments, **known)
@@ -172,21 +221,19 @@ class Bench:
                     action.index,
                     "pending",
                     uid=uid,
-                    epoch=action.epoch,
-                    job_attempt=action.job_attempt,
-                    attempt=action.attempt,
-                    generation=self.generation,
+                    attempt_id=replace(action.attempt_id, generation=self.generation),
                     held=action.held,
                 )
                 self.objects.setdefault(uid, made)
             elif isinstance(action, RestartProcess):
                 old = self.objects.pop(action.uid)
                 uid = f"{action.role}-{action.index}-{action.attempt}"
-                self.objects[uid] = replace(
-                    seen(action.role, action.index, "pending", uid=uid, generation=self.generation),
-                    epoch=action.epoch,
-                    job_attempt=action.job_attempt,
-                    attempt=action.attempt,
+                self.objects[uid] = seen(
+                    action.role,
+                    action.index,
+                    "pending",
+                    uid=uid,
+                    attempt_id=replace(action.attempt_id, generation=self.generation),
                     in_place=True,
                     node=old.node,
                 )
@@ -297,3 +344,8 @@ class Bench:
         for record in self.ledger.job.restarts:
             found[record.failure_class] = found.get(record.failure_class, 0) + 1
         return found
+
+
+def restorable(subtasks: Subtasks) -> int | None:
+    """Return the newest step that every rank has verified: the AND over all of them."""
+    return subtasks.full[-1] if subtasks.full else None

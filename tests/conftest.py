@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
+import multiprocessing
 import os
+import shutil
 import tempfile
 from pathlib import Path
 
@@ -12,16 +15,59 @@ import pytest
 os.environ["AIRFLOW_HOME"] = tempfile.mkdtemp(prefix="airflow-training-tests-")
 os.environ.setdefault("AIRFLOW__CORE__LOAD_EXAMPLES", "False")
 
+# Before anything imports numpy or torch: there are as many processes as cores already, and threads that
+# wait for each other by spinning cost several times what they compute.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# Thousands of tests are collected, and nothing of that is garbage: looking for some took a quarter of the time.
+gc.disable()
+
+# One server forks the ranks and commands of all tests. Whichever test comes first starts it, so it is told
+# here what they need: a rank that imports torch by itself takes seconds.
+multiprocessing.set_forkserver_preload(
+    [
+        "tests.checkpoints.test_meeting",
+        "tests.checkpoints.test_rejoining",
+        "tests.supervise.first_pass",
+        "tests.cli.conftest",
+        "airflow_training.cli.running",
+        "airflow_training.cli.statuses",
+        "alembic.command",
+    ]
+)
+
 
 @pytest.hookimpl(tryfirst=True)  # before pytest looks at -m
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what needs a running Airflow: it runs by itself, with as many Airflows as processes."""
+    """Mark what needs a running Airflow, which has a run of its own; what takes longest begins first."""
     for item in items:
         path = item.path.as_posix()
-        if item.get_closest_marker("e2e") is not None and (
-            "/tests/airflow/" in path or path.endswith("/tests/cli/test_submit.py")
-        ):
+        if item.get_closest_marker("e2e") is not None and "/tests/airflow/" in path:
             item.add_marker(pytest.mark.airflow)
+    items.sort(key=_rank)
+
+
+_LONGEST = (
+    "tests/cli/test_digits_killed.py",
+    "tests/cli/test_elastic.py",
+    "tests/docs/test_snippets.py",
+)
+
+
+def _rank(item: pytest.Item) -> tuple[int, bool, bool]:
+    """Return what is the less, the longer a test takes: a long one at the end would be waited for alone.
+
+    Those that share an Airflow come after the others, as it would run beside them to the end.
+    """
+    path = item.nodeid.partition("::")[0]
+    place = _LONGEST.index(path) if path in _LONGEST else len(_LONGEST)
+    shares = "airflow" in getattr(item, "fixturenames", ())
+    return place, shares, item.get_closest_marker("e2e") is None
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture
@@ -29,8 +75,19 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
+@pytest.fixture(scope="session")
+def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a store with all tables and nothing in them: a copy is had for less than the migrations."""
+    from airflow_training.state.store import upgrade
+
+    path = tmp_path_factory.mktemp("store") / "template.db"
+    upgrade(f"sqlite:///{path}")
+    return path
+
+
 @pytest.fixture
-def airflow_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def airflow_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sqlite_template: Path) -> Path:
     """Return a fresh Airflow home that settings and store resolve to."""
+    shutil.copy(sqlite_template, tmp_path / "airflow_training.db")
     monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path))
     return tmp_path

@@ -6,15 +6,15 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from airflow_training.spec.resolved import (
-    Dependency,
-    FailurePolicy,
+from airflow_training.documents.resolved import (
     FailureRule,
+    ResolvedDependency,
+    ResolvedFailurePolicy,
     ResolvedJob,
     ResolvedRole,
+    ResolvedSuccessPolicy,
     RestartRules,
     Scheduling,
-    SuccessPolicy,
 )
 
 __all__ = ["dependencies", "jobs", "roles"]
@@ -33,12 +33,12 @@ ACTIONS = (
 CLASSES = ("user", "infrastructure", "preemption", "resource", "unknown")
 
 
-def dependencies(names: tuple[str, ...]) -> st.SearchStrategy[tuple[Dependency, ...]]:
+def dependencies(names: tuple[str, ...]) -> st.SearchStrategy[tuple[ResolvedDependency, ...]]:
     """Return dependencies on some of these roles, each at most once."""
     if not names:
         return st.just(())
-    one: st.SearchStrategy[Dependency] = st.builds(
-        Dependency,
+    one: st.SearchStrategy[ResolvedDependency] = st.builds(
+        ResolvedDependency,
         role=st.sampled_from(names),
         status=st.sampled_from(STATUSES),
         require=st.sampled_from(("All", "Any")),
@@ -90,10 +90,10 @@ def jobs(draw: st.DrawFn) -> ResolvedJob:
         name="drawn",
         roles=team,
         elastic=elastic,
-        success_policy=SuccessPolicy(
+        success_policy=ResolvedSuccessPolicy(
             operator=draw(st.sampled_from(("All", "Any"))), target_roles=("a",)
         ),
-        failure_policy=FailurePolicy(
+        failure_policy=ResolvedFailurePolicy(
             operator=draw(st.sampled_from(("All", "Any"))),
             rules=draw(st.lists(rules, max_size=2).map(tuple)),
         ),

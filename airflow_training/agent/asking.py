@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-__all__ = ["LONGEST_TEXT", "Question"]
+__all__ = ["LONGEST_TEXT", "ChildCall"]
 
 LONGEST_TEXT = 120
 """Of what is told about an error."""
 _MOST_BYTES = 1 << 16
 
 
-class Question:
+class ChildCall:
     """One function, called again and again, each time in a child of its own; never waited for."""
 
     def __init__(self, work: Callable[[], Any], *, on_error: Callable[[str], Any]) -> None:

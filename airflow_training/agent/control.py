@@ -14,21 +14,17 @@ import socket
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from airflow_training.agent.proc import die_with_parent
+from airflow_training.agent import proc
 
 TYPE_CHECKING = False  # `typing` costs the agent 4 ms at every start
 if TYPE_CHECKING:
     from typing import Any
 
-__all__ = ["ControlSocket", "connect", "shell_status"]
+    from airflow_training.agent.loop import Loop
+
+__all__ = ["ControlSocket", "connect"]
 
 _PACKET = 1 << 17
-
-
-def shell_status(wait_status: int) -> int:
-    """Return the exit code a shell would give: 128 plus the signal for a killed process."""
-    code = os.waitstatus_to_exitcode(wait_status)
-    return 128 - code if code < 0 else code
 
 
 def connect(path: Path) -> socket.socket:
@@ -46,26 +42,20 @@ def connect(path: Path) -> socket.socket:
     return connection
 
 
-class _Session:
-    """One command run for a caller."""
-
-    def __init__(self, connection: socket.socket, pid: int) -> None:
-        self.connection = connection
-        self.pid = pid
-
-
 class ControlSocket:
-    """Serves one agent; the agent polls `descriptors` and calls back."""
+    """Serves one agent, inside its loop."""
 
     def __init__(
         self,
         path: Path,
         *,
+        loop: Loop,
         look: Callable[[], None],
         environment: Mapping[str, str],
         working_dir: str,
     ) -> None:
         """Bind `path`, relative to the current folder as its length is limited."""
+        self._loop = loop
         self._look = look
         self._environment = environment
         self._working_dir = working_dir
@@ -74,36 +64,12 @@ class ControlSocket:
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
         self._listener.bind(path.name)
         self._listener.listen(64)
-        self._waiting: dict[int, socket.socket] = {}
-        self._sessions: dict[int, _Session] = {}
+        loop.when_readable(self._listener.fileno(), self._accept)
 
-    @property
-    def descriptors(self) -> list[int]:
-        """Return what to poll for reading."""
-        return [self._listener.fileno(), *self._waiting, *self._sessions]
-
-    def readable(self, descriptor: int) -> None:
-        """Handle a descriptor of `descriptors` that can be read."""
-        if descriptor == self._listener.fileno():
-            with contextlib.suppress(OSError):
-                connection, _ = self._listener.accept()
-                self._waiting[connection.fileno()] = connection
-        elif descriptor in self._waiting:
-            self._request(self._waiting.pop(descriptor))
-        elif descriptor in self._sessions:
-            self._caller_left(descriptor)
-
-    def exited(self, pid: int, wait_status: int) -> bool:
-        """Answer the caller of a command that ended; False when it was none of ours."""
-        for descriptor, session in list(self._sessions.items()):
-            if session.pid == pid:
-                answer = json.dumps({"exit": shell_status(wait_status)}).encode()
-                with contextlib.suppress(OSError):
-                    session.connection.send(answer)
-                session.connection.close()
-                del self._sessions[descriptor]
-                return True
-        return False
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            connection, _ = self._listener.accept()
+            self._loop.when_readable(connection.fileno(), lambda: self._request(connection))
 
     def close(self, path: Path) -> None:
         """Stop serving."""
@@ -112,6 +78,7 @@ class ControlSocket:
             path.unlink()
 
     def _request(self, connection: socket.socket) -> None:
+        self._loop.forget(connection.fileno())
         try:
             packet, descriptors, _, _ = socket.recv_fds(connection, _PACKET, 3)
             request: dict[str, Any] = json.loads(packet or b"{}")
@@ -119,8 +86,7 @@ class ControlSocket:
             connection.close()
             return
         if request.get("op") == "exec" and len(descriptors) == 3:
-            pid = self._spawn(str(request.get("command", "")), descriptors)
-            self._sessions[connection.fileno()] = _Session(connection, pid)
+            self._execute(str(request.get("command", "")), descriptors, connection)
         else:
             if request.get("op") == "look":
                 self._look()
@@ -137,12 +103,10 @@ class ControlSocket:
             return pid
         try:
             os.setsid()
-            die_with_parent()
+            proc.die_with_parent()
             if os.getppid() != agent:
                 os._exit(255)
-            for number in (signal.SIGPIPE, signal.SIGXFSZ):
-                signal.signal(number, signal.SIG_DFL)
-            signal.set_wakeup_fd(-1)
+            self._loop.leave()
             for target, stream in enumerate(streams):
                 os.dup2(stream, target)
             os.chdir(self._working_dir)
@@ -153,10 +117,25 @@ class ControlSocket:
         finally:
             os._exit(255)
 
-    def _caller_left(self, descriptor: int) -> None:
-        """End the command of a caller that went away, as a closed terminal would."""
-        session = self._sessions.pop(descriptor)
-        session.connection.close()
-        for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGCONT):
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(session.pid, number)
+    def _execute(self, command: str, streams: list[int], caller: socket.socket) -> None:
+        """Run a command for a caller; whoever of the two ends first ends the other."""
+        pid = self._spawn(command, streams)
+
+        def ended(wait_status: int) -> None:
+            if caller.fileno() < 0:  # it has left
+                return
+            self._loop.forget(caller.fileno())
+            answer = json.dumps({"exit": proc.exit_code(wait_status)}).encode()
+            with contextlib.suppress(OSError):
+                caller.send(answer)
+            caller.close()
+
+        def left() -> None:
+            self._loop.forget(caller.fileno())
+            caller.close()
+            for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGCONT):  # as a closed terminal
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(pid, number)
+
+        self._loop.when_ended(pid, ended)
+        self._loop.when_readable(caller.fileno(), left)

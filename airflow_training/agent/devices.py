@@ -14,7 +14,7 @@ import json
 import os
 from pathlib import Path
 
-from airflow_training.agent.asking import LONGEST_TEXT, Question
+from airflow_training.agent.asking import LONGEST_TEXT, ChildCall
 
 TYPE_CHECKING = False  # `typing` costs the agent 4 ms at every start
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class DeviceWatch:
     """Asks a plug-in again and again; never waits for it."""
 
     def __init__(self, ask: Plugin, known: Sequence[dict[str, Any]] = ()) -> None:
-        self._question = Question(ask, on_error=_all_lost)
+        self._question = ChildCall(ask, on_error=_all_lost)
         self._devices: Devices = [*known]
 
     def newest(self) -> Devices:
@@ -127,7 +127,7 @@ def _ask_command(command: str, environment: Mapping[str, str]) -> Devices:
 
 
 # NVIDIA ------------------------------------------------------------------------------------------
-class _Memory(ctypes.Structure):
+class _MemoryInfo(ctypes.Structure):
     _fields_ = [("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong)]  # fmt: skip
 
 
@@ -168,7 +168,7 @@ def _ask_nvidia() -> Devices:
 def _gpu(nvml: Any, index: int) -> dict[str, Any]:
     handle = ctypes.c_void_p()
     name = ctypes.create_string_buffer(96)
-    memory, busy = _Memory(), _Utilization()
+    memory, busy = _MemoryInfo(), _Utilization()
     errors, celsius = ctypes.c_ulonglong(), ctypes.c_uint()
     found: dict[str, Any] = {"id": str(index)}
     try:

@@ -1,7 +1,7 @@
-"""What an instance has around it: cgroup, pressure, disk, processes, devices, node. Linux only.
+"""What an instance uses and has around it: cgroup, pressure, disk, processes, devices, node. Linux only.
 
 A `Recorder` keeps the last ten records in a file beside the progress file, one JSON line of at most
-8 KiB each. Python 3.8 and newer: it runs inside pods too. What the kernel does not tell is left out.
+8 KiB each, behind the one of the `SoftwareWatch`. Python 3.8 and newer: it runs inside pods too. What the kernel does not tell is left out.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pathlib import Path
 
 from airflow_training.agent import proc
 from airflow_training.agent.files import write_text
+from airflow_training.agent.software import SoftwareWatch
 
 TYPE_CHECKING = False  # `typing` costs the agent 4 ms at every start
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ _PRESSURE = Path("/proc/pressure")
 _UNLIMITED = 1 << 60
 _TAIL_BYTES = 1 << 16
 _PAGE = os.sysconf("SC_PAGE_SIZE")
+_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Recorder:
@@ -47,36 +49,54 @@ class Recorder:
         *,
         progress: Path,
         cgroup: Path | None = None,
+        own_cgroup: bool,
         root: int | None = None,
         devices: DeviceWatch | None = None,
     ) -> None:
-        """`file`: where the records are; its disk is looked at. `cgroup`: v2, not our own."""
+        """`file`: where the records are; its disk is looked at. `cgroup`: v2, not this process's.
+
+        `own_cgroup`: whether nothing but the instance lives in it.
+        """
         self._file = file
         self._progress = progress
         self._cgroup = Cgroup(cgroup)
+        self._own_cgroup = own_cgroup
         self._root = os.getpid() if root is None else root
         self._devices = devices
+        self._software = SoftwareWatch()
         self._number = 0
         self._lines: list[str] = []
         self._node = {"host": socket.gethostname(), "boot_id": proc.boot_id()}
+
+    @property
+    def software(self) -> str:
+        """The record of the Python that the instance runs; "" where it has told nothing."""
+        return self._software.line
 
     def record(self, on: str, **more: Any) -> str:
         """Write a record and return its line; `on`: `start`, `interval`, `change` or `exit`.
 
         A disk that takes nothing ends no training: the next record is written with this one.
         """
+        processes = _living(self._root)
+        if on == "exit":
+            self._software.finish()
+        else:
+            self._software.look(each["pid"] for each in processes)
         record = {
             "number": self._number,
             "at": round(time.time(), 3),
             "on": on,
             "node": self._node,
             "step": _newest_step(self._progress),
+            "usage": _usage(processes, root=self._root),
+            "cgroup": "own" if self._own_cgroup else "shared",
             "cpu": self._cgroup.cpu(),
             "memory": self._cgroup.memory(),
             "pids": self._cgroup.pids(),
             "pressure": self._cgroup.pressure(),
             "disk": free_space(self._file.parent),
-            "processes": _processes(self._root),
+            "processes": {"count": len(processes), "tree": processes[:_MOST_PROCESSES]},
             "devices": self._ask_devices(on),
             **more,
         }
@@ -85,7 +105,8 @@ class Recorder:
         self._lines = [*self._lines, line][-_KEPT:]
         with contextlib.suppress(OSError):
             # whoever runs the command may read it: a checkpoint names it
-            write_text(self._file, "".join(f"{each}\n" for each in self._lines), mode=0o644)
+            lines = [self.software, *self._lines] if self.software else self._lines
+            write_text(self._file, "".join(f"{each}\n" for each in lines), mode=0o644)
         return line
 
     def _ask_devices(self, on: str) -> list[dict[str, Any]]:
@@ -111,7 +132,7 @@ def _bounded(record: dict[str, Any]) -> str:
         elif record["devices"]:
             record["devices"] = record["devices"][: len(record["devices"]) // 2]
         else:
-            kept = ("number", "at", "on", "node", "processes", "turn")
+            kept = ("number", "at", "on", "node", "usage", "processes", "turn")
             record = {name: record[name] for name in kept if name in record}
             record["devices"] = []
 
@@ -275,33 +296,57 @@ def free_space(folder: Path) -> dict[str, Any]:
     return room
 
 
-def _processes(root: int) -> dict[str, Any]:
-    """Return how many processes live below `root`, and the largest of them."""
+def _living(root: int) -> list[dict[str, Any]]:
+    """Return the processes that live below `root`, the largest first."""
     tree = []
     for pid in proc.descendants(root):
         found = _process(pid)
         if found is not None:
             tree.append(found)
-    tree.sort(key=lambda each: (-each["rss_bytes"], each["pid"]))
-    return {"count": len(tree), "tree": tree[:_MOST_PROCESSES]}
+    return sorted(tree, key=lambda each: (-each["rss_bytes"], each["pid"]))
 
 
 def _process(pid: int) -> dict[str, Any] | None:
+    found = _stat(pid)
+    if found is None:
+        return None
+    name, rest = found
+    return {
+        "pid": pid,
+        "parent": int(rest[1]),
+        "name": name[:_LONGEST_NAME],
+        "state": rest[0].decode(),
+        "threads": int(rest[17]),
+        "rss_bytes": int(rest[21]) * _PAGE,
+        "cpu_seconds": sum(int(each) for each in rest[11:15]) / _TICKS,
+    }
+
+
+def _usage(processes: list[dict[str, Any]], *, root: int) -> dict[str, Any]:
+    """Return what these use by themselves, whoever else is in their group or on their machine.
+
+    `rss_bytes`: a page that several of them share is counted in each. `cpu_seconds`: with those
+    that have ended, as their parents know.
+    """
+    found = _stat(root)
+    ended = sum(int(each) for each in found[1][13:15]) / _TICKS if found is not None else 0.0
+    return {
+        "cpu_seconds": round(ended + sum(each["cpu_seconds"] for each in processes), 3),
+        "rss_bytes": sum(each["rss_bytes"] for each in processes),
+        "processes": len(processes),
+        "threads": sum(each["threads"] for each in processes),
+    }
+
+
+def _stat(pid: int) -> tuple[str, list[bytes]] | None:
+    """Return the name of a process and the fields of its `stat` from the third on, the state."""
     try:
         text = Path(f"/proc/{pid}/stat").read_bytes()
     except OSError:
         return None
     # the command's name stands in brackets and may hold anything, brackets too
     opened, closed = text.index(b"("), text.rindex(b")")
-    rest = text[closed + 2 :].split()
-    return {
-        "pid": pid,
-        "parent": int(rest[1]),
-        "name": text[opened + 1 : closed].decode("utf-8", "replace")[:_LONGEST_NAME],
-        "state": rest[0].decode(),
-        "threads": int(rest[17]),
-        "rss_bytes": int(rest[21]) * _PAGE,
-    }
+    return text[opened + 1 : closed].decode("utf-8", "replace"), text[closed + 2 :].split()
 
 
 def _newest_step(progress: Path) -> int | None:

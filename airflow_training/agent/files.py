@@ -11,7 +11,7 @@ TYPE_CHECKING = False  # `typing` costs the agent 4 ms at every start
 if TYPE_CHECKING:
     from typing import Any
 
-__all__ = ["AttemptFolder", "read_json", "write_json", "write_text"]
+__all__ = ["AttemptFolder", "read_json", "write_files", "write_json", "write_text"]
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
@@ -45,6 +45,16 @@ def write_json(path: Path, value: Mapping[str, Any], *, durable: bool = False) -
     write_text(path, json.dumps(value), durable=durable)
 
 
+def write_files(files: Mapping[str, Mapping[str, Any]], *, below: Path, mode: int = 0o600) -> None:
+    """Write the files of an order: path -> `content`, or the `source` to copy, and `executable`."""
+    for name, file in files.items():
+        source = file.get("source")
+        text = Path(source).read_text(encoding="utf-8") if source else file["content"]
+        # who may read it may execute it
+        executable = (mode & 0o444) >> 2 if file.get("executable") else 0
+        write_text(below / name, text, mode=mode | executable)
+
+
 class AttemptFolder:
     """`<run>/<role>-<index>/attempt-<epoch>.<job attempt>.<attempt>/`, user files at its top."""
 
@@ -56,6 +66,7 @@ class AttemptFolder:
         self.environment = path / "environment.jsonl"
         """Written by the agent: the last records of what it has around it; a checkpoint names them."""
         self.output = path / "output"
+        self.predictions = path / "predictions"
         self.spec = self.control / "spec.json"
         """Written by the creator: what to run."""
         self.state = self.control / "state.json"
@@ -69,7 +80,17 @@ class AttemptFolder:
         self.order = self.control / "order.json"
         """Written by the runtime for an instance that stays: `stop`, `restart` (as which attempt), or `leave`."""
         self.socket = self.control / "control.sock"
-        self.output_result = self.control / "output.json"
+
+    @property
+    def deleted(self) -> bool:
+        """Whether somebody deleted it; a disk that does not answer proves nothing."""
+        try:
+            self.spec.stat()
+        except (FileNotFoundError, NotADirectoryError):
+            return True
+        except OSError:
+            return False
+        return False
 
     @property
     def instance(self) -> Path:
@@ -101,11 +122,6 @@ class AttemptFolder:
     def watchers(self) -> Path:
         """Every socket in here is told when something changed."""
         return self.run / "notify.d"
-
-    @property
-    def names(self) -> Path:
-        """Instance name -> `<role>-<index>`, for the remote shell."""
-        return self.run / "names"
 
     def refusal(self, generation: int) -> str:
         """Return why the run does not accept this generation, or an empty text."""

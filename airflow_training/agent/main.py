@@ -20,12 +20,9 @@ from pathlib import Path
 
 from airflow_training.agent import proc
 from airflow_training.agent.files import AttemptFolder, read_json
-from airflow_training.agent.instance import Agent
-from airflow_training.agent.staying import has_left
-
-TYPE_CHECKING = False  # `typing` costs the agent 4 ms at every start
-if TYPE_CHECKING:
-    from typing import Any
+from airflow_training.agent.instance import LocalAttempt
+from airflow_training.agent.order import Order, OrderError
+from airflow_training.agent.staying import record_exit
 
 __all__ = ["main"]
 
@@ -52,7 +49,17 @@ def main(arguments: list[str] | None = None) -> int:
     return 2
 
 
+def _import_what_may_be_needed() -> None:
+    """Import what agents use late or seldom: the archive that holds it may be deleted meanwhile."""
+    import airflow_training.agent.devices
+    import airflow_training.agent.environment
+    import airflow_training.agent.preflight
+    import airflow_training.agent.stacks
+    import airflow_training.agent.upload  # noqa: F401  # imported here, used later
+
+
 def _start(folders: list[str]) -> int:
+    _import_what_may_be_needed()
     answers: dict[int, str] = {}
     poller = select.poll()
     for folder in folders:
@@ -100,6 +107,8 @@ def _detached(folder: str, answers: int) -> None:
         proc.become_subreaper()
         _live(AttemptFolder(Path(folder)), answer)
         code = 0
+    except OrderError as error:
+        answer("error", str(error))
     except BaseException as error:  # noqa: BLE001  # the last place where it can be told
         answer("error", repr(error))
         import traceback
@@ -115,31 +124,30 @@ def _live(folder: AttemptFolder, answer: Callable[..., None]) -> None:
     if not _take(lock):
         answer("busy", "another agent of this instance lives")
         return
-    spec = read_json(folder.spec)
-    if spec is None:
-        answer("error", "no specification in the folder")
+    document = read_json(folder.spec)
+    if document is None:
+        answer("error", "no order in the folder")
         return
+    order = Order.of_document(document)
     # under the lock, so that a removal that came first is always seen
-    refusal = folder.refusal(int(spec["generation"]))
+    refusal = folder.refusal(order.generation)
     if refusal:
         answer("refused", refusal)
         return
-    if (read_json(folder.exit) or {}).get("uid") == spec["uid"]:
+    if (read_json(folder.exit) or {}).get("uid") == order.uid:
         answer("busy", "this attempt has ended already")
         return
-    _live_through(folder, spec, recorded=lambda: answer("started"))
+    _live_through(folder, order, recorded=lambda: answer("started"))
 
 
-def _live_through(
-    folder: AttemptFolder, spec: dict[str, Any], *, recorded: Callable[[], None]
-) -> None:
+def _live_through(folder: AttemptFolder, order: Order, *, recorded: Callable[[], None]) -> None:
     """Live through an attempt, and through those that begin in its place."""
-    following = Agent(folder, spec).run(recorded=recorded)
+    following = LocalAttempt(folder, order).run(recorded=recorded)
     while following is not None:
         before, folder = folder, following
         os.chdir(folder.control)
-        spec = read_json(folder.spec) or {}
-        following = Agent(folder, spec).run(recorded=partial(has_left, before))
+        order = Order.of_document(read_json(folder.spec) or {})
+        following = LocalAttempt(folder, order).run(recorded=partial(record_exit, before))
 
 
 def _take(lock: int) -> bool:

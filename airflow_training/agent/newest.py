@@ -7,16 +7,25 @@ who reads the document.
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
+
+from airflow_training.agent.data_files import DataFiles
 
 TYPE_CHECKING = False  # `typing` costs the agent 4 ms at every start
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
     from typing import Any
 
-__all__ = ["NewestProgress"]
+__all__ = ["MOST_POINTS", "NewestProgress", "merge_points"]
 
-_MOST_BYTES = 1 << 16
+MOST_POINTS = 256
+"""Of one metric in one look."""
+_MOST_OF_ALL_METRICS = 4096
+_MOST_BYTES = 1 << 18
 """Of what has grown since the last look, the newest: a script may write faster than one can read."""
+_SMALLEST_SECONDS = 1e-6
+"""Between two lines that tell the same time: two points of a metric never share one."""
 _KEPT_STEPS = 50
 _TOO_LARGE = 1 << 63
 _MOST_PROCESSES = 128
@@ -44,8 +53,39 @@ def _process(told: dict[str, Any]) -> tuple[Any, Any]:
     return told.get("group", ""), told.get("rank")
 
 
+def merge_points(
+    earlier: Mapping[str, Sequence[Any]],
+    later: Mapping[str, Sequence[Any]],
+    *,
+    most: int = MOST_POINTS,
+) -> dict[str, list[Any]]:
+    """Return the points (step, time, value) of both by metric: of each about `most`, no extreme lost."""
+    return {
+        name: _reduce([*earlier.get(name, ()), *later.get(name, ())], most)
+        for name in {**earlier, **later}
+    }
+
+
+def _reduce(points: list[Any], most: int) -> list[Any]:
+    """Keep the first, the lowest, the highest and the last of each stretch, and its first NaN."""
+    if len(points) <= most:
+        return points
+    length = -(-len(points) // max(1, most // 4))
+    kept = []
+    for start in range(0, len(points), length):
+        stretch = points[start : start + length]
+        numbers = sorted((p for p in stretch if p[2] == p[2]), key=lambda point: point[2])
+        not_numbers = [p for p in stretch if p[2] != p[2]]
+        wanted = [stretch[0], stretch[-1], *numbers[:1], *numbers[-1:], *not_numbers[:1]]
+        kept += [p for p in stretch if any(p is each for each in wanted)]
+    return kept
+
+
 class NewestProgress:
-    """Follows one file. `document` is a new object whenever something in it changed."""
+    """Follows one file. `document` is a new object whenever something in it changed.
+
+    Its `points` are those of all lines that came with the last look that found any.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -55,10 +95,19 @@ class NewestProgress:
         self.step_seconds: list[float] = []
         """Of the newest steps, at most 50."""
         self._last: tuple[float, float] | None = None
+        self._now: float | None = None
+        """When a line was written that does not say so; None: at no time that is known."""
+        self._line_time: float | None = None
+        self._point_time = 0.0
+        self._looked = False
+        self._files = DataFiles()
         self.document: dict[str, Any] = {}
 
     def look(self) -> dict[str, Any]:
         """Return the document after the whole lines that came since the last look; {}: none yet."""
+        # what the first look finds may be old, and told of before by somebody else
+        self._now = time.time() if self._looked else None
+        self._looked = True
         try:
             with self._path.open("rb") as file:
                 self.seen_bytes = size = file.seek(0, 2)
@@ -73,9 +122,15 @@ class NewestProgress:
             return self.document
         if newline:  # what follows the last newline is half written
             self._offset = start + len(whole) + 1
-            document = dict(self.document)
+            document = {**self.document, "points": {}}
             for line in whole.split(b"\n"):
                 self._fold(document, line)
+            points = document.pop("points")
+            if points:
+                most = min(MOST_POINTS, _MOST_OF_ALL_METRICS // len(points))
+                document["points"] = merge_points(points, {}, most=most)
+            if files := self._files.document():
+                document["files"] = files
             self.document = document
         return self.document
 
@@ -95,13 +150,29 @@ class NewestProgress:
             self._last = None  # what a section takes is no step's time
         if "time" in values:
             document["time"] = values["time"]
+        self._files.add(values.get("files"))
         if not any(name in values for name in _STEP):
             return
         for name in _STEP:
             document.pop(name, None)
             if name in values:
                 document[name] = values[name]
+        self._add_points(document["points"], values)
         self._time(values.get("step"), values.get("time"))
+
+    def _add_points(self, points: dict[str, list[Any]], values: dict[str, Any]) -> None:
+        step, at, metrics = values.get("step"), values.get("time"), values.get("metrics")
+        at = at if _is_plain(at) else self._now
+        if at is None or not isinstance(metrics, dict):
+            return
+        if at == self._line_time:
+            self._point_time += _SMALLEST_SECONDS
+        else:
+            self._line_time = self._point_time = at
+        for name, value in metrics.items():
+            if isinstance(value, float) or _is_plain(value):
+                point = [step if _is_plain(step) else None, self._point_time, value]
+                points.setdefault(name, []).append(point)
 
     def _time(self, step: Any, at: Any) -> None:
         if not (_is_plain(step) and _is_plain(at)):

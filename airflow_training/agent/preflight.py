@@ -14,11 +14,11 @@ from collections import namedtuple
 from pathlib import Path
 
 from airflow_training.agent import proc
-from airflow_training.agent.asking import Question
+from airflow_training.agent.asking import ChildCall
 from airflow_training.agent.devices import device_plugin, devices_of
 from airflow_training.agent.environment import Cgroup, free_space
 from airflow_training.agent.library import python_path
-from airflow_training.agent.readiness import CHECKS, checked, shortcomings
+from airflow_training.agent.readiness import CHECKS, find_shortcomings, performed_checks
 
 TYPE_CHECKING = False  # `typing` costs the agent 4 ms at every start
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class Preflight:
             self.give_up()  # what the round before found says more than that this one was cut short
             return self._not_ready(self._lacks, now)
         self._asking = False
-        lacks = self._lacks = shortcomings(self._found, self._wanted)
+        lacks = self._lacks = find_shortcomings(self._found, self._wanted)
         if not lacks:
             return self._ready(now)
         if late or not all(each.may_pass for each in lacks):
@@ -149,7 +149,7 @@ class Preflight:
             self._say(f"not ready, checked again for up to {limit:g} s: {_words(lacks)}")
 
     def _ready(self, now: float) -> Verdict:
-        seconds, checks = now - self._begun_at, checked(self._found)
+        seconds, checks = now - self._begun_at, performed_checks(self._found)
         text = f"ready after {seconds:.2f} s, checked: {', '.join(checks)}"
         unchecked = (self._found.get("store") or {}).get("unchecked")
         if unchecked:
@@ -185,14 +185,14 @@ def _words(lacks: list[Shortcoming]) -> str:
 
 
 # the questions -----------------------------------------------------------------------------------
-def _questions(folder: Path, environment: Mapping[str, str]) -> dict[str, Question]:
-    questions = {"disk": Question(lambda: _try_disk(folder), on_error=lambda e: {"error": e})}
+def _questions(folder: Path, environment: Mapping[str, str]) -> dict[str, ChildCall]:
+    questions = {"disk": ChildCall(lambda: _try_disk(folder), on_error=lambda e: {"error": e})}
     plugin = device_plugin(environment)
     if plugin is not None:
-        questions["devices"] = Question(plugin, on_error=lambda e: [{"id": "all", "error": e}])
+        questions["devices"] = ChildCall(plugin, on_error=lambda e: [{"id": "all", "error": e}])
     arguments = _store_arguments(environment)
     if arguments:
-        questions["store"] = Question(
+        questions["store"] = ChildCall(
             lambda: _ask_store(arguments, environment), on_error=lambda e: {"error": e}
         )
     return questions
@@ -265,7 +265,7 @@ def _ask_store(arguments: list[str], environment: Mapping[str, str]) -> dict[str
             module = importlib.import_module(_STORE_MODULE)
         except (ImportError, SyntaxError, TypeError):
             return {"unchecked": "it needs Python 3.10"}
-        return {"error": module.problem(*arguments)}
+        return {"error": module.find_problem(*arguments)}
     import subprocess
 
     done = subprocess.run(

@@ -15,21 +15,42 @@ from pathlib import Path
 __all__ = [
     "become_subreaper",
     "boot_id",
+    "cannot_run",
     "descendants",
     "die_with_parent",
+    "exit_code",
     "has_children",
-    "here",
     "kill_exactly",
-    "marked",
+    "living_processes",
+    "marked_processes",
     "open_pidfd",
     "pid_namespace",
+    "process_identity",
     "session_members",
     "start_time",
+    "words_of",
 ]
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _PROC = Path("/proc")
+
+
+def cannot_run(command: str, error: OSError) -> str:
+    """Return why a command cannot be run, in the words of a shell."""
+    if not isinstance(error, FileNotFoundError):
+        return f"{command}: {error.strerror}"
+    if "/" in command:
+        there = os.path.exists(command)  # noqa: PTH110  # what runs after a fork stays small
+        return f"{command}: {'its interpreter was not found' if there else error.strerror}"
+    return f"{command}: command not found"
+
+
+def exit_code(wait_status: int) -> int:
+    """Return the exit code a shell would give: 128 plus the signal for a killed process."""
+    if os.WIFSIGNALED(wait_status):
+        return 128 + os.WTERMSIG(wait_status)
+    return os.WEXITSTATUS(wait_status)
 
 
 def boot_id() -> str:
@@ -65,7 +86,7 @@ def start_time(pid: int) -> int | None:
     return None if found is None or found[0] in "ZX" else found[3]
 
 
-def here(pid: int) -> dict[str, object]:
+def process_identity(pid: int) -> dict[str, object]:
     """Return everything that tells this process from any other, on any machine."""
     return {
         "pid": pid,
@@ -116,23 +137,30 @@ def session_members(session: int) -> dict[int, int]:
     return {p: s[3] for p, s in _all().items() if s[2] == session and s[0] not in "ZX"}
 
 
-def marked(markers: Iterable[str]) -> dict[int, int]:
+def marked_processes(markers: Iterable[str]) -> dict[int, int]:
     """Return pid -> start time of the living processes that were started with one of `markers`.
 
     A marker is `NAME=value` in the environment; other users' processes cannot be seen.
     """
     wanted = {marker.encode() for marker in markers}
-    found: dict[int, int] = {}
-    for pid, stat in _all().items():
-        if stat[0] in "ZX":
-            continue
-        try:
-            environment = Path(f"/proc/{pid}/environ").read_bytes()
-        except OSError:
-            continue
-        if not wanted.isdisjoint(environment.split(b"\0")):
-            found[pid] = stat[3]
-    return found
+    return {
+        pid: start
+        for pid, start in living_processes().items()
+        if not wanted.isdisjoint(words_of(pid, "environ"))
+    }
+
+
+def living_processes() -> dict[int, int]:
+    """Return pid -> start time of all living processes."""
+    return {pid: stat[3] for pid, stat in _all().items() if stat[0] not in "ZX"}
+
+
+def words_of(pid: int, name: str) -> list[bytes]:
+    """Return the `environ` or the `cmdline` of a process; empty where it cannot be seen."""
+    try:
+        return Path(f"/proc/{pid}/{name}").read_bytes().split(b"\0")
+    except OSError:
+        return []
 
 
 def open_pidfd(pid: int, start: int | None) -> int | None:

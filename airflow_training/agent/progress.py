@@ -6,7 +6,7 @@ r"""Report training progress; free to import in any script, with or without Airf
 Where this package is not installed, two lines do the same:
 
     with open(os.environ["TRAINING_PROGRESS_FILE"], "a") as f:
-        f.write(json.dumps({"step": step, "total_steps": 900, "metrics": {"loss": 0.3}}) + "\n")
+        f.write(json.dumps({"time": time.time(), "step": step, "metrics": {"loss": 0.3}}) + "\n")
 
 Other lines say what was committed (`{"checkpoint": {...}}`) and what is done between steps
 (`{"section": "eval"}`, and `{"section": null}` after it).
@@ -18,7 +18,7 @@ import contextlib
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 TYPE_CHECKING = False  # `typing` costs the agent 4 ms at every start
 if TYPE_CHECKING:
@@ -34,14 +34,19 @@ def report(
     epoch: float | None = None,
     samples: int | None = None,
     metrics: Mapping[str, float] | None = None,
+    files: Sequence[Mapping[str, Any]] | None = None,
 ) -> None:
-    """Append one line to `$TRAINING_PROGRESS_FILE`; does nothing where that is not set."""
+    """Append one line to `$TRAINING_PROGRESS_FILE`; does nothing where that is not set.
+
+    `files`: `{name, read, total}` of those read since the line before; all in one unit, as bytes or rows.
+    """
     values = {
         "step": step,
         "total_steps": total_steps,
         "epoch": epoch,
         "samples": samples,
         "metrics": {name: float(value) for name, value in (metrics or {}).items()} or None,
+        "files": [dict(each) for each in files] if files else None,
     }
     _append({k: v for k, v in values.items() if v is not None})
 

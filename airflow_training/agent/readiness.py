@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     Record = Mapping[str, Any]
 
-__all__ = ["CHECKS", "Shortcoming", "checked", "shortcomings"]
+__all__ = ["CHECKS", "Shortcoming", "find_shortcomings", "performed_checks"]
 
 CHECKS = ("node", "devices", "memory", "disk", "store")
 _CLOCK_SECONDS = 300.0
@@ -29,7 +29,7 @@ _HOPELESS = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
 Shortcoming = namedtuple("Shortcoming", "check text may_pass")  # see `typing` above
 
 
-def checked(found: Record) -> list[str]:
+def performed_checks(found: Record) -> list[str]:
     """Return the checks that were made."""
     asked = {"node", "memory", "disk"}
     asked.update(name for name in ("devices", "store") if found.get(name) is not None)
@@ -38,7 +38,7 @@ def checked(found: Record) -> list[str]:
     return [name for name in CHECKS if name in asked]
 
 
-def shortcomings(found: Record, wanted: Record) -> list[Shortcoming]:
+def find_shortcomings(found: Record, wanted: Record) -> list[Shortcoming]:
     """Return everything that is not as it has to be, in the order of `CHECKS`."""
     lacks = [
         *_node(found, wanted),

@@ -7,21 +7,14 @@ in the folder of the attempt that is over: `restart` names the next one, `leave`
 from __future__ import annotations
 
 from airflow_training.agent.files import AttemptFolder, read_json, write_json
+from airflow_training.agent.order import Order, OrderError
 
 TYPE_CHECKING = False  # `typing` costs the agent 4 ms at every start
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-__all__ = ["has_left", "next_attempt", "order_of", "stays"]
-
-_LEAVES_A_HEALTHY_PLACE = frozenset({"Error", "Hang", "Stopped"})
-"""Reasons after which nothing but the process has to be made anew."""
-
-
-def stays(spec: Mapping[str, Any], end: Mapping[str, Any]) -> bool:
-    """Return whether another attempt may begin here; `spec`, `end`: of the one that is over."""
-    return spec.get("in_place_seconds", 0) > 0 and end["reason"] in _LEAVES_A_HEALTHY_PLACE
+__all__ = ["next_attempt", "order_of", "record_exit"]
 
 
 def order_of(folder: AttemptFolder, uid: str) -> Mapping[str, Any]:
@@ -33,13 +26,16 @@ def order_of(folder: AttemptFolder, uid: str) -> Mapping[str, Any]:
 def next_attempt(folder: AttemptFolder, order: Mapping[str, Any]) -> AttemptFolder | None:
     """Return the attempt that a `restart` order names; None where it may not begin (any more)."""
     following = AttemptFolder(folder.instance / str(order["attempt"]))
-    spec = read_json(following.spec)
-    if spec is None or spec["uid"] != order["next"] or folder.refusal(int(spec["generation"])):
+    try:
+        wanted = Order.of_document(read_json(following.spec) or {})
+    except OrderError:  # of a later version: an agent of that version can still be started
+        return None
+    if wanted.uid != order["next"] or folder.refusal(wanted.generation):
         return None
     return following
 
 
-def has_left(folder: AttemptFolder) -> None:
+def record_exit(folder: AttemptFolder) -> None:
     """Write down that nobody waits in this attempt's place any more."""
     end = read_json(folder.exit)
     if end is not None:

@@ -11,11 +11,13 @@ from urllib.parse import unquote, urlsplit
 
 TYPE_CHECKING = False  # `typing` costs the agent 4 ms at every start
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
 __all__ = ["describe", "local_target", "put", "upload"]
 
 _BLOCK = 1 << 20
+_TOLD = 5
 
 
 def local_target(uri: str) -> Path | None:
@@ -27,10 +29,28 @@ def local_target(uri: str) -> Path | None:
 
 
 def _files(folder: Path) -> Iterator[tuple[str, Path]]:
-    """Yield (relative name, path) of every file, by name."""
+    """Yield (relative name, path) of every file, by name; no link that leads out of the folder."""
+    inside = _place(folder)
+    for name, path in _found(folder):
+        if inside in path.resolve().parents:
+            yield name, path
+
+
+def _links_out(folder: Path) -> list[str]:
+    """Return the names in a folder that lead to files elsewhere: these are not its own."""
+    inside = _place(folder)
+    return [name for name, path in _found(folder) if inside not in path.resolve().parents]
+
+
+def _found(folder: Path) -> Iterator[tuple[str, Path]]:
     found = [p for p in folder.rglob("*") if p.is_file()]
     for path in sorted(found, key=lambda p: p.relative_to(folder).as_posix()):
         yield path.relative_to(folder).as_posix(), path
+
+
+def _place(folder: Path) -> Path:
+    """Return where the folder is itself: a link in its place leads out as any other does."""
+    return folder.parent.resolve() / folder.name
 
 
 def describe(folder: Path) -> dict[str, Any]:
@@ -52,11 +72,16 @@ def describe(folder: Path) -> dict[str, Any]:
     return {"bytes": size, "digest": f"sha256:{listing.hexdigest()}", "files": count}
 
 
-def upload(folder: Path, uri: str) -> dict[str, Any]:
+def upload(folder: Path, uri: str, *, say: Callable[[str], None]) -> dict[str, Any]:
     """Copy every file of `folder` below `uri`; return `{uri, bytes, digest, files}`.
 
-    Raises whatever the target raises; files that are there and not ours stay.
+    Raises whatever the target raises; files that are there and not ours stay. `say` is told of
+    links that lead out of the folder: what is behind them is nobody's output.
     """
+    if left_out := _links_out(folder):
+        names = ", ".join(map(repr, left_out[:_TOLD]))
+        more = f" and {len(left_out) - _TOLD} more" if len(left_out) > _TOLD else ""
+        say(f"not uploaded, as links lead out of the output folder: {names}{more}")
     described = describe(folder)
     target = local_target(uri)
     if target is None:

@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 
 from airflow_training.checkpoints.documents import canonical
 from airflow_training.checkpoints.errors import CheckpointError
-from airflow_training.checkpoints.store import Store, open_store
+from airflow_training.checkpoints.store import ObjectStore, open_store
 
 __all__ = ["Agreement", "Alone", "ThroughStore", "wait_until"]
 
@@ -67,7 +67,7 @@ class ThroughStore:
 
     def __init__(
         self,
-        root: str | Store,
+        root: str | ObjectStore,
         *,
         rank: int,
         world: int,

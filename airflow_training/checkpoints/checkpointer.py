@@ -20,7 +20,7 @@ from airflow_training.checkpoints import resharding, torch_state, tree
 from airflow_training.checkpoints.agreement import Agreement
 from airflow_training.checkpoints.errors import CheckpointError
 from airflow_training.checkpoints.records import Manifest
-from airflow_training.checkpoints.saver import Found, Saver
+from airflow_training.checkpoints.saver import ResumePoint, Saver
 from airflow_training.checkpoints.torch_state import NOT_GIVEN, Parts
 
 if TYPE_CHECKING:
@@ -127,10 +127,10 @@ class Checkpointer:
             StaleGeneration: a later start of this training has taken over.
         """
         from airflow_training.checkpoints.torch_boundary import Boundary
-        from airflow_training.checkpoints.torch_rejoining import take_over
+        from airflow_training.checkpoints.torch_rejoining import rejoin_ranks
 
         boundary = self._boundary = self._boundary or Boundary(self._parts)
-        taken = take_over(self._parts, self._saver, boundary, allow_pickle=self._allow_pickle)
+        taken = rejoin_ranks(self._parts, self._saver, boundary, allow_pickle=self._allow_pickle)
         step = taken.step
         if step is None:
             boundary.forget("it was interrupted while it restored a checkpoint")
@@ -178,17 +178,17 @@ class Checkpointer:
     def _capture(self) -> dict[str, Any]:
         if not self._told_missing:
             self._told_missing = True
-            if absent := torch_state.missing(self._parts):
+            if absent := torch_state.missing_arguments(self._parts):
                 log.warning(
                     "not in the checkpoints (None says that there is none): %s", "; ".join(absent)
                 )
         return torch_state.capture(self._parts)
 
-    def _refit(self, state: dict[str, Any], found: Found) -> bool:
+    def _refit(self, state: dict[str, Any], found: ResumePoint) -> bool:
         """Bring what was split over ranks into the split of now; return whether other ranks' parts were needed."""
-        wanted = resharding.fit(state, dict(torch_state.templates(self._parts)))
+        wanted = resharding.fit_state(state, dict(torch_state.templates(self._parts)))
         if found.manifest.world != self._saver.world:
-            unsure = resharding.unsure(found.document, found.manifest)
+            unsure = resharding.find_differing_blobs(found.document, found.manifest)
             if unsure:
                 raise CheckpointError(
                     f"the {found.manifest.world} ranks that saved step {found.step} held different bytes of"
@@ -196,7 +196,7 @@ class Checkpointer:
                     f" go on with {found.manifest.world} ranks, not {self._saver.world}"
                 )
         if wanted:
-            resharding.fill(wanted, found.parts())
+            resharding.fill_state(wanted, found.parts())
         return bool(wanted)
 
     def _compare(self, state: Mapping[str, Any]) -> None:

@@ -13,7 +13,7 @@ import time
 from airflow_training.checkpoints.errors import BadCheckpoint, CheckpointError, StaleGeneration
 from airflow_training.checkpoints.keys import CLAIMS, claim_key, claimed_generation
 from airflow_training.checkpoints.records import Claim
-from airflow_training.checkpoints.store import Store
+from airflow_training.checkpoints.store import ObjectStore
 from airflow_training.checkpoints.survey import generations
 
 __all__ = ["claim"]
@@ -21,7 +21,7 @@ __all__ = ["claim"]
 _TRIES = 20
 
 
-def claim(store: Store, *, epoch: int, order: int) -> Claim:
+def claim(store: ObjectStore, *, epoch: int, order: int) -> Claim:
     """Return the claim of a generation that is newer than all others, and this process's alone.
 
     Raises:
@@ -49,7 +49,7 @@ def claim(store: Store, *, epoch: int, order: int) -> Claim:
     raise CheckpointError(f"{store.uri}: too many processes start at once for one to be the first")
 
 
-def _refuse_if_superseded(store: Store, *, epoch: int, order: int) -> None:
+def _refuse_if_superseded(store: ObjectStore, *, epoch: int, order: int) -> None:
     for key, _ in store.list(CLAIMS):
         try:
             other = Claim.from_bytes(store.read(key), what=key)

@@ -64,10 +64,10 @@ def whole_state(
     except ImportError as error:
         raise CheckpointError(f"to read this state: pip install {error.name}") from error
     wholes = {path: SimpleNamespace(shape=tuple(e["whole"])) for path, e in tree.shards(document)}
-    wanted = resharding.fit(state, wholes)
+    wanted = resharding.fit_state(state, wholes)
     if wanted:
         parts = (reading.read(root, manifest, rank) for rank in range(manifest.world))
-        resharding.fill(wanted, parts)
+        resharding.fill_state(wanted, parts)
     return state if isinstance(state, dict) else {"state": state}
 
 

@@ -11,6 +11,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
 from typing import Any, NoReturn
 
 from airflow_training.checkpoints.agreement import Agreement, Alone, wait_until
@@ -34,19 +35,19 @@ from airflow_training.checkpoints.keys import (
     rank_of,
     save_of,
 )
-from airflow_training.checkpoints.records import Base, Fence, Manifest, Marker, Part
+from airflow_training.checkpoints.records import Fence, Manifest, Marker, ParentCheckpoint, RankPart
+from airflow_training.checkpoints.reporting import ProcessReporter, newest_environment, own_group
 from airflow_training.checkpoints.shards import (
     DOCUMENT,
-    Shard,
+    ShardObject,
     as_bytes,
     cut,
     digested,
     state_digest,
 )
-from airflow_training.checkpoints.store import Store, open_store, probe
+from airflow_training.checkpoints.store import ObjectStore, open_store, probe
 from airflow_training.checkpoints.survey import newest_claim, newest_whole, survey
 from airflow_training.checkpoints.sweeping import Sweeper
-from airflow_training.checkpoints.telling import Telling, newest_environment, own_group
 from airflow_training.checkpoints.verifying import in_parallel, read_manifest, read_state, verify
 
 __all__ = ["Group"]
@@ -61,7 +62,7 @@ class Group:
 
     def __init__(
         self,
-        store: Store,
+        store: ObjectStore,
         *,
         rank: int,
         world: int,
@@ -88,14 +89,14 @@ class Group:
         self._last_step = -1
         self._abandoned = False
         self._writing = threading.Lock()
-        self._telling = Telling(rank=rank, world=world, generation=0)
+        self._telling = ProcessReporter(rank=rank, world=world, generation=0)
         self._record = ""
         """Digest of the record of the environment that the newest save names."""
 
     @classmethod
     def open(
         cls,
-        root: str | Store,
+        root: str | ObjectStore,
         *,
         rank: int = 0,
         world: int = 1,
@@ -176,7 +177,7 @@ class Group:
         epoch = int(incarnation.partition(".")[0] or 0)
         started = self._on_coordinator(agreement, lambda: self._claim(epoch=epoch, order=order))
         self.generation = started["generation"]
-        self._telling = Telling(
+        self._telling = ProcessReporter(
             rank=self.rank, world=self.world, generation=self.generation, group=own_group()
         )
         self._telling.say("STARTING")
@@ -186,10 +187,10 @@ class Group:
 
         def next_candidate() -> dict[str, Any] | None:
             manifest = next(candidates, None)
-            return manifest.as_base().to_json() if manifest else None
+            return asdict(manifest.as_base()) if manifest else None
 
         while (proposed := self._on_coordinator(agreement, next_candidate)) is not None:
-            base = Base(**proposed)
+            base = ParentCheckpoint(**proposed)
             self._telling.say("RESTORING", step=base.step)
             manifest, found = self._check(base, deep=deep)
             complaints = self._all_findings(agreement, found)
@@ -243,7 +244,9 @@ class Group:
             if not_after is None or manifest.step <= not_after:
                 yield manifest
 
-    def _check(self, base: Base, *, deep: bool) -> tuple[Manifest | None, dict[str, str]]:
+    def _check(
+        self, base: ParentCheckpoint, *, deep: bool
+    ) -> tuple[Manifest | None, dict[str, str]]:
         """Return the manifest, and what this rank found wrong with its share of it."""
         try:
             manifest = read_manifest(self.store, Save(base.step, base.generation))
@@ -338,7 +341,7 @@ class Group:
         views.update((name, as_bytes(name, value)) for name, value in blobs.items())
         name = algorithm()
 
-        def put(parts: list[tuple[str, memoryview]]) -> Shard:
+        def put(parts: list[tuple[str, memoryview]]) -> ShardObject:
             shard = digested(parts, save=save, algorithm=name)
             if shard.digest in self._reusable:
                 return shard.under(self._reusable[shard.digest])
@@ -370,7 +373,7 @@ class Group:
         self._put(marker_key(save, self.rank), marker.to_bytes())
         return marker
 
-    def _has(self, shard: Shard) -> bool:
+    def _has(self, shard: ShardObject) -> bool:
         try:
             return self.store.size(shard.key) == shard.size
         except FileNotFoundError:
@@ -471,7 +474,7 @@ class Group:
         self._put(manifest_key(save), content)
         return Manifest.from_bytes(content, what=manifest_key(save))
 
-    def _part(self, save: Save, rank: int) -> tuple[Part, Any]:
+    def _part(self, save: Save, rank: int) -> tuple[RankPart, Any]:
         """Return what a rank's marker says for the manifest, and its cursor."""
         key = marker_key(save, rank)
         try:
@@ -481,7 +484,7 @@ class Group:
         marker = Marker.from_bytes(content, what=key)
         if (marker.save, marker.rank, marker.world) != (save, rank, self.world):
             raise BadCheckpoint(f"{key} holds the marker of rank {marker.rank} for {marker.save}")
-        part = Part(
+        part = RankPart(
             marker=sha256_of(content),
             state=marker.state,
             shards=marker.shards,

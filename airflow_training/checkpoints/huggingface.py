@@ -24,7 +24,7 @@ import transformers
 from airflow_training.agent.progress import report, section
 from airflow_training.checkpoints.checkpointer import distributed
 from airflow_training.checkpoints.errors import CheckpointError
-from airflow_training.checkpoints.saver import Found, Saver
+from airflow_training.checkpoints.saver import ResumePoint, Saver
 from airflow_training.checkpoints.torch_state import Parts, apply, apply_random, capture
 
 __all__ = ["HuggingFaceCheckpoint"]
@@ -52,7 +52,7 @@ class HuggingFaceCheckpoint(transformers.TrainerCallback):
             place=place,
             agreement=agreement,
         )
-        self._found: Found | None = None
+        self._found: ResumePoint | None = None
         self._resumed = False
         self._folder = ""
         self._parts = Parts()

@@ -10,7 +10,7 @@ from typing import Any
 
 from airflow_training.checkpoints.errors import CheckpointError
 from airflow_training.checkpoints.interval import Auto, Interval, parse_every
-from airflow_training.checkpoints.telling import own_group
+from airflow_training.checkpoints.reporting import own_group
 
 __all__ = ["Instructions", "by_hand", "from_environment", "rank_and_world"]
 
@@ -44,9 +44,9 @@ def by_hand(root: str, every: Any = None) -> Instructions:
     return Instructions(root=root, every=parse_every(every) if every is not None else Auto())
 
 
-def from_environment(environ: Mapping[str, str] = os.environ) -> Instructions | None:
+def from_environment() -> Instructions | None:
     """Return what `TRAINING_CHECKPOINT` says, None where it is not set."""
-    text = environ.get(VARIABLE)
+    text = os.environ.get(VARIABLE)
     if not text:
         return None
     try:
@@ -70,16 +70,16 @@ def from_environment(environ: Mapping[str, str] = os.environ) -> Instructions | 
         raise CheckpointError(f"{VARIABLE} is not what the controller writes: {error!r}") from error
 
 
-def rank_and_world(environ: Mapping[str, str] = os.environ) -> tuple[int, int]:
+def rank_and_world() -> tuple[int, int]:
     """Return this process's rank and how many write one checkpoint together.
 
     Those that torch is told where they are set, else those of the instance. An instance that saves alone has one
     process, unless torchrun started several in it.
     """
     names = [("RANK", "WORLD_SIZE"), ("TRAINING_RANK", "TRAINING_WORLD_SIZE")]
-    if own_group(environ):
-        names = names[:1] if "TORCHELASTIC_RUN_ID" in environ else []
+    if own_group():
+        names = names[:1] if "TORCHELASTIC_RUN_ID" in os.environ else []
     for rank, world in names:
-        if rank in environ and world in environ:
-            return int(environ[rank]), int(environ[world])
+        if rank in os.environ and world in os.environ:
+            return int(os.environ[rank]), int(os.environ[world])
     return 0, 1

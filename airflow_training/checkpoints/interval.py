@@ -22,7 +22,6 @@ __all__ = [
     "auto_seconds",
     "daly_seconds",
     "fits_in_grace",
-    "goodput",
     "grace_needed",
     "parse_every",
     "seconds_between_failures",
@@ -116,18 +115,6 @@ def daly_seconds(*, cost_seconds: float, mean_seconds: float) -> float:
     ratio = math.sqrt(cost_seconds / (2 * mean_seconds))
     young = young_seconds(cost_seconds=cost_seconds, mean_seconds=mean_seconds)
     return young * (1 + ratio / 3 + ratio**2 / 9) - cost_seconds
-
-
-def goodput(
-    *, interval_seconds: float, cost_seconds: float, mean_seconds: float, restart_seconds: float
-) -> float:
-    """Return the share of wall time that is training kept, 0 to 1, with failures at random moments.
-
-    Exponential failures, saves that block, restarts that may fail too: Daly's complete cost function.
-    """
-    segment = (interval_seconds + cost_seconds) / mean_seconds
-    wall = mean_seconds * math.exp(restart_seconds / mean_seconds) * math.expm1(segment)
-    return interval_seconds / wall
 
 
 def seconds_between_failures(*, trained_seconds: float, failures: int) -> float:

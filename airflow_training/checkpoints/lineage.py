@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from airflow_training.checkpoints.records import Base, Fence, Manifest
+from airflow_training.checkpoints.records import Fence, Manifest, ParentCheckpoint
 
 __all__ = ["Lineage", "trace"]
 
@@ -39,7 +39,7 @@ def trace(fences: Mapping[int, Fence], manifests: Iterable[Manifest]) -> Lineage
     for manifest in manifests:
         by_generation.setdefault(manifest.generation, []).append(manifest)
     bad: list[tuple[Manifest, str]] = []
-    bases: dict[int, Base | None] = {}
+    bases: dict[int, ParentCheckpoint | None] = {}
     for generation in {*fences, *by_generation}:
         fence, everything = fences.get(generation), by_generation.get(generation, [])
         agreed = _agreed_fence(fence, everything)
@@ -77,7 +77,7 @@ def trace(fences: Mapping[int, Fence], manifests: Iterable[Manifest]) -> Lineage
     )
 
 
-def _path(bases: Mapping[int, Base | None]) -> dict[int, float]:
+def _path(bases: Mapping[int, ParentCheckpoint | None]) -> dict[int, float]:
     """Return the generations that count, each with the step up to which it does."""
     path: dict[int, float] = {}
     generation, until = max(bases, default=0), math.inf

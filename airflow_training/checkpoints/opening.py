@@ -19,7 +19,7 @@ from airflow_training.checkpoints.instructions import (
 )
 from airflow_training.checkpoints.records import Manifest
 
-__all__ = ["agreement_of", "begins_with", "open_as_told", "open_group"]
+__all__ = ["agreement_of", "find_start", "open_configured_group", "open_group"]
 
 
 def open_group(
@@ -52,13 +52,13 @@ def open_group(
     own_rank, launched = rank_and_world()
     chosen = own_rank if rank is None else rank
     ranks = launched if world is None else world
-    group = open_as_told(
+    group = open_configured_group(
         told,
         rank=chosen,
         world=ranks,
         agreement=agreement or agreement_of(told, rank=chosen, world=ranks),
     )
-    source, manifest = begins_with(told, group)
+    source, manifest = find_start(told, group)
     if manifest is not None and source != told.root:
         raise CheckpointError(
             f"{told.root}: the job begins with step {manifest.step} of {source}, which is another training's:"
@@ -74,7 +74,7 @@ def agreement_of(told: Instructions, *, rank: int, world: int) -> Agreement:
     return ThroughStore(told.root, rank=rank, world=world, incarnation=told.incarnation)
 
 
-def open_as_told(
+def open_configured_group(
     told: Instructions, *, rank: int, world: int, agreement: Agreement, deep: bool = True
 ) -> Group:
     """Open the group with all that the controller said; not `deep` takes the newest unread, see `Group.open`."""
@@ -95,7 +95,7 @@ def open_as_told(
     )
 
 
-def begins_with(told: Instructions, group: Group) -> tuple[str, Manifest | None]:
+def find_start(told: Instructions, group: Group) -> tuple[str, Manifest | None]:
     """Return what training goes on from and where that lies: the group's own, else another training's, else nothing.
 
     Raises CheckpointError where a user asked for a step that is not there.

@@ -5,12 +5,12 @@ from __future__ import annotations
 import statistics
 from collections import deque
 
-__all__ = ["Pace"]
+__all__ = ["StepPace"]
 
 _STEPS = 50
 
 
-class Pace:
+class StepPace:
     """Seconds of the last steps, those during a save apart."""
 
     def __init__(self) -> None:

@@ -11,11 +11,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-__all__ = ["Copy", "FromStore", "Holding", "choose", "newest_orders"]
+__all__ = ["Copy", "FromStore", "PeerState", "choose", "newest_orders"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Holding:
+class PeerState:
     """What one rank says of itself."""
 
     step: int | None = None
@@ -36,7 +36,7 @@ class Holding:
         return {each.name: getattr(self, each.name) for each in fields(self)}
 
     @classmethod
-    def from_json(cls, told: Mapping[str, Any]) -> Holding:
+    def from_json(cls, told: Mapping[str, Any]) -> PeerState:
         """Return what another rank has told."""
         return cls(**{**told, "header": tuple(told["header"])})
 
@@ -57,7 +57,7 @@ class FromStore:
     why: str
 
 
-def choose(everyone: Sequence[Holding]) -> Copy | FromStore:
+def choose(everyone: Sequence[PeerState]) -> Copy | FromStore:
     """Return where the ranks go on from, by rank what each of them says; the same on every rank."""
     holding = {rank: each.step for rank, each in enumerate(everyone) if each.step is not None}
     if not holding:

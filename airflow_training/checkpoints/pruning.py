@@ -20,18 +20,18 @@ from airflow_training.checkpoints.keys import (
     save_of,
 )
 from airflow_training.checkpoints.records import Manifest
-from airflow_training.checkpoints.retention import FEWEST, kept, unneeded
-from airflow_training.checkpoints.store import Store
+from airflow_training.checkpoints.retention import FEWEST, retained_manifests, unreferenced_keys
+from airflow_training.checkpoints.store import ObjectStore
 from airflow_training.checkpoints.survey import newest_claim, survey
 from airflow_training.checkpoints.verifying import in_parallel, verify
 
-__all__ = ["Pruned", "Surplus", "delete", "surplus"]
+__all__ = ["PruneResult", "Surplus", "delete", "find_surplus"]
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pruned:
+class PruneResult:
     steps: tuple[int, ...]
     """Of the checkpoints that were deleted."""
     objects: int
@@ -52,17 +52,17 @@ class Surplus:
     whole: tuple[Manifest, ...] | None = None
     """Those that stay, newest first; None where something else stays too, or nothing was looked at."""
 
-    def pruned(self) -> Pruned:
-        """Return what is told of it."""
-        return Pruned(
+    def pruned(self) -> PruneResult:
+        """Return what deleting this frees, counted."""
+        return PruneResult(
             steps=tuple(save.step for save in self.saves),
             objects=len(self.saves) + len(self.orphans),
             bytes=self.bytes,
         )
 
 
-def surplus(
-    store: Store,
+def find_surplus(
+    store: ObjectStore,
     *,
     keep: int,
     keep_every: int | None = None,
@@ -90,7 +90,7 @@ def surplus(
     if newest_claim(store) > max(seen.fences, default=0) or len(verified) < FEWEST:
         # a start may be about to choose any of them; or there is nothing to spare
         return Surplus()
-    stay = kept(verified, keep=keep, keep_every=keep_every)
+    stay = retained_manifests(verified, keep=keep, keep_every=keep_every)
     oldest, newest = verified[min(len(verified), max(keep, FEWEST)) - 1].save, verified[0].save
     there = {save for key, _ in store.list(MANIFESTS) if (save := save_of(key))}
     staying = {manifest.save for manifest in stay}
@@ -99,7 +99,7 @@ def surplus(
     damaged = {
         s for s in there - staying - stale - {m.save for m in verified} if s.step >= oldest.step
     }
-    orphans = unneeded(sizes, kept=stay, left=damaged, newest=newest)
+    orphans = unreferenced_keys(sizes, kept=stay, left=damaged, newest=newest)
     return Surplus(
         saves=tuple(sorted(there - staying - damaged)),
         orphans=tuple(orphans),
@@ -109,7 +109,7 @@ def surplus(
     )
 
 
-def delete(store: Store, going: Surplus) -> Pruned:
+def delete(store: ObjectStore, going: Surplus) -> PruneResult:
     """Delete what need not stay; return what was deleted."""
     for save in going.saves:
         store.delete(f"{MANIFESTS}{save}.json")
@@ -119,7 +119,7 @@ def delete(store: Store, going: Surplus) -> Pruned:
     return going.pruned()
 
 
-def _is_whole(store: Store, manifest: Manifest, *, deep: bool) -> bool:
+def _is_whole(store: ObjectStore, manifest: Manifest, *, deep: bool) -> bool:
     try:
         verify(store, manifest, deep=deep)
     except BadCheckpoint as error:
@@ -128,7 +128,7 @@ def _is_whole(store: Store, manifest: Manifest, *, deep: bool) -> bool:
     return True
 
 
-def _delete_old_fences(store: Store, *, needed: Collection[int]) -> None:
+def _delete_old_fences(store: ObjectStore, *, needed: Collection[int]) -> None:
     """Delete fences and claims of generations that nothing goes back to."""
     newest = max(needed)
     for key, _ in store.list(FENCES):

@@ -11,14 +11,15 @@ import json
 import secrets
 import sys
 
-from airflow_training.checkpoints.errors import StoreRefused
+from airflow_training.checkpoints.errors import BadCheckpoint, StoreRefused
 from airflow_training.checkpoints.keys import MANIFESTS, save_of
-from airflow_training.checkpoints.store import Store, open_store
+from airflow_training.checkpoints.store import ObjectStore, open_store
+from airflow_training.checkpoints.verifying import persistently
 
-__all__ = ["main", "problem"]
+__all__ = ["find_problem", "main"]
 
 
-def problem(root: str | Store, initial: str = "") -> str:
+def find_problem(root: str | ObjectStore, initial: str = "") -> str:
     """Return why checkpoints below `root` could not be kept or read, "" where they could.
 
     `initial`: the root of another training, from which this one starts; it is only read.
@@ -37,7 +38,7 @@ def problem(root: str | Store, initial: str = "") -> str:
     return ""
 
 
-def _write(store: Store) -> None:
+def _write(store: ObjectStore) -> None:
     """Create a key as saves do, and read it back."""
     key, content = f"probes/{secrets.token_hex(8)}", secrets.token_bytes(16)
     try:
@@ -48,18 +49,19 @@ def _write(store: Store) -> None:
         store.delete(key)
 
 
-def _read_newest(store: Store) -> None:
+def _read_newest(store: ObjectStore) -> None:
     saves = [(save, key) for key, _ in store.list(MANIFESTS) if (save := save_of(key))]
     if saves:
         _, newest = max(saves)
-        with contextlib.suppress(FileNotFoundError):  # swept meanwhile
-            store.read(newest)
+        # swept meanwhile, or the only one that cannot be read: then an older one is taken
+        with contextlib.suppress(FileNotFoundError, BadCheckpoint):
+            persistently(store, newest, lambda: store.read(newest))
 
 
 def main(arguments: list[str]) -> int:
-    """Print what `problem` says; returns the exit code."""
+    """Print what `find_problem` says; returns the exit code."""
     try:
-        answer = {"error": problem(*arguments)}
+        answer = {"error": find_problem(*arguments)}
     except StoreRefused as error:
         answer = {"unchecked": str(error)}
     sys.stdout.write(json.dumps(answer) + "\n")

@@ -13,9 +13,9 @@ from typing import Any, Literal
 from airflow_training.checkpoints import pruning
 from airflow_training.checkpoints.errors import BadCheckpoint, CheckpointError
 from airflow_training.checkpoints.keys import MANIFESTS, MARKERS, save_of
-from airflow_training.checkpoints.pruning import Pruned
+from airflow_training.checkpoints.pruning import PruneResult
 from airflow_training.checkpoints.records import Manifest
-from airflow_training.checkpoints.store import Store, open_store
+from airflow_training.checkpoints.store import ObjectStore, open_store
 from airflow_training.checkpoints.survey import newest_whole, survey
 from airflow_training.checkpoints.verifying import read_state, stream_state
 from airflow_training.checkpoints.verifying import verify as _verify
@@ -66,7 +66,7 @@ def lineages(uri: str) -> list[str]:
     return [f"{uri.rstrip('/')}/{root}".rstrip("/") for root in sorted(found)]
 
 
-def history(root: str | Store) -> list[Entry]:
+def history(root: str | ObjectStore) -> list[Entry]:
     """Return every save there is, newest first: committed, stale, bad by its documents, or never finished."""
     store = open_store(root)
     seen = survey(store)
@@ -117,7 +117,7 @@ def _entry(manifest: Manifest, state: State, reason: str) -> Entry:
 
 
 def newest(
-    root: str | Store, *, not_after: int | None = None, deep: bool = False
+    root: str | ObjectStore, *, not_after: int | None = None, deep: bool = False
 ) -> Manifest | None:
     """Return the newest committed manifest that counts.
 
@@ -130,12 +130,12 @@ def newest(
     return next((m for m in manifests if not_after is None or m.step <= not_after), None)
 
 
-def recent(root: str | Store, count: int) -> list[Manifest]:
+def recent(root: str | ObjectStore, count: int) -> list[Manifest]:
     """Return the newest committed manifests that count, at most `count`, the oldest of them first."""
     return list(survey(open_store(root)).lineage.manifests[:count])[::-1]
 
 
-def find(root: str | Store, *, step: int, digest: str | None = None) -> Manifest:
+def find(root: str | ObjectStore, *, step: int, digest: str | None = None) -> Manifest:
     """Return the manifest of a committed step; raises CheckpointError where there is none, or another one."""
     store = open_store(root)
     manifests = survey(store).lineage.manifests
@@ -150,7 +150,7 @@ def find(root: str | Store, *, step: int, digest: str | None = None) -> Manifest
     raise CheckpointError(f"{store.uri}: there is no checkpoint of step {step}\n  allowed: {steps}")
 
 
-def verify(root: str | Store, step: int | None = None, *, deep: bool = True) -> list[Entry]:
+def verify(root: str | ObjectStore, step: int | None = None, *, deep: bool = True) -> list[Entry]:
     """Return every committed checkpoint, or that of one step, after comparing what it holds.
 
     Those that fail have the state `bad` and the reason. `deep=False` compares sizes only.
@@ -161,12 +161,12 @@ def verify(root: str | Store, step: int | None = None, *, deep: bool = True) -> 
     return [_verified(store, manifest, deep=deep) for manifest in survey(store).lineage.manifests]
 
 
-def damaged(root: str | Store) -> dict[str, str]:
+def damaged(root: str | ObjectStore) -> dict[str, str]:
     """Return fences and manifests that cannot be used, by key, each with the reason."""
     return survey(open_store(root)).bad
 
 
-def _verified(store: Store, manifest: Manifest, *, deep: bool) -> Entry:
+def _verified(store: ObjectStore, manifest: Manifest, *, deep: bool) -> Entry:
     try:
         _verify(store, manifest, deep=deep)
     except BadCheckpoint as error:
@@ -174,17 +174,21 @@ def _verified(store: Store, manifest: Manifest, *, deep: bool) -> Entry:
     return _entry(manifest, "committed", "")
 
 
-def read(root: str | Store, manifest: Manifest, rank: int) -> tuple[Any, dict[str, bytearray]]:
+def read(
+    root: str | ObjectStore, manifest: Manifest, rank: int
+) -> tuple[Any, dict[str, bytearray]]:
     """Return the document and blobs of a rank, compared while they are read; raises BadCheckpoint."""
     return read_state(open_store(root), manifest, rank)
 
 
-def stream(root: str | Store, manifest: Manifest, rank: int) -> Iterator[tuple[str, memoryview]]:
+def stream(
+    root: str | ObjectStore, manifest: Manifest, rank: int
+) -> Iterator[tuple[str, memoryview]]:
     """Yield the blobs of a rank piece by piece, each compared before it is given out; see `stream_state`."""
     return stream_state(open_store(root), manifest, rank)
 
 
-def prune(root: str | Store, keep: int, keep_every: int | None = None) -> Pruned:
+def prune(root: str | ObjectStore, keep: int, keep_every: int | None = None) -> PruneResult:
     """Delete all but the newest `keep` checkpoints that verify, and every Nth; safe while others save.
 
     Every byte of all of them is read before one is deleted.
@@ -192,13 +196,13 @@ def prune(root: str | Store, keep: int, keep_every: int | None = None) -> Pruned
     return pruning.delete(open_store(root), _surplus(root, keep, keep_every))
 
 
-def prunable(root: str | Store, keep: int, keep_every: int | None = None) -> Pruned:
+def prunable(root: str | ObjectStore, keep: int, keep_every: int | None = None) -> PruneResult:
     """Return what `prune` would delete."""
     return _surplus(root, keep, keep_every).pruned()
 
 
-def _surplus(root: str | Store, keep: int, keep_every: int | None) -> pruning.Surplus:
-    return pruning.surplus(open_store(root), keep=keep, keep_every=keep_every, deep=True)
+def _surplus(root: str | ObjectStore, keep: int, keep_every: int | None) -> pruning.Surplus:
+    return pruning.find_surplus(open_store(root), keep=keep, keep_every=keep_every, deep=True)
 
 
 def reference(root: str, manifest: Manifest) -> dict[str, Any]:

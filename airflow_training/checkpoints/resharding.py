@@ -13,11 +13,11 @@ from typing import Any, TypeAlias
 from airflow_training.checkpoints import tree
 from airflow_training.checkpoints.errors import CheckpointError
 from airflow_training.checkpoints.records import Manifest
-from airflow_training.checkpoints.records import Part as RankPart
+from airflow_training.checkpoints.records import RankPart as RankPart
 from airflow_training.checkpoints.torch_state import shard_of
 from airflow_training.checkpoints.tree import Shard
 
-__all__ = ["fill", "fit", "unsure"]
+__all__ = ["fill_state", "find_differing_blobs", "fit_state"]
 
 Path: TypeAlias = tuple[Any, ...]
 
@@ -26,7 +26,7 @@ Part: TypeAlias = tuple[Any, Mapping[str, bytes | bytearray]]
 
 
 @dataclass(slots=True)
-class _Wanted:
+class _TargetBox:
     """A box of a whole tensor that is put together from what several ranks saved."""
 
     target: Shard
@@ -35,20 +35,20 @@ class _Wanted:
     seen: set[tuple[tuple[int, ...], tuple[int, ...]]] = field(default_factory=set)
 
 
-def fit(state: Any, templates: Mapping[Path, Any]) -> dict[Path, _Wanted]:
+def fit_state(state: Any, templates: Mapping[Path, Any]) -> dict[Path, _TargetBox]:
     """Bring one rank's state into the layout of the living tensors, in place, as far as it holds the bytes.
 
-    Returns what other ranks' parts are needed for: `fill` takes it. A `Shard` that fits stays as it is; of a
+    Returns what other ranks' parts are needed for: `fill_state` takes it. A `Shard` that fits stays as it is; of a
     whole tensor, the part that a living DTensor holds is cut out.
     """
-    wanted: dict[Path, _Wanted] = {}
+    wanted: dict[Path, _TargetBox] = {}
     for path, value, parent in _walk(state, ()):
         template = templates.get(path, templates.get(path[:-1]))
         split = hasattr(template, "device_mesh")
         if isinstance(value, Shard):
             wish = _wish(path, value, template)
             if (wish.offset, wish.tensor.shape) != (value.offset, value.tensor.shape):
-                wanted[path] = _Wanted(wish, not split, wish.tensor.numel())
+                wanted[path] = _TargetBox(wish, not split, wish.tensor.numel())
                 parent[path[-1]] = wish if split else wish.tensor
             elif not split:
                 parent[path[-1]] = value.tensor
@@ -59,7 +59,7 @@ def fit(state: Any, templates: Mapping[Path, Any]) -> dict[Path, _Wanted]:
     return wanted
 
 
-def fill(wanted: Mapping[Path, _Wanted], parts: Iterable[Part]) -> None:
+def fill_state(wanted: Mapping[Path, _TargetBox], parts: Iterable[Part]) -> None:
     """Copy what is wanted out of the parts of all ranks that saved, one rank in memory at a time.
 
     Raises `CheckpointError` where they do not hold all of it.
@@ -75,7 +75,7 @@ def fill(wanted: Mapping[Path, _Wanted], parts: Iterable[Part]) -> None:
         raise CheckpointError(f"the ranks saved only parts of {', '.join(names[:5])}")
 
 
-def unsure(document: Any, manifest: Manifest) -> list[str]:
+def find_differing_blobs(document: Any, manifest: Manifest) -> list[str]:
     """Return the blobs of model and optimizer that ranks hold different bytes of, without saying why.
 
     A `Shard` says how it is split. Whatever else differs (an optimizer that keeps a part of its state on each
@@ -114,7 +114,9 @@ def _wish(path: Path, saved: Shard, template: Any) -> Shard:
     return Shard(saved.tensor.new_empty(tuple(shape)), saved.shape, offset)
 
 
-def _take(item: _Wanted, entry: Mapping[str, Any], blobs: Mapping[str, bytes | bytearray]) -> None:
+def _take(
+    item: _TargetBox, entry: Mapping[str, Any], blobs: Mapping[str, bytes | bytearray]
+) -> None:
     offset, shape = tuple(entry["offset"]), tuple(entry["shape"])
     if (offset, shape) in item.seen:  # a replica of what another rank has given
         return

@@ -7,13 +7,13 @@ from collections.abc import Iterable, Sequence
 from airflow_training.checkpoints.keys import Save, save_of
 from airflow_training.checkpoints.records import Manifest
 
-__all__ = ["FEWEST", "kept", "unneeded"]
+__all__ = ["FEWEST", "retained_manifests", "unreferenced_keys"]
 
 FEWEST = 2
 """Never fewer verified checkpoints than this: one that breaks later must have one before it."""
 
 
-def kept(
+def retained_manifests(
     newest_first: Sequence[Manifest], *, keep: int, keep_every: int | None
 ) -> tuple[Manifest, ...]:
     """Return which of the verified manifests stay: the newest, and every Nth for good."""
@@ -25,7 +25,7 @@ def kept(
     )
 
 
-def unneeded(
+def unreferenced_keys(
     keys: Iterable[str], *, kept: Iterable[Manifest], left: Iterable[Save], newest: Save
 ) -> list[str]:
     """Return which shards, markers and failure notes belong to no checkpoint any more.

@@ -42,12 +42,12 @@ from airflow_training.checkpoints.interval import (
     steps_between_looks,
     young_seconds,
 )
-from airflow_training.checkpoints.opening import agreement_of, begins_with, open_as_told
-from airflow_training.checkpoints.pace import Pace
+from airflow_training.checkpoints.opening import agreement_of, find_start, open_configured_group
+from airflow_training.checkpoints.pace import StepPace
 from airflow_training.checkpoints.records import Manifest
 from airflow_training.checkpoints.termination import EXIT_CODE, Termination
 
-__all__ = ["Found", "Saver"]
+__all__ = ["ResumePoint", "Saver"]
 
 log = logging.getLogger("airflow_training.checkpoints")
 
@@ -62,7 +62,7 @@ PARTING_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ResumePoint:
     """A checkpoint to go on from, and this rank's part of it."""
 
     root: str
@@ -88,7 +88,7 @@ class Found:
 
 
 @dataclass(slots=True)
-class _Running:
+class _PendingSave:
     """A save whose copy is made; a thread uploads it, and notes here what came of it."""
 
     step: int
@@ -127,9 +127,9 @@ class Saver:
         self._allow_pickle = allow_pickle
         self._pinned = pinned
         self._arena = tree.Arena(pinned=pinned)
-        self._pace = Pace()
+        self._pace = StepPace()
         self._group: Group | None = None
-        self._running: _Running | None = None
+        self._running: _PendingSave | None = None
         self._reserving: threading.Thread | None = None
         self._termination = Termination(self._told.grace_seconds if self._told else 0.0)
         self._cost: Cost | None = None
@@ -154,7 +154,7 @@ class Saver:
 
     # the start -------------------------------------------------------------------------------------
 
-    def restore(self) -> Found | None:
+    def restore(self) -> ResumePoint | None:
         """Open the group, with all other ranks, and return what to go on from; None to begin at step 0.
 
         Raises:
@@ -166,17 +166,17 @@ class Saver:
             return None
         self._group = self._open(told, deep=True)
         self._boundary_at = self._saved_at = time.monotonic()
-        root, manifest = begins_with(told, self._group)
+        root, manifest = find_start(told, self._group)
         if manifest is None:
             return None
         mine = self.rank < manifest.world
         document, blobs = reading.read(root, manifest, self.rank if mine else 0)
         self._saved = self._completed = self._next_look = manifest.step
         log.info("going on after step %d, saved %s", manifest.step, root)
-        return Found(root, manifest, mine, document, blobs)
+        return ResumePoint(root, manifest, mine, document, blobs)
 
     def _open(self, told: Instructions, *, deep: bool) -> Group:
-        return open_as_told(
+        return open_configured_group(
             told, rank=self.rank, world=self.world, agreement=self.agreement, deep=deep
         )
 
@@ -374,7 +374,7 @@ class Saver:
             group.fail(completed, str(error))
             raise
         self._saved_at = time.monotonic()
-        running = _Running(completed, started, self._saved_at - started)
+        running = _PendingSave(completed, started, self._saved_at - started)
 
         def upload() -> None:
             try:
@@ -390,7 +390,7 @@ class Saver:
         running.thread.start()
         self._running = running
 
-    def _report(self, running: _Running) -> None:
+    def _report(self, running: _PendingSave) -> None:
         """Let the controller know of a checkpoint; rank 0 speaks for all."""
         if running.manifest is not None and self.rank == 0 and self._told is not None:
             with contextlib.suppress(OSError):  # a full disk: what is committed stays committed

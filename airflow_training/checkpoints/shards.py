@@ -15,7 +15,7 @@ from airflow_training.checkpoints.documents import canonical, sha256_of
 from airflow_training.checkpoints.errors import CheckpointError
 from airflow_training.checkpoints.keys import Save, shard_key
 
-__all__ = ["DOCUMENT", "Shard", "as_bytes", "cut", "digested", "state_digest"]
+__all__ = ["DOCUMENT", "ShardObject", "as_bytes", "cut", "digested", "state_digest"]
 
 Part = tuple[str, memoryview]
 
@@ -30,7 +30,7 @@ _SMALL = 4 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shard:
+class ShardObject:
     """One immutable object of a checkpoint, with what is in it."""
 
     key: str
@@ -44,7 +44,7 @@ class Shard:
     def size(self) -> int:
         return sum(size for _, size in self.parts)
 
-    def under(self, key: str) -> Shard:
+    def under(self, key: str) -> ShardObject:
         """Return the same content where an earlier save has put it."""
         return replace(self, key=key)
 
@@ -84,12 +84,12 @@ def _section(name: str) -> str:
     return name.partition("/")[0]
 
 
-def digested(parts: Sequence[Part], *, save: Save, algorithm: str) -> Shard:
+def digested(parts: Sequence[Part], *, save: Save, algorithm: str) -> ShardObject:
     """Return the shard that holds these parts, under the key it has where this save is the first to hold it."""
     chunks = digests_of_chunks((view for _, view in parts), name=algorithm)
     size = sum(len(view) for _, view in parts)
     digest = digest_of(chunks, size=size, name=algorithm)
-    return Shard(
+    return ShardObject(
         key=shard_key(digest, size, save),
         digest=digest,
         chunks=tuple(chunks),
@@ -97,7 +97,7 @@ def digested(parts: Sequence[Part], *, save: Save, algorithm: str) -> Shard:
     )
 
 
-def state_digest(shards: Sequence[Shard]) -> str:
+def state_digest(shards: Sequence[ShardObject]) -> str:
     """Return the digest of a state: of its names and bytes, not of when or where they were saved."""
     return sha256_of(
         canonical([[shard.digest, [list(part) for part in shard.parts]] for shard in shards])

@@ -18,7 +18,7 @@ from urllib.parse import unquote, urlsplit
 
 from airflow_training.checkpoints.errors import CheckpointError, KeyExists, StoreRefused
 
-__all__ = ["LocalStore", "RemoteStore", "Store", "open_store", "probe"]
+__all__ = ["LocalStore", "ObjectStore", "RemoteStore", "open_store", "probe"]
 
 Data = bytes | memoryview | Iterable[bytes | memoryview]
 
@@ -27,7 +27,7 @@ _RACERS = 4
 _COPIED_AT_ONCE = 1 << 20
 
 
-class Store(Protocol):
+class ObjectStore(Protocol):
     """Objects below one address. Keys are relative, with `/` between their parts.
 
     Whatever goes wrong on the way raises OSError; a key that is not there FileNotFoundError.
@@ -54,7 +54,7 @@ class Store(Protocol):
         """Remove what writers that were killed left behind, under no key at all."""
 
 
-def open_store(uri: str | Store) -> Store:
+def open_store(uri: str | ObjectStore) -> ObjectStore:
     """Return the store at a plain path, a `file://` address or an address that fsspec knows; a store as it is.
 
     Raises:
@@ -137,8 +137,13 @@ class LocalStore:
                 continue
             for name in names:
                 path = Path(folder, name)
-                with contextlib.suppress(FileNotFoundError):  # deleted meanwhile
-                    found.append((path.relative_to(self._root).as_posix(), path.stat().st_size))
+                try:
+                    size = path.stat().st_size
+                except FileNotFoundError:  # deleted meanwhile
+                    continue
+                except OSError:  # there, and cannot be read: who reads it is told why
+                    size = 0
+                found.append((path.relative_to(self._root).as_posix(), size))
         return sorted(found)
 
     def delete(self, key: str) -> None:
@@ -274,7 +279,7 @@ def _as_os_errors(uri: str) -> Iterator[None]:
         raise OSError(f"{uri}: {type(error).__name__}: {error}") from error
 
 
-def probe(store: Store) -> bool:
+def probe(store: ObjectStore) -> bool:
     """Return whether the store creates a key for exactly one of several writers.
 
     Tries it under a name of its own: once in a row and once by several threads at the same time.
@@ -288,7 +293,7 @@ def probe(store: Store) -> bool:
         raise StoreRefused(f"{store.uri} cannot keep checkpoints: {error}") from error
 
 
-def _honours_create(store: Store) -> bool:
+def _honours_create(store: ObjectStore) -> bool:
     folder = f"probes/{secrets.token_hex(8)}/"
     in_turn, at_once = f"{folder}in-turn", f"{folder}at-once"
     try:
@@ -306,7 +311,7 @@ def _honours_create(store: Store) -> bool:
             store.delete(key)
 
 
-def _creates(store: Store, key: str) -> bool:
+def _creates(store: ObjectStore, key: str) -> bool:
     try:
         store.create(key, b"again")
     except KeyExists:

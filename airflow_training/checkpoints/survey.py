@@ -18,8 +18,8 @@ from airflow_training.checkpoints.keys import (
 )
 from airflow_training.checkpoints.lineage import Lineage, trace
 from airflow_training.checkpoints.records import Fence, Manifest
-from airflow_training.checkpoints.store import Store
-from airflow_training.checkpoints.verifying import in_parallel, read_manifest, verify
+from airflow_training.checkpoints.store import ObjectStore
+from airflow_training.checkpoints.verifying import in_parallel, persistently, read_manifest, verify
 
 __all__ = ["Survey", "generations", "newest_claim", "newest_whole", "survey"]
 
@@ -40,7 +40,7 @@ class Survey:
         return {**self.unreadable, **{f"manifests/{k}.json": why for k, why in foreign.items()}}
 
 
-def survey(store: Store) -> Survey:
+def survey(store: ObjectStore) -> Survey:
     """Return what the store holds of a group; objects that vanish meanwhile were swept and are passed over."""
     unreadable: dict[str, str] = {}
 
@@ -75,7 +75,7 @@ def survey(store: Store) -> Survey:
 
 
 def newest_whole(
-    store: Store, *, not_after: int | None = None, known: Collection[str] = ()
+    store: ObjectStore, *, not_after: int | None = None, known: Collection[str] = ()
 ) -> tuple[Manifest | None, list[tuple[int, str]]]:
     """Return the newest checkpoint that counts and is whole, all of it read, and (step, why) of newer ones that are not.
 
@@ -96,14 +96,15 @@ def newest_whole(
     return None, rejected
 
 
-def _read_fence(store: Store, key: str) -> Fence:
-    fence = Fence.from_bytes(store.read(key), what=key)
+def _read_fence(store: ObjectStore, key: str) -> Fence:
+    content = persistently(store, key, lambda: store.read(key))
+    fence = Fence.from_bytes(content, what=key)
     if fence.generation != fenced_generation(key):
         raise BadCheckpoint(f"{key} holds the fence of generation {fence.generation}")
     return fence
 
 
-def generations(store: Store) -> list[int]:
+def generations(store: ObjectStore) -> list[int]:
     """Return every generation that anything in the store speaks of, ascending."""
     found = {claimed_generation(key) for key, _ in store.list(CLAIMS)}
     found |= {fenced_generation(key) for key, _ in store.list(FENCES)}
@@ -111,7 +112,7 @@ def generations(store: Store) -> list[int]:
     return sorted(generation for generation in found if generation is not None)
 
 
-def newest_claim(store: Store) -> int:
+def newest_claim(store: ObjectStore) -> int:
     """Return the newest generation that a process has claimed, 0 for none."""
     claims = (claimed_generation(key) for key, _ in store.list(CLAIMS))
     return max((generation for generation in claims if generation is not None), default=0)

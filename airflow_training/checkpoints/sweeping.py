@@ -11,8 +11,8 @@ from collections.abc import Collection
 from airflow_training.checkpoints import pruning
 from airflow_training.checkpoints.keys import MANIFESTS, Save, marker_key, save_of
 from airflow_training.checkpoints.records import Manifest
-from airflow_training.checkpoints.retention import kept, unneeded
-from airflow_training.checkpoints.store import Store
+from airflow_training.checkpoints.retention import retained_manifests, unreferenced_keys
+from airflow_training.checkpoints.store import ObjectStore
 from airflow_training.checkpoints.survey import newest_claim
 
 __all__ = ["Sweeper"]
@@ -24,8 +24,8 @@ _ALL_EVERY = 100
 class Sweeper:
     """Keeps one group to what retention asks for, while its generation lasts."""
 
-    def __init__(self, store: Store, *, keep: int, keep_every: int | None) -> None:
-        """`keep` and `keep_every` are those of `retention.kept`."""
+    def __init__(self, store: ObjectStore, *, keep: int, keep_every: int | None) -> None:
+        """`keep` and `keep_every` are those of `retention.retained_manifests`."""
         self._store = store
         self._keep = keep
         self._keep_every = keep_every
@@ -57,7 +57,7 @@ class Sweeper:
         self._begun.clear()
 
     def _look_at_all(self, verified: Collection[str]) -> tuple[Manifest, ...] | None:
-        found = pruning.surplus(
+        found = pruning.find_surplus(
             self._store, keep=self._keep, keep_every=self._keep_every, known=verified
         )
         pruning.delete(self._store, found)
@@ -69,12 +69,12 @@ class Sweeper:
             newest_claim(self._store) > newest.generation
         ):  # a start may be about to choose any of them
             return newest_first
-        stay = kept(newest_first, keep=self._keep, keep_every=self._keep_every)
+        stay = retained_manifests(newest_first, keep=self._keep, keep_every=self._keep_every)
         staying = {one.save for one in stay}
         going = [one for one in newest_first if one.save not in staying]
         keys = {shard.key for one in going for part in one.ranks for shard in part.shards}
         keys |= {marker_key(one.save, rank) for one in going for rank in range(one.world)}
-        orphans = unneeded(sorted(keys), kept=stay, left=(), newest=newest)
+        orphans = unreferenced_keys(sorted(keys), kept=stay, left=(), newest=newest)
         saves = tuple(sorted(one.save for one in going))
         pruning.delete(self._store, pruning.Surplus(saves=saves, orphans=tuple(orphans)))
         return stay

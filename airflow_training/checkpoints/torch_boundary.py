@@ -102,7 +102,7 @@ class Boundary:
 
     def _watched(self) -> Iterator[Any]:
         for name in _WATCHED:
-            yield from torch_state.each(getattr(self._parts, name))
+            yield from torch_state.iterate_objects(getattr(self._parts, name))
 
     def _parameters(self) -> Iterator[torch.Tensor]:
         for item in self._watched():

@@ -19,15 +19,15 @@ from airflow_training.checkpoints.agreement import Agreement, Alone
 from airflow_training.checkpoints.documents import sha256_of
 from airflow_training.checkpoints.errors import CheckpointError
 from airflow_training.checkpoints.instructions import rank_and_world
-from airflow_training.checkpoints.peers import Copy, FromStore, Holding, choose, newest_orders
+from airflow_training.checkpoints.peers import Copy, FromStore, PeerState, choose, newest_orders
 from airflow_training.checkpoints.sampler import ResumableSampler
 from airflow_training.checkpoints.saver import Saver
 from airflow_training.checkpoints.torch_agreement import TorchAgreement
 from airflow_training.checkpoints.torch_boundary import Boundary
-from airflow_training.checkpoints.torch_handover import State, hand_over
 from airflow_training.checkpoints.torch_state import Parts
+from airflow_training.checkpoints.torch_transfer import TreeOutline, transfer_state
 
-__all__ = ["TakenOver", "take_over"]
+__all__ = ["RejoinResult", "rejoin_ranks"]
 
 log = logging.getLogger("airflow_training.checkpoints")
 
@@ -36,7 +36,7 @@ _BUFFERS = "buffers"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TakenOver:
+class RejoinResult:
     """What all ranks hold now."""
 
     step: int | None
@@ -45,17 +45,17 @@ class TakenOver:
     """Ranks that cannot begin at step 0 again."""
 
 
-def take_over(
+def rejoin_ranks(
     parts: Parts, saver: Saver, boundary: Boundary, *, allow_pickle: bool = False
-) -> TakenOver:
+) -> RejoinResult:
     """Let every rank have the state that the survivors hold; all ranks call it. See `Checkpointer.rejoin`."""
     (rank, world), agreement = _group_of_now()
     saver.regroup(place=(rank, world), agreement=agreement)
-    for item in torch_state.each(parts.data):
+    for item in torch_state.iterate_objects(parts.data):
         if isinstance(item, ResumableSampler):
             item.divide_among(rank=rank, world=world)
     mine, state = _look(parts, saver, boundary)
-    everyone = [Holding.from_json(told) for told in agreement.gather(mine.to_json())]
+    everyone = [PeerState.from_json(told) for told in agreement.gather(mine.to_json())]
     saver.follow(newest_orders(each.orders for each in everyone))
     trained = [number for number, each in enumerate(everyone) if each.began]
     chosen = choose(everyone)
@@ -76,10 +76,10 @@ def take_over(
                 torch_state.apply(
                     parts, tree.decode(arrived.document, arrived.blobs, allow_pickle=allow_pickle)
                 )
-            return TakenOver(step=chosen.step, trained=trained)
+            return RejoinResult(step=chosen.step, trained=trained)
     if trained:
         log.warning("all ranks restore the newest checkpoint: %s", why)
-    return TakenOver(step=None, trained=trained)
+    return RejoinResult(step=None, trained=trained)
 
 
 def _group_of_now() -> tuple[tuple[int, int], Agreement]:
@@ -94,9 +94,9 @@ def _group_of_now() -> tuple[tuple[int, int], Agreement]:
     return (rank, world), Alone()
 
 
-def _look(parts: Parts, saver: Saver, boundary: Boundary) -> tuple[Holding, State | None]:
+def _look(parts: Parts, saver: Saver, boundary: Boundary) -> tuple[PeerState, TreeOutline | None]:
     """Go back to the last step boundary; return what this rank holds, and a copy of it to give away."""
-    nothing = Holding(began=boundary.began, orders=saver.orders)
+    nothing = PeerState(began=boundary.began, orders=saver.orders)
     try:
         step, why = boundary.go_back()
         if step is None:
@@ -108,7 +108,7 @@ def _look(parts: Parts, saver: Saver, boundary: Boundary) -> tuple[Holding, Stat
         return replace(nothing, why=str(error)), None
     if next(tree.shards(document), None) is not None:
         return replace(nothing, why="the state is split over the ranks"), None
-    state = State(document=document, blobs=blobs)
+    state = TreeOutline(document=document, blobs=blobs)
     holding = replace(
         nothing,
         step=step,
@@ -119,14 +119,14 @@ def _look(parts: Parts, saver: Saver, boundary: Boundary) -> tuple[Holding, Stat
 
 
 def _from_source(
-    chosen: Copy, given: Holding, *, rank: int, state: State | None, agreement: Agreement
-) -> State | None:
+    chosen: Copy, given: PeerState, *, rank: int, state: TreeOutline | None, agreement: Agreement
+) -> TreeOutline | None:
     """Return the state on a newcomer, None where a rank has it; raises ValueError on all where it came damaged."""
     if not chosen.newcomers:
         log.info("all ranks go on after step %d, which they hold", chosen.step)
         return None
     started = time.monotonic()
-    arrived = hand_over(
+    arrived = transfer_state(
         state,
         rank=rank,
         source=chosen.source,

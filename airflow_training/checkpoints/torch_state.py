@@ -25,8 +25,8 @@ __all__ = [
     "apply",
     "apply_random",
     "capture",
-    "each",
-    "missing",
+    "iterate_objects",
+    "missing_arguments",
     "random_state",
     "shard_of",
     "templates",
@@ -78,12 +78,12 @@ class Parts:
         return {k: v for k, v in named.items() if v is not None and v is not NOT_GIVEN}
 
 
-def missing(parts: Parts) -> list[str]:
+def missing_arguments(parts: Parts) -> list[str]:
     """Return what was not given, each with what it would keep."""
     absent = [name for name in _MEANS if getattr(parts, name) is NOT_GIVEN]
     driven = any(
         hasattr(getattr(optimizer, "step", None), "_wrapped_by_lr_sched")
-        for optimizer in each(parts.optimizer)
+        for optimizer in iterate_objects(parts.optimizer)
     )
     notes = {"scheduler": " (one drives this optimizer)"} if driven else {}
     return [f"{name}: found none given, {_MEANS[name]}{notes.get(name, '')}" for name in absent]
@@ -213,7 +213,7 @@ def _bare(module: Any) -> Any:
     return module
 
 
-def each(part: Any) -> Iterator[Any]:
+def iterate_objects(part: Any) -> Iterator[Any]:
     """Yield every single object of a part."""
     if part is not None and part is not NOT_GIVEN:
         yield from (item for _, item in _leaves(part, ()))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from typing import Any, TypeVar
 
 from airflow_training.checkpoints.digests import digest_of, digests_of_chunks
@@ -12,16 +15,21 @@ from airflow_training.checkpoints.documents import sha256_of
 from airflow_training.checkpoints.errors import BadCheckpoint
 from airflow_training.checkpoints.keys import Save, manifest_key, marker_key
 from airflow_training.checkpoints.records import Manifest
-from airflow_training.checkpoints.shards import DOCUMENT, Shard
-from airflow_training.checkpoints.store import Store
+from airflow_training.checkpoints.shards import DOCUMENT, ShardObject
+from airflow_training.checkpoints.store import ObjectStore
 
-__all__ = ["in_parallel", "read_manifest", "read_state", "stream_state", "verify"]
+__all__ = ["in_parallel", "persistently", "read_manifest", "read_state", "stream_state", "verify"]
+
+_PAUSES = (0.1, 0.4)
+"""Seconds before an object that could not be read is tried again."""
+_WITNESSES = 8
+"""Other objects that are asked whether it is the store that does not answer."""
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 
-def in_parallel(store: Store, work: Callable[[T], R], items: Iterable[T]) -> list[R]:
+def in_parallel(store: ObjectStore, work: Callable[[T], R], items: Iterable[T]) -> list[R]:
     """Return `work` of every item, in their order, by as many threads as the store is worth."""
     todo = list(items)
     if store.workers == 1 or len(todo) < 2:
@@ -35,17 +43,48 @@ def in_parallel(store: Store, work: Callable[[T], R], items: Iterable[T]) -> lis
                 future.cancel()
 
 
-def read_manifest(store: Store, save: Save) -> Manifest:
+def persistently(store: ObjectStore, key: str, work: Callable[[], R]) -> R:
+    """Return what `work` gets from an object, tried again where it cannot be read.
+
+    Raises:
+        BadCheckpoint: it alone can never be read (a link that leads to itself, a bad sector), for others of its kind can.
+        OSError: where the store does not answer.
+    """
+    failure = OSError(key)
+    for pause in (*_PAUSES, 0.0):
+        try:
+            return work()
+        except FileNotFoundError:  # noqa: PERF203 - the loop is for what fails
+            raise
+        except OSError as error:
+            failure = error
+            time.sleep(pause)
+    if _reads_another(store, key):
+        raise BadCheckpoint(f"{key} cannot be read: {failure}") from failure
+    raise failure
+
+
+def _reads_another(store: ObjectStore, key: str) -> bool:
+    others = (other for other, _ in store.list(key.partition("/")[0] + "/") if other != key)
+    for other in islice(others, _WITNESSES):
+        with contextlib.suppress(OSError):
+            store.read(other, size=1)
+            return True
+    return False
+
+
+def read_manifest(store: ObjectStore, save: Save) -> Manifest:
     """Return the manifest of a save; raises BadCheckpoint, FileNotFoundError or OSError."""
     key = manifest_key(save)
-    manifest = Manifest.from_bytes(store.read(key), what=key)
+    content = persistently(store, key, lambda: store.read(key))
+    manifest = Manifest.from_bytes(content, what=key)
     if manifest.save != save:
         raise BadCheckpoint(f"{key} holds the manifest of {manifest.save}")
     return manifest
 
 
 def verify(
-    store: Store, manifest: Manifest, *, ranks: Iterable[int] | None = None, deep: bool = True
+    store: ObjectStore, manifest: Manifest, *, ranks: Iterable[int] | None = None, deep: bool = True
 ) -> None:
     """Compare markers and shards of a checkpoint with its manifest.
 
@@ -66,29 +105,29 @@ def verify(
     in_parallel(store, lambda shard: check(store, shard) and None, shards.values())
 
 
-def _verify_marker(store: Store, manifest: Manifest, rank: int) -> None:
+def _verify_marker(store: ObjectStore, manifest: Manifest, rank: int) -> None:
     key, part = marker_key(manifest.save, rank), manifest.ranks[rank]
     if sha256_of(_read(store, key)) != part.marker:
         raise BadCheckpoint(f"{key} is not the marker that was committed")
 
 
-def _read(store: Store, key: str) -> bytes:
+def _read(store: ObjectStore, key: str) -> bytes:
     try:
-        return store.read(key)
+        return persistently(store, key, lambda: store.read(key))
     except FileNotFoundError:
         raise BadCheckpoint(f"{key} is missing") from None
 
 
-def _verify_size(store: Store, shard: Shard) -> None:
+def _verify_size(store: ObjectStore, shard: ShardObject) -> None:
     try:
-        size = store.size(shard.key)
+        size = persistently(store, shard.key, lambda: store.size(shard.key))
     except FileNotFoundError:
         raise BadCheckpoint(f"{shard.key} is missing") from None
     if size != shard.size:
         raise BadCheckpoint(f"{shard.key} has {size} bytes, committed were {shard.size}")
 
 
-def _verified_content(store: Store, shard: Shard) -> bytes:
+def _verified_content(store: ObjectStore, shard: ShardObject) -> bytes:
     """Return a shard's bytes, compared with its digests."""
     content = _read(store, shard.key)
     if len(content) != shard.size:
@@ -103,7 +142,9 @@ def _verified_content(store: Store, shard: Shard) -> bytes:
     return content
 
 
-def read_state(store: Store, manifest: Manifest, rank: int) -> tuple[Any, dict[str, bytearray]]:
+def read_state(
+    store: ObjectStore, manifest: Manifest, rank: int
+) -> tuple[Any, dict[str, bytearray]]:
     """Return the document and the blobs that a rank saved, compared while they are read.
 
     Raises:
@@ -130,7 +171,9 @@ def read_state(store: Store, manifest: Manifest, rank: int) -> tuple[Any, dict[s
     return document, blobs
 
 
-def stream_state(store: Store, manifest: Manifest, rank: int) -> Iterator[tuple[str, memoryview]]:
+def stream_state(
+    store: ObjectStore, manifest: Manifest, rank: int
+) -> Iterator[tuple[str, memoryview]]:
     """Yield (blob, bytes) of what a rank saved, never more than a shard in memory.
 
     A large blob comes in several pieces, in turn; each was compared before it is given out.

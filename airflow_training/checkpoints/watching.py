@@ -28,7 +28,7 @@ from airflow_training.checkpoints.errors import CheckpointError, StoreRefused
 from airflow_training.checkpoints.group import Group
 from airflow_training.checkpoints.records import Manifest
 
-__all__ = ["Watched", "complete", "main", "put_back", "snapshot"]
+__all__ = ["WatchedFolder", "has_complete_save", "main", "restore_folder", "snapshot"]
 
 LOOK_SECONDS = 2.0
 COMMIT_SECONDS = 60.0
@@ -49,7 +49,7 @@ def snapshot(folder: Path) -> Files:
     return found
 
 
-def being_written(folder: Path, processes: Iterable[int]) -> bool:
+def is_being_written(folder: Path, processes: Iterable[int]) -> bool:
     """Return whether one of the processes has a file below the folder open for writing."""
     inside = f"{folder.resolve()}/"
     for pid in processes:
@@ -70,7 +70,7 @@ def _writes(pid: int, descriptor: os.DirEntry[str], inside: str) -> bool:
     return bool(flags & (os.O_WRONLY | os.O_RDWR))
 
 
-def complete(before: Files, now: Files, committed: Files, *, busy: bool) -> bool:
+def has_complete_save(before: Files, now: Files, committed: Files, *, busy: bool) -> bool:
     """Return whether there is something new that is whole: nothing changed since the look before."""
     return bool(now) and not busy and now == before and now != committed
 
@@ -85,7 +85,7 @@ def step_of(names: Iterable[str], *, reported: int | None, last: int) -> int:
     return max(wanted, last + 1)
 
 
-def put_back(folder: Path, root: str, manifest: Manifest) -> None:
+def restore_folder(folder: Path, root: str, manifest: Manifest) -> None:
     """Make the folder what the checkpoint holds: what was written after it may be half of something."""
     folder.mkdir(parents=True, exist_ok=True)
     partial = folder.with_name(f".{folder.name}.restoring")
@@ -105,7 +105,7 @@ def put_back(folder: Path, root: str, manifest: Manifest) -> None:
     partial.rmdir()
 
 
-class Watched:
+class WatchedFolder:
     """One folder and the group that its content is committed to."""
 
     def __init__(self, folder: Path, told: Mapping[str, Any]) -> None:
@@ -148,7 +148,7 @@ class Watched:
             manifest = reading.find(root, step=first["step"], digest=first["digest"])
         if manifest is None:
             return None
-        put_back(self._folder, root, manifest)
+        restore_folder(self._folder, root, manifest)
         self._before = self._committed = snapshot(self._folder)
         return manifest.step
 
@@ -156,8 +156,8 @@ class Watched:
         """Commit what is complete; return whether something was. `last`: no other look will follow."""
         before, self._before = self._before, snapshot(self._folder)
         now = self._before
-        busy = being_written(self._folder, processes)
-        if self._group is None or not complete(
+        busy = is_being_written(self._folder, processes)
+        if self._group is None or not has_complete_save(
             now if last else before, now, self._committed, busy=busy
         ):
             return False
@@ -190,7 +190,8 @@ def _mapped(path: Path) -> memoryview:
 
     A script that makes the file shorter meanwhile ends this process (SIGBUS): the agent starts it again.
     """
-    with path.open("rb") as file:
+    # what was a file a moment ago may be a link by now
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
         if os.fstat(file.fileno()).st_size == 0:
             return memoryview(b"")
         return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
@@ -208,7 +209,7 @@ def main(arguments: list[str]) -> int:
     told = json.loads(os.environ["TRAINING_CHECKPOINT"])
     # one instance writes for all where they train one model; the others only find it
     commits = told["group"] == "instance" or os.environ.get("TRAINING_RANK", "0") == "0"
-    watched = Watched(folder, told)
+    watched = WatchedFolder(folder, told)
     with os.fdopen(answer, "w") as pipe:
         try:
             step = watched.begin(commits=commits, restores="--again" not in arguments)
@@ -222,7 +223,7 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def _follow(watched: Watched, ending: Sequence[int]) -> None:
+def _follow(watched: WatchedFolder, ending: Sequence[int]) -> None:
     progress = NewestProgress(Path(os.environ.get("TRAINING_PROGRESS_FILE", os.devnull)))
     complained = ""
     while True:

@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 
-from airflow_training.errors import InputError, Problem, RuntimeUnavailable
+from airflow_training.errors import InputError, RuntimeUnavailable
 
 __all__ = ["AirflowApi"]
 
@@ -58,7 +58,7 @@ class AirflowApi:
         return str(answer["dag_run_id"])
 
     def dag_run(self, dag_id: str, run_id: str) -> Mapping[str, Any]:
-        """Return a DAG run."""
+        """Return a DAG run as Airflow's API describes it."""
         return self._call("GET", f"/api/v2/dags/{dag_id}/dagRuns/{run_id}")
 
     def stop(self, dag_id: str, run_id: str) -> None:
@@ -105,26 +105,24 @@ class AirflowApi:
                 f"{self.server} answered {answer.status_code} to {method} {path}: {_why(answer)}"
             )
         field, hint = _HINTS.get(answer.status_code, ("--server", ""))
-        problem = Problem(
+        raise InputError.of(
             code="not_allowed",
             field=field,
             message=f"{self.server} refused {method} {path} ({answer.status_code}): {_why(answer)}",
             hint=hint,
         )
-        raise InputError(problems=[problem])
 
     def _send(self, method: str, path: str, **options: Any) -> httpx.Response:
         try:
             return self._client.request(method, path, **options)
         except (httpx.UnsupportedProtocol, httpx.InvalidURL) as error:
-            problem = Problem(
+            raise InputError.of(
                 code="not_allowed",
                 field="--server",
                 value=self.server,
                 message=f"is no address: {error}",
                 hint="for example http://localhost:8080",
-            )
-            raise InputError(problems=[problem]) from None
+            ) from None
         except httpx.HTTPError as error:
             raise RuntimeUnavailable(f"{self.server} does not answer: {error}") from error
 

@@ -14,25 +14,24 @@ from typing import Any
 import httpx
 from rich.console import Console
 from rich.live import Live
-from rich.table import Table
+from rich.text import Text
 
 from airflow_training.cli.airflow_stack import AirflowStack
+from airflow_training.cli.output import table_lines
+from airflow_training.control.model import InstanceKey, Ledger
+from airflow_training.documents import TrainingJob
 from airflow_training.errors import InputError, JobFailed
-from airflow_training.spec import TrainingJob
 from airflow_training.state.store import RunState, Store
 
-__all__ = ["DemoResult", "run_demo"]
+__all__ = ["DemoResult", "picture", "run_demo"]
 
 EXAMPLE = Path(__file__).resolve().parent.parent / "examples" / "digits"
 DAG_ID = "digits"
-DAG_FILE = '''"""Every job file in this home's jobs folder becomes a DAG (airflow)."""
+DAG_FILE = '''"""The DAG (airflow) that runs any job; files of the jobs folder are DAGs by themselves."""
 
 from airflow_training.compiler.generic import generic_dag
-from airflow_training.compiler.loader import load_folder
-from airflow_training.settings import load_settings
 
-globals().update(load_folder(load_settings().jobs_folder))
-globals()["training_job"] = generic_dag()
+dag = generic_dag()
 '''
 _POLL_SECONDS = 0.5
 _END_SECONDS = 120.0
@@ -93,9 +92,11 @@ def _follow(client: httpx.Client, store: Store, run_id: str, console: Console) -
             dag_run = client.get(f"/dags/{DAG_ID}/dagRuns/{run_id}").raise_for_status().json()
             state = _state(store, run_id)
             if state is not None:
-                live.update(
-                    _table(state, store.progress(state.record.uid), dag_run["state"]), refresh=True
+                progress = store.progress(state.record.uid)
+                lines = picture(
+                    state.record.job, state.ledger, progress, dag_run["state"], width=console.width
                 )
+                live.update(Text("\n".join(lines)), refresh=True)
                 if deadline is None and state.record.finished_at is not None:
                     deadline = time.monotonic() + _END_SECONDS
             if dag_run["state"] in {"success", "failed"}:
@@ -113,27 +114,27 @@ def _state(store: Store, run_id: str) -> RunState | None:
     return None
 
 
-def _table(
-    state: RunState, progress: Mapping[tuple[str, int], Mapping[str, Any]], dag_state: str
-) -> Table:
-    job = state.ledger.job
-    table = Table(title=f"{state.record.job}: {job.state}   (DAG run: {dag_state})")
-    for column in ("instance", "state", "attempt", "address", "step", "loss"):
-        table.add_column(column)
-    for (role, index), entry in sorted(state.ledger.instances.items()):
+def picture(
+    name: str,
+    ledger: Ledger,
+    progress: Mapping[InstanceKey, Mapping[str, Any]],
+    dag_state: str,
+    *,
+    width: int,
+) -> list[str]:
+    """Return the run as lines of at most so many columns."""
+    rows = []
+    for (role, index), entry in sorted(ledger.instances.items()):
         line = progress.get((role, index), {})
         step = f"{line['step']} / {line.get('total_steps') or '?'}" if line.get("step") else ""
-        metrics = line.get("metrics") or {}
-        loss = metrics.get("loss", metrics.get("accuracy") and "done")
-        table.add_row(
-            f"{role}-{index}",
-            entry.state,
-            str(entry.attempt),
-            entry.address,
-            step,
-            "" if loss is None else str(loss),
-        )
-    return table
+        loss = (line.get("metrics") or {}).get("loss")
+        rows.append([f"{role}-{index}", entry.state, entry.attempt, entry.address, step, loss])
+    return [
+        f"{name}: {ledger.job.state}   (DAG run: {dag_state})",
+        *table_lines(
+            ["instance", "state", "attempt", "address", "step", "loss"], rows, width=width
+        ),
+    ]
 
 
 def _result(store: Store, run_id: str, *, dag_state: str, url: str) -> DemoResult:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import json
 import os
 import signal
 import socket
@@ -15,7 +16,7 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,8 @@ from airflow_training.errors import TrainingError
 
 COMPONENTS = ("api-server", "scheduler", "dag-processor", "triggerer")
 STOP_SECONDS = 12.0
+_HEALTHY_SECONDS = 120
+_LOCK_SECONDS = 60
 _PR_SET_PDEATHSIG = 1
 
 
@@ -45,6 +48,15 @@ def _end_with_parent() -> None:
 
 class StackError(TrainingError):
     """Airflow did not start; the message ends with the tail of the component's log."""
+
+
+_BUNDLES = [
+    {"name": name, "classpath": classpath, "kwargs": {"refresh_interval": 5}}
+    for name, classpath in (
+        ("dags-folder", "airflow.dag_processing.bundles.local.LocalDagBundle"),
+        ("jobs", "airflow_training.compiler.bundle.JobBundle"),
+    )
+]
 
 
 @dataclass(kw_only=True)
@@ -76,6 +88,7 @@ class AirflowStack:
             "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.1",
             "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "5",
             "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "10",
+            "AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST": json.dumps(_BUNDLES),
             "AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_STORAGE_PATH": str(self.home / "bundles"),
             "AIRFLOW__TRIGGERER__JOB_HEARTBEAT_SEC": "2",
             "AIRFLOW__TRIGGERER__TRIGGERER_HEALTH_CHECK_THRESHOLD": "8",
@@ -97,10 +110,20 @@ class AirflowStack:
         )
         if done.returncode:
             raise StackError("airflow db migrate failed:\n" + done.stderr.decode()[-2000:])
-        # readers and the writer no longer wait for each other; the time to wait for a lock stays
-        # short, as Airflow's API server waits for it on its event loop
+        # readers and the writer no longer wait for each other
         with contextlib.closing(sqlite3.connect(self.home / "airflow.db")) as database:
             database.execute("pragma journal_mode=wal")
+
+    def environment_of(self, component: str) -> Mapping[str, str]:
+        """Return the environment of a component, with how long it waits for SQLite's write lock.
+
+        SQLite's own five seconds are too few on a busy machine: triggerer and scheduler die of
+        them. The API server keeps them, as it waits on its event loop.
+        """
+        if component == "api-server":
+            return self.env
+        database = f"sqlite:///{self.home / 'airflow.db'}?timeout={_LOCK_SECONDS}"
+        return {"AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": database, **self.env}
 
     def start(self, *components: str) -> None:
         """Start these components (all by default), each in its own process group."""
@@ -108,7 +131,7 @@ class AirflowStack:
             with (self.home / f"{name}.log").open("ab") as log:
                 self.processes[name] = subprocess.Popen(
                     [sys.executable, "-m", "airflow", name],
-                    env=self.env,
+                    env=self.environment_of(name),
                     cwd=self.home,
                     stdin=subprocess.DEVNULL,
                     stdout=log,
@@ -117,14 +140,10 @@ class AirflowStack:
                     preexec_fn=_end_with_parent,  # noqa: PLW1509 - one call, no locks
                 )
 
-    def wait_healthy(
-        self,
-        *,
-        seconds: float = 120,
-        components: Sequence[str] = ("scheduler", "dag_processor", "triggerer"),
-    ) -> None:
+    def wait_healthy(self) -> None:
         """Return when every component reports healthy; raises StackError."""
-        deadline = time.monotonic() + seconds
+        components = ("scheduler", "dag_processor", "triggerer")
+        deadline = time.monotonic() + _HEALTHY_SECONDS
         while time.monotonic() < deadline:
             for name, process in self.processes.items():
                 if process.poll() is not None:
@@ -135,12 +154,12 @@ class AirflowStack:
                     return
             time.sleep(0.5)
         raise StackError(
-            f"Airflow was not healthy within {seconds:.0f} s:\n{self.log_tail('api-server')}"
+            f"Airflow was not healthy within {_HEALTHY_SECONDS} s:\n{self.log_tail('api-server')}"
         )
 
-    def log_tail(self, component: str, *, characters: int = 2000) -> str:
+    def log_tail(self, component: str) -> str:
         """Return the end of a component's log."""
-        return (self.home / f"{component}.log").read_text(errors="replace")[-characters:]
+        return (self.home / f"{component}.log").read_text(errors="replace")[-2000:]
 
     def client(self) -> httpx.Client:
         """Return an authorised client whose base is the REST API."""

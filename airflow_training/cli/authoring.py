@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import shutil
 from collections.abc import Mapping
@@ -22,7 +21,7 @@ from airflow_training.cli.documents import (
     run_variables,
 )
 from airflow_training.cli.output import (
-    Output,
+    OutputFormat,
     fail,
     next_step,
     print_json,
@@ -30,32 +29,32 @@ from airflow_training.cli.output import (
     print_warnings,
     problem_json,
 )
-from airflow_training.spec.resolved import RunKey
-from airflow_training.spec.words import counted
+from airflow_training.documents.problems import how_many
+from airflow_training.documents.resolved import RunKey
+from airflow_training.documents.words import counted, value_text
+from airflow_training.registered import EXPLAINED
 
 __all__ = ["explain", "init", "schema", "validate"]
 
 _STARTERS = Path(__file__).parent / "starters"
+_EXAMPLES = Path(__file__).parents[1] / "examples"
 FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="A job file, YAML or JSON.")]
 
 
 def init(
     folder: Annotated[Path, typer.Argument(help="Where to write it.")] = Path(),
     template: Annotated[
-        str, typer.Option("--from", help="Start from this job template of the templates folder.")
+        str,
+        typer.Option(
+            "--from", help="A job template of the templates folder, or digits or measure_cluster."
+        ),
     ] = "",
     force: Annotated[bool, typer.Option(help="Overwrite files of the same name.")] = False,
 ) -> None:
     """Write a job file that runs as it is."""
-    from airflow_training.cli.context import settings
-    from airflow_training.supervise.job_templates import find_template
-
-    if template:
-        sources = [find_template(template, folder=settings().templates_folder)]
-        targets = [folder / "job.yaml"]
-    else:
-        sources = [_STARTERS / "job.yaml", _STARTERS / "train.py"]
-        targets = [folder / source.name for source in sources]
+    job, *scripts = _sources(template)
+    sources = [job, *scripts]
+    targets = [folder / "job.yaml", *(folder / script.name for script in scripts)]
     for target in targets:
         if target.exists() and not force:
             raise fail(str(target), "is there already", hint="another folder, or --force")
@@ -69,6 +68,20 @@ def init(
     next_step("run", targets[0])
 
 
+def _sources(template: str) -> list[Path]:
+    """Return the job file to start from, and the scripts that come with it."""
+    from airflow_training.admission.job_templates import find_template, template_names
+    from airflow_training.cli.context import settings
+
+    if not template:
+        return [_STARTERS / "job.yaml", _STARTERS / "train.py"]
+    templates = settings().templates_folder
+    example = _EXAMPLES / template / f"{template}.yaml"
+    if template not in template_names(templates) and example.is_file():
+        return [example, *sorted(example.parent.glob("*.py"))]
+    return [find_template(template, folder=templates)]
+
+
 def validate(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Job files.")],
     params: ParamOption = None,
@@ -76,13 +89,13 @@ def validate(
     fetch: Annotated[
         bool, typer.Option(help="Fetch frameworks from their addresses, too.")
     ] = False,
-    output: OutputOption = Output.table,
+    output: OutputOption = OutputFormat.table,
 ) -> None:
     """Check job files and report every mistake.
 
     Exit 0 when all are valid, 2 otherwise.
     """
-    from airflow_training.supervise.admission import check_file
+    from airflow_training.admission.check import check_file
 
     given = parse_params(params)
     all_checked = [
@@ -101,12 +114,12 @@ def validate(
                 "warnings": [problem_json(each) for each in warnings],
             }
         )
-        if output is Output.table:
+        if output is OutputFormat.table:
             for each in errors:
                 print(f"error: {file}: {each}")
             print_warnings(warnings, path=str(file))
-            print(f"{file}: " + (counted(len(errors), "mistake") if errors else "valid"))
-    if output is Output.json:
+            print(f"{file}: " + (counted(how_many(errors), "mistake") if errors else "valid"))
+    if output is OutputFormat.json:
         print_json({"files": answers})
     if not all(answer["valid"] for answer in answers):
         raise typer.Exit(2)
@@ -118,42 +131,43 @@ def explain(
     params: ParamOption = None,
     overrides: SetOption = None,
     job: JobOption = "",
-    runtime: Annotated[str, typer.Option(help="kubernetes or local.")] = "kubernetes",
+    runtime: Annotated[str, typer.Option(help="kubernetes (the default) or local.")] = "",
     run_id: Annotated[str, typer.Option(help="Give names the hash of this run.")] = "",
     fetch: Annotated[bool, typer.Option(help="Fetch the framework from its address, too.")] = False,
-    output: OutputOption = Output.table,
+    output: OutputOption = OutputFormat.table,
 ) -> None:
     """Show what a job would create.
 
     Waves, gang, instances with their environment, names, defaults.
     """
-    from airflow_training.supervise.admission import check_file
-    from airflow_training.supervise.explain import explain as explain_job
+    from airflow_training.admission.check import check_file
+    from airflow_training.admission.explain import explain as explain_job
 
-    uid = RunKey(source="cli", run_id=run_id).uid if run_id else ""
+    key = RunKey(source="cli", run_id=run_id)
+    key.check()
     given = parse_params(params)
     checked = check_file(
         file,
         params=given,
         overrides=overrides or (),
         variables=run_variables(run_id),
-        runtime=runtime,
+        runtime=runtime or EXPLAINED,
         fetch=fetch,
     )
     check_param_names(checked, given)
     chosen = only_job(checked, name=job, path=str(file))
     print_warnings(chosen.warnings, path=str(file))
-    answer = explain_job(chosen, run_uid=uid, run_id=run_id)
-    if output is Output.json:
+    answer = explain_job(chosen, run_uid=key.uid if run_id else "", run_id=run_id)
+    if output is OutputFormat.json:
         print_json(answer)
         return
     _print_explained(answer)
-    next_step("run", file)
+    next_step("run", file, *(["--runtime", runtime] if runtime else []))
 
 
 def schema() -> None:
     """Print the JSON Schema of job files, for editors."""
-    from airflow_training.spec.schema import json_schema
+    from airflow_training.documents.schema import json_schema
 
     print_json(json_schema())
 
@@ -178,6 +192,9 @@ def _print_explained(answer: Mapping[str, Any]) -> None:
             for each in answer["instances"]
         ],
     )
+    for each in answer["warnings"]:
+        if each["code"] == "too_many":
+            print(f"and {each['message']}")
     for each in answer["instances"]:
         print(f"\n{each['name']}")
         for name, value in each["env"].items():
@@ -187,10 +204,5 @@ def _print_explained(answer: Mapping[str, Any]) -> None:
     print()
     print_table(
         ["field", "value", "from"],
-        [[each["field"], _shown(each["value"]), each["from"]] for each in answer["defaults"]],
+        [[each["field"], value_text(each["value"]), each["from"]] for each in answer["defaults"]],
     )
-
-
-def _shown(value: Any) -> str:
-    """Return a value as it stands in a document."""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -14,7 +14,7 @@ import typer
 from airflow_training.cli.context import open_store
 from airflow_training.cli.documents import OutputOption
 from airflow_training.cli.output import (
-    Output,
+    OutputFormat,
     fail,
     next_step,
     note,
@@ -54,7 +54,7 @@ class ModelFormat(str, Enum):
 
 
 @app.command("list")
-def list_all(where: WhereArgument, output: OutputOption = Output.table) -> None:
+def list_all(where: WhereArgument, output: OutputOption = OutputFormat.table) -> None:
     """List every save there is, newest first.
 
     Committed ones can be restored. Stale: written by an attempt that had been replaced. Bad: damaged.
@@ -76,11 +76,11 @@ def verify(
     step: Annotated[
         int | None, typer.Option(min=0, help="Only the checkpoint of this step.")
     ] = None,
-    output: OutputOption = Output.table,
+    output: OutputOption = OutputFormat.table,
 ) -> None:
     """Read committed checkpoints and compare every byte with its digest.
 
-    Exit 1 when one is bad.
+    Exit 1 when one is bad, 2 where there are none.
     """
     place = _place_of(where)
     roots = place.roots if step is None else [_root_with(place, step)]
@@ -90,6 +90,9 @@ def verify(
         for each in (*_verified(root, step), *_damaged(root))
         if step in (None, each.step)
     ]
+    if not found:
+        message = f"{place.address} holds no checkpoints: nothing was compared"
+        raise fail("WHERE", message, code="bad_reference", value=where)
     _print_entries(found, place, output)
     bad = sum(each.state == "bad" for _, each in found)
     if bad:
@@ -101,7 +104,7 @@ def verify(
 
 @app.command()
 def show(
-    where: WhereArgument, step: StepOption = None, output: OutputOption = Output.table
+    where: WhereArgument, step: StepOption = None, output: OutputOption = OutputFormat.table
 ) -> None:
     """Show what one checkpoint holds: its ranks, their shards, and the checkpoints it follows."""
     from airflow_training.checkpoints import reading
@@ -113,10 +116,10 @@ def show(
         for each in reading.history(root)
         if each.state == "committed" and each.step < manifest.step
     ]
-    if output is Output.json:
+    if output is OutputFormat.json:
         print_json(_manifest_json(root, manifest, before))
         return
-    from airflow_training.planning.text import bytes_text
+    from airflow_training.planning.answers.text import bytes_text
 
     print(f"step {manifest.step} in {root}")
     print(f"generation {manifest.generation}, number {manifest.number}, {time_text(manifest.at)}")
@@ -145,14 +148,14 @@ def prune(
         int | None, typer.Option(min=1, help="Of the older ones every Nth stays too.")
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell.")] = False,
-    output: OutputOption = Output.table,
+    output: OutputOption = OutputFormat.table,
 ) -> None:
     """Delete old checkpoints, and what belongs to none. Safe while a training saves.
 
     At least two that verify always stay.
     """
     from airflow_training.checkpoints import reading
-    from airflow_training.planning.text import bytes_text
+    from airflow_training.planning.answers.text import bytes_text
 
     place = _place_of(where)
     how = reading.prunable if dry_run else reading.prune
@@ -160,7 +163,7 @@ def prune(
         (root, how(root, keep or place.keep, keep_every or place.keep_every))
         for root in place.roots
     ]
-    if output is Output.json:
+    if output is OutputFormat.json:
         rows = [
             {"root": root, "steps": list(each.steps), "objects": each.objects, "bytes": each.bytes}
             for root, each in pruned
@@ -198,14 +201,14 @@ def export(
     everything: Annotated[
         bool, typer.Option("--all", help="Also the optimizer and all else, not only the model.")
     ] = False,
-    output: OutputOption = Output.table,
+    output: OutputOption = OutputFormat.table,
 ) -> None:
     """Write the model of a checkpoint as one plain file, whole again from the parts of all ranks.
 
     Needs torch where the state is of torch; no pickled object is loaded.
     """
     from airflow_training.checkpoints import exporting, reading
-    from airflow_training.planning.text import bytes_text
+    from airflow_training.planning.answers.text import bytes_text
 
     if file.exists():
         raise fail("FILE", "is there already", value=str(file), hint="name a new file")
@@ -220,7 +223,7 @@ def export(
     else:
         exporting.write_safetensors(state, file, about=reading.reference(root, manifest))
     size = file.stat().st_size
-    if output is Output.json:
+    if output is OutputFormat.json:
         print_json(
             {
                 "file": str(file),
@@ -259,8 +262,8 @@ def _place_of(said: str) -> _Place:
     if "://" in said or said.startswith(("/", ".", "~")):
         address = str(Path(said).expanduser()) if said.startswith("~") else said
         return _Place(said=said, address=address, roots=reading.lineages(address))
+    from airflow_training.runtimes.rendering import checkpoint_address
     from airflow_training.supervise.checkpoint_places import roots_below
-    from airflow_training.supervise.rendering import checkpoint_address
 
     store = open_store()
     record = store.find_run(said)
@@ -278,8 +281,8 @@ def _place_of(said: str) -> _Place:
         said=said,
         address=address,
         roots=[root.uri for root in roots_below(address)],
-        keep=job.checkpoint["keep"],
-        keep_every=job.checkpoint.get("keepEvery"),
+        keep=job.checkpoint.keep,
+        keep_every=job.checkpoint.keep_every,
     )
 
 
@@ -332,8 +335,8 @@ def _damaged(root: str) -> Sequence[Entry]:
 
 
 # what is printed -----------------------------------------------------------------------------------
-def _print_entries(found: Sequence[tuple[str, Entry]], place: _Place, output: Output) -> None:
-    if output is Output.json:
+def _print_entries(found: Sequence[tuple[str, Entry]], place: _Place, output: OutputFormat) -> None:
+    if output is OutputFormat.json:
         rows = [
             {
                 "root": root,
@@ -352,7 +355,7 @@ def _print_entries(found: Sequence[tuple[str, Entry]], place: _Place, output: Ou
     if not found:
         note(f"{place.address}: no checkpoints")
         return
-    from airflow_training.planning.text import bytes_text
+    from airflow_training.planning.answers.text import bytes_text
 
     now = time.time()
     print_table(

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from airflow_training.cli.output import note
-from airflow_training.errors import InputError, Problem
+from airflow_training.errors import InputError
 from airflow_training.settings import Settings, load_settings
 
 if TYPE_CHECKING:
+    from airflow_training.admission.plan.history import History
     from airflow_training.state.store import Store
-    from airflow_training.supervise.plan_history import History
 
-__all__ = ["RunArgument", "check_role", "history", "open_store", "settings"]
+__all__ = ["RunArgument", "history", "open_store", "settings"]
 
 RunArgument = Annotated[
     str, typer.Argument(metavar="RUN", help="Run id, or the beginning of its uid (see `list`).")
@@ -27,8 +26,9 @@ def settings() -> Settings:
     try:
         return load_settings()
     except ValueError as error:
-        problem = Problem(code="wrong_type", field="", message=str(error))
-        raise InputError(problems=[problem], path="configuration") from None
+        raise InputError.of(
+            code="wrong_type", field="", message=str(error), path="configuration"
+        ) from None
 
 
 def open_store() -> Store:
@@ -41,9 +41,9 @@ def open_store() -> Store:
 
 def history() -> History:
     """Return where a plan finds what runs measured: nowhere, if there is no store or it is away."""
+    from airflow_training.admission.plan.history import NO_HISTORY, history_of
     from airflow_training.errors import RuntimeUnavailable
     from airflow_training.state.upgrade import check
-    from airflow_training.supervise.plan_history import NO_HISTORY, history_of
 
     try:
         revision, _ = check(settings().sql_alchemy_conn)
@@ -51,20 +51,3 @@ def history() -> History:
         note(f"warning: planned without what runs measured: {error}")
         return NO_HISTORY
     return NO_HISTORY if revision is None else history_of(open_store())
-
-
-def check_role(name: str, known: Collection[str]) -> None:
-    """Raise InputError (`unknown_role`) unless a run has this role."""
-    if name in known:
-        return
-    from airflow_training.spec.problems import did_you_mean
-
-    problem = Problem(
-        code="unknown_role",
-        field="--role",
-        value=name,
-        message=f"no role is called {name!r}",
-        allowed=sorted(known),
-        hint=did_you_mean(name, known),
-    )
-    raise InputError(problems=[problem])

@@ -9,8 +9,8 @@ import typer
 from airflow_training.cli.context import open_store, settings
 from airflow_training.cli.documents import OutputOption
 from airflow_training.cli.moments import age_seconds
-from airflow_training.cli.output import Output, next_step, note, print_json, print_table
-from airflow_training.spec.words import counted
+from airflow_training.cli.output import OutputFormat, next_step, note, print_json, print_table
+from airflow_training.documents.words import counted
 
 __all__ = ["app"]
 
@@ -20,7 +20,7 @@ app = typer.Typer(
 
 
 @app.command()
-def upgrade(output: OutputOption = Output.table) -> None:
+def upgrade(output: OutputOption = OutputFormat.table) -> None:
     """Bring the store to the newest schema.
 
     Every command does it on first use, too.
@@ -33,7 +33,7 @@ def upgrade(output: OutputOption = Output.table) -> None:
 
 
 @app.command()
-def check(output: OutputOption = Output.table) -> None:
+def check(output: OutputOption = OutputFormat.table) -> None:
     """Tell the schema's revision.
 
     Exit 0 when it is the newest, 1 otherwise.
@@ -55,21 +55,21 @@ def prune(
     older_than: Annotated[
         str, typer.Option(help="Age of the runs' end: a number and s, m, h, d or w, as in 30d.")
     ],
-    output: OutputOption = Output.table,
+    output: OutputOption = OutputFormat.table,
 ) -> None:
     """Delete finished runs from the store.
 
     With their events, metrics and usage. Files of runs stay.
     """
     deleted = open_store().prune(older_than_seconds=age_seconds(older_than, option="--older-than"))
-    if output is Output.json:
+    if output is OutputFormat.json:
         print_json({"deleted": deleted})
     else:
         print(f"deleted {counted(deleted, 'run')}")
 
 
-def _tell(current: str | None, newest: str, *, output: Output) -> None:
-    if output is Output.json:
+def _tell(current: str | None, newest: str, *, output: OutputFormat) -> None:
+    if output is OutputFormat.json:
         print_json({"revision": current, "newest": newest, "current": current == newest})
     else:
         state = "current" if current == newest else "to be upgraded"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import shlex
 import signal
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
@@ -12,7 +13,16 @@ from typing import Annotated
 import typer
 
 from airflow_training.cli.documents import OutputOption
-from airflow_training.cli.output import Output, command_line, fail, next_step, note, print_json
+from airflow_training.cli.output import (
+    OutputFormat,
+    command_line,
+    fail,
+    next_step,
+    note,
+    print_json,
+    terminal,
+)
+from airflow_training.registered import HERE
 
 __all__ = ["demo"]
 
@@ -29,7 +39,7 @@ def demo(
     keep: Annotated[
         bool, typer.Option("--keep", help="With --airflow: leave it running, until Ctrl-C.")
     ] = False,
-    output: OutputOption = Output.table,
+    output: OutputOption = OutputFormat.table,
 ) -> None:
     """Train a real PyTorch job on 3 ranks.
 
@@ -50,20 +60,20 @@ def demo(
         _here(folder.resolve(), output=output)
 
 
-def _here(folder: Path, *, output: Output) -> None:
+def _here(folder: Path, *, output: OutputFormat) -> None:
     from airflow_training.cli.context import settings
     from airflow_training.cli.hosting import host
-    from airflow_training.cli.running import Wanted
+    from airflow_training.cli.running import JobReference
 
     model = f"{{uri: 'file://{folder}/models/digits/{{{{ run_id }}}}'}}"
-    start = Wanted(file=_EXAMPLE).start(
-        overrides=[f"spec.output={model}"], runtime="local", output=output
+    start = JobReference(file=_EXAMPLE).start(
+        overrides=[f"spec.output={model}"], runtime=HERE, output=output
     )
     if host(start, settings=settings()) != "Succeeded":
         raise typer.Exit(1)
 
 
-def _in_airflow(folder: Path, *, keep: bool, output: Output) -> None:
+def _in_airflow(folder: Path, *, keep: bool, output: OutputFormat) -> None:
     from rich.console import Console
 
     from airflow_training.cli.airflow_demo import run_demo
@@ -71,10 +81,10 @@ def _in_airflow(folder: Path, *, keep: bool, output: Output) -> None:
 
     # a TERM ends the demo as Ctrl-C does: Airflow must not outlive it
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    console = Console(stderr=True)
+    console = Console(file=terminal(sys.stderr))
     with AirflowStack(home=folder) as stack:
         result = run_demo(stack, console)
-        if output is Output.json:
+        if output is OutputFormat.json:
             print_json({"accuracy": result.accuracy, "model": str(result.model)})
         else:
             print(f"accuracy {result.accuracy:.1%} on images it has not seen")

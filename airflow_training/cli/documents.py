@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from airflow_training.cli.output import Output, fail
+from airflow_training.cli.output import OutputFormat, fail
+from airflow_training.documents.spelling import did_you_mean
 from airflow_training.errors import InputError, Problem
 
 if TYPE_CHECKING:
-    from airflow_training.supervise.admission import Checked
+    from airflow_training.admission.check import AdmissionResponse
 
 __all__ = [
     "JobOption",
@@ -26,7 +27,7 @@ __all__ = [
 ]
 
 OutputOption = Annotated[
-    Output, typer.Option("--output", "-o", help="How to print the result on stdout.")
+    OutputFormat, typer.Option("--output", "-o", help="How to print the result on stdout.")
 ]
 ParamOption = Annotated[
     list[str] | None,
@@ -47,29 +48,35 @@ JobOption = Annotated[
 
 def parse_params(pairs: Sequence[str] | None) -> Mapping[str, Any]:
     """Return name -> value of `name=value` pairs, values read as YAML; raises InputError."""
-    from airflow_training.spec.loading import load_documents
+    from airflow_training.documents.loading import load_documents
 
     found: dict[str, Any] = {}
+    problems: list[Problem] = []
     for pair in pairs or ():
         name, equals, value = pair.partition("=")
-        if not equals or not name:
-            raise fail("--param", f"{pair!r} is no NAME=VALUE", value=pair, hint="--param lr=0.1")
         loaded = load_documents(value)
-        if len(loaded) > 1 or any(each.problems for each in loaded):
-            raise fail(
-                "--param", f"{name}: {value!r} is no YAML value", value=value, hint="quote it"
-            )
-        found[name] = loaded[0].data if loaded else None
+        if not equals or not name:
+            problems.append(_no_param(pair, f"{pair!r} is no NAME=VALUE", hint="--param lr=0.1"))
+        elif len(loaded) > 1 or any(each.problems for each in loaded):
+            message = f"{name}: {value!r} is no YAML value"
+            problems.append(_no_param(value, message, hint="quote it"))
+        else:
+            found[name] = loaded[0].data if loaded else None
+    if problems:
+        raise InputError(problems=problems)
     return found
 
 
-def check_param_names(checked: Iterable[Checked], given: Iterable[str]) -> None:
+def _no_param(value: str, message: str, *, hint: str) -> Problem:
+    return Problem(code="not_allowed", field="--param", value=value, message=message, hint=hint)
+
+
+def check_param_names(checked: Iterable[AdmissionResponse], given: Iterable[str]) -> None:
     """Raise InputError for a `--param` that no job declares or names: it would change nothing.
 
     Says nothing while a document has mistakes: they come first, and may be why.
     """
-    from airflow_training.spec.expressions import named_params
-    from airflow_training.spec.problems import did_you_mean
+    from airflow_training.documents.expressions import named_params
 
     known: set[str] = set()
     for each in checked:
@@ -93,7 +100,7 @@ def check_param_names(checked: Iterable[Checked], given: Iterable[str]) -> None:
         raise InputError(problems=problems)
 
 
-def only_job(checked: Sequence[Checked], *, name: str, path: str) -> Checked:
+def only_job(checked: Sequence[AdmissionResponse], *, name: str, path: str) -> AdmissionResponse:
     """Return the one job to work on; raises InputError with all mistakes."""
     problems = [problem for each in checked for problem in each.problems]
     if name:

@@ -10,7 +10,7 @@ import typer
 from airflow_training.cli.context import settings
 from airflow_training.cli.documents import OutputOption
 from airflow_training.cli.output import (
-    Output,
+    OutputFormat,
     next_step,
     note,
     print_json,
@@ -27,7 +27,7 @@ app = typer.Typer(
 
 
 @app.command("list")
-def list_all(output: OutputOption = Output.table) -> None:
+def list_all(output: OutputOption = OutputFormat.table) -> None:
     """List the frameworks that jobs can name.
 
     Built-in ones, those in your folder and those of other packages.
@@ -35,7 +35,7 @@ def list_all(output: OutputOption = Output.table) -> None:
     from airflow_training.frameworks.registry import list_frameworks
 
     listed = list_frameworks(settings=settings())
-    if output is Output.json:
+    if output is OutputFormat.json:
         rows = [
             {
                 "name": each.name,
@@ -65,7 +65,7 @@ def list_all(output: OutputOption = Output.table) -> None:
 @app.command()
 def show(
     name: Annotated[str, typer.Argument(metavar="NAME", help="As `frameworks list` prints it.")],
-    output: OutputOption = Output.table,
+    output: OutputOption = OutputFormat.table,
 ) -> None:
     """Show what a framework adds to a job.
 
@@ -75,7 +75,7 @@ def show(
 
     loaded = find(name, settings=settings())
     framework = loaded.framework
-    if output is Output.json:
+    if output is OutputFormat.json:
         document = framework.model_dump(mode="json", by_alias=True, exclude_unset=True)
         print_json({"origin": loaded.origin, "location": loaded.location, "framework": document})
         return
@@ -86,16 +86,16 @@ def show(
 @app.command()
 def check(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A framework document.")],
-    output: OutputOption = Output.table,
+    output: OutputOption = OutputFormat.table,
 ) -> None:
     """Check a framework file of your own.
 
     Exit 0 when jobs can use it, 2 otherwise.
     """
-    from airflow_training.supervise.log_patterns import check_framework_file
+    from airflow_training.admission.log_patterns import check_framework_file
 
     problems = check_framework_file(file)
-    if output is Output.json:
+    if output is OutputFormat.json:
         rows = [problem_json(problem) for problem in problems]
         print_json({"path": str(file), "valid": not problems, "errors": rows})
     else:

@@ -4,60 +4,79 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
+import importlib
+import os
+import pwd
+import random
 import signal
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import AsyncIterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from airflow_training.cli.output import Output, log_to_stderr, next_step, note, print_warnings
+from airflow_training.cli.output import OutputFormat, log_to_stderr, next_step, note, print_warnings
 from airflow_training.cli.statuses import print_status
-from airflow_training.errors import JobFailed, LeaseLost
+from airflow_training.errors import JobFailed, LeaseLost, RuntimeUnavailable
+from airflow_training.registered import HERE, SIMULATED
 
 if TYPE_CHECKING:
-    from airflow_training.cli.live import Story
+    from airflow_training.cli.live import EventPrinter
     from airflow_training.cli.start import Start
+    from airflow_training.control.model import JobState
+    from airflow_training.runtimes.clock import Clock
     from airflow_training.runtimes.port import Runtime
     from airflow_training.settings import Settings
     from airflow_training.state.store import RunRecord, Store
+    from airflow_training.supervise.loop import Supervisor
 
-__all__ = ["host", "import_what_hosts"]
+__all__ = ["host", "import_host_modules"]
 
 _POLL_SECONDS = 1.0
+_EXIT_FAILED = 1
+_THREADS = 64
+"""Enough that those which wait for a locked store hold up none that ends a process."""
 
 
-def import_what_hosts() -> None:
-    """Import what `host` needs, in one go: the collector need not look at it, all of it stays."""
-    gc.disable()
-    import airflow_training.runtimes.local
-    import airflow_training.supervise.launch
-    import airflow_training.supervise.loop
-    import airflow_training.supervise.status  # noqa: F401  # imported here, used later
+def import_host_modules() -> None:
+    """Import what `host` needs, in one go."""
+    from airflow_training.runtimes.registry import adapter_of
 
-    gc.freeze()
-    gc.enable()
+    importlib.import_module(adapter_of(HERE).module)
 
 
 def host(start: Start, *, settings: Settings) -> str:
     """Run a job to its end in this process, print its status, return its state."""
-    from airflow_training.cli.live import story
-    from airflow_training.state.store import open_store
-    from airflow_training.supervise.launch import (
-        beginning,
+    from airflow_training.admission.launch import (
         check_runtime,
         controller_id,
+        describe_start,
         launch,
     )
+    from airflow_training.cli.live import make_event_printer
+    from airflow_training.runtimes.clock import VirtualClock
+    from airflow_training.state.store import open_store
+    from airflow_training.supervise.run_clock import newest_time
     from airflow_training.supervise.runtimes import make_runtime
     from airflow_training.supervise.status import run_status
 
-    view = story(as_json=start.as_json)
+    pages = None
+    if start.pages:
+        from airflow_training.cli.ui import Pages
+
+        pages = Pages()  # where that fails, nothing has begun
+    view = make_event_printer(as_json=start.as_json)
     if start.as_json:
         for warning in start.warnings:
             view.say(str(warning), level="warning")
     else:
         print_warnings(start.warnings)
+    clock = VirtualClock() if start.simulate is not None else None
     runtime = make_runtime(
-        start.job.runtime, settings, connection=start.job.connection, simulate=start.simulate
+        start.job.runtime,
+        settings,
+        connection=start.job.connection,
+        simulate=start.simulate,
+        clock=clock,
     )
     with contextlib.closing(open_store()) as store:
         controller = controller_id(store, settings)
@@ -66,33 +85,68 @@ def host(start: Start, *, settings: Settings) -> str:
                 check_runtime(start.job, key=start.key, controller=controller, runtime=runtime)
             )
         record = launch(
-            start.job, key=start.key, store=store, controller=controller, activate_all=True
+            start.job,
+            key=start.key,
+            store=store,
+            controller=controller,
+            activate_all=True,
+            submitted_by=_user(),
         )
         log_to_stderr(as_json=start.as_json)
         stored = store.job(record.uid)
-        if begins := beginning(stored):
+        if begins := describe_start(stored):
             view.say(f"starts from {begins}")
         if plan := stored.plan:
-            from airflow_training.planning.text import plan_lines
+            from airflow_training.planning.answers.text import plan_lines
 
-            for line in plan_lines(plan):
+            for line in plan_lines(plan.document):
                 view.say(line)
         if not start.as_json:
             note(f"run {record.key.run_id} of job {record.job} on {record.runtime}")
-        asyncio.run(_host(store, runtime, record, view, settings=settings))
-        document = run_status(store, record.uid)
-        metrics = store.newest_metrics(record.uid) if start.output is Output.table else {}
+        if pages is not None:
+            view.say(f"its page: {pages.address(record.uid)}")
+            pages.serve_beside()
+        hosting = _host(
+            store, runtime, record, view, settings=settings, logs=start.logs, clock=clock
+        )
+        if clock is None:
+            state = asyncio.run(hosting)
+        else:
+            random.seed(0)  # what is drawn is drawn again in the next simulation
+            clock.advance_to(newest_time(store.ledger(record.uid)))
+            state = clock.run(hosting)
+        try:
+            document = run_status(store, record.uid)
+            metrics = store.newest_metrics(record.uid) if start.output is OutputFormat.table else {}
+        except RuntimeUnavailable as error:
+            note(f"{state}, and nothing of it is alive; but {error}")
+            return state
     print_status(document, output=start.output, metrics=metrics)
     if not start.as_json:
-        next_step(*_next(document, simulated=record.runtime == "memory"))
-    return str(document["state"])
+        next_step(*_next(document, simulated=record.runtime == SIMULATED))
+    return state
+
+
+def _user() -> str:
+    """Return who runs this command: what the system says, not the environment."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:  # a container whose user has no name
+        return f"uid {os.getuid()}"
 
 
 async def _host(
-    store: Store, runtime: Runtime, record: RunRecord, view: Story, *, settings: Settings
-) -> None:
-    """Drive the run until it ends; the first signal asks it to stop, and is heard only once."""
-    from airflow_training.supervise.drive import retrying
+    store: Store,
+    runtime: Runtime,
+    record: RunRecord,
+    view: EventPrinter,
+    *,
+    settings: Settings,
+    logs: bool,
+    clock: Clock | None,
+) -> JobState:
+    """Drive the run until it ends, and return how; the first signal asks it to stop, and is heard only once."""
+    from airflow_training.cli.live_logs import showing_logs
     from airflow_training.supervise.hub import get_hub
     from airflow_training.supervise.loop import Supervisor
     from airflow_training.supervise.owners import new_owner
@@ -105,28 +159,31 @@ async def _host(
         owner=new_owner(),
         on_event=view.tell,
         max_running_jobs=settings.max_running_jobs,
-        read_logs=settings.read_logs and record.runtime != "memory",
+        read_logs=settings.read_logs and record.runtime != SIMULATED,
+        clock=clock,
     )
     loop = asyncio.get_running_loop()
+    loop.set_default_executor(ThreadPoolExecutor(_THREADS))
     driving = asyncio.ensure_future(supervisor.run())
-    stopping: list[asyncio.Future[None]] = []
+    heard: list[str] = []
 
     def stop(name: str) -> None:
         if supervisor.ledger is None:
             driving.cancel()  # another process drives the run, and goes on
-        elif not stopping:
+        elif not heard:
+            heard.append(name)
             view.say(f"{name}: stopping the job; nothing of it will be alive when this ends")
-            stopping.append(asyncio.ensure_future(ask(name)))
-
-    async def ask(name: str) -> None:
-        await retrying(lambda: store.add_request(record.uid, "stop", reason="Interrupted", by=name))
-        supervisor.poke()
+            supervisor.stop(reason="Interrupted", by=name)
 
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop, number.name)
     try:
-        async with view.beside(supervisor):
-            await driving
+        async with (
+            view.beside(supervisor),
+            _watching(store, record, supervisor, view),
+            showing_logs(runtime, record, supervisor, view) if logs else contextlib.nullcontext(),
+        ):
+            return await driving
     except asyncio.CancelledError:
         raise JobFailed(
             f"run {record.key.run_id} is driven by another process, which goes on;"
@@ -137,9 +194,66 @@ async def _host(
             f"another process has taken over run {record.key.run_id};"
             f" see airflow-training status {record.key.run_id}"
         ) from None
+    except RuntimeUnavailable:
+        note(
+            f"failed: run {record.key.run_id} was stopped and nothing of it is alive, but the store"
+            f" does not know; once it answers: airflow-training kill {record.key.run_id}"
+        )
+        sys.stdout.flush()
+        os._exit(_EXIT_FAILED)  # threads that wait for the store would hold this process for long
     finally:
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.remove_signal_handler(number)
+
+
+@contextlib.asynccontextmanager
+async def _watching(
+    store: Store, record: RunRecord, supervisor: Supervisor, view: EventPrinter
+) -> AsyncIterator[None]:
+    """Tell the story of a run that another process drives, for as long as it does."""
+    seen = -1  # nothing is told before it is known that somebody drives
+
+    def tell_news() -> None:
+        nonlocal seen
+        held = store.lease(record.uid)
+        if seen < 0 and held is not None:
+            state = store.read([record.uid]).get(record.uid)
+            seen = 0 if state is None else state.last_seq
+            view.say(
+                f"{_who(held.owner)} drives run {record.key.run_id}; this command watches, and"
+                " takes over if that ends. Ctrl-C ends the watching only"
+            )
+        for each in store.events(record.uid, after=seen) if seen >= 0 else ():
+            seen = each.seq
+            view.tell(each.event)
+
+    async def watch() -> None:
+        await asyncio.sleep(_POLL_SECONDS)  # the lease may just be there for the taking
+        while supervisor.ledger is None:
+            with contextlib.suppress(RuntimeUnavailable):
+                await asyncio.to_thread(tell_news)
+            await asyncio.sleep(_POLL_SECONDS)
+
+    task = asyncio.ensure_future(watch())
+    try:
+        yield
+        if supervisor.ledger is None and seen >= 0:
+            await asyncio.to_thread(tell_news)
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def _who(owner: str) -> str:
+    """Return a holder of a lease, for people."""
+    from airflow_training.supervise.owners import Owner
+
+    found = Owner.parse(owner)
+    return (
+        f"process {found.pid} on {found.host.partition('~')[0]}"
+        if found
+        else f"another process ({owner})"
+    )
 
 
 def _next(document: Mapping[str, Any], *, simulated: bool) -> Sequence[str]:

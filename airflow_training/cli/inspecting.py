@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
-from airflow_training.cli.context import RunArgument, check_role, open_store
+from airflow_training.cli.context import RunArgument, open_store
 from airflow_training.cli.documents import OutputOption
 from airflow_training.cli.output import (
-    Output,
+    OutputFormat,
     event_json,
     event_line,
     fail,
@@ -22,7 +22,8 @@ from airflow_training.cli.output import (
     time_text,
 )
 from airflow_training.cli.statuses import print_status
-from airflow_training.control.model import JobState
+from airflow_training.control.model import InstanceKey, JobState
+from airflow_training.supervise.role_checks import check_role
 
 if TYPE_CHECKING:
     from airflow_training.state.store import RunRecord, StoredEvent
@@ -42,12 +43,12 @@ def list_runs(
     state: Annotated[
         list[str] | None, typer.Option(help="Only runs in this state; may be repeated.")
     ] = None,
-    output: OutputOption = Output.table,
+    output: OutputOption = OutputFormat.table,
 ) -> None:
     """List runs of any source, newest first."""
     chosen = [_job_state(each) for each in state or ()]
     records = open_store().runs(limit=limit, states=chosen)
-    if output is Output.json:
+    if output is OutputFormat.json:
         rows = [
             {
                 "run_id": each.key.run_id,
@@ -60,6 +61,7 @@ def list_runs(
                 "runtime": each.runtime,
                 "state": each.state,
                 "condition": each.condition,
+                "submitted_by": each.submitted_by or None,
                 "submitted_at": time_text(each.submitted_at),
                 "finished_at": time_text(each.finished_at) or None,
             }
@@ -68,13 +70,14 @@ def list_runs(
         print_json({"runs": rows})
         return
     print_table(
-        ["run", "uid", "job", "source", "runtime", "state", "submitted", "finished"],
+        ["run", "uid", "job", "source", "by", "runtime", "state", "submitted", "finished"],
         [
             [
                 each.key.run_id,
                 each.uid[:8],
                 each.job,
                 each.key.dag_id or each.key.source,
+                each.submitted_by,
                 each.runtime,
                 each.state,
                 time_text(each.submitted_at),
@@ -97,11 +100,11 @@ def status(
     dag: Annotated[str, typer.Option(help="For --server: the DAG of the run.")] = "training_job",
     username: Annotated[str, typer.Option(help="For --server.")] = "",
     password: Annotated[str, typer.Option(envvar="AIRFLOW_PASSWORD", help="For --server.")] = "",
-    output: OutputOption = Output.table,
+    output: OutputOption = OutputFormat.table,
 ) -> None:
     """Show the state of a run, its roles and its instances."""
     gone = ""
-    metrics: Mapping[tuple[str, int], Mapping[str, float]] = {}
+    metrics: Mapping[InstanceKey, Mapping[str, float]] = {}
     if server:
         from airflow_training.cli.airflow_api import AirflowApi
 
@@ -113,7 +116,7 @@ def status(
         store = open_store()
         record = store.find_run(run)
         document = run_status(store, record.uid)
-        metrics = store.newest_metrics(record.uid) if output is Output.table else {}
+        metrics = store.newest_metrics(record.uid) if output is OutputFormat.table else {}
         gone = record.tombstone_reason
     print_status(document, output=output, metrics=metrics)
     if gone:
@@ -126,7 +129,7 @@ def events(
     run: RunArgument,
     role: Annotated[str, typer.Option(help="Only events of this role.")] = "",
     after: Annotated[int, typer.Option(min=0, help="Only events after this number.")] = 0,
-    output: OutputOption = Output.table,
+    output: OutputOption = OutputFormat.table,
 ) -> None:
     """Show the story of a run.
 
@@ -140,7 +143,7 @@ def events(
     while page := store.events(record.uid, after=after, role=role or None, limit=1000):
         found += page
         after = page[-1].seq
-    if output is Output.json:
+    if output is OutputFormat.json:
         rows = [{"seq": each.seq, **event_json(each.event)} for each in found]
         print_json({"run_id": record.key.run_id, "events": rows})
         return
@@ -162,7 +165,7 @@ def export(
     if output is ExportFormat.json:
         print_json(document)
     else:
-        from airflow_training.spec.loading import dump_yaml
+        from airflow_training.documents.loading import dump_yaml
 
         print(dump_yaml(document), end="")
     next_step("run", "--from-run", record.key.run_id)

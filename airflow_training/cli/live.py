@@ -9,29 +9,30 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
-from airflow_training.cli.output import EventLevel, event_line, note
-from airflow_training.control.model import Event, InstanceKey, Ledger, Progress
+from airflow_training.cli.output import EventLevel, event_line, note, terminal
+from airflow_training.control.model import Event, InstanceKey, Ledger, ProgressReport
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-__all__ = ["Story", "story"]
+__all__ = ["EventPrinter", "RunSource", "make_event_printer"]
 
 _REFRESH_SECONDS = 0.25
+_LINE_SECONDS = 30.0
 _WIDE_COLUMNS = 100
 """A terminal of fewer columns shows neither bar nor rate."""
 
 
-class Watched(Protocol):
+class RunSource(Protocol):
     """What a view reads of a run: a Supervisor has it."""
 
     @property
     def ledger(self) -> Ledger | None: ...
     @property
-    def progress(self) -> Mapping[InstanceKey, Progress]: ...
+    def progress(self) -> Mapping[InstanceKey, ProgressReport]: ...
 
 
-class Story:
+class EventPrinter:
     """Prints events as lines on stderr."""
 
     def __init__(self, *, as_json: bool) -> None:
@@ -50,13 +51,24 @@ class Story:
         note(event_line(event, as_json=True))
 
     @contextlib.asynccontextmanager
-    async def beside(self, watched: Watched) -> AsyncIterator[None]:
-        """Show the run while the body goes on; here nothing but the lines."""
-        del watched
-        yield
+    async def beside(self, watched: RunSource) -> AsyncIterator[None]:
+        """Show the run while the body goes on: here a line now and then, if anything is to tell."""
+
+        async def report() -> None:
+            while True:
+                await asyncio.sleep(_LINE_SECONDS)
+                if watched.ledger is not None:
+                    self.say(_line(watched.ledger, watched.progress))
+
+        task = asyncio.ensure_future(report())
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
 
 
-class LiveStory(Story):
+class LiveStory(EventPrinter):
     """Prints events above a table of roles that renews itself."""
 
     def __init__(self) -> None:
@@ -64,7 +76,7 @@ class LiveStory(Story):
         from rich.console import Console
         from rich.live import Live
 
-        self._console = Console(stderr=True)
+        self._console = Console(file=terminal(sys.stderr))
         self._live = Live(console=self._console, auto_refresh=False, transient=True)
 
     def tell(self, event: Event) -> None:
@@ -72,8 +84,13 @@ class LiveStory(Story):
         style = {"warning": "yellow", "error": "red"}.get(event.level, "")
         self._console.print(event_line(event, as_json=False), style=style, markup=False)
 
+    def say(self, message: str, *, level: EventLevel = "info") -> None:
+        """Print it above the table."""
+        del level
+        self._console.print(message, markup=False, highlight=False, soft_wrap=True)
+
     @contextlib.asynccontextmanager
-    async def beside(self, watched: Watched) -> AsyncIterator[None]:
+    async def beside(self, watched: RunSource) -> AsyncIterator[None]:
         """Show the table until the body ends."""
 
         async def renew() -> None:
@@ -97,13 +114,13 @@ class LiveStory(Story):
                 await asyncio.gather(task, return_exceptions=True)
 
 
-def story(*, as_json: bool) -> Story:
+def make_event_printer(*, as_json: bool) -> EventPrinter:
     """Return the view that suits stderr: live on a terminal, lines in a pipe."""
-    return LiveStory() if sys.stderr.isatty() and not as_json else Story(as_json=as_json)
+    return LiveStory() if sys.stderr.isatty() and not as_json else EventPrinter(as_json=as_json)
 
 
 def _table(
-    ledger: Ledger, progress: Mapping[InstanceKey, Progress], *, now: float, wide: bool
+    ledger: Ledger, progress: Mapping[InstanceKey, ProgressReport], *, now: float, wide: bool
 ) -> Table:
     from rich.progress_bar import ProgressBar
     from rich.table import Table
@@ -137,7 +154,19 @@ def _table(
     return table
 
 
-def _progress(progress: Progress | None) -> str:
+def _line(ledger: Ledger, progress: Mapping[InstanceKey, ProgressReport]) -> str:
+    """Return where the roles are: `worker: 2/2 running, step 30/900, loss 0.31`."""
+    parts = []
+    for name, role in ledger.roles.items():
+        team = [each for (of, _), each in ledger.instances.items() if of == name]
+        running = sum(each.state == "running" for each in team)
+        newest = [each for (of, _), each in progress.items() if of == name]
+        told = _progress(min(newest, key=lambda each: each.step or 0, default=None))
+        parts.append(f"{name}: {running}/{role.desired} running" + (f", {told}" if told else ""))
+    return "; ".join(parts)
+
+
+def _progress(progress: ProgressReport | None) -> str:
     from airflow_training.cli.statuses import progress_text
 
     if progress is None:
@@ -152,7 +181,7 @@ def _progress(progress: Progress | None) -> str:
     )
 
 
-def _rate(progress: Progress | None, *, seconds: float | None) -> str:
+def _rate(progress: ProgressReport | None, *, seconds: float | None) -> str:
     if progress is None or not progress.step or not seconds or seconds <= 0:
         return ""
     rate = progress.step / seconds

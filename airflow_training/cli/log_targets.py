@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from airflow_training.cli.instance_logs import RunLogs
 from airflow_training.cli.output import fail
+from airflow_training.cli.run_logs import find_logs
 from airflow_training.errors import InputError
 
 if TYPE_CHECKING:
@@ -68,9 +68,9 @@ def open_targets(
 
 def patterns_of_runs(names: Sequence[str]) -> tuple[Format, ...]:
     """Return the formats of log lines that the jobs of the runs among the targets add."""
-    from airflow_training.supervise.log_patterns import formats_of
+    from airflow_training.admission.log_patterns import formats_of
 
-    runs = [RunLogs.find(name) for name in names if not is_file(name)]
+    runs = [find_logs(name) for name in names if not is_file(name)]
     return tuple(
         each for run in runs for each in formats_of(run.store.job(run.record.uid).log_patterns)
     )
@@ -93,7 +93,7 @@ def _open_run(
     from airflow_training.logs.model import Origin
 
     try:
-        run = RunLogs.find(name)
+        run = find_logs(name)
     except InputError as error:
         if "/" in name or "." in name:  # more likely a path that was mistyped
             text = f"{name} is no file, and no run has this name"
@@ -109,16 +109,16 @@ def _open_run(
         ]
     found = []
     for instance in instances:
-        numbers = instance.chosen(attempt)
-        if numbers is not None:
-            source = run.open(instance, numbers)
+        attempt_id = instance.chosen(attempt)
+        if attempt_id is not None:
+            source = run.open(instance, attempt_id)
             origin = Origin(
                 file=source.name,
                 role=instance.role,
                 index=instance.index,
-                attempt=numbers[2],
+                attempt=attempt_id.attempt,
                 rank=instance.rank(),
             )
-            until = instance.printed_until(numbers)
+            until = instance.printed_until(attempt_id)
             found.append(OpenLog(origin=origin, source=source, until=until))
     return found

@@ -5,22 +5,24 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from airflow_training.cli.documents import OutputOption
-from airflow_training.cli.instance_logs import InstanceLogs, Numbers, RunLogs
 from airflow_training.cli.log_targets import OpenLog, TargetsArgument, is_file, open_targets
 from airflow_training.cli.logs_diagnose import diagnose
 from airflow_training.cli.logs_metrics import metrics
 from airflow_training.cli.moments import moment
-from airflow_training.cli.output import Output, fail, note, print_json
+from airflow_training.cli.output import OutputFormat, fail, note, print_json
+from airflow_training.cli.run_logs import find_logs
+from airflow_training.control.model import AttemptId
+from airflow_training.supervise.instance_logs import InstanceLogs, RunLogs
 
 if TYPE_CHECKING:
-    from airflow_training.logs.reading.search import Found, Searcher
+    from airflow_training.logs.reading.search import LineMatch, Searcher
     from airflow_training.logs.reading.source import Line, Source
     from airflow_training.logs.reading.times import TimedLine
     from airflow_training.runtimes.port import Cursor, Runtime
@@ -72,6 +74,10 @@ def show(
     ] = None,
     since: SinceOption = None,
     until: UntilOption = None,
+    offset: Annotated[
+        int | None, typer.Option(min=0, help="Only what begins at this byte of the log.")
+    ] = None,
+    size: Annotated[int | None, typer.Option(min=0, help="Only so many bytes.")] = None,
     merge: Annotated[
         bool,
         typer.Option("--merge", help="All instances or files as one log, by time."),
@@ -85,13 +91,17 @@ def show(
     if (follow or last is not None) and (merge or by_time):
         option = "--follow" if follow else "--tail"
         raise fail(option, f"{option} goes with neither --merge nor a stretch of time")
+    by_byte = offset is not None or size is not None
+    stretch = "--size" if offset is None else "--offset"
+    if by_byte and (merge or by_time or follow or last is not None):
+        raise fail(stretch, "--offset and --size go with no other choice of what to show")
     if len(targets) == 1 and not is_file(targets[0]) and not merge:
         if role is None:
-            RunLogs.find(targets[0])  # a name that is none is the greater mistake
+            find_logs(targets[0])  # a name that is none is the greater mistake
             hint = "name one with --role, or take them all with --merge"
             raise fail("--role", "a run has many logs", code="missing", hint=hint)
         index = index or 0
-        if not by_time:
+        if not by_time and not by_byte:
             _show_instance(targets[0], role, index, attempt=attempt, follow=follow, last=last)
             return
     with _opened(targets, role=role, index=index, attempt=attempt) as opened:
@@ -100,8 +110,12 @@ def show(
         elif by_time:
             for each in opened:
                 _print_lines(_between(each.source, after, before))
-        elif follow and len(opened) > 1:
-            raise fail("--follow", "only one file can be followed", value=len(opened))
+        elif (follow or by_byte) and len(opened) > 1:
+            option, what = ("--follow", "followed") if follow else (stretch, "shown by bytes")
+            raise fail(option, f"only one file can be {what}", value=len(opened))
+        elif by_byte:
+            for each in opened:
+                _copy_bytes(each.source, offset or 0, size)
         else:
             for each in opened:
                 _copy_file(each.source, follow=follow, last=last)
@@ -124,7 +138,7 @@ def search(
     ] = False,
     role: RoleOption = None,
     index: IndexOption = None,
-    output: OutputOption = Output.table,
+    output: OutputOption = OutputFormat.table,
 ) -> None:
     """Print the lines that match, with their numbers: of every instance of a run, or of files."""
     from airflow_training.logs.reading.search import BadPattern, Searcher
@@ -135,7 +149,7 @@ def search(
         hint = "-F takes it as plain text"
         raise fail("PATTERN", str(error), code="wrong_type", value=pattern, hint=hint) from error
     with _opened(targets, role=role, index=index) as opened:
-        if output is Output.json:
+        if output is OutputFormat.json:
             matches = [
                 _match_json(each, found)
                 for each in opened
@@ -183,15 +197,40 @@ def _copy_file(source: Source, *, follow: bool, last: int | None) -> None:
         offset = part.next_offset
 
 
+def _copy_bytes(source: Source, offset: int, size: int | None) -> None:
+    """Print `size` bytes from `offset` on, all that there are now for None."""
+    left = sys.maxsize if size is None else size
+    while left:
+        part = source.read(offset, min(left, _CHUNK_BYTES))
+        first = part.next_offset - len(part.data)
+        if first > offset:
+            note(f"{source.name} was kept from byte {first} on")
+        _write(part.data)
+        if not part.data:
+            return
+        left -= len(part.data)
+        offset = part.next_offset
+
+
 def _pause() -> bool:
     time.sleep(_FOLLOW_SECONDS)
     return True
 
 
 def _between(source: Source, since: float | None, until: float | None) -> Iterator[TimedLine]:
-    from airflow_training.logs.reading.times import between
+    """Yield the lines of a stretch of time; say afterwards where a log cannot be cut by time."""
+    from airflow_training.logs.reading.times import between, has_times
 
-    return between(source, since=since, until=until)
+    timed = False
+    for each in between(source, since=since, until=until):
+        timed = timed or each.time is not None
+        yield each
+    bounds = [f"--{name}" for name, at in (("since", since), ("until", until)) if at is not None]
+    if bounds and not timed and source.size() != 0 and not has_times(source):
+        note(
+            f"{source.name}: no line tells its time, so {' and '.join(bounds)} cannot choose any:"
+            f" {'none is' if since is not None else 'all are'} shown; --tail N shows the last ones"
+        )
 
 
 def _print_lines(lines: Iterable[TimedLine]) -> None:
@@ -245,7 +284,7 @@ def _print_matches(opened: Sequence[OpenLog], searcher: Searcher, context: int) 
     return found_any
 
 
-def _match_json(log: OpenLog, found: Found) -> dict[str, object]:
+def _match_json(log: OpenLog, found: LineMatch) -> dict[str, object]:
     return {
         "file": log.source.name,
         "role": log.origin.role or None,
@@ -272,7 +311,7 @@ def _write(data: bytes) -> None:
 def _show_instance(
     name: str, role: str, index: int, *, attempt: int | None, follow: bool, last: int | None
 ) -> None:
-    run = RunLogs.find(name)
+    run = find_logs(name)
     instance = run.instance(role, index)
     chosen = instance.chosen(attempt)
     if chosen is None and instance.final():
@@ -286,21 +325,20 @@ def _show_instance(
         start = _print_tail(run, instance, chosen, last)
         if not follow:
             return
-    printed = asyncio.run(
-        _show(instance, run.runtime, chosen, start, follow=follow, only=attempt is not None)
-    )
+    showing = _show(instance, run.runtime, chosen, start, follow=follow, only=attempt is not None)
+    printed = asyncio.run(_collecting(run, instance, showing) if follow else showing)
     if not printed and run.record.tombstone_reason:
         reason = run.record.tombstone_reason
         raise fail("RUN", f"there is no log of it any more: {reason}", value=name)
 
 
 def _print_tail(
-    run: RunLogs, instance: InstanceLogs, numbers: Numbers, lines: int
+    run: RunLogs, instance: InstanceLogs, attempt_id: AttemptId, lines: int
 ) -> tuple[int, str]:
     """Print the end of an attempt's log; return the cursor after it."""
     from airflow_training.logs.reading.tail import tail
 
-    source = run.open(instance, numbers)
+    source = run.open(instance, attempt_id)
     try:
         _write(tail(source, lines).data)
     finally:
@@ -308,10 +346,23 @@ def _print_tail(
     return source.cursor
 
 
+async def _collecting(
+    run: RunLogs, instance: InstanceLogs, showing: Coroutine[Any, Any, int]
+) -> int:
+    """Show a log while the runtime keeps what is printed: none is lost between two looks."""
+    key = instance.key
+    collecting = asyncio.ensure_future(run.runtime.collect_logs(run.record.ref(), only={key}))
+    try:
+        return await showing
+    finally:
+        collecting.cancel()
+        await asyncio.gather(collecting, return_exceptions=True)
+
+
 async def _show(
     instance: InstanceLogs,
     runtime: Runtime,
-    numbers: Numbers | None,
+    attempt_id: AttemptId | None,
     start: tuple[int, str],
     *,
     follow: bool,
@@ -327,27 +378,27 @@ async def _show(
     printed = 0
     cursor = Cursor(offset=start[0], token=start[1])
     while True:
-        if numbers is not None:
+        if attempt_id is not None:
             if shown is not None:
-                note(f"{instance.name} was restarted: attempt {numbers[2]}")
-            printed += await _copy(instance, runtime, numbers, cursor, follow=follow)
-            shown, cursor = numbers, Cursor()
+                note(f"{instance.name} was restarted: attempt {attempt_id.attempt}")
+            printed += await _copy(instance, runtime, attempt_id, cursor, follow=follow)
+            shown, cursor = attempt_id, Cursor()
         if only or not follow:
             return printed
         # in this order: an attempt that began meanwhile is not missed
         final = await asyncio.to_thread(instance.final)
-        numbers = await asyncio.to_thread(instance.after, shown)
-        if numbers is None:
+        attempt_id = await asyncio.to_thread(instance.after, shown)
+        if attempt_id is None:
             if final:
                 return printed
             await asyncio.sleep(_FOLLOW_SECONDS)
 
 
 async def _copy(
-    instance: InstanceLogs, runtime: Runtime, numbers: Numbers, cursor: Cursor, *, follow: bool
+    instance: InstanceLogs, runtime: Runtime, attempt_id: AttemptId, cursor: Cursor, *, follow: bool
 ) -> int:
     """Print the log of one attempt, with `follow` until it is over; return how many bytes it had."""
-    ref = await asyncio.to_thread(instance.ref, numbers)
+    ref = await asyncio.to_thread(instance.ref, attempt_id)
     last = False
     while True:
         chunk = await runtime.read_log(ref, cursor, limit=_CHUNK_BYTES)
@@ -359,11 +410,11 @@ async def _copy(
         if chunk.end or not follow or last:
             return cursor.offset
         # nobody writes any more, though the runtime does not know its end: its folder is gone
-        last = await asyncio.to_thread(_superseded, instance, numbers)
+        last = await asyncio.to_thread(_superseded, instance, attempt_id)
         if not last:
             await asyncio.sleep(_FOLLOW_SECONDS)
 
 
-def _superseded(instance: InstanceLogs, numbers: Numbers) -> bool:
+def _superseded(instance: InstanceLogs, attempt_id: AttemptId) -> bool:
     """Return whether a later attempt has begun, or the run is over."""
-    return instance.drained() or instance.after(numbers) is not None
+    return instance.drained() or instance.after(attempt_id) is not None

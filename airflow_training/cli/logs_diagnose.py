@@ -19,7 +19,7 @@ from airflow_training.cli.log_targets import (
     open_targets,
     patterns_of_runs,
 )
-from airflow_training.cli.output import Output, fail, print_json
+from airflow_training.cli.output import OutputFormat, fail, hanging, print_json, terminal_width
 
 if TYPE_CHECKING:
     from airflow_training.logs.diagnosis.catalogue import Catalogue
@@ -38,13 +38,13 @@ def diagnose(
             " Of a run, the store tells.",
         ),
     ] = None,
-    output: OutputOption = Output.table,
+    output: OutputOption = OutputFormat.table,
 ) -> None:
     """Say why a run failed: the root cause, the line that proves it, and what to do.
 
     Exits with 0 whatever the answer is.
     """
-    from airflow_training.cli.instance_logs import RunLogs
+    from airflow_training.cli.run_logs import find_logs
     from airflow_training.cli.running_instances import running_instances
     from airflow_training.logs.diagnosis.catalogue import load
     from airflow_training.logs.diagnosis.diagnose import diagnose as explain
@@ -52,7 +52,8 @@ def diagnose(
     from airflow_training.logs.diagnosis.scanning import scan_logs, with_ranks
     from airflow_training.logs.health import assess
     from airflow_training.logs.metrics import formats
-    from airflow_training.supervise.diagnosing import facts_of
+    from airflow_training.runtimes.registry import every_reason
+    from airflow_training.supervise.followers.diagnosing import facts_of
 
     catalogue = load(settings().causes_folder)
     told = None if facts is None else read_facts(facts)
@@ -60,16 +61,20 @@ def diagnose(
         logs = open_targets(targets)
         for each in logs:
             stack.callback(each.source.close)
-        if not logs:
+        # what the user tells goes before what the store knows
+        runs = [find_logs(name) for name in targets if told is None and not is_file(name)]
+        ended = told or [
+            fact
+            for run in runs
+            for fact in facts_of(run.store.ledger(run.record.uid), every_reason())
+        ]
+        if not (logs or ended):
             raise fail("RUN", "nothing of it was ever started", value=targets[0])
         origins = with_ranks([each.origin for each in logs])
         sources = [each.source for each in logs]
         wanted = formats(patterns_of_runs(targets))
         scans = scan_logs(zip(origins, sources, strict=True), catalogue, formats=wanted)
-        # what the user tells goes before what the store knows
-        runs = [RunLogs.find(name) for name in targets if told is None and not is_file(name)]
         running = [running_instances(run, scans) for run in runs]
-    ended = told or [fact for run in runs for fact in facts_of(run.store.ledger(run.record.uid))]
     seen = [*ended, *(fact for each in running for fact in each.facts)]
     series = [each for scan in scans for each in scan.series]
     health = [
@@ -77,10 +82,13 @@ def diagnose(
         *(finding for each in running for finding in each.hangs),
     ]
     found = explain(scans, seen, health, catalogue=catalogue)
-    if output is Output.json:
-        print_json(dataclasses.asdict(found))
+    if output is OutputFormat.json:
+        document = dataclasses.asdict(found)
+        if not found.gaps:
+            del document["gaps"]
+        print_json(document)
     else:
-        print("\n".join(_told(found, catalogue)))
+        print("\n".join([*_told(found, catalogue), *_incomplete(found)]))
 
 
 def _until(scans: Sequence[FileScan], facts: Sequence[InstanceFact]) -> Mapping[str, float]:
@@ -106,25 +114,32 @@ def _told(found: Diagnosis, catalogue: Catalogue) -> Iterator[str]:
         yield "failed, and no cause is known"
         return
     root, *others = found.causes
-    yield _line("cause", f"{root.id} ({root.category}), {_percent(root)} sure")
-    yield _line("", catalogue.causes[root.id].meaning)
-    yield _line("proof", _where(root))
-    yield _line("", root.evidence)
-    yield _line("what to do", root.advice)
-    yield _line("retry", _RETRY[root.retryable])
+    yield from _lines("cause", f"{root.id} ({root.category}), {_percent(root)} sure")
+    yield from _lines("", catalogue.causes[root.id].meaning)
+    yield from _lines("proof", _where(root))
+    yield from _lines("", root.evidence)
+    yield from _lines("what to do", root.advice)
+    yield from _lines("retry", _RETRY[root.retryable])
     followed = Counter(each.id for each in found.consequences)
     for number, (cause, times) in enumerate(followed.most_common()):
         first = next(each for each in found.consequences if each.id == cause)
         places = f"{times} times, first " if times > 1 else ""
-        yield _line("" if number else "followed by", f"{cause}: {places}{_where(first)}")
+        yield from _lines("" if number else "followed by", f"{cause}: {places}{_where(first)}")
     for number, each in enumerate(others):
-        yield _line(
+        yield from _lines(
             "" if number else "or else", f"{each.id}, {_percent(each)} sure: {_where(each)}"
         )
 
 
-def _line(head: str, text: str) -> str:
-    return f"{head:<13}{text}"
+def _incomplete(found: Diagnosis) -> Iterator[str]:
+    """Say where lines could not be read: the cause may have been among them."""
+    if found.gaps:
+        more = f", and {len(found.gaps) - 1} more" if len(found.gaps) > 1 else ""
+        yield from _lines("incomplete", f"lines may be missing before {found.gaps[0]}{more}")
+
+
+def _lines(head: str, text: str) -> list[str]:
+    return hanging(f"{head:<13}", text, width=terminal_width())
 
 
 _RETRY = {

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from airflow_training.cli.instance_logs import RunLogs
 from airflow_training.cli.log_targets import (
     TargetsArgument,
     is_file,
@@ -21,6 +20,7 @@ from airflow_training.cli.log_targets import (
     patterns_of_runs,
 )
 from airflow_training.cli.output import command_line, fail, note, print_json, print_table
+from airflow_training.cli.run_logs import find_logs
 
 if TYPE_CHECKING:
     from airflow_training.logs.metrics.formats import Format
@@ -136,7 +136,7 @@ def _scan(
             raise fail("RUN|FILE", str(error), code="bad_reference") from error
     series = [each for scan in scans for each in scan.series]
     for name in (name for name in targets if not is_file(name)):
-        series += unlogged_series(RunLogs.find(name), series)
+        series += unlogged_series(find_logs(name), series)
     until = {log.origin.file: log.until for log in logs if log.until is not None}
     tails = {scan.origin.file: scan.tail for scan in scans}
     return [*series, *rows], assess(series, until=until, last_lines=tails)
@@ -151,7 +151,7 @@ def _spreads(targets: Sequence[str]) -> tuple[Mapping[str, Mapping[str, Any]], S
     for target in targets:
         if is_file(target):
             continue
-        run = RunLogs.find(target)
+        run = find_logs(target)
         instances = run_status(run.store, run.record.uid)["instances"]
         samples = {
             f"{each['role']}-{each['index']}": each["progress"]["samples"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
 import sys
@@ -9,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from airflow_training.cli.output import note
+from airflow_training.cli.output import note, protect_terminal
 from airflow_training.errors import InputError, JobFailed, TrainingError
 from airflow_training.settings import load_settings
 
@@ -41,6 +42,7 @@ _COMMANDS = {
     "kill": "steering:kill",
     "export": "inspecting:export",
     "sweep": "steering:sweep",
+    "ui": "ui:ui",
     "demo": "demo:demo",
 }
 _GROUPS = {
@@ -95,6 +97,7 @@ def _load(where: str) -> Any:
 
 def main() -> None:
     """Run one command; exit 0 for success, 1 for a job or check that failed, 2 for bad input."""
+    protect_terminal()
     try:
         if sys.argv[1:2] == ["run"]:
             _run(sys.argv[1:])
@@ -121,28 +124,26 @@ def main() -> None:
     except OSError as error:
         # a full disk, a folder that may not be written: the machine's fault, which its message says
         note(f"error: {error.filename or 'this machine'}: {error.strerror or error}")
-        sys.exit(EXIT_FAILED)
+        sys.exit(EXIT_BAD_INPUT if error.errno == errno.ENAMETOOLONG else EXIT_FAILED)
 
 
 def _run(words: Sequence[str]) -> None:
-    """Understand the words in a child, while this process imports what will host the job."""
-    from airflow_training.cli.beside import beside
-
+    gc.disable()  # what is imported until a job starts stays: the collector need not look at it
     try:
-        understood = beside(lambda: _understand(words))
-        from airflow_training.cli.hosting import host, import_what_hosts  # the child needs none
-
-        import_what_hosts()
+        start = _understand(words)
+        from airflow_training.cli.hosting import host, import_host_modules
         from airflow_training.cli.start import TakeUp
 
-        start = understood()
+        import_host_modules()
     except KeyboardInterrupt:
         note("interrupted; nothing was started")
         sys.exit(EXIT_BAD_INPUT)
+    gc.freeze()
+    gc.enable()
     if isinstance(start, TakeUp):
-        from airflow_training.cli.taking_up import take_up
+        from airflow_training.cli.unfinished_runs import drive_unfinished_runs
 
-        succeeded = take_up(start, settings=load_settings())
+        succeeded = drive_unfinished_runs(start, settings=load_settings())
     else:
         succeeded = host(start, settings=load_settings()) == "Succeeded"
     gc.freeze()  # the process ends here: its last collection need not look at all that was imported

@@ -31,6 +31,7 @@ _FIRST = (
     "step_time_seconds",
 )
 """What most people look for; the others follow as the log has them."""
+_UNITS = {"_per_second": "1/s", "_seconds": "s", "_bytes": "bytes", "_per_gpu": "per GPU"}
 
 
 def draw(series: Sequence[Series], path: Path) -> None:
@@ -58,14 +59,30 @@ def _chart(axes: Axes, name: str, lines: Sequence[Series]) -> None:
 
     from airflow_training.logs.metrics.thinning import chart_points
 
+    by_step = True
     for each in lines:
         which = chart_points(each.values, _POINTS)
         counted = not np.isnan(each.steps).any() and bool((np.diff(each.steps) >= 0).all())
+        by_step = by_step and counted
         across = each.steps if counted else np.arange(each.values.size)
         label = None if each.rank is None else f"rank {each.rank}"
-        axes.plot(across[which], each.values[which], linewidth=0.9, label=label)
+        alone = int(np.isfinite(each.values).sum()) == 1  # a line needs two
+        marker = "o" if alone else None
+        axes.plot(
+            across[which], each.values[which], linewidth=0.9, marker=marker, ms=4, label=label
+        )
     axes.set_title(name, fontsize=9, loc="left")
+    axes.set_xlabel("step" if by_step else "line of the log with it", fontsize=7)
+    axes.set_ylabel(_with_unit(name), fontsize=7)
     axes.tick_params(labelsize=7)
     axes.grid(alpha=0.25)
     if len(lines) > 1 and any(each.rank is not None for each in lines):
         axes.legend(fontsize=6)
+
+
+def _with_unit(metric: str) -> str:
+    """Return `step time (s)` for `step_time_seconds`: our names end in their unit."""
+    for ending, unit in _UNITS.items():
+        if metric.endswith(ending):
+            return f"{metric.removesuffix(ending).replace('_', ' ')} ({unit})"
+    return metric.replace("_", " ")

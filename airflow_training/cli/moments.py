@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from datetime import datetime, timezone
+from datetime import timezone
 
 from airflow_training.cli.output import fail
+from airflow_training.documents.times import parse_time
 
 __all__ = ["age_seconds", "moment"]
 
@@ -29,8 +30,7 @@ def moment(text: str, *, option: str, now: float) -> float:
     if age is not None:
         return now - age
     try:
-        # Python 3.10 knows no Z
-        written = datetime.fromisoformat(text[:-1] + "+00:00" if text.endswith("Z") else text)
+        written = parse_time(text)
     except ValueError:
         hint = "for example 15m (ago), 2026-01-31 or 2026-01-31T08:30:00Z"
         raise fail(option, f"{text!r} is no time", value=text, hint=hint) from None

@@ -5,23 +5,28 @@ from __future__ import annotations
 import json
 import logging
 import shlex
+import shutil
 import sys
+import textwrap
 import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from enum import Enum
+from itertools import zip_longest
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TextIO
 
 from airflow_training.control.model import Event
+from airflow_training.documents.words import printable
 from airflow_training.errors import InputError, Problem
 
 __all__ = [
-    "Output",
+    "OutputFormat",
     "command_line",
     "event_json",
     "event_line",
     "fail",
+    "hanging",
     "log_to_stderr",
     "next_step",
     "note",
@@ -29,15 +34,42 @@ __all__ = [
     "print_table",
     "print_warnings",
     "problem_json",
+    "protect_terminal",
     "table_lines",
+    "terminal",
+    "terminal_width",
     "time_text",
 ]
-
 
 EventLevel = Literal["info", "warning", "error"]
 
 
-class Output(str, Enum):
+class _PrintableStream:
+    """A text stream that lets no control character through; bytes written to `buffer` stay raw."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream = stream
+
+    def write(self, text: str) -> int:
+        return self.stream.write(printable(text))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+
+def protect_terminal() -> None:
+    """Let names and values that others wrote do nothing to the terminal, whoever prints them."""
+    for name in ("stdout", "stderr"):
+        stream: Any = _PrintableStream(terminal(getattr(sys, name)))
+        setattr(sys, name, stream)
+
+
+def terminal(stream: TextIO) -> TextIO:
+    """Return the stream itself, for who draws; what others wrote has to pass `printable` before."""
+    return stream.stream if isinstance(stream, _PrintableStream) else stream
+
+
+class OutputFormat(str, Enum):
     """How results are printed."""
 
     table = "table"
@@ -79,18 +111,88 @@ def problem_json(problem: Problem) -> Mapping[str, Any]:
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
     """Print rows under upper-case headings, aligned; plain text, so that pipes read it too."""
-    print("\n".join(table_lines(columns, rows)))
+    print("\n".join(table_lines(columns, rows, width=terminal_width())))
 
 
-def table_lines(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[str]:
-    """Return the lines that `print_table` prints."""
-    texts = [[str(cell) if cell is not None else "" for cell in row] for row in rows]
+def table_lines(
+    columns: Sequence[str], rows: Sequence[Sequence[Any]], *, width: int | None = None
+) -> list[str]:
+    """Return the lines that `print_table` prints.
+
+    With a `width`, cells wrap at words; where the words do not fit beside each other, each cell
+    gets a line of its own below the one before it.
+    """
+    texts = [[_cell(cell) for cell in row] for row in rows]
     heads = [column.upper() for column in columns]
-    widths = [max(map(len, column)) for column in zip(heads, *texts, strict=True)]
+    table = [*zip(heads, *texts, strict=True)]
+    widths = [max(map(len, column)) for column in table]
+    gap = 3
+    if width is not None:
+        least = [
+            max(len(word) for cell in column for word in ("", *cell.split())) for column in table
+        ]
+        room = width - sum(least)
+        gap = min(gap, room // max(1, len(widths) - 1))
+        if gap < 1 and texts:
+            return _stacked(heads, texts, width)
+        gap = max(1, gap)
+        widths = _narrowed(widths, least, width - gap * (len(widths) - 1))
     return [
-        "   ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        (" " * gap)
+        .join(part.ljust(space) for part, space in zip(parts, widths, strict=True))
+        .rstrip()
         for line in (heads, *texts)
+        for parts in zip_longest(*map(_wrapped, line, widths), fillvalue="")
     ]
+
+
+def _narrowed(widths: Sequence[int], least: Sequence[int], room: int) -> list[int]:
+    """Return the widths of columns that share so much room: the widest give of theirs first."""
+    low, high = 0, max(widths, default=0)
+
+    def cut(most: int) -> list[int]:
+        return [max(few, min(many, most)) for many, few in zip(widths, least, strict=True)]
+
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if sum(cut(middle)) <= room else (low, middle - 1)
+    return cut(low)
+
+
+def _stacked(heads: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[str]:
+    left = max(map(len, heads)) + 3
+    lines = []
+    for row in rows:
+        for head, cell in zip(heads, row, strict=True):
+            if cell:
+                lines += hanging(head.ljust(left), cell, width=width)
+        lines.append("")
+    return lines[:-1]
+
+
+def hanging(head: str, text: str, *, width: int | None) -> list[str]:
+    """Return a text behind its head, wrapped at words into a column of its own (None: not wrapped)."""
+    if width is None:
+        return [head + text]
+    first, *others = _wrapped(text, width - len(head))
+    return [head + first, *(" " * len(head) + line for line in others)]
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    """Return the lines of a text, of so many characters where no word is longer."""
+    if len(text) <= width:
+        return [text]
+    words = textwrap.TextWrapper(max(1, width), break_long_words=False, break_on_hyphens=False)
+    return words.wrap(text) or [""]
+
+
+def terminal_width() -> int | None:
+    """Return the columns of the terminal that stdout is; None where it is none."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def _cell(value: Any) -> str:
+    return "" if value is None else printable(str(value)).replace("\n", "\\n").replace("\t", " ")
 
 
 def print_warnings(warnings: Sequence[Problem], *, path: str = "") -> None:
@@ -125,7 +227,7 @@ def event_line(event: Event, *, as_json: bool) -> str:
     where = event.role + ("" if event.index is None else f"-{event.index}")
     parts = [clock, f"{event.level.upper():<7}" if event.level != "info" else "", where]
     parts += [event.reason, event.message]
-    return "  ".join(part for part in parts if part)
+    return printable("  ".join(part for part in parts if part))
 
 
 def event_json(event: Event) -> Mapping[str, Any]:

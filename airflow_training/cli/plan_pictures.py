@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_training.cli.picture_files import new_figure, save_figure
 from airflow_training.cli.plan_schedule import Box, timeline
-from airflow_training.planning.text import bytes_text, seconds_text, strategy_text
+from airflow_training.planning.answers.text import bytes_text, seconds_text, strategy_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -8,17 +8,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from airflow_training.cli.output import fail
+from airflow_training.documents.spelling import did_you_mean
 
 if TYPE_CHECKING:
-    from airflow_training.planning.cluster import ClusterView
-    from airflow_training.planning.constants import TimeConstants
-    from airflow_training.planning.plan import Workload
+    from airflow_training.planning.cost.constants import TimeConstants
     from airflow_training.planning.search.constraints import Constraints
     from airflow_training.planning.search.objectives import Objective
     from airflow_training.planning.search.pricing import Pricing
-    from airflow_training.planning.strategy import Precision
+    from airflow_training.planning.view.cluster import ClusterView
+    from airflow_training.planning.view.plan import Workload
+    from airflow_training.planning.view.strategy import Precision
 
-__all__ = ["Options", "Question", "constants_of", "pairs", "pricing_of"]
+__all__ = ["Options", "PlanQuestion", "constants_of", "pairs", "pricing_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,11 +35,11 @@ class Options:
     runtime: str
     constants: Path | None
 
-    def question(self) -> Question:
+    def question(self) -> PlanQuestion:
         """Return what is asked; raises InputError."""
+        from airflow_training.admission.plan.history import pricing_of as pricing_after
         from airflow_training.cli.context import history
         from airflow_training.planning.search import constraints, objectives
-        from airflow_training.supervise.plan_history import pricing_of as pricing_after
 
         given = pairs("--constraint", self.constraint or ())
         workload, cluster = self.workload(), self.view()
@@ -47,7 +48,7 @@ class Options:
         pricing, measurements = pricing_after(
             constants_of(self.constants), workload, cluster, history=history()
         )
-        return Question(
+        return PlanQuestion(
             workload=workload,
             cluster=cluster,
             constraints=rules,
@@ -58,8 +59,8 @@ class Options:
 
     def workload(self) -> Workload:
         """Return what is to be trained; raises InputError."""
-        from airflow_training.planning.plan import Workload
         from airflow_training.planning.sources.models import read_model
+        from airflow_training.planning.view.plan import Workload
 
         if not self.model:
             raise fail("--model", "is required", code="missing")
@@ -74,16 +75,15 @@ class Options:
 
     def view(self) -> ClusterView:
         """Return the cluster; raises InputError."""
-        from airflow_training.planning.sources.documents import parse_cluster
-        from airflow_training.planning.sources.files import read_file
+        from airflow_training.planning.sources.files import read_cluster
 
         if self.cluster is None:
             raise fail("--cluster", "is required", code="missing")
-        return read_file(self.cluster, parse_cluster)
+        return read_cluster(self.cluster)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class PlanQuestion:
     """What the planner is asked."""
 
     workload: Workload
@@ -96,8 +96,7 @@ class Question:
 
 
 def _precision(name: str) -> Precision:
-    from airflow_training.planning.strategy import Precision
-    from airflow_training.spec.problems import did_you_mean
+    from airflow_training.planning.view.strategy import Precision
 
     known: tuple[Precision, ...] = get_args(Precision)
     found = next((each for each in known if each == name), None)
@@ -147,7 +146,7 @@ def pairs(option: str, given: Sequence[str]) -> dict[str, Any]:
 
 
 def _value(option: str, text: str) -> Any:
-    from airflow_training.spec.loading import load_documents
+    from airflow_training.documents.loading import load_documents
 
     loaded = load_documents(text)
     if len(loaded) != 1 or loaded[0].problems:

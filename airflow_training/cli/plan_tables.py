@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from airflow_training.cli.output import table_lines
-from airflow_training.planning.text import (
+from airflow_training.cli.output import table_lines, terminal_width
+from airflow_training.documents.words import counted
+from airflow_training.planning.answers.text import (
     bytes_text,
     correction_text,
     seconds_text,
     strategy_text,
     why_text,
 )
-from airflow_training.spec.words import counted
 
 __all__ = ["calibrated_lines", "explained_lines", "search_lines"]
 
@@ -47,7 +47,7 @@ def explained_lines(found: Document) -> list[str]:
             if each["value"]
         ]
         rows.append(["in all", text(whole), "", ""])
-        lines += [*table_lines([title, "value", "share", "from"], rows), ""]
+        lines += [*table_lines([title, "value", "share", "from"], rows, width=terminal_width()), ""]
     if not plan["fits"]:
         lines += ["it does not fit into the memory of the devices", ""]
     if found["slower_than_best"] is not None:
@@ -71,7 +71,7 @@ def calibrated_lines(
 ) -> list[str]:
     """Return which constants moved, and the mean error on the rows before and after."""
     return [
-        *table_lines(["constant", "before", "after"], moved),
+        *table_lines(["constant", "before", "after"], moved, width=terminal_width()),
         "",
         f"mean error on these {counted(rows, 'row')}: {before:.1%} before, {after:.1%} after",
     ]
@@ -109,4 +109,4 @@ def _plans(plans: Sequence[Document]) -> list[str]:
                 strategy_text(plan),
             ]
         )
-    return table_lines(columns, rows)
+    return table_lines(columns, rows, width=terminal_width())

@@ -26,7 +26,13 @@ from airflow_training.cli.output import (
     print_warnings,
 )
 from airflow_training.cli.plan_files import Destination, read_lines
-from airflow_training.cli.plan_questions import Options, Question, constants_of, pairs, pricing_of
+from airflow_training.cli.plan_questions import (
+    Options,
+    PlanQuestion,
+    constants_of,
+    pairs,
+    pricing_of,
+)
 from airflow_training.errors import InputError
 
 __all__ = ["app"]
@@ -80,10 +86,10 @@ def job(
     plot: PlotOption = None,
 ) -> None:
     """Plan a job as its run would, without running it."""
+    from airflow_training.admission.check import check_file
+    from airflow_training.admission.plan.step import plan_job
     from airflow_training.cli.context import history, settings
-    from airflow_training.planning.text import plan_lines
-    from airflow_training.supervise.admission import check_file
-    from airflow_training.supervise.planning import plan_job
+    from airflow_training.planning.answers.text import plan_lines
     from airflow_training.supervise.runtimes import make_runtime
 
     target = Destination(output)
@@ -111,8 +117,8 @@ def job(
     plan = chosen.resolved.plan if chosen.resolved else None
     if plan is None:
         raise fail("spec.plan", "the job asks for no plan", code="missing", hint="write spec.plan")
-    target.show(plan, plan_lines(plan))
-    _draw(plot, plan)
+    target.show(plan.document, plan_lines(plan.document))
+    _draw(plot, plan.document)
     next_step("run", file)
 
 
@@ -140,7 +146,7 @@ def search(
     """
     target = Destination(output)
     if requests is not None:
-        from airflow_training.planning.requests import answers
+        from airflow_training.planning.answers.requests import answers
 
         _refuse_beside_input(model=model, cluster=cluster, plot=plot)
         documents = (document for _, document in read_lines(requests))
@@ -206,7 +212,7 @@ def estimate(
     A row names a model, a cluster and a strategy. Keys nobody knows are ignored. A row that makes
     no sense is answered by its error.
     """
-    from airflow_training.planning.estimating import answers
+    from airflow_training.planning.answers.estimating import answers
 
     documents = (document for _, document in read_lines(rows))
     answered = list(answers(documents, constants_of(constants)))
@@ -229,7 +235,7 @@ def calibrate(
     file that --output names to the other commands, or to [training] planner_constants.
     """
     from airflow_training.cli.plan_tables import calibrated_lines
-    from airflow_training.planning.refining import refine
+    from airflow_training.planning.cost.refining import refine
     from airflow_training.planning.sources.calibration import (
         constants_document,
         mean_error,
@@ -265,9 +271,9 @@ def _asked(typed: Mapping[str, Any]) -> Options:
     return Options(**{each.name: typed[each.name] for each in dataclasses.fields(Options)})
 
 
-def _search(question: Question, *, top_k: int) -> dict[str, Any]:
+def _search(question: PlanQuestion, *, top_k: int) -> dict[str, Any]:
     """Return the answer of a search as a document; raises InputError."""
-    from airflow_training.planning.report import answer_document
+    from airflow_training.planning.answers.report import answer_document
     from airflow_training.planning.search import search as search_plan
 
     started = time.perf_counter()
@@ -286,17 +292,17 @@ def _search(question: Question, *, top_k: int) -> dict[str, Any]:
     }
 
 
-def _estimated(question: Question, split: Mapping[str, Any]) -> dict[str, Any]:
+def _estimated(question: PlanQuestion, split: Mapping[str, Any]) -> dict[str, Any]:
     """Return the plan of a split that was typed; raises InputError."""
-    from airflow_training.planning.report import plan_document
-    from airflow_training.planning.room import lacking
+    from airflow_training.planning.answers.report import plan_document
     from airflow_training.planning.search.space import limits_of, undivided
     from airflow_training.planning.sources.documents import parse_strategy
+    from airflow_training.planning.view.room import missing_devices
 
     workload = question.workload
     known = {"global_batch": workload.global_batch, "precision": workload.precision}
     strategy = parse_strategy({**known, **split}, at=("strategy",))
-    problems = lacking(strategy, question.cluster)
+    problems = missing_devices(strategy, question.cluster)
     if problems:
         raise InputError(problems)
     for each in undivided(strategy, limits_of(workload, question.cluster)):

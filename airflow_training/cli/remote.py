@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,7 +17,7 @@ from airflow_training.cli.documents import (
     parse_params,
 )
 from airflow_training.cli.output import (
-    Output,
+    OutputFormat,
     fail,
     next_step,
     note,
@@ -26,7 +26,7 @@ from airflow_training.cli.output import (
     print_warnings,
 )
 from airflow_training.cli.statuses import print_status
-from airflow_training.errors import InputError
+from airflow_training.errors import InputError, Problem
 
 if TYPE_CHECKING:
     from airflow_training.cli.airflow_api import AirflowApi
@@ -56,7 +56,7 @@ def submit(
     run_id: Annotated[str, typer.Option(help="Id of the DAG run.")] = "",
     dag: Annotated[str, typer.Option(help="The generic DAG there.")] = "training_job",
     follow: Annotated[bool, typer.Option(help="Stay until the job has ended.")] = True,
-    output: OutputOption = Output.table,
+    output: OutputOption = OutputFormat.table,
 ) -> None:
     """Run a job on a remote Airflow.
 
@@ -82,7 +82,7 @@ def submit(
         outcome: Mapping[str, Any] = {"dag_id": dag, "dag_run_id": started, "state": "queued"}
         if follow:
             outcome = _follow(api, dag, started)
-    if output is Output.json:
+    if output is OutputFormat.json:
         print_json(outcome)
     else:
         print_table(["dag run", "state"], [[started, outcome["state"]]])
@@ -97,8 +97,8 @@ def submit(
 
 def _document(file: Path | None, *, from_run: str, overrides: list[str], name: str) -> str:
     """Return the text of the one job, with `--set` applied, after every check possible here."""
-    from airflow_training.spec.loading import dump_yaml, read_file
-    from airflow_training.spec.parsing import parse
+    from airflow_training.documents.loading import dump_yaml, read_file
+    from airflow_training.documents.parsing import parse
 
     if (file is None) == (not from_run):
         raise fail(
@@ -108,9 +108,10 @@ def _document(file: Path | None, *, from_run: str, overrides: list[str], name: s
         from airflow_training.cli.context import open_store
 
         store = open_store()
-        text, path = dump_yaml(dict(store.job(store.find_run(from_run).uid).document)), from_run
+        old = store.job(store.find_run(from_run).uid)
+        text, path, folder = dump_yaml(dict(old.document)), from_run, Path(old.base_dir)
     else:
-        text, path = read_file(file or ""), str(file)
+        text, path, folder = read_file(file or ""), str(file), Path(file or "").parent
     documents = parse(text, path, overrides=overrides)
     if name:
         documents = [each for each in documents if each.job and each.job.metadata.name == name]
@@ -119,8 +120,39 @@ def _document(file: Path | None, *, from_run: str, overrides: list[str], name: s
         raise InputError(problems=problems, path=path)
     if len(documents) != 1:
         raise fail("--job", f"{path} holds {len(documents)} such jobs: choose one", value=name)
+    missing = list(_files_of(documents[0].raw, "", folder))
+    if missing:
+        raise InputError(problems=missing, path=path)
     print_warnings(documents[0].warnings, path=path)
     return dump_yaml(documents[0].raw)
+
+
+def _files_of(value: Any, field: str, folder: Path) -> Iterator[Problem]:
+    """Yield the words of commands that name files beside the document: none of them is sent."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _files_of(inner, f"{field}.{key}" if field else str(key), folder)
+    elif isinstance(value, list):
+        words = field.rpartition(".")[2] in ("command", "args")
+        for index, inner in enumerate(value):
+            where = f"{field}[{index}]"
+            if not words or not isinstance(inner, str):
+                yield from _files_of(inner, where, folder)
+            elif inner and not Path(inner).is_absolute() and _is_file(folder / inner):
+                yield Problem(
+                    code="not_supported",
+                    field=where,
+                    value=inner,
+                    message=f"the server does not have the file {inner!r}: submit sends the document alone",
+                    hint="bring it there (an image, a package, a shared folder) and name it as it is called there",
+                )
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):  # a script of many lines is no name of a file
+        return False
 
 
 def _follow(api: AirflowApi, dag: str, run_id: str) -> Mapping[str, Any]:

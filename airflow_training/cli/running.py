@@ -25,18 +25,19 @@ from airflow_training.cli.documents import (
     parse_params,
     run_variables,
 )
-from airflow_training.cli.output import Output, fail
+from airflow_training.cli.output import OutputFormat, fail
 from airflow_training.cli.start import Start, TakeUp
-from airflow_training.spec.resolved import RunKey
+from airflow_training.documents.resolved import RunKey
+from airflow_training.registered import HERE, SIMULATED
 
 if TYPE_CHECKING:
+    from airflow_training.admission.plan.job_plan import JobPlan
+    from airflow_training.admission.request import Planner
+    from airflow_training.documents.parsing import TrainingJob
+    from airflow_training.documents.resolved import ResolvedJob
     from airflow_training.errors import Problem
-    from airflow_training.spec.models import TrainingJob
-    from airflow_training.spec.resolved import ResolvedJob
-    from airflow_training.supervise.admission_request import Planner
-    from airflow_training.supervise.planned import Planned
 
-__all__ = ["Wanted", "run"]
+__all__ = ["JobReference", "run"]
 
 
 class LogFormat(str, Enum):
@@ -58,6 +59,12 @@ def run(
     params: ParamOption = None,
     overrides: SetOption = None,
     job: JobOption = "",
+    base_dir: Annotated[
+        str,
+        typer.Option(
+            metavar="FOLDER", help="Where relative paths of the job start, not beside FILE."
+        ),
+    ] = "",
     run_id: Annotated[
         str, typer.Option(help="Name of the run; the same name again takes it up where it is.")
     ] = "",
@@ -73,10 +80,14 @@ def run(
         bool,
         typer.Option("--open", help="Take up every run that nobody drives, as after a reboot."),
     ] = False,
+    logs: Annotated[bool, typer.Option("--logs", help="Show what the instances print.")] = False,
+    pages: Annotated[
+        bool, typer.Option("--ui", help="Serve the page of the run while it runs; see `ui`.")
+    ] = False,
     log_format: Annotated[LogFormat, typer.Option(help="Of the event lines on stderr.")] = (
         LogFormat.text
     ),
-    output: OutputOption = Output.table,
+    output: OutputOption = OutputFormat.table,
 ) -> None:
     """Run a job here, without Airflow.
 
@@ -84,11 +95,13 @@ def run(
     Ctrl-C stops the job cleanly. A run that was killed goes on with the same --run-id.
     """
     if all_open:
-        if file or template or from_run or run_id:
+        if file or template or from_run or run_id or base_dir:
             raise fail("--open", "takes up all open runs: it names none", code="conflict")
         ctx.obj.append(TakeUp(output=output))
         return
-    wanted = Wanted(file=file, template=template, from_run=from_run, job=job)
+    wanted = JobReference(
+        file=file, template=template, from_run=from_run, job=job, base_dir=base_dir
+    )
     start = wanted.start(
         params=params or (),
         overrides=overrides or (),
@@ -99,17 +112,20 @@ def run(
         as_json=log_format is LogFormat.json,
         output=output,
     )
+    start = dataclasses.replace(start, logs=logs, pages=pages)
     ctx.obj.append(start)  # `main` hosts it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class JobReference:
     """The job that was named, in exactly one of three ways."""
 
     file: Path | None = None
     template: str = ""
     from_run: str = ""
     job: str = ""
+    base_dir: str = ""
+    """Where its relative paths start; empty: where it comes from."""
 
     def __post_init__(self) -> None:
         given = [str(each) for each in (self.file, self.template, self.from_run) if each]
@@ -137,18 +153,21 @@ class Wanted:
         simulate: Path | None = None,
         single: bool = False,
         as_json: bool = False,
-        output: Output = Output.table,
+        output: OutputFormat = OutputFormat.table,
     ) -> Start:
         """Return the run to host, after all checks; raises InputError."""
-        from airflow_training.supervise.admission import check_text
-        from airflow_training.supervise.single import single_text
+        from airflow_training.admission.check import check_text
+        from airflow_training.admission.single import single_text
 
         key = RunKey(source="cli", run_id=run_id or _new_run_id(self.name))
+        key.check()
         source = self._read()
+        if self.base_dir:
+            source = dataclasses.replace(source, base_dir=str(Path(self.base_dir).resolve()))
         text = source.text
         given = parse_params(params)
         if single:
-            text = single_text(text, path=source.path, base_dir=source.base_dir)
+            text = single_text(text, path=source.path, base_dir=source.base_dir, fetch=True)
         checked = check_text(
             text,
             path=source.path,
@@ -156,7 +175,7 @@ class Wanted:
             params={**source.params, **given},
             overrides=overrides,
             variables=run_variables(key.run_id),
-            runtime="local" if single else runtime or None,
+            runtime=HERE if single else runtime or None,
             fetch=True,
             run_uid=key.uid,
             planner=_planner(key, job=self.job, simulate=simulate),
@@ -173,7 +192,7 @@ class Wanted:
             names = [role.name for role in job.roles]
             check_roles(load_script(simulate), names, path=str(simulate))
         return Start(
-            job=job if simulate is None else dataclasses.replace(job, runtime="memory"),
+            job=job if simulate is None else dataclasses.replace(job, runtime=SIMULATED),
             warnings=(*chosen.warnings, *more),
             key=key,
             simulate=simulate,
@@ -182,8 +201,8 @@ class Wanted:
         )
 
     def _read(self) -> _Source:
-        from airflow_training.spec.loading import dump_yaml, read_file
-        from airflow_training.supervise.job_templates import find_template
+        from airflow_training.admission.job_templates import find_template
+        from airflow_training.documents.loading import dump_yaml, read_file
 
         if self.from_run:
             store = open_store()
@@ -214,9 +233,9 @@ def _hot_started(job: ResolvedJob, key: RunKey) -> tuple[ResolvedJob, Sequence[P
 def _planner(key: RunKey, *, job: str, simulate: Path | None) -> Planner:
     """Return what plans the job of a run that is new; one that goes on has its plan."""
 
-    def planner(asked: TrainingJob, resolved: ResolvedJob) -> Planned | None:
-        from airflow_training.supervise.plan_history import history_of
-        from airflow_training.supervise.planning import plan_job
+    def planner(asked: TrainingJob, resolved: ResolvedJob) -> JobPlan | None:
+        from airflow_training.admission.plan.history import history_of
+        from airflow_training.admission.plan.step import plan_job
         from airflow_training.supervise.runtimes import make_runtime
 
         if job not in ("", asked.metadata.name):

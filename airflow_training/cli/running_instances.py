@@ -9,22 +9,22 @@ from typing import TYPE_CHECKING
 from airflow_training.cli.stored_series import stored_series, with_rank
 
 if TYPE_CHECKING:
-    from airflow_training.cli.instance_logs import RunLogs
     from airflow_training.logs.health.ranks import Rank
     from airflow_training.logs.model import FileScan, Finding, InstanceFact
+    from airflow_training.supervise.instance_logs import RunLogs
 
-__all__ = ["Running", "running_instances"]
+__all__ = ["RunningInstances", "running_instances"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Running:
+class RunningInstances:
     """What is known of the instances of one run that are running."""
 
     facts: Sequence[InstanceFact] = ()
     hangs: Sequence[Finding] = ()
 
 
-def running_instances(run: RunLogs, scans: Sequence[FileScan]) -> Running:
+def running_instances(run: RunLogs, scans: Sequence[FileScan]) -> RunningInstances:
     """Return who runs, and which ranks make no progress; `scans`: of the run's logs. Blocks.
 
     An instance in a section that its script announced is not judged here: its agent does that.
@@ -42,14 +42,14 @@ def running_instances(run: RunLogs, scans: Sequence[FileScan]) -> Running:
         if entry.state == "running" and entry.wanted
     }
     if not begun:
-        return Running()
+        return RunningInstances()
     said = store.progress(uid)
     driven = state.lease is not None and state.lease.expires_at > now
     # without a holder nobody brings to the store what the instances print
     stored = stored_series(run, since=begun) if driven else ()
     ranks = {scan.origin.file: scan.origin.rank for scan in scans}
     logged = by_rank([each for scan in scans for each in scan.series])
-    return Running(
+    return RunningInstances(
         facts=[
             InstanceFact(role=role, index=index, reason="Running") for role, index in sorted(begun)
         ],

@@ -1,13 +1,13 @@
-"""What `run` has understood and `hosting` carries out. Plain data: it crosses from a child."""
+"""What `run` has understood and `hosting` carries out: plain data."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
 
-from airflow_training.cli.output import Output
+from airflow_training.cli.output import OutputFormat
+from airflow_training.documents.resolved import ResolvedJob, RunKey
 from airflow_training.errors import Problem
-from airflow_training.spec.resolved import ResolvedJob, RunKey
 
 __all__ = ["Start", "TakeUp"]
 
@@ -22,11 +22,15 @@ class Start:
     simulate: Path | None
     as_json: bool
     """Of the event lines."""
-    output: Output
+    output: OutputFormat
+    logs: bool = False
+    """Show what the instances print."""
+    pages: bool = False
+    """Serve the pages while it runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TakeUp:
     """Every open run is to be driven on."""
 
-    output: Output
+    output: OutputFormat

@@ -5,8 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from airflow_training.cli.output import Output, print_json, print_table
-from airflow_training.control.root_cause import proof_of
+from airflow_training.cli.output import (
+    OutputFormat,
+    hanging,
+    print_json,
+    print_table,
+    terminal_width,
+)
+from airflow_training.control.model import InstanceKey
+from airflow_training.control.root_cause import place_of, proof_of
+from airflow_training.documents.words import headline, printable
 
 __all__ = ["print_status", "progress_text"]
 
@@ -14,20 +22,19 @@ __all__ = ["print_status", "progress_text"]
 def print_status(
     document: Mapping[str, Any],
     *,
-    output: Output,
-    metrics: Mapping[tuple[str, int], Mapping[str, float]] | None = None,
+    output: OutputFormat,
+    metrics: Mapping[InstanceKey, Mapping[str, float]] | None = None,
 ) -> None:
     """Print a status document on stdout.
 
     `metrics` are the newest values per (role, index), for the table: the document has none.
     """
-    if output is Output.json:
+    if output is OutputFormat.json:
         print_json(document)
         return
     print(f"{document['job']}  {document['run_id']}")
-    print(
-        f"{document['state']} ({document['condition']})  {document['reason']}: {document['message']}"
-    )
+    why = f"{document['reason']}: {headline(document['message'])}"
+    _print_hanging(f"{document['state']} ({document['condition']})  ", why)
     print()
     print_table(
         [
@@ -38,6 +45,7 @@ def print_status(
             "running",
             "succeeded",
             "failed",
+            "stopped",
             "restarts",
             "why",
         ],
@@ -50,8 +58,9 @@ def print_status(
                 role["running"],
                 role["succeeded"],
                 role["failed"],
+                role.get("stopped", 0),
                 role["restarts"],
-                role["message"] or role["reason"],
+                headline(role["message"] or role["reason"] or ""),
             ]
             for name, role in document["roles"].items()
         ],
@@ -68,7 +77,7 @@ def print_status(
     if document["root_cause"]:
         _print_cause(document["root_cause"])
     if document["plan"]:
-        from airflow_training.planning.text import measured_text, one_line
+        from airflow_training.planning.answers.text import measured_text, one_line
 
         print(f"\nplan {document['plan']['id']}: {one_line(document['plan'])}")
         if document["plan"].get("measured"):
@@ -83,18 +92,21 @@ def print_status(
 
 def _print_cause(cause: Mapping[str, Any]) -> None:
     proof = proof_of(cause)
-    print(f"\nroot cause: {proof or cause.get('message') or cause['id']}")
+    print()
+    _print_hanging("root cause: ", proof or headline(cause.get("message") or cause["id"]))
     if proof:
-        where = f":{cause['line']}" if cause["line"] is not None else ""
-        rank = f" (rank {cause['rank']})" if cause["rank"] is not None else ""
-        if cause["file"] is not None:
-            print(f"  proof: {cause['file']}{where}{rank}")
-        print(f"  what to do: {cause['advice']}")
+        if place_of(cause):
+            _print_hanging("  proof: ", place_of(cause))
+        _print_hanging("  what to do: ", cause["advice"])
+
+
+def _print_hanging(head: str, text: str) -> None:
+    print("\n".join(hanging(head, text, width=terminal_width())))
 
 
 def _instance_row(each: Mapping[str, Any], metrics: Mapping[str, float]) -> Sequence[Any]:
     ended = each["exit_code"] if each["signal"] is None else f"signal {each['signal']}"
-    why = each["message"] or each["reason"]
+    why = headline(each["message"] or each["reason"] or "")
     return [
         f"{each['role']}-{each['index']}",
         each["attempt"],
@@ -117,5 +129,5 @@ def progress_text(progress: Mapping[str, Any] | None) -> str:
     elif progress.get("epoch") is not None:
         parts.append(f"epoch {progress['epoch']:g}")
     metrics = progress.get("metrics") or {}
-    parts += [f"{name} {value:.4g}" for name, value in list(metrics.items())[:3]]
+    parts += [f"{printable(name)} {value:.4g}" for name, value in list(metrics.items())[:3]]
     return ", ".join(parts)

@@ -6,14 +6,15 @@ A request is appended to the store; whoever drives the run acts on it within a s
 from __future__ import annotations
 
 import getpass
+import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from airflow_training.cli.context import RunArgument, check_role, open_store, settings
+from airflow_training.cli.context import RunArgument, open_store, settings
 from airflow_training.cli.documents import OutputOption
 from airflow_training.cli.output import (
-    Output,
+    OutputFormat,
     command_line,
     event_line,
     fail,
@@ -24,44 +25,49 @@ from airflow_training.cli.output import (
 )
 from airflow_training.control.model import TERMINAL_JOB_STATES
 from airflow_training.errors import JobFailed
+from airflow_training.registered import SIMULATED
+from airflow_training.supervise.role_checks import check_replicas
 
 if TYPE_CHECKING:
+    from airflow_training.control.model import RequestKind
+    from airflow_training.documents.resolved import ResolvedJob
     from airflow_training.state.store import RunRecord, Store
 
 __all__ = ["kill", "pause", "resume", "scale", "sweep"]
+
+YesOption = Annotated[
+    bool, typer.Option("--yes", "-y", help="Also where the job has no checkpoint to go on from.")
+]
+_BEGUN = frozenset({"Starting", "Running", "Restarting"})
 
 
 def scale(
     run: RunArgument,
     role: Annotated[str, typer.Option(help="Name of the role.")],
     replicas: Annotated[int, typer.Option(min=1, help="How many instances it shall have.")],
-    output: OutputOption = Output.table,
+    yes: YesOption = False,
+    output: OutputOption = OutputFormat.table,
 ) -> None:
     """Change the size of a role while the job runs."""
     store, record = _living(run)
     job = store.job(record.uid)
-    check_role(role, [each.name for each in job.roles])
-    found = job.role(role)
-    low, high = found.min_replicas, found.max_replicas
-    if (low is not None and replicas < low) or (high is not None and replicas > high):
-        raise fail(
-            "--replicas",
-            f"role {role!r} runs with {low or 0} to {high if high is not None else 'any'} instances",
-            code="out_of_range",
-            value=replicas,
-        )
+    check_replicas(job, role, replicas, most=settings().max_replicas)
+    _confirm_loss(record, job, "scale", yes=yes)
     number = store.add_request(record.uid, "scale", role=role, replicas=replicas, by=_user())
     _asked(store, record, "scale", number, output=output)
 
 
-def pause(run: RunArgument, output: OutputOption = Output.table) -> None:
+def pause(
+    run: RunArgument, yes: YesOption = False, output: OutputOption = OutputFormat.table
+) -> None:
     """End the instances, keep the run; see `resume`."""
     store, record = _living(run)
+    _confirm_loss(record, store.job(record.uid), "pause", yes=yes)
     number = store.add_request(record.uid, "pause", by=_user())
     _asked(store, record, "pause", number, output=output, then="resume")
 
 
-def resume(run: RunArgument, output: OutputOption = Output.table) -> None:
+def resume(run: RunArgument, output: OutputOption = OutputFormat.table) -> None:
     """Let a paused run go on."""
     store, record = _living(run)
     number = store.add_request(record.uid, "resume", by=_user())
@@ -71,10 +77,13 @@ def resume(run: RunArgument, output: OutputOption = Output.table) -> None:
 def kill(
     run: RunArgument,
     reason: Annotated[str, typer.Option(help="Kept in the run's story.")] = "",
+    now: Annotated[
+        bool, typer.Option("--now", help="Within two seconds: give it no time to save anything.")
+    ] = False,
     wait: Annotated[
         float, typer.Option(min=0, help="Seconds to wait until nothing is alive; 0: only ask.")
     ] = 120.0,
-    output: OutputOption = Output.table,
+    output: OutputOption = OutputFormat.table,
 ) -> None:
     """Stop a run for good.
 
@@ -82,16 +91,17 @@ def kill(
     """
     import asyncio
 
-    from airflow_training.supervise.cleanup import see_through
+    from airflow_training.supervise.cleanup import drive_to_end
     from airflow_training.supervise.runtimes import make_runtime
 
-    store, record = _living(run)
-    number = store.add_request(record.uid, "stop", reason=reason or "Killed", by=_user())
-    if wait and record.runtime != "memory":  # a simulation lives in its own process only
+    store, record = _draining(run) if now else _living(run)
+    kind: RequestKind = "kill" if now else "stop"
+    number = store.add_request(record.uid, kind, reason=reason or "Killed", by=_user())
+    if wait and record.runtime != SIMULATED:  # a simulation lives in its own process only
         connection = store.job(record.uid).connection
         runtime = make_runtime(record.runtime, settings(), connection=connection)
         asyncio.run(
-            see_through(
+            drive_to_end(
                 record.uid,
                 store=store,
                 runtime=runtime,
@@ -99,7 +109,7 @@ def kill(
                 on_event=lambda event: note(event_line(event, as_json=False)),
             )
         )
-    _asked(store, record, "stop", number, output=output, then="events")
+    _asked(store, record, kind, number, output=output, then="events")
 
 
 def sweep(
@@ -108,7 +118,7 @@ def sweep(
         typer.Option(min=0, help="Stop runs that nobody has driven for so many seconds."),
     ] = 3600.0,
     dry_run: Annotated[bool, typer.Option(help="Only say what would be done.")] = False,
-    output: OutputOption = Output.table,
+    output: OutputOption = OutputFormat.table,
 ) -> None:
     """End what nothing else ends any more.
 
@@ -122,7 +132,7 @@ def sweep(
     found = asyncio.run(
         sweep_all(store=store, settings=settings(), idle_seconds=idle, dry_run=dry_run)
     )
-    if output is Output.json:
+    if output is OutputFormat.json:
         rows = [
             {"uid": each.uid, "run_id": each.run_id, "job": each.job, "why": each.why,
              "done": each.done, "problem": each.problem or None}
@@ -159,11 +169,34 @@ def _living(text: str) -> tuple[Store, RunRecord]:
     return store, record
 
 
+def _draining(text: str) -> tuple[Store, RunRecord]:
+    """Return store and run, also where it has ended but something of it is still alive."""
+    store = open_store()
+    record = store.find_run(text)
+    return (store, record) if not store.ledger(record.uid).job.drained else _living(text)
+
+
+def _confirm_loss(record: RunRecord, job: ResolvedJob, verb: str, *, yes: bool) -> None:
+    """Ask before a training begins anew; raises InputError where nobody can answer."""
+    if yes or job.checkpoint is not None or record.state not in _BEGUN:
+        return
+    message = f"job {record.job} has no checkpoint: after {verb} it begins again at its first step"
+    if not sys.stdin.isatty():
+        raise fail("--yes", message, code="missing", hint="say --yes if that is meant")
+    typer.confirm(f"{message}. Go on?", abort=True, err=True)
+
+
 def _asked(
-    store: Store, record: RunRecord, kind: str, number: int, *, output: Output, then: str = "status"
+    store: Store,
+    record: RunRecord,
+    kind: str,
+    number: int,
+    *,
+    output: OutputFormat,
+    then: str = "status",
 ) -> None:
     now = store.run(record.uid) or record
-    if output is Output.json:
+    if output is OutputFormat.json:
         print_json({"run_id": record.key.run_id, "request": kind, "id": number, "state": now.state})
     else:
         print(f"{kind} of {record.key.run_id} is recorded as request {number}; it is {now.state}")

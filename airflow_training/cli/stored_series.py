@@ -8,7 +8,8 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from airflow_training.cli.instance_logs import RunLogs
+from airflow_training.control.model import InstanceKey
+from airflow_training.supervise.instance_logs import RunLogs
 
 if TYPE_CHECKING:
     from airflow_training.logs.model import Series
@@ -33,7 +34,7 @@ def unlogged_series(run: RunLogs, logged: Sequence[Series]) -> list[Series]:
 
 
 def stored_series(
-    run: RunLogs, *, since: Mapping[tuple[str, int], float] | None = None
+    run: RunLogs, *, since: Mapping[InstanceKey, float] | None = None
 ) -> list[Series]:
     """Return the series of a run; `since`: only of these instances, from a time on."""
     points: dict[tuple[str, int, int | None, str], list[MetricPoint]] = defaultdict(list)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from airflow_training.compiler.source import JobSource
-    from airflow_training.spec.models import TrainingJob
+    from airflow_training.documents.parsing import TrainingJob
 
-__all__ = ["FORM", "about"]
+__all__ = ["FORM", "GENERIC_DAG", "about"]
+
+GENERIC_DAG = "training_job"
+"""Id of the DAG that runs any job."""
 
 _HEAD = """\
 - **plan** checks the job with its parameters and queues it
@@ -41,5 +45,11 @@ def about(job: TrainingJob, source: JobSource) -> str:
     where = f"\n\nFile: {source.path}" if source.path else ""
     return (
         f"Training job **{job.metadata.name}**: {job.spec.framework_name}, roles {roles}.{where}"
-        f"\n\n{_HEAD}{_ROLES}{_END}"
+        f"\n\n{_HEAD}{_ROLES}{_END}\n{_fenced(job.to_yaml())}"
     )
+
+
+def _fenced(text: str) -> str:
+    """Return a text as a block of code, behind a fence longer than any in it."""
+    fence = "`" * max(3, *(len(each) + 1 for each in re.findall("`{3,}", text)), 3)
+    return f"{fence}yaml\n{text}{fence}\n"

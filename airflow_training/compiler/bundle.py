@@ -26,10 +26,12 @@ from airflow_training.settings import load_settings
 __all__ = ["JobBundle"]
 
 _STUB = """\
-# airflow dag made from {path} (changed {changed}); do not edit
-from airflow_training.compiler.loader import load_file
+# airflow dag made from {path}; do not edit
+from airflow_training.compiler.loader import load_stub
 
-globals().update(load_file({path!r}))
+globals().update(load_stub({path!r}))
+
+{job}
 """
 
 
@@ -75,8 +77,12 @@ def _stub_name(path: Path, folder: Path) -> str:
 
 
 def _write(stub: Path, path: Path) -> None:
-    """Write a changed stub in one step; the time in it makes Airflow parse a changed job again."""
-    text = _STUB.format(path=str(path), changed=path.stat().st_mtime_ns)
+    """Write a changed stub in one step.
+
+    It holds the job as comments: Airflow's tab *Code* shows it, and a changed job is parsed again.
+    """
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    text = _STUB.format(path=str(path), job="\n".join(f"# {line}".rstrip() for line in lines))
     if stub.is_file() and stub.read_text(encoding="utf-8") == text:
         return
     handle, name = tempfile.mkstemp(dir=stub.parent, prefix=".", suffix=".tmp")

@@ -3,30 +3,55 @@
 from __future__ import annotations
 
 import datetime as dt
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import DAG, Asset, AssetAll, AssetAny, Param
-from airflow.sdk.definitions.param import ParamsDict
 
+from airflow_training.airflow_compat import ParamsDict
 from airflow_training.compiler.about import about
 from airflow_training.compiler.group import add_tasks, document_outlets
 from airflow_training.compiler.shape import shape_of
 from airflow_training.compiler.source import JobSource
+from airflow_training.documents.times import parse_time
 from airflow_training.operators.plan import PlanOperator
 
 if TYPE_CHECKING:
-    from airflow_training.spec.dag import Dag
-    from airflow_training.spec.models import TrainingJob
+    from airflow_training.documents.dag import Dag
+    from airflow_training.documents.parsing import TrainingJob
 
 __all__ = ["job_to_dag", "source_to_dag"]
 
 
 def job_to_dag(job: Any, *, folder: Path | None = None) -> DAG:
-    """Return the DAG of a TrainingJob, a document or a job file; its id is the job's name.
+    """Return the DAG of a job: its id is the job's name, its parameters are the job's.
 
-    Raises InputError with every mistake that can be seen without running anything.
+    Schedule, start date, owner, tags and outlets come from the document's `dag`. Assign the
+    result to a name of the DAG file's module, where Airflow looks for it.
+
+    Args:
+        job: A TrainingJob, its document as a mapping, or the path of a job file
+            (`file.yaml#name` picks one of several jobs).
+        folder: Where relative paths start; the working directory by default.
+
+    Raises:
+        InputError: with every mistake that can be seen without running anything.
+
+    >>> dag = job_to_dag(
+    ...     {
+    ...         "apiVersion": "airflow-training/v1",
+    ...         "kind": "TrainingJob",
+    ...         "metadata": {"name": "digits"},
+    ...         "spec": {
+    ...             "framework": "custom",
+    ...             "command": ["true"],
+    ...             "roles": [{"name": "worker"}],
+    ...             "dag": {"schedule": "@weekly"},
+    ...         },
+    ...     }
+    ... )
+    >>> dag.dag_id, sorted(dag.task_ids)
+    ('digits', ['cleanup', 'plan', 'reconcile', 'rollup', 'worker.run'])
     """
     source = JobSource.of(job, folder=folder or Path.cwd())
     return source_to_dag(source, source.read())
@@ -34,7 +59,7 @@ def job_to_dag(job: Any, *, folder: Path | None = None) -> DAG:
 
 def source_to_dag(source: JobSource, job: TrainingJob) -> DAG:
     """Return the DAG of a job that was already parsed."""
-    from airflow_training.spec.dag import Dag
+    from airflow_training.documents.dag import Dag
 
     settings = job.spec.dag or Dag()
     options: dict[str, Any] = {}
@@ -75,15 +100,32 @@ def _start(settings: Dag) -> dt.datetime | None:
     """Return the start date, in UTC where the document names no zone."""
     if settings.start_date is None:
         return None
-    start = dt.datetime.fromisoformat(re.sub(r"[zZ]$", "+00:00", settings.start_date))
+    start = parse_time(settings.start_date)
     return start if start.tzinfo else start.replace(tzinfo=dt.timezone.utc)
 
 
+_BOUNDS = {
+    "minimum": "at least",
+    "exclusiveMinimum": "more than",
+    "maximum": "at most",
+    "exclusiveMaximum": "less than",
+}
+
+
 def _param(param: Any) -> Param:
-    """Return Airflow's own parameter: the form checks the same types and ranges."""
+    """Return Airflow's own parameter: its server checks the same types and ranges.
+
+    Bounds stand under `allOf`, where the server sees them and the form's widget does not: it would
+    put the nearest allowed number in the place of what somebody typed, and say nothing.
+    """
     schema = param.model_dump(mode="json", by_alias=True, exclude_unset=True)
     default = schema.pop("default", None)
     description = schema.pop("description", None)
+    bounds = {key: schema.pop(key) for key in _BOUNDS if schema.get(key) is not None}
+    if bounds:
+        schema["allOf"] = [bounds]
+        told = ", ".join(f"{_BOUNDS[key]} {value}" for key, value in bounds.items())
+        description = f"{description} ({told})" if description else told
     if "default" not in param.model_fields_set:
         return Param(description=description, **schema)
     return Param(default, description=description, **schema)

@@ -8,10 +8,10 @@ from typing import Any
 
 from airflow.sdk import Param
 
+from airflow_training.admission.job_templates import find_template, template_names
 from airflow_training.compiler.source import JobSource
-from airflow_training.errors import InputError, Problem
+from airflow_training.errors import InputError
 from airflow_training.settings import load_settings
-from airflow_training.supervise.job_templates import find_template, template_names
 
 __all__ = ["form_params", "job_files", "job_of_form"]
 
@@ -87,15 +87,11 @@ def job_of_form(form: Mapping[str, Any]) -> JobSource:
         message = "give exactly one of job, template and path"
         if given:
             message += f", not {' and '.join(given)}"
-        raise InputError(
-            problems=[
-                Problem(
-                    code="conflict" if given else "missing",
-                    field=given[0] if given else "job",
-                    message=message,
-                    allowed=["job", "template", "path"],
-                )
-            ]
+        raise InputError.of(
+            code="conflict" if given else "missing",
+            field=given[0] if given else "job",
+            message=message,
+            allowed=["job", "template", "path"],
         )
     if given == ["job"]:
         # no base_dir: a relative workingDir or framework file would name files of the server
@@ -113,16 +109,12 @@ def _names(folder: Path) -> list[str]:
 def _from_folder(name: str, folder: Path) -> JobSource:
     """Return a listed file; a name that is not in the list is refused, wherever it leads."""
     if name not in (names := _names(folder)):
-        raise InputError(
-            problems=[
-                Problem(
-                    code="not_allowed",
-                    field="path",
-                    value=name,
-                    message=f"'{name}' is not in {folder}",
-                    allowed=names,
-                )
-            ]
+        raise InputError.of(
+            code="not_allowed",
+            field="path",
+            value=name,
+            message=f"'{name}' is not in {folder}",
+            allowed=names,
         )
     path = folder / name
     return JobSource(path=str(path), base_dir=str(path.parent))

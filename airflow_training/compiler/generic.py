@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from airflow.sdk import DAG
 
-from airflow_training.compiler.about import FORM
+from airflow_training.compiler.about import FORM, GENERIC_DAG
 from airflow_training.compiler.form import form_params
 from airflow_training.compiler.group import RECONCILE_WEIGHT, add_end
 from airflow_training.operators.plan import PlanFormOperator
@@ -14,7 +14,7 @@ from airflow_training.operators.role import MappedRoleOperator
 __all__ = ["generic_dag"]
 
 
-def generic_dag(dag_id: str = "training_job") -> DAG:
+def generic_dag(dag_id: str = GENERIC_DAG) -> DAG:
     """Return the DAG; its form lists the templates and job files of this moment."""
     with DAG(
         dag_id=dag_id,

@@ -1,8 +1,8 @@
 """A job as Airflow tasks: plan, sensors, role tasks, reconcile, rollup, cleanup. Runs nothing.
 
-plan ──┬─► reconcile ─────────────────────────┬─► rollup ─► cleanup     (both teardowns)
-└─► [worker] await_master ─► run ──────┘
-[master] run ──────────────────────┘
+plan ──┬─► reconcile ─────────────────────────┬─► rollup
+       └─► [worker] await_master ─► run ──────┤
+           [master] run ──────────────────────┴─► cleanup     (both teardowns)
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from airflow.sdk import Asset, TaskGroup, task_group
-from airflow.sdk.definitions._internal.contextmanager import DagContext, TaskGroupContext
 
+from airflow_training.airflow_compat import DagContext, TaskGroupContext
 from airflow_training.compiler.shape import RoleShape, shape_of
 from airflow_training.compiler.source import JobSource
 from airflow_training.operators.cleanup import CleanupOperator
@@ -89,12 +89,12 @@ def add_end(
     """Add `rollup` and `cleanup` behind these tasks; return `rollup`."""
     rollup = RollupOperator(task_id="rollup", group_id=group_id, outlets=list(outlets))
     cleanup = CleanupOperator(task_id="cleanup", group_id=group_id)
-    rollup << list(tasks)
+    for task in tasks:
+        task >> [rollup, cleanup]  # side by side: neither needs the other, and each takes a worker
     # Teardowns run whatever happened before, also when the run was marked failed. None of the
     # tasks is a setup: the teardowns of a setup that failed would be skipped.
     rollup.as_teardown(on_failure_fail_dagrun=True)
     cleanup.as_teardown()
-    rollup >> cleanup
     return rollup
 
 
@@ -125,7 +125,20 @@ def compile_job(
         folder: Where relative paths start; the folder of the DAG file by default.
         group_options: Further options of Airflow's TaskGroup, for example `default_args`.
 
-    Raises InputError for a document that cannot be read.
+    Raises:
+        InputError: for mistakes of the document itself; what depends on parameters, framework
+            and runtime fails the task `plan`.
+
+    >>> from airflow.sdk import DAG
+    >>> from airflow_training import TrainingJob
+    >>> job = TrainingJob(
+    ...     metadata={"name": "digits"},
+    ...     spec={"framework": "custom", "command": ["true"], "roles": [{"name": "worker"}]},
+    ... )
+    >>> with DAG("retrain"):
+    ...     group = compile_job(job, default_args={"pool": "gpu"})
+    >>> sorted(group.children)
+    ['digits.cleanup', 'digits.plan', 'digits.reconcile', 'digits.rollup', 'digits.worker']
     """
     source = JobSource.of(job, folder=folder or current_folder())
     document = source.read()
@@ -155,7 +168,35 @@ def document_outlets(document: Any) -> list[Asset]:
 
 
 class _Training:
-    """`training(job, params=...)`, and `training.partial(job).expand(params=[...])`."""
+    """The task group of a job inside any DAG; the arguments are those of `compile_job`.
+
+    `training(job, params=...)` runs it once. `training.partial(job).expand(params=[...])` runs it
+    once for each set of parameters, which may be the output of a task. What follows the group
+    starts when the job has succeeded; its result is the output of `rollup`.
+
+    Raises:
+        InputError: for mistakes of the document itself; what depends on parameters, framework
+            and runtime fails the task `plan`.
+
+    >>> from airflow.sdk import DAG
+    >>> from airflow_training import TrainingJob, training
+    >>> job = TrainingJob(
+    ...     metadata={"name": "digits"},
+    ...     spec={
+    ...         "framework": "custom",
+    ...         "command": ["python", "train.py", "--lr", "{{ params.lr }}"],
+    ...         "roles": [{"name": "worker", "replicas": 2}],
+    ...         "dag": {"params": {"lr": {"type": "number", "default": 0.1}}},
+    ...     },
+    ... )
+    >>> with DAG("retrain") as dag:
+    ...     once = training(job, params={"lr": 0.2})
+    ...     each = training.partial(job, group_id="each").expand(params=[{"lr": 0.1}, {"lr": 0.01}])
+    ...     once >> each
+    <...>
+    >>> once.get_child_by_label("rollup").output
+    XComArg(<Task(RollupOperator): digits.rollup>)
+    """
 
     def __call__(
         self,
@@ -170,12 +211,12 @@ class _Training:
 
     def partial(
         self, job: Any, *, group_id: str = "", outlets: Sequence[Asset] = (), **group_options: Any
-    ) -> _Mapped:
+    ) -> _MappedGroup:
         """Return what `expand` maps: one run of the job for each set of parameters."""
-        return _Mapped(job, group_id=group_id, outlets=outlets, options=group_options)
+        return _MappedGroup(job, group_id=group_id, outlets=outlets, options=group_options)
 
 
-class _Mapped:
+class _MappedGroup:
     def __init__(
         self, job: Any, *, group_id: str, outlets: Sequence[Asset], options: Mapping[str, Any]
     ) -> None:

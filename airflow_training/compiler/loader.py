@@ -9,16 +9,19 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import DAG, get_parsing_context
 
 from airflow_training.compiler.dag import source_to_dag
 from airflow_training.compiler.form import job_files
 from airflow_training.compiler.source import JobSource, parse_jobs
-from airflow_training.errors import InputError
+from airflow_training.errors import InputError, Problem
 
-__all__ = ["BROKEN", "load_file", "load_folder"]
+if TYPE_CHECKING:
+    from airflow_training.documents.parsing import TrainingJob
+
+__all__ = ["BROKEN", "load_file", "load_folder", "load_stub"]
 
 BROKEN = "broken_job_files"
 """Id of the DAG that tells about job files that cannot be DAGs."""
@@ -27,13 +30,14 @@ BROKEN = "broken_job_files"
 def load_file(path: str | os.PathLike[str]) -> dict[str, DAG]:
     """Return the DAGs of one job file by their ids; raises InputError with every mistake.
 
-    While a task runs, only its own DAG is built.
+    While a task runs, only its own DAG is built, and `plan` checks the job.
     """
     wanted = get_parsing_context().dag_id
     text = Path(path).read_text(encoding="utf-8")
     several = text.count("kind:") + text.count('"kind"') > 1
     found = {}
-    for job in parse_jobs(text, path=str(path)):
+    jobs = _checked(text, path=Path(path)) if wanted is None else parse_jobs(text, path=str(path))
+    for job in jobs:
         name = job.metadata.name
         if wanted is not None and wanted != name:
             continue
@@ -45,6 +49,38 @@ def load_file(path: str | os.PathLike[str]) -> dict[str, DAG]:
         except InputError as error:
             raise InputError(problems=error.problems, path=str(path)) from None
     return found
+
+
+def _checked(text: str, *, path: Path) -> Sequence[TrainingJob]:
+    """Return every job of a text; raises InputError with all that `validate` would say."""
+    from airflow_training.admission.check import check_text
+
+    found = check_text(text, path=str(path), base_dir=str(path.parent))
+    problems = [problem for each in found for problem in each.problems]
+    if not found:
+        problems = [Problem(code="missing", field="", message="holds no job")]
+    if problems:
+        raise InputError(problems=problems, path=str(path))
+    return [each.job for each in found if each.job is not None]
+
+
+class _BrokenJobFile(DAG):
+    """Stands for a job file that is no DAG; Airflow takes what `validate` raises as its error."""
+
+    def validate(self) -> None:
+        """Raise InputError, OSError or UnicodeDecodeError."""
+        load_file(self.description or "")
+
+
+def load_stub(path: str) -> dict[str, DAG]:
+    """Return the DAGs of the job file that this stub alone stands for, or its import error.
+
+    What is raised here would be told with a traceback; what `DAG.validate` raises is not.
+    """
+    try:
+        return load_file(path)
+    except (InputError, OSError, UnicodeDecodeError):
+        return {BROKEN: _BrokenJobFile(BROKEN, schedule=None, description=path)}
 
 
 def load_folder(folder: str | os.PathLike[str]) -> Mapping[str, Any]:

@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from airflow_training.documents.dag import Param
+from airflow_training.documents.params import check_value
+from airflow_training.documents.spelling import did_you_mean
 from airflow_training.errors import InputError, Problem
-from airflow_training.spec.dag import Param
-from airflow_training.spec.params import check_value
-from airflow_training.spec.problems import did_you_mean
 
 __all__ = ["Range", "trials_of"]
 
@@ -23,7 +23,14 @@ _MOST = 1000
 class Range:
     """Values from `low` to `high`, both included. `log`: equally likely in every power of ten.
 
-    Whole numbers where both ends are whole (`Range(16, 256)`).
+    Whole numbers where both ends are whole. `tune` takes it as the values of one parameter, and
+    raises InputError where `low` is not below `high`, or not above 0 with `log`.
+
+    >>> import random
+    >>> Range(16, 256).draw(random.Random(1))
+    48
+    >>> 1e-4 <= Range(1e-4, 0.1, log=True).draw(random.Random(1)) <= 0.1
+    True
     """
 
     low: float
@@ -31,7 +38,7 @@ class Range:
     log: bool = False
 
     def draw(self, dice: random.Random) -> float:
-        """Return one value."""
+        """Return a value between the bounds, at random: whole where both bounds are."""
         if self.log:
             value = math.exp(dice.uniform(math.log(self.low), math.log(self.high)))
         else:
@@ -66,16 +73,12 @@ def trials_of(
     if trials is not None and trials < combinations:
         chosen = random.Random(seed).sample(chosen, trials)  # noqa: S311 - as above
     elif combinations > _MOST:
-        raise InputError(
-            problems=[
-                Problem(
-                    code="out_of_range",
-                    field="space",
-                    value=combinations,
-                    message=f"has {combinations} combinations, at most {_MOST} can be tried",
-                    hint="trials=50 takes 50 of them at random",
-                )
-            ]
+        raise InputError.of(
+            code="out_of_range",
+            field="space",
+            value=combinations,
+            message=f"has {combinations} combinations, at most {_MOST} can be tried",
+            hint="trials=50 takes 50 of them at random",
         )
     return [_combination(lists, number) for number in chosen]
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from airflow_training.spec.models import TrainingJob
+    from airflow_training.documents.parsing import TrainingJob
 
 __all__ = ["RoleShape", "shape_of"]
 

@@ -13,11 +13,9 @@ from typing import TYPE_CHECKING, Any
 from airflow_training.errors import InputError, Problem
 
 if TYPE_CHECKING:
-    from airflow_training.spec.models import TrainingJob
+    from airflow_training.documents.parsing import TrainingJob
 
-__all__ = ["JobLike", "JobSource", "parse_jobs"]
-
-JobLike = "TrainingJob | Mapping[str, Any] | str | Path"
+__all__ = ["JobSource", "parse_jobs"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,15 +43,13 @@ class JobSource:
             path = path if path.is_absolute() else folder / path
             return cls(path=str(path), name=name, base_dir=str(path.parent))
         if isinstance(job, Mapping):
-            from airflow_training.spec.loading import dump_yaml
+            from airflow_training.documents.loading import dump_yaml
 
             return cls(text=dump_yaml(dict(job)), base_dir=str(folder))
         if hasattr(job, "to_yaml"):
-            return cls(text=job.to_yaml(), base_dir=str(folder))
+            return cls(text=job.to_yaml(), base_dir=str(job.folder or folder))
         message = "a job is a TrainingJob, a mapping or the path of a file"
-        raise InputError(
-            problems=[Problem(code="wrong_type", field="job", message=message, value=repr(job))]
-        )
+        raise InputError.of(code="wrong_type", field="job", message=message, value=repr(job))
 
     def read(self) -> TrainingJob:
         """Return the job, parsed; raises InputError with every mistake."""
@@ -69,15 +65,14 @@ class JobSource:
             if self.name
             else f"holds {len(names)} jobs; name one: {Path(self.path).name}#{names[0]}"
         )
-        raise InputError(
-            problems=[Problem(code="bad_reference", field="", message=message, allowed=names)],
-            path=self.path,
+        raise InputError.of(
+            code="bad_reference", field="", message=message, allowed=names, path=self.path
         )
 
 
 def parse_jobs(text: str, *, path: str = "") -> Sequence[TrainingJob]:
     """Return every job of a text; raises InputError with every mistake of all of them."""
-    from airflow_training.spec.parsing import parse
+    from airflow_training.documents.parsing import parse
 
     documents = parse(text, path)
     problems = [problem for document in documents for problem in document.problems]
@@ -89,6 +84,6 @@ def parse_jobs(text: str, *, path: str = "") -> Sequence[TrainingJob]:
 
 
 def _read(path: str) -> str:
-    from airflow_training.spec.loading import read_file
+    from airflow_training.documents.loading import read_file
 
     return read_file(path)

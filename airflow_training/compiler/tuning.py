@@ -9,7 +9,7 @@ from airflow.sdk import TaskGroup, XComArg
 from airflow_training.compiler.group import current_folder, training
 from airflow_training.compiler.search_space import Space, trials_of
 from airflow_training.compiler.source import JobSource
-from airflow_training.errors import InputError, Problem
+from airflow_training.errors import InputError
 from airflow_training.operators.best import BestTrialOperator
 
 __all__ = ["tune"]
@@ -41,20 +41,44 @@ def tune(
         group_options: Further options of Airflow's TaskGroup around it.
 
     The result is `{"params", "metric", "value", "trial", "run", "output", "tried", "succeeded"}`.
-    Raises InputError for a document, space or goal that cannot work.
+
+    Raises:
+        InputError: for a document, space, goal or number of trials that cannot work; at most
+            1000 trials.
+
+    >>> from airflow.sdk import DAG
+    >>> from airflow_training import Range, TrainingJob, tune
+    >>> job = TrainingJob(
+    ...     metadata={"name": "digits"},
+    ...     spec={
+    ...         "framework": "custom",
+    ...         "command": ["python", "train.py", "--lr", "{{ params.lr }}"],
+    ...         "roles": [{"name": "worker"}],
+    ...         "dag": {"params": {"lr": {"type": "number", "default": 0.1}}},
+    ...     },
+    ... )
+    >>> with DAG("tuned"):
+    ...     best = tune(
+    ...         job,
+    ...         space={"lr": Range(1e-4, 1.0, log=True)},
+    ...         metric="loss",
+    ...         goal="min",
+    ...         trials=5,
+    ...     )
+    >>> best
+    XComArg(<Task(BestTrialOperator): digits.best>)
     """
     source = JobSource.of(job, folder=current_folder())
     document = source.read()
     declared = document.spec.dag.params if document.spec.dag else {}
     if goal not in ("max", "min"):
-        problem = Problem(
+        raise InputError.of(
             code="not_allowed",
             field="goal",
             value=goal,
             message="is not one of the values that exist",
             allowed=["max", "min"],
         )
-        raise InputError(problems=[problem])
     chosen = trials_of(space, declared=declared, trials=trials, seed=seed)
     with TaskGroup(group_id or document.metadata.name, **group_options):
         group = training.partial(job, group_id="trials").expand(params=chosen)

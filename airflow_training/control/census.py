@@ -6,13 +6,13 @@ Everything that asks "how many" asks here, so that a thousand instances are coun
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from operator import attrgetter
 from typing import NamedTuple
 
-from airflow_training.control.model import InstanceEntry, InstanceKey
+from airflow_training.control.model import InstanceEntry
 
-__all__ = ["Census", "Head", "census"]
+__all__ = ["Census", "Head", "HeadCounts"]
 
 
 class Head(NamedTuple):
@@ -34,14 +34,45 @@ class Head(NamedTuple):
 Census = Mapping[str, tuple[tuple[Head, int], ...]]
 """Role -> groups of instances that are alike, with their number; without those that do not count: retired, or yet to join."""
 
-_head = attrgetter(*Head._fields)
+_head = attrgetter(  # in the order of the fields of Head
+    "role",
+    "retired",
+    "joining",
+    "state",
+    "phase.final",
+    "phase.wanted",
+    "phase.released",
+    "was_running",
+    "phase.readiness.address_live",
+    "phase.readiness.port_open",
+    "phase.readiness.ready",
+)
 
 
-def census(instances: Mapping[InstanceKey, InstanceEntry]) -> Census:
-    """Return the groups of all roles."""
-    found: dict[str, list[tuple[Head, int]]] = {}
-    for values, number in Counter(map(_head, instances.values())).items():
-        head = Head(*values)
-        if not (head.retired or head.joining):
-            found.setdefault(head.role, []).append((head, number))
-    return {role: tuple(groups) for role, groups in found.items()}
+class HeadCounts:
+    """How many instances have which head, kept up to date while some of them change."""
+
+    def __init__(self, instances: Iterable[InstanceEntry]) -> None:
+        self._numbers = Counter(map(_head, instances))
+        self._census: Census | None = None
+
+    def replace(self, old: InstanceEntry | None, new: InstanceEntry) -> None:
+        """Count an instance as it is now instead of as it was; None: it was not there."""
+        if old is not None:
+            self._numbers[_head(old)] -= 1
+        self._numbers[_head(new)] += 1
+        self._census = None
+
+    def census(self) -> Census:
+        """Return the groups of all roles."""
+        if self._census is None:
+            self._census = self._grouped()
+        return self._census
+
+    def _grouped(self) -> Census:
+        found: dict[str, list[tuple[Head, int]]] = {}
+        for values, number in self._numbers.items():
+            head = Head(*values)
+            if number and not (head.retired or head.joining):
+                found.setdefault(head.role, []).append((head, number))
+        return {role: tuple(groups) for role, groups in found.items()}

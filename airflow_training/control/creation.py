@@ -3,29 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from airflow_training.control import reasons
-from airflow_training.control.dependencies import DependencyState, answer_of
+from airflow_training.control.dependencies import DependencyState, initializer_answer
+from airflow_training.control.diagnosed import is_revocable
 from airflow_training.control.draft import Draft
-from airflow_training.control.elastic import is_stuck, may_try
+from airflow_training.control.elastic import is_stuck, may_create
 from airflow_training.control.ending import close_role, finish
 from airflow_training.control.gates import Gate, gate_of
 from airflow_training.control.in_place import ANSWER_SECONDS
 from airflow_training.control.model import (
+    ActivePhase,
+    AttemptHost,
+    AttemptId,
     Create,
     InstanceEntry,
+    InstanceState,
     Observations,
+    PendingPhase,
     Release,
     RestartProcess,
 )
 from airflow_training.control.outcomes import apply_policies
 from airflow_training.control.policies import role_verdict
-from airflow_training.control.root_cause import cause
+from airflow_training.control.root_cause import cause_document
 from airflow_training.control.scaling import add_missing, remove_surplus
-from airflow_training.control.turnover import ENDED, fail_for_good, makes_room
+from airflow_training.control.turnover import ENDED, fail_for_good, is_vacant
 from airflow_training.control.waves import waves
-from airflow_training.spec.resolved import ResolvedRole
-from airflow_training.spec.words import counted
+from airflow_training.documents.resolved import ResolvedRole
+from airflow_training.documents.words import counted
 
 __all__ = ["start_missing"]
 
@@ -69,7 +76,7 @@ def _wants_something(draft: Draft, name: str) -> bool:
     if role.state in _TERMINAL_ROLE:
         return False
     return role.fewer is not None or any(
-        not head.final and (not head.wanted or not head.released or head.state == "pending")
+        not head.final and (not head.released or head.state == "pending")
         for head, _ in draft.census.get(name, ())
     )
 
@@ -103,7 +110,7 @@ def _advance(
     """Move the waiting instances of one role on; return whether some of them are lost for good."""
     team = [entry for entry in draft.team(role.name) if not entry.final]
     absent = [entry for entry in team if not entry.wanted]
-    unreleased = [entry for entry in team if entry.wanted and not entry.released]
+    unreleased = [entry for entry in team if entry.wanted and not entry.phase.released]
     free = {entry.index for entry in absent if not _held_back(draft, entry)}
     gate = gate_of(
         role,
@@ -130,7 +137,7 @@ def _advance(
     created = 0
     for entry in absent:
         # only a new instance can be held
-        holds = hold and not entry.stays
+        holds = hold and not entry.host.uid
         if may_create and entry.index in free and (gate.open or holds):
             created += 1
             _create(draft, _want(draft, entry, released=gate.open))
@@ -145,13 +152,21 @@ def _advance(
 
 
 def _held_back(draft: Draft, entry: InstanceEntry) -> bool:
-    """Return whether an old object or backoff keeps this one from being created."""
-    if entry.joining and not may_try(draft, entry.role):
+    """Return whether an old object, backoff or a diagnosis keeps this one from being created."""
+    if entry.joining and not may_create(draft, entry.role):
         return True
-    if entry.replace_at is not None and draft.now < entry.replace_at:
-        draft.wake(entry.replace_at)
+    backoff = _backoff_until(draft, entry)
+    if backoff is not None:
+        draft.wake(backoff)
         return True
-    return not makes_room(draft, (entry.role, entry.index))
+    if is_revocable(draft, entry):
+        return True
+    return not is_vacant(draft, entry.key)
+
+
+def _backoff_until(draft: Draft, entry: InstanceEntry) -> float | None:
+    at = entry.phase.replace_at if isinstance(entry.phase, PendingPhase) else None
+    return at if at is not None and draft.now < at else None
 
 
 def _gang_waits(draft: Draft) -> bool:
@@ -164,68 +179,56 @@ def _gang_waits(draft: Draft) -> bool:
 def _want(draft: Draft, entry: InstanceEntry, *, released: bool) -> InstanceEntry:
     """Write down that the next attempt is to exist, before it does."""
     if draft.job.started_at is None:
-        draft.set_job(started_at=draft.now)
-    stays_until = draft.now + ANSWER_SECONDS if entry.stays else None
-    draft.wake(stays_until)
-    return draft.change(
-        entry,
-        wanted=True,
-        wanted_at=draft.now,
-        generation=draft.generation,
-        epoch=draft.job.epoch,
-        job_attempt=draft.job.job_attempt,
-        replace_at=None,
-        deadline_at=None,
-        stays_until=stays_until,
-        released=released,
-        state="pending",
-        reason=reasons.CREATING,
-        message="",
+        draft.job = replace(draft.job, started_at=draft.now)
+    host = entry.host
+    if host.uid:
+        host = AttemptHost(host.uid, until=draft.now + ANSWER_SECONDS)
+    draft.wake(host.until)
+    return draft.put(
+        replace(
+            entry,
+            phase=ActivePhase(wanted_at=draft.now, released=released),
+            attempt_id=AttemptId(
+                draft.job.epoch, draft.job.job_attempt, entry.attempt, draft.generation
+            ),
+            host=host,
+            state="pending",
+            reason=reasons.CREATING,
+            message="",
+        )
     )
 
 
 def _create(draft: Draft, entry: InstanceEntry) -> None:
-    if entry.stays:
+    if entry.host.uid:
         draft.actions.append(
-            RestartProcess(
-                role=entry.role,
-                index=entry.index,
-                epoch=entry.epoch,
-                job_attempt=entry.job_attempt,
-                attempt=entry.attempt,
-                uid=entry.stays,
-            )
+            RestartProcess(key=entry.key, attempt_id=entry.attempt_id, uid=entry.host.uid)
         )
         return
     draft.actions.append(
-        Create(
-            role=entry.role,
-            index=entry.index,
-            epoch=entry.epoch,
-            job_attempt=entry.job_attempt,
-            attempt=entry.attempt,
-            held=not entry.released,
-        )
+        Create(key=entry.key, attempt_id=entry.attempt_id, held=not entry.phase.released)
     )
 
 
 def _repeat(draft: Draft, role: ResolvedRole, wanted: list[InstanceEntry], gate: Gate) -> None:
     """Order again what may have been lost, and release what waited for the gate."""
-    answer = answer_of(role)
+    answer = initializer_answer(role)
     for entry in wanted:
-        key = (entry.role, entry.index)
+        key = entry.key
         seen = draft.current.get(key)
-        if not entry.released and gate.open:
-            entry = draft.change(entry, released=True)
+        phase = entry.phase
+        if isinstance(phase, ActivePhase) and not phase.released and gate.open:
+            entry = draft.put(replace(entry, phase=replace(phase, released=True)))
             draft.tell(reasons.RELEASED, f"receives {answer}", of=entry)
         if seen is None:
-            if not entry.uid and makes_room(draft, key):
+            if not entry.uid and is_vacant(draft, key):
                 _create(draft, entry)
-        elif entry.released and seen.held and entry.state == "pending":  # else that is old news
+        elif (
+            entry.phase.released and seen.held and entry.state == "pending"
+        ):  # else that is old news
             draft.actions.append(
                 Release(
-                    role=entry.role,
-                    index=entry.index,
+                    key=entry.key,
                     uid=seen.uid,
                     attempt=entry.attempt,
                     answer=answer,
@@ -235,41 +238,43 @@ def _repeat(draft: Draft, role: ResolvedRole, wanted: list[InstanceEntry], gate:
 
 def _show_waiting(draft: Draft, entry: InstanceEntry, gate: Gate, *, blocked: str) -> None:
     """Keep state and reason of an instance that has no object of its own true."""
-    old = draft.occupied.get((entry.role, entry.index))
+    old = draft.occupied.get(entry.key)
     if old is not None and old.state not in ENDED:
         if not is_stuck(old):
-            draft.change(entry, state="terminating")
+            _show(draft, entry, "terminating", entry.reason, entry.message)
             return
         message = f"its old instance on node {old.node or '(unknown)'} may still run"
         if old.reason == reasons.OVERDUE:
             message = f"its old instance is not gone: {old.message}"
         if entry.reason != reasons.WAITING_FOR_OLD_INSTANCE:
             draft.tell(reasons.WAITING_FOR_OLD_INSTANCE, message, of=entry, level="warning")
-        draft.change(
-            entry,
-            state=old.state,
-            reason=reasons.WAITING_FOR_OLD_INSTANCE,
-            message=message,
-        )
+        _show(draft, entry, old.state, reasons.WAITING_FOR_OLD_INSTANCE, message)
         return
+    reason, message, role_waits = entry.reason, entry.message, False
     if draft.job.paused_at is not None:
-        draft.change(entry, state="pending", reason=draft.job.reason)
-    elif blocked or (entry.replace_at is not None and draft.now < entry.replace_at):
-        draft.change(entry, state="pending", reason=blocked or reasons.BACKOFF)
+        reason = draft.job.reason
+    elif blocked or _backoff_until(draft, entry) is not None:
+        reason = blocked or reasons.BACKOFF
     elif entry.joining:
-        draft.change(entry, state="pending", reason=reasons.WAITS_TO_JOIN)
+        reason = reasons.WAITS_TO_JOIN
     elif gate.waiting:
-        message = gate.waiting[0].message
-        draft.change(entry, state="pending", reason=reasons.WAITING_FOR_DEPENDENCY, message=message)
-        draft.set_role(entry.role, reason=reasons.WAITING_FOR_DEPENDENCY, message=message)
+        reason, message = reasons.WAITING_FOR_DEPENDENCY, gate.waiting[0].message
+        role_waits = True
     elif gate.wave_waits:
-        draft.change(entry, state="pending", reason=reasons.WAITING_FOR_WAVE, message="")
-        draft.set_role(entry.role, reason=reasons.WAITING_FOR_WAVE, message="")
+        reason, message, role_waits = reasons.WAITING_FOR_WAVE, "", True
     elif not gate.activated:
-        draft.change(entry, state="pending", reason=reasons.WAITING_FOR_ACTIVATION, message="")
-        draft.set_role(entry.role, reason=reasons.WAITING_FOR_ACTIVATION, message="")
-    else:
-        draft.change(entry, state="pending")
+        reason, message, role_waits = reasons.WAITING_FOR_ACTIVATION, "", True
+    _show(draft, entry, "pending", reason, message)
+    role = draft.roles[entry.role]
+    if role_waits and (role.reason, role.message) != (reason, message):
+        draft.set_role(entry.role, reason=reason, message=message)
+
+
+def _show(
+    draft: Draft, entry: InstanceEntry, state: InstanceState, reason: str, message: str
+) -> None:
+    if (entry.state, entry.reason, entry.message) != (state, reason, message):
+        draft.put(replace(entry, state=state, reason=reason, message=message))
 
 
 def _lose(
@@ -287,7 +292,7 @@ def _lose(
         seconds = problem.dependency.timeout_seconds
         message = f"after {seconds:g} s only {message}"
     for entry in entries:
-        fail_for_good(draft, entry, reason=reason, message=message)
+        fail_for_good(draft, replace(entry, reason=reason, message=message))
     groups = [(h, n) for h, n in draft.census.get(role.name, ()) if h.final]
     verdict = role_verdict(
         role,
@@ -303,13 +308,14 @@ def _check_scheduling(draft: Draft) -> None:
     """End a job whose instances find no place for too long."""
     limit = draft.spec.scheduling.schedule_timeout_seconds
     for entry in draft.instances.values():
-        if not entry.wanted or entry.joining or entry.state != "pending":
+        phase = entry.phase
+        if not isinstance(phase, ActivePhase) or entry.joining or entry.state != "pending":
             continue
-        seen = draft.current.get((entry.role, entry.index))
+        seen = draft.current.get(entry.key)
         if seen is not None and seen.scheduled:
             continue
-        if draft.now < entry.wanted_at + limit:
-            draft.wake(entry.wanted_at + limit)
+        if draft.now < phase.wanted_at + limit:
+            draft.wake(phase.wanted_at + limit)
             continue
         message = f"{entry.role}-{entry.index} found no place within {limit:g} s"
         if seen is not None and seen.message:
@@ -319,7 +325,7 @@ def _check_scheduling(draft: Draft) -> None:
             "Failed",
             reason=reasons.SCHEDULE_TIMEOUT,
             message=message,
-            root_cause=cause(
+            root_cause=cause_document(
                 reason=reasons.SCHEDULE_TIMEOUT,
                 message=message,
                 at=draft.now,

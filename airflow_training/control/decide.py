@@ -6,24 +6,25 @@ did not change is copied, so that a pass without news costs one look at every in
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Sequence
 
 from airflow_training.control import reasons
 from airflow_training.control.creation import start_missing
-from airflow_training.control.diagnosed import learn
+from airflow_training.control.diagnosed import apply_late_diagnoses
 from airflow_training.control.draft import Draft
-from airflow_training.control.elastic import leave_out, review, watch_the_clock
-from airflow_training.control.ending import delete_doomed, drain, finish
-from airflow_training.control.in_place import follow, order_waiting
+from airflow_training.control.elastic import exclude_unreachable, review_joining, wake_at_deadline
+from airflow_training.control.ending import delete_marked, drain, finish
+from airflow_training.control.in_place import advance_in_place, release_waiting
 from airflow_training.control.model import (
     TERMINAL_JOB_STATES,
     Action,
+    Attempt,
+    AttemptId,
     Create,
     Decision,
     Delete,
-    Diagnosed,
     Dismiss,
+    InstanceDiagnosis,
     InstanceEntry,
     JobEntry,
     Ledger,
@@ -34,13 +35,15 @@ from airflow_training.control.model import (
     RoleEntry,
     StopProcess,
 )
-from airflow_training.control.outcomes import reckon
-from airflow_training.control.recovery import begin, learn_of_checkpoints
+from airflow_training.control.observing import apply_observations
+from airflow_training.control.outcomes import apply_failures
+from airflow_training.control.reason_facts import OWN_REASONS, Reasons
+from airflow_training.control.recovery import begin, record_checkpoints
 from airflow_training.control.requests import apply_requests
-from airflow_training.control.root_cause import cause
-from airflow_training.control.sightings import take_in
-from airflow_training.control.statuses import show
-from airflow_training.spec.resolved import ResolvedJob
+from airflow_training.control.root_cause import cause_document
+from airflow_training.control.statuses import update_statuses
+from airflow_training.documents.resolved import ResolvedJob
+from airflow_training.documents.resolved_blocks import CheckpointCommit
 
 __all__ = ["decide", "new_ledger"]
 
@@ -77,7 +80,7 @@ def new_ledger(
         },
         instances={
             (role.name, index): InstanceEntry(
-                role=role.name, index=index, epoch=epoch, last_transition_at=now
+                key=(role.name, index), attempt_id=AttemptId(epoch), last_transition_at=now
             )
             for role in job.roles
             for index in range(role.replicas)
@@ -93,42 +96,56 @@ def decide(
     now: float,
     *,
     generation: int = 0,
-    diagnoses: Sequence[Diagnosed] = (),
-    committed: Sequence[Mapping[str, Any]] = (),
+    diagnoses: Sequence[InstanceDiagnosis] = (),
+    undiagnosed: Collection[Attempt] = (),
+    committed: Sequence[CheckpointCommit] = (),
+    known_reasons: Reasons = OWN_REASONS,
 ) -> Decision:
     """Return what to persist, then do, then tell. `observations` None: no snapshot yet.
 
     `diagnoses`: why attempts failed, of those that are observed as failed now or that were before.
 
-    `committed`: references of checkpoints below the root that the ledger follows, also known ones.
+    `undiagnosed`: attempts of which that will be known in a moment: what is restarted for them waits.
+
+    `committed`: checkpoints below the root that the ledger follows, also known ones.
+
+    `known_reasons`: what the reasons say that instances of this runtime end with.
 
     `generation` is the caller's lease: objects of a newer one are never touched. Each object is
     expected to be listed soon after it was created (`turnover.SETTLE_SECONDS`), and from then until
     it is gone; what it does may be told late, twice or out of order.
     """
-    draft = Draft(job, ledger, now=now, generation=generation, diagnoses=diagnoses)
-    learn_of_checkpoints(draft, committed)
-    failures = [] if observations is None else take_in(draft, observations)
+    draft = Draft(
+        job,
+        ledger,
+        now=now,
+        generation=generation,
+        diagnoses=diagnoses,
+        undiagnosed=undiagnosed,
+        known_reasons=known_reasons,
+    )
+    record_checkpoints(draft, committed)
+    failures = [] if observations is None else apply_observations(draft, observations)
     apply_requests(draft, requests)
     if diagnoses and _goes_on(draft):
-        learn(draft)
+        apply_late_diagnoses(draft)
     if _goes_on(draft):
-        reckon(draft, review(draft, observations, failures))
+        apply_failures(draft, review_joining(draft, observations, failures))
     if _goes_on(draft):
-        leave_out(draft, observations)
+        exclude_unreachable(draft, observations)
     if _goes_on(draft):
         _check_deadline(draft)
     if _goes_on(draft):
-        follow(draft)
+        advance_in_place(draft)
         start_missing(draft, observations)
-        watch_the_clock(draft)
+        wake_at_deadline(draft)
         draft.wake(_deadline_at(draft))
     if not _goes_on(draft):
         draft.actions.clear()
         drain(draft, observations)
-    show(draft, reachable=observations is None or observations.reachable)
-    delete_doomed(draft)
-    order_waiting(draft)
+    update_statuses(draft, reachable=observations is None or observations.reachable)
+    delete_marked(draft)
+    release_waiting(draft)
     return Decision(
         new_ledger=draft.ledger(),
         actions=_in_order(draft),
@@ -175,5 +192,5 @@ def _check_deadline(draft: Draft) -> None:
         "Failed",
         reason=reasons.DEADLINE_EXCEEDED,
         message=message,
-        root_cause=cause(reason=reasons.DEADLINE_EXCEEDED, message=message, at=draft.now),
+        root_cause=cause_document(reason=reasons.DEADLINE_EXCEEDED, message=message, at=draft.now),
     )

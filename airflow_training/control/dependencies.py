@@ -10,17 +10,18 @@ from dataclasses import dataclass
 from typing import Literal
 
 from airflow_training.control import reasons
-from airflow_training.control.census import Census, Head, census
+from airflow_training.control.census import Census, Head, HeadCounts
 from airflow_training.control.model import TERMINAL_JOB_STATES, Ledger, RoleEntry
-from airflow_training.spec.resolved import Dependency, ResolvedJob, ResolvedRole
+from airflow_training.documents.resolved import ResolvedDependency, ResolvedJob, ResolvedRole
 
 __all__ = [
     "DependencyState",
-    "answer_of",
     "dependency_key",
     "dependency_state",
+    "initializer_answer",
     "judge_dependency",
     "timeout_at",
+    "waits_briefly",
 ]
 
 
@@ -28,7 +29,7 @@ __all__ = [
 class DependencyState:
     """What one dependency says to the role that waits."""
 
-    dependency: Dependency
+    dependency: ResolvedDependency
     status: Literal["met", "waiting", "failed", "timed_out"]
     message: str
     """For people: `2 of 3 instances of worker are Running`."""
@@ -36,19 +37,19 @@ class DependencyState:
     """When the wait ends; None while something else holds the role too."""
 
 
-def dependency_key(dependency: Dependency) -> str:
+def dependency_key(dependency: ResolvedDependency) -> str:
     """Return the name under which a role remembers since when the dependency holds it."""
     return f"{dependency.role}/{dependency.status}"
 
 
-def timeout_at(dependency: Dependency, entry: RoleEntry) -> float | None:
+def timeout_at(dependency: ResolvedDependency, entry: RoleEntry) -> float | None:
     """Return when the wait for a dependency ends; None while its clock does not run."""
     since = entry.gated_since.get(dependency_key(dependency))
     return None if since is None else since + dependency.timeout_seconds
 
 
 def dependency_state(
-    job: ResolvedJob, ledger: Ledger, role: str, dependency: Dependency, *, now: float
+    job: ResolvedJob, ledger: Ledger, role: str, dependency: ResolvedDependency, *, now: float
 ) -> DependencyState:
     """Return whether `role` still waits for one of its dependencies.
 
@@ -59,7 +60,7 @@ def dependency_state(
     if dependency not in job.role(role).depends_on:
         raise ValueError(f"role {role} does not wait for {dependency_key(dependency)}")
     entry = ledger.roles[role]
-    counts = census(ledger.instances)
+    counts = HeadCounts(ledger.instances.values()).census()
     if entry.state == "Failed" and entry.reason in (
         reasons.DEPENDENCY_FAILED,
         reasons.DEPENDENCY_TIMEOUT,
@@ -94,7 +95,7 @@ def dependency_state(
 
 
 def judge_dependency(
-    dependency: Dependency, *, waiting: str, roles: Mapping[str, RoleEntry], counts: Census
+    dependency: ResolvedDependency, *, waiting: str, roles: Mapping[str, RoleEntry], counts: Census
 ) -> DependencyState:
     """Return met, waiting or failed for one dependency; timeouts are the caller's."""
     groups = counts.get(dependency.role, ())
@@ -129,7 +130,21 @@ def judge_dependency(
     return answer("waiting", message)
 
 
-def answer_of(role: ResolvedRole) -> Literal["List", "Confirmation"]:
+def waits_briefly(job: ResolvedJob, ledger: Ledger) -> bool:
+    """Return whether a role that may start waits for others only to be up, not for their end."""
+    waiting = {
+        entry.role
+        for entry in ledger.instances.values()
+        if entry.reason == reasons.WAITING_FOR_DEPENDENCY
+    }
+    return any(
+        ledger.roles[name].activated
+        and all(each.status != "Complete" for each in job.role(name).depends_on)
+        for name in waiting
+    )
+
+
+def initializer_answer(role: ResolvedRole) -> Literal["List", "Confirmation"]:
     """Return what an instance that waits in the initializer receives on release."""
     reads = any(file.reads_addresses for file in role.files)
     for dependency in role.depends_on:
@@ -138,7 +153,7 @@ def answer_of(role: ResolvedRole) -> Literal["List", "Confirmation"]:
     return "List" if reads and not role.depends_on else "Confirmation"
 
 
-def _satisfies(head: Head, dependency: Dependency) -> bool:
+def _satisfies(head: Head, dependency: ResolvedDependency) -> bool:
     # what has succeeded was reachable once: a short role must not block those that follow it
     if head.state == "succeeded":
         return True

@@ -8,11 +8,27 @@ from dataclasses import replace
 
 from airflow_training.control import reasons
 from airflow_training.control.draft import Draft
-from airflow_training.control.model import Diagnosed, InstanceEntry, RestartRecord
+from airflow_training.control.failures import CANNOT_START_CODES
+from airflow_training.control.model import (
+    AttemptEnd,
+    InstanceDiagnosis,
+    InstanceEntry,
+    RestartRecord,
+)
 from airflow_training.control.turnover import fail_for_good
-from airflow_training.spec.resolved import FailureClass
+from airflow_training.documents.resolved import FailureClass
 
-__all__ = ["SURE", "class_of", "fingerprint", "learn", "tell", "why_not_again"]
+__all__ = [
+    "SURE",
+    "apply_late_diagnoses",
+    "class_of",
+    "fingerprint",
+    "is_revocable",
+    "origin_of",
+    "record_consequence",
+    "record_diagnosis",
+    "why_not_again",
+]
 
 CLASSES: Mapping[str, FailureClass] = {
     "user-error": "user",
@@ -26,11 +42,33 @@ SURE = 0.8
 """Confidence from which on a diagnosis stops restarts by itself."""
 _LIKELY = 0.5
 """Confidence from which on it says more than an exit code."""
+_NOT_FOUND = frozenset({"container-start-error", "file-not-found", "permission-denied"})
+"""Causes that say why a shell could not run a command."""
+_AT_IMPORT = re.compile(
+    r"\b(?:ModuleNotFound|Import|Syntax|Indentation|Tab)Error: |can't open file "
+)
+"""Of a script that Python does not find, cannot read, or cannot import what it needs for."""
 _VARIES = re.compile(r"0x[0-9a-fA-F]+|\d+")
 _LONGEST = 200
+_NOTICED_WITHIN_SECONDS = 600.0
+"""Of the failure of another: collective operations and heartbeats wait so long for a lost peer."""
+_OVER_PEERS = frozenset(
+    {
+        "connection-refused-master",
+        "jax-coordinator-timeout",
+        "nccl-timeout",
+        "peer-connection-lost",
+        "rendezvous-timeout",
+        "tensorflow-unavailable",
+        "xgboost-tracker",
+    }
+)
+"""Causes that an instance has when another one is lost."""
+_KILLED = frozenset({9, 15, 128 + 9, 128 + 15})
+"""Signals, and exit codes that show them: nothing that a lost connection does to a program."""
 
 
-def class_of(told: Diagnosed, *, otherwise: FailureClass) -> FailureClass:
+def class_of(told: InstanceDiagnosis, *, otherwise: FailureClass) -> FailureClass:
     """Return the class that a failure is charged to, where only an exit code speaks against it.
 
     What a log calls a preemption needs the runtime to say so too: those restarts have no limit.
@@ -41,7 +79,7 @@ def class_of(told: Diagnosed, *, otherwise: FailureClass) -> FailureClass:
     return otherwise if found == "preemption" else found
 
 
-def fingerprint(told: Diagnosed) -> str:
+def fingerprint(told: InstanceDiagnosis) -> str:
     """Return a text that is equal for the same error at the same step.
 
     Where no step is known it has to be the same line of the log, word by word.
@@ -52,22 +90,24 @@ def fingerprint(told: Diagnosed) -> str:
     return f"step {told.step}: {_VARIES.sub('#', evidence)}"
 
 
-def why_not_again(told: Diagnosed, before: Sequence[RestartRecord]) -> tuple[str, str] | None:
+def why_not_again(
+    told: InstanceDiagnosis, before: Sequence[RestartRecord]
+) -> tuple[str, str] | None:
     """Return reason and words why another try cannot help, None where it may.
 
     `before`: the restarts of this epoch.
     """
     cause = told.cause
     name, evidence = cause["id"], str(cause["evidence"])[:_LONGEST]
+    if _never_began(told):
+        return reasons.NOT_RETRYABLE, evidence
     sure = cause["confidence"] >= SURE
     if sure and cause["retryable"] == "no":
         return reasons.NOT_RETRYABLE, f"{name} needs a change first: {evidence}"
     mine = [
         record
         for record in before
-        if (record.role, record.index) == (told.role, told.index)
-        and record.attempt != told.attempt
-        and record.cause == name
+        if record.key == told.key and record.attempt != told.attempt and record.cause == name
     ]
     if sure and mine and cause["retryable"] == "once":
         return reasons.NOT_RETRYABLE, f"{name} happened again after one more try: {evidence}"
@@ -78,9 +118,66 @@ def why_not_again(told: Diagnosed, before: Sequence[RestartRecord]) -> tuple[str
     return None
 
 
-def tell(draft: Draft, told: Diagnosed) -> None:
+def _never_began(told: InstanceDiagnosis) -> bool:
+    """Return whether a command could not start, or failed at its imports: it will again."""
+    if told.step or told.cause["retryable"] != "no":
+        return False
+    if told.exit_code in CANNOT_START_CODES and told.cause["id"] in _NOT_FOUND:
+        return True
+    return _AT_IMPORT.search(str(told.cause["evidence"])) is not None
+
+
+def is_revocable(draft: Draft, entry: InstanceEntry) -> bool:
+    """Return whether an attempt belongs to a restart whose failure is still being diagnosed."""
+    return bool(draft.undiagnosed) and any(
+        record.scope not in ("Instance", "Role")
+        or (record.role == entry.role and (record.scope == "Role" or record.index == entry.index))
+        for record in draft.job.restarts
+        if (record.role, record.index, record.attempt) in draft.undiagnosed
+    )
+
+
+def origin_of(
+    told: InstanceDiagnosis,
+    before: Sequence[RestartRecord],
+    *,
+    started_at: float | None,
+    said_by_runtime: bool,
+) -> RestartRecord | None:
+    """Return the restart that a failure of one instance alone follows from; None: it stands for itself.
+
+    Another instance had failed while this one's attempt ran, and then its program ended itself, over
+    its peers as its log says. Each attempt is free at most once, as the
+    next one begins later. `before`: the restarts of this epoch. `started_at`: when the attempt ran.
+    `said_by_runtime`: the reason of its end says more than its exit code.
+    """
+    by_itself = not said_by_runtime and not _KILLED & {told.signal, told.exit_code}
+    if started_at is None or told.finished_at is None or not by_itself:
+        return None
+    if told.cause["id"] not in _OVER_PEERS or told.cause["confidence"] < _LIKELY:
+        return None
+    for record in reversed(before):
+        other = record.key != told.key
+        noticed = started_at <= record.at >= told.finished_at - _NOTICED_WITHIN_SECONDS
+        if record.counted and other and noticed:
+            return record
+    return None
+
+
+def record_consequence(
+    draft: Draft, entry: InstanceEntry, what: str, origin: RestartRecord
+) -> None:
+    """Add to the run's story that a failure costs nothing."""
+    draft.tell(
+        reasons.FAILURE_IS_CONSEQUENCE,
+        f"{what}: after {origin.role}-{origin.index} had failed, which was counted; this is not",
+        of=entry,
+    )
+
+
+def record_diagnosis(draft: Draft, told: InstanceDiagnosis) -> None:
     """Add the diagnosis to the run's story."""
-    entry = draft.instances[told.role, told.index]
+    entry = draft.instances[told.key]
     draft.tell(
         reasons.DIAGNOSED,
         f"attempt {told.attempt}: {told.cause['id']}: {str(told.cause['evidence'])[:_LONGEST]}",
@@ -90,7 +187,7 @@ def tell(draft: Draft, told: Diagnosed) -> None:
     )
 
 
-def learn(draft: Draft) -> None:
+def apply_late_diagnoses(draft: Draft) -> None:
     """Take in diagnoses that came after their restart was decided.
 
     A restart that has not begun yet is taken back where it cannot help.
@@ -111,20 +208,44 @@ def learn(draft: Draft) -> None:
         records = list(draft.job.restarts)
         record = records[place]
         records[place] = replace(record, cause=told.cause["id"], fingerprint=fingerprint(told))
-        tell(draft, told)
-        entry = draft.instances[told.role, told.index]
+        record_diagnosis(draft, told)
+        entry = draft.instances[told.key]
+        origin = _origin_known_late(
+            told, record, records[:place], said_by_runtime=told.reason in draft.known_reasons
+        )
+        if origin is not None:
+            record_consequence(draft, entry, f"attempt {told.attempt}", origin)
+            del records[place]
+            draft.put(replace(entry, restarts=max(0, entry.restarts - 1)))
+            draft.job = replace(draft.job, restarts=tuple(records))
+            continue
         stop = why_not_again(told, records)
         if stop is not None and _still_waits(draft, entry, told):
             del records[place]
             _take_back(draft, entry, told, record, stop)
-        draft.set_job(restarts=tuple(records))
+        draft.job = replace(draft.job, restarts=tuple(records))
 
 
-def _still_waits(draft: Draft, entry: InstanceEntry, told: Diagnosed) -> bool:
-    """Return whether nothing of the attempt after the failed one was created yet."""
+def _origin_known_late(
+    told: InstanceDiagnosis,
+    record: RestartRecord,
+    before: Sequence[RestartRecord],
+    *,
+    said_by_runtime: bool,
+) -> RestartRecord | None:
+    if record.scope != "Instance" or not record.counted:
+        return None
+    same_epoch = [each for each in before if each.epoch == record.epoch]
+    return origin_of(
+        told, same_epoch, started_at=record.started_at, said_by_runtime=said_by_runtime
+    )
+
+
+def _still_waits(draft: Draft, entry: InstanceEntry, told: InstanceDiagnosis) -> bool:
+    """Return whether nothing of the attempt after the failed one was created yet, and nobody asked for it."""
     return (
         entry.attempt == told.attempt + 1
-        and entry.epoch == draft.job.epoch
+        and entry.epoch == told.epoch == draft.job.epoch
         and not (entry.wanted or entry.final or entry.uid)
     )
 
@@ -132,23 +253,25 @@ def _still_waits(draft: Draft, entry: InstanceEntry, told: Diagnosed) -> bool:
 def _take_back(
     draft: Draft,
     entry: InstanceEntry,
-    told: Diagnosed,
+    told: InstanceDiagnosis,
     record: RestartRecord,
     stop: tuple[str, str],
 ) -> None:
     reason, message = stop
+    failure_class = class_of(told, otherwise=record.failure_class)
     changed = fail_for_good(
         draft,
-        entry,
-        attempt=told.attempt,
-        job_attempt=told.job_attempt,
-        restarts=max(0, entry.restarts - record.counted),
-        reason=told.reason or reasons.INSTANCE_FAILED,
-        message=message,
-        exit_code=told.exit_code,
-        signal=told.signal,
-        failure_class=class_of(told, otherwise=record.failure_class),
-        finished_at=told.finished_at,
+        replace(
+            entry,
+            attempt_id=replace(
+                entry.attempt_id, job_attempt=told.job_attempt, attempt=told.attempt
+            ),
+            restarts=max(0, entry.restarts - record.counted),
+            reason=told.reason or reasons.INSTANCE_FAILED,
+            message=message,
+            finished_at=told.finished_at,
+        ),
+        AttemptEnd(told.exit_code, told.signal, failure_class),
     )
     draft.gave_up[told.role] = (reason, f"{told.role}-{told.index}: {message}")
     draft.tell(
@@ -157,5 +280,5 @@ def _take_back(
         of=changed,
         rule="diagnosis",
         level="error",
-        failure_class=changed.failure_class,
+        failure_class=failure_class,
     )

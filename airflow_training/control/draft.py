@@ -6,25 +6,47 @@ change keeps its identity, so that a pass without news costs no copy and no writ
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
-from airflow_training.control.census import Census, census
+from airflow_training.control.census import Census, HeadCounts
 from airflow_training.control.model import (
     Action,
-    Diagnosed,
+    Attempt,
     Event,
+    InstanceDiagnosis,
     InstanceEntry,
     InstanceKey,
     JobEntry,
     Ledger,
     Observation,
+    ReducedSize,
     RoleEntry,
+    RoleState,
 )
-from airflow_training.spec.resolved import ResolvedJob
+from airflow_training.control.reason_facts import OWN_REASONS, Reasons
+from airflow_training.documents.resolved import ResolvedJob
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack  # of `typing` from 3.11 on
 
 __all__ = ["Draft"]
+
+
+class RoleChanges(TypedDict, total=False):
+    """What of a role a decision may change: its `RoleEntry`, but for the name and what follows by itself."""
+
+    state: RoleState
+    reason: str
+    message: str
+    replicas: int
+    activated: bool
+    gated_since: Mapping[str, float]
+    fewer: ReducedSize | None
+
+
+_Entry = TypeVar("_Entry", JobEntry, RoleEntry, InstanceEntry)
 
 
 class Draft:
@@ -37,22 +59,28 @@ class Draft:
         *,
         now: float,
         generation: int,
-        diagnoses: Sequence[Diagnosed] = (),
+        diagnoses: Sequence[InstanceDiagnosis] = (),
+        undiagnosed: Collection[Attempt] = (),
+        known_reasons: Reasons = OWN_REASONS,
     ) -> None:
         self.spec = job
         self.now = now
         self.generation = generation
         self.diagnoses = {(each.role, each.index, each.attempt): each for each in diagnoses}
         """Why attempts failed, as far as that is known by now."""
+        self.undiagnosed = undiagnosed
+        """Attempts that failed by themselves and of which that will be known in a moment."""
+        self.known_reasons = known_reasons
+        """What the reasons say that instances of this runtime end with."""
         self.actions: list[Action] = []
         self.events: list[Event] = []
         self.objects: Mapping[str, Observation] = {}
         """Every object of the snapshot by its uid."""
         self.current: dict[InstanceKey, Observation] = {}
-        """The object of the current attempt, where one was seen; filled in by `sightings`."""
+        """The object of the current attempt, where one was seen; filled in by `observing`."""
         self.occupied: dict[InstanceKey, Observation] = {}
         """Objects of other attempts that still exist: nothing new may be created beside them."""
-        self.doomed: dict[str, Observation] = {}
+        self.marked_for_deletion: dict[str, Observation] = {}
         """Objects to delete, by uid."""
         self.gave_up: dict[str, tuple[str, str]] = {}
         """Role -> reason and words for its last instance that got no further try."""
@@ -62,13 +90,18 @@ class Draft:
         self._instances: Mapping[InstanceKey, InstanceEntry] = ledger.instances
         self._own_roles: dict[str, RoleEntry] | None = None
         self._own_instances: dict[InstanceKey, InstanceEntry] | None = None
-        self._census: Census | None = None
+        self._heads: HeadCounts | None = None
         self._wake_at: float | None = None
 
     # reading -----------------------------------------------------------------------------------
     @property
     def job(self) -> JobEntry:
         return self._job
+
+    @job.setter
+    def job(self, entry: JobEntry) -> None:
+        if entry != self._job:
+            self._job = self._moved(self._job, entry)
 
     @property
     def roles(self) -> Mapping[str, RoleEntry]:
@@ -81,9 +114,9 @@ class Draft:
     @property
     def census(self) -> Census:
         """Return the counts of all instances as they are now."""
-        if self._census is None:
-            self._census = census(self._instances)
-        return self._census
+        if self._heads is None:
+            self._heads = HeadCounts(self._instances.values())
+        return self._heads.census()
 
     def team(self, role: str) -> list[InstanceEntry]:
         """Return the role's instances by index, without those that were scaled away."""
@@ -93,52 +126,41 @@ class Draft:
         )
 
     # writing -----------------------------------------------------------------------------------
-    def set_job(self, **changes: Any) -> None:
-        """Change fields of the job; `last_transition_at` follows the state by itself."""
-        if changes.get("state", self._job.state) != self._job.state:
-            changes.setdefault("last_transition_at", self.now)
-        if any(getattr(self._job, name) != value for name, value in changes.items()):
-            self._job = replace(self._job, **changes)
-
-    def set_role(self, name: str, **changes: Any) -> None:
-        """Change fields of a role; `last_transition_at` follows the state by itself."""
-        entry = self._roles[name]
-        if changes.get("state", entry.state) != entry.state:
-            changes.setdefault("last_transition_at", self.now)
-        if all(getattr(entry, field) == value for field, value in changes.items()):
+    # `last_transition_at` of job, roles and instances follows the state by itself
+    def set_role(self, name: str, **changes: Unpack[RoleChanges]) -> None:
+        """Change fields of a role."""
+        old = self._roles[name]
+        new = replace(old, **changes)
+        if new == old:
             return
         if self._own_roles is None:
             self._roles = self._own_roles = dict(self._roles)
-        self._own_roles[name] = replace(entry, **changes)
+        self._own_roles[name] = self._moved(old, new)
 
-    def put(self, entry: InstanceEntry) -> None:
-        """Write an instance."""
-        key = (entry.role, entry.index)
+    def put(self, entry: InstanceEntry) -> InstanceEntry:
+        """Write an instance, and return it as it is written."""
+        key = entry.key
+        old = self._instances.get(key)
+        if entry == old:
+            return old
         if self._own_instances is None:
-            if self._instances.get(key) == entry:
-                return
             self._instances = self._own_instances = dict(self._instances)
-        self._own_instances[key] = entry
-        self._census = None
+        new = self._own_instances[key] = entry if old is None else self._moved(old, entry)
+        if self._heads is not None:
+            self._heads.replace(old, new)
+        return new
 
-    def change(self, entry: InstanceEntry, **changes: Any) -> InstanceEntry:
-        """Write an instance with some fields changed; `last_transition_at` follows the state."""
-        if all(getattr(entry, field) == value for field, value in changes.items()):
-            return entry
-        if changes.get("state", entry.state) != entry.state:
-            changes.setdefault("last_transition_at", self.now)
-        changed = replace(entry, **changes)
-        self.put(changed)
-        return changed
+    def _moved(self, old: _Entry, new: _Entry) -> _Entry:
+        return new if new.state == old.state else replace(new, last_transition_at=self.now)
 
-    def doom(self, seen: Observation) -> None:
+    def mark_for_deletion(self, seen: Observation) -> None:
         """Let an object be deleted, unless it was made by a holder that came after this one."""
         if seen.generation <= self.generation:
-            self.doomed[seen.uid] = seen
+            self.marked_for_deletion[seen.uid] = seen
 
     def occupy(self, seen: Observation) -> None:
         """Note that an object of another attempt still exists; of several, the one most alive."""
-        key = (seen.role, seen.index)
+        key = seen.key
         other = self.occupied.get(key)
         if other is None or _life(seen) > _life(other):
             self.occupied[key] = seen

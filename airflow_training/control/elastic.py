@@ -13,30 +13,32 @@ from dataclasses import replace
 
 from airflow_training.control import reasons
 from airflow_training.control.draft import Draft
-from airflow_training.control.failures import REASON_CLASSES, Failure
+from airflow_training.control.failures import Failure
 from airflow_training.control.model import (
-    Fewer,
+    ActivePhase,
     InstanceEntry,
     InstanceKey,
     Observation,
     Observations,
+    ReducedSize,
 )
+from airflow_training.control.reason_facts import OWN_REASONS
 from airflow_training.control.restarts import backoff_seconds
 from airflow_training.control.turnover import next_attempt
+from airflow_training.documents.resolved import ResolvedJob, ResolvedRole
 from airflow_training.frameworks.ranks import chief_role
-from airflow_training.spec.resolved import ResolvedJob, ResolvedRole
 
 __all__ = [
-    "at_full_size",
-    "can_spare_one",
-    "give_up_one",
+    "can_shrink",
+    "exclude_unreachable",
     "is_stuck",
-    "leave_out",
-    "may_try",
+    "may_create",
     "renumber",
-    "review",
-    "try_later",
-    "watch_the_clock",
+    "reset_size",
+    "retry_unjoined",
+    "review_joining",
+    "shrink_role",
+    "wake_at_deadline",
 ]
 
 _PATIENCE_SECONDS = 120.0
@@ -47,7 +49,7 @@ _TERMINAL_ROLE = frozenset({"Succeeded", "Failed", "Stopped"})
 
 
 # may it ------------------------------------------------------------------------------------------
-def can_spare_one(draft: Draft, failure: Failure) -> bool:
+def can_shrink(draft: Draft, failure: Failure) -> bool:
     """Return whether the job may go on without the instance that failed, as far as that one goes.
 
     The failure must be the platform's. Another size helps neither a script with a bug nor one that
@@ -55,8 +57,8 @@ def can_spare_one(draft: Draft, failure: Failure) -> bool:
     """
     platform = failure.failure_class in ("infrastructure", "preemption") or (
         failure.failure_class == "resource"
-        and failure.reason in REASON_CLASSES
-        and failure.reason != "OOMKilled"
+        and failure.known is not None
+        and failure.known.level != "container"
     )
     return platform and _can_lose(draft, draft.spec.role(failure.role), 1)
 
@@ -78,7 +80,7 @@ def _fits_gang(draft: Draft, number: int) -> bool:
 
 
 # with fewer --------------------------------------------------------------------------------------
-def review(
+def review_joining(
     draft: Draft, observations: Observations | None, failures: Sequence[Failure]
 ) -> list[Failure]:
     """Count what has joined, and leave out what finds no place for too long.
@@ -87,7 +89,7 @@ def review(
     without it, the others have to restart.
     """
     found = list(failures)
-    failed = {(each.role, each.index) for each in failures}
+    failed = {each.key for each in failures}
     for role in _roles(draft, observations):
         _welcome(draft, role.name)
         _leave_out(draft, role, failed)
@@ -95,25 +97,25 @@ def review(
         if first is not None and (role.name, 0) not in failed and _must_give_way(draft, first):
             found.append(
                 Failure(
-                    role=first.role,
-                    index=first.index,
-                    attempt=first.attempt,
+                    key=first.key,
+                    attempt_id=first.attempt_id,
                     at=draft.now,
                     reason=reasons.UNSCHEDULABLE,
                     message=first.message or f"no place within {_patience(draft.spec):g} s",
-                    failure_class=REASON_CLASSES[reasons.UNSCHEDULABLE],
+                    known=OWN_REASONS[reasons.UNSCHEDULABLE],
+                    failure_class="resource",
                 )
             )
     return found
 
 
-def leave_out(draft: Draft, observations: Observations | None) -> None:
+def exclude_unreachable(draft: Draft, observations: Observations | None) -> None:
     """Leave out what may not be replaced, as its old instance is on a node nobody hears of."""
     for role in _roles(draft, observations):
         _leave_out(draft, role, failed=())
 
 
-def watch_the_clock(draft: Draft) -> None:
+def wake_at_deadline(draft: Draft) -> None:
     """Ask to be called when the next instance will have waited for too long."""
     if draft.job.paused_at is not None:
         return
@@ -123,7 +125,7 @@ def watch_the_clock(draft: Draft) -> None:
             draft.wake(min((at for at in waits if at is not None and at > draft.now), default=None))
 
 
-def give_up_one(draft: Draft, failure: Failure) -> None:
+def shrink_role(draft: Draft, failure: Failure) -> None:
     """Let the role of a failed instance have one fewer; the caller restarts the job."""
     size = draft.roles[failure.role].replicas - 1
     _resize(draft, failure.role, size, f"{failure.role}-{failure.index}: {failure.describe()}")
@@ -135,16 +137,16 @@ def renumber(draft: Draft) -> None:
         if role.fewer is None:
             continue
         for position, entry in enumerate(draft.team(name)):
-            draft.change(entry, joining=position >= role.replicas)
+            draft.put(replace(entry, joining=position >= role.replicas))
 
 
-def at_full_size(draft: Draft, name: str) -> None:
+def reset_size(draft: Draft, name: str) -> None:
     """Forget that a role goes on with fewer: somebody starts it anew, or wants another size."""
     role = draft.roles[name]
     if role.fewer is None:
         return
     for entry in draft.team(name):
-        draft.change(entry, joining=False)
+        draft.put(replace(entry, joining=False))
     draft.set_role(name, replicas=role.fewer.full, fewer=None)
 
 
@@ -163,14 +165,12 @@ def _leave_out(draft: Draft, role: ResolvedRole, failed: Collection[InstanceKey]
     late = [
         entry
         for entry in draft.team(role.name)
-        if (entry.role, entry.index) not in failed
-        and not _leads(draft, entry)
-        and _is_overdue(draft, entry)
+        if entry.key not in failed and not _leads(draft, entry) and _is_overdue(draft, entry)
     ]
     if not late or not _can_lose(draft, role, len(late)):
         return
     for entry in late:
-        draft.change(entry, joining=True)
+        draft.put(replace(entry, joining=True))
     names = ", ".join(f"{role.name}-{entry.index}" for entry in late)
     _resize(draft, role.name, draft.roles[role.name].replicas - len(late), f"no place for {names}")
 
@@ -200,10 +200,11 @@ def _is_overdue(draft: Draft, entry: InstanceEntry) -> bool:
 
 def _overdue_at(draft: Draft, entry: InstanceEntry) -> float | None:
     """Return when an instance that finds no place, or may not be replaced, has waited for too long."""
-    key = (entry.role, entry.index)
+    key = entry.key
     if entry.final or entry.joining:
         return None
-    if not entry.wanted:
+    phase = entry.phase
+    if not isinstance(phase, ActivePhase):
         old = draft.occupied.get(key)
         if old is None or not is_stuck(old):
             return None
@@ -211,7 +212,7 @@ def _overdue_at(draft: Draft, entry: InstanceEntry) -> float | None:
     seen = draft.current.get(key)
     if entry.state != "pending" or (seen is not None and seen.scheduled):
         return None
-    return entry.wanted_at + _patience(draft.spec)
+    return phase.wanted_at + _patience(draft.spec)
 
 
 def is_stuck(old: Observation) -> bool:
@@ -225,7 +226,7 @@ def _patience(job: ResolvedJob) -> float:
 
 def _resize(draft: Draft, name: str, size: int, why: str) -> None:
     role = draft.roles[name]
-    before = role.fewer or Fewer(full=role.replicas)
+    before = role.fewer or ReducedSize(full=role.replicas)
     fewer = replace(
         before, why=why, since=draft.now, try_at=draft.now + _pause(draft, before.tries)
     )
@@ -241,7 +242,7 @@ def _resize(draft: Draft, name: str, size: int, why: str) -> None:
 
 
 # growing back --------------------------------------------------------------------------------------
-def may_try(draft: Draft, role: str) -> bool:
+def may_create(draft: Draft, role: str) -> bool:
     """Return whether what a role goes on without may be created now.
 
     Taking it in costs a restart, so the others have committed a newer checkpoint before: the job
@@ -256,9 +257,9 @@ def may_try(draft: Draft, role: str) -> bool:
     return draft.spec.checkpoint is not None and draft.job.recovery.progressed_at > fewer.since
 
 
-def try_later(draft: Draft, failure: Failure) -> None:
+def retry_unjoined(draft: Draft, failure: Failure) -> None:
     """Try what failed before it had joined again; the others never noticed, so it is free."""
-    entry = draft.instances[failure.role, failure.index]
+    entry = draft.instances[failure.key]
     fewer = draft.roles[failure.role].fewer
     assert fewer is not None  # noqa: S101 - only then does anything join
     pause = _pause(draft, fewer.tries + 1)
@@ -289,13 +290,14 @@ def _welcome(draft: Draft, name: str) -> None:
     if any(entry.final for entry in draft.team(name)):
         for entry in joining:
             if entry not in came:
-                next_attempt(draft, entry, reason=reasons.NOT_NEEDED, retired=True, joining=False)
+                gone = replace(entry, retired=True, joining=False)
+                next_attempt(draft, gone, reason=reasons.NOT_NEEDED)
         draft.set_role(name, fewer=None)
 
 
 def _count(draft: Draft, name: str, came: Sequence[InstanceEntry]) -> None:
     for entry in came:
-        draft.change(entry, joining=False)
+        draft.put(replace(entry, joining=False))
     role = draft.roles[name]
     size, full = role.replicas + len(came), role.desired
     draft.set_role(name, replicas=size, fewer=role.fewer if size < full else None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 from airflow_training.control import reasons
@@ -15,9 +16,9 @@ from airflow_training.control.model import (
     RoleState,
 )
 from airflow_training.control.recovery import save_grace
-from airflow_training.control.turnover import ENDED, close, settle
+from airflow_training.control.turnover import ENDED, close_instance, settle_instance
 
-__all__ = ["close_role", "delete_doomed", "drain", "finish", "parting"]
+__all__ = ["close_role", "delete_marked", "drain", "finish", "termination"]
 
 _AT_ONCE_SECONDS = 2.0
 """Long enough to flush a log."""
@@ -44,7 +45,8 @@ def finish(
     paused = (
         draft.now - paused_at if paused_at is not None and draft.job.started_at is not None else 0.0
     )
-    draft.set_job(
+    draft.job = replace(
+        draft.job,
         state=state,
         reason=reason,
         message=message,
@@ -65,7 +67,7 @@ def finish(
             )
     for entry in list(draft.instances.values()):
         if not entry.retired:
-            close(draft, entry, reason=instance_reason)
+            close_instance(draft, entry, reason=instance_reason)
     level = "error" if state == "Failed" else "info"
     draft.tell(f"Job{state}", f"{reason}: {message}", rule=rule, level=level)
 
@@ -75,7 +77,7 @@ def close_role(draft: Draft, name: str, state: RoleState, *, reason: str, messag
     draft.set_role(name, state=state, reason=reason, message=message, gated_since={})
     instance_reason = reasons.STOPPED_AFTER_SUCCESS if state == "Succeeded" else reasons.STOPPED
     for entry in draft.team(name):
-        close(draft, entry, reason=instance_reason)
+        close_instance(draft, entry, reason=instance_reason)
     level = "error" if state == "Failed" else "info"
     draft.tell(f"Role{state}", f"{reason}: {message}", role=name, level=level)
 
@@ -94,13 +96,13 @@ def drain(draft: Draft, observations: Observations | None) -> bool:
     for seen in observations.instances:
         if seen.state not in ENDED or remove_all:
             left += 1
-            draft.doom(seen)
+            draft.mark_for_deletion(seen)
         elif seen.in_place:  # its agent still waits
             left += 1
     for entry in list(draft.instances.values()):
         if entry.final and entry.state == "terminating":
-            settle(draft, entry)
-            left += draft.instances[entry.role, entry.index].state == "terminating"
+            settle_instance(draft, entry)
+            left += draft.instances[entry.key].state == "terminating"
     if not left and observations.reachable:
         _drained(draft)
     elif left:
@@ -110,7 +112,7 @@ def drain(draft: Draft, observations: Observations | None) -> bool:
 
 def _drained(draft: Draft) -> None:
     if not draft.job.drained:
-        draft.set_job(drained=True, finished_at=draft.now)
+        draft.job = replace(draft.job, drained=True, finished_at=draft.now)
         draft.tell(reasons.JOB_DRAINED, "nothing of the job is alive")
 
 
@@ -119,25 +121,27 @@ def _name_unreachable(draft: Draft, observations: Observations) -> None:
     nodes = sorted({o.node or "(unknown)" for o in observations.instances if o.state == "unknown"})
     note = "; still waiting for instances on unreachable nodes: "
     if nodes and note not in draft.job.message:
-        draft.set_job(message=draft.job.message + note + ", ".join(nodes))
+        draft.job = replace(draft.job, message=draft.job.message + note + ", ".join(nodes))
 
 
-def parting(draft: Draft, seen: Observation) -> tuple[float, bool]:
+def termination(draft: Draft, seen: Observation) -> tuple[float, bool]:
     """Return the grace of what must end, and whether its stacks are wanted first."""
     grace = save_grace(draft.spec, draft.job, seen.role)
-    entry = draft.instances.get((seen.role, seen.index))
-    if entry is None or not entry.parting or entry.uid == seen.uid:
+    if draft.job.killed:
+        return min(grace, _AT_ONCE_SECONDS), False
+    entry = draft.instances.get(seen.key)
+    if entry is None or not entry.deletion_mode or entry.uid == seen.uid:
         return grace, False
-    return min(grace, _AT_ONCE_SECONDS), entry.parting == "WithStacks"
+    return min(grace, _AT_ONCE_SECONDS), entry.deletion_mode == "WithStacks"
 
 
-def delete_doomed(draft: Draft) -> None:
+def delete_marked(draft: Draft) -> None:
     """Turn the objects that must go into actions; those that are going already are left alone.
 
     One that takes longer than its grace period is deleted again.
     """
-    for seen in draft.doomed.values():
-        grace, dump_stacks = parting(draft, seen)
+    for seen in draft.marked_for_deletion.values():
+        grace, dump_stacks = termination(draft, seen)
         if seen.state == "terminating":
             overdue_at = seen.state_since + 2 * grace
             if draft.now < overdue_at:
@@ -145,8 +149,7 @@ def delete_doomed(draft: Draft) -> None:
                 continue
         draft.actions.append(
             Delete(
-                role=seen.role,
-                index=seen.index,
+                key=seen.key,
                 uid=seen.uid,
                 grace_seconds=grace,
                 reason=_why(draft, seen),
@@ -157,7 +160,7 @@ def delete_doomed(draft: Draft) -> None:
 
 def _why(draft: Draft, seen: Observation) -> str:
     """Return the reason of a delete: the same however often it is ordered."""
-    entry = draft.instances.get((seen.role, seen.index))
+    entry = draft.instances.get(seen.key)
     if draft.job.state in TERMINAL_JOB_STATES:
         return draft.job.reason
     if entry is None:

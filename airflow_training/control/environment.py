@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from airflow_training.control import reasons
+
 __all__ = [
-    "CONDITIONS",
     "FULL_BYTES",
     "STRAINED_PRESSURE",
     "STRAINED_SHARE",
@@ -23,15 +24,7 @@ __all__ = [
 ]
 
 Condition = Literal["healthy", "strained", "outOfMemory", "diskFull", "deviceLost", "unknown"]
-CONDITIONS: Mapping[Condition, str] = {
-    "healthy": "the last record is at most 30 s older than the failure and shows none of the others",
-    "strained": "memory above 97 % of its limit, or everything waited for memory in 10 % of 10 s",
-    "outOfMemory": "the kernel killed something for want of memory",
-    "diskFull": "less than 64 MiB left for the instance's files, or no file more",
-    "deviceLost": "a GPU or NPU reports an error, or is not there any more",
-    "unknown": "no record, or none of the last 30 s",
-}
-"""Condition -> when it holds; a later one of the records' wins over an earlier one."""
+"""Of the records' a later one wins over an earlier one."""
 
 _STALE_SECONDS = 30.0
 STRAINED_SHARE = 0.97
@@ -51,12 +44,12 @@ class EnvironmentState:
 
 
 def read_records(lines: Sequence[str]) -> Sequence[Mapping[str, Any]]:
-    """Return what agents wrote, without what is no record."""
+    """Return what agents wrote, without what is no record of a moment."""
     found = []
     for line in lines:
         with contextlib.suppress(ValueError, RecursionError):
             record = json.loads(line)
-            if isinstance(record, dict):
+            if isinstance(record, dict) and record.get("on") != "software":
                 found.append(record)
     return found
 
@@ -107,7 +100,7 @@ def _out_of_memory(records: Sequence[Mapping[str, Any]]) -> EnvironmentState | N
     newest = records[-1]
     kills = _number(_part(newest, "memory"), "oom_kills")
     if kills > _number(_part(records[0], "memory"), "oom_kills") or (
-        _part(newest, "exit").get("reason") == "OOMKilled"
+        _part(newest, "exit").get("reason") == reasons.OUT_OF_MEMORY
     ):
         return EnvironmentState(
             condition="outOfMemory", why="the kernel ended something for want of memory"

@@ -1,6 +1,6 @@
 """What a failure is: its class, the rule that matches it, and what its exit code says. Pure.
 
-The class comes from the pod reason and disruption first, then from the signal, then from the
+The class comes from the reason and disruption first, then from the signal, then from the
 exit code. Whether there is another try is decided in `restarts`, not here.
 """
 
@@ -12,74 +12,23 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
-from airflow_training.control import reasons
 from airflow_training.control.environment import EnvironmentState
-from airflow_training.control.model import Diagnosed
+from airflow_training.control.model import AttemptId, AttemptRecord, InstanceDiagnosis, InstanceKey
+from airflow_training.control.reason_facts import ReasonFacts
+from airflow_training.documents.resolved import ExitCodeTable, FailureClass, FailureRule
 from airflow_training.frameworks.exit_codes import TABLES
-from airflow_training.spec.resolved import ExitCodeTable, FailureClass, FailureRule
 
 __all__ = [
-    "REASON_CLASSES",
+    "CANNOT_START_CODES",
     "SIGNAL_CLASSES",
     "Failure",
+    "cannot_start",
     "classify",
     "ended_by_term",
     "exit_code_says",
     "matching_rule",
     "rule_matches",
 ]
-
-REASON_CLASSES: Mapping[str, FailureClass] = {
-    # memory, disk, capacity
-    "OOMKilled": "resource",
-    "Evicted": "resource",
-    "OutOfcpu": "resource",
-    "OutOfmemory": "resource",
-    "OutOfpods": "resource",
-    "OutOfephemeral-storage": "resource",
-    reasons.UNSCHEDULABLE: "resource",
-    # somebody more important, or the platform, wanted the place
-    "Preempted": "preemption",
-    "Preempting": "preemption",
-    "PreemptionByScheduler": "preemption",
-    "DisruptionTarget": "preemption",
-    "DeletionByTaintManager": "preemption",
-    "EvictionByEvictionAPI": "preemption",
-    "TerminationByKubelet": "preemption",
-    # the place itself was lost or unfit
-    "NodeLost": "infrastructure",
-    "NodeShutdown": "infrastructure",
-    "Shutdown": "infrastructure",
-    "Terminated": "infrastructure",
-    "NodeAffinity": "infrastructure",
-    "UnexpectedAdmissionError": "infrastructure",
-    "DeletionByPodGC": "infrastructure",
-    "ContainerStatusUnknown": "infrastructure",
-    "CreateFailed": "infrastructure",
-    "AgentLost": "infrastructure",
-    reasons.VANISHED: "infrastructure",
-    reasons.UNKNOWN_TOO_LONG: "infrastructure",
-    reasons.HANG: "infrastructure",
-    reasons.ENVIRONMENT_NOT_READY: "infrastructure",
-    reasons.STORE_NOT_READY: "infrastructure",
-    # what the job asked for cannot be started
-    "ErrImagePull": "user",
-    "ImagePullBackOff": "user",
-    "ErrImageNeverPull": "user",
-    "InvalidImageName": "user",
-    "CreateContainerConfigError": "user",
-    "CreateContainerError": "user",
-    "RunContainerError": "user",
-    "ContainerCannotRun": "user",
-    "StartError": "user",
-    "CommandNotFound": "user",
-    "AgentNeedsPython": "user",
-    reasons.CHECKPOINT_REFUSED: "user",
-    "RestoreFailed": "infrastructure",
-    # somebody deleted it: how it took that says nothing about the script
-    "Deleted": "infrastructure",
-}
-"""Reasons that say more than signal or exit code; any other reason (`Error`) says nothing."""
 
 SIGNAL_CLASSES: Mapping[int, FailureClass] = {
     1: "infrastructure",  # HUP: the other end of the session went away
@@ -96,19 +45,28 @@ SIGNAL_CLASSES: Mapping[int, FailureClass] = {
     15: "infrastructure",  # TERM that we did not ask for
 }
 
+CANNOT_START_CODES = frozenset({126, 127})
+"""What shells, and our agent, say of a command that is not executable, or not there."""
+_NOT_RUN = re.compile(
+    r"""exec: "?(?P<name>[^":]+)"?: (?:stat [^:]+: )?"""
+    r"(?P<why>executable file not found|no such file or directory|permission denied)"
+)
+"""The same in the words of container runtimes."""
+
 _RETRYABLE_CLASSES = frozenset({"infrastructure", "preemption", "resource", "unknown"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Failure:
+class Failure(AttemptRecord):
     """One attempt of one instance that ended badly."""
 
-    role: str
-    index: int
-    attempt: int
+    key: InstanceKey
+    attempt_id: AttemptId
     at: float
     """When it happened as far as known, epoch seconds."""
     reason: str = ""
+    known: ReasonFacts | None = None
+    """What the reason says, where it says something."""
     message: str = ""
     exit_code: int | None = None
     signal: int | None = None
@@ -116,17 +74,19 @@ class Failure:
     node: str = ""
     environment: EnvironmentState | None = None
     """What the instance had around it then; None: nothing was recorded."""
-    diagnosed: Diagnosed | None = None
+    step: int | None = None
+    """The last one that was reported."""
+    diagnosed: InstanceDiagnosis | None = None
     """What its log says, where that is known in time."""
 
     def describe(self) -> str:
-        """Return `exit code 1`, `signal 9 (OOMKilled)`, ... for people."""
+        """Return `exit code 1`, `signal 9 (OOMKilled)`, `NodeLost: ...`, ... for people."""
         if self.signal is not None:
             what = f"signal {self.signal}"
         elif self.exit_code is not None:
             what = f"exit code {self.exit_code}"
         else:
-            return self.reason or "no exit code"
+            return ": ".join(filter(None, (self.reason, self.message))) or "no exit code"
         why = [self.reason] if self.reason not in ("", "Error") else []
         if self.diagnosed is not None:
             why.append(self.diagnosed.cause["id"])
@@ -134,18 +94,14 @@ class Failure:
 
 
 def classify(
-    *, reason: str, disrupted: bool, signal: int | None, exit_code: int | None
+    *, known: ReasonFacts | None, disrupted: bool, signal: int | None, exit_code: int | None
 ) -> FailureClass:
-    """Return the class a failure is charged to."""
-    told = REASON_CLASSES.get(reason)
-    if (
-        told == "resource"
-    ):  # whoever ended it, a draining node or its kubelet: it would happen again
-        return told
-    if disrupted:
+    """Return the class a failure is charged to; `known`: what its reason says."""
+    # whoever ended what had not enough, the platform or its node: it would happen again
+    if disrupted and (known is None or known.failure_class != "resource"):
         return "preemption"
-    if told is not None:
-        return told
+    if known is not None:
+        return known.failure_class
     if signal is None and exit_code is not None and 128 < exit_code <= 128 + 64:
         signal = exit_code - 128  # shells report the signal of their child this way
     if signal is not None:
@@ -153,6 +109,19 @@ def classify(
     if exit_code is not None and 0 < exit_code <= 128:
         return "user"
     return "unknown"
+
+
+def cannot_start(failure: Failure) -> str:
+    """Return why a command cannot start, wherever it is tried; empty where it has begun, or may yet."""
+    if failure.step or (failure.known is not None and failure.known.failure_class != "user"):
+        return ""
+    refused = _NOT_RUN.search(failure.message)
+    if refused is not None:
+        why = refused["why"].replace("executable file not found", "command not found")
+        return f"{refused['name']}: {why}"
+    if failure.exit_code in CANNOT_START_CODES and failure.failure_class != "preemption":
+        return failure.message or f"the command cannot start: exit code {failure.exit_code}"
+    return ""
 
 
 def ended_by_term(*, signal: int | None, exit_code: int | None) -> bool:
@@ -172,7 +141,7 @@ def exit_code_says(table: ExitCodeTable, failure: Failure) -> Literal["retryable
     code = failure.exit_code
     if code is None and failure.signal is not None:
         code = 128 + failure.signal
-    if failure.reason in REASON_CLASSES or failure.failure_class == "preemption":
+    if failure.known is not None or failure.failure_class == "preemption":
         code = None
     if code in table.retryable:
         return "retryable"

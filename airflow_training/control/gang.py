@@ -12,19 +12,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from airflow_training.control.waves import waves
+from airflow_training.documents.resolved import ResolvedJob, ResolvedRole, Startup
 from airflow_training.errors import Problem
-from airflow_training.spec.resolved import ResolvedJob, ResolvedRole, Startup
 
 __all__ = [
     "StartupChoice",
     "choose_startup",
     "first_created",
     "gang_sizes",
-    "kueue_problems",
     "prove_startup",
 ]
-
-_KUEUE_SHAPES = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,69 +84,6 @@ def prove_startup(job: ResolvedJob, startup: str) -> Problem | None:
         allowed=("auto", "perWave", "firstWaveReserveAll", "createAllHold"),
         hint=f"use startup: auto, or minAvailable: {gets}" if gets else "use startup: auto",
     )
-
-
-def kueue_problems(job: ResolvedJob, startup: str) -> list[Problem]:
-    """Return what a Kueue group of plain pods cannot do; empty for any other gang.
-
-    Such a group has a fixed number of pods: it starts when all of them exist, replaces one by one,
-    and has an extra one deleted. Its pods may have at most eight different shapes.
-    """
-    if job.scheduling.gang != "kueue":
-        return []
-    problems = []
-    wanted = job.scheduling.min_available
-    if wanted is not None and wanted < job.instances:
-        problems.append(
-            Problem(
-                code="not_supported",
-                field="spec.schedulingPolicy.minAvailable",
-                value=wanted,
-                message=f"Kueue starts a group when all of its pods ({job.instances}) exist",
-                hint="leave minAvailable out, or use gang: volcano or coscheduling",
-            )
-        )
-    if startup == "firstWaveReserveAll":
-        problems.append(
-            Problem(
-                code="not_supported",
-                field="spec.schedulingPolicy.startup",
-                value=startup,
-                message="a Kueue group reserves for the pods that exist, not for those to come",
-                allowed=("auto", "perWave", "createAllHold"),
-                hint="use startup: auto",
-            )
-        )
-    growing = [r.name for r in job.roles if r.max_replicas and r.max_replicas > r.replicas]
-    if growing:
-        problems.append(
-            Problem(
-                code="not_supported",
-                field="spec.schedulingPolicy.gang",
-                value="kueue",
-                message=f"{', '.join(growing)} may grow (maxReplicas), but a Kueue group cannot:"
-                " pods beyond its total would be deleted",
-                hint="use maxReplicas: <replicas>, or gang: volcano or coscheduling",
-            )
-        )
-    largest = max((len(each) for each in _kueue_groups(job, startup)), default=0)
-    if largest > _KUEUE_SHAPES:
-        problems.append(
-            Problem(
-                code="not_supported",
-                field="spec.schedulingPolicy.gang",
-                value="kueue",
-                message=f"a Kueue group has at most {_KUEUE_SHAPES} kinds of pods, and"
-                f" {largest} roles would be in one",
-                hint="use startup: perWave, or gang: volcano or coscheduling",
-            )
-        )
-    return problems
-
-
-def _kueue_groups(job: ResolvedJob, startup: str) -> list[list[str]]:
-    groups = waves(job) if startup == "perWave" else [[role.name for role in job.roles]]
-    return [[name for name in group if job.role(name).replicas] for group in groups]
 
 
 def first_created(job: ResolvedJob) -> int:

@@ -12,7 +12,7 @@ from airflow_training.control.dependencies import (
     judge_dependency,
 )
 from airflow_training.control.model import RoleEntry
-from airflow_training.spec.resolved import ResolvedRole
+from airflow_training.documents.resolved import ResolvedRole
 
 __all__ = ["Gate", "gate_of", "wave_waits"]
 

@@ -8,24 +8,32 @@ as any other: it was counted already.
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
 
 from airflow_training.control import reasons
 from airflow_training.control.draft import Draft
-from airflow_training.control.ending import parting
+from airflow_training.control.ending import termination
 from airflow_training.control.environment import environment_state, read_records
-from airflow_training.control.model import Dismiss, InstanceEntry, Observation, StopProcess
+from airflow_training.control.model import (
+    OWN_INSTANCE,
+    AttemptHost,
+    Dismiss,
+    InstanceEntry,
+    Observation,
+    StopProcess,
+)
+from airflow_training.control.reason_facts import LEVELS, Level
 from airflow_training.control.recovery import save_grace
-from airflow_training.control.recovery_level import LEVELS, Level, recovery_level
+from airflow_training.control.recovery_level import recovery_level
 from airflow_training.control.turnover import ENDED
-from airflow_training.spec.resolved import ResolvedJob, ResolvedRole
+from airflow_training.documents.resolved import ResolvedJob, ResolvedRole
 
 __all__ = [
     "ANSWER_SECONDS",
-    "follow",
-    "order_waiting",
+    "advance_in_place",
     "place_of",
     "place_of_survivor",
+    "release_waiting",
     "wait_seconds",
 ]
 
@@ -43,54 +51,55 @@ def wait_seconds(job: ResolvedJob, role: ResolvedRole) -> float:
 
 
 # where the next attempt begins -----------------------------------------------------------------------
-def place_of(draft: Draft, entry: InstanceEntry, level: Level) -> dict[str, Any]:
-    """Return the fields of the next attempt's entry that say where it begins. `level`: what it needs."""
+def place_of(draft: Draft, entry: InstanceEntry, level: Level) -> AttemptHost:
+    """Return inside which instance the next attempt begins. `level`: what it needs."""
     seen = draft.objects.get(entry.uid) if entry.uid else None
     if seen is None or level != "process" or not seen.in_place:
-        return {}
+        return OWN_INSTANCE
     if entry.joining:  # the others go on without it, and what it has is for others meanwhile
-        return {}
+        return OWN_INSTANCE
     if seen.state == "failed":
-        return {"stays": seen.uid}
+        return AttemptHost(seen.uid)
     if seen.state == "running":
         grace = save_grace(draft.spec, draft.job, entry.role)
-        return {"stays": seen.uid, "stays_until": draft.now + grace + ANSWER_SECONDS}
-    return {}
+        return AttemptHost(seen.uid, until=draft.now + grace + ANSWER_SECONDS)
+    return OWN_INSTANCE
 
 
-def place_of_survivor(draft: Draft, entry: InstanceEntry) -> dict[str, Any]:
+def place_of_survivor(draft: Draft, entry: InstanceEntry) -> AttemptHost:
     """Return the same for an instance that only restarts together with one that failed."""
     seen = draft.objects.get(entry.uid) if entry.uid else None
     if seen is None or not seen.in_place:
-        return {}
+        return OWN_INSTANCE
     around = environment_state(read_records(seen.environment), at=seen.finished_at or draft.now)
-    needs = recovery_level("infrastructure", seen.reason, around, LEVELS)
+    needs = recovery_level(
+        "infrastructure", seen.reason, draft.known_reasons.get(seen.reason), around, LEVELS
+    )
     return place_of(draft, entry, needs.level)
 
 
 # what becomes of it ----------------------------------------------------------------------------------
-def follow(draft: Draft) -> None:
+def advance_in_place(draft: Draft) -> None:
     """Go on with the instances that stay, and give up what has become impossible or takes too long."""
     for entry in list(draft.instances.values()):
-        if not entry.stays:
+        if not entry.host.uid:
             continue
-        old = draft.objects.get(entry.stays)
+        old = draft.objects.get(entry.host.uid)
         if old is None or entry.uid:  # it is gone, or the attempt has begun
-            draft.change(entry, stays="", stays_until=None)
+            draft.put(replace(entry, host=OWN_INSTANCE))
             if old is not None:
-                draft.doom(old)
+                draft.mark_for_deletion(old)
             continue
         problem = _problem(draft, entry, old)
         if problem:
             draft.tell(reasons.NOT_IN_PLACE, problem, of=entry, level="warning")
-            draft.change(entry, stays="", stays_until=None)
-            draft.doom(old)
+            draft.put(replace(entry, host=OWN_INSTANCE))
+            draft.mark_for_deletion(old)
         elif old.state not in ENDED and old.state != "terminating":
-            grace, dump_stacks = parting(draft, old)
+            grace, dump_stacks = termination(draft, old)
             draft.actions.append(
                 StopProcess(
-                    role=old.role,
-                    index=old.index,
+                    key=old.key,
                     uid=old.uid,
                     grace_seconds=grace,
                     dump_stacks=dump_stacks,
@@ -104,17 +113,18 @@ def _problem(draft: Draft, entry: InstanceEntry, old: Observation) -> str:
         return f"nothing is heard from node {old.node or '(unknown)'}"
     if old.state in ENDED and not old.in_place:
         return "its instance does not wait any more"
-    if entry.stays_until is not None and (entry.wanted or old.state not in ENDED):
-        if draft.now >= entry.stays_until:
+    until = entry.host.until
+    if until is not None and (entry.wanted or old.state not in ENDED):
+        if draft.now >= until:
             return "its process did not start again in time" if entry.wanted else "it did not end"
-        draft.wake(entry.stays_until)
+        draft.wake(until)
     return ""
 
 
-def order_waiting(draft: Draft) -> None:
+def release_waiting(draft: Draft) -> None:
     """Let go the instances that wait although nothing more will begin in them."""
-    awaited = {entry.stays for entry in draft.instances.values() if entry.stays}
+    awaited = {entry.host.uid for entry in draft.instances.values() if entry.host.uid}
     for seen in draft.objects.values():
         waits = seen.in_place and seen.state in ENDED
-        if waits and seen.uid not in awaited and seen.uid not in draft.doomed:
-            draft.actions.append(Dismiss(role=seen.role, index=seen.index, uid=seen.uid))
+        if waits and seen.uid not in awaited and seen.uid not in draft.marked_for_deletion:
+            draft.actions.append(Dismiss(key=seen.key, uid=seen.uid))

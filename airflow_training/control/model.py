@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
-from airflow_training.spec.resolved import FailureClass
+from airflow_training.documents.resolved import FailureClass
+from airflow_training.documents.resolved_blocks import CheckpointCommit
 
-InstanceState = Literal["pending", "running", "succeeded", "failed", "terminating", "unknown"]
+InstanceState = Literal[
+    "pending", "running", "succeeded", "failed", "stopped", "terminating", "unknown"
+]
+"""`stopped`: the run or its role needed it no more; only entries are, what is observed has failed."""
 RoleState = Literal[
     "Waiting", "Starting", "Running", "Restarting", "Succeeded", "Failed", "Stopped"
 ]
@@ -23,11 +27,72 @@ JobState = Literal[
     "Failed",
     "Stopped",
 ]
-Parting = Literal["", "AtOnce", "WithStacks"]
+DeletionMode = Literal["", "AtOnce", "WithStacks"]
 """With the whole grace; at once, as nothing it could save counts; at once after its stacks were dumped."""
+STOPS: frozenset[str] = frozenset({"stop", "kill"})
+"""Kinds of requests that end a run."""
 TERMINAL_JOB_STATES: frozenset[str] = frozenset({"Succeeded", "Failed", "Stopped"})
 InstanceKey = tuple[str, int]
 """(role, index)"""
+INLINE: Mapping[str, tuple[str, ...]] = {"inline": ()}
+"""Of a field: what it holds is stored among the fields of the record, not below the field's name."""
+INLINE_KEY = {"inline": ("role", "index")}
+"""The same of an InstanceKey, by these names."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class AttemptId:
+    """Which attempt of an instance: equal for the same one whoever intended it, greater for a later one."""
+
+    epoch: int = 0
+    """How often the run was opened anew before."""
+    job_attempt: int = 0
+    attempt: int = 0
+    generation: int = field(default=0, compare=False)
+    """Of the lease under which it was intended; 0: of none."""
+
+
+FIRST_ATTEMPT = AttemptId()
+
+
+class InstanceRecord:
+    """Something about one instance."""
+
+    __slots__ = ()
+    key: InstanceKey
+
+    @property
+    def role(self) -> str:
+        return self.key[0]
+
+    @property
+    def index(self) -> int:
+        return self.key[1]
+
+
+class AttemptRecord(InstanceRecord):
+    """Something about one attempt of an instance."""
+
+    __slots__ = ()
+    attempt_id: AttemptId
+
+    @property
+    def epoch(self) -> int:
+        return self.attempt_id.epoch
+
+    @property
+    def job_attempt(self) -> int:
+        return self.attempt_id.job_attempt
+
+    @property
+    def attempt(self) -> int:
+        return self.attempt_id.attempt
+
+    @property
+    def generation(self) -> int:
+        return self.attempt_id.generation
+
+
 SubtaskState = Literal[
     "PENDING", "STARTING", "RUNNING", "SAVING", "SAVED", "FAILED", "RESTORING", "DONE"
 ]
@@ -35,7 +100,7 @@ SubtaskState = Literal[
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class ProcessReport:
     """What one process said about itself, in a line of `$TRAINING_PROGRESS_FILE`."""
 
     rank: int
@@ -56,8 +121,40 @@ class Told:
     """Digest of the environment record that the newest save names."""
 
 
+class ReportedValue(NamedTuple):
+    """One value of a metric, as a line of the script had it."""
+
+    step: int | None
+    time: float
+    value: float
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
+class FileRead:
+    """How much of one file was read, in the unit that the script counts in."""
+
+    name: str
+    read: float
+    total: float | None = None
+    """None: not told."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilesReport:
+    """What an attempt has read of all its files."""
+
+    read: float
+    """Of all together; what is read again counts again."""
+    known: int
+    """How many files were told of, of those that are remembered."""
+    done: int
+    """How many of them were read to their end."""
+    newest: tuple[FileRead, ...] = ()
+    """Those read last, the last one first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgressReport:
     """The newest line a script wrote to `$TRAINING_PROGRESS_FILE`."""
 
     step: int | None = None
@@ -66,26 +163,26 @@ class Progress:
     samples: int | None = None
     time: float | None = None
     metrics: Mapping[str, float] = field(default_factory=dict)
-    subtasks: tuple[Told, ...] = ()
+    subtasks: tuple[ProcessReport, ...] = ()
     """The newest line of each of the instance's processes."""
-    checkpoint: Mapping[str, Any] | None = None
-    """The newest that was committed: `uri`, `step`, `digest`, `at`, `seconds`, `bytes`."""
+    checkpoint: CheckpointCommit | None = None
+    """The newest that was committed."""
     section: str = ""
     """What the script is doing between steps, as it calls it; "" where it trains."""
+    points: Mapping[str, Sequence[ReportedValue]] = field(default_factory=dict)
+    """The values of each metric in all lines since the report before, the newest line among them."""
+    files: FilesReport | None = None
+    """None: no line of the attempt has told of files."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Observation:
+class Observation(AttemptRecord):
     """What the runtime last saw of one instance object (a pod, an agent with its process tree)."""
 
-    role: str
-    index: int
+    key: InstanceKey
     uid: str
     """Of the object itself: two attempts never share one."""
-    epoch: int = 0
-    job_attempt: int = 0
-    attempt: int = 0
-    generation: int = 0
+    attempt_id: AttemptId = FIRST_ATTEMPT
     state: InstanceState = "pending"
     reason: str = ""
     """As the runtime says it: `OOMKilled`, `Evicted`, `WaitingForDependency`, ..."""
@@ -105,7 +202,7 @@ class Observation:
     state_since: float = 0.0
     started_at: float | None = None
     finished_at: float | None = None
-    progress: Progress | None = None
+    progress: ProgressReport | None = None
     environment: tuple[str, ...] = ()
     """The newest records of what it has around it, oldest first, as its agent wrote them (JSON)."""
     output: Mapping[str, Any] | None = None
@@ -123,16 +220,18 @@ class Observations:
     """False: the runtime does not answer now; states are the last known ones."""
 
 
+Attempt = tuple[str, int, int]
+"""(role, index, attempt)"""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Diagnosed:
+class InstanceDiagnosis(AttemptRecord):
     """Why one attempt of an instance failed, from its log and its end. It may come late."""
 
-    role: str
-    index: int
-    attempt: int
+    key: InstanceKey
+    attempt_id: AttemptId
     cause: Mapping[str, Any]
     """As `logs diagnose` prints it."""
-    job_attempt: int = 0
     step: int | None = None
     """The last one that was reported."""
     reason: str = ""
@@ -141,15 +240,15 @@ class Diagnosed:
     finished_at: float | None = None
 
 
-RequestKind = Literal["activate", "pause", "resume", "scale", "stop", "reopen"]
+RequestKind = Literal["activate", "pause", "resume", "scale", "stop", "kill", "reopen"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     """What anybody else wants of a run; appended to the store, read by the lease holder.
 
-    `activate` and `scale` name a role; `stop` is kill; `reopen` starts a new epoch (a task was
-    cleared): finished indexes stay finished.
+    `activate` and `scale` name a role; `stop` ends all with its grace, `kill` at once, also what is
+    being stopped; `reopen` starts a new epoch (a task was cleared): finished indexes stay finished.
     """
 
     id: int
@@ -173,8 +272,8 @@ class Recovery:
     """The newest step that was ever committed in this lineage; what is below it is no progress."""
     progressed_at: float = 0.0
     """When that became known: recoveries of the whole job before it count no more."""
-    older: tuple[Mapping[str, Any], ...] = ()
-    """References of committed checkpoints before the newest, the oldest first; a few are kept."""
+    older: tuple[CheckpointCommit, ...] = ()
+    """Committed checkpoints before the newest, the oldest first; a few are kept."""
     at_most: int | None = None
     """Restore nothing newer than this step; None: the newest."""
     exactly: bool = False
@@ -187,52 +286,115 @@ class Recovery:
 class OwnCheckpoints:
     """What an instance has committed that saves alone."""
 
-    newest: Mapping[str, Any]
-    """Reference of the newest, as `JobEntry.checkpoint`."""
+    newest: CheckpointCommit
     recovery: Recovery
     """Of which `lineage` and `order` are the job's."""
 
 
+@dataclass(frozen=True, slots=True)
+class Readiness:
+    """What others wait for of an instance that runs."""
+
+    address_live: bool = False
+    port_open: bool = False
+    ready: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptEnd:
+    """How the attempt ended after which its instance does not run again."""
+
+    exit_code: int | None = None
+    signal: int | None = None
+    failure_class: FailureClass | None = None
+
+
+NOT_READY, NO_END = Readiness(), AttemptEnd()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InstanceEntry:
+class PendingPhase:
+    """No object should exist, or what exists is being deleted: the attempt has yet to begin."""
+
+    stored_as: ClassVar[str] = ""
+    wanted: ClassVar[bool] = False
+    final: ClassVar[bool] = False
+    released: ClassVar[bool] = False
+    readiness: ClassVar[Readiness] = NOT_READY
+    end: ClassVar[AttemptEnd] = NO_END
+    replace_at: float | None = None
+    """When the attempt may be created (backoff); None: as soon as nothing else keeps it."""
+    deadline_at: float | None = None
+    """Until when an object of the attempt before may still appear that nobody has seen yet."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActivePhase:
+    """An object should exist for the attempt."""
+
+    stored_as: ClassVar[str] = "wanted"
+    wanted: ClassVar[bool] = True
+    final: ClassVar[bool] = False
+    end: ClassVar[AttemptEnd] = NO_END
+    wanted_at: float = 0.0
+    """Since when."""
+    released: bool = False
+    readiness: Readiness = field(default=NOT_READY, metadata=INLINE)
+    deadline_at: float | None = None
+    """When it counts as lost, while nothing is heard of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FinalPhase:
+    """Succeeded, failed or stopped for good: it never runs again within the run's epoch."""
+
+    stored_as: ClassVar[str] = "final"
+    wanted: ClassVar[bool] = False
+    final: ClassVar[bool] = True
+    released: ClassVar[bool] = False
+    readiness: ClassVar[Readiness] = NOT_READY
+    end: AttemptEnd = field(default=NO_END, metadata=INLINE)
+    deadline_at: float | None = None
+    """Until when an object of it may still appear that nobody has seen yet."""
+
+
+InstancePhase = PendingPhase | ActivePhase | FinalPhase
+"""Told apart in the store by a field that is true: the `stored_as` of the phase."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptHost:
+    """The instance inside which an attempt begins."""
+
+    uid: str = field(default="", metadata={"stored": "stays"})
+    """Of the attempt before; "": in one of its own."""
+    until: float | None = field(default=None, metadata={"stored": "stays_until"})
+    """When that is given up unless what was ordered has happened; None: nothing was ordered."""
+
+
+OWN_INSTANCE = AttemptHost()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstanceEntry(AttemptRecord):
     """Ledger of one (role, index): what is intended and what is known. Persisted before acting."""
 
-    role: str
-    index: int
-    wanted: bool = False
-    """An object should exist for (epoch, job_attempt, attempt); False: none, or being deleted."""
-    epoch: int = 0
-    job_attempt: int = 0
-    attempt: int = 0
-    generation: int = 0
-    """Lease generation that intended the current attempt."""
+    key: InstanceKey = field(metadata=INLINE_KEY)
+    phase: InstancePhase = field(default=PendingPhase(), metadata=INLINE)
+    attempt_id: AttemptId = field(default=FIRST_ATTEMPT, metadata=INLINE)
     uid: str = ""
     state: InstanceState = "pending"
     reason: str = ""
     message: str = ""
-    exit_code: int | None = None
-    signal: int | None = None
-    failure_class: FailureClass | None = None
-    final: bool = False
-    """Succeeded or failed for good: never runs again within the run's epoch."""
     restarts: int = 0
     """Counted restarts of this instance (backoffLimit is a ceiling over these)."""
-    replace_at: float | None = None
-    """When the next attempt may be created (backoff); None: nothing planned."""
-    released: bool = False
-    address_live: bool = False
-    port_open: bool = False
-    ready: bool = False
     was_running: bool = False
     """It ran at least once in the current attempt."""
     node: str = ""
     address: str = ""
-    wanted_at: float = 0.0
     started_at: float | None = None
     finished_at: float | None = None
     last_transition_at: float = 0.0
-    deadline_at: float | None = None
-    """Spare for the decision core (scheduling, unknown); None when no clock runs."""
     retired: bool = False
     """Not part of the role any more (scaled down); kept so that its attempt numbers never repeat."""
     joining: bool = False
@@ -243,16 +405,26 @@ class InstanceEntry:
     """What the last attempt that ran and failed had around it: what the next one must find."""
     own: OwnCheckpoints | None = None
     """Of an instance that saves alone beside others; None: nothing yet, or what the job says counts."""
-    parting: Parting = ""
+    deletion_mode: DeletionMode = field(default="", metadata={"stored": "parting"})
     """How what is left of the attempt before is ended."""
-    stays: str = ""
-    """Uid of the attempt before, inside whose instance this one begins; "": in one of its own."""
-    stays_until: float | None = None
-    """When that is given up unless what was ordered has happened; None: nothing was ordered."""
+    host: AttemptHost = field(default=OWN_INSTANCE, metadata=INLINE)
+
+    @property
+    def wanted(self) -> bool:
+        """Return whether an object should exist for the attempt; False: none, or being deleted."""
+        return self.phase.wanted
+
+    @property
+    def final(self) -> bool:
+        return self.phase.final
+
+    @property
+    def end(self) -> AttemptEnd:
+        return self.phase.end
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fewer:
+class ReducedSize:
     """An elastic role that goes on with fewer instances than it should have, and why."""
 
     full: int
@@ -278,7 +450,7 @@ class RoleEntry:
     activated: bool = False
     gated_since: Mapping[str, float] = field(default_factory=dict)
     """Dependency (`role/status`) -> when it alone began to hold the role."""
-    fewer: Fewer | None = None
+    fewer: ReducedSize | None = None
     """Set while some of its instances cannot be had."""
 
     @property
@@ -288,13 +460,12 @@ class RoleEntry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RestartRecord:
+class RestartRecord(InstanceRecord):
     """One counted restart: exactly one per failure that was acted on."""
 
     at: float
     failure_class: FailureClass
-    role: str
-    index: int
+    key: InstanceKey = field(metadata=INLINE_KEY)
     scope: str
     rule: str
     counted: bool = True
@@ -303,6 +474,8 @@ class RestartRecord:
     """Ceilings start again in a new epoch; the record stays."""
     attempt: int = -1
     """The one that failed."""
+    started_at: float | None = None
+    """When that attempt began to run."""
     cause: str = ""
     """Id of what its log says, once that is known."""
     fingerprint: str = ""
@@ -332,10 +505,12 @@ class JobEntry:
     """Highest request id that was acted on."""
     drained: bool = False
     """Terminal, and a snapshot taken after the last delete showed nothing alive."""
+    killed: bool = False
+    """What is left is ended at once: nothing that it could save is wanted."""
     root_cause: Mapping[str, Any] | None = None
     """The failure that ended the job, as `status` prints it (plain JSON); None unless it failed."""
-    checkpoint: Mapping[str, Any] | None = None
-    """Newest committed checkpoint: `uri` of its root, `step`, `digest` of its manifest, and more."""
+    checkpoint: CheckpointCommit | None = None
+    """The newest that was committed."""
     recovery: Recovery = field(default_factory=Recovery)
 
 
@@ -347,20 +522,16 @@ class Ledger:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Create:
-    role: str
-    index: int
-    epoch: int
-    job_attempt: int
-    attempt: int
+class Create(AttemptRecord):
+    key: InstanceKey
+    attempt_id: AttemptId
     held: bool = False
     """Start in the initializer and wait for `Release`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Delete:
-    role: str
-    index: int
+class Delete(InstanceRecord):
+    key: InstanceKey
     uid: str
     grace_seconds: float
     reason: str
@@ -369,41 +540,35 @@ class Delete:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StopProcess:
+class StopProcess(InstanceRecord):
     """End what runs inside an instance that stays."""
 
-    role: str
-    index: int
+    key: InstanceKey
     uid: str
     grace_seconds: float
     dump_stacks: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RestartProcess:
+class RestartProcess(AttemptRecord):
     """Begin an attempt inside the instance `uid`, whose own attempt is over."""
 
-    role: str
-    index: int
-    epoch: int
-    job_attempt: int
-    attempt: int
+    key: InstanceKey
+    attempt_id: AttemptId
     uid: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Dismiss:
+class Dismiss(InstanceRecord):
     """No further attempt will begin inside this instance: let it go as it ended."""
 
-    role: str
-    index: int
+    key: InstanceKey
     uid: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Release:
-    role: str
-    index: int
+class Release(InstanceRecord):
+    key: InstanceKey
     uid: str
     attempt: int
     answer: Literal["List", "Confirmation"] = "Confirmation"

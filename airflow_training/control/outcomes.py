@@ -3,37 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from airflow_training.control import reasons
-from airflow_training.control.diagnosed import tell
+from airflow_training.control.diagnosed import record_consequence, record_diagnosis
 from airflow_training.control.draft import Draft
-from airflow_training.control.elastic import can_spare_one, give_up_one, renumber, try_later
+from airflow_training.control.elastic import can_shrink, renumber, retry_unjoined, shrink_role
 from airflow_training.control.ending import close_role, finish
 from airflow_training.control.failures import Failure
 from airflow_training.control.in_place import place_of, place_of_survivor
 from airflow_training.control.model import (
+    OWN_INSTANCE,
     TERMINAL_JOB_STATES,
+    AttemptEnd,
+    DeletionMode,
+    FinalPhase,
     InstanceEntry,
-    Parting,
     RestartRecord,
 )
 from airflow_training.control.policies import job_verdict, role_verdict
-from airflow_training.control.recovery import is_one_group, is_shared, start_again, step_back
-from airflow_training.control.recovery_level import LEVELS, Recovery, recovery_level
+from airflow_training.control.reason_facts import LEVELS
+from airflow_training.control.recovery import (
+    is_one_group,
+    is_shared,
+    record_restart_point,
+    roll_back,
+)
+from airflow_training.control.recovery_level import RecoveryChoice, recovery_level
 from airflow_training.control.restarts import (
     Budget,
     CompleteJob,
     FailJob,
     GiveUp,
-    Restart,
+    RestartDecision,
+    backoff_seconds,
     judge,
     record_of,
 )
 from airflow_training.control.root_cause import cause_of_failure, cause_of_role
 from airflow_training.control.turnover import fail_for_good, next_attempt
 
-__all__ = ["apply_policies", "reckon"]
+__all__ = ["apply_failures", "apply_policies"]
 
 _NODES_AVOIDED = 4
 _WHOLE_JOB = frozenset({"Job", "FreshJob"})
@@ -53,7 +63,7 @@ _SPECIFIC = frozenset(
 )
 
 
-def reckon(draft: Draft, failures: Sequence[Failure]) -> None:
+def apply_failures(draft: Draft, failures: Sequence[Failure]) -> None:
     """Judge new failures, then look at the policies, and restart what the job still needs.
 
     A failure is charged only if something is restarted for it: not in a job that has just ended,
@@ -79,13 +89,14 @@ def reckon(draft: Draft, failures: Sequence[Failure]) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Planned:
+class PendingRestart:
     """A restart that happens unless the job or the role ends at the same moment."""
 
     failure: Failure
-    restart: Restart
+    restart: RestartDecision
     delay_seconds: float
-    record: RestartRecord
+    record: RestartRecord | None = None
+    """The line that charges it; None: a consequence of what was charged before."""
 
 
 def apply_policies(draft: Draft) -> None:
@@ -105,7 +116,7 @@ def apply_policies(draft: Draft) -> None:
             reason, message = verdict.reason, verdict.message
             if verdict.state == "Failed" and draft.gave_up.get(role.name):
                 reason, detail = draft.gave_up[role.name]
-                message = f"{message}: {detail}"
+                message = detail
             close_role(draft, role.name, verdict.state, reason=reason, message=message)
     end = job_verdict(draft.spec, {name: role.state for name, role in draft.roles.items()})
     if end is None:
@@ -113,13 +124,17 @@ def apply_policies(draft: Draft) -> None:
     reason, message = end.reason, end.message
     if end.role and reason == reasons.ROLE_FAILED:
         role_entry = draft.roles[end.role]
-        reason, message = role_entry.reason, f"{message}: {role_entry.message}"
+        reason = role_entry.reason
+        told_enough = reason in _SPECIFIC
+        message = role_entry.message if told_enough else f"{message}: {role_entry.message}"
     finish(
         draft,
         end.state,
         reason=reason,
         message=message,
-        root_cause=cause_of_role(draft.spec, draft.roles, draft.instances, end.role),
+        root_cause=cause_of_role(
+            draft.spec, draft.roles, draft.instances, end.role, known=draft.known_reasons
+        ),
     )
 
 
@@ -130,7 +145,7 @@ def _that_count(draft: Draft, failures: Sequence[Failure]) -> list[Failure]:
         if not _is_current(draft, failure):
             continue
         if _entry(draft, failure).joining:
-            try_later(draft, failure)
+            retry_unjoined(draft, failure)
         else:
             found.append(failure)
     return found
@@ -138,24 +153,24 @@ def _that_count(draft: Draft, failures: Sequence[Failure]) -> list[Failure]:
 
 def _is_current(draft: Draft, failure: Failure) -> bool:
     """Return whether the failed attempt is still the one that counts (a request may have moved on)."""
-    entry = draft.instances[failure.role, failure.index]
+    entry = draft.instances[failure.key]
     return entry.attempt == failure.attempt and entry.wanted and not entry.final
 
 
 def _entry(draft: Draft, failure: Failure) -> InstanceEntry:
-    return draft.instances[failure.role, failure.index]
+    return draft.instances[failure.key]
 
 
-def _judge_all(draft: Draft, failures: Sequence[Failure]) -> list[Planned]:
+def _judge_all(draft: Draft, failures: Sequence[Failure]) -> list[PendingRestart]:
     """Return the restarts that failures lead to, in the order in which they happened."""
     budget = Budget(draft.spec, draft.job)
-    planned: list[Planned] = []
+    planned: list[PendingRestart] = []
     replaced: set[str] = set()
     """Roles all of whose attempts are being replaced already."""
     for number, failure in enumerate(failures):
         entry = _entry(draft, failure)
         if failure.diagnosed is not None:
-            tell(draft, failure.diagnosed)
+            record_diagnosis(draft, failure.diagnosed)
         if failure.role in replaced:
             draft.tell(
                 reasons.FAILURE_IS_CONSEQUENCE,
@@ -169,15 +184,25 @@ def _judge_all(draft: Draft, failures: Sequence[Failure]) -> list[Planned]:
             budget=budget,
             failure=failure,
             now=draft.now,
-            can_spare=can_spare_one(draft, failure),
+            can_spare=can_shrink(draft, failure),
         )
         match verdict:
-            case Restart():
-                record = record_of(failure, verdict, epoch=draft.job.epoch, now=draft.now)
+            case RestartDecision(origin=RestartRecord() as origin):
+                record_consequence(draft, entry, failure.describe(), origin)
+                delay = backoff_seconds(draft.spec.restart, 0)
+                planned.append(
+                    PendingRestart(failure=failure, restart=verdict, delay_seconds=delay)
+                )
+            case RestartDecision():
+                record = record_of(
+                    failure, verdict, entry=entry, epoch=draft.job.epoch, now=draft.now
+                )
                 delay = budget.backoff_seconds(draft.spec.restart, failure, verdict)
                 budget.charge(record)
                 planned.append(
-                    Planned(failure=failure, restart=verdict, delay_seconds=delay, record=record)
+                    PendingRestart(
+                        failure=failure, restart=verdict, delay_seconds=delay, record=record
+                    )
                 )
                 if verdict.scope in _WHOLE_JOB:
                     replaced.update(draft.roles)
@@ -196,13 +221,13 @@ def _judge_all(draft: Draft, failures: Sequence[Failure]) -> list[Planned]:
 def _give_up(draft: Draft, entry: InstanceEntry, failure: Failure, verdict: GiveUp) -> None:
     changed = fail_for_good(
         draft,
-        entry,
-        reason=failure.reason or reasons.INSTANCE_FAILED,
-        message=failure.message or verdict.message,
-        exit_code=failure.exit_code,
-        signal=failure.signal,
-        failure_class=failure.failure_class,
-        finished_at=failure.at,
+        replace(
+            entry,
+            reason=failure.reason or reasons.INSTANCE_FAILED,
+            message=failure.message or verdict.message,
+            finished_at=failure.at,
+        ),
+        _end_of(failure),
     )
     if verdict.reason in _SPECIFIC:
         detail = f"{failure.role}-{failure.index}: {verdict.message}"
@@ -219,22 +244,20 @@ def _give_up(draft: Draft, entry: InstanceEntry, failure: Failure, verdict: Give
 
 def _record_end(draft: Draft, failure: Failure) -> None:
     """Keep how an instance failed in a job that ends at the same moment; nothing is charged."""
-    entry = draft.instances[failure.role, failure.index]
-    draft.change(
-        entry,
-        reason=failure.reason or reasons.INSTANCE_FAILED,
-        message=failure.message,
-        exit_code=failure.exit_code,
-        signal=failure.signal,
-        failure_class=failure.failure_class,
-        final=True,
-        wanted=False,
-        address_live=False,
-        port_open=False,
-        ready=False,
-        deadline_at=None,
-        state="failed",
+    entry = draft.instances[failure.key]
+    draft.put(
+        replace(
+            entry,
+            reason=failure.reason or reasons.INSTANCE_FAILED,
+            message=failure.message,
+            phase=FinalPhase(end=_end_of(failure)),
+            state="failed",
+        )
     )
+
+
+def _end_of(failure: Failure) -> AttemptEnd:
+    return AttemptEnd(failure.exit_code, failure.signal, failure.failure_class)
 
 
 def _end_job(draft: Draft, failure: Failure, verdict: FailJob | CompleteJob) -> None:
@@ -257,21 +280,25 @@ def _end_job(draft: Draft, failure: Failure, verdict: FailJob | CompleteJob) -> 
         )
 
 
-def _restart(draft: Draft, planned: Sequence[Planned]) -> None:
+def _restart(draft: Draft, planned: Sequence[PendingRestart]) -> None:
     """Charge the failures and move everything in their scopes to the next attempt."""
-    draft.set_job(restarts=(*draft.job.restarts, *(each.record for each in planned)))
+    charged = tuple(each.record for each in planned if each.record)
+    draft.job = replace(draft.job, restarts=draft.job.restarts + charged)
     for each in planned:
         failure, restart = each.failure, each.restart
         fresh, whole_job = restart.scope == "FreshJob", restart.scope in _WHOLE_JOB
         if restart.fewer:
-            give_up_one(draft, failure)
+            shrink_role(draft, failure)
         if whole_job:
             renumber(draft)
         entry = _entry(draft, failure)
-        needs = recovery_level(failure.failure_class, failure.reason, failure.environment, LEVELS)
+        needs = recovery_level(
+            failure.failure_class, failure.reason, failure.known, failure.environment, LEVELS
+        )
         _tell_restart(draft, each, entry, needs)
         if whole_job:
-            draft.set_job(
+            draft.job = replace(
+                draft.job,
                 state="Restarting",
                 reason=reasons.FRESH_JOB if fresh else reasons.RESTARTING,
                 message=f"{failure.role}-{failure.index}: {failure.describe()}",
@@ -280,41 +307,42 @@ def _restart(draft: Draft, planned: Sequence[Planned]) -> None:
                 restart_at=draft.now + each.delay_seconds,
             )
         if whole_job or is_one_group(draft.spec):
-            start_again(draft, failure, fresh=fresh)
+            record_restart_point(draft, failure, fresh=fresh)
         else:
-            step_back(draft, failure)
+            roll_back(draft, failure)
         entry = _entry(draft, failure)  # which may have another checkpoint now
-        parting = _parting(draft, failure)
+        deletion_mode = _deletion_mode(draft, failure)
         # a fresh job owes nothing to what was there before
-        place = {} if fresh else place_of(draft, entry, needs.level)
+        host = OWN_INSTANCE if fresh else place_of(draft, entry, needs.level)
         replace_at = None if whole_job else draft.now + each.delay_seconds
         counted = restart.counted and not fresh
         next_attempt(
             draft,
-            entry,
+            replace(
+                entry,
+                restarts=0 if fresh or restart.fewer else entry.restarts + counted,
+                avoid_nodes=_avoided(entry, failure, needs),
+            ),
             reason=reasons.BACKOFF,
             message=f"attempt {entry.attempt}: {failure.describe()}",
             replace_at=replace_at,
-            restarts=0 if fresh or restart.fewer else entry.restarts + counted,
-            parting=parting,
-            avoid_nodes=_avoided(entry, failure, needs),
-            **place,
+            deletion_mode=deletion_mode,
+            host=host,
         )
         for other in _others_in_scope(draft, each):
             next_attempt(
                 draft,
-                other,
+                replace(other, restarts=0 if fresh else other.restarts),
                 reason=reasons.RESTARTING,
                 message=f"restarted with {failure.role}-{failure.index}",
                 replace_at=replace_at,
-                restarts=0 if fresh else other.restarts,
-                parting=parting,
-                **({} if fresh else place_of_survivor(draft, other)),
+                deletion_mode=deletion_mode,
+                host=OWN_INSTANCE if fresh else place_of_survivor(draft, other),
             )
         _show_restarting(draft, failure, restart)
 
 
-def _parting(draft: Draft, failure: Failure) -> Parting:
+def _deletion_mode(draft: Draft, failure: Failure) -> DeletionMode:
     """Return how what goes down with a failed instance is ended.
 
     A checkpoint needs every rank: without one the others have nothing to save, and what waits for
@@ -325,21 +353,21 @@ def _parting(draft: Draft, failure: Failure) -> Parting:
     return "AtOnce" if draft.spec.checkpoint is not None and is_shared(draft.spec) else ""
 
 
-def _others_in_scope(draft: Draft, planned: Planned) -> list[InstanceEntry]:
+def _others_in_scope(draft: Draft, planned: PendingRestart) -> list[InstanceEntry]:
     failure, scope = planned.failure, planned.restart.scope
     if scope == "Instance":
         return []
     return [
         entry
         for key, entry in draft.instances.items()
-        if key != (failure.role, failure.index)
+        if key != failure.key
         and not entry.retired
         and (scope in _WHOLE_JOB or entry.role == failure.role)
         and not _stays(draft, entry, fresh=scope == "FreshJob")
     ]
 
 
-def _avoided(entry: InstanceEntry, failure: Failure, needs: Recovery) -> tuple[str, ...]:
+def _avoided(entry: InstanceEntry, failure: Failure, needs: RecoveryChoice) -> tuple[str, ...]:
     """Return the nodes that the next attempt keeps away from, where there are others."""
     if needs.level != "node" or not failure.node:
         return entry.avoid_nodes
@@ -347,7 +375,9 @@ def _avoided(entry: InstanceEntry, failure: Failure, needs: Recovery) -> tuple[s
     return (*others, failure.node)[-_NODES_AVOIDED:]
 
 
-def _tell_restart(draft: Draft, planned: Planned, entry: InstanceEntry, needs: Recovery) -> None:
+def _tell_restart(
+    draft: Draft, planned: PendingRestart, entry: InstanceEntry, needs: RecoveryChoice
+) -> None:
     failure, restart = planned.failure, planned.restart
     draft.tell(
         _RESTARTED[restart.scope],
@@ -376,7 +406,7 @@ def _stays(draft: Draft, entry: InstanceEntry, *, fresh: bool) -> bool:
     return not (fresh and entry.state == "failed" and not over)
 
 
-def _show_restarting(draft: Draft, failure: Failure, restart: Restart) -> None:
+def _show_restarting(draft: Draft, failure: Failure, restart: RestartDecision) -> None:
     names = list(draft.roles) if restart.scope in _WHOLE_JOB else [failure.role]
     for name in names:
         if draft.roles[name].state in ("Starting", "Running", "Restarting"):

@@ -5,54 +5,59 @@ The job's own entry follows the chief's alone; see `recovery`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from airflow_training.control import reasons
 from airflow_training.control.draft import Draft
 from airflow_training.control.failures import Failure
-from airflow_training.control.known_checkpoints import one_back, with_late, with_newer
+from airflow_training.control.known_checkpoints import add_late, add_newer, previous_checkpoint
 from airflow_training.control.model import InstanceEntry, JobEntry, Ledger, OwnCheckpoints, Recovery
+from airflow_training.documents.resolved_blocks import CheckpointCommit
 
-__all__ = ["forget", "learn", "restart_newest", "step_back", "told_to"]
+__all__ = [
+    "entry_for_instance",
+    "forget_checkpoints",
+    "record_commit",
+    "restart_newest",
+    "roll_back_instance",
+]
 
 
-def learn(draft: Draft, reference: Mapping[str, Any]) -> InstanceEntry | None:
+def record_commit(draft: Draft, commit: CheckpointCommit) -> InstanceEntry | None:
     """Take in what an instance has committed; return its entry, None where it is of none."""
-    role, _, index = str(reference["uri"]).rpartition("/")[2].rpartition("-")
+    role, _, index = commit.uri.rpartition("/")[2].rpartition("-")
     entry = draft.instances.get((role, int(index))) if index.isdecimal() else None
-    if entry is None or reference["at"] <= draft.job.recovery.turned_at:
+    if entry is None or commit.at <= draft.job.recovery.turned_at:
         return entry
     newest, recovery = _known(entry)
-    changed = with_newer(newest, recovery, reference, now=draft.now)
+    changed = add_newer(newest, recovery, commit, now=draft.now)
     if changed is not None:
-        draft.change(entry, own=OwnCheckpoints(newest=dict(reference), recovery=changed))
-    elif (late := with_late(newest, recovery, reference)) is not None and entry.own is not None:
-        draft.change(entry, own=replace(entry.own, recovery=late))
+        draft.put(replace(entry, own=OwnCheckpoints(newest=commit, recovery=changed)))
+    elif (late := add_late(newest, recovery, commit)) is not None and entry.own is not None:
+        draft.put(replace(entry, own=replace(entry.own, recovery=late)))
     return entry
 
 
-def step_back(draft: Draft, failure: Failure) -> None:
+def roll_back_instance(draft: Draft, failure: Failure) -> None:
     """Let the instance that failed go one checkpoint further back, where it failed since its newest one before."""
-    entry = draft.instances[failure.role, failure.index]
+    entry = draft.instances[failure.key]
     newest, recovery = _known(entry)
     tried = any(
         record.epoch == draft.job.epoch
         and record.at >= recovery.progressed_at
-        and (record.role, record.index) == (failure.role, failure.index)
+        and record.key == failure.key
         # the one for this failure is in the trail already
         and record.attempt != failure.attempt
         for record in draft.job.restarts
     )
-    back = one_back(recovery, now=draft.now)
+    back = previous_checkpoint(recovery, now=draft.now)
     if not tried or newest is None or back is None:
         return
     target, changed = back
-    changed_entry = draft.change(entry, own=OwnCheckpoints(newest=target, recovery=changed))
+    changed_entry = draft.put(replace(entry, own=OwnCheckpoints(newest=target, recovery=changed)))
     draft.tell(
         reasons.STEPPED_BACK,
-        f"from step {newest['step']} to step {target['step']}: it failed again without a newer checkpoint",
+        f"from step {newest.step} to step {target.step}: it failed again without a newer checkpoint",
         of=changed_entry,
         level="warning",
     )
@@ -63,17 +68,17 @@ def restart_newest(draft: Draft) -> None:
     for entry in list(draft.instances.values()):
         if entry.own is not None and entry.own.recovery.at_most is not None:
             recovery = replace(entry.own.recovery, at_most=None)
-            draft.change(entry, own=replace(entry.own, recovery=recovery))
+            draft.put(replace(entry, own=replace(entry.own, recovery=recovery)))
 
 
-def forget(draft: Draft) -> None:
+def forget_checkpoints(draft: Draft) -> None:
     """Let every instance go on from what the job says: training begins anew, or somebody chose the step."""
     for entry in list(draft.instances.values()):
         if entry.own is not None:
-            draft.change(entry, own=None)
+            draft.put(replace(entry, own=None))
 
 
-def told_to(ledger: Ledger, entry: InstanceEntry) -> JobEntry:
+def entry_for_instance(ledger: Ledger, entry: InstanceEntry) -> JobEntry:
     """Return the job's entry as an instance is told of it: with its own checkpoints in place of the chief's."""
     own = entry.own
     if own is None:
@@ -82,7 +87,7 @@ def told_to(ledger: Ledger, entry: InstanceEntry) -> JobEntry:
     return replace(ledger.job, checkpoint=own.newest, recovery=recovery)
 
 
-def _known(entry: InstanceEntry) -> tuple[Mapping[str, Any] | None, Recovery]:
+def _known(entry: InstanceEntry) -> tuple[CheckpointCommit | None, Recovery]:
     if entry.own is None:
         return None, Recovery()
     return entry.own.newest, entry.own.recovery

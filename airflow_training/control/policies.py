@@ -9,10 +9,17 @@ from typing import Literal
 
 from airflow_training.control import reasons
 from airflow_training.control.model import RoleState
-from airflow_training.spec.resolved import ResolvedJob, ResolvedRole, Threshold
-from airflow_training.spec.words import counted
+from airflow_training.documents.resolved import ResolvedJob, ResolvedRole, Threshold
+from airflow_training.documents.words import counted
 
-__all__ = ["JobVerdict", "RoleVerdict", "job_verdict", "needed", "role_verdict", "success_targets"]
+__all__ = [
+    "JobVerdict",
+    "RoleVerdict",
+    "job_verdict",
+    "required_count",
+    "role_verdict",
+    "success_targets",
+]
 
 _TERMINAL_ROLE = frozenset({"Succeeded", "Failed", "Stopped"})
 
@@ -33,7 +40,7 @@ class JobVerdict:
     """The role that decided it, where one did."""
 
 
-def needed(threshold: Threshold, replicas: int) -> int:
+def required_count(threshold: Threshold, replicas: int) -> int:
     """Return how many of `replicas` instances a threshold means, at least 1, at most all."""
     if threshold == "All":
         count = replicas
@@ -57,8 +64,8 @@ def role_verdict(
         return RoleVerdict(
             state="Succeeded", reason=reasons.COMPLETED, message="the role has no instances"
         )
-    to_fail = needed(role.min_failed, replicas)
-    to_succeed = needed(role.min_succeeded, replicas)
+    to_fail = required_count(role.min_failed, replicas)
+    to_succeed = required_count(role.min_succeeded, replicas)
     if failed >= to_fail:
         return RoleVerdict(
             state="Failed",

@@ -14,15 +14,15 @@ from airflow_training.control.environment import (
     STRAINED_SHARE,
     read_records,
 )
-from airflow_training.spec.quantities import parse_quantity
-from airflow_training.spec.resolved import ResolvedJob
+from airflow_training.documents.quantities import parse_quantity
+from airflow_training.documents.resolved import ResolvedJob
 
-__all__ = ["had", "wanted"]
+__all__ = ["required_hardware", "seen_hardware"]
 
 _GPU = "nvidia.com/gpu"
 
 
-def wanted(job: ResolvedJob, resources: Mapping[str, str]) -> dict[str, Any] | None:
+def required_hardware(job: ResolvedJob, resources: Mapping[str, str]) -> dict[str, Any] | None:
     """Return what an instance with these resources is checked for; None: nothing is, in this job."""
     if job.checkpoint is None:
         return None
@@ -35,7 +35,7 @@ def wanted(job: ResolvedJob, resources: Mapping[str, str]) -> dict[str, Any] | N
     }
 
 
-def had(lines: Sequence[str]) -> dict[str, Any]:
+def seen_hardware(lines: Sequence[str]) -> dict[str, Any]:
     """Return what an attempt that ran had, by the records of its agent; {} where none tells.
 
     `devices`: names of those without an error when it had most of them, on the machine and boot

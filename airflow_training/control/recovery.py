@@ -10,31 +10,36 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from airflow_training.control import own_checkpoints, reasons
 from airflow_training.control.draft import Draft
 from airflow_training.control.failures import Failure
-from airflow_training.control.known_checkpoints import one_back, with_late, with_newer
-from airflow_training.control.model import JobEntry, Recovery, RestartRecord
+from airflow_training.control.known_checkpoints import add_late, add_newer, previous_checkpoint
+from airflow_training.control.model import AttemptId, JobEntry, Recovery, RestartRecord
+from airflow_training.documents.resolved import FailureClass, ResolvedJob
+from airflow_training.documents.resolved_blocks import (
+    CheckpointCommit,
+    ResolvedCheckpoint,
+    SaveInterval,
+)
 from airflow_training.frameworks.ranks import chief_role, ranked_roles
-from airflow_training.spec.resolved import FailureClass, ResolvedJob
 
 __all__ = [
-    "asked_for",
     "begin",
+    "checkpoint_root",
+    "counts_as_restart",
     "is_one_group",
     "is_shared",
-    "learn_of_checkpoints",
-    "not_after",
+    "limit_restore_step",
     "order",
-    "root",
+    "record_checkpoints",
+    "record_restart_point",
+    "restore_requested_step",
+    "roll_back",
     "run_address",
     "save_grace",
-    "start_again",
-    "step_back",
-    "still_counts",
 ]
 
 _MAY_BE_THE_STATE: frozenset[FailureClass] = frozenset({"user", "unknown"})
@@ -67,7 +72,7 @@ def run_address(uri: str, *, run_id: str, run_uid: str) -> str:
     return f"{uri.rstrip('/')}/{_PLAIN.sub('-', run_id)}-{run_uid[:5]}"
 
 
-def root(
+def checkpoint_root(
     job: ResolvedJob, lineage: int, *, uri: str, run_id: str, run_uid: str, role: str, index: int
 ) -> str:
     """Return the address below which an instance's group keeps its checkpoints."""
@@ -82,8 +87,7 @@ def order(
     *,
     root: str,
     role: str,
-    job_attempt: int,
-    attempt: int,
+    attempt: AttemptId,
     command: Sequence[str],
     image: str,
     env: Mapping[str, str],
@@ -92,23 +96,23 @@ def order(
 
     `command`, `image` and `env` (the user's own) are what its `environment` is the digest of.
     """
-    asked = job.checkpoint or {}
+    asked = job.checkpoint or ResolvedCheckpoint()
     shared, recovery = is_shared(job), entry.recovery
-    number = recovery.order if shared else attempt
+    number = recovery.order if shared else attempt.attempt
     environment = json.dumps(
         {"image": image, "command": list(command), "env": dict(env)}, sort_keys=True
     )
     return {
         "root": root,
         # equal for all that are started together, another one each time they are
-        "incarnation": f"{entry.epoch}.{job_attempt}.{number}",
+        "incarnation": f"{entry.epoch}.{attempt.job_attempt}.{number}",
         "order": number,
         "group": "job" if shared else "instance",
-        "every": _interval(asked),
-        "keep": asked.get("keep", 3),
-        "keep_every": asked.get("keepEvery"),
+        "every": _interval(asked.every),
+        "keep": asked.keep,
+        "keep_every": asked.keep_every,
         "resume": {
-            "kind": "none" if asked.get("resume") == "none" else "latest",
+            "kind": "none" if asked.resume == "none" else "latest",
             "not_after": recovery.at_most,
             "exactly": recovery.exactly,
         },
@@ -118,19 +122,14 @@ def order(
     }
 
 
-def _initial(asked: Mapping[str, Any], root: str) -> Mapping[str, Any] | None:
+def _initial(asked: ResolvedCheckpoint, root: str) -> Mapping[str, Any] | None:
     """Return what a group begins with while it has nothing: the job's, or its instance's own."""
-    own: Mapping[str, Any] = asked.get("initialOfEach") or {}
-    found: Mapping[str, Any] | None = asked.get("initial") or own.get(root.rpartition("/")[2])
-    return found
+    found = asked.initial or asked.initial_of_each.get(root.rpartition("/")[2])
+    return None if found is None else found.to_document()
 
 
-def _interval(asked: Mapping[str, Any]) -> dict[str, Any]:
-    if asked.get("everySteps") is not None:
-        return {"steps": asked["everySteps"]}
-    if asked.get("every") == "auto":
-        return {"auto": True}
-    return {"seconds": asked.get("everySeconds", 600)}
+def _interval(every: SaveInterval) -> dict[str, Any]:
+    return {"auto": True} if every == "auto" else asdict(every)
 
 
 def save_grace(job: ResolvedJob, entry: JobEntry, role: str) -> float:
@@ -138,13 +137,13 @@ def save_grace(job: ResolvedJob, entry: JobEntry, role: str) -> float:
     grace = job.grace_of(role)
     if job.checkpoint is None or entry.checkpoint is None:
         return grace
-    return max(grace, 2 * float(entry.checkpoint.get("seconds") or 0.0))
+    return max(grace, 2 * (entry.checkpoint.seconds or 0.0))
 
 
 # the ledger ------------------------------------------------------------------------------------------
 def begin(job: ResolvedJob, *, after: Recovery | None = None) -> Recovery:
     """Return the recovery of a run that was accepted, or begun anew (`after`: what was before)."""
-    wanted = (job.checkpoint or {}).get("resume")
+    wanted = job.checkpoint and job.checkpoint.resume
     step = wanted if isinstance(wanted, int) else None
     return Recovery(
         lineage=0 if after is None else after.lineage + 1,
@@ -154,57 +153,58 @@ def begin(job: ResolvedJob, *, after: Recovery | None = None) -> Recovery:
     )
 
 
-def asked_for(draft: Draft) -> None:
+def restore_requested_step(draft: Draft) -> None:
     """Go back to the step that the document names, where it names one: somebody cleared the run."""
     first = begin(draft.spec)
     if first.at_most is not None:
-        draft.set_job(
+        draft.job = replace(
+            draft.job,
             recovery=replace(
                 draft.job.recovery,
                 at_most=first.at_most,
                 exactly=first.exactly,
                 turned_at=draft.now,
-            )
+            ),
         )
-        own_checkpoints.forget(draft)
+        own_checkpoints.forget_checkpoints(draft)
 
 
-def learn_of_checkpoints(draft: Draft, committed: Sequence[Mapping[str, Any]]) -> None:
-    """Take in references of checkpoints that were committed in the lineage of now.
+def record_checkpoints(draft: Draft, committed: Sequence[CheckpointCommit]) -> None:
+    """Take in checkpoints that were committed in the lineage of now.
 
     They may come late, twice, and after the job stepped back behind them.
     """
     chief = (chief_role(draft.spec), 0)
-    for reference in sorted(committed, key=lambda each: (each["at"], each["step"])):
+    for commit in sorted(committed, key=lambda each: (each.at, each.step)):
         if not is_one_group(draft.spec):
-            entry = own_checkpoints.learn(draft, reference)
-            if entry is not None and (entry.role, entry.index) != chief:
+            entry = own_checkpoints.record_commit(draft, commit)
+            if entry is not None and entry.key != chief:
                 continue
         job = draft.job
-        recovery = with_newer(job.checkpoint, job.recovery, reference, now=draft.now)
+        recovery = add_newer(job.checkpoint, job.recovery, commit, now=draft.now)
         if recovery is None:
-            late = with_late(job.checkpoint, job.recovery, reference)
+            late = add_late(job.checkpoint, job.recovery, commit)
             if late is not None:
-                draft.set_job(recovery=late)
+                draft.job = replace(draft.job, recovery=late)
             continue
-        step, newer = reference["step"], recovery.highest_step > job.recovery.highest_step
-        draft.set_job(checkpoint=dict(reference), recovery=recovery)
+        step, newer = commit.step, recovery.highest_step > job.recovery.highest_step
+        draft.job = replace(draft.job, checkpoint=commit, recovery=recovery)
         if newer and is_one_group(draft.spec):
             _forgive(draft)
-        draft.tell(reasons.CHECKPOINT_COMMITTED, f"step {step}", checkpoint=dict(reference))
+        draft.tell(reasons.CHECKPOINT_COMMITTED, f"step {step}", checkpoint=commit.to_document())
         if job.paused_at is not None:
             said = f"the checkpoint of step {step} is committed"
-            draft.set_job(message=f"{job.message.partition(';')[0]}; {said}")
+            draft.job = replace(draft.job, message=f"{job.message.partition(';')[0]}; {said}")
 
 
 def _forgive(draft: Draft) -> None:
-    """Let every instance have all its restarts again; `still_counts` does so for the whole job's."""
+    """Let every instance have all its restarts again; `counts_as_restart` does so for the whole job's."""
     for entry in list(draft.instances.values()):
         if entry.restarts:
-            draft.change(entry, restarts=0)
+            draft.put(replace(entry, restarts=0))
 
 
-def not_after(entry: JobEntry, step: int) -> JobEntry:
+def limit_restore_step(entry: JobEntry, step: int) -> JobEntry:
     """Return the job's entry such that no step after this one is restored next."""
     at_most = entry.recovery.at_most
     if at_most is not None and at_most <= step:
@@ -212,7 +212,7 @@ def not_after(entry: JobEntry, step: int) -> JobEntry:
     return replace(entry, recovery=replace(entry.recovery, at_most=step, exactly=False))
 
 
-def still_counts(job: ResolvedJob, entry: JobEntry, record: RestartRecord) -> bool:
+def counts_as_restart(job: ResolvedJob, entry: JobEntry, record: RestartRecord) -> bool:
     """Return whether a restart counts against `maxRestarts`: a newer checkpoint forgives it.
 
     That of independent instances says nothing about the others, so only the whole job's count.
@@ -222,7 +222,9 @@ def still_counts(job: ResolvedJob, entry: JobEntry, record: RestartRecord) -> bo
     return record.at >= entry.recovery.progressed_at
 
 
-def start_again(draft: Draft, failure: Failure | None = None, *, fresh: bool = False) -> None:
+def record_restart_point(
+    draft: Draft, failure: Failure | None = None, *, fresh: bool = False
+) -> None:
     """Write down where all of the job goes on from when it is started again.
 
     `failure`: what it is started again for, where it failed. `fresh`: as a fresh job.
@@ -230,18 +232,20 @@ def start_again(draft: Draft, failure: Failure | None = None, *, fresh: bool = F
     recovery = draft.job.recovery
     if fresh and draft.spec.restart.fresh_from == "scratch":
         anew = begin(draft.spec, after=recovery)
-        draft.set_job(recovery=replace(anew, turned_at=draft.now), checkpoint=None)
-        own_checkpoints.forget(draft)
+        draft.job = replace(draft.job, recovery=replace(anew, turned_at=draft.now), checkpoint=None)
+        own_checkpoints.forget_checkpoints(draft)
         return
-    draft.set_job(recovery=replace(recovery, order=recovery.order + 1))
+    draft.job = replace(draft.job, recovery=replace(recovery, order=recovery.order + 1))
     if fresh:
-        draft.set_job(recovery=replace(draft.job.recovery, at_most=None, exactly=False))
+        draft.job = replace(
+            draft.job, recovery=replace(draft.job.recovery, at_most=None, exactly=False)
+        )
         own_checkpoints.restart_newest(draft)
     elif failure is not None:
-        step_back(draft, failure)
+        roll_back(draft, failure)
 
 
-def step_back(draft: Draft, failure: Failure) -> None:
+def roll_back(draft: Draft, failure: Failure) -> None:
     """Go one checkpoint further back where the newest one did not help: its state may be the cause.
 
     Of independent instances only the one that failed does.
@@ -249,7 +253,7 @@ def step_back(draft: Draft, failure: Failure) -> None:
     if failure.failure_class not in _MAY_BE_THE_STATE:
         return
     if not is_one_group(draft.spec):
-        own_checkpoints.step_back(draft, failure)
+        own_checkpoints.roll_back_instance(draft, failure)
         return
     job, recovery = draft.job, draft.job.recovery
     tried = any(
@@ -260,13 +264,13 @@ def step_back(draft: Draft, failure: Failure) -> None:
         != (failure.role, failure.index, failure.attempt)
         for record in job.restarts
     )
-    back = one_back(recovery, now=draft.now)
+    back = previous_checkpoint(recovery, now=draft.now)
     if not tried or back is None or job.checkpoint is None:
         return
     target, changed = back
-    draft.set_job(checkpoint=target, recovery=changed)
+    draft.job = replace(draft.job, checkpoint=target, recovery=changed)
     draft.tell(
         reasons.STEPPED_BACK,
-        f"from step {job.checkpoint['step']} to step {target['step']}: it failed again without a newer checkpoint",
+        f"from step {job.checkpoint.step} to step {target.step}: it failed again without a newer checkpoint",
         level="warning",
     )

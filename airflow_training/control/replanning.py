@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from airflow_training.control import reasons
 from airflow_training.control.draft import Draft
 from airflow_training.control.model import TERMINAL_JOB_STATES, Event, Ledger
 from airflow_training.control.scaling import restart_at_size
-from airflow_training.spec.resolved import ResolvedJob
+from airflow_training.documents.resolved import ResolvedJob
 
-__all__ = ["hindrance", "replanned"]
+__all__ = ["replan_hindrance", "replan_ledger"]
 
 
-def hindrance(job: ResolvedJob, ledger: Ledger) -> str:
+def replan_hindrance(job: ResolvedJob, ledger: Ledger) -> str:
     """Return why the split of a run cannot change now; empty where it can.
 
     One whose ranks begin to succeed is about to end, and those do not run again.
@@ -34,7 +36,7 @@ def hindrance(job: ResolvedJob, ledger: Ledger) -> str:
     return ""
 
 
-def replanned(
+def replan_ledger(
     job: ResolvedJob, ledger: Ledger, event: Event, *, generation: int
 ) -> tuple[Ledger, tuple[Event, ...]]:
     """Return the ledger with which a run goes on as `job`, in its next job attempt, and its events.
@@ -45,7 +47,7 @@ def replanned(
     draft = Draft(job, ledger, now=event.at, generation=generation)
     draft.events.append(event)
     for entry in list(draft.instances.values()):
-        draft.change(entry, had={})  # another split has other needs
+        draft.put(replace(entry, had={}))  # another split has other needs
     sizes = {role.name: role.replicas for role in job.roles}
     restart_at_size(draft, sizes, reason=reasons.REPLANNED, message=event.message)
     return draft.ledger(), tuple(draft.events)

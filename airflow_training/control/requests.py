@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from airflow_training.control import reasons
 from airflow_training.control.draft import Draft
-from airflow_training.control.elastic import at_full_size
+from airflow_training.control.elastic import reset_size
 from airflow_training.control.ending import finish
-from airflow_training.control.model import TERMINAL_JOB_STATES, Request
-from airflow_training.control.recovery import asked_for, start_again
+from airflow_training.control.model import STOPS, TERMINAL_JOB_STATES, Request
+from airflow_training.control.recovery import record_restart_point, restore_requested_step
 from airflow_training.control.scaling import scale
 from airflow_training.control.turnover import next_attempt
 
@@ -17,11 +18,15 @@ __all__ = ["apply_requests"]
 
 
 def apply_requests(draft: Draft, requests: Sequence[Request]) -> None:
-    """Take in the requests that were not seen yet, in the order of their ids."""
-    fresh = [each for each in requests if each.id > draft.job.seen_request]
+    """Take in the requests that were not seen yet, in the order of their ids.
+
+    One without an id is the holder's own, which the store does not number.
+    """
+    seen = draft.job.seen_request
+    fresh = [each for each in requests if each.id > seen or not each.id]
     for request in sorted(fresh, key=lambda each: each.id):
         _apply(draft, request)
-        draft.set_job(seen_request=request.id)
+        draft.job = replace(draft.job, seen_request=request.id or seen)
 
 
 def _apply(draft: Draft, request: Request) -> None:
@@ -31,12 +36,15 @@ def _apply(draft: Draft, request: Request) -> None:
     elif request.kind == "reopen":
         _reopen(draft, request)
     elif over:
-        if request.kind != "stop":
+        if request.kind == "kill" and not draft.job.drained:
+            draft.tell(reasons.STOP_REQUESTED, _stop_message(request))
+            draft.job = replace(draft.job, killed=True)
+        elif request.kind not in STOPS:
             _refuse(draft, request, f"the job is over ({draft.job.state})")
-    elif request.kind == "stop":
-        who = f" by {request.by}" if request.by else ""
-        message = request.reason or f"stopped{who}"
+    elif request.kind in STOPS:
+        message = _stop_message(request)
         draft.tell(reasons.STOP_REQUESTED, message)
+        draft.job = replace(draft.job, killed=request.kind == "kill")
         finish(draft, "Stopped", reason=reasons.KILLED, message=message)
     elif request.kind == "pause":
         _pause(draft, request)
@@ -46,6 +54,11 @@ def _apply(draft: Draft, request: Request) -> None:
         problem = scale(draft, request.role, request.replicas)
         if problem:
             _refuse(draft, request, problem)
+
+
+def _stop_message(request: Request) -> str:
+    done = "killed" if request.kind == "kill" else "stopped"
+    return request.reason or (f"{done} by {request.by}" if request.by else done)
 
 
 def _refuse(draft: Draft, request: Request, why: str) -> None:
@@ -68,16 +81,17 @@ def _activate(draft: Draft, request: Request) -> None:
 def _pause(draft: Draft, request: Request) -> None:
     if draft.job.paused_at is not None:
         return
-    draft.set_job(
+    draft.job = replace(
+        draft.job,
         state="Paused",
         reason=reasons.PAUSED,
         message=request.reason or "paused by request",
         paused_at=draft.now,
         restart_at=None,
     )
-    start_again(draft)
+    record_restart_point(draft)
     for name in draft.roles:
-        at_full_size(draft, name)
+        reset_size(draft, name)
     for entry in list(draft.instances.values()):
         if not entry.final and not entry.retired:
             next_attempt(draft, entry, reason=reasons.PAUSED)
@@ -93,7 +107,8 @@ def _resume(draft: Draft) -> None:
     if job.paused_at is None:
         return
     counts_from = job.paused_at if job.started_at is not None else draft.now
-    draft.set_job(
+    draft.job = replace(
+        draft.job,
         state="Pending" if job.started_at is None else "Starting",
         reason=reasons.RESUMED,
         message="",
@@ -105,7 +120,8 @@ def _resume(draft: Draft) -> None:
 
 def _reopen(draft: Draft, request: Request) -> None:
     """Open a new epoch: what succeeded stays finished, everything else may run again."""
-    draft.set_job(
+    draft.job = replace(
+        draft.job,
         state="Pending",
         condition="Received",
         reason=reasons.REOPENED,
@@ -120,15 +136,16 @@ def _reopen(draft: Draft, request: Request) -> None:
         fresh_jobs=0,
         restart_at=None,
         drained=False,
+        killed=False,
         root_cause=None,
     )
-    start_again(draft)
-    asked_for(draft)
+    record_restart_point(draft)
+    restore_requested_step(draft)
     for name in draft.roles:
-        at_full_size(draft, name)
+        reset_size(draft, name)
     for entry in list(draft.instances.values()):
         if not entry.retired and not (entry.final and entry.state == "succeeded"):
-            next_attempt(draft, entry, reason=reasons.REOPENED, restarts=0)
+            next_attempt(draft, replace(entry, restarts=0), reason=reasons.REOPENED)
     for name in list(draft.roles):
         draft.set_role(name, state="Waiting", reason=reasons.REOPENED, message="", gated_since={})
     draft.tell(reasons.REOPENED, request.reason or f"epoch {draft.job.epoch}")

@@ -7,25 +7,30 @@ from dataclasses import dataclass
 from typing import Literal
 
 from airflow_training.control import reasons
-from airflow_training.control.diagnosed import fingerprint, why_not_again
-from airflow_training.control.failures import Failure, exit_code_says, matching_rule
-from airflow_training.control.model import InstanceEntry, JobEntry, RestartRecord
-from airflow_training.control.recovery import still_counts
-from airflow_training.spec.resolved import (
+from airflow_training.control.diagnosed import fingerprint, origin_of, why_not_again
+from airflow_training.control.failures import (
+    Failure,
+    cannot_start,
+    exit_code_says,
+    matching_rule,
+)
+from airflow_training.control.model import InstanceEntry, InstanceKey, JobEntry, RestartRecord
+from airflow_training.control.recovery import counts_as_restart
+from airflow_training.documents.resolved import (
     FailureRule,
     ResolvedJob,
     ResolvedRole,
     RestartRules,
     RestartScope,
 )
-from airflow_training.spec.words import counted
+from airflow_training.documents.words import counted
 
 __all__ = [
     "Budget",
     "CompleteJob",
     "FailJob",
     "GiveUp",
-    "Restart",
+    "RestartDecision",
     "Verdict",
     "backoff_seconds",
     "judge",
@@ -43,13 +48,15 @@ class GiveUp:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Restart:
+class RestartDecision:
     scope: RestartScope | Literal["FreshJob"]
     counted: bool
     rule: str
     """Name of the failure rule, or of the policy that applied."""
     fewer: bool = False
     """With one instance fewer of the role."""
+    origin: RestartRecord | None = None
+    """The restart of another instance that this one is a consequence of: nobody is charged again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +72,7 @@ class CompleteJob:
     rule: str
 
 
-Verdict = GiveUp | Restart | FailJob | CompleteJob
+Verdict = GiveUp | RestartDecision | FailJob | CompleteJob
 
 
 class Budget:
@@ -80,7 +87,7 @@ class Budget:
         """Of this epoch, since the last fresh job: what the window slides over."""
         self._spent = 0
         """Of these, those that no newer checkpoint has forgiven: what `maxRestarts` is about."""
-        self._of_instance: Counter[tuple[str, int]] = Counter()
+        self._of_instance: Counter[InstanceKey] = Counter()
         self._of_groups = 0
         for record in job.restarts:
             if record.epoch == job.epoch:
@@ -89,9 +96,9 @@ class Budget:
     def charge(self, record: RestartRecord) -> None:
         """Count one more restart."""
         self.records.append(record)
-        counts = still_counts(self._spec, self._job, record)
+        counts = counts_as_restart(self._spec, self._job, record)
         if record.scope == "Instance":
-            self._of_instance[record.role, record.index] += counts
+            self._of_instance[record.key] += counts
         else:
             self._of_groups += counts
         if record.scope == "FreshJob":
@@ -100,6 +107,11 @@ class Budget:
         elif record.counted:
             self._counted_at.append(record.at)
             self._spent += counts
+
+    @property
+    def spent(self) -> int:
+        """Return how many of `maxRestarts` are used up."""
+        return self._spent
 
     def exceeded(self, rules: RestartRules, *, now: float) -> str:
         """Return which ceiling leaves no room for one more restart; empty when none."""
@@ -111,11 +123,13 @@ class Budget:
                 return f"window ({rules.window_max_restarts} in {rules.window_seconds:g} s)"
         return ""
 
-    def backoff_seconds(self, rules: RestartRules, failure: Failure, restart: Restart) -> float:
+    def backoff_seconds(
+        self, rules: RestartRules, failure: Failure, restart: RestartDecision
+    ) -> float:
         """Return how long to wait: exponential in the restarts of the same thing so far."""
         before = self._of_groups
         if restart.scope == "Instance":
-            before = self._of_instance[failure.role, failure.index]
+            before = self._of_instance[failure.key]
         return backoff_seconds(rules, before)
 
 
@@ -149,14 +163,14 @@ def judge(
     return _WITH_FEWER if can_spare and _no_try_is_left(verdict) else verdict
 
 
-_WITH_FEWER = Restart(scope="Job", counted=True, rule="minReplicas", fewer=True)
+_WITH_FEWER = RestartDecision(scope="Job", counted=True, rule="minReplicas", fewer=True)
 
 
 def _no_try_is_left(verdict: Verdict) -> bool:
     match verdict:
         case GiveUp(reason=reason) | FailJob(reason=reason):
             return reason in (reasons.BACKOFF_LIMIT_EXCEEDED, reasons.MAX_RESTARTS_EXCEEDED)
-        case Restart(scope=scope):
+        case RestartDecision(scope=scope):
             return scope == "FreshJob"
         case CompleteJob():
             return False
@@ -173,18 +187,20 @@ def _judge(
 ) -> Verdict:
     if failure.reason == reasons.COMPLETED:
         # exit 0 under Always: not finished, and nobody's fault
-        return Restart(scope="Instance", counted=False, rule="restartPolicy: Always")
+        return RestartDecision(scope="Instance", counted=False, rule="restartPolicy: Always")
     rule = matching_rule(spec.failure_policy.rules, failure)
-    if rule is None and failure.reason == reasons.CHECKPOINT_REFUSED:
-        return GiveUp(
-            reason=reasons.NOT_RETRYABLE, message=failure.message, rule=reasons.CHECKPOINT_REFUSED
-        )
-    hopeless = None
-    if failure.diagnosed is not None and (rule is None or _restarts_a_class(rule)):
-        hopeless = why_not_again(failure.diagnosed, budget.records)
-    if hopeless is not None:
-        reason, message = hopeless
-        return GiveUp(reason=reason, message=message, rule="diagnosis")
+    unspecific = rule is None or _restarts_a_class(rule)
+    if unspecific and failure.known is not None and failure.known.hopeless:
+        return GiveUp(reason=reasons.NOT_RETRYABLE, message=failure.message, rule=failure.reason)
+    if unspecific and not _listed(spec, role, failure):
+        hopeless = None
+        if failure.diagnosed is not None:
+            hopeless = why_not_again(failure.diagnosed, budget.records)
+        if hopeless is not None:
+            reason, message = hopeless
+            return GiveUp(reason=reason, message=message, rule="diagnosis")
+        if why := cannot_start(failure):
+            return GiveUp(reason=reasons.NOT_RETRYABLE, message=why, rule="cannot start")
     if rule is not None:
         return _by_rule(spec, rule, entry=entry, budget=budget, failure=failure, now=now)
     policy = f"restartPolicy: {role.restart_policy}"
@@ -201,6 +217,13 @@ def _judge(
         )
     return _within_limits(
         spec, spec.restart.scope, policy, entry=entry, budget=budget, failure=failure, now=now
+    )
+
+
+def _listed(spec: ResolvedJob, role: ResolvedRole, failure: Failure) -> bool:
+    """Return whether the job itself names the exit code as one to try again."""
+    return (
+        role.restart_policy == "ExitCode" and failure.exit_code in spec.restart.exit_codes.retryable
     )
 
 
@@ -227,9 +250,9 @@ def _by_rule(
     if rule.action == "CompleteJob":
         return CompleteJob(message=f"rule {rule.name}: {what}", rule=rule.name)
     if rule.action == "Ignore":
-        return Restart(scope=spec.restart.scope, counted=False, rule=rule.name)
+        return RestartDecision(scope=spec.restart.scope, counted=False, rule=rule.name)
     if rule.action == "RestartJobAndIgnoreMaxRestarts":
-        return Restart(scope="Job", counted=False, rule=rule.name)
+        return RestartDecision(scope="Job", counted=False, rule=rule.name)
     scope: RestartScope = {
         "RestartJob": "Job",
         "RestartRole": "Role",
@@ -251,7 +274,16 @@ def _within_limits(
     now: float,
 ) -> Verdict:
     if failure.failure_class == "preemption":
-        return Restart(scope=scope, counted=False, rule=rule)
+        return RestartDecision(scope=scope, counted=False, rule=rule)
+    if scope == "Instance" and failure.diagnosed is not None:
+        origin = origin_of(
+            failure.diagnosed,
+            budget.records,
+            started_at=entry.started_at,
+            said_by_runtime=failure.known is not None,
+        )
+        if origin is not None:
+            return RestartDecision(scope=scope, counted=False, rule=rule, origin=origin)
     limit = spec.role(failure.role).backoff_limit
     if entry.restarts >= limit:
         return GiveUp(
@@ -261,9 +293,9 @@ def _within_limits(
         )
     exceeded = budget.exceeded(spec.restart, now=now)
     if not exceeded:
-        return Restart(scope=scope, counted=True, rule=rule)
+        return RestartDecision(scope=scope, counted=True, rule=rule)
     if spec.restart.then == "FreshJob" and budget.fresh_jobs < spec.restart.max_fresh_jobs:
-        return Restart(scope="FreshJob", counted=True, rule=exceeded)
+        return RestartDecision(scope="FreshJob", counted=True, rule=exceeded)
     return FailJob(
         reason=reasons.MAX_RESTARTS_EXCEEDED,
         message=f"{exceeded} is used up; {failure.role}-{failure.index}: {failure.describe()}",
@@ -271,18 +303,20 @@ def _within_limits(
     )
 
 
-def record_of(failure: Failure, restart: Restart, *, epoch: int, now: float) -> RestartRecord:
+def record_of(
+    failure: Failure, restart: RestartDecision, *, entry: InstanceEntry, epoch: int, now: float
+) -> RestartRecord:
     """Return the line that charges a restart to the failure's class."""
     return RestartRecord(
         at=now,
         failure_class=failure.failure_class,
-        role=failure.role,
-        index=failure.index,
+        key=failure.key,
         scope=restart.scope,
         rule=restart.rule,
         counted=restart.counted,
         epoch=epoch,
         attempt=failure.attempt,
+        started_at=entry.started_at,
         cause="" if failure.diagnosed is None else failure.diagnosed.cause["id"],
         fingerprint="" if failure.diagnosed is None else fingerprint(failure.diagnosed),
     )

@@ -15,13 +15,12 @@ from airflow_training.control.model import (
     Ledger,
     RoleEntry,
 )
+from airflow_training.documents.resolved import FailureClass, ResolvedJob
 from airflow_training.frameworks.ranks import data_files
-from airflow_training.spec.resolved import FailureClass, ResolvedJob
 
 __all__ = ["checkpoint_reference", "rollup", "timestamp", "trained_seconds"]
 
 _PROGRESS = ("step", "total_steps", "epoch", "samples")
-_REFERENCE = ("uri", "step", "digest")
 
 
 def rollup(
@@ -29,6 +28,7 @@ def rollup(
     ledger: Ledger,
     *,
     run_id: str,
+    submitted_by: str = "",
     progress: Mapping[InstanceKey, Mapping[str, Any]],
     usage: Sequence[Mapping[str, Any]],
     output: Mapping[str, Any] | None,
@@ -58,6 +58,7 @@ def rollup(
         "epoch": entry.epoch,
         "fresh_jobs": entry.fresh_jobs,
         "observed_at": timestamp(now),
+        "submitted_by": submitted_by or None,
         "submitted_at": timestamp(entry.submitted_at),
         "started_at": timestamp(entry.started_at),
         "running_at": timestamp(entry.running_at),
@@ -71,7 +72,7 @@ def rollup(
         "instances": [
             _instance(
                 each,
-                progress.get((each.role, each.index)),
+                progress.get(each.key),
                 files=data_files(job, each.role, each.index, replicas=replicas),
                 now=now,
             )
@@ -80,8 +81,8 @@ def rollup(
         "restarts": {each: charged[each] for each in get_args(FailureClass)},
         "root_cause": _cause(entry.root_cause),
         "output": None if output is None else dict(output),
-        "checkpoint": None if entry.checkpoint is None else dict(entry.checkpoint),
-        "plan": None if job.plan is None else dict(job.plan),
+        "checkpoint": None if entry.checkpoint is None else entry.checkpoint.to_document(),
+        "plan": None if job.plan is None else dict(job.plan.document),
         "usage": [dict(row) for row in usage],
     }
 
@@ -89,7 +90,7 @@ def rollup(
 def checkpoint_reference(ledger: Ledger) -> dict[str, Any] | None:
     """Return what names the newest committed checkpoint: `uri`, `step`, `digest`; None without one."""
     known = ledger.job.checkpoint
-    return None if known is None else {key: known[key] for key in _REFERENCE}
+    return None if known is None else known.reference.to_document()
 
 
 def timestamp(at: float | None) -> str | None:
@@ -138,8 +139,8 @@ def _instance(
         "state": entry.state,
         "reason": entry.reason,
         "message": entry.message,
-        "exit_code": entry.exit_code,
-        "signal": entry.signal,
+        "exit_code": entry.end.exit_code,
+        "signal": entry.end.signal,
         "address": entry.address,
         "node": entry.node,
         "last_transition_at": timestamp(entry.last_transition_at),

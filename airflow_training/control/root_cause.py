@@ -3,58 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from airflow_training.control import reasons
 from airflow_training.control.failures import Failure, ended_by_term
-from airflow_training.control.model import InstanceEntry, InstanceKey, RoleEntry
-from airflow_training.spec.resolved import ResolvedJob
+from airflow_training.control.model import (
+    Decision,
+    Event,
+    InstanceEntry,
+    InstanceKey,
+    RoleEntry,
+)
+from airflow_training.control.reason_facts import OWN_REASONS, Reasons
+from airflow_training.documents.resolved import ResolvedJob
+from airflow_training.documents.words import headline
 
 __all__ = [
-    "CAUSE_IDS",
-    "cause",
+    "cause_document",
     "cause_id",
     "cause_of_failure",
     "cause_of_role",
+    "explanation_of",
+    "place_of",
     "proof_of",
+    "proven_cause",
     "with_diagnosis",
+    "with_root_cause",
 ]
 
-CAUSE_IDS: Mapping[str, str] = {
-    "OOMKilled": "host-out-of-memory",
-    "Evicted": "evicted",
-    "Unschedulable": "unschedulable",
+_OF_JOBS: Mapping[str, str] = {
     reasons.SCHEDULE_TIMEOUT: "unschedulable",
-    "OutOfcpu": "unschedulable",
-    "OutOfmemory": "unschedulable",
-    "OutOfpods": "unschedulable",
-    "Preempted": "preempted",
-    "Preempting": "preempted",
-    "PreemptionByScheduler": "preempted",
-    "DisruptionTarget": "preempted",
-    "DeletionByTaintManager": "preempted",
-    "EvictionByEvictionAPI": "preempted",
-    "TerminationByKubelet": "preempted",
-    "NodeLost": "node-lost",
-    "NodeShutdown": "node-lost",
-    "Shutdown": "node-lost",
-    "DeletionByPodGC": "node-lost",
-    reasons.UNKNOWN_TOO_LONG: "node-lost",
-    "ErrImagePull": "image-pull-failure",
-    "ImagePullBackOff": "image-pull-failure",
-    "ErrImageNeverPull": "image-pull-failure",
-    "InvalidImageName": "image-pull-failure",
-    "CreateContainerConfigError": "container-start-error",
-    "CreateContainerError": "container-start-error",
-    "RunContainerError": "container-start-error",
-    "ContainerCannotRun": "container-start-error",
-    "StartError": "container-start-error",
-    "CommandNotFound": "container-start-error",
-    "AgentNeedsPython": "container-start-error",
     reasons.DEADLINE_EXCEEDED: "time-limit",
     reasons.DEPENDENCY_TIMEOUT: "rendezvous-timeout",
 }
-"""Reason -> id of the cause."""
+"""Reasons that no instance fails with -> id of the cause."""
 
 _SIGNALS: Mapping[int, str] = {
     2: "user-interrupt",
@@ -75,6 +58,7 @@ _CAUSES: Mapping[str, tuple[str, str]] = {
     "host-out-of-memory": ("resource", "no"),
     "image-pull-failure": ("configuration", "no"),
     "node-lost": ("infrastructure", "yes"),
+    "not-admitted": ("configuration", "no"),
     "preempted": ("preemption", "yes"),
     "python-exception": ("user-error", "no"),
     "rendezvous-timeout": ("infrastructure", "yes"),
@@ -86,15 +70,17 @@ _CAUSES: Mapping[str, tuple[str, str]] = {
 }
 """Id of the cause -> category, and whether another try can help: yes, once, no."""
 
-_LONGEST_PROOF = 300
 _TOLD_CONFIDENCE, _GUESSED_CONFIDENCE = 0.9, 0.3
 """Of a reason that the runtime gives, and of what only an exit code or signal hints at."""
 
 
-def cause_id(*, reason: str, exit_code: int | None, signal: int | None) -> str:
-    """Return the id that reason, signal or exit code stand for, else `unknown`."""
-    if reason in CAUSE_IDS:
-        return CAUSE_IDS[reason]
+def proven_cause(reason: str, known: Reasons) -> str:
+    """Return the id of the cause that a reason proves; "" for none. `known`: what reasons say."""
+    return known[reason].cause if reason in known else _OF_JOBS.get(reason, "")
+
+
+def cause_id(*, exit_code: int | None, signal: int | None) -> str:
+    """Return the id that signal or exit code stand for, else `unknown`."""
     if signal is None and exit_code is not None and exit_code > 128:
         signal = exit_code - 128
     if signal is not None:
@@ -102,7 +88,7 @@ def cause_id(*, reason: str, exit_code: int | None, signal: int | None) -> str:
     return _EXIT_CODES.get(exit_code or 0, "unknown")
 
 
-def cause(
+def cause_document(
     *,
     reason: str,
     message: str,
@@ -112,15 +98,17 @@ def cause(
     attempt: int | None = None,
     exit_code: int | None = None,
     signal: int | None = None,
+    known: Reasons = OWN_REASONS,
 ) -> dict[str, Any]:
     """Return a cause object as `logs diagnose` prints it, with who failed and how; `at` in epoch seconds."""
-    found = cause_id(reason=reason, exit_code=exit_code, signal=signal)
+    proven = proven_cause(reason, known)
+    found = proven or cause_id(exit_code=exit_code, signal=signal)
     category, retryable = _CAUSES[found]
     return {
         "id": found,
         "category": category,
         "retryable": retryable,
-        "confidence": _TOLD_CONFIDENCE if reason in CAUSE_IDS else _GUESSED_CONFIDENCE,
+        "confidence": _TOLD_CONFIDENCE if proven else _GUESSED_CONFIDENCE,
         "rank": None,
         "file": None,
         "line": None,
@@ -142,18 +130,46 @@ def proof_of(cause: Mapping[str, Any]) -> str:
     """Return what a log says about a cause, as a line for people; empty where no log told it."""
     if not cause.get("advice"):
         return ""
+    return f"{_named(cause)}: {headline(str(cause['evidence']))}"
+
+
+def place_of(cause: Mapping[str, Any]) -> str:
+    """Return where the line of `proof_of` stands: file, line and rank; empty where no log told it."""
+    if not cause.get("advice") or cause["file"] is None:
+        return ""
+    line = f":{cause['line']}" if cause["line"] is not None else ""
+    rank = f" (rank {cause['rank']})" if cause["rank"] is not None else ""
+    return f"{cause['file']}{line}{rank}"
+
+
+def explanation_of(cause: Mapping[str, Any]) -> list[str]:
+    """Return what a log says about a cause as lines: its name, proof, place, and what to do."""
+    if not cause.get("advice"):
+        return []
+    parts = {
+        "proof": headline(str(cause["evidence"])),
+        "where": place_of(cause),
+        "what to do": cause["advice"],
+    }
+    return [_named(cause), *(f"  {head}: {text}" for head, text in parts.items() if text)]
+
+
+def _named(cause: Mapping[str, Any]) -> str:
     sure = f"{100 * cause['confidence']:.0f} % sure"
-    return f"{cause['id']} ({cause['category']}, {sure}): {cause['evidence'][:_LONGEST_PROOF]}"
+    return f"{cause['id']} ({cause['category']}, {sure})"
 
 
-def with_diagnosis(known: Mapping[str, Any], found: Mapping[str, Any]) -> Mapping[str, Any]:
+def with_diagnosis(
+    known: Mapping[str, Any], found: Mapping[str, Any], *, reasons: Reasons
+) -> Mapping[str, Any]:
     """Return a root cause with what the logs say; where both name a cause, the runtime is believed.
 
     `found`: a cause object of a diagnosis, with the `role`, `index` and `attempt` whose log proves it.
+    `reasons`: what those of the runtime say.
     """
     if found["id"] == "unknown":
         return known
-    if known["id"] != found["id"] and known["reason"] in CAUSE_IDS:
+    if known["id"] != found["id"] and proven_cause(known["reason"], reasons):
         return known
     who = {}
     if found["role"] is not None and (known["role"], known["index"]) != (
@@ -164,9 +180,29 @@ def with_diagnosis(known: Mapping[str, Any], found: Mapping[str, Any]) -> Mappin
     return {**known, **who, **found}
 
 
+def with_root_cause(decision: Decision, root: Mapping[str, Any], *, now: float) -> Decision:
+    """Return the last decision of a failed job with another root cause, and what proves it told."""
+    job = replace(decision.new_ledger.job, root_cause=root)
+    proof = proof_of(root)
+    told = Event(
+        at=now,
+        reason=reasons.ROOT_CAUSE,
+        message=proof,
+        role=root["role"] or "",
+        index=root["index"],
+        attempt=root["attempt"],
+        level="error",
+    )
+    return replace(
+        decision,
+        new_ledger=replace(decision.new_ledger, job=job),
+        events=(*([told] if proof else []), *decision.events),
+    )
+
+
 def cause_of_failure(failure: Failure) -> dict[str, Any]:
     """Return the cause object of one failure."""
-    return cause(
+    return cause_document(
         reason=failure.reason or reasons.INSTANCE_FAILED,
         message=failure.message or failure.describe(),
         at=failure.at,
@@ -175,6 +211,7 @@ def cause_of_failure(failure: Failure) -> dict[str, Any]:
         attempt=failure.attempt,
         exit_code=failure.exit_code,
         signal=failure.signal,
+        known={failure.reason: failure.known} if failure.known else {},
     )
 
 
@@ -183,6 +220,8 @@ def cause_of_role(
     roles: Mapping[str, RoleEntry],
     instances: Mapping[InstanceKey, InstanceEntry],
     name: str,
+    *,
+    known: Reasons,
 ) -> dict[str, Any] | None:
     """Return what made a role fail: its earliest failure, or that of a role it depends on."""
     if not name:
@@ -192,29 +231,36 @@ def cause_of_role(
             entry
             for entry in instances.values()
             if entry.role == upstream
-            and entry.failure_class is not None
+            and entry.end.failure_class is not None
             and entry.final
             and entry.state == "failed"
         ]
         if failed:
             first = min(failed, key=_when)
-            return cause(
+            return cause_document(
                 reason=first.reason,
                 message=first.message,
                 at=first.finished_at or first.last_transition_at,
                 role=first.role,
                 index=first.index,
                 attempt=first.attempt,
-                exit_code=first.exit_code,
-                signal=first.signal,
+                exit_code=first.end.exit_code,
+                signal=first.end.signal,
+                known=known,
             )
     entry = roles[name]
-    return cause(reason=entry.reason, message=entry.message, at=entry.last_transition_at, role=name)
+    return cause_document(
+        reason=entry.reason,
+        message=entry.message,
+        at=entry.last_transition_at,
+        role=name,
+        known=known,
+    )
 
 
 def _when(entry: InstanceEntry) -> tuple[float, bool, int]:
     """Order failures in time; of two at the same moment, one ended by TERM is the consequence."""
-    pulled_down = ended_by_term(signal=entry.signal, exit_code=entry.exit_code)
+    pulled_down = ended_by_term(signal=entry.end.signal, exit_code=entry.end.exit_code)
     return entry.finished_at or entry.last_transition_at, pulled_down, entry.index
 
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from airflow_training.control import reasons
 from airflow_training.control.draft import Draft
-from airflow_training.control.elastic import at_full_size
-from airflow_training.control.model import InstanceEntry
-from airflow_training.control.recovery import start_again
+from airflow_training.control.elastic import reset_size
+from airflow_training.control.model import AttemptId, InstanceEntry
+from airflow_training.control.recovery import record_restart_point
 from airflow_training.control.turnover import next_attempt
 from airflow_training.control.victims import choose_victims
-from airflow_training.spec.resolved import ResolvedRole
-from airflow_training.spec.words import counted
+from airflow_training.documents.resolved import ResolvedRole
+from airflow_training.documents.words import counted
 
 __all__ = ["add_missing", "new_entry", "remove_surplus", "restart_at_size", "scale"]
 
@@ -35,7 +36,7 @@ def scale(draft: Draft, name: str, replicas: int | None) -> str:
     draft.tell(
         reasons.SCALED, f"from {entry.replicas} to {counted(replicas, 'instance')}", role=name
     )
-    at_full_size(draft, name)
+    reset_size(draft, name)
     if draft.spec.elastic:
         draft.set_role(name, replicas=replicas)
         add_missing(draft, role)
@@ -77,10 +78,8 @@ def add_missing(draft: Draft, role: ResolvedRole) -> None:
 def new_entry(role: str, index: int, *, draft: Draft) -> InstanceEntry:
     """Return an instance that was never created."""
     return InstanceEntry(
-        role=role,
-        index=index,
-        epoch=draft.job.epoch,
-        job_attempt=draft.job.job_attempt,
+        key=(role, index),
+        attempt_id=AttemptId(draft.job.epoch, draft.job.job_attempt),
         last_transition_at=draft.now,
     )
 
@@ -91,14 +90,15 @@ def restart_at_size(
     """Restart the whole job with dense ranks, some roles at another size; nobody is charged for it."""
     for name, size in replicas.items():
         draft.set_role(name, replicas=size)
-    draft.set_job(
+    draft.job = replace(
+        draft.job,
         state="Restarting" if draft.job.paused_at is None else draft.job.state,
         reason=reason,
         message=message,
         job_attempt=draft.job.job_attempt + 1,
         restart_at=None,
     )
-    start_again(draft)
+    record_restart_point(draft)
     for entry in list(draft.instances.values()):
         if entry.retired:
             continue
@@ -114,15 +114,15 @@ def restart_at_size(
 def _retire(draft: Draft, entry: InstanceEntry) -> None:
     """Take an instance out of its role; its attempt numbers are not used again."""
     if entry.final and entry.state == "succeeded":
-        draft.change(entry, retired=True)
+        draft.put(replace(entry, retired=True))
         return
-    next_attempt(draft, entry, reason=reasons.SCALED_DOWN, retired=True)
+    next_attempt(draft, replace(entry, retired=True), reason=reasons.SCALED_DOWN)
     draft.tell(reasons.SCALED_DOWN, of=entry)
 
 
 def _bring_back(draft: Draft, entry: InstanceEntry) -> None:
     """Let an index belong to its role again; one that had succeeded does not run twice."""
     if entry.final and entry.state == "succeeded":
-        draft.change(entry, retired=False)
+        draft.put(replace(entry, retired=False))
     else:
-        next_attempt(draft, entry, reason=reasons.SCALED, retired=False, restarts=0)
+        next_attempt(draft, replace(entry, retired=False, restarts=0), reason=reasons.SCALED)

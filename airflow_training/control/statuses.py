@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from airflow_training.control import reasons
 from airflow_training.control.conditions import condition_of
 from airflow_training.control.draft import Draft
 from airflow_training.control.model import TERMINAL_JOB_STATES
-from airflow_training.spec.resolved import ResolvedRole
+from airflow_training.documents.resolved import ResolvedRole
 
-__all__ = ["show"]
+__all__ = ["update_statuses"]
 
 _UP = frozenset({"Running", "Succeeded", "Failed", "Stopped"})
 
 
-def show(draft: Draft, *, reachable: bool) -> None:
+def update_statuses(draft: Draft, *, reachable: bool) -> None:
     """Bring the states of roles, then of the job, up to date."""
     job = draft.job
     if job.state not in TERMINAL_JOB_STATES and job.paused_at is None:
         for role in draft.spec.roles:
             _show_role(draft, role.name)
         _show_job(draft)
-    draft.set_job(condition=_condition(draft, reachable=reachable))
+    draft.job = replace(draft.job, condition=_condition(draft, reachable=reachable))
 
 
 def _condition(draft: Draft, *, reachable: bool) -> str:
@@ -29,7 +31,7 @@ def _condition(draft: Draft, *, reachable: bool) -> str:
     if job.state in ("Starting", "Restarting"):
         all_seen = all(entry.uid for entry in entries if entry.wanted)
     elif job.state == "Failed" and job.condition not in ("Failed", "SubmitFailed"):
-        any_created = any(entry.uid or entry.attempt for entry in entries)
+        any_created = any(entry.address for entry in entries)  # it stays once one was seen
     elif job.condition == "SubmitFailed":
         any_created = False
     return condition_of(job, reachable=reachable, all_seen=all_seen, any_created=any_created)
@@ -40,7 +42,10 @@ def _show_role(draft: Draft, name: str) -> None:
     if entry.state in ("Succeeded", "Failed", "Stopped"):
         return
     alive = [head for head, _ in draft.census.get(name, ()) if not head.final]
-    if alive and all(head.was_running for head in alive):
+    if alive and all(head.state == "unknown" for head in alive):
+        message = "nothing is heard from any of its instances"
+        draft.set_role(name, state="Starting", reason=reasons.INSTANCE_UNKNOWN, message=message)
+    elif alive and all(head.was_running for head in alive):
         if entry.state != "Running":
             draft.set_role(name, state="Running", reason=reasons.RUNNING, message="")
             draft.tell(reasons.RUNNING, "all its instances run", role=name)
@@ -63,15 +68,15 @@ def _show_job(draft: Draft) -> None:
     if job.started_at is None:
         return
     if job.state in ("Pending", "Queued"):
-        draft.set_job(state="Starting", reason=reasons.STARTING, message="")
+        draft.job = replace(draft.job, state="Starting", reason=reasons.STARTING, message="")
         draft.tell(reasons.JOB_STARTED, "launch begins")
     counted = [role for role in draft.spec.roles if role.tracked] or draft.spec.roles
     if job.running_at is None and all(_is_up(draft, role) for role in counted):
-        draft.set_job(running_at=draft.now)
+        draft.job = replace(draft.job, running_at=draft.now)
     expected = [role for role in counted if not _comes_later(draft, role)]
     up = [role for role in expected if _is_up(draft, role)]
     if up and len(up) == len(expected) and draft.job.state != "Running":
-        draft.set_job(state="Running", reason=reasons.RUNNING, message="")
+        draft.job = replace(draft.job, state="Running", reason=reasons.RUNNING, message="")
         draft.tell(reasons.JOB_RUNNING, "all instances that should run do")
 
 

@@ -21,18 +21,18 @@ from airflow_training.control.subtasks import (
     STATES,
     STEPS_KEPT,
     Subtasks,
-    fresh,
-    states,
+    new_subtasks,
+    rank_states,
 )
 
 __all__ = [
     "JOB_GROUP",
     "STATE_CHECKSUM_MISMATCH",
-    "Resumed",
+    "ProcessSnapshot",
     "SnapshotDamaged",
-    "compact",
-    "opened",
-    "resumed",
+    "read_snapshot",
+    "resume_processes",
+    "write_snapshot",
 ]
 
 JOB_GROUP = ""
@@ -48,7 +48,7 @@ class SnapshotDamaged(ValueError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Resumed:
+class ProcessSnapshot:
     """What is known of the processes when a controller begins anew."""
 
     subtasks: Subtasks
@@ -58,7 +58,7 @@ class Resumed:
     """What went wrong with the snapshot."""
 
 
-def compact(subtasks: Subtasks, *, environment: str = "") -> dict[str, Any]:
+def write_snapshot(subtasks: Subtasks, *, environment: str = "") -> dict[str, Any]:
     """Return the document. `environment`: the digest that names all instances' newest records."""
     size = _size(subtasks.world)
     low = min(subtasks.sequences, default=0)
@@ -88,8 +88,8 @@ def compact(subtasks: Subtasks, *, environment: str = "") -> dict[str, Any]:
     }
 
 
-def opened(document: Mapping[str, Any]) -> Subtasks:
-    """Return what `compact` wrote; raises SnapshotDamaged where the total checksum is another."""
+def read_snapshot(document: Mapping[str, Any]) -> Subtasks:
+    """Return what `write_snapshot` wrote; raises SnapshotDamaged where the total checksum is another."""
     try:
         subtasks = _unpacked(document)
         head = {
@@ -103,7 +103,7 @@ def opened(document: Mapping[str, Any]) -> Subtasks:
     return subtasks
 
 
-def resumed(
+def resume_processes(
     document: Mapping[str, Any],
     *,
     markers: Mapping[int, Collection[int]] | None,
@@ -111,7 +111,7 @@ def resumed(
     world: int,
     newest_step: int | None,
     now: float,
-) -> Resumed:
+) -> ProcessSnapshot:
     """Return what to go on from: the snapshot, else what the markers say, else one step earlier.
 
     What the instances and their processes do is observed, and told again, after that.
@@ -121,10 +121,10 @@ def resumed(
     was ever reported.
     """
     try:
-        return Resumed(subtasks=opened(document))
+        return ProcessSnapshot(subtasks=read_snapshot(document))
     except SnapshotDamaged as error:
         damage = str(error)
-    seen = _verified(fresh(world, generation=generation), markers or {})
+    seen = _verified(new_subtasks(world, generation=generation), markers or {})
     not_after = None
     what = "built again from the markers, and from what is observed"
     if markers is None:
@@ -133,7 +133,7 @@ def resumed(
     event = Event(
         at=now, reason=STATE_CHECKSUM_MISMATCH, message=f"{damage}; {what}", level="warning"
     )
-    return Resumed(subtasks=seen, not_after=not_after, event=event)
+    return ProcessSnapshot(subtasks=seen, not_after=not_after, event=event)
 
 
 def _verified(subtasks: Subtasks, markers: Mapping[int, Collection[int]]) -> Subtasks:
@@ -166,7 +166,7 @@ def _total(document: Mapping[str, Any], subtasks: Subtasks) -> str:
     rows = [
         [rank, state, sequence, "".join(mark)]
         for rank, (state, sequence, mark) in enumerate(
-            zip(states(subtasks), subtasks.sequences, marks, strict=True)
+            zip(rank_states(subtasks), subtasks.sequences, marks, strict=True)
         )
     ]
     text = json.dumps([document, rows], sort_keys=True, separators=(",", ":"))

@@ -1,6 +1,6 @@
 """Where each process of a job stands: one bitmap per state over the ranks of all processes. Pure.
 
-A process tells what it does (`Told`), the runtime shows how its instance does. Both move ranks
+A process tells what it does (`ProcessReport`), the runtime shows how its instance does. Both move ranks
 along one table, `NEXT`. What is old, repeated or impossible changes nothing.
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import get_args
 
-from airflow_training.control.model import InstanceState, SubtaskState, Told
+from airflow_training.control.model import InstanceState, ProcessReport, SubtaskState
 
 __all__ = [
     "MOST_RANKS",
@@ -19,11 +19,10 @@ __all__ = [
     "STATES",
     "STEPS_KEPT",
     "Subtasks",
-    "fresh",
-    "observed",
-    "restorable",
-    "states",
-    "told",
+    "apply_instance_states",
+    "apply_reports",
+    "new_subtasks",
+    "rank_states",
 ]
 
 STATES: tuple[SubtaskState, ...] = get_args(SubtaskState)
@@ -48,7 +47,7 @@ OF_INSTANCE: Mapping[InstanceState, SubtaskState | None] = {
     "terminating": None,
     "unknown": None,
 }
-"""State of an instance -> the least that is true of its processes; None: as they last told."""
+"""State of an observed instance -> the least that is true of its processes; None: as they last told."""
 
 MOST_RANKS = 1 << 17
 """Of one job: a number that no job has comes from a broken line."""
@@ -76,7 +75,7 @@ class Subtasks:
     """Step -> ranks that have verified it, for steps newer than all of `full`."""
 
 
-def fresh(world: int, *, generation: int = 0) -> Subtasks:
+def new_subtasks(world: int, *, generation: int = 0) -> Subtasks:
     """Return `world` processes of which nothing is known yet."""
     return Subtasks(
         world=world,
@@ -86,7 +85,7 @@ def fresh(world: int, *, generation: int = 0) -> Subtasks:
     )
 
 
-def told(subtasks: Subtasks, lines: Iterable[Told]) -> Subtasks:
+def apply_reports(subtasks: Subtasks, lines: Iterable[ProcessReport]) -> Subtasks:
     """Return what is known after these lines, in whichever order they came and however often.
 
     A line of an older generation, or whose sequence number is not greater than the rank's newest,
@@ -100,13 +99,15 @@ def told(subtasks: Subtasks, lines: Iterable[Told]) -> Subtasks:
     return draft.result()
 
 
-def observed(subtasks: Subtasks, instances: Mapping[InstanceState, Collection[int]]) -> Subtasks:
+def apply_instance_states(
+    subtasks: Subtasks, instances: Mapping[InstanceState, Collection[int]]
+) -> Subtasks:
     """Return what is known after a look at the instances: state of the instance -> its ranks.
 
     It only moves ranks forward in the table: what a process told itself is finer. While none has
     told anything, the instances are all there is, and a new attempt starts from PENDING.
     """
-    draft = _Draft(subtasks if subtasks.generation else fresh(subtasks.world))
+    draft = _Draft(subtasks if subtasks.generation else new_subtasks(subtasks.world))
     for state, ranks in instances.items():
         wanted = OF_INSTANCE[state]
         if wanted is not None:
@@ -115,12 +116,7 @@ def observed(subtasks: Subtasks, instances: Mapping[InstanceState, Collection[in
     return draft.result()
 
 
-def restorable(subtasks: Subtasks) -> int | None:
-    """Return the newest step that every rank has verified: the AND over all of them."""
-    return subtasks.full[-1] if subtasks.full else None
-
-
-def states(subtasks: Subtasks) -> Sequence[SubtaskState]:
+def rank_states(subtasks: Subtasks) -> Sequence[SubtaskState]:
     """Return the state of each rank."""
     found: list[SubtaskState] = ["PENDING"] * subtasks.world
     for state, bitmap in subtasks.bitmaps.items():
@@ -184,7 +180,7 @@ class _Draft:
             },
         )
 
-    def take(self, line: Told) -> None:
+    def take(self, line: ProcessReport) -> None:
         if line.generation != self._generation and not self._begins(line):
             return
         rank = line.rank
@@ -214,7 +210,7 @@ class _Draft:
                 return True
         return False
 
-    def _begins(self, line: Told) -> bool:
+    def _begins(self, line: ProcessReport) -> bool:
         """Begin the generation of a line, where it is newer and makes sense."""
         world = self._world if line.world is None else line.world
         if (
@@ -223,7 +219,7 @@ class _Draft:
             or line.sequence < 1
         ):
             return False
-        self._open(fresh(world, generation=line.generation))
+        self._open(new_subtasks(world, generation=line.generation))
         return True
 
     def _verify(self, rank: int, step: int) -> None:

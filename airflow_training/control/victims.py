@@ -26,7 +26,7 @@ def choose_victims(
     """
 
     def scheduled(entry: InstanceEntry) -> bool:
-        observation = (seen or {}).get((entry.role, entry.index))
+        observation = (seen or {}).get(entry.key)
         return entry.wanted and observation is not None and observation.scheduled
 
     def order(entry: InstanceEntry) -> tuple[bool, int, float, int]:
@@ -38,10 +38,10 @@ def choose_victims(
 
 
 def _rank(entry: InstanceEntry, *, scheduled: bool) -> int:
-    if entry.state == "failed":
+    if entry.state in ("failed", "stopped"):
         return 0
     if entry.state == "succeeded":
         return 5
     if entry.state == "pending":
         return 2 if scheduled else 1
-    return 4 if entry.ready else 3
+    return 4 if entry.phase.readiness.ready else 3

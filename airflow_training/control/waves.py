@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from airflow_training.spec.resolved import ResolvedJob
+from airflow_training.documents.resolved import ResolvedJob
 
 __all__ = ["cycle", "levels", "waves"]
 

@@ -97,7 +97,7 @@ class Finding:
     """Something about the health of a run that a person should know."""
 
     kind: str
-    """straggler, hang, nan, loss-spike, plateau, throughput-drop, memory-growth, imbalance."""
+    """straggler, hang, nan, loss-spike, plateau, loss-rising, accuracy-unchanged, throughput-drop, memory-growth, imbalance."""
     message: str
     metric: str = ""
     role: str = ""
@@ -151,3 +151,5 @@ class Diagnosis:
     causes: tuple[FoundCause, ...] = ()
     consequences: tuple[FoundCause, ...] = ()
     healthy: bool = True
+    gaps: tuple[str, ...] = ()
+    """`file:line` of what says that lines before it could not be read."""

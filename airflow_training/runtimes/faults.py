@@ -21,8 +21,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from airflow_training.documents.spelling import did_you_mean
 from airflow_training.errors import InputError, Problem
-from airflow_training.spec.problems import did_you_mean
 
 __all__ = ["Behaviour", "Fault", "Script", "check_roles", "load_script", "parse_script"]
 
@@ -93,11 +93,13 @@ def load_script(path: str | Path) -> Script:
     try:
         document = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
-        problem = Problem(code="syntax", field="", message=f"cannot be read: {error.strerror}")
-        raise InputError(problems=[problem], path=str(path)) from error
+        raise InputError.of(
+            code="syntax", field="", message=f"cannot be read: {error.strerror}", path=str(path)
+        ) from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        problem = Problem(code="syntax", field="", message=f"is no YAML: {error}")
-        raise InputError(problems=[problem], path=str(path)) from error
+        raise InputError.of(
+            code="syntax", field="", message=f"is no YAML: {error}", path=str(path)
+        ) from error
     return parse_script(document, path=str(path))
 
 

@@ -7,30 +7,35 @@ All calls must come from one event loop.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from airflow_training.control.model import InstanceKey, Observation, Progress
+from airflow_training.control.model import InstanceKey, Observation, ProgressReport
+from airflow_training.documents.resolved import ResolvedJob, RunRef
 from airflow_training.errors import LeaseLost, Problem, RuntimeUnavailable
+from airflow_training.registered import SIMULATED
+from airflow_training.runtimes.adapter import Adapter, RuntimeContext
 from airflow_training.runtimes.clock import Clock, WallClock
 from airflow_training.runtimes.faults import Behaviour, Fault, Script, load_script
 from airflow_training.runtimes.port import (
     Address,
     Addresses,
     Capabilities,
-    Changed,
-    ClusterView,
+    ClusterSnapshot,
     Cursor,
-    Gone,
     InstanceRef,
+    InstanceRemoval,
     InstanceSpec,
+    InstanceUpdate,
     LogChunk,
     NodeView,
     Outcome,
     ReleaseAnswer,
     Snapshot,
 )
+from airflow_training.runtimes.registry import every_reason
 from airflow_training.runtimes.simulated import (
     ENDED,
     Attempt,
@@ -39,9 +44,9 @@ from airflow_training.runtimes.simulated import (
     SimulatedRun,
     attempt_of,
 )
-from airflow_training.spec.resolved import ResolvedJob, RunRef
+from airflow_training.settings import Settings
 
-__all__ = ["MemoryRuntime"]
+__all__ = ["MEMORY", "MemoryRuntime"]
 
 _FIRST_PORT = 20000
 
@@ -49,8 +54,14 @@ _FIRST_PORT = 20000
 class MemoryRuntime:
     """Keeps instances as plain objects; `script` says how they behave and what goes wrong."""
 
-    name = "memory"
-    capabilities = Capabilities(hold=True, restart_in_place=True, memory_limits=False)
+    name = SIMULATED
+    capabilities = Capabilities(
+        hold=True,
+        restart_in_place=True,
+        runs_here=True,
+        reasons=every_reason(),  # it plays whichever there is
+        place="this process",
+    )
 
     def __init__(
         self,
@@ -72,26 +83,34 @@ class MemoryRuntime:
         return cls(script=load_script(path), clock=clock)
 
     # the port ----------------------------------------------------------------------------------
-    async def check(self, run: RunRef, job: ResolvedJob) -> Sequence[Problem]:  # noqa: ARG002 - the port's signature
+    async def check(
+        self,
+        run: RunRef,  # noqa: ARG002 - the port's signature
+        job: ResolvedJob,  # noqa: ARG002 - the port's signature
+        firsts: Sequence[InstanceSpec],  # noqa: ARG002 - the port's signature
+    ) -> Sequence[Problem]:
         """Return nothing: a simulation lacks nothing."""
         return ()
 
-    async def prepare(self, run: RunRef, job: ResolvedJob) -> Addresses:
+    async def prepare(
+        self, run: RunRef, job: ResolvedJob, *, epoch: int = 0, job_attempt: int = 0
+    ) -> Addresses:
         """Fix addresses and start the clock of the fault script; raises LeaseLost."""
         self._check_reachable()
         state = self._runs.setdefault(run.uid, SimulatedRun())
         refusal = state.refuse_or_own(run.generation)
         if refusal:
             raise LeaseLost(f"run {run.uid}: {refusal}")
+        addresses = state.addresses.setdefault((epoch, job_attempt), {})
         for role in job.roles:
-            known = state.addresses.setdefault(role.name, [])
+            known = addresses.setdefault(role.name, [])
             while len(known) < max(role.replicas, role.max_replicas or 0):
                 ports = {name: self._take_port() for name in role.ports}
                 known.append(Address(host="127.0.0.1", ports=ports))
         if state.prepared_at is None:
             state.prepared_at = self.clock.now()
             self._schedule_faults(run.uid, state)
-        return {role: tuple(found) for role, found in state.addresses.items()}
+        return {role: tuple(found) for role, found in addresses.items()}
 
     async def create(self, instances: Sequence[InstanceSpec]) -> Sequence[Outcome]:
         """Create or adopt; see the port."""
@@ -155,7 +174,9 @@ class MemoryRuntime:
             if found is not None and (found.state != "terminating" or found.in_place):
                 self._terminate(ref.run.uid, found, grace_seconds=grace_seconds)
 
-    async def watch(self, run: RunRef) -> AsyncIterator[Snapshot | Changed | Gone]:
+    async def watch(
+        self, run: RunRef
+    ) -> AsyncIterator[Snapshot | InstanceUpdate | InstanceRemoval]:
         """Yield a snapshot, then changes; raises RuntimeUnavailable."""
         self._check_reachable()
         state = self._runs.setdefault(run.uid, SimulatedRun())
@@ -189,6 +210,18 @@ class MemoryRuntime:
             data=data, next=Cursor(offset=position), end=not writing and position >= len(whole)
         )
 
+    async def tail_log(self, instance: InstanceRef, *, limit: int) -> bytes:
+        """Return the end of the simulated story of one attempt."""
+        self._check_reachable()
+        key: Attempt = (instance.epoch, instance.job_attempt, instance.attempt)
+        state = self._runs.get(instance.run.uid, SimulatedRun())
+        return state.logs.get((*instance.key, key), b"")[-limit:]
+
+    async def collect_logs(
+        self, run: RunRef, *, only: Collection[InstanceKey] | None = None
+    ) -> None:
+        """Return: nothing of a log goes away."""
+
     async def remove(self, run: RunRef) -> None:
         """Forget every instance at once and refuse later creates of this generation."""
         self._check_reachable()
@@ -203,10 +236,10 @@ class MemoryRuntime:
         job: ResolvedJob | None = None,  # noqa: ARG002 - the port's signature
         *,
         with_free: bool = False,  # noqa: ARG002 - as above
-    ) -> ClusterView:
+    ) -> ClusterSnapshot:
         """Return the nodes it was made with."""
         self._check_reachable()
-        return ClusterView(nodes=self._nodes)
+        return ClusterSnapshot(nodes=self._nodes)
 
     # what tests and simulations may do -----------------------------------------------------------
     def live(self, run_uid: str) -> Mapping[InstanceKey, Observation]:
@@ -235,11 +268,11 @@ class MemoryRuntime:
             run_uid, found, exit_code=exit_code, signal=signal, reason=reason, message=message
         )
 
-    def report(self, run_uid: str, role: str, index: int, progress: Progress) -> None:
+    def report(self, run_uid: str, role: str, index: int, progress: ProgressReport) -> None:
         """Let an instance report progress; raises KeyError where there is none."""
         found = self._runs[run_uid].instances[role, index]
         found.progress = progress
-        self._emit(run_uid, Changed(instance=found.observe()))
+        self._emit(run_uid, InstanceUpdate(instance=found.observe()))
 
     def vanish(self, run_uid: str, role: str, index: int) -> None:
         """Let an object disappear, as if somebody else had deleted it; KeyError."""
@@ -277,7 +310,7 @@ class MemoryRuntime:
     def _wait_no_more(self, run_uid: str, instance: SimulatedInstance) -> None:
         if instance.in_place:
             instance.in_place = False
-            self._emit(run_uid, Changed(instance=instance.observe()))
+            self._emit(run_uid, InstanceUpdate(instance=instance.observe()))
 
     def _create(self, spec: InstanceSpec, *, inside: SimulatedInstance | None = None) -> Outcome:
         """`inside`: an instance that waits for this very attempt."""
@@ -289,7 +322,7 @@ class MemoryRuntime:
         old = state.instances.get((ref.role, ref.index))
         if old is not None:
             if old.attempt == attempt_of(ref) and old.state != "terminating":
-                return Outcome(ref=_with_uid(ref, old.uid), result="adopted")
+                return Outcome(ref=replace(ref, uid=old.uid), result="adopted")
             if old.attempt > attempt_of(ref):
                 return Outcome(ref=ref, result="refused", message="a newer attempt exists")
             if old.state not in ENDED or (old.in_place and old is not inside):
@@ -302,7 +335,7 @@ class MemoryRuntime:
         )
         state.instances[made.key] = made
         self._log(ref.run.uid, made, "created")
-        self._emit(ref.run.uid, Changed(instance=made.observe()))
+        self._emit(ref.run.uid, InstanceUpdate(instance=made.observe()))
         if not spec.held:
             self._start(ref.run.uid, made)
         if spec.deadline_seconds is not None:
@@ -313,11 +346,11 @@ class MemoryRuntime:
                     message=f"ran longer than {spec.deadline_seconds:g} s",
                 ),
             )  # fmt: skip
-        return Outcome(ref=_with_uid(ref, uid), result="created")
+        return Outcome(ref=replace(ref, uid=uid), result="created")
 
     @staticmethod
     def _address(state: SimulatedRun, ref: InstanceRef) -> str:
-        known = state.addresses.get(ref.role, [])
+        known = state.addresses.get((ref.epoch, ref.job_attempt), {}).get(ref.role, [])
         return str(known[ref.index]) if ref.index < len(known) else "127.0.0.1"
 
     def _later(
@@ -373,7 +406,7 @@ class MemoryRuntime:
     def _ready(self, run_uid: str, instance: SimulatedInstance) -> None:
         if instance.state == "running":
             instance.ready = True
-            self._emit(run_uid, Changed(instance=instance.observe()))
+            self._emit(run_uid, InstanceUpdate(instance=instance.observe()))
 
     def _schedule_faults(self, run_uid: str, state: SimulatedRun) -> None:
         for fault in self.script.faults:
@@ -475,14 +508,13 @@ class MemoryRuntime:
             instance.since = self.clock.now()
         instance.state, instance.reason = state, reason
         self._log(run_uid, instance, state)
-        self._emit(run_uid, Changed(instance=instance.observe()))
+        self._emit(run_uid, InstanceUpdate(instance=instance.observe()))
 
     def _forget(self, run_uid: str, instance: SimulatedInstance) -> None:
         state = self._runs[run_uid]
         if state.instances.get(instance.key) is instance:
             del state.instances[instance.key]
-            role, index = instance.key
-            self._emit(run_uid, Gone(role=role, index=index, uid=instance.uid))
+            self._emit(run_uid, InstanceRemoval(key=instance.key, uid=instance.uid))
 
     def _log(self, run_uid: str, instance: SimulatedInstance, text: str) -> None:
         logs = self._runs[run_uid].logs
@@ -490,15 +522,21 @@ class MemoryRuntime:
         line = f"{self.clock.now():.3f} simulated {instance.spec.name} {text}\n"
         logs[key] = logs.get(key, b"") + line.encode()
 
-    def _emit(self, run_uid: str, change: Changed | Gone) -> None:
+    def _emit(self, run_uid: str, change: InstanceUpdate | InstanceRemoval) -> None:
         if self.clock.now() < self._unreachable_until:
             return  # whoever watches again gets a new snapshot
         for queue in self._runs[run_uid].watchers:
             queue.put_nowait(change)
 
 
-def _with_uid(ref: InstanceRef, uid: str) -> InstanceRef:
-    return InstanceRef(
-        run=ref.run, role=ref.role, index=ref.index, epoch=ref.epoch,
-        job_attempt=ref.job_attempt, attempt=ref.attempt, uid=uid,
-    )  # fmt: skip
+class _MemoryAdapter(Adapter):
+    name = SIMULATED
+    module = __name__
+    capabilities = MemoryRuntime.capabilities
+
+    def open(self, settings: Settings, given: RuntimeContext) -> MemoryRuntime:  # noqa: ARG002 - a simulation has none
+        script = None if given.simulate is None else load_script(given.simulate)
+        return MemoryRuntime(script=script, clock=given.clock)
+
+
+MEMORY = _MemoryAdapter()

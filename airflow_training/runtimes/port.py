@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, Protocol, runtime_checkable
 
-from airflow_training.control.model import Observation, Progress
+from airflow_training.control.model import (
+    FIRST_ATTEMPT,
+    AttemptId,
+    AttemptRecord,
+    InstanceKey,
+    InstanceRecord,
+    Observation,
+    ProgressReport,
+)
+from airflow_training.control.reason_facts import Reasons
+from airflow_training.documents.resolved import ResolvedJob, ResolvedRole, RunRef
 from airflow_training.errors import Problem
-from airflow_training.spec.resolved import ResolvedJob, RunRef
+from airflow_training.runtimes.agent_reasons import AGENT_REASONS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,11 +31,19 @@ class Capabilities:
     memory_limits: bool = False
     leaves_objects: bool = False
     """A run that is over has objects besides its ended instances, which `remove` takes away."""
+    runs_here: bool = False
+    """Instances are processes of this machine, and see its files."""
+    shares_machine: bool = False
+    """Nothing behind shares out what its nodes have, so that the queue does."""
+    reasons: Reasons = field(default_factory=lambda: AGENT_REASONS, compare=False, repr=False)
+    """What the reasons say that its instances end with; all others say nothing."""
+    place: str = ""
+    """Only processes of the same place see its instances and make them alike; empty: all do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
-    """The stable name and ports of one instance, the same for every attempt."""
+    """Where one instance is reached: a name that is fixed for the run, ports for a job attempt."""
 
     host: str
     ports: Mapping[str, int] = field(default_factory=dict)
@@ -40,21 +58,25 @@ class Address:
 
 
 Addresses = Mapping[str, Sequence[Address]]
-"""Role -> addresses by index; fixed in `prepare`."""
+"""Role -> addresses by index; fixed in `prepare`, for one job attempt."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InstanceRef:
+class InstanceRef(AttemptRecord):
     """One attempt of one instance of one run."""
 
     run: RunRef
-    role: str
-    index: int
-    epoch: int = 0
-    job_attempt: int = 0
-    attempt: int = 0
+    key: InstanceKey
+    attempt_id: AttemptId = FIRST_ATTEMPT
     uid: str = ""
     """Of the object, where known: a precondition of delete and release."""
+
+    def at_attempt(self, attempt: int) -> InstanceRef:
+        """Return the attempt of that number of the same instance, whatever its object."""
+        return replace(self, attempt_id=replace(self.attempt_id, attempt=attempt), uid="")
+
+
+_NO_ROLE = ResolvedRole(name="", replicas=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +85,8 @@ class InstanceSpec:
 
     ref: InstanceRef
     name: str
-    container: str = "main"
+    resolved: ResolvedRole = _NO_ROLE
+    """Its role, as the job has it: what an adapter needs besides, it renders from there."""
     image: str = ""
     command: Sequence[str] = ()
     args: Sequence[str] = ()
@@ -78,8 +101,6 @@ class InstanceSpec:
     ports: Mapping[str, int] = field(default_factory=dict)
     resources: Mapping[str, str] = field(default_factory=dict)
     """Limits where given, else requests, of the training container: Kubernetes quantities."""
-    pod: Mapping[str, Any] = field(default_factory=dict)
-    """The PodTemplateSpec: whole and rendered on Kubernetes, elsewhere as it was merged."""
     avoid_nodes: tuple[str, ...] = ()
     """Nodes to keep away from where there are others: earlier attempts failed there."""
     held: bool = False
@@ -94,8 +115,15 @@ class InstanceSpec:
     """`checkpoint.progress` of a job whose hangs are to be found; None: nobody looks."""
     watch: str = ""
     """Folder whose content is committed as checkpoints, and put back before the command starts."""
+    predictions_uri: str = ""
+    """Where complete files of `TRAINING_PREDICTIONS_DIR` are brought; "": where the runtime keeps things itself."""
     output_uri: str = ""
     """Not empty: upload `TRAINING_OUTPUT_DIR` there after exit 0, before it counts as succeeded."""
+
+    @property
+    def container(self) -> str:
+        """Return the name of the training container in the role's template."""
+        return self.resolved.container
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +131,7 @@ class Outcome:
     """Answer of one create."""
 
     ref: InstanceRef
-    result: Literal["created", "adopted", "refused", "error"]
+    result: Literal["created", "adopted", "refused", "error", "impossible"]
     message: str = ""
 
 
@@ -115,14 +143,13 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Changed:
+class InstanceUpdate:
     instance: Observation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gone:
-    role: str
-    index: int
+class InstanceRemoval(InstanceRecord):
+    key: InstanceKey
     uid: str
 
 
@@ -167,7 +194,7 @@ class NodeView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterView:
+class ClusterSnapshot:
     """What the planner and the queue see of the machine or cluster."""
 
     nodes: Sequence[NodeView]
@@ -184,11 +211,22 @@ class Runtime(Protocol):
     name: str
     capabilities: Capabilities
 
-    async def check(self, run: RunRef, job: ResolvedJob) -> Sequence[Problem]:
-        """Return what keeps the job from running on this engine; creates nothing."""
+    async def check(
+        self, run: RunRef, job: ResolvedJob, firsts: Sequence[InstanceSpec]
+    ) -> Sequence[Problem]:
+        """Return what keeps the job from running on this engine; creates nothing.
 
-    async def prepare(self, run: RunRef, job: ResolvedJob) -> Addresses:
-        """Fix the addresses (services, ports, configuration, gang); the same answer every time.
+        `firsts`: the first instance of each role, as `create` would get it.
+        """
+
+    async def prepare(
+        self, run: RunRef, job: ResolvedJob, *, epoch: int = 0, job_attempt: int = 0
+    ) -> Addresses:
+        """Fix the addresses of a job attempt (services, ports, configuration, gang).
+
+        The same answer every time for the same job attempt, whoever asks. Another one has the same
+        names, and other ports where its instances would meet those of the attempt before on the
+        same machine: what is left of their connections keeps a port for a minute.
 
         Raises LeaseLost where `create` would be refused for the run's generation.
         """
@@ -199,6 +237,7 @@ class Runtime(Protocol):
         `refused`: another attempt still lives, a newer attempt exists, a newer generation owns
         the run, or the run was removed (tombstone) under this generation or a newer one. An
         ended attempt that was not deleted is adopted as it is; a deleted one is made again.
+        `error`: it failed, and may not the next time. `impossible`: the engine will never take it.
         """
 
     async def release(self, instances: Sequence[InstanceRef], answer: ReleaseAnswer) -> None:
@@ -238,7 +277,7 @@ class Runtime(Protocol):
         `dump_stacks`: they hang; where the adapter can, their logs first say where.
         """
 
-    def watch(self, run: RunRef) -> AsyncIterator[Snapshot | Changed | Gone]:
+    def watch(self, run: RunRef) -> AsyncIterator[Snapshot | InstanceUpdate | InstanceRemoval]:
         """Yield a full snapshot first, then changes; survives reconnects with a new snapshot.
 
         Raises RuntimeUnavailable while the engine cannot be reached: watch again later.
@@ -249,6 +288,22 @@ class Runtime(Protocol):
     ) -> LogChunk:
         """Return up to `limit` bytes of the instance's log from `cursor`."""
 
+    async def tail_log(self, instance: InstanceRef, *, limit: int) -> bytes:
+        """Return the end of the attempt's log as of now, at most `limit` bytes; empty where there is none.
+
+        It costs the same however long the log is. An engine that counts no bytes may return fewer:
+        its last 20 lines at least.
+        """
+
+    async def collect_logs(
+        self, run: RunRef, *, only: Collection[InstanceKey] | None = None
+    ) -> None:
+        """Keep what the run's instances print where `read_log` finds it, as it comes, until cancelled.
+
+        Returns at once where all of it is kept anyway. `only`: for somebody who looks at these
+        instances beside the one who drives the run.
+        """
+
     async def remove(self, run: RunRef) -> None:
         """End everything of the run and refuse later creates; raises StillAlive.
 
@@ -257,27 +312,45 @@ class Runtime(Protocol):
 
     async def cluster_view(
         self, job: ResolvedJob | None = None, *, with_free: bool = False
-    ) -> ClusterView:
+    ) -> ClusterSnapshot:
         """Return the nodes; `job`: and how much of them it is allowed.
 
         `with_free`: what others hold is looked up, where that takes a question of its own.
         """
 
 
+@runtime_checkable
+class KeepsFolders(Protocol):
+    """A runtime that keeps the logs and outputs of its runs in folders that this process can delete."""
+
+    async def due_runs(self) -> Sequence[str]:
+        """Return uids of runs here that may have outlived their `ttlSecondsAfterFinished`."""
+
+    async def look_again(self, uid: str, *, seconds: float) -> None:
+        """Leave a run out of `due_runs` for so long."""
+
+    async def set_aside(self, run: RunRef) -> None:
+        """Take a removed run's folder away; raises StillAlive for one that is not ours or lives."""
+
+    async def delete_aside(self, uid: str) -> None:
+        """Delete what was set aside; raises OSError where something of `uid` stays."""
+
+
 __all__ = [
     "Address",
     "Addresses",
     "Capabilities",
-    "Changed",
-    "ClusterView",
+    "ClusterSnapshot",
     "Cursor",
-    "Gone",
     "InstanceRef",
+    "InstanceRemoval",
     "InstanceSpec",
+    "InstanceUpdate",
+    "KeepsFolders",
     "LogChunk",
     "NodeView",
     "Outcome",
-    "Progress",
+    "ProgressReport",
     "ReleaseAnswer",
     "Runtime",
     "Snapshot",

@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, TypeGuard
 
-from airflow_training.control.model import Progress, Told
+from airflow_training.agent.data_files import MOST_TOLD
+from airflow_training.control.model import (
+    FileRead,
+    FilesReport,
+    ProcessReport,
+    ProgressReport,
+    ReportedValue,
+)
 from airflow_training.control.subtasks import STATES, STEPS_KEPT
+from airflow_training.documents.resolved_blocks import CheckpointCommit
 
 __all__ = ["progress_of"]
 
 _LONGEST_NAME = 64
+_LONGEST_FILE_NAME = 200
 _LONGEST_GROUP = 80
 _LONGEST_DIGEST = 71
+_MOST_POINTS = 1 << 13
 _TOO_LARGE = 1 << 63
 """No database has a place for it; an infinite or undefined number is none below it either."""
 
 
-def progress_of(values: Any) -> Progress | None:
+def progress_of(values: Any) -> ProgressReport | None:
     """Return a decoded line as progress, without what makes no sense in it; None for no object."""
     if not isinstance(values, dict):
         return None
@@ -32,7 +43,7 @@ def progress_of(values: Any) -> Progress | None:
 
     metrics = values.get("metrics")
     section = values.get("section")
-    return Progress(
+    return ProgressReport(
         step=whole("step"),
         total_steps=whole("total_steps"),
         epoch=number("epoch"),
@@ -41,32 +52,77 @@ def progress_of(values: Any) -> Progress | None:
         metrics={
             str(name): float(value)
             for name, value in (metrics.items() if isinstance(metrics, dict) else ())
-            if _is_number(value) and (isinstance(value, float) or abs(value) < _TOO_LARGE)
+            if _is_value(value)
         },
-        checkpoint=_reference(values.get("checkpoint")),
+        checkpoint=_commit(values.get("checkpoint")),
         section=section[:_LONGEST_NAME] if isinstance(section, str) else "",
-        subtasks=tuple(_told(values.get("subtasks"))),
+        subtasks=tuple(_reports(values.get("subtasks"))),
+        points=_points(values.get("points")),
+        files=_files(values.get("files")),
     )
 
 
-def _reference(value: Any) -> dict[str, Any] | None:
-    """Return what names a committed checkpoint, None where that is not all there."""
+def _points(value: Any) -> Mapping[str, Sequence[ReportedValue]]:
+    """Return the points of each metric, at most so many in all."""
+    found: dict[str, list[ReportedValue]] = {}
+    told = (
+        (name, point)
+        for name, points in (value.items() if isinstance(value, dict) else ())
+        for point in (points if isinstance(points, list) else ())
+        if isinstance(point, list) and len(point) == len(ReportedValue._fields)
+    )
+    for name, (step, at, number) in islice(told, _MOST_POINTS):
+        if _is_number(at) and abs(at) < _TOO_LARGE and _is_value(number):
+            whole = int(step) if _is_number(step) and abs(step) < _TOO_LARGE else None
+            found.setdefault(str(name), []).append(ReportedValue(whole, float(at), float(number)))
+    return found
+
+
+def _files(value: Any) -> FilesReport | None:
+    """Return what the agent says of files, None where that is not all there."""
+    if not isinstance(value, dict):
+        return None
+    read, known, done = (value.get(each) for each in ("read", "known", "done"))
+    if not (_is_amount(read) and _is_count(known) and _is_count(done)):
+        return None
+    newest = value.get("newest")
+    told = newest[:MOST_TOLD] if isinstance(newest, list) else ()
+    return FilesReport(
+        read=read, known=known, done=done, newest=tuple(filter(None, map(_file, told)))
+    )
+
+
+def _file(value: Any) -> FileRead | None:
+    name, read = (value.get("name"), value.get("read")) if isinstance(value, dict) else (None, None)
+    if not (isinstance(name, str) and name and _is_amount(read)):
+        return None
+    total = value.get("total")
+    return FileRead(
+        # a lone surrogate is no text that a page can be sent
+        name=name[-_LONGEST_FILE_NAME:].encode("utf-8", "replace").decode(),
+        read=read,
+        total=total if _is_amount(total) else None,
+    )
+
+
+def _commit(value: Any) -> CheckpointCommit | None:
+    """Return a report of a committed checkpoint, None where that is not all there."""
     if not isinstance(value, dict):
         return None
     uri, digest = value.get("uri"), value.get("digest")
     if not (isinstance(uri, str) and isinstance(digest, str) and len(uri) + len(digest) < 900):
         return None
-    numbers = {
+    numbers: dict[str, Any] = {
         name: found
         for name in ("step", "at", "seconds", "stall_seconds", "bytes")
         if _is_number(found := value.get(name)) and 0 <= found < _TOO_LARGE
     }
     if not {"step", "at"} <= numbers.keys():
         return None
-    return {"uri": uri, "digest": digest, **numbers, "step": int(numbers["step"])}
+    return CheckpointCommit(uri=uri, digest=digest, **{**numbers, "step": int(numbers["step"])})
 
 
-def _told(values: Any) -> Iterator[Told]:
+def _reports(values: Any) -> Iterator[ProcessReport]:
     """Yield what processes say of themselves; a line that says nothing whole is left out."""
     for line in values if isinstance(values, list | tuple) else ():
         if not isinstance(line, dict):
@@ -85,7 +141,7 @@ def _told(values: Any) -> Iterator[Told]:
             and isinstance(group, str)
             and isinstance(environment, str)
         ):
-            yield Told(
+            yield ProcessReport(
                 rank=rank,
                 generation=generation,
                 sequence=sequence,
@@ -102,8 +158,17 @@ def _told(values: Any) -> Iterator[Told]:
             )
 
 
+def _is_amount(value: Any) -> TypeGuard[int | float]:
+    return _is_number(value) and 0 <= value < _TOO_LARGE
+
+
 def _is_count(value: Any) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _TOO_LARGE
+
+
+def _is_value(value: Any) -> TypeGuard[int | float]:
+    """Return whether it is a value of a metric: infinite or undefined is worth knowing."""
+    return _is_number(value) and (isinstance(value, float) or abs(value) < _TOO_LARGE)
 
 
 def _is_number(value: Any) -> TypeGuard[int | float]:

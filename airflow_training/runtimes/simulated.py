@@ -5,9 +5,15 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 
-from airflow_training.control.model import InstanceKey, Observation, Progress
+from airflow_training.control.model import InstanceKey, Observation, ProgressReport
 from airflow_training.errors import RuntimeUnavailable
-from airflow_training.runtimes.port import Address, Changed, Gone, InstanceRef, InstanceSpec
+from airflow_training.runtimes.port import (
+    Address,
+    InstanceRef,
+    InstanceRemoval,
+    InstanceSpec,
+    InstanceUpdate,
+)
 
 __all__ = ["ENDED", "Attempt", "Change", "SimulatedInstance", "SimulatedRun", "attempt_of"]
 
@@ -31,7 +37,7 @@ class SimulatedInstance:
 
     def __init__(self, spec: InstanceSpec, *, uid: str, address: str, now: float) -> None:
         self.spec = spec
-        self.key: InstanceKey = (spec.ref.role, spec.ref.index)
+        self.key = spec.ref.key
         self.uid = uid
         self.address = address
         self.state = "pending"
@@ -42,7 +48,7 @@ class SimulatedInstance:
         self.disrupted = False
         self.ready = False
         self.in_place = spec.in_place_seconds > 0
-        self.progress: Progress | None = None
+        self.progress: ProgressReport | None = None
         self.since = now
         self.started_at: float | None = None
         self.finished_at: float | None = None
@@ -58,8 +64,7 @@ class SimulatedInstance:
     def observe(self) -> Observation:
         ref = self.spec.ref
         return Observation(
-            role=ref.role, index=ref.index, uid=self.uid, epoch=ref.epoch,
-            job_attempt=ref.job_attempt, attempt=ref.attempt, generation=ref.run.generation,
+            key=ref.key, uid=self.uid, attempt_id=ref.attempt_id,
             state=self.state,  # type: ignore[arg-type]  # only InstanceState values are assigned
             reason=self.reason, message=self.message, exit_code=self.exit_code,
             signal=self.signal, disrupted=self.disrupted,
@@ -70,13 +75,14 @@ class SimulatedInstance:
         )  # fmt: skip
 
 
-Change = Changed | Gone | RuntimeUnavailable
+Change = InstanceUpdate | InstanceRemoval | RuntimeUnavailable
 
 
 @dataclass(slots=True)
 class SimulatedRun:
     prepared_at: float | None = None
-    addresses: dict[str, list[Address]] = field(default_factory=dict)
+    addresses: dict[tuple[int, int], dict[str, list[Address]]] = field(default_factory=dict)
+    """(epoch, job attempt) -> role -> addresses by index."""
     instances: dict[InstanceKey, SimulatedInstance] = field(default_factory=dict)
     logs: dict[tuple[str, int, Attempt], bytes] = field(default_factory=dict)
     watchers: set[asyncio.Queue[Change]] = field(default_factory=set)

@@ -20,7 +20,7 @@ Book = Mapping[str, Sequence[Mapping[str, Any]]]
 
 
 def fix(connection: Connection, uid: str, book: Book) -> None:
-    """Record the addresses that stay the same for every attempt."""
+    """Record the addresses that `prepare` fixed for the present job attempt."""
     rows = [
         {"run": uid, "role": role, "index": index, "fixed": json.dumps(dict(address)), "live": ""}
         for role, addresses in book.items()
@@ -75,4 +75,4 @@ def live(connection: Connection, uid: str) -> Mapping[str, Mapping[int, str]]:
 
 
 def _live(entry: InstanceEntry | None) -> str:
-    return clean(entry.address) if entry is not None and entry.address_live else ""
+    return clean(entry.address) if entry is not None and entry.phase.readiness.address_live else ""

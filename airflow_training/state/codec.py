@@ -1,6 +1,6 @@
 """Dataclasses to JSON text and back, by their annotations. Knows no table and no database.
 
-Ledger entries leave out fields that have their default (a thousand pending instances are small),
+A class that has `to_document` and `from_document` is stored as these say, any other by its fields. Ledger entries leave out fields that have their default (a thousand pending instances are small),
 so those defaults are part of the stored format. Keys that this version does not know are ignored
 when reading: a newer version may have written them.
 """
@@ -11,11 +11,21 @@ import dataclasses
 import functools
 import json
 import types
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from datetime import date
-from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from typing import (
+    Any,
+    Literal,
+    NamedTuple,
+    TypeVar,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
-__all__ = ["canonical", "compact_json", "from_json", "many_from_json", "plain", "to_json"]
+__all__ = ["canonical", "compact_json", "from_json", "many_from_json", "to_json", "to_plain"]
 
 T = TypeVar("T")
 Convert = Callable[[Any], Any]
@@ -25,13 +35,13 @@ _SCALARS = (str, int, float, bool, type(None), object)
 
 def to_json(value: Any) -> str:
     """Return a dataclass with all its fields as JSON text."""
-    return json.dumps(_encoder(_cls(value), omit_defaults=False)(value), default=plain)
+    return json.dumps(_encoder(_cls(value), omit_defaults=False)(value), default=to_plain)
 
 
 def compact_json(value: Any) -> str:
     """Return a dataclass as JSON text without the fields that have their default."""
     encoded = _encoder(_cls(value), omit_defaults=True)(value)
-    return json.dumps(encoded, default=plain, separators=(",", ":"))
+    return json.dumps(encoded, default=to_plain, separators=(",", ":"))
 
 
 def from_json(cls: type[T], text: str) -> T:
@@ -49,10 +59,10 @@ def many_from_json(cls: type[T], texts: Iterable[str]) -> list[T]:
 def canonical(value: Any) -> str:
     """Return JSON text that is equal for equal plain values, whatever the order of their keys."""
     # Through JSON first: keys that are no strings (YAML allows them) cannot be sorted otherwise.
-    return json.dumps(json.loads(json.dumps(value, default=plain)), sort_keys=True)
+    return json.dumps(json.loads(json.dumps(value, default=to_plain)), sort_keys=True)
 
 
-def plain(value: Any) -> Any:
+def to_plain(value: Any) -> Any:
     """Return what JSON can hold for the read-only containers and dates that documents contain."""
     if isinstance(value, Mapping):
         return dict(value)
@@ -69,26 +79,65 @@ def _cls(value: Any) -> Any:
     return type(value)
 
 
+class _StoredField(NamedTuple):
+    """One field of a class, and how it is stored."""
+
+    name: str
+    stored: str
+    default: Any
+    inline: tuple[str, ...] | None
+    """Not None: what it holds is stored among the fields of the class itself, a tuple by these names."""
+    hint: Any
+
+
+def _fields(cls: Any) -> Iterator[_StoredField]:
+    hints = _hints(cls)
+    for each in dataclasses.fields(cls):
+        default = each.default
+        if each.default_factory is not dataclasses.MISSING:
+            default = each.default_factory()
+        yield _StoredField(
+            each.name,
+            each.metadata.get("stored", each.name),
+            default,
+            each.metadata.get("inline"),
+            hints[each.name],
+        )
+
+
 @functools.cache
 def _encoder(cls: type, *, omit_defaults: bool) -> Convert:
-    fields = []
-    for each in dataclasses.fields(cls):
-        default = dataclasses.MISSING
-        if omit_defaults:
-            default = each.default
-            if each.default_factory is not dataclasses.MISSING:
-                default = each.default_factory()
-        convert = _convert(
-            _hints(cls)[each.name], lambda kind: _encoder(kind, omit_defaults=omit_defaults)
+    def nested(kind: type) -> Convert:
+        return _encoder(kind, omit_defaults=omit_defaults)
+
+    fields = [
+        (
+            each.name,
+            each.stored,
+            each.default if omit_defaults else dataclasses.MISSING,
+            each.inline is not None,
+            (lambda key, names=each.inline: zip(names, key, strict=True))
+            if each.inline
+            else _convert(each.hint, nested)
+            if each.inline is None
+            else _inline_encoder(each.hint, nested),
         )
-        fields.append((each.name, default, convert))
+        for each in _fields(cls)
+    ]
 
     def encode(value: Any) -> dict[str, Any]:
         encoded = {}
-        for name, default, convert in fields:
+        for name, stored, default, inline, convert in fields:
             item = getattr(value, name)
-            if item != default:
-                encoded[name] = item if convert is None else convert(item)
+            # equal is not the same for an AttemptId, which compares without its generation
+            if item is default or (not inline and item == default):
+                continue
+            if convert is not None:
+                item = convert(item)
+            if inline:
+                encoded.update(item)
+            else:
+                encoded[stored] = item
         return encoded
 
     return encode
@@ -96,22 +145,61 @@ def _encoder(cls: type, *, omit_defaults: bool) -> Convert:
 
 @functools.cache
 def _decoder(cls: type) -> Convert:
-    hints = _hints(cls)
-    names = {each.name for each in dataclasses.fields(cls)}
+    fields = list(_fields(cls))
+    names = {each.stored: each.name for each in fields if each.inline is None}
+    inline = {
+        each.name: _tuple_of(each.inline) if each.inline else _inline_decoder(each.hint)
+        for each in fields
+        if each.inline is not None
+    }
     converts = {
-        name: convert
-        for name in names
-        if (convert := _convert(hints[name], _decoder, decoding=True)) is not None
+        each.name: convert
+        for each in fields
+        if each.inline is None
+        and (convert := _convert(each.hint, _decoder, decoding=True)) is not None
     }
 
     def decode(data: Mapping[str, Any]) -> Any:
-        known = {name: item for name, item in data.items() if name in names}
+        known = {names[name]: item for name, item in data.items() if name in names}
         for name, convert in converts.items():
             if name in known:
                 known[name] = convert(known[name])
+        for name, convert in inline.items():
+            known[name] = convert(data)
         return cls(**known)
 
     return decode
+
+
+def _inline_encoder(hint: Any, nested: Callable[[Any], Convert]) -> Convert:
+    """Return how a dataclass is stored, or one of several: of these, a field that is true says which."""
+    members = {each: (nested(each), _tag(each)) for each in get_args(hint) or (hint,)}
+
+    def encode(value: Any) -> dict[str, Any]:
+        convert, tag = members[type(value)]
+        return {**tag, **convert(value)}
+
+    return encode
+
+
+def _inline_decoder(hint: Any) -> Convert:
+    members = get_args(hint) or (hint,)
+    tagged = [(name, _decoder(each)) for each in members for name in _tag(each)]
+    other = next(_decoder(each) for each in members if not _tag(each))
+
+    def decode(data: Mapping[str, Any]) -> Any:
+        return next((convert for name, convert in tagged if data.get(name)), other)(data)
+
+    return decode
+
+
+def _tag(cls: Any) -> dict[str, bool]:
+    name = getattr(cls, "stored_as", "")
+    return {name: True} if name else {}
+
+
+def _tuple_of(names: tuple[str, ...]) -> Convert:
+    return lambda data: tuple([data[name] for name in names])
 
 
 @functools.cache
@@ -123,6 +211,8 @@ def _convert(
     hint: Any, nested: Callable[[Any], Convert], *, decoding: bool = False
 ) -> Convert | None:
     """Return how values annotated `hint` are converted, None where JSON keeps them as they are."""
+    if hasattr(hint, "from_document"):
+        return cast("Convert", hint.from_document if decoding else hint.to_document)
     if dataclasses.is_dataclass(hint):
         return nested(hint)
     if hint is Any or hint in _SCALARS:

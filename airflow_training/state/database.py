@@ -15,7 +15,8 @@ from typing import Any
 from sqlalchemy import Connection, Table, create_engine, event, exc, insert, text
 from sqlalchemy.engine import URL, Engine, make_url
 
-from airflow_training.errors import InputError, Problem, RuntimeUnavailable
+from airflow_training.errors import InputError, RuntimeUnavailable
+from airflow_training.state.outage import Outage
 
 __all__ = [
     "BUSY_SECONDS",
@@ -47,7 +48,9 @@ class Database:
     def __init__(self, url: str, *, clock: Callable[[], float] | None = None) -> None:
         self.url = parse_url(url)
         self.engine = open_engine(self.url)
+        self.outage = Outage()
         self._clock = clock
+        self._file: os.stat_result | None = None
         self._prepare()
         _open_databases.add(self)
 
@@ -66,14 +69,35 @@ class Database:
     @contextlib.contextmanager
     def read(self) -> Iterator[Connection]:
         """Open a transaction in which all reads see the same moment."""
+        self._same_file()
         with translated_errors(self.url), self._reading.begin() as connection:
             yield connection
 
     @contextlib.contextmanager
     def write(self) -> Iterator[Connection]:
         """Open a transaction that is committed at the end, or not at all."""
+        self._same_file()
         with translated_errors(self.url), self._one_writer, self._writing.begin() as connection:
             yield connection
+        self.outage.wrote()
+
+    def _same_file(self) -> None:
+        """Raise RuntimeUnavailable where SQLite's file is not the one that was opened.
+
+        SQLite would go on in a file that was removed, which nobody else can see, or make a new one.
+        """
+        if self.url.get_backend_name() != "sqlite":
+            return
+        try:
+            file = Path(self.url.database or "").stat()
+        except OSError as error:
+            problem = error.strerror
+        else:
+            self._file = self._file or file
+            if os.path.samestat(file, self._file):
+                return
+            problem = "another file is in its place; only what starts from now on uses that"
+        raise RuntimeUnavailable(f"the store {self.url} does not answer: {problem}")
 
     def now(self, connection: Connection | None = None) -> float:
         """Return epoch seconds: a server's own clock, else this host's."""
@@ -90,6 +114,7 @@ class Database:
     def close(self) -> None:
         """Close pooled connections; a later call opens new ones."""
         self.engine.dispose()
+        self._file = None
 
     def after_fork(self) -> None:
         """Leave the parent's connections alone and start with none, in the child."""
@@ -128,10 +153,9 @@ def parse_url(url: str) -> URL:
 
 
 def _bad_url(message: str, *, hint: str) -> InputError:
-    problem = Problem(
+    return InputError.of(
         code="not_supported", field="[training] sql_alchemy_conn", message=message, hint=hint
     )
-    return InputError(problems=(problem,))
 
 
 def open_engine(url: URL) -> Engine:
@@ -146,7 +170,7 @@ def open_engine(url: URL) -> Engine:
             )
             # The ping costs a round trip and saves every caller a failure after a server restart.
             return create_engine(url, pool_pre_ping=True, max_overflow=20, **options)
-        _make_folder(url)
+        _make_private(url)
         engine = create_engine(url, connect_args={"timeout": BUSY_SECONDS}, max_overflow=20)
     except ImportError as error:
         raise _bad_url(
@@ -158,14 +182,20 @@ def open_engine(url: URL) -> Engine:
     return engine
 
 
-def _make_folder(url: URL) -> None:
-    folder = Path(url.database or "").parent
+def _make_private(url: URL) -> None:
+    """Make file and folder for this user alone, where they are not there yet.
+
+    The store holds environments of jobs and a secret. SQLite gives its other files the same mode.
+    """
+    file = Path(url.database or "")
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise _bad_url(
-            f"{folder} cannot be made: {error.strerror}", hint="another folder"
+            f"{file.parent} cannot be made: {error.strerror}", hint="another folder"
         ) from None
+    with contextlib.suppress(OSError):  # one that is there; or SQLite says what is wrong
+        os.close(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
 
 
 def _sqlite_connected(connection: Any, _record: Any) -> None:
@@ -201,7 +231,7 @@ def translated_errors(url: URL) -> Iterator[None]:
             ):  # not one of its kinds: the file itself is at fault
                 where = url.render_as_string(hide_password=True)
                 raise RuntimeUnavailable(
-                    f"the store {where} cannot be used: {error.orig}"
+                    f"the store {where} does not answer: {error.orig}"
                 ) from error
             raise
         where = url.render_as_string(hide_password=True)

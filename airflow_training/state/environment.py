@@ -1,4 +1,4 @@
-"""Records of what instances had around them: the last ten, the newest exit, and what saves name."""
+"""Records of what instances had around them: the last ten, the newest exit, what saves name, the software."""
 
 from __future__ import annotations
 
@@ -8,22 +8,35 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, select
+from sqlalchemy import ColumnElement, Connection, func, select
 
+from airflow_training.control.model import InstanceKey
 from airflow_training.state.database import clean, upsert
 from airflow_training.state.models import EnvironmentRow, table_of
 from airflow_training.state.records import EnvironmentRecord
 
-__all__ = ["LONGEST_LINE", "digest_of", "ends", "name", "newest", "of_run", "reference", "save"]
+__all__ = [
+    "LONGEST_LINE",
+    "digest_of",
+    "ends",
+    "last_two",
+    "name",
+    "newest",
+    "of_run",
+    "reference",
+    "save",
+    "software",
+]
 
 LONGEST_LINE = 8192
 """As agents write them."""
+LONGEST_SOFTWARE = 24 << 10
 
-_Key = tuple[str, int]
 _NEWEST = 10
 _EXIT = 10
 """Slot of the newest exit, behind those of the newest records."""
 _NAMED = range(11, 14)
+_SOFTWARE = 14
 
 
 def digest_of(line: str) -> str:
@@ -31,7 +44,7 @@ def digest_of(line: str) -> str:
     return f"sha256:{hashlib.sha256(line.encode()).hexdigest()}"
 
 
-def save(connection: Connection, uid: str, lines: Mapping[_Key, Sequence[str]]) -> None:
+def save(connection: Connection, uid: str, lines: Mapping[InstanceKey, Sequence[str]]) -> None:
     """Take in lines that are not there yet, oldest first.
 
     What is no JSON object, or longer than agents write, is left out.
@@ -46,22 +59,27 @@ def save(connection: Connection, uid: str, lines: Mapping[_Key, Sequence[str]]) 
             record, digest = _object(line), digest_of(line)
             if record is None or digest in digests:
                 continue
-            number += 1
             digests.add(digest)
+            if record.get("on") == "software":
+                order, places = 0, [_SOFTWARE]
+            else:
+                number += 1
+                ends = [_EXIT] if record.get("on") == "exit" else []
+                order, places = number, [number % _NEWEST, *ends]
             row = {
                 "run": uid,
                 "role": role,
                 "index": index,
-                "number": number,
+                "number": order,
                 "digest": digest,
                 "body": clean(line),
             }
-            for slot in (number % _NEWEST, *([_EXIT] if record.get("on") == "exit" else [])):
+            for slot in places:
                 rows[role, index, slot] = {**row, "slot": slot}
     upsert(connection, table_of(EnvironmentRow), [*rows.values()])
 
 
-def name(connection: Connection, uid: str, digests: Mapping[_Key, str]) -> None:
+def name(connection: Connection, uid: str, digests: Mapping[InstanceKey, str]) -> None:
     """Copy the records with these digests to where they stay; those that are not there are left."""
     known = _slots(connection, uid, digests.keys())
     rows = []
@@ -83,7 +101,7 @@ def name(connection: Connection, uid: str, digests: Mapping[_Key, str]) -> None:
     upsert(connection, table_of(EnvironmentRow), rows)
 
 
-def of_run(connection: Connection, uid: str) -> Mapping[_Key, Sequence[EnvironmentRecord]]:
+def of_run(connection: Connection, uid: str) -> Mapping[InstanceKey, Sequence[EnvironmentRecord]]:
     """Return the records of each instance, oldest first and each once."""
     rows = connection.execute(
         select(
@@ -93,10 +111,10 @@ def of_run(connection: Connection, uid: str) -> Mapping[_Key, Sequence[Environme
             EnvironmentRow.digest,
             EnvironmentRow.body,
         )
-        .where(EnvironmentRow.run == uid)
+        .where(EnvironmentRow.run == uid, EnvironmentRow.slot != _SOFTWARE)
         .order_by(EnvironmentRow.role, EnvironmentRow.index, EnvironmentRow.number)
     )
-    found: dict[_Key, dict[int, EnvironmentRecord]] = {}
+    found: dict[InstanceKey, dict[int, EnvironmentRecord]] = {}
     for role, index, number, digest, body in rows:
         found.setdefault((role, index), {})[number] = EnvironmentRecord(
             number=number, digest=digest, body=json.loads(body)
@@ -105,8 +123,8 @@ def of_run(connection: Connection, uid: str) -> Mapping[_Key, Sequence[Environme
 
 
 def ends(
-    connection: Connection, uid: str, *, known: Mapping[_Key, str]
-) -> Mapping[_Key, EnvironmentRecord]:
+    connection: Connection, uid: str, *, known: Mapping[InstanceKey, str]
+) -> Mapping[InstanceKey, EnvironmentRecord]:
     """Return the newest exit of each instance, but for those whose digest is `known`."""
     at = select(EnvironmentRow.role, EnvironmentRow.index, EnvironmentRow.digest).where(
         EnvironmentRow.run == uid, EnvironmentRow.slot == _EXIT
@@ -118,15 +136,15 @@ def ends(
 
 
 def newest(
-    connection: Connection, uid: str, keys: Collection[_Key]
-) -> Mapping[_Key, EnvironmentRecord]:
+    connection: Connection, uid: str, keys: Collection[InstanceKey]
+) -> Mapping[InstanceKey, EnvironmentRecord]:
     """Return the newest record of each of these instances."""
     return _newest(connection, uid, keys, EnvironmentRow.slot < _NEWEST)
 
 
 def _newest(
-    connection: Connection, uid: str, keys: Collection[_Key], where: ColumnElement[bool]
-) -> Mapping[_Key, EnvironmentRecord]:
+    connection: Connection, uid: str, keys: Collection[InstanceKey], where: ColumnElement[bool]
+) -> Mapping[InstanceKey, EnvironmentRecord]:
     if not keys:
         return {}
     rows = connection.execute(
@@ -149,6 +167,48 @@ def _newest(
     }
 
 
+def last_two(connection: Connection, uid: str) -> Mapping[InstanceKey, Sequence[EnvironmentRecord]]:
+    """Return the newest two records of every instance, oldest first."""
+    rolling = EnvironmentRow.run == uid, EnvironmentRow.slot < _NEWEST
+    last = (
+        select(
+            EnvironmentRow.role, EnvironmentRow.index, func.max(EnvironmentRow.number).label("last")
+        )
+        .where(*rolling)
+        .group_by(EnvironmentRow.role, EnvironmentRow.index)
+        .subquery()
+    )
+    rows = connection.execute(
+        select(
+            EnvironmentRow.role,
+            EnvironmentRow.index,
+            EnvironmentRow.number,
+            EnvironmentRow.digest,
+            EnvironmentRow.body,
+        )
+        .join(
+            last, (EnvironmentRow.role == last.c.role) & (EnvironmentRow.index == last.c["index"])
+        )
+        .where(*rolling, EnvironmentRow.number > last.c.last - 2)
+        .order_by(EnvironmentRow.number)
+    )
+    found: dict[InstanceKey, list[EnvironmentRecord]] = {}
+    for role, index, number, digest, body in rows:
+        record = EnvironmentRecord(number=number, digest=digest, body=json.loads(body))
+        found.setdefault((role, index), []).append(record)
+    return found
+
+
+def software(connection: Connection, uid: str) -> Mapping[InstanceKey, Mapping[str, Any]]:
+    """Return what each instance that has told it runs: its Python, and the packages of that."""
+    rows = connection.execute(
+        select(EnvironmentRow.role, EnvironmentRow.index, EnvironmentRow.body).where(
+            EnvironmentRow.run == uid, EnvironmentRow.slot == _SOFTWARE
+        )
+    )
+    return {(role, index): json.loads(body) for role, index, body in rows}
+
+
 def reference(connection: Connection, uid: str) -> str:
     """Return the digest that names the newest record of every instance; "" without any."""
     rows = connection.execute(
@@ -156,7 +216,7 @@ def reference(connection: Connection, uid: str) -> str:
             EnvironmentRow.role, EnvironmentRow.index, EnvironmentRow.number, EnvironmentRow.digest
         ).where(EnvironmentRow.run == uid, EnvironmentRow.slot < _NEWEST)
     )
-    newest: dict[_Key, tuple[int, str]] = {}
+    newest: dict[InstanceKey, tuple[int, str]] = {}
     for role, index, number, digest in rows:
         newest[role, index] = max(newest.get((role, index), (0, "")), (number, digest))
     if not newest:
@@ -165,8 +225,8 @@ def reference(connection: Connection, uid: str) -> str:
 
 
 def _slots(
-    connection: Connection, uid: str, keys: Collection[_Key]
-) -> Mapping[_Key, Mapping[int, tuple[int, str]]]:
+    connection: Connection, uid: str, keys: Collection[InstanceKey]
+) -> Mapping[InstanceKey, Mapping[int, tuple[int, str]]]:
     """Return (role, index) -> slot -> (number, digest)."""
     rows = connection.execute(
         select(
@@ -177,17 +237,17 @@ def _slots(
             EnvironmentRow.digest,
         ).where(EnvironmentRow.run == uid, EnvironmentRow.role.in_({role for role, _ in keys}))
     )
-    found: dict[_Key, dict[int, tuple[int, str]]] = {}
+    found: dict[InstanceKey, dict[int, tuple[int, str]]] = {}
     for role, index, slot, number, digest in rows:
         found.setdefault((role, index), {})[slot] = (number, digest)
     return found
 
 
 def _object(line: str) -> dict[str, Any] | None:
-    if len(line) > LONGEST_LINE:
+    if len(line) > LONGEST_SOFTWARE:
         return None
     with contextlib.suppress(ValueError, RecursionError):
         found = json.loads(line)
-        if isinstance(found, dict):
+        if isinstance(found, dict) and (len(line) <= LONGEST_LINE or found.get("on") == "software"):
             return found
     return None

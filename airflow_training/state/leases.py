@@ -14,7 +14,7 @@ from airflow_training.errors import LeaseLost
 from airflow_training.state.models import LeaseRow
 from airflow_training.state.records import Lease
 
-__all__ = ["acquire", "add", "fence", "find", "give_up", "lost", "renew_all"]
+__all__ = ["acquire", "add", "fence", "find", "give_up", "renew_all"]
 
 _AT_ONCE = 200
 """Leases per statement: databases bound the number of parameters."""
@@ -116,9 +116,4 @@ def give_up(connection: Connection, lease: Lease) -> None:
 def fence(connection: Connection, uid: str, *, generation: int) -> None:
     """Lock the lease until the end of the transaction; LeaseLost unless `generation` is its own."""
     if connection.execute(_FENCE, {"uid": uid, "mine": generation}).rowcount != 1:
-        raise lost(uid, generation)
-
-
-def lost(uid: str, generation: int) -> LeaseLost:
-    """Return the error of a holder whose generation is over."""
-    return LeaseLost(f"run {uid}: another holder owns it, generation {generation} is over")
+        raise LeaseLost(f"run {uid}: another holder owns it, generation {generation} is over")

@@ -49,10 +49,7 @@ def load(connection: Connection, jobs: Mapping[str, str]) -> Mapping[str, Ledger
         run: Ledger(
             job=from_json(JobEntry, job),
             roles={each.role: each for each in many_from_json(RoleEntry, roles[run])},
-            instances={
-                (each.role, each.index): each
-                for each in many_from_json(InstanceEntry, instances[run])
-            },
+            instances={each.key: each for each in many_from_json(InstanceEntry, instances[run])},
         )
         for run, job in jobs.items()
     }

@@ -9,7 +9,8 @@ from typing import Any
 
 from sqlalchemy import Connection, insert, select, update
 
-from airflow_training.state.codec import from_json, plain, to_json
+from airflow_training.control.model import InstanceKey
+from airflow_training.state.codec import from_json, to_json, to_plain
 from airflow_training.state.database import clean, upsert
 from airflow_training.state.models import LogPositionRow, MetricRow, ProgressRow, table_of
 from airflow_training.state.progress import FROM_LOG, rank_column
@@ -18,7 +19,7 @@ from airflow_training.state.records import LogPosition, LogValue
 __all__ = ["positions", "save"]
 
 
-def positions(connection: Connection, uid: str) -> Mapping[tuple[str, int], LogPosition]:
+def positions(connection: Connection, uid: str) -> Mapping[InstanceKey, LogPosition]:
     """Return how far the logs of a run were read, per (role, index)."""
     rows = connection.execute(
         select(LogPositionRow.role, LogPositionRow.index, LogPositionRow.body).where(
@@ -31,7 +32,7 @@ def positions(connection: Connection, uid: str) -> Mapping[tuple[str, int], LogP
 def save(
     connection: Connection,
     uid: str,
-    instance: tuple[str, int],
+    instance: InstanceKey,
     *,
     before: LogPosition | None,
     after: LogPosition,
@@ -70,7 +71,7 @@ def save(
     ]
     upsert(connection, table_of(MetricRow), rows)
     if progress is not None and not reported:
-        line = json.dumps({**progress, FROM_LOG: True}, default=plain)
+        line = json.dumps({**progress, FROM_LOG: True}, default=to_plain)
         row = {"run": uid, "role": role, "index": index, "body": line}
         upsert(connection, table_of(ProgressRow), [row])
     return True
@@ -79,7 +80,7 @@ def save(
 def _move(
     connection: Connection,
     uid: str,
-    instance: tuple[str, int],
+    instance: InstanceKey,
     *,
     before: LogPosition | None,
     after: LogPosition,

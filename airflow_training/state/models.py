@@ -16,6 +16,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 __all__ = [
     "AddressRow",
     "Base",
+    "DataReadingRow",
     "EnvironmentRow",
     "EventRow",
     "InstanceRow",
@@ -89,6 +90,7 @@ class RunRow(Base):
     job_revision: Mapped[int]
     """Newest row of `training_jobs`."""
     document_digest: Mapped[str] = mapped_column(String(71))
+    submitted_by: Mapped[str] = mapped_column(String(250), server_default="")
     state: Mapped[Word]
     condition: Mapped[Word]
     submitted_at: Mapped[Seconds]
@@ -145,6 +147,7 @@ class RequestRow(Base):
     """What anybody else wants of a run; `id` counts per run, in the order of commits."""
 
     __tablename__ = "training_requests"
+    __table_args__ = (Index(None, "run", "idempotency_key", unique=True),)
     run: Mapped[OfRun] = mapped_column(primary_key=True)
     id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     kind: Mapped[Word]
@@ -153,6 +156,8 @@ class RequestRow(Base):
     reason: Mapped[LongText]
     by: Mapped[LongText]
     at: Mapped[Seconds]
+    idempotency_key: Mapped[str | None] = mapped_column(String(128))
+    """Of whoever asks again where no answer came; NULL: asked once, or twice on purpose."""
 
 
 class AddressRow(Base):
@@ -193,6 +198,17 @@ class ProgressRow(Base):
     role: Mapped[Name] = mapped_column(primary_key=True)
     index: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     body: Mapped[Json]
+
+
+class DataReadingRow(Base):
+    """What an instance has read of its data."""
+
+    __tablename__ = "training_data_readings"
+    run: Mapped[OfRun] = mapped_column(primary_key=True)
+    role: Mapped[Name] = mapped_column(primary_key=True)
+    index: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    body: Mapped[Json]
+    """`DataReading`."""
 
 
 class MetricRow(Base):

@@ -7,66 +7,107 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, and_, func, select
+from sqlalchemy import Connection, and_, bindparam, func, select
 
-from airflow_training.state.codec import plain
+from airflow_training.control.model import InstanceKey
+from airflow_training.state.codec import to_plain
 from airflow_training.state.database import clean, upsert
 from airflow_training.state.models import MetricRow, ProgressRow, table_of
-from airflow_training.state.records import MetricPoint
+from airflow_training.state.records import MetricColumns, MetricPoint
 
-__all__ = ["FROM_LOG", "newest", "newest_metrics", "rank_column", "save", "series"]
+__all__ = [
+    "FROM_LOG",
+    "columns",
+    "newest",
+    "newest_metrics",
+    "newest_points",
+    "rank_column",
+    "save",
+    "series",
+]
 
 FROM_LOG = "from_log"
 """Marks a line that the script did not report itself; nobody outside the store sees it."""
+_ELSEWHERE = ("points", "files")
+"""They have tables of their own."""
+_SERIES = (
+    select(MetricRow.at, MetricRow.step, MetricRow.value)
+    .where(
+        MetricRow.run == bindparam("of"),
+        MetricRow.role == bindparam("of_role"),
+        MetricRow.index == bindparam("of_index"),
+        MetricRow.rank == bindparam("of_rank"),
+        MetricRow.name == bindparam("of_name"),
+        MetricRow.at > bindparam("after"),
+    )
+    .order_by(MetricRow.at)
+)
 _NO_RANK = -1
 """A part of a key cannot be NULL."""
 
 
 def rank_column(rank: int | None) -> int:
-    """Return a rank as its column has it."""
+    """Return a rank as its column has it: part of a key, so never NULL."""
     return _NO_RANK if rank is None else rank
 
 
 def save(
     connection: Connection,
     uid: str,
-    progress: Mapping[tuple[str, int], Mapping[str, Any]],
+    progress: Mapping[InstanceKey, Mapping[str, Any]],
     *,
     now: float,
 ) -> None:
-    """Keep the newest line per instance; append its metrics at the script's time, else `now`."""
+    """Keep the newest line per instance; append its points.
+
+    A metric of the line without any is a point at the script's time, else `now`.
+    """
     lines = [
         {
             "run": uid,
             "role": role,
             "index": index,
-            "body": json.dumps({**line}, default=plain),
+            "body": json.dumps(
+                {name: value for name, value in line.items() if name not in _ELSEWHERE},
+                default=to_plain,
+            ),
         }
         for (role, index), line in progress.items()
     ]
     upsert(connection, table_of(ProgressRow), lines)
-    points = [
-        {"run": uid, "role": role, "index": index, **point}
+    points = {
+        (role, index, point["name"], point["at"]): {
+            "run": uid,
+            "role": role,
+            "index": index,
+            **point,
+        }
         for (role, index), line in progress.items()
         for point in _points(line, now=now)
-    ]
-    upsert(connection, table_of(MetricRow), points)
+    }
+    # a key that came twice is one row: a database may refuse to write it twice in one statement
+    upsert(connection, table_of(MetricRow), [*points.values()])
 
 
 def _points(line: Mapping[str, Any], *, now: float) -> Iterator[Mapping[str, Any]]:
-    at = line.get("time")
-    for name, value in (line.get("metrics") or {}).items():
-        number = float(value)
-        yield {
-            "rank": _NO_RANK,
-            "name": clean(name)[:250],
-            "at": now if at is None else float(at),
-            "step": line.get("step"),
-            "value": None if math.isnan(number) else number,
-        }
+    at, step = line.get("time"), line.get("step")
+    newest = {
+        name: [(step, now if at is None else at, value)]
+        for name, value in (line.get("metrics") or {}).items()
+    }
+    for name, points in {**newest, **(line.get("points") or {})}.items():
+        for of_step, of_time, value in points:
+            number = float(value)
+            yield {
+                "rank": _NO_RANK,
+                "name": clean(name)[:250],
+                "at": float(of_time),
+                "step": of_step,
+                "value": None if math.isnan(number) else number,
+            }
 
 
-def newest(connection: Connection, uid: str) -> Mapping[tuple[str, int], Mapping[str, Any]]:
+def newest(connection: Connection, uid: str) -> Mapping[InstanceKey, Mapping[str, Any]]:
     """Return the newest line per (role, index)."""
     rows = connection.execute(
         select(ProgressRow.role, ProgressRow.index, ProgressRow.body)
@@ -97,27 +138,45 @@ def series(connection: Connection, uid: str, *, name: str | None) -> Sequence[Me
         .where(*wanted)
         .order_by(MetricRow.at, MetricRow.role, MetricRow.index, MetricRow.rank, MetricRow.name)
     )
-    return [
-        MetricPoint(
-            role=row.role,
-            index=row[1],  # a tuple has a method of this name
-            rank=None if row.rank == _NO_RANK else row.rank,
-            name=row.name,
-            at=row.at,
-            step=row.step,
-            value=math.nan if row.value is None else row.value,
-        )
-        for row in rows
-    ]
+    return [_point_of(row) for row in rows]
 
 
-def newest_metrics(
-    connection: Connection, uid: str
-) -> Mapping[tuple[str, int], Mapping[str, float]]:
-    """Return the newest value of every metric per (role, index), whichever line it came with.
+def columns(
+    connection: Connection, uid: str, of: Sequence[tuple[MetricPoint, float]]
+) -> Sequence[MetricColumns]:
+    """Return the series of each point after a time; for charts, which draw thousands.
 
-    Of several ranks, the lowest speaks for the instance.
+    Each is a stretch of the primary key, which is found at once however many others there are.
     """
+    found = []
+    for point, after in of:
+        key = {
+            "of": uid,
+            "of_role": point.role,
+            "of_index": point.index,
+            "of_rank": rank_column(point.rank),
+            "of_name": point.name,
+            "after": after,
+        }
+        # the rows as the driver has them: there may be a million
+        rows = connection.execute(_SERIES, key).cursor.fetchall()
+        at, steps, values = zip(*rows, strict=True) if rows else ((), (), ())
+        found.append(
+            MetricColumns(
+                role=point.role,
+                index=point.index,
+                rank=point.rank,
+                name=point.name,
+                at=at,
+                steps=steps,
+                values=values,
+            )
+        )
+    return found
+
+
+def newest_points(connection: Connection, uid: str) -> Sequence[MetricPoint]:
+    """Return the newest point of every series, by role, index, name and rank."""
     series_of = (MetricRow.role, MetricRow.index, MetricRow.name, MetricRow.rank)
     last = (
         select(*series_of, func.max(MetricRow.at).label("at"))
@@ -126,7 +185,7 @@ def newest_metrics(
         .subquery()
     )
     rows = connection.execute(
-        select(*series_of, MetricRow.value)
+        select(*series_of, MetricRow.at, MetricRow.step, MetricRow.value)
         .join(
             last,
             and_(*(column == last.c[column.key] for column in (*series_of, MetricRow.at))),
@@ -134,8 +193,27 @@ def newest_metrics(
         .where(MetricRow.run == uid)
         .order_by(*series_of)
     )
-    found: dict[tuple[str, int], dict[str, float]] = {}
-    for role, index, name, _, value in rows:
-        newest = math.nan if value is None else value
-        found.setdefault((role, index), {}).setdefault(name, newest)
+    return [_point_of(row) for row in rows]
+
+
+def newest_metrics(points: Sequence[MetricPoint]) -> Mapping[InstanceKey, Mapping[str, float]]:
+    """Return the newest value of every metric per (role, index), of the newest points.
+
+    Of several ranks, the lowest speaks for the instance.
+    """
+    found: dict[InstanceKey, dict[str, float]] = {}
+    for point in points:
+        found.setdefault((point.role, point.index), {}).setdefault(point.name, point.value)
     return found
+
+
+def _point_of(row: Any) -> MetricPoint:
+    return MetricPoint(
+        role=row.role,
+        index=row[1],  # a tuple has a method of this name
+        rank=None if row.rank == _NO_RANK else row.rank,
+        name=row.name,
+        at=row.at,
+        step=row.step,
+        value=math.nan if row.value is None else row.value,
+    )

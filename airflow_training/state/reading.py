@@ -14,7 +14,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from airflow_training.control.model import Ledger
-from airflow_training.spec.resolved import ResolvedJob
+from airflow_training.documents.resolved import ResolvedJob
 from airflow_training.state import addresses, ledger, runs
 from airflow_training.state.codec import from_json
 from airflow_training.state.models import LeaseRow, RunRow
@@ -27,7 +27,7 @@ _REMEMBERED_INSTANCES = 50_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Decoded:
+class _RunSnapshot:
     version: tuple[float, int]
     """(submitted at, revision): a run that was pruned and made again starts a new count."""
     job_revision: int
@@ -41,7 +41,7 @@ class Reader:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._decoded: OrderedDict[str, _Decoded] = OrderedDict()
+        self._decoded: OrderedDict[str, _RunSnapshot] = OrderedDict()
         self._instances = 0
 
     def read(self, connection: Connection, uids: Sequence[str]) -> Mapping[str, RunState]:
@@ -77,7 +77,9 @@ class Reader:
             if uid in rows
         }
 
-    def _decode(self, connection: Connection, rows: Mapping[str, Any]) -> Mapping[str, _Decoded]:
+    def _decode(
+        self, connection: Connection, rows: Mapping[str, Any]
+    ) -> Mapping[str, _RunSnapshot]:
         with self._lock:
             known = {uid: self._decoded[uid] for uid in rows if uid in self._decoded}
             for uid in known:
@@ -103,7 +105,7 @@ class Reader:
             bodies = runs.bodies(connection, missing)
             jobs.update({uid: from_json(ResolvedJob, body) for uid, body in bodies.items()})
         fresh = {
-            uid: _Decoded(
+            uid: _RunSnapshot(
                 version=_version(rows[uid]),
                 job_revision=rows[uid].job_revision,
                 job=jobs[uid],
@@ -115,7 +117,7 @@ class Reader:
         self._remember(fresh)
         return {**known, **fresh}
 
-    def _remember(self, fresh: Mapping[str, _Decoded]) -> None:
+    def _remember(self, fresh: Mapping[str, _RunSnapshot]) -> None:
         with self._lock:
             for uid, each in fresh.items():
                 before = self._decoded.pop(uid, None)

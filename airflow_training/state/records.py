@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from airflow_training.control.model import Event, Ledger
-from airflow_training.spec.resolved import ResolvedJob, RunKey, RunRef
+from airflow_training.control.model import AttemptId, Event, JobEntry, Ledger
+from airflow_training.documents.resolved import ResolvedJob, RunKey, RunRef
 
 __all__ = [
     "EnvironmentRecord",
@@ -15,10 +15,14 @@ __all__ = [
     "LogPosition",
     "LogValue",
     "Measurement",
+    "MetricColumns",
     "MetricPoint",
+    "RunMark",
+    "RunOverview",
     "RunRecord",
     "RunState",
     "StoredEvent",
+    "UsageSpan",
     "Version",
 ]
 
@@ -42,6 +46,8 @@ class RunRecord:
     """Killed before it started, or removed: it must never start."""
     document_digest: str
     tombstone_reason: str = ""
+    submitted_by: str = ""
+    """User of the machine or of Airflow; empty where nobody knows, or a schedule did it."""
 
     def ref(self, *, generation: int = 0) -> RunRef:
         """Return the run as a runtime knows it, under a generation of its lease."""
@@ -51,6 +57,7 @@ class RunRecord:
             namespace=self.namespace,
             controller=self.controller,
             generation=generation,
+            submitted_at=self.submitted_at,
         )
 
 
@@ -87,6 +94,21 @@ class MetricPoint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MetricColumns:
+    """One series, as columns in the order of its times."""
+
+    role: str
+    index: int
+    rank: int | None
+    """None: told of the instance."""
+    name: str
+    at: Sequence[float]
+    steps: Sequence[int | None]
+    values: Sequence[float | None]
+    """None: not a number."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
     """What a run measured under one plan. Kept until the run is pruned."""
 
@@ -114,6 +136,37 @@ class RunState:
     lease: Lease | None
     last_seq: int
     addresses: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RunMark:
+    """Another one after each thing that somebody asks of a run, but for the start of a role.
+
+    Tasks of Airflow ask for those as they begin; nobody steers the run by that.
+    """
+
+    epoch: int
+    request: int
+    """Number of the newest such request; 0: none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOverview:
+    """What a list says about a run: everything but its instances, roles and document."""
+
+    record: RunRecord
+    entry: JobEntry
+    mark: RunMark
+    stop_requested: bool
+    """Somebody asked for the run's end, and nobody has acted on that yet."""
+    kill_requested: bool
+    """The same, for its end at once."""
+    held: bool
+    """Somebody drives the run."""
+    lost: bool
+    """Whoever drove the run let its lease run out: it has died, or cannot reach the store."""
+    instances: Mapping[str, int]
+    """State -> how many instances are in it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,6 +205,10 @@ class LogPosition:
     ended: bool = False
     """The attempt is over and all of its log was read."""
 
+    @property
+    def attempt_id(self) -> AttemptId:
+        return AttemptId(self.epoch, self.job_attempt, self.attempt)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogValue:
@@ -163,6 +220,22 @@ class LogValue:
     value: float
     rank: int | None = None
     """As its line says; None: told of the instance."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsageSpan:
+    """One attempt of one instance, from its start to its end, and whose it is."""
+
+    run: str
+    """Uid."""
+    dag_id: str
+    job: str
+    submitted_by: str
+    resources: Mapping[str, str]
+    """As requested."""
+    started_at: float
+    finished_at: float
+    """Now, where it has not ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

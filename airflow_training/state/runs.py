@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Row, delete, insert, or_, select, update
+from sqlalchemy import Connection, Row, and_, delete, insert, or_, select, update
 
 from airflow_training.control.model import TERMINAL_JOB_STATES, Ledger
-from airflow_training.errors import InputError, Problem
-from airflow_training.spec.resolved import ResolvedJob, RunKey
+from airflow_training.documents.resolved import KEY_LENGTH, ResolvedJob, RunKey
+from airflow_training.documents.spelling import did_you_mean
+from airflow_training.errors import InputError
 from airflow_training.state import addresses, leases, ledger, queue
 from airflow_training.state.codec import canonical, to_json
 from airflow_training.state.database import clean
@@ -33,7 +34,6 @@ __all__ = [
     "versions",
 ]
 
-_KEY_LENGTH = 250
 _PRUNED_AT_ONCE = 50
 """Runs per transaction: others write in between."""
 
@@ -69,6 +69,7 @@ def select_runs() -> Any:
         RunRow.tombstone,
         RunRow.tombstone_reason,
         RunRow.document_digest,
+        RunRow.submitted_by,
         QueueRow.run.label("queue_run"),
         QueueRow.started_at.label("queue_started_at"),
     ).join(QueueRow, QueueRow.run == RunRow.uid, isouter=True)
@@ -98,6 +99,7 @@ def record_of(row: Row[Any]) -> RunRecord:
         tombstone=row.tombstone,
         tombstone_reason=row.tombstone_reason,
         document_digest=row.document_digest,
+        submitted_by=row.submitted_by,
     )
 
 
@@ -115,11 +117,12 @@ def add(
     *,
     controller: str,
     queued: bool,
+    submitted_by: str,
     now: float,
 ) -> RunRecord:
     """Store a run with everything that belongs to it, or return the same one that is there."""
     digest = document_digest(job)
-    _check_key(key)
+    key.check()
     found = get(connection, key.uid)
     if found is not None:
         if found.document_digest != digest:
@@ -138,6 +141,7 @@ def add(
         "controller": controller,
         "job_revision": 1,
         "document_digest": digest,
+        "submitted_by": clean(submitted_by)[:KEY_LENGTH],
         "submitted_at": new.job.submitted_at or now,
         "tombstone": False,
         "tombstone_reason": "",
@@ -240,52 +244,32 @@ def _describe(row: Row[Any]) -> str:
 
 def unknown_run(connection: Connection, text: str) -> InputError:
     """Return the error for a run that is not there; lists the newest ones."""
-    import difflib  # only needed here
-
     rows = connection.execute(
         select(RunRow.run_id).order_by(RunRow.submitted_at.desc(), RunRow.uid).limit(100)
     )
     known = list(dict.fromkeys(row[0] for row in rows))
-    near = difflib.get_close_matches(text, known, n=1)
     return _bad_run(
         f"no run is called {text!r}",
         text=text,
         allowed=known[:5],
-        hint=f"did you mean {near[0]!r}?" if near else "`airflow-training list` shows all runs",
+        hint=did_you_mean(text, known) or "`airflow-training list` shows all runs",
     )
 
 
 def _bad_run(message: str, *, text: str, allowed: Sequence[str], hint: str) -> InputError:
-    problem = Problem(
+    return InputError.of(
         code="bad_reference", field="RUN", message=message, value=text, allowed=allowed, hint=hint
     )
-    return InputError(problems=(problem,))
 
 
 def _conflict(found: RunRecord) -> InputError:
-    problem = Problem(
+    return InputError.of(
         code="conflict",
         field="run_id",
         message=f"run {found.key.run_id!r} exists with another document",
         value=found.key.run_id,
         hint="choose another run id, or run it again with the document it was started with",
     )
-    return InputError(problems=(problem,))
-
-
-def _check_key(key: RunKey) -> None:
-    problems = [
-        Problem(
-            code="out_of_range",
-            field=name,
-            message=f"is longer than {_KEY_LENGTH} characters",
-            value=value,
-        )
-        for name in ("source", "dag_id", "run_id", "group_id")
-        if len(value := getattr(key, name)) > _KEY_LENGTH
-    ]
-    if problems:
-        raise InputError(problems=problems)
 
 
 def newest(
@@ -293,10 +277,15 @@ def newest(
     *,
     limit: int,
     states: Sequence[str],
-    controller: str | None,
-    job: str | None,
+    controller: str | None = None,
+    job: str | None = None,
+    sources: Collection[str] | None = None,
+    dag_ids: Collection[str] | None = None,
+    run_id: str | None = None,
+    text: str = "",
+    before: tuple[float, str | None] | None = None,
 ) -> Sequence[RunRecord]:
-    """Return runs, newest first; no states: of any state."""
+    """Return runs, newest first; no states: of any state. `before`: see `Store.runs`."""
     question = select_runs().order_by(RunRow.submitted_at.desc(), RunRow.uid).limit(limit)
     if states:
         question = question.where(RunRow.state.in_(list(states)))
@@ -304,6 +293,23 @@ def newest(
         question = question.where(RunRow.controller == controller)
     if job is not None:
         question = question.where(RunRow.job == job)
+    if sources is not None:
+        question = question.where(RunRow.source.in_(list(sources)))
+    if dag_ids is not None:
+        question = question.where(RunRow.dag_id.in_(list(dag_ids)))
+    if run_id is not None:
+        question = question.where(RunRow.run_id == clean(run_id))
+    if text:
+        named = (RunRow.job, RunRow.dag_id, RunRow.run_id, RunRow.submitted_by)
+        question = question.where(
+            or_(*(column.icontains(clean(text), autoescape=True) for column in named))
+        )
+    if before is not None:
+        at, uid = before
+        follows = RunRow.submitted_at < at
+        if uid is not None:
+            follows = or_(follows, and_(RunRow.submitted_at == at, RunRow.uid > uid))
+        question = question.where(follows)
     return [record_of(row) for row in connection.execute(question)]
 
 

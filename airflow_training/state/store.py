@@ -12,7 +12,7 @@ import functools
 import json
 import secrets
 import uuid
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, exc, insert, select, update
@@ -20,25 +20,38 @@ from sqlalchemy import Connection, exc, insert, select, update
 from airflow_training.control.model import (
     TERMINAL_JOB_STATES,
     Event,
+    InstanceKey,
     Ledger,
     Request,
     RequestKind,
 )
+from airflow_training.control.reading import DataReading
+from airflow_training.documents.resolved import ResolvedJob, RunKey
+from airflow_training.errors import RunChanged
 from airflow_training.settings import load_settings
-from airflow_training.spec.resolved import ResolvedJob, RunKey
 from airflow_training.state import addresses as address_book
+from airflow_training.state import (
+    airflow_facts,
+    data_readings,
+    leases,
+    log_values,
+    overviews,
+    runs,
+    sparklines,
+    story,
+)
 from airflow_training.state import environment as environment_rows
-from airflow_training.state import leases, log_values, runs, story
 from airflow_training.state import ledger as ledger_rows
 from airflow_training.state import measurements as measured
-from airflow_training.state import pools as airflow_pools
 from airflow_training.state import progress as progress_lines
 from airflow_training.state import queue as waiting_line
 from airflow_training.state import subtasks as subtask_rows
 from airflow_training.state import usage as usage_rows
-from airflow_training.state.codec import plain
+from airflow_training.state.airflow_facts import Fact
+from airflow_training.state.codec import to_plain
 from airflow_training.state.database import Database, clean, translated_errors
 from airflow_training.state.models import MetaRow, RunRow
+from airflow_training.state.outage import Outage
 from airflow_training.state.reading import Reader
 from airflow_training.state.records import (
     EnvironmentRecord,
@@ -46,10 +59,14 @@ from airflow_training.state.records import (
     LogPosition,
     LogValue,
     Measurement,
+    MetricColumns,
     MetricPoint,
+    RunMark,
+    RunOverview,
     RunRecord,
     RunState,
     StoredEvent,
+    UsageSpan,
     Version,
 )
 from airflow_training.state.upgrade import check, ensure_current, upgrade
@@ -59,7 +76,10 @@ __all__ = [
     "LogPosition",
     "LogValue",
     "Measurement",
+    "MetricColumns",
     "MetricPoint",
+    "RunMark",
+    "RunOverview",
     "RunRecord",
     "RunState",
     "Store",
@@ -83,6 +103,11 @@ class Store:
             ensure_current(self._db.engine)
         self._reader = Reader()
         self._facts: dict[str, str] = {}
+
+    @property
+    def outage(self) -> Outage:
+        """Return what tells of the time in which the store does not answer, once for all."""
+        return self._db.outage
 
     def now(self) -> float:
         """Return the store's clock, epoch seconds (leases live by it)."""
@@ -113,20 +138,51 @@ class Store:
         self._facts[name] = value
         return value
 
+    # Airflow ---------------------------------------------------------------------------------
     def pools(self, controller: str) -> Mapping[str, int]:
         """Return pool -> slots of a deployment's Airflow: those that count deferred tasks."""
         with self._db.read() as connection:
-            return airflow_pools.load(connection, controller)
+            return airflow_facts.load(connection, controller, "pools")
+
+    def places(self, controller: str) -> Sequence[str]:
+        """Return the place of each living triggerer; empty for one that did not tell it."""
+        with self._db.read() as connection:
+            living = airflow_facts.load(connection, controller, "triggerers")
+            places = airflow_facts.load(connection, controller, "places")
+        return [places.get(host, "") for host in living]
 
     def save_pools(self, controller: str, pools: Mapping[str, int]) -> None:
-        """Keep what `pools` returns; writes only what has changed."""
-        if pools != self.pools(controller):
+        """Keep what `pools` returns; writes only what has changed, as the next two do."""
+        self._save_fact(controller, "pools", lambda _: pools)
+
+    def save_triggerers(self, controller: str, hosts: Iterable[str]) -> None:
+        """Keep the hosts of the triggerers that live."""
+        self._save_fact(controller, "triggerers", lambda _: dict.fromkeys(hosts, True))
+
+    def save_place(self, controller: str, *, host: str, place: str) -> None:
+        """Keep the place of the triggerer on a host, instead of an earlier one's there."""
+        self._save_fact(controller, "places", lambda known: {**known, host: place})
+
+    def _save_fact(
+        self, controller: str, fact: Fact, told: Callable[[Mapping[str, Any]], Mapping[str, Any]]
+    ) -> None:
+        with self._db.read() as connection:
+            known = airflow_facts.load(connection, controller, fact)
+        if told(known) != known:
             with self._db.write() as connection:
-                airflow_pools.save(connection, controller, pools)
+                known = airflow_facts.load(connection, controller, fact)
+                airflow_facts.save(connection, controller, fact, told(known))
 
     # runs ------------------------------------------------------------------------------------
     def create_run(
-        self, key: RunKey, job: ResolvedJob, ledger: Ledger, *, controller: str, queue: bool
+        self,
+        key: RunKey,
+        job: ResolvedJob,
+        ledger: Ledger,
+        *,
+        controller: str,
+        queue: bool,
+        submitted_by: str = "",
     ) -> RunRecord:
         """Store job and run, enqueue it; the same key and document again returns what is there.
 
@@ -137,7 +193,14 @@ class Store:
             with self._db.write() as connection:
                 now = self._db.now(connection)
                 return runs.add(
-                    connection, key, job, ledger, controller=controller, queued=queue, now=now
+                    connection,
+                    key,
+                    job,
+                    ledger,
+                    controller=controller,
+                    queued=queue,
+                    submitted_by=submitted_by,
+                    now=now,
                 )
 
         try:
@@ -173,12 +236,40 @@ class Store:
         states: Sequence[str] = (),
         controller: str | None = None,
         job: str | None = None,
+        sources: Collection[str] | None = None,
+        dag_ids: Collection[str] | None = None,
+        run_id: str | None = None,
+        text: str = "",
+        before: tuple[float, str | None] | None = None,
     ) -> Sequence[RunRecord]:
-        """Return runs, newest first; of one deployment, or of jobs of one name, where that is given."""
+        """Return runs, newest first: those that are all of what is given.
+
+        `controller`: of one deployment; `job`: of jobs of one name; `sources`, `dag_ids`, `run_id`:
+        of these keys; `text`: in the name of the job, the DAG, the run or who submitted it.
+        `before`: those that follow the run with this `submitted_at` and uid; without a uid, those
+        that are older.
+        """
         with self._db.read() as connection:
             return runs.newest(
-                connection, limit=limit, states=states, controller=controller, job=job
+                connection,
+                limit=limit,
+                states=states,
+                controller=controller,
+                job=job,
+                sources=sources,
+                dag_ids=dag_ids,
+                run_id=run_id,
+                text=text,
+                before=before,
             )
+
+    def overviews(self, uids: Sequence[str]) -> Mapping[str, RunOverview]:
+        """Return what lists say about many runs, in a constant number of queries.
+
+        Runs that do not exist are left out.
+        """
+        with self._db.read() as connection:
+            return overviews.load(connection, uids, now=self._db.now(connection))
 
     def job(self, uid: str) -> ResolvedJob:
         """Return the newest resolved job of the run."""
@@ -254,16 +345,46 @@ class Store:
         replicas: int | None = None,
         reason: str = "",
         by: str = "",
+        seen: RunMark | None = None,
+        key: str = "",
+        event: Event | None = None,
     ) -> int:
-        """Append a request; return its number: 1, 2, 3, ... per run, in the order of commits."""
+        """Append a request; return its number: 1, 2, 3, ... per run, in the order of commits.
+
+        `seen`: what whoever asks knew of the run; raises RunChanged where it has another mark now.
+        `key`: an idempotency key; one that the run has seen adds nothing, and its number comes
+        back. `event`: goes into the story together with the request.
+        """
         with self._db.write() as connection:
+            if seen is not None or key:
+                story.lock(connection, uid)
+                known = story.request_of(connection, uid, key) if key else None
+                if known is not None:
+                    return known.id
+                if seen is not None and story.mark(connection, uid) not in (seen, None):
+                    raise RunChanged(f"run {uid} is not as it was seen any more")
             now = self._db.now(connection)
             number = story.add_request(
-                connection, uid, kind, role=role, replicas=replicas, reason=reason, by=by, now=now
+                connection,
+                uid,
+                kind,
+                role=role,
+                replicas=replicas,
+                reason=reason,
+                by=by,
+                key=key,
+                now=now,
             )
             if number is None:
                 raise runs.unknown_run(connection, uid)
+            if event is not None:
+                story.add_events(connection, uid, [event])
             return number
+
+    def request_of(self, uid: str, key: str) -> Request | None:
+        """Return the request that came with an idempotency key."""
+        with self._db.read() as connection:
+            return story.request_of(connection, uid, key)
 
     def requests(self, uid: str, *, after: int = 0) -> Sequence[Request]:
         """Return the requests with a greater number, oldest first."""
@@ -276,6 +397,13 @@ class Store:
             if not story.add_events(connection, uid, events):
                 raise runs.unknown_run(connection, uid)
 
+    def add_event_once(self, uid: str, event: Event) -> None:
+        """Append an event, unless the story has one of the same reason with the same data."""
+        with self._db.write() as connection:
+            story.lock(connection, uid)
+            if not story.is_told(connection, uid, event):
+                story.add_events(connection, uid, [event])
+
     def events(
         self, uid: str, *, after: int = 0, role: str | None = None, limit: int = 1000
     ) -> Sequence[StoredEvent]:
@@ -284,7 +412,7 @@ class Store:
             return story.events(connection, uid, after=after, role=role, limit=limit)
 
     def set_addresses(self, uid: str, addresses: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
-        """Record the stable addresses (role -> [{host, ports}]) that `prepare` fixed."""
+        """Record the addresses (role -> [{host, ports}]) that `prepare` fixed for a job attempt."""
         with self._db.write() as connection:
             self._set(connection, uid, revision=RunRow.revision + 1)
             address_book.fix(connection, uid, addresses)
@@ -294,15 +422,20 @@ class Store:
         with self._db.read() as connection:
             return address_book.live(connection, uid)
 
-    def save_progress(
-        self, uid: str, progress: Mapping[tuple[str, int], Mapping[str, Any]]
-    ) -> None:
+    def save_progress(self, uid: str, progress: Mapping[InstanceKey, Mapping[str, Any]]) -> None:
         """Keep the newest progress per instance and append its metrics as series."""
         with self._db.write() as connection:
             self._must_exist(connection, uid)
-            progress_lines.save(connection, uid, progress, now=self._db.now(connection))
+            now = self._db.now(connection)
+            progress_lines.save(connection, uid, progress, now=now)
+            data_readings.save(connection, uid, progress, now=now)
 
-    def progress(self, uid: str) -> Mapping[tuple[str, int], Mapping[str, Any]]:
+    def data_readings(self, uid: str) -> Mapping[InstanceKey, DataReading]:
+        """Return what each instance has told of its data, per (role, index)."""
+        with self._db.read() as connection:
+            return data_readings.of_run(connection, uid)
+
+    def progress(self, uid: str) -> Mapping[InstanceKey, Mapping[str, Any]]:
         """Return the newest progress line per (role, index)."""
         with self._db.read() as connection:
             return progress_lines.newest(connection, uid)
@@ -312,12 +445,30 @@ class Store:
         with self._db.read() as connection:
             return progress_lines.series(connection, uid, name=name)
 
-    def newest_metrics(self, uid: str) -> Mapping[tuple[str, int], Mapping[str, float]]:
-        """Return the newest value of every metric per (role, index)."""
+    def metric_columns(
+        self, uid: str, of: Sequence[tuple[MetricPoint, float]]
+    ) -> Sequence[MetricColumns]:
+        """Return the series that each of these points belongs to, after a time."""
         with self._db.read() as connection:
-            return progress_lines.newest_metrics(connection, uid)
+            return progress_lines.columns(connection, uid, of)
 
-    def log_positions(self, uid: str) -> Mapping[tuple[str, int], LogPosition]:
+    def newest_points(self, uid: str) -> Sequence[MetricPoint]:
+        """Return the newest point of every series; all points are looked at."""
+        with self._db.read() as connection:
+            return progress_lines.newest_points(connection, uid)
+
+    def losses(
+        self, uids: Sequence[str], *, points: int = 60
+    ) -> Mapping[str, Sequence[float | None]]:
+        """Return about so many values of the loss of each of these runs that has told one."""
+        with self._db.read() as connection:
+            return sparklines.losses(connection, uids, points=points)
+
+    def newest_metrics(self, uid: str) -> Mapping[InstanceKey, Mapping[str, float]]:
+        """Return the newest value of every metric per (role, index)."""
+        return progress_lines.newest_metrics(self.newest_points(uid))
+
+    def log_positions(self, uid: str) -> Mapping[InstanceKey, LogPosition]:
         """Return how far the logs of the run's instances were read, per (role, index)."""
         with self._db.read() as connection:
             return log_values.positions(connection, uid)
@@ -325,7 +476,7 @@ class Store:
     def save_log_values(
         self,
         uid: str,
-        instance: tuple[str, int],
+        instance: InstanceKey,
         *,
         before: LogPosition | None,
         after: LogPosition,
@@ -361,7 +512,7 @@ class Store:
         with self._db.read() as connection:
             return subtask_rows.of_run(connection, uid)
 
-    def save_environment(self, uid: str, lines: Mapping[tuple[str, int], Sequence[str]]) -> None:
+    def save_environment(self, uid: str, lines: Mapping[InstanceKey, Sequence[str]]) -> None:
         """Keep what agents recorded, oldest first, per (role, index); what is there stays as it is.
 
         Of each instance the last ten records are kept, the newest of an exit, and what was named.
@@ -370,7 +521,7 @@ class Store:
             self._must_exist(connection, uid)
             environment_rows.save(connection, uid, lines)
 
-    def name_environment(self, uid: str, digests: Mapping[tuple[str, int], str]) -> None:
+    def name_environment(self, uid: str, digests: Mapping[InstanceKey, str]) -> None:
         """Keep the records that the newest saves of instances name: the last three of each."""
         with self._db.write() as connection:
             environment_rows.name(connection, uid, digests)
@@ -381,20 +532,30 @@ class Store:
             return environment_rows.reference(connection, uid)
 
     def ends(
-        self, uid: str, *, known: Mapping[tuple[str, int], str]
-    ) -> Mapping[tuple[str, int], EnvironmentRecord]:
+        self, uid: str, *, known: Mapping[InstanceKey, str]
+    ) -> Mapping[InstanceKey, EnvironmentRecord]:
         """Return the newest exit record of each instance, but for those whose digest is `known`."""
         with self._db.read() as connection:
             return environment_rows.ends(connection, uid, known=known)
 
     def newest_environment(
-        self, uid: str, keys: Collection[tuple[str, int]]
-    ) -> Mapping[tuple[str, int], EnvironmentRecord]:
+        self, uid: str, keys: Collection[InstanceKey]
+    ) -> Mapping[InstanceKey, EnvironmentRecord]:
         """Return the newest record of each of these instances' environments."""
         with self._db.read() as connection:
             return environment_rows.newest(connection, uid, keys)
 
-    def environment(self, uid: str) -> Mapping[tuple[str, int], Sequence[EnvironmentRecord]]:
+    def last_two_environments(self, uid: str) -> Mapping[InstanceKey, Sequence[EnvironmentRecord]]:
+        """Return the newest two records of every instance, oldest first."""
+        with self._db.read() as connection:
+            return environment_rows.last_two(connection, uid)
+
+    def software(self, uid: str) -> Mapping[InstanceKey, Mapping[str, Any]]:
+        """Return what each instance that has told it runs: its Python, and the packages of that."""
+        with self._db.read() as connection:
+            return environment_rows.software(connection, uid)
+
+    def environment(self, uid: str) -> Mapping[InstanceKey, Sequence[EnvironmentRecord]]:
         """Return the records of every instance, oldest first."""
         with self._db.read() as connection:
             return environment_rows.of_run(connection, uid)
@@ -404,10 +565,25 @@ class Store:
         with self._db.read() as connection:
             return usage_rows.of_run(connection, uid, now=self._db.now(connection))
 
+    def usage_between(
+        self,
+        start: float,
+        end: float,
+        *,
+        sources: Collection[str] | None = None,
+        dag_ids: Collection[str] | None = None,
+    ) -> Sequence[UsageSpan]:
+        """Return attempts of instances that ran at some time between, of runs with these keys."""
+        with self._db.read() as connection:
+            now = self._db.now(connection)
+            return usage_rows.between(
+                connection, start, end, now=now, sources=sources, dag_ids=dag_ids
+            )
+
     def set_output(self, uid: str, output: Mapping[str, Any]) -> None:
         """Record where the trained model lies: {uri, bytes, digest}."""
         with self._db.write() as connection:
-            self._set(connection, uid, output=json.dumps(output, default=plain))
+            self._set(connection, uid, output=json.dumps(output, default=to_plain))
 
     def output(self, uid: str) -> Mapping[str, Any] | None:
         """Return what `set_output` recorded, or None."""
@@ -448,13 +624,6 @@ class Store:
             if lease is None and runs.get(connection, uid) is None:
                 raise runs.unknown_run(connection, uid)
             return lease
-
-    def renew(self, lease: Lease, *, seconds: float = 15.0) -> Lease:
-        """Extend; raises LeaseLost."""
-        renewed = self.renew_all([lease], seconds=seconds)[0]
-        if renewed is None:
-            raise leases.lost(lease.run, lease.generation)
-        return renewed
 
     def renew_all(self, held: Sequence[Lease], *, seconds: float = 15.0) -> Sequence[Lease | None]:
         """Extend many leases in one transaction; None in the place of each that was lost."""

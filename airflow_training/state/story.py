@@ -10,18 +10,36 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from sqlalchemy import Connection, bindparam, insert, select, update
+from sqlalchemy import Connection, bindparam, func, insert, select, update
 
-from airflow_training.control.model import Event, Request, RequestKind
-from airflow_training.state.codec import plain
+from airflow_training.control.model import Event, JobEntry, Request, RequestKind
+from airflow_training.state.codec import from_json, to_plain
 from airflow_training.state.database import clean
 from airflow_training.state.models import EventRow, RequestRow, RunRow
-from airflow_training.state.records import StoredEvent
+from airflow_training.state.records import RunMark, StoredEvent
 
-__all__ = ["add_events", "add_request", "events", "requests"]
+__all__ = [
+    "add_events",
+    "add_request",
+    "events",
+    "lock",
+    "mark",
+    "request_of",
+    "requests",
+]
 
 _COUNT_REQUEST = (
     update(RunRow).where(RunRow.uid == bindparam("of")).values(last_request=RunRow.last_request + 1)
+)
+_LOCK = update(RunRow).where(RunRow.uid == bindparam("of")).values(last_request=RunRow.last_request)
+_REQUESTS = select(
+    RequestRow.id,
+    RequestRow.kind,
+    RequestRow.role,
+    RequestRow.replicas,
+    RequestRow.reason,
+    RequestRow.by,
+    RequestRow.at,
 )
 _LAST_REQUEST = select(RunRow.last_request).where(RunRow.uid == bindparam("of"))
 _LAST_SEQ = select(RunRow.last_seq).where(RunRow.uid == bindparam("of"))
@@ -63,8 +81,16 @@ def _event_row(uid: str, seq: int, event: Event) -> Mapping[str, Any]:
         "attempt": event.attempt,
         "rule": clean(event.rule),
         "level": event.level,
-        "data": json.dumps(event.data, default=plain),
+        "data": json.dumps(event.data, default=to_plain),
     }
+
+
+def is_told(connection: Connection, uid: str, event: Event) -> bool:
+    """Return whether the story has an event of this reason with this data."""
+    row = _event_row(uid, 0, event)
+    wanted = (EventRow.run == uid, EventRow.reason == row["reason"])
+    told = connection.execute(select(EventRow.data).where(*wanted)).scalars()
+    return row["data"] in told
 
 
 def events(
@@ -119,6 +145,7 @@ def add_request(
     replicas: int | None,
     reason: str,
     by: str,
+    key: str,
     now: float,
 ) -> int | None:
     """Append a request; return its number, or None where there is no such run."""
@@ -134,35 +161,50 @@ def add_request(
         "reason": clean(reason),
         "by": clean(by),
         "at": now,
+        "idempotency_key": key or None,
     }
     connection.execute(insert(RequestRow), row)
     return number
 
 
+def lock(connection: Connection, uid: str) -> None:
+    """Keep others from adding requests to the run until the end of the transaction."""
+    connection.execute(_LOCK, {"of": uid})
+
+
+def mark(connection: Connection, uid: str) -> RunMark | None:
+    """Return the mark of the run as it is now; None where there is no such run."""
+    steered = select(func.max(RequestRow.id)).where(
+        RequestRow.run == uid, RequestRow.kind != "activate"
+    )
+    row = connection.execute(
+        select(RunRow.entry, steered.scalar_subquery()).where(RunRow.uid == uid)
+    ).first()
+    return None if row is None else RunMark(from_json(JobEntry, row[0]).epoch, row[1] or 0)
+
+
+def request_of(connection: Connection, uid: str, key: str) -> Request | None:
+    """Return the request that came with this idempotency key."""
+    row = connection.execute(
+        _REQUESTS.where(RequestRow.run == uid, RequestRow.idempotency_key == key)
+    ).first()
+    return None if row is None else _request(row)
+
+
 def requests(connection: Connection, uid: str, *, after: int) -> Sequence[Request]:
     """Return the requests after a number, oldest first."""
-    rows = connection.execute(
-        select(
-            RequestRow.id,
-            RequestRow.kind,
-            RequestRow.role,
-            RequestRow.replicas,
-            RequestRow.reason,
-            RequestRow.by,
-            RequestRow.at,
-        )
-        .where(RequestRow.run == uid, RequestRow.id > after)
-        .order_by(RequestRow.id)
+    wanted = (RequestRow.run == uid, RequestRow.id > after)
+    rows = connection.execute(_REQUESTS.where(*wanted).order_by(RequestRow.id))
+    return [_request(row) for row in rows]
+
+
+def _request(row: Any) -> Request:
+    return Request(
+        id=row[0],
+        kind=cast("RequestKind", row[1]),
+        role=row[2],
+        replicas=row[3],
+        reason=row[4],
+        by=row[5],
+        at=row[6],
     )
-    return [
-        Request(
-            id=row[0],
-            kind=cast("RequestKind", row[1]),
-            role=row[2],
-            replicas=row[3],
-            reason=row[4],
-            by=row[5],
-            at=row[6],
-        )
-        for row in rows
-    ]

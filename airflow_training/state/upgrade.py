@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import os
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,12 +16,12 @@ from typing import Any
 from sqlalchemy import Column, Connection, MetaData, String, Table, exc, select, text
 from sqlalchemy.engine import URL, Engine
 
-from airflow_training.errors import InputError, Problem, RuntimeUnavailable
+from airflow_training.errors import InputError, RuntimeUnavailable
 from airflow_training.state.database import open_engine, parse_url, translated_errors
 
 __all__ = ["HEAD", "VERSION_TABLE", "check", "ensure_current", "upgrade"]
 
-HEAD = "0005"
+HEAD = "0008"
 """Newest revision in `migrations/versions`."""
 VERSION_TABLE = "training_alembic_version"
 """Its own name: the store may share a database with Airflow, which has an `alembic_version`."""
@@ -104,14 +105,13 @@ def _run_migrations(connection: Connection, found: str | None) -> None:
     config.attributes["version_table"] = VERSION_TABLE
     known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
     if found is not None and found not in known:
-        problem = Problem(
+        raise InputError.of(
             code="not_supported",
             field="[training] sql_alchemy_conn",
             message=f"the store is at revision {found}, which is newer than this version knows",
             allowed=sorted(known),
             hint="upgrade airflow-training here, too",
         )
-        raise InputError(problems=(problem,))
     command.upgrade(config, "head")
 
 
@@ -136,7 +136,7 @@ def _current(engine: Engine) -> str | None:
 @contextlib.contextmanager
 def _file_lock(url: URL) -> Iterator[None]:
     """Wait until no other process of this host upgrades the SQLite file."""
-    path = Path(f"{url.database}.upgrade-lock")
-    with path.open("w") as file:
+    path = f"{url.database}.upgrade-lock"
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), "w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)  # given back when the file is closed, also by a kill
         yield

@@ -8,18 +8,19 @@ with the ledger, a holder that dies leaves them open and the next one closes the
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, select, update
+from sqlalchemy import Connection, bindparam, func, select, update
 
 from airflow_training.control.model import InstanceEntry
-from airflow_training.spec.quantities import parse_quantity
+from airflow_training.documents.quantities import parse_quantity
 from airflow_training.state.database import upsert
-from airflow_training.state.models import UsageRow, table_of
+from airflow_training.state.models import RunRow, UsageRow, table_of
+from airflow_training.state.records import UsageSpan
 
-__all__ = ["close_all", "of_run", "record", "totals"]
+__all__ = ["between", "close_all", "of_run", "record", "totals"]
 
 Change = tuple[InstanceEntry | None, InstanceEntry | None]
 """The ledger's entry before and after; None: there was none, there is none."""
@@ -69,7 +70,7 @@ def _spans(
             yield before, before.started_at, now if ended is None else ended
         if after is not None and after.started_at is not None:
             ended = after.finished_at
-            if ended is None and after.state in {"succeeded", "failed"}:
+            if ended is None and after.state in {"succeeded", "failed", "stopped"}:
                 ended = after.last_transition_at  # it vanished, and nobody saw when
             yield after, after.started_at, ended
 
@@ -116,6 +117,48 @@ def of_run(connection: Connection, uid: str, *, now: float) -> Sequence[Mapping[
         }
         for row in rows
     ]
+
+
+def between(
+    connection: Connection,
+    start: float,
+    end: float,
+    *,
+    now: float,
+    sources: Collection[str] | None,
+    dag_ids: Collection[str] | None,
+) -> Sequence[UsageSpan]:
+    """Return the attempts that ran at some time between; None: of runs of any source, of any DAG.
+
+    One that nobody closed ended with its run at the latest.
+    """
+    ended = func.coalesce(UsageRow.finished_at, RunRow.finished_at, now)
+    question = (
+        select(
+            UsageRow.run,
+            RunRow.dag_id,
+            RunRow.job,
+            RunRow.submitted_by,
+            UsageRow.resources,
+            UsageRow.started_at,
+            ended.label("finished_at"),
+        )
+        .join(RunRow, RunRow.uid == UsageRow.run)
+        .where(UsageRow.started_at < end, ended > start)
+    )
+    if sources is not None:
+        question = question.where(RunRow.source.in_(list(sources)))
+    if dag_ids is not None:
+        question = question.where(RunRow.dag_id.in_(list(dag_ids)))
+    asked: dict[str, Mapping[str, str]] = {}
+    found = []
+    for row in connection.execute(question):
+        values = row._asdict()
+        text = values.pop("resources")
+        if text not in asked:
+            asked[text] = json.loads(text)
+        found.append(UsageSpan(**values, resources=asked[text]))
+    return found
 
 
 def totals(rows: Sequence[Mapping[str, Any]]) -> Mapping[str, float]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from airflow_training.checkpoints import reading
+from airflow_training.documents.resolved_blocks import CheckpointReference
 
 __all__ = ["Root", "has_saves", "newest_whole", "roots_below", "whole"]
 
@@ -35,7 +35,7 @@ def roots_below(address: str) -> list[Root]:
     return sorted(found, key=lambda root: (-root.lineage, root.instance))
 
 
-def newest_whole(roots: Sequence[Root], *, step: int | None = None) -> dict[str, Any] | None:
+def newest_whole(roots: Sequence[Root], *, step: int | None = None) -> CheckpointReference | None:
     """Return the reference of the newest checkpoint that is whole, in the first root that has one.
 
     `step`: of this step only. Every byte of it was read and compared. Raises as `roots_below`.
@@ -43,7 +43,7 @@ def newest_whole(roots: Sequence[Root], *, step: int | None = None) -> dict[str,
     for root in roots:
         manifest = reading.newest(root.uri, not_after=step, deep=True)
         if manifest is not None and step in (None, manifest.step):
-            return reading.reference(root.uri, manifest)
+            return CheckpointReference.from_document(reading.reference(root.uri, manifest))
     return None
 
 
@@ -54,11 +54,11 @@ def has_saves(root: Root) -> bool:
     )
 
 
-def whole(reference: Mapping[str, Any]) -> bool:
+def whole(reference: CheckpointReference) -> bool:
     """Return whether every byte of the checkpoint that is named is as it was committed.
 
     Raises OSError or CheckpointError where it is not there, or the object store does not answer.
     """
-    uri, step = reference["uri"], reference["step"]
-    reading.find(uri, step=step, digest=reference["digest"])
+    uri, step = reference.uri, reference.step
+    reading.find(uri, step=step, digest=reference.digest)
     return all(each.state == "committed" for each in reading.verify(uri, step))

@@ -17,12 +17,10 @@ from airflow_training.supervise.lease_keeper import holding
 from airflow_training.supervise.loop import Supervisor
 from airflow_training.supervise.owners import Owner, new_owner
 
-__all__ = ["clean_up", "see_through", "stop_run"]
-
-_POLL_SECONDS = 0.5
+__all__ = ["clean_up", "drive_to_end", "stop_run"]
 
 
-async def see_through(
+async def drive_to_end(
     run_uid: str,
     *,
     store: Store,
@@ -74,7 +72,7 @@ async def stop_run(
 ) -> JobState:
     """Ask for the run's end and see it through; a run that has ended keeps its state."""
     await asyncio.to_thread(store.add_request, run_uid, "stop", reason=reason, by=by)
-    return await see_through(
+    return await drive_to_end(
         run_uid,
         store=store,
         runtime=runtime,

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
+from airflow_training.control import reasons
 from airflow_training.control.in_place import wait_seconds
 from airflow_training.control.model import (
     Action,
@@ -21,7 +22,8 @@ from airflow_training.control.model import (
     RestartProcess,
     StopProcess,
 )
-from airflow_training.control.own_checkpoints import told_to
+from airflow_training.control.own_checkpoints import entry_for_instance
+from airflow_training.documents.resolved import ResolvedJob, RunRef
 from airflow_training.errors import InputError
 from airflow_training.runtimes.port import (
     Addresses,
@@ -31,26 +33,27 @@ from airflow_training.runtimes.port import (
     ReleaseAnswer,
     Runtime,
 )
-from airflow_training.spec.resolved import ResolvedJob, RunRef
+from airflow_training.runtimes.rendering import render_instance
 from airflow_training.supervise.lease_keeper import LeaseKeeper
-from airflow_training.supervise.rendering import render_instance
 
-__all__ = ["Effects", "Performed", "live_addresses", "never_created", "remaining_seconds"]
+__all__ = ["ActionResult", "Effects", "live_addresses", "never_created", "remaining_seconds"]
 
 
+_FAILED = {"error": reasons.CREATE_FAILED, "impossible": reasons.CANNOT_BE_CREATED}
+"""Result of a create that failed -> reason."""
 _REPEAT_SECONDS = 2.0
 _REFUSALS = 3
 """After so many refused creates the run is prepared again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Performed:
+class ActionResult:
     """What came of one batch of actions."""
 
     refused: Sequence[Outcome] = ()
     """To be tried again: an older attempt still lives."""
     failed: Sequence[Outcome] = ()
-    """Could not be created at all."""
+    """Could not be created at all, now or for good."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -61,9 +64,16 @@ class Effects:
     run: RunRef
     job: ResolvedJob
     addresses: Addresses
+    """Of the job attempt `prepared_for`."""
+    prepared_for: tuple[int, int]
+    """(epoch, job attempt)."""
     keeper: LeaseKeeper
     prepared: bool = True
     """False: `prepare` is to be called (again) before anything is created."""
+    is_halted: Callable[[], bool] = lambda: False
+    """Whether the run is being stopped: then nothing begins any more, whatever was decided before."""
+    creating: bool = False
+    """The runtime is making what was decided before, and may still show more of it."""
     _refusals: int = 0
     _done_at: dict[Action, float] = field(default_factory=dict)
 
@@ -78,7 +88,7 @@ class Effects:
         ledger: Ledger,
         seen: Collection[Observation],
         now: float,
-    ) -> Performed:
+    ) -> ActionResult:
         """Delete, stop, dismiss, create, release, in this order; raises LeaseLost and RuntimeUnavailable.
 
         A decision repeats its actions until it sees what came of them. All are idempotent, but
@@ -87,6 +97,8 @@ class Effects:
         since = now - _REPEAT_SECONDS
         self._done_at = {each: at for each, at in self._done_at.items() if at > since}
         actions = [action for action in actions if action not in self._done_at]
+        if self.is_halted():
+            actions = [each for each in actions if isinstance(each, Delete | StopProcess | Dismiss)]
         deletes: defaultdict[tuple[float, bool], list[InstanceRef]] = defaultdict(list)
         stops: defaultdict[tuple[float, bool], list[InstanceRef]] = defaultdict(list)
         dismissed: list[InstanceRef] = []
@@ -122,18 +134,35 @@ class Effects:
             )
             await self.runtime.release(refs, answer)
         unmade = {
-            (each.ref.role, each.ref.index)
-            for each in outcomes
-            if each.result in ("refused", "error")
+            each.ref.key for each in outcomes if each.result == "refused" or each.result in _FAILED
         }
         for action in actions:
             makes = isinstance(action, Create | RestartProcess)
-            if not makes or (action.role, action.index) not in unmade:
+            if not makes or action.key not in unmade:
                 self._done_at[action] = now
-        return Performed(
+        return ActionResult(
             refused=[each for each in outcomes if each.result == "refused"],
-            failed=[each for each in outcomes if each.result == "error"],
+            failed=[each for each in outcomes if each.result in _FAILED],
         )
+
+    async def end(
+        self, actions: Sequence[Action], *, ledger: Ledger, seen: Collection[Observation]
+    ) -> None:
+        """Delete and dismiss, without asking for the lease; raises RuntimeUnavailable.
+
+        A decision names no object of a newer generation: what a holder has made that took over
+        meanwhile stays alive.
+        """
+        for each in actions:
+            match each:
+                case Delete():
+                    await self.runtime.delete(
+                        [self._ref(each, ledger, seen)],
+                        grace_seconds=each.grace_seconds,
+                        dump_stacks=each.dump_stacks,
+                    )
+                case Dismiss():
+                    await self.runtime.dismiss([self._ref(each, ledger, seen)])
 
     async def _create(
         self,
@@ -148,26 +177,32 @@ class Effects:
         except InputError as error:
             self.prepared = False
             return [
-                Outcome(ref=self._ref(each, ledger, ()), result="error", message=str(error))
+                Outcome(ref=self._ref(each, ledger, ()), result="impossible", message=str(error))
                 for each in creates
             ]
         specs, outcomes = self._specs(creates, ledger, now=now)
         await self.keeper.confirm()
+        if self.is_halted():  # while it waited for the lease
+            return outcomes
         inside = {
-            (each.role, each.index): self._ref(each, ledger, seen)
+            each.key: self._ref(each, ledger, seen)
             for each in creates
             if isinstance(each, RestartProcess)
         }
-        new = [spec for spec in specs if (spec.ref.role, spec.ref.index) not in inside]
-        if new:
-            outcomes += await self.runtime.create(new)
-        outcomes += await asyncio.gather(
-            *(
-                self.runtime.restart_process(inside[spec.ref.role, spec.ref.index], spec)
-                for spec in specs
-                if (spec.ref.role, spec.ref.index) in inside
+        new = [spec for spec in specs if spec.ref.key not in inside]
+        self.creating = True
+        try:
+            if new:
+                outcomes += await self.runtime.create(new)
+            outcomes += await asyncio.gather(
+                *(
+                    self.runtime.restart_process(inside[spec.ref.key], spec)
+                    for spec in specs
+                    if spec.ref.key in inside
+                )
             )
-        )
+        finally:
+            self.creating = False
         if any(each.result == "refused" for each in outcomes):
             self._refusals += 1
             # what `prepare` made may be gone; it also says when it is not us who may create
@@ -175,18 +210,24 @@ class Effects:
         return outcomes
 
     async def _prepare_again(self, ledger: Ledger) -> None:
-        """Fix addresses for a role that was scaled beyond what is known; others keep theirs."""
+        """Fix addresses for a new job attempt, or a role that was scaled beyond what is known."""
+        job_attempt = (ledger.job.epoch, ledger.job.job_attempt)
         sizes = {name: entry.replicas for name, entry in ledger.roles.items()}
         known = all(size <= len(self.addresses.get(name, ())) for name, size in sizes.items())
-        if known and self.prepared:
+        if known and self.prepared and job_attempt == self.prepared_for:
             return
         roles = tuple(
             dataclasses.replace(role, replicas=max(role.replicas, sizes.get(role.name, 0)))
             for role in self.job.roles
         )
         await self.keeper.confirm()
+        epoch, number = self.prepared_for = job_attempt
+        self.prepared = False
         self.addresses = await self.runtime.prepare(
-            self.run, dataclasses.replace(self.job, roles=roles)
+            self.run,
+            dataclasses.replace(self.job, roles=roles),
+            epoch=epoch,
+            job_attempt=number,
         )
         self.prepared = True
 
@@ -204,21 +245,21 @@ class Effects:
                     self.addresses,
                     role=each.role,
                     index=each.index,
-                    epoch=each.epoch,
-                    job_attempt=each.job_attempt,
-                    attempt=each.attempt,
+                    attempt=each.attempt_id,
                     held=isinstance(each, Create) and each.held,
                     replicas={name: entry.replicas for name, entry in ledger.roles.items()},
                     live=live,
                     deadline_seconds=remaining_seconds(self.job, ledger, now=now),
-                    state=told_to(ledger, ledger.instances[each.role, each.index]),
+                    state=entry_for_instance(ledger, ledger.instances[each.key]),
                 )
             except InputError as error:  # noqa: PERF203 - one bad template spoils no other
                 failed.append(
-                    Outcome(ref=self._ref(each, ledger, ()), result="error", message=str(error))
+                    Outcome(
+                        ref=self._ref(each, ledger, ()), result="impossible", message=str(error)
+                    )
                 )
             else:
-                known = _with_experience(spec, ledger.instances[each.role, each.index])
+                known = _with_experience(spec, ledger.instances[each.key])
                 specs.append(dataclasses.replace(known, in_place_seconds=self._in_place(each.role)))
         return specs, failed
 
@@ -232,16 +273,9 @@ class Effects:
         """Return the attempt that the action means: the object's own, as it was observed."""
         uid = "" if isinstance(action, Create) else action.uid
         known = next((each for each in seen if uid and each.uid == uid), None)
-        entry = known or ledger.instances[action.role, action.index]
-        return InstanceRef(
-            run=self.run,
-            role=action.role,
-            index=action.index,
-            epoch=entry.epoch,
-            job_attempt=entry.job_attempt,
-            attempt=entry.attempt,
-            uid=uid,
-        )
+        entry = known or ledger.instances[action.key]
+        attempt = dataclasses.replace(entry.attempt_id, generation=self.run.generation)
+        return InstanceRef(run=self.run, key=action.key, attempt_id=attempt, uid=uid)
 
 
 def _with_experience(spec: InstanceSpec, entry: InstanceEntry) -> InstanceSpec:
@@ -256,7 +290,7 @@ def live_addresses(ledger: Ledger) -> dict[str, list[str]]:
     """Return role -> addresses of the instances that can be reached now, by index."""
     live: dict[str, list[str]] = {}
     for (role, _), entry in sorted(ledger.instances.items()):
-        if entry.address_live and entry.address:
+        if entry.phase.readiness.address_live and entry.address:
             live.setdefault(role, []).append(entry.address)
     return live
 
@@ -280,15 +314,11 @@ def never_created(outcome: Outcome, *, now: float) -> Observation:
     """
     ref = outcome.ref
     return Observation(
-        role=ref.role,
-        index=ref.index,
+        key=ref.key,
         uid=f"never-created-{ref.epoch}-{ref.job_attempt}-{ref.attempt}",
-        epoch=ref.epoch,
-        job_attempt=ref.job_attempt,
-        attempt=ref.attempt,
-        generation=ref.run.generation,
+        attempt_id=ref.attempt_id,
         state="failed",
-        reason="CreateFailed",
+        reason=_FAILED[outcome.result],
         message=outcome.message,
         state_since=now,
         finished_at=now,

@@ -9,15 +9,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from typing import TYPE_CHECKING
 
 from airflow_training.control.model import TERMINAL_JOB_STATES
-from airflow_training.runtimes.port import Runtime
+from airflow_training.runtimes.port import KeepsFolders, Runtime
 from airflow_training.state.store import RunRecord, RunState, Store
 from airflow_training.supervise.lease_keeper import holding
-
-if TYPE_CHECKING:
-    from airflow_training.runtimes.local import LocalRuntime
 
 __all__ = ["EXPIRED", "expire", "expire_due", "is_expired"]
 
@@ -44,19 +40,19 @@ async def expire(record: RunRecord, *, store: Store, runtime: Runtime) -> None:
 
     Raises StillAlive, RuntimeUnavailable, or OSError for files that cannot be deleted.
     """
-    local = _local(runtime)
+    folders = runtime if isinstance(runtime, KeepsFolders) else None
     async with holding(record, store=store) as run:  # nobody opens it again meanwhile
         state = (await asyncio.to_thread(store.read, [record.uid])).get(record.uid)
         now = await asyncio.to_thread(store.now)
         if state is None or not is_expired(state, now=now):
             return
         await runtime.remove(run)
-        if local is not None:
-            await local.set_aside(run)
-        reason = EXPIRED if local is None else _DELETED
+        if folders is not None:
+            await folders.set_aside(run)
+        reason = EXPIRED if folders is None else _DELETED
         await asyncio.to_thread(store.tombstone, record.uid, reason=reason)
-    if local is not None:
-        await local.delete_aside(record.uid)
+    if folders is not None:
+        await folders.delete_aside(record.uid)
 
 
 async def expire_due(*, store: Store, runtime: Runtime, besides: str) -> None:
@@ -64,10 +60,9 @@ async def expire_due(*, store: Store, runtime: Runtime, besides: str) -> None:
 
     `besides`: uid of the run that the caller holds.
     """
-    local = _local(runtime)
-    if local is None:
+    if not isinstance(runtime, KeepsFolders):
         return
-    uids = [uid for uid in await local.due_runs() if uid != besides]
+    uids = [uid for uid in await runtime.due_runs() if uid != besides]
     for uid in uids[:_AT_ONCE]:
         again, why = _AGAIN_SECONDS, "the store does not know it"
         try:
@@ -82,12 +77,4 @@ async def expire_due(*, store: Store, runtime: Runtime, besides: str) -> None:
             again, why = _AGAIN_SECONDS, str(error)
         log.info("the folder of run %s stays for now: %s", uid, why)
         with contextlib.suppress(OSError):
-            await local.look_again(uid, seconds=again)
-
-
-def _local(runtime: Runtime) -> LocalRuntime | None:
-    if runtime.name != "local":
-        return None
-    from airflow_training.runtimes.local import LocalRuntime
-
-    return runtime if isinstance(runtime, LocalRuntime) else None
+            await runtime.look_again(uid, seconds=again)

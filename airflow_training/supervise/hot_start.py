@@ -13,8 +13,15 @@ from typing import Any
 
 from airflow_training.checkpoints.errors import CheckpointError
 from airflow_training.control.recovery import is_one_group
+from airflow_training.documents.resolved import ResolvedJob, RunKey, RunRef
+from airflow_training.documents.resolved_blocks import (
+    CheckpointReference,
+    FromAsset,
+    FromRun,
+    ResolvedCheckpoint,
+)
 from airflow_training.errors import InputError, Problem
-from airflow_training.spec.resolved import ResolvedJob, RunKey, RunRef
+from airflow_training.runtimes.rendering import checkpoint_address, initial_model, runs_here
 from airflow_training.state.store import RunRecord, Store
 from airflow_training.supervise.checkpoint_places import (
     Root,
@@ -23,7 +30,6 @@ from airflow_training.supervise.checkpoint_places import (
     roots_below,
     whole,
 )
-from airflow_training.supervise.rendering import checkpoint_address, initial_model
 
 __all__ = ["AssetExtras", "hot_start"]
 
@@ -45,29 +51,30 @@ def hot_start(
     """
     run = RunRef(uid=key.uid, job=job.name, namespace=job.namespace, controller="")
     _check_model(job, run)
-    resume = (job.checkpoint or {}).get("resume")
-    search = _Search(job, store=store, run=run)
-    if isinstance(resume, int):
-        initial: Mapping[str, Any] = {"initial": search.of_step(resume)}
-    elif isinstance(resume, Mapping) and "fromRun" in resume:
-        initial = search.of_named_run(str(resume["fromRun"]))
-    elif isinstance(resume, Mapping):
-        initial = {"initial": search.of_asset(str(resume["asset"]), extras)}
-    else:
+    asked = job.checkpoint
+    if asked is None:
         return job, ()
-    return dataclasses.replace(
-        job, checkpoint={**(job.checkpoint or {}), **initial}
-    ), search.warnings
+    search = _CheckpointLookup(job, store=store, run=run)
+    match asked.resume:
+        case int() as step:
+            found = dataclasses.replace(asked, initial=search.of_step(step))
+        case FromAsset(uri):
+            found = dataclasses.replace(asked, initial=search.of_asset(uri, extras))
+        case FromRun(name, step):
+            found = search.of_named_run(name, asked, step=step)
+        case _:  # of the run itself
+            return job, ()
+    return dataclasses.replace(job, checkpoint=found), search.warnings
 
 
-class _Search:
+class _CheckpointLookup:
     def __init__(self, job: ResolvedJob, *, store: Store, run: RunRef) -> None:
         self._job = job
         self._store = store
         self._run = run
         self.warnings: list[Problem] = []
 
-    def of_step(self, step: int) -> Mapping[str, Any]:
+    def of_step(self, step: int) -> CheckpointReference:
         """Return the step of an earlier lineage of the same run: it was begun anew since."""
         roots = self._roots(checkpoint_address(self._job, self._run), field=_RESUME, value=step)
         found = newest_whole(roots, step=step)
@@ -81,8 +88,10 @@ class _Search:
             )
         return found
 
-    def of_named_run(self, text: str) -> Mapping[str, Any]:
-        """Return `initial`, or `initialOfEach` where both runs have independent instances."""
+    def of_named_run(
+        self, text: str, asked: ResolvedCheckpoint, *, step: int | None
+    ) -> ResolvedCheckpoint:
+        """Return the block with `initial`, or `initial_of_each` where both runs have independent instances."""
         field = f"{_RESUME}.fromRun"
         try:
             record = self._store.find_run(text)
@@ -90,24 +99,28 @@ class _Search:
             problems = [dataclasses.replace(each, field=field) for each in error.problems]
             raise InputError(problems=problems) from None
         if is_one_group(self._job) or is_one_group(self._store.job(record.uid)):
-            return {"initial": self._of_run(record, field=field, value=text)}
-        return {"initialOfEach": self._of_each(record, field=field, value=text)}
+            initial = self._of_run(record, field=field, value=text, step=step)
+            return dataclasses.replace(asked, initial=initial)
+        of_each = self._of_each(record, field=field, value=text, step=step)
+        return dataclasses.replace(asked, initial_of_each=of_each)
 
-    def _of_each(self, record: RunRecord, *, field: str, value: str) -> Mapping[str, Any]:
+    def _of_each(
+        self, record: RunRecord, *, field: str, value: str, step: int | None
+    ) -> Mapping[str, CheckpointReference]:
         """Return the newest whole checkpoint of each instance by its name, for those that the run had too."""
         name = record.key.run_id
         job = self._store.job(record.uid)
         if job.checkpoint is None:
             raise _keeps_none(name, field=field, value=value)
         there = self._roots(checkpoint_address(job, record.ref()), field=field, value=value)
-        found: dict[str, Any] = {}
+        found: dict[str, CheckpointReference] = {}
         wanted = [
             f"{role.name}-{index}" for role in self._job.roles for index in range(role.replicas)
         ]
         for instance in wanted:
             roots = [root for root in there if root.instance == instance]
             try:
-                newest = newest_whole(roots)
+                newest = newest_whole(roots, step=step)
                 damaged = newest is None and any(has_saves(root) for root in roots)
             except (CheckpointError, OSError) as error:
                 message = f"the checkpoints of {instance} cannot be read from here: {error}"
@@ -129,7 +142,7 @@ class _Search:
             self.warnings.append(Problem(code="missing", field=field, value=value, message=message))
         return found
 
-    def of_asset(self, uri: str, extras: AssetExtras) -> Mapping[str, Any]:
+    def of_asset(self, uri: str, extras: AssetExtras) -> CheckpointReference:
         """Return what the newest event of an asset names, else the newest run that updates it."""
         field = f"{_RESUME}.asset"
         for extra in extras(uri):
@@ -154,39 +167,47 @@ class _Search:
                 return record
         return None
 
-    def _of_run(self, record: RunRecord, *, field: str, value: str) -> Mapping[str, Any]:
-        """Return the newest checkpoint of a run that is whole."""
+    def _of_run(
+        self, record: RunRecord, *, field: str, value: str, step: int | None = None
+    ) -> CheckpointReference:
+        """Return the newest checkpoint of a run that is whole, or that of a step."""
         name = record.key.run_id
         job = self._store.job(record.uid)
         if job.checkpoint is None:
             raise _keeps_none(name, field=field, value=value)
-        reported = _reference(self._store.ledger(record.uid).job.checkpoint)
+        known = self._store.ledger(record.uid).job.checkpoint
+        other = known is not None and step not in (None, known.step)
+        reported = None if known is None or other else known.reference
         try:
             roots = roots_below(checkpoint_address(job, record.ref()))
             newest = [root for root in roots if root.lineage == roots[0].lineage]
             if len({root.instance for root in newest}) > 1:
                 message = f"each instance of run {name!r} has checkpoints of its own"
                 raise _refused(field, value, message, allowed=[root.instance for root in newest])
-            found = newest_whole(roots)
+            found = newest_whole(roots, step=step)
         except (CheckpointError, OSError) as error:
             return self._unverified(reported, field=field, value=value, why=str(error))
         if found is not None:
             return found
         if not roots and reported is not None:
-            why = f"nothing is seen in {reported['uri']}"
+            why = f"nothing is seen in {reported.uri}"
             return self._unverified(reported, field=field, value=value, why=why)
+        hint = f"airflow-training checkpoints verify {name}"
+        if step is not None:
+            message = f"run {name!r} has no whole checkpoint of step {step}"
+            raise _refused(field, value, message, allowed=_steps(roots), hint=hint)
         message = f"run {name!r} has no whole checkpoint"
-        raise _refused(field, value, message, hint=f"airflow-training checkpoints verify {name}")
+        raise _refused(field, value, message, hint=hint)
 
     def _verified(
-        self, reference: Mapping[str, Any], *, field: str, value: str
-    ) -> Mapping[str, Any]:
+        self, reference: CheckpointReference, *, field: str, value: str
+    ) -> CheckpointReference:
         try:
             if whole(reference):
                 return reference
         except (CheckpointError, OSError) as error:
             return self._unverified(reference, field=field, value=value, why=str(error))
-        message = f"the checkpoint of step {reference['step']} in {reference['uri']} is damaged"
+        message = f"the checkpoint of step {reference.step} in {reference.uri} is damaged"
         raise _refused(field, value, message)
 
     def _roots(self, address: str, *, field: str, value: object) -> list[Root]:
@@ -197,17 +218,15 @@ class _Search:
             raise _refused(field, value, message) from None
 
     def _unverified(
-        self, reference: Mapping[str, Any] | None, *, field: str, value: str, why: str
-    ) -> Mapping[str, Any]:
+        self, reference: CheckpointReference | None, *, field: str, value: str, why: str
+    ) -> CheckpointReference:
         """Return what was reported once, for instances elsewhere: they verify it before they start.
 
         Those on this machine see no more than we do.
         """
-        if reference is None or self._job.runtime == "local":
+        if reference is None or runs_here(self._job):
             raise _refused(field, value, f"the checkpoint cannot be read from here: {why}")
-        message = (
-            f"step {reference['step']} is verified by the instances only, not from here: {why}"
-        )
+        message = f"step {reference.step} is verified by the instances only, not from here: {why}"
         self.warnings.append(
             Problem(code="not_verified", field=field, value=value, message=message)
         )
@@ -218,15 +237,15 @@ def _check_model(job: ResolvedJob, run: RunRef) -> None:
     """Refuse a model whose file instances on this machine would not find."""
     model = initial_model(job, run)
     path = model.removeprefix("file://")
-    if job.runtime == "local" and path.startswith("/") and not Path(path).exists():
+    if runs_here(job) and path.startswith("/") and not Path(path).exists():
         raise _refused("spec.data.initialModel", model, "there is no such file")
 
 
-def _reference(found: Any) -> dict[str, Any] | None:
-    """Return what names a checkpoint, of what a ledger or somebody's asset event says; else None."""
+def _reference(found: Any) -> CheckpointReference | None:
+    """Return what names a checkpoint, of what somebody's asset event says; else None."""
     if not isinstance(found, Mapping) or not {"uri", "step", "digest"} <= found.keys():
         return None
-    return {key: found[key] for key in ("uri", "step", "digest")}
+    return CheckpointReference.from_document(found)
 
 
 def _steps(roots: Sequence[Root]) -> list[int]:

@@ -15,20 +15,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
-import logging
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
+from airflow_training.runtimes.clock import steady_now
 from airflow_training.state.store import Lease, RunState, Store, Version
-from airflow_training.supervise.lease_keeper import LeaseKeeper, steady_now
+from airflow_training.supervise.lease_keeper import LeaseKeeper
 from airflow_training.supervise.waiting import is_set_within
 
 __all__ = ["Hub", "Subscription", "get_hub"]
 
-log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 POLL_SECONDS = 2.0
@@ -164,8 +163,8 @@ class Hub:
                 answers = await loop.run_in_executor(
                     self._lease_thread, _renew, self.store, keepers
                 )
-            except Exception:
-                log.warning("leases could not be renewed; trying again", exc_info=True)
+            except Exception as error:  # noqa: BLE001  # told there; the next renewal may go through
+                self.store.outage.record_failure(error)
                 continue
             for keeper, answer in zip(keepers, answers, strict=True):
                 keeper.renewed(answer, asked_at=asked_at)
@@ -188,8 +187,8 @@ class Hub:
             self._poked.difference_update(uids)
             try:
                 await self._read(uids, seen)
-            except Exception:
-                log.warning("the store could not be read; trying again", exc_info=True)
+            except Exception as error:  # noqa: BLE001  # told there; readers wait for the next look
+                self.store.outage.record_failure(error)
                 everything_at = steady_now() + self.poll_seconds
                 self._poked.clear()
 

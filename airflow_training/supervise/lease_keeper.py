@@ -8,24 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import AsyncIterator
 
+from airflow_training.documents.resolved import RunRef
 from airflow_training.errors import LeaseLost, StillAlive
-from airflow_training.spec.resolved import RunRef
+from airflow_training.runtimes.clock import steady_now
 from airflow_training.state.store import Lease, RunRecord, Store
-from airflow_training.supervise.owners import forget_owner, new_owner, provably_dead
+from airflow_training.supervise.owners import forget_owner, is_provably_dead, new_owner
 
-__all__ = ["LEASE_SECONDS", "LeaseKeeper", "holding", "steady_now", "take_lease"]
+__all__ = ["LEASE_SECONDS", "LeaseKeeper", "holding", "take_lease"]
 
 LEASE_SECONDS = 15.0
 _POLL_SECONDS = 0.5
-_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-
-
-def steady_now() -> float:
-    """Return seconds of a clock that never jumps and runs on while the machine sleeps."""
-    return time.clock_gettime(_CLOCK)
 
 
 def take_lease(
@@ -33,7 +27,7 @@ def take_lease(
 ) -> Lease | None:
     """Take the run's lease, at once where its holder is provably dead; None while one lives."""
     held = store.lease(uid)
-    dead = [held.owner] if held is not None and provably_dead(held.owner) else []
+    dead = [held.owner] if held is not None and is_provably_dead(held.owner) else []
     return store.acquire(uid, owner=owner, seconds=seconds, dead_owners=dead)
 
 

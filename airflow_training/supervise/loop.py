@@ -6,8 +6,8 @@ Takes and gives up the lease; what happens under it is in `drive`.
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Callable, Coroutine, Mapping
+import contextlib
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from typing import Any, TypeVar
 
 from airflow_training.control.model import (
@@ -16,26 +16,27 @@ from airflow_training.control.model import (
     InstanceKey,
     JobState,
     Ledger,
-    Progress,
+    ProgressReport,
 )
-from airflow_training.errors import LeaseLost
+from airflow_training.errors import LeaseLost, RuntimeUnavailable
+from airflow_training.runtimes.clock import Clock, WallClock, steady_now
 from airflow_training.runtimes.port import Runtime
 from airflow_training.state.store import Store, Version
-from airflow_training.supervise.drive import Drive, retrying
+from airflow_training.supervise.drive import Drive
 from airflow_training.supervise.hub import Hub, get_hub
 from airflow_training.supervise.lease_keeper import (
     LEASE_SECONDS,
     LeaseKeeper,
-    steady_now,
     take_lease,
 )
 from airflow_training.supervise.owners import forget_owner
+from airflow_training.supervise.retrying import retrying
 from airflow_training.supervise.waiting import is_set_within
 
 __all__ = ["Supervisor"]
 
-log = logging.getLogger(__name__)
 T = TypeVar("T")
+_RELEASE_SECONDS = 2.0
 
 
 class Supervisor:
@@ -52,11 +53,13 @@ class Supervisor:
         max_running_jobs: int = 0,
         lease_seconds: float = LEASE_SECONDS,
         read_logs: bool = False,
+        clock: Clock | None = None,
     ) -> None:
         """`owner`: `<host>/<boot id>/<pid>/<start time>/<nonce>`, so a dead holder can be proven.
 
         `owners.new_owner()` makes one. `on_event` is called on the event loop after the event
         was persisted and acted on. `read_logs`: metrics and progress also come from the logs.
+        `clock`: of a runtime that simulates; else each lease begins at the time of day.
         """
         self._store = store
         self._runtime = runtime
@@ -66,6 +69,7 @@ class Supervisor:
         self._max_running_jobs = max_running_jobs
         self._lease_seconds = lease_seconds
         self._read_logs = read_logs
+        self._clock = clock
         self._hub: Hub | None = None
         self._keeper: LeaseKeeper | None = None
         self._drive: Drive | None = None
@@ -77,59 +81,88 @@ class Supervisor:
         return self._drive.ledger if self._drive is not None else None
 
     @property
-    def progress(self) -> Mapping[InstanceKey, Progress]:
+    def progress(self) -> Mapping[InstanceKey, ProgressReport]:
         """Return the newest progress of each instance that this holder has seen."""
         return self._drive.progress if self._drive is not None else {}
 
-    def poke(self) -> None:
-        """Look at the store's requests now (an in-process signal; the store is the truth)."""
-        if self._hub is not None:
-            self._hub.poke(self._uid)
+    def stop(self, *, reason: str, by: str) -> None:
+        """End the run, though the store may be away; nothing where the lease is not held (yet)."""
+        if self._drive is not None:
+            self._drive.stop(reason=reason, by=by)
 
     async def run(self) -> JobState:
         """Wait in the queue, hold the lease, drive the job; return its terminal state.
 
-        Raises LeaseLost when another holder took over, RuntimeUnavailable never (it retries).
+        Raises LeaseLost when another holder took over, RuntimeUnavailable only after `stop`: what
+        this holder knew of has ended, and the store could not be told (else it retries).
         Cancelling it stops the loop only: the training goes on and can be adopted.
         """
+        async with self._followed() as hub:
+            taken = await self._take_lease(hub)
+            if isinstance(taken, str):
+                return taken
+            with self._driving(taken, hub) as drive:
+                return await _unless_over(taken, drive, drive.run())
+
+    async def first_pass(self) -> bool:
+        """Make the first pass at once and give the lease up; whoever drives the run goes on.
+
+        Returns False where that is not for us: another one holds the lease, the run has ended, or
+        its turn has not come. Raises LeaseLost, and whatever store and runtime raise.
+        """
+        async with self._followed() as hub:
+            taken = await asyncio.to_thread(self._try_lease)
+            if not isinstance(taken, LeaseKeeper):
+                return False
+            with self._driving(taken, hub) as drive:
+                return await _unless_over(taken, drive, drive.first_pass())
+
+    @contextlib.asynccontextmanager
+    async def _followed(self) -> AsyncIterator[Hub]:
+        """Hear of the run's new versions; in the end give up what was taken meanwhile."""
         self._hub = hub = get_hub(self._store)
         try:
             with hub.following(self._uid, self._on_version):
-                taken = await self._take_lease(hub)
-                if isinstance(taken, str):
-                    return taken
-                self._keeper = taken
-                with hub.keeping(taken):
-                    drive = Drive(
-                        store=self._store,
-                        runtime=self._runtime,
-                        keeper=taken,
-                        hub=hub,
-                        on_event=self._on_event,
-                        max_running_jobs=self._max_running_jobs,
-                        read_logs=self._read_logs,
-                    )
-                    self._drive = drive
-                    return await _unless_lost(taken, drive.run())
+                yield hub
         finally:
             await self._give_up()
+
+    @contextlib.contextmanager
+    def _driving(self, keeper: LeaseKeeper, hub: Hub) -> Iterator[Drive]:
+        """Give the drive of a lease that is kept."""
+        self._keeper = keeper
+        with hub.keeping(keeper):
+            self._drive = Drive(
+                store=self._store,
+                runtime=self._runtime,
+                keeper=keeper,
+                hub=hub,
+                on_event=self._on_event,
+                max_running_jobs=self._max_running_jobs,
+                read_logs=self._read_logs,
+                clock=self._clock or WallClock(),
+            )
+            yield self._drive
 
     async def _take_lease(self, hub: Hub) -> LeaseKeeper | JobState:
         """Return the lease once nobody else holds it, or the state of a run that has ended."""
         while True:
             self._changed.clear()
-            ended = await retrying(self._ended)
-            if ended is not None:
-                return ended
-            asked_at = steady_now()
-            lease = await retrying(
-                lambda: take_lease(
-                    self._store, self._uid, owner=self._owner, seconds=self._lease_seconds
-                )
-            )
-            if lease is not None:
-                return LeaseKeeper(lease, seconds=self._lease_seconds, taken_at=asked_at)
+            taken = await retrying(self._store, self._try_lease)
+            if taken is not None:
+                return taken
             await is_set_within(self._changed, min(hub.poll_seconds, self._lease_seconds / 5))
+
+    def _try_lease(self) -> LeaseKeeper | JobState | None:
+        """Return the lease, None while another one holds it, or the state of a run that has ended."""
+        ended = self._ended()
+        if ended is not None:
+            return ended
+        asked_at = steady_now()
+        lease = take_lease(self._store, self._uid, owner=self._owner, seconds=self._lease_seconds)
+        if lease is None:
+            return None
+        return LeaseKeeper(lease, seconds=self._lease_seconds, taken_at=asked_at)
 
     def _ended(self) -> JobState | None:
         """Return the terminal state of a run that is over and that nobody wants reopened."""
@@ -153,24 +186,28 @@ class Supervisor:
         if self._keeper is None:
             return
         release = asyncio.ensure_future(asyncio.to_thread(self._store.release, self._keeper.lease))
-        try:
-            await asyncio.shield(release)
-        except Exception:
-            log.warning("lease not released; it runs out by itself", exc_info=True)
+        release.add_done_callback(lambda task: task.cancelled() or task.exception())
+        # where the store is away it may take half a minute to say so, and it runs out by itself
+        await asyncio.wait({release}, timeout=_RELEASE_SECONDS)
+        if release.done() and isinstance(error := release.exception(), Exception):
+            self._store.outage.record_failure(error)
         if self._hub is not None:
             self._hub.poke(self._uid)
 
 
-async def _unless_lost(keeper: LeaseKeeper, work: Coroutine[Any, Any, T]) -> T:
-    """Return what `work` returns; stop it at once and raise LeaseLost when the lease is lost."""
-    working = asyncio.ensure_future(work)
+async def _unless_over(keeper: LeaseKeeper, drive: Drive, work: Coroutine[Any, Any, T]) -> T:
+    """Return what `work` of the drive returns; stop it at once when the lease is lost."""
+    driving = asyncio.ensure_future(work)
     lost = asyncio.ensure_future(keeper.lost.wait())
+    left = asyncio.ensure_future(drive.left.wait())
     try:
-        await asyncio.wait({working, lost}, return_when=asyncio.FIRST_COMPLETED)
-        if working.done():
-            return working.result()
+        await asyncio.wait({driving, lost, left}, return_when=asyncio.FIRST_COMPLETED)
+        if driving.done():
+            return driving.result()
+        if left.done():
+            raise RuntimeUnavailable(f"run {keeper.lease.run}: the store does not know of its stop")
         raise LeaseLost(f"run {keeper.lease.run}: another holder has taken over")
     finally:
-        for task in (working, lost):
+        for task in (driving, lost, left):
             task.cancel()
-        await asyncio.gather(working, lost, return_exceptions=True)
+        await asyncio.gather(driving, lost, left, return_exceptions=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-__all__ = ["Owner", "forget_owner", "new_owner", "provably_dead"]
+__all__ = ["Owner", "forget_owner", "is_provably_dead", "new_owner"]
 
 _live: set[str] = set()
 """Owners made in this process that have not ended: one process may host many holders."""
@@ -87,7 +87,7 @@ def forget_owner(owner: str) -> None:
     _live.discard(owner)
 
 
-def provably_dead(owner: str) -> bool:
+def is_provably_dead(owner: str) -> bool:
     """Return True only where the holder can be seen to be gone; False in every doubt.
 
     Another host, another boot or another pid namespace proves nothing: their lease must run out.

@@ -1,19 +1,22 @@
-"""Which adapter a runtime's name and connection mean. Knows no run."""
+"""Opens runtimes: hands their adapters what only the store and Airflow know. Knows no run."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from airflow_training.errors import InputError, Problem
+from airflow_training.errors import InputError
+from airflow_training.registered import SIMULATED
+from airflow_training.runtimes.adapter import RuntimeContext
+from airflow_training.runtimes.registry import adapter_of, adapters
 from airflow_training.settings import Settings, load_settings
 
 if TYPE_CHECKING:
-    from airflow_training.runtimes.kubernetes import KubernetesRuntime
-    from airflow_training.runtimes.kubernetes.connection import Connect
+    from airflow_training.runtimes.clock import Clock
     from airflow_training.runtimes.port import Runtime
 
-__all__ = ["make_runtime", "open_runtime"]
+__all__ = ["make_runtime", "open_runtime", "place_here"]
 
 
 def make_runtime(
@@ -21,63 +24,39 @@ def make_runtime(
     settings: Settings,
     *,
     connection: str = "",
-    connect: Connect | None = None,
+    connect: Callable[[str], Any] | None = None,
     simulate: Path | None = None,
+    clock: Clock | None = None,
 ) -> Runtime:
-    """Return the adapter called `name`; raises InputError (`not_supported`).
+    """Return the runtime called `name`; raises InputError (`not_supported`).
 
-    `connection`: of a cluster, the settings' one by default; `connect`: how it is made, by
-    kubeconfig by default. `simulate`: a fault script; with it the instances are simulated,
-    whatever the name.
+    `connection`: of a cluster, the settings' one by default; `connect`: how it is made, by the
+    adapter's own way by default. `simulate`: a fault script; with it the instances are simulated,
+    whatever the name, and live by `clock`.
     """
-    if simulate is not None or name == "memory":
-        from airflow_training.runtimes.memory import MemoryRuntime
-
-        return MemoryRuntime.from_file(simulate) if simulate is not None else MemoryRuntime()
-    if name == "local":
-        from airflow_training.runtimes.local import LocalRuntime
-
-        return LocalRuntime.from_settings(settings)
-    if name == "kubernetes":
-        return _kubernetes(settings, connection=connection, connect=connect)
-    problem = Problem(
-        code="not_supported",
-        field="spec.runtime.name",
-        value=name,
-        message=f"this version cannot run jobs on {name!r}",
-        allowed=["local", "kubernetes"],
-        hint="--runtime local",
-    )
-    raise InputError(problems=[problem])
+    given = RuntimeContext(connection=connection, connect=connect, simulate=simulate, clock=clock)
+    if settings.callback_url:
+        given = _with_callbacks(given)
+    return adapter_of(name if simulate is None else SIMULATED).open(settings, given)
 
 
-def _kubernetes(
-    settings: Settings, *, connection: str, connect: Connect | None
-) -> KubernetesRuntime:
-    from airflow_training.runtimes.kubernetes import KubernetesRuntime
-    from airflow_training.runtimes.kubernetes.connection import connect_from_here
+def _with_callbacks(given: RuntimeContext) -> RuntimeContext:
+    import dataclasses
+
     from airflow_training.state.store import open_store
     from airflow_training.supervise.callbacks import callback_token
     from airflow_training.supervise.pod_reports import PodReports
 
-    try:
-        import kubernetes_asyncio  # noqa: F401 - only whether it is there
-    except ImportError:
-        problem = Problem(
-            code="not_supported",
-            field="spec.runtime.name",
-            value="kubernetes",
-            message="the client of Kubernetes is not installed here",
-            hint="pip install 'airflow-training[kubernetes]'",
-        )
-        raise InputError(problems=[problem]) from None
-    return KubernetesRuntime.from_settings(
-        settings,
-        connect=connect or connect_from_here,
-        connection=connection or settings.kubernetes_connection,
-        callback_token=callback_token if settings.callback_url else None,
-        reports=PodReports(open_store()).of if settings.callback_url else None,
-    )
+    reports = PodReports(open_store()).of
+    return dataclasses.replace(given, callback_token=callback_token, reports=reports)
+
+
+def place_here(settings: Settings) -> str:
+    """Return the place of instances that are bound to the host of this process.
+
+    Empty where Airflow may start none.
+    """
+    return next(filter(None, (adapter.place(settings) for adapter in adapters())), "")
 
 
 _opened: dict[tuple[str, str, Settings], Runtime] = {}
@@ -87,23 +66,18 @@ def open_runtime(
     name: str,
     *,
     connection: str = "",
-    connect: Connect | None = None,
+    connect: Callable[[str], Any] | None = None,
     in_airflow: bool = False,
 ) -> Runtime:
     """Return this process's adapter: one for all runs of a connection, so that watches are shared.
 
-    `in_airflow`: the local runtime is refused unless `[training] allow_local`. Raises InputError.
+    `in_airflow`: what the deployment does not let Airflow open is refused. Raises InputError.
     """
     settings = load_settings()
-    if in_airflow and name == "local" and not settings.allow_local:
-        problem = Problem(
-            code="not_allowed",
-            field="spec.runtime.name",
-            value=name,
-            message="the local runtime is off inside Airflow",
-            hint="an administrator may set [training] allow_local = True",
-        )
-        raise InputError(problems=[problem])
+    if in_airflow:
+        refused = adapter_of(name).refused_in_airflow(settings)
+        if refused is not None:
+            raise InputError(problems=[refused])
     key = (name, connection, settings)
     if key not in _opened:
         _opened[key] = make_runtime(name, settings, connection=connection, connect=connect)

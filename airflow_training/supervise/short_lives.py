@@ -1,4 +1,4 @@
-"""Attempts that started and ended between two decisions: their times, for the usage of the run. Pure."""
+"""Attempts that ended between two decisions: their times, for the usage of the run. Pure."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ __all__ = ["with_short_lives"]
 def with_short_lives(old: Ledger, new: Ledger, seen: Collection[Observation]) -> Ledger:
     """Return `old` with the times of attempts that `new` has already replaced.
 
-    A decision that sees an attempt for the first time when it is over goes straight on to the next
-    one, so no ledger ever holds when it ran. What it used counts all the same.
+    A decision that sees that an attempt is over goes straight on to the next one, so no ledger ever
+    holds when it ended, nor, where it was short, when it began. What counts is what its agent wrote
+    down, not when somebody looked: for a while there may have been nobody.
     """
     replaced = {
         key: entry
         for key, entry in old.instances.items()
-        if entry.started_at is None
+        if entry.finished_at is None
         and (after := new.instances.get(key)) is not None
         and after is not entry
         and _attempt(after) != _attempt(entry)

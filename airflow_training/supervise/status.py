@@ -20,6 +20,7 @@ def run_status(store: Store, uid: str) -> dict[str, Any]:
         state.job,
         state.ledger,
         run_id=state.record.key.run_id,
+        submitted_by=state.record.submitted_by,
         progress=store.progress(uid),
         usage=store.usage(uid),
         output=store.output(uid),

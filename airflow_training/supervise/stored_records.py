@@ -39,10 +39,10 @@ class StoredRecords:
                 for key, records in stored.items()
             }
             for each in bare:
-                self._known.setdefault(each.uid, lines.get((each.role, each.index), ()))
+                self._known.setdefault(each.uid, lines.get(each.key, ()))
             # what restarts with these may stay where it is, if its own records say so
             survivors = {
-                each.uid: lines.get((each.role, each.index), ())
+                each.uid: lines.get(each.key, ())
                 for each in seen.instances
                 if each.in_place and not each.environment
             }

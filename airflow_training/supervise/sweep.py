@@ -6,28 +6,31 @@ Covers one deployment's own runs only, and the runtimes that can be asked from h
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import logging
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import Any
 
+from airflow_training.admission.launch import controller_id
 from airflow_training.control.model import TERMINAL_JOB_STATES
 from airflow_training.errors import InputError, RuntimeUnavailable, StillAlive
+from airflow_training.registered import SIMULATED
+from airflow_training.runtimes.adapter import Adapter, SweepQuery
+from airflow_training.runtimes.registry import adapters
 from airflow_training.settings import Settings
 from airflow_training.state.store import RunRecord, RunState, Store
 from airflow_training.supervise.cleanup import clean_up
 from airflow_training.supervise.expiry import EXPIRED, expire, is_expired
-from airflow_training.supervise.launch import controller_id
 from airflow_training.supervise.lease_keeper import LEASE_SECONDS
-from airflow_training.supervise.owners import provably_dead
+from airflow_training.supervise.owners import is_provably_dead
 from airflow_training.supervise.runtimes import open_runtime
 
-if TYPE_CHECKING:
-    from airflow_training.runtimes.kubernetes import KubernetesRuntime
-    from airflow_training.runtimes.kubernetes.connection import Connect
-
 __all__ = ["Swept", "sweep"]
+
+log = logging.getLogger(__name__)
+
+Connect = Callable[[str], Any]
 
 _ALL = 1_000_000
 _STOP_SECONDS = 120.0
@@ -58,16 +61,20 @@ class _Known:
     living: set[str] = field(default_factory=set)
     """Uids of runs that are not over."""
 
-    def places(self, settings: Settings) -> Mapping[str, set[str]]:
-        """Return connection -> namespaces of a cluster in which there may be something of ours."""
-        places: defaultdict[str, set[str]] = defaultdict(set)
-        for record, connection in self.runs.values():
-            if record.runtime == "kubernetes":
-                places[connection].add(record.namespace)
-        if places or settings.default_runtime == "kubernetes":
-            named = (each for each in settings.allowed_namespaces if not set(each) & set("*?["))
-            places[""].update(named)
-        return places
+    def is_over(self, connection: str, namespace: str) -> bool:
+        """Return whether every run that was in a namespace has ended."""
+        return not any(
+            uid in self.living and (own, record.namespace) == (connection, namespace)
+            for uid, (record, own) in self.runs.items()
+        )
+
+    def of(self, runtime: str) -> set[tuple[str, str]]:
+        """Return connection and namespace of the runs that a runtime has."""
+        return {
+            (connection, record.namespace)
+            for record, connection in self.runs.values()
+            if record.runtime == runtime
+        }
 
 
 async def sweep(
@@ -84,7 +91,7 @@ async def sweep(
     line that was killed may still be continued with its run id until then. `connect`: how clusters
     are reached, by kubeconfig by default.
     """
-    work = _Work(store=store, settings=settings, dry_run=dry_run, connect=connect)
+    work = _StoreSweep(store=store, settings=settings, dry_run=dry_run, connect=connect)
     return await work.sweep(idle_seconds)
 
 
@@ -99,7 +106,7 @@ def _why(state: RunState, *, now: float, idle_seconds: float) -> str:
         # a tombstone marks the ones that were removed already
         return EXPIRED if is_expired(state, now=now) and not state.record.tombstone else ""
     lease = state.lease
-    if lease is not None and lease.expires_at > now and not provably_dead(lease.owner):
+    if lease is not None and lease.expires_at > now and not is_provably_dead(lease.owner):
         return ""
     last_driven = lease.expires_at - LEASE_SECONDS if lease is not None else 0.0
     idle = now - max(last_driven, job.last_transition_at, state.record.submitted_at)
@@ -107,7 +114,7 @@ def _why(state: RunState, *, now: float, idle_seconds: float) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Work:
+class _StoreSweep:
     store: Store
     settings: Settings
     dry_run: bool
@@ -121,7 +128,7 @@ class _Work:
         found: list[Swept] = []
         for record in await asyncio.to_thread(store.runs, limit=_ALL, controller=controller):
             state = (await asyncio.to_thread(store.read, [record.uid])).get(record.uid)
-            if state is None or record.runtime == "memory":
+            if state is None or record.runtime == SIMULATED:
                 continue
             known.runs[record.uid] = record, state.job.connection
             if not _is_over(state):
@@ -130,12 +137,17 @@ class _Work:
             why = _why(state, now=now, idle_seconds=idle_seconds)
             if why:
                 found.append(await self._end_run(record, state.job.connection, why))
-        found += await self._lost_processes(controller, known)
-        for connection, namespaces in known.places(self.settings).items():
-            for namespace in sorted(namespaces):
-                found += await self._lost_pods(
-                    controller, connection, namespace, known, before=began - _BEGINNING_SECONDS
+        for adapter in adapters():
+            places = adapter.places(known.of(adapter.name), self.settings)
+            for connection, namespace in sorted(places):
+                sought = SweepQuery(
+                    controller=controller,
+                    namespace=namespace,
+                    living=known.living,
+                    known=known.runs.keys(),
+                    older_than=began - _BEGINNING_SECONDS,
                 )
+                found += await self._lost(adapter, connection, sought, known)
         return found
 
     async def _end_run(self, record: RunRecord, connection: str, why: str) -> Swept:
@@ -156,56 +168,31 @@ class _Work:
             timeout_seconds=_STOP_SECONDS,
         )
 
-    async def _lost_processes(self, controller: str, known: _Known) -> Sequence[Swept]:
-        """End living instances on this machine whose run is over or was forgotten."""
-        from airflow_training.runtimes.local import LocalRuntime
-
-        runtime = LocalRuntime.from_settings(self.settings)
-        orphans = await runtime.find_orphans(controller=controller, known_uids=known.living)
-        return [
-            await self._found(
-                orphan.run.uid,
-                "",
-                orphan.run.job,
-                f"{', '.join(orphan.instances)} on {', '.join(orphan.hosts)}: alive without a run",
-                partial(runtime.remove, orphan.run),
-            )
-            for orphan in orphans
-        ]
-
-    async def _lost_pods(
-        self, controller: str, connection: str, namespace: str, known: _Known, *, before: float
+    async def _lost(
+        self, adapter: Adapter, connection: str, sought: SweepQuery, known: _Known
     ) -> Sequence[Swept]:
-        """End what is in a namespace although its run is over or was forgotten."""
+        """End what is at a place although its run is over or was forgotten."""
+        namespace = sought.namespace
         where = f"namespace {namespace}" + (f" of connection {connection}" if connection else "")
         try:
-            runtime = cast(
-                "KubernetesRuntime",
-                open_runtime("kubernetes", connection=connection, connect=self.connect),
-            )
-            orphans = await runtime.find_orphans(
-                namespace,
-                controller=controller,
-                living=known.living,
-                known=known.runs,
-                older_than=before,
-            )
+            runtime = open_runtime(adapter.name, connection=connection, connect=self.connect)
+            leftovers = await adapter.leftovers(runtime, sought)
         except (RuntimeUnavailable, InputError) as error:
+            named = namespace in self.settings.allowed_namespaces
+            if isinstance(error, InputError) and not named and known.is_over(connection, namespace):
+                # it, or the connection, was most likely deleted when the last run was over
+                log.warning("%s is not looked at any more: %s", where, error)
+                return []
             why = f"{where} could not be looked at"
             return [Swept(uid="", run_id="", job="", why=why, done=False, problem=str(error))]
         found = []
-        for orphan in orphans:
-            run, told = orphan.run, f"{', '.join(orphan.instances)} on {', '.join(orphan.hosts)}"
-            if run.uid in known.runs:  # under its lease: it may have been opened again meanwhile
+        for each in leftovers:
+            run, run_id, end = each.run, "", each.end
+            if end is None:  # under its lease: it may have been opened again meanwhile
                 record, _ = known.runs[run.uid]
-                why = f"{told}: left over from a run that has ended"
-                end = partial(self._clean_up, record, connection, why)
-                found.append(await self._found(run.uid, record.key.run_id, run.job, why, end))
-            else:
-                why = f"{told}: without a run"
-                found.append(
-                    await self._found(run.uid, "", run.job, why, partial(runtime.purge, run))
-                )
+                run_id = record.key.run_id
+                end = partial(self._clean_up, record, connection, each.why)
+            found.append(await self._found(run.uid, run_id, run.job, each.why, end))
         return found
 
     async def _found(

@@ -1,10 +1,12 @@
-"""Waiting for an event with a timeout, without the trap of `asyncio.wait_for`."""
+"""Waiting for events with a timeout, without the trap of `asyncio.wait_for`."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
+from typing import Any
 
-__all__ = ["is_set_within"]
+__all__ = ["any_within", "is_set_within"]
 
 
 async def is_set_within(event: asyncio.Event, seconds: float) -> bool:
@@ -14,9 +16,15 @@ async def is_set_within(event: asyncio.Event, seconds: float) -> bool:
     event: a loop around it would never end.
     """
     if not event.is_set():
-        waiter = asyncio.ensure_future(event.wait())
-        try:
-            await asyncio.wait({waiter}, timeout=seconds)
-        finally:
-            waiter.cancel()
+        await any_within(seconds, event.wait())
     return event.is_set()
+
+
+async def any_within(seconds: float, *waits: Coroutine[Any, Any, object]) -> None:
+    """Return when the first of these is through, waiting at most so long; cancel the others."""
+    waiting = {asyncio.ensure_future(each) for each in waits}
+    try:
+        await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for each in waiting:
+            each.cancel()

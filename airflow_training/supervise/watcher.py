@@ -10,17 +10,18 @@ import asyncio
 import contextlib
 import dataclasses
 import logging
-import random
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from typing import Any
 
-from airflow_training.control.model import InstanceKey, Observation, Observations, Progress
+from airflow_training.agent.newest import merge_points
+from airflow_training.control.model import InstanceKey, Observation, Observations, ProgressReport
+from airflow_training.documents.resolved import RunRef
 from airflow_training.errors import RuntimeUnavailable
-from airflow_training.runtimes.port import Changed, Gone, Runtime, Snapshot
-from airflow_training.spec.resolved import RunRef
+from airflow_training.runtimes.port import InstanceRemoval, InstanceUpdate, Runtime, Snapshot
+from airflow_training.supervise.retrying import retry_delay
 from airflow_training.supervise.waiting import is_set_within
 
-__all__ = ["Watcher", "retry_delay"]
+__all__ = ["Watcher"]
 
 log = logging.getLogger(__name__)
 _ObjectKey = tuple[str, int, str]
@@ -28,19 +29,22 @@ _ENDED = frozenset({"succeeded", "failed"})
 _GONE: Mapping[str, Any] = {"address_live": False, "port_open": False, "ready": False}
 
 
-def retry_delay(failures: int) -> float:
-    """Return seconds before the next try: 0.25 doubling to 10, with jitter, so many spread out."""
-    return min(10.0, 0.25 * 2.0 ** min(failures, 8)) * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
-
-
 class Watcher:
     """The observations of one run, kept current by `run()`."""
 
-    def __init__(self, runtime: Runtime, run: RunRef, *, on_change: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        run: RunRef,
+        *,
+        on_change: Callable[[], None],
+        sleep: Callable[[float], Coroutine[Any, Any, None]] = asyncio.sleep,
+    ) -> None:
         """`on_change` is called on the event loop when a decision may turn out differently."""
         self._runtime = runtime
         self._run = run
         self._on_change = on_change
+        self._sleep = sleep
         self._seen: dict[_ObjectKey, Observation] = {}
         self._imagined: dict[str, _ObjectKey] = {}
         self._new_ends: set[_ObjectKey] = set()
@@ -50,7 +54,7 @@ class Watcher:
         self._failures = 0
         self._restart = asyncio.Event()
         self._snapshot = asyncio.Event()
-        self._progress: dict[InstanceKey, Progress] = {}
+        self._progress: dict[InstanceKey, ProgressReport] = {}
         self._environment: dict[InstanceKey, tuple[str, ...]] = {}
         self.progressed = asyncio.Event()
         """Set while `take_progress` or `take_environment` has something to give."""
@@ -69,6 +73,12 @@ class Watcher:
         self._shown, self._leaving = self._leaving, set()
         if self._shown:
             self._on_change()
+        return self.glance()
+
+    def glance(self) -> Observations | None:
+        """Return what is known, and leave it to `look` to tell it for a decision."""
+        if not self._snapshot.is_set():
+            return None
         return Observations(instances=tuple(self._seen.values()), reachable=self._reachable)
 
     @property
@@ -80,7 +90,7 @@ class Watcher:
         """Return when there was a snapshot, or after the timeout."""
         await is_set_within(self._snapshot, timeout_seconds)
 
-    def take_progress(self) -> Mapping[InstanceKey, Progress]:
+    def take_progress(self) -> Mapping[InstanceKey, ProgressReport]:
         """Return the progress that came since the last call."""
         taken, self._progress = self._progress, {}
         self.progressed.clear()
@@ -126,7 +136,7 @@ class Watcher:
                     await watching
             self._lost_sight()
             self._failures += 1
-            await asyncio.sleep(retry_delay(self._failures))
+            await self._sleep(retry_delay(self._failures))
 
     async def _watch(self) -> None:
         """Take in changes until the watch breaks; every break is retried by the caller."""
@@ -138,7 +148,7 @@ class Watcher:
         except Exception:
             log.exception("watch broke; starting it again", extra={"run": self._run.uid})
 
-    def _take(self, change: Snapshot | Changed | Gone) -> None:
+    def _take(self, change: Snapshot | InstanceUpdate | InstanceRemoval) -> None:
         if isinstance(change, Snapshot):
             self._failures = 0
             imagined = {key: self._seen[key] for key in self._imagined.values()}
@@ -151,7 +161,7 @@ class Watcher:
             self._reachable = True
             self._snapshot.set()
             self._on_change()
-        elif isinstance(change, Changed):
+        elif isinstance(change, InstanceUpdate):
             key = _key(change.instance)
             before_it = self._seen.get(key)
             self._seen[key] = change.instance
@@ -175,10 +185,12 @@ class Watcher:
 
     def _note_progress(self, before: Observation | None, now: Observation) -> None:
         if now.progress is not None and (before is None or before.progress != now.progress):
-            self._progress[now.role, now.index] = now.progress
+            earlier = self._progress.get(now.key, ProgressReport()).points
+            points = merge_points(earlier, now.progress.points) if earlier else now.progress.points
+            self._progress[now.key] = dataclasses.replace(now.progress, points=points)
             self.progressed.set()
         if now.environment and (before is None or before.environment != now.environment):
-            self._environment[now.role, now.index] = now.environment
+            self._environment[now.key] = now.environment
             self.progressed.set()
 
     def _lost_sight(self) -> None:

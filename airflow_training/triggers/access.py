@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from airflow_training.errors import RuntimeUnavailable
+from airflow_training.admission.launch import controller_id
+from airflow_training.documents.resolved import ResolvedJob, RunKey
+from airflow_training.errors import InputError, RuntimeUnavailable
 from airflow_training.runtimes.port import Runtime
 from airflow_training.settings import load_settings
-from airflow_training.spec.resolved import ResolvedJob, RunKey
 from airflow_training.state.store import Store, open_store
-from airflow_training.supervise.launch import controller_id
 from airflow_training.supervise.runtimes import open_runtime
 
 if TYPE_CHECKING:
@@ -32,9 +32,18 @@ async def connect(connection: str) -> ApiClient:
     """Return a client as an Airflow connection says, `kubernetes_default` where none is named.
 
     A connection that names no cluster means the one at hand, see `configuration_from_here`.
-    Raises RuntimeUnavailable.
+    Raises RuntimeUnavailable, InputError where Airflow's provider is not there.
     """
-    from airflow.providers.cncf.kubernetes.hooks.kubernetes import AsyncKubernetesHook
+    try:
+        from airflow.providers.cncf.kubernetes.hooks.kubernetes import AsyncKubernetesHook
+    except ModuleNotFoundError:
+        raise InputError.of(
+            code="not_supported",
+            field="spec.runtime.name",
+            value="kubernetes",
+            message="Airflow's provider of Kubernetes, which reads connections, is not installed here",
+            hint="pip install apache-airflow-providers-cncf-kubernetes",
+        ) from None
     from kubernetes_asyncio import client
 
     from airflow_training.runtimes.kubernetes.connection import (

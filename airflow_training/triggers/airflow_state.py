@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from airflow.sdk.exceptions import AirflowRuntimeError
-from airflow.sdk.execution_time import task_runner
-from airflow.sdk.execution_time.comms import GetTaskStates, TaskStatesResult
 
+from airflow_training import airflow_compat
+from airflow_training.airflow_compat import GetTaskStates, TaskStatesResult
 from airflow_training.errors import TrainingError
 
 __all__ = ["LOST", "OVER", "DagRunGoneError", "TaskStates", "ask_states"]
@@ -54,7 +54,7 @@ async def ask_states(ti: Any, task_ids: Sequence[str]) -> TaskStates:
     wanted = list(dict.fromkeys([*task_ids, ti.task_id]))
     question = GetTaskStates(dag_id=ti.dag_id, run_ids=[ti.run_id], task_ids=wanted)
     try:
-        answer = await task_runner.SUPERVISOR_COMMS.asend(question)
+        answer = await airflow_compat.SUPERVISOR_COMMS.asend(question)
     except AirflowRuntimeError as error:  # its database was busy or away
         raise ConnectionError(f"Airflow did not tell the task states: {error}") from error
     if not isinstance(answer, TaskStatesResult):

@@ -69,7 +69,7 @@ class GroupTrigger(BaseTrigger):
 
     @property
     def group_index(self) -> int:
-        """Return the map index of the group."""
+        """Return the map index of the task group: the task's own, unless another was given."""
         return int(self.ti.map_index) if self.map_index is None else self.map_index
 
     @property

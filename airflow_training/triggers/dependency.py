@@ -50,8 +50,8 @@ def verdict(state: RunState, found: list[DependencyState]) -> BaseTaskEndEvent |
 class DependencyTrigger(FollowingTrigger):
     """Ends when everything that `role` wants of `upstream` is there.
 
-    The last sensor of a role asks for it in the name of its `run`, which only then gets its own
-    trigger: Airflow takes two to three seconds for that.
+    Where `plan` has not asked for the role, its last sensor does, in the name of its `run`, which
+    only then gets its own trigger: Airflow takes two to three seconds for that.
     """
 
     def __init__(self, *, role: str, upstream: str, **group: Any) -> None:
@@ -81,7 +81,9 @@ class DependencyTrigger(FollowingTrigger):
                     self.log.info("%s waits for %s: %s", self.role, self.upstream, news)
                 end = verdict(state, found)
                 if end is not None:
-                    if waits_for_nothing(state, self.role, now=now) and self._run_is_next():
+                    if not state.ledger.roles[self.role].activated and (
+                        waits_for_nothing(state, self.role, now=now) and self._run_is_next()
+                    ):
                         await self.request(store, uid, "activate", role=self.role)
                     yield self.success() if isinstance(end, TaskSuccessEvent) else end
                     return

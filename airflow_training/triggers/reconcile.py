@@ -17,7 +17,7 @@ from airflow_training.triggers.airflow_state import LOST, DagRunGoneError, TaskS
 from airflow_training.triggers.base import NO_RUN, GroupTrigger
 from airflow_training.triggers.epochs import begin_try
 from airflow_training.triggers.hosting import Host
-from airflow_training.triggers.story import Story
+from airflow_training.triggers.story import EventLogger
 
 __all__ = ["ReconcileTrigger"]
 
@@ -87,7 +87,7 @@ class ReconcileTrigger(GroupTrigger):
 
     async def _tell_story(self, store: Store, uid: str, host: Host) -> None:
         """Return when the loop has ended and everything was told; raises what the loop raised."""
-        story = Story(store, uid, tell=self.log.log)
+        story = EventLogger(store, uid, tell=self.log.log)
         async with get_hub(store).subscription(uid) as sub:
             while not host.task.done():
                 fresh = asyncio.ensure_future(sub.next())

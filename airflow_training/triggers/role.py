@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from typing import Any
 
-from airflow.triggers.base import BaseTaskEndEvent, TaskFailedEvent, TaskSuccessEvent, TriggerEvent
+from airflow.triggers.base import (
+    BaseTaskEndEvent,
+    TaskFailedEvent,
+    TaskSkippedEvent,
+    TaskSuccessEvent,
+    TriggerEvent,
+)
 
-from airflow_training.control.root_cause import proof_of
+from airflow_training.control.root_cause import explanation_of
+from airflow_training.documents.words import wrap_lines
 from airflow_training.state.store import RunState, Store
 from airflow_training.triggers.base import NO_RUN
 from airflow_training.triggers.epochs import begin_try
 from airflow_training.triggers.following import FollowingTrigger, is_over
+from airflow_training.triggers.live_log import LiveLog
 from airflow_training.triggers.log_tail import tail_of
-from airflow_training.triggers.story import Story, Tail
+from airflow_training.triggers.story import EventLogger, Tail
 
 __all__ = ["RoleTrigger", "verdict"]
 
@@ -22,8 +31,9 @@ __all__ = ["RoleTrigger", "verdict"]
 def verdict(state: RunState, role: str) -> BaseTaskEndEvent | None:
     """Return how the role's task ends, None while it does not.
 
-    It fails only when the role failed and so did the job: a role that was ended because the job
-    succeeded, or whose failure the job survived, is successful.
+    It fails only when the role failed and so did the job. A role that was ended because the job
+    succeeded, or whose failure the job survived, is successful; one that was ended because the job
+    failed or was stopped is skipped.
     """
     entry, job = state.ledger.roles[role], state.ledger.job
     if entry.state == "Succeeded":
@@ -34,7 +44,7 @@ def verdict(state: RunState, role: str) -> BaseTaskEndEvent | None:
     to_blame = entry.state == "Failed" or (job.root_cause or {}).get("role") == role
     if to_blame and job.state != "Succeeded":
         return TaskFailedEvent()
-    return TaskSuccessEvent()
+    return TaskSuccessEvent() if job.state == "Succeeded" else TaskSkippedEvent()
 
 
 class RoleTrigger(FollowingTrigger):
@@ -51,9 +61,12 @@ class RoleTrigger(FollowingTrigger):
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Yield the end of the task."""
         store, uid = await self.open()
-        story = Story(store, uid, tell=self.log.log, role=self.role, tail=self._tail(store, uid))
+        story = EventLogger(
+            store, uid, tell=self.log.log, role=self.role, tail=self._tail(store, uid)
+        )
         epoch: int | None = None
-        async with self.following(store, uid) as states:
+        live = LiveLog(store, uid, role=self.role, tell=self.log.log)
+        async with aclosing(live), self.following(store, uid) as states:
             async for state in states:
                 if not isinstance(state, RunState):
                     self.log.error("%s", state or NO_RUN)
@@ -67,6 +80,8 @@ class RoleTrigger(FollowingTrigger):
                 await story.catch_up()
                 if state.ledger.job.epoch < epoch:
                     continue  # cleared: what is over is the epoch before
+                if state.ledger.roles[self.role].state == "Running":
+                    live.begin(roles=len(state.job.roles))
                 end = verdict(state, self.role)
                 if end is not None:
                     await self._tell_end(story, state)
@@ -88,14 +103,16 @@ class RoleTrigger(FollowingTrigger):
 
         return tail
 
-    async def _tell_end(self, story: Story, state: RunState) -> None:
+    async def _tell_end(self, story: EventLogger, state: RunState) -> None:
         role = state.ledger.roles[self.role]
         cause = state.ledger.job.root_cause or {}
         if cause.get("role") == self.role and cause.get("index") is not None:
             await story.tell_tail(self.role, cause["index"], cause.get("attempt") or 0)
-            proof = proof_of(cause)
-            if proof:
-                self.log.error("root cause: %s; what to do: %s", proof, cause["advice"])
+            explanation = explanation_of(cause)
+            if explanation:
+                text = "\n".join(explanation)
+                for line in wrap_lines(f"root cause: {text}"):
+                    self.log.error("%s", line)
         self.log.info(
             "role %s: %s (%s %s); job %s: %s",
             self.role,

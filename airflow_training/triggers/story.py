@@ -11,7 +11,7 @@ from airflow_training.control.model import Event
 from airflow_training.state.store import Store, StoredEvent
 from airflow_training.triggers.epochs import STARTED
 
-__all__ = ["Story", "line_of"]
+__all__ = ["EventLogger", "line_of"]
 
 _LEVELS = {"info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 _PAGE = 500
@@ -38,7 +38,7 @@ def line_of(event: Event) -> str:
     return f"{who}{attempt}: {text}{rule}" if who else f"{text}{rule}"
 
 
-class Story:
+class EventLogger:
     """Tells the events of one run, or of one role of it, to a logger."""
 
     def __init__(

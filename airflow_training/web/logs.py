@@ -5,18 +5,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
-from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
-from airflow.api_fastapi.core_api.security import requires_access_dag
 from fastapi import Depends, FastAPI, HTTPException
 from fastapi.responses import HTMLResponse, StreamingResponse
 
+from airflow_training.airflow_compat import DagAccessEntity, requires_access_dag
+from airflow_training.documents.resolved import RunKey
 from airflow_training.errors import TrainingError
 from airflow_training.runtimes.port import Cursor, InstanceRef, Runtime
-from airflow_training.spec.resolved import RunKey
 from airflow_training.state.store import RunState, deployment_id, open_store
 from airflow_training.triggers.access import runtime_of
 from airflow_training.triggers.log_tail import instance_ref
 from airflow_training.web import progress, status
+from airflow_training.web.airflow_rights import AirflowRights
+from airflow_training.web.airflow_runs import AirflowRuns
+from airflow_training.web.app import add_routes
 from airflow_training.web.page import instances_page
 
 __all__ = ["app"]
@@ -26,6 +28,7 @@ _CHUNK_BYTES = 1 << 18
 app = FastAPI(title="Training", docs_url=None, redoc_url=None, openapi_url=None)
 app.include_router(status.router)
 app.include_router(progress.router)
+add_routes(app, AirflowRights(), runtime_of=runtime_of, new_runs=AirflowRuns())
 _may_read_logs = Depends(requires_access_dag(method="GET", access_entity=DagAccessEntity.TASK_LOGS))
 
 

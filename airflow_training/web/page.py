@@ -23,7 +23,7 @@ td:first-child { white-space: nowrap; font-weight: 600; }
 a { color: #2b6cb0; margin-right: .6rem; white-space: nowrap; }
 b { font-weight: 600; padding: .1rem .5rem; border-radius: 1rem; background: #8883; }
 b.running { background: #00ff0038; } b.succeeded { background: #00800045; }
-b.failed, b.stopped { background: #ff000038; }
+b.failed { background: #ff000038; }
 @media (prefers-color-scheme: dark) { a { color: #7cb5ec; } }
 """
 

@@ -31,10 +31,10 @@ async def report(
     """Keep what an instance says about itself: `{role, index, job_attempt, attempt, progress}`.
 
     `progress` is empty where the script reports none; `environment`: the newest record of what the
-    instance has around it.
+    instance has around it; `software`: that of its Python and packages.
 
     401 without the run's token, 413 for more than 64 KiB, 400 for what cannot be read, 404 for an
-    instance that the run does not have. What a replaced attempt says is accepted and dropped.
+    instance that the run does not have. What another attempt says than the present one is accepted and dropped.
     """
     scheme, _, token = authorization.partition(" ")
     # also for a run that does not exist: nobody learns here which ones do
@@ -66,22 +66,25 @@ def _save(store: Store, uid: str, document: Any) -> None:
         role, index = str(document["role"]), int(document["index"])
         reported = int(document["job_attempt"]), int(document["attempt"])
         progress = progress_of(document["progress"])
-        environment = document.get("environment")
-    except (KeyError, TypeError, ValueError):
+        records = [document.get("environment"), document.get("software")]
+    except (KeyError, TypeError, ValueError, OverflowError):  # the last: an infinite index
         raise _unreadable() from None
-    if progress is None or not isinstance(environment, str | None):
+    if progress is None or not all(isinstance(each, str | None) for each in records):
         raise _unreadable()
     state = store.read([uid]).get(uid)
     entry = state.ledger.instances.get((role, index)) if state is not None else None
     if entry is None:
         raise HTTPException(404, f"the run has no instance {index} of role {role}")
-    replaced = reported < (entry.job_attempt, entry.attempt)
-    if replaced and not entry.stays:  # else that it has ended is what the next attempt waits for
+    known = (entry.job_attempt, entry.attempt)
+    replaced = reported < known
+    if reported > known:  # intent comes first: what was never ordered does not exist
+        return
+    if replaced and not entry.host.uid:  # else that it has ended is what the next attempt waits for
         return
     if document["progress"] and not replaced:  # what its log says counts until the script speaks
         store.save_progress(uid, {(role, index): dataclasses.asdict(progress)})
-    if environment is not None:
-        store.save_environment(uid, {(role, index): [environment]})
+    if lines := [each for each in records if each]:
+        store.save_environment(uid, {(role, index): lines})
 
 
 def _unreadable() -> HTTPException:

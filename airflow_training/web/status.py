@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
-from airflow.api_fastapi.core_api.security import requires_access_dag
-from fastapi import APIRouter, Depends, HTTPException
+from fastapi import APIRouter, Depends, HTTPException, Query
 
+from airflow_training.airflow_compat import DagAccessEntity, requires_access_dag
+from airflow_training.documents.resolved import RunKey
 from airflow_training.errors import InputError
-from airflow_training.spec.resolved import RunKey
 from airflow_training.state.store import RunRecord, Store, deployment_id, open_store
 from airflow_training.supervise.status import run_status
 
@@ -20,8 +19,11 @@ _may_read_runs = Depends(requires_access_dag(method="GET", access_entity=DagAcce
 
 
 @router.get("/status", dependencies=[_may_read_runs])
-def status(dag_id: str, run: str) -> dict[str, Any]:
-    """Return what `status --output json` prints. `run`: id of the DAG run, or of the training run."""
+def status(dag_id: Annotated[str, Query(min_length=1)], run: str) -> dict[str, Any]:
+    """Return what `status --output json` prints. `run`: id of the DAG run, or of the training run.
+
+    422 without a DAG: runs of the command line have none, and no rights of Airflow reach them.
+    """
     store = open_store()
     record = _find(store, dag_id, run)
     if record is None or record.key.dag_id != dag_id:  # only this DAG's access was asked for

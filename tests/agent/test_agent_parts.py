@@ -20,7 +20,7 @@ from airflow_training.agent.notify import notify
 from airflow_training.agent.package import agent_program, remote_shell_script
 from airflow_training.agent.progress import report
 from airflow_training.agent.remote_shell import parse
-from airflow_training.agent.upload import describe, local_target
+from airflow_training.agent.upload import describe, local_target, upload
 
 
 # processes ---------------------------------------------------------------------------------------
@@ -54,10 +54,10 @@ def test_marked_processes_are_found() -> None:
     child = subprocess.Popen(["sleep", "600"], env={**os.environ, "MARK": "a-b"})
     try:
         until = time.monotonic() + 20
-        while child.pid not in proc.marked(["MARK=a-b"]):
+        while child.pid not in proc.marked_processes(["MARK=a-b"]):
             assert time.monotonic() < until
-        assert proc.marked(["MARK=a-b"]) == {child.pid: proc.start_time(child.pid)}
-        assert proc.marked(["MARK=a"]) == {}
+        assert proc.marked_processes(["MARK=a-b"]) == {child.pid: proc.start_time(child.pid)}
+        assert proc.marked_processes(["MARK=a"]) == {}
         assert child.pid in proc.descendants(os.getpid())
     finally:
         child.kill()
@@ -176,6 +176,30 @@ def test_a_digest_depends_on_names_and_content_only(tmp_path: Path) -> None:
     (tmp_path / "two" / "sub" / "f").rename(tmp_path / "two" / "f")
     assert describe(tmp_path / "two")["digest"] != same
     assert describe(tmp_path / "one") == {"bytes": 1, "digest": same, "files": 1}
+
+
+@pytest.mark.parametrize("target", ["plain", "fsspec"])
+def test_no_link_brings_out_what_lies_elsewhere(tmp_path: Path, target: str) -> None:
+    secret, output, copied = tmp_path / "secret", tmp_path / "output", tmp_path / "copied"
+    secret.mkdir()
+    (secret / "key").write_text("secret")
+    output.mkdir()
+    (output / "step-10.pt").write_text("weights")
+    (output / "best.pt").symlink_to("step-10.pt")
+    (output / "key").symlink_to(secret / "key")
+    (output / "up").symlink_to("../secret/key")
+    (output / "all").symlink_to(secret)
+    uri = str(copied) if target == "plain" else f"local://{copied}"
+    said: list[str] = []
+    answer = upload(output, uri, say=said.append)
+    found = {path.name: path.read_text() for path in copied.rglob("*")}
+    assert found == {"step-10.pt": "weights", "best.pt": "weights"}
+    assert answer["files"] == 2
+    assert answer["bytes"] == 14
+    assert said == ["not uploaded, as links lead out of the output folder: 'key', 'up'"]
+    linked = tmp_path / "linked"
+    linked.symlink_to(secret)
+    assert upload(linked, str(tmp_path / "none"), say=said.append)["files"] == 0
 
 
 # limits ----------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -15,14 +16,23 @@ import pytest
 
 from airflow_training.agent.devices import COMMAND, DeviceWatch, device_watch, visible
 from airflow_training.agent.environment import MOST_BYTES, Cgroup, Recorder
+from airflow_training.agent.software import MOST_BYTES as MOST_SOFTWARE_BYTES
+from airflow_training.agent.software import _line_of
 
 
 def a_recorder(tmp_path: Path, **more) -> Recorder:
-    return Recorder(tmp_path / "environment.jsonl", progress=tmp_path / "progress.jsonl", **more)
+    return Recorder(
+        tmp_path / "environment.jsonl",
+        progress=tmp_path / "progress.jsonl",
+        own_cgroup=more.pop("own_cgroup", False),
+        **more,
+    )
 
 
-def records(tmp_path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (tmp_path / "environment.jsonl").read_text().splitlines()]
+def records(tmp_path: Path, *, software: bool = False) -> list[dict[str, Any]]:
+    """What was recorded; with that of the Python, which comes when its child has answered, if wanted."""
+    found = map(json.loads, (tmp_path / "environment.jsonl").read_text().splitlines())
+    return [each for each in found if software or each["on"] != "software"]
 
 
 def test_the_last_ten_records_are_kept(tmp_path):
@@ -51,6 +61,112 @@ def test_a_record_says_what_is_around(tmp_path):
     assert record["processes"]["count"] >= 1
 
 
+def test_the_python_that_runs_is_asked_what_it_finds(tmp_path):
+    """A virtual environment, called by name, with packages on a path of its own."""
+    link, packages = tmp_path / "bin" / "python3", tmp_path / "packages"
+    (packages / "Ham_Eggs-2.0.dist-info").mkdir(parents=True)
+    (packages / "spam-1.5-py3.11.egg-info").mkdir()
+    (packages / "no version.dist-info").mkdir()
+    link.parent.mkdir()
+    link.symlink_to(Path(sys.executable).resolve())
+    (tmp_path / "pyvenv.cfg").write_text(
+        f"home = {Path(sys.executable).resolve().parent}\ninclude-system-site-packages = false\n"
+    )
+    shell = subprocess.Popen(
+        ["sh", "-c", "python3 -c 'import time; time.sleep(600)'; exit"],
+        env={"PATH": f"{link.parent}:{os.defpath}", "PYTHONPATH": "packages"},
+        cwd=tmp_path,
+        start_new_session=True,
+    )
+    recorder = a_recorder(tmp_path, root=shell.pid)
+    try:
+        deadline = time.monotonic() + 60
+        while not recorder.software:
+            assert time.monotonic() < deadline
+            recorder.record("interval")
+            time.sleep(0.02)
+    finally:
+        os.killpg(shell.pid, signal.SIGKILL)
+        shell.wait()
+    software = json.loads(recorder.software)
+    assert software["on"] == "software"
+    assert software["python"] == sys.version.split()[0]
+    assert software["executable"] == str(link)
+    assert software["packages"] == {"ham-eggs": "2.0", "spam": "1.5"}
+    recorder.record("exit")
+    assert records(tmp_path, software=True)[0] == software
+    assert [each["on"] for each in records(tmp_path)[1:]][-1] == "exit"
+
+
+def test_what_runs_no_python_is_not_asked(tmp_path):
+    shell = subprocess.Popen(["sh", "-c", "sleep 600; exit"], start_new_session=True)
+    recorder = a_recorder(tmp_path, root=shell.pid)
+    try:
+        recorder.record("start")
+        recorder.record("exit")
+    finally:
+        os.killpg(shell.pid, signal.SIGKILL)
+        shell.wait()
+    assert recorder.software == ""
+
+
+def test_more_packages_than_there_is_room_for_are_counted():
+    packages = {f"package-{number:05}": "1.0" for number in range(5000)}
+    line = _line_of(json.dumps({"python": "3.11.1", "packages": packages}).encode())
+    assert len(line) <= MOST_SOFTWARE_BYTES
+    said = json.loads(line)
+    assert len(said["packages"]) + said["left_out"] == 5000
+    assert _line_of(b"[]") == _line_of(b"{") == _line_of(b'{"packages": 3}') == ""
+
+
+WORKS = """
+import sys, time
+held = bytearray(64 << 20)
+while time.process_time() < 0.5: pass
+print("worked", flush=True)
+time.sleep(600)
+"""
+
+
+def test_the_usage_is_that_of_the_instance_whatever_else_its_group_and_machine_do(tmp_path):
+    """Two instances of one group: what one uses does not show in the record of the other."""
+    idle = [sys.executable, "-c", "print('idle', flush=True); import time; time.sleep(600)"]
+    parents = [
+        subprocess.Popen(
+            # a parent as the agent is one: what it starts is the instance
+            [sys.executable, "-c", f"import subprocess; subprocess.run({command!r})"],
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+        )
+        for command in ([sys.executable, "-c", WORKS], idle)
+    ]
+    try:
+        for each in parents:
+            assert each.stdout is not None
+            each.stdout.readline()
+        busy, other = (
+            json.loads(a_recorder(tmp_path, root=each.pid).record("interval")) for each in parents
+        )
+    finally:
+        for each in parents:
+            os.killpg(each.pid, signal.SIGKILL)
+            each.communicate()
+    assert busy["cgroup"] == other["cgroup"] == "shared"
+    assert 0.4 < busy["usage"]["cpu_seconds"] < 30
+    assert other["usage"]["cpu_seconds"] < busy["usage"]["cpu_seconds"]
+    assert 64 << 20 < busy["usage"]["rss_bytes"] < 256 << 20
+    assert other["usage"]["rss_bytes"] < 64 << 20
+    assert busy["usage"]["processes"] == other["usage"]["processes"] == 1
+    assert busy["usage"]["threads"] >= 1
+
+
+def test_processes_that_have_ended_are_in_the_usage(tmp_path):
+    work = "import time\nwhile time.process_time() < 0.5: pass"
+    subprocess.run([sys.executable, "-c", work], check=True)
+    usage = json.loads(a_recorder(tmp_path, own_cgroup=True).record("exit"))["usage"]
+    assert usage["cpu_seconds"] >= 0.4
+
+
 def test_the_exit_is_recorded_with_what_ended_it(tmp_path):
     recorder = a_recorder(tmp_path)
     recorder.record("start")
@@ -62,11 +178,11 @@ def test_the_exit_is_recorded_with_what_ended_it(tmp_path):
 def test_no_record_is_longer_than_8_kib(tmp_path, size, monkeypatch):
     from airflow_training.agent import environment
 
-    def crowd(_: int) -> dict[str, Any]:
-        tree = [{"pid": n, "name": "x" * 60, "rss_bytes": 1} for n in range(size)]
-        return {"count": 5000, "tree": tree}
+    def crowd(_: int) -> list[dict[str, Any]]:
+        one = {"name": "x" * 60, "rss_bytes": 1, "threads": 1, "cpu_seconds": 0.5}
+        return [{"pid": n, **one} for n in range(size)]
 
-    monkeypatch.setattr(environment, "_processes", crowd)
+    monkeypatch.setattr(environment, "_living", crowd)
     devices = DeviceWatch(list)
     monkeypatch.setattr(
         devices, "newest", lambda: [{"id": str(n), "error": "e" * 120} for n in range(size)]
@@ -74,7 +190,8 @@ def test_no_record_is_longer_than_8_kib(tmp_path, size, monkeypatch):
     monkeypatch.setattr(devices, "ask", lambda: None)
     line = a_recorder(tmp_path, devices=devices).record("interval")
     assert len(line.encode()) <= MOST_BYTES
-    assert json.loads(line)["processes"]["count"] == 5000
+    assert json.loads(line)["processes"]["count"] == size
+    assert json.loads(line)["usage"]["rss_bytes"] == size
 
 
 def test_a_disk_that_takes_nothing_ends_nothing(tmp_path):

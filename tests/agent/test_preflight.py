@@ -14,7 +14,7 @@ import pytest
 from airflow_training.agent import preflight as module
 from airflow_training.agent.devices import COMMAND
 from airflow_training.agent.preflight import Preflight, Verdict
-from airflow_training.control.readiness import wanted
+from airflow_training.control.readiness import required_hardware
 from tests.builders import job, role
 
 PATIENCE_SECONDS = 30.0
@@ -30,7 +30,7 @@ def checks(
     tmp_path: Path, *, said: list[str] | None = None, env: dict[str, str] | None = None, **more: Any
 ) -> Preflight:
     """Return the checks of an instance of a job with a checkpoint, as the controller asks for them."""
-    asked = wanted(job(role("worker", 1), checkpoint={"uri": "c"}), {})
+    asked = required_hardware(job(role("worker", 1), checkpoint={"uri": "c"}), {})
     assert asked is not None
     folder = tmp_path / "instance"
     folder.mkdir(exist_ok=True)

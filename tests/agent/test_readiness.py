@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from airflow_training.agent.readiness import checked, shortcomings
+from airflow_training.agent.readiness import find_shortcomings, performed_checks
 
 GIB, MIB = 2**30, 2**20
 WANTED = {
@@ -37,7 +37,7 @@ def before(**parts: Any) -> dict[str, Any]:
 
 
 def words(found: dict[str, Any], **wanted: Any) -> list[str]:
-    return [f"{each.check}: {each.text}" for each in shortcomings(found, {**WANTED, **wanted})]
+    return [f"{each.check}: {each.text}" for each in find_shortcomings(found, {**WANTED, **wanted})]
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ def test_everything_that_is_missing_is_told_in_one_order():
         store={"error": "away"}, unanswered={"disk": 3.0}, disk={},
         devices=[], pressure={"memory": {"full10": 99.0}}, failed={"node": "EAGAIN"},
     )  # fmt: skip
-    checks = [each.check for each in shortcomings(found, {**WANTED, "devices": 1})]
+    checks = [each.check for each in find_shortcomings(found, {**WANTED, "devices": 1})]
     assert checks == ["node", "devices", "memory", "disk", "store"]
 
 
@@ -203,9 +203,9 @@ def test_everything_that_is_missing_is_told_in_one_order():
 )
 def test_only_a_disk_that_will_never_take_anything_is_not_waited_for(code, may_pass):
     found = a_place(disk={"folder": "/run", "error": "no", "errno": code})
-    assert [each.may_pass for each in shortcomings(found, WANTED)] == [may_pass]
+    assert [each.may_pass for each in find_shortcomings(found, WANTED)] == [may_pass]
 
 
 def test_what_was_looked_at_is_told():
-    assert checked(a_place(devices=[])) == ["node", "devices", "memory", "disk", "store"]
-    assert checked(a_place(store={"unchecked": "no driver"})) == ["node", "memory", "disk"]
+    assert performed_checks(a_place(devices=[])) == ["node", "devices", "memory", "disk", "store"]
+    assert performed_checks(a_place(store={"unchecked": "no driver"})) == ["node", "memory", "disk"]

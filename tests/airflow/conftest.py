@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -26,7 +29,7 @@ XCOM_BACKEND = "airflow.providers.common.io.xcom.backend.XComObjectStorageBacken
 
 @pytest.fixture(scope="session")
 def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Airflow]:
-    """Return a running Airflow whose jobs folder is empty."""
+    """Return a running Airflow whose jobs folder holds what `airflow-training init` writes."""
     home = tmp_path_factory.mktemp("airflow")
     stack = AirflowStack(
         home=home,
@@ -34,21 +37,25 @@ def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Airflow]:
             # each job file is a DAG file of its own: a new one is parsed at once and alone
             "AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST": json.dumps(BUNDLES),
             "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "900",
+            # other tests want the processor that an idle scheduler would use up
+            "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.3",
             # what is larger than a reference goes to files, as one would have it in production
             "AIRFLOW__CORE__XCOM_BACKEND": XCOM_BACKEND,
             "AIRFLOW__COMMON_IO__XCOM_OBJECTSTORAGE_PATH": f"file://{home}/xcom",
             "AIRFLOW__COMMON_IO__XCOM_OBJECTSTORAGE_THRESHOLD": "1000",
             # users with passwords, so that the tests see what a stranger sees
             "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "False",
-            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": "admin:admin",
+            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": "admin:admin,reader:viewer",
             "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(home / "passwords.json"),
         },
     )
     running = Airflow(stack=stack, room=home / "room")
     running.room.mkdir()
-    (home / "jobs").mkdir()
+    # the form of `training_job` lists what is there when it is parsed
+    command = Path(sys.executable).with_name("airflow-training")
+    subprocess.run([command, "init", home / "jobs"], check=True, capture_output=True, timeout=120)
     (home / "xcom").mkdir()
-    (home / "passwords.json").write_text(json.dumps({"admin": PASSWORD}))
+    (home / "passwords.json").write_text(json.dumps({"admin": PASSWORD, "reader": PASSWORD}))
     (home / "dags" / "generic.py").write_text(GENERIC)
     try:
         stack.migrate()

@@ -9,8 +9,9 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import sqlite3
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,8 +21,9 @@ import yaml
 
 from airflow_training.cli.airflow_stack import AirflowStack
 from airflow_training.control.model import Ledger
-from airflow_training.spec.resolved import RunKey
+from airflow_training.documents.resolved import RunKey
 from airflow_training.state.store import Store
+from airflow_training.triggers.epochs import STARTED
 
 T = TypeVar("T")
 
@@ -35,7 +37,7 @@ PASSWORD = "only-in-tests"
 ENDED = frozenset({"success", "failed"})
 
 
-def wait_for(what: str, probe: Callable[[], T | None], *, seconds: float = 120) -> T:
+def wait_for(what: str, probe: Callable[[], T | None], *, seconds: float = 300) -> T:
     """Return the first true answer of `probe`; fails with `what` when none comes in time."""
     deadline = time.monotonic() + seconds
     while True:
@@ -68,13 +70,17 @@ class Airflow:
     def connect(self) -> None:
         """Get a token; call again after the API server was restarted."""
         self.client.close()
-        who = {"username": "admin", "password": PASSWORD}
-        token = httpx.post(f"{self.stack.url}/auth/token", json=who, timeout=60)
         self.client = httpx.Client(
             base_url=f"{self.stack.url}/api/v2",
-            headers={"Authorization": f"Bearer {token.raise_for_status().json()['access_token']}"},
+            headers={"Authorization": f"Bearer {self.token_of('admin')}"},
             timeout=100,
         )
+
+    def token_of(self, user: str) -> str:
+        """Return a token of `admin`, or of `reader`, who may only look."""
+        who = {"username": user, "password": PASSWORD}
+        answer = httpx.post(f"{self.stack.url}/auth/token", json=who, timeout=60)
+        return str(answer.raise_for_status().json()["access_token"])
 
     # jobs ------------------------------------------------------------------------------------
     def document(self, name: str, *roles: Mapping[str, Any], **spec: Any) -> dict[str, Any]:
@@ -158,14 +164,24 @@ class Airflow:
         answer = self._send("POST", f"/dags/{dag_id}/dagRuns", body)
         return str(answer.json()["dag_run_id"])
 
+    def _has_ended(self, dag_id: str, run_id: str) -> bool:
+        """Look into Airflow's database, which costs a hundredth of asking its API server again and again."""
+        with contextlib.closing(sqlite3.connect(self.stack.home / "airflow.db")) as database:
+            found = database.execute(
+                "select state from dag_run where dag_id = ? and run_id = ?", (dag_id, run_id)
+            ).fetchone()
+        return found is not None and found[0] in ENDED
+
     def run_state(self, dag_id: str, run_id: str) -> str:
         return str(self.client.get(f"/dags/{dag_id}/dagRuns/{run_id}").json().get("state"))
 
-    def wait_run(self, dag_id: str, run_id: str, *, seconds: float = 180) -> str:
+    def wait_run(self, dag_id: str, run_id: str, *, seconds: float = 300) -> str:
         """Return the final state of a DAG run, when all its tasks have ended too."""
 
         def ended() -> str | None:
             assert not self.dead(), f"{self.dead()} ended"
+            if not self._has_ended(dag_id, run_id):
+                return None
             state = self.run_state(dag_id, run_id)
             open_tasks = [t for t, s in self.states(dag_id, run_id).items() if s not in _OVER]
             return state if state in ENDED and not open_tasks else None
@@ -173,7 +189,16 @@ class Airflow:
         try:
             return wait_for(f"{dag_id} ended", ended, seconds=seconds)
         except AssertionError as error:
-            raise AssertionError(f"{error}: {self.states(dag_id, run_id)}") from None
+            told = "\n".join(self._story(dag_id, run_id))
+            raise AssertionError(f"{error}: {self.states(dag_id, run_id)}\n{told}") from None
+
+    def _story(self, dag_id: str, run_id: str) -> Iterator[str]:
+        """Yield what the store knows of the jobs of a DAG run: what a reader of a failed test asks first."""
+        for record in self.store.runs():
+            if (record.key.dag_id, record.key.run_id) == (dag_id, run_id):
+                for each in self.store.events(record.uid):
+                    event = each.event
+                    yield f"{event.at:.1f} {event.role}-{event.index} {event.reason} {event.message}"
 
     def states(self, dag_id: str, run_id: str) -> dict[str, str | None]:
         """Return task id (`id[2]` for map index 2) -> state."""
@@ -188,6 +213,16 @@ class Airflow:
         found: list[dict[str, Any]] = answer.json().get("task_instances", [])
         return found
 
+    def wait_begun(self, dag_id: str, run_id: str, *task_ids: str, group_id: str = "") -> None:
+        """Return when a triggerer has taken these tasks up: deferred ones are waiting for one at first."""
+        uid = self.uid(dag_id, run_id, group_id=group_id)
+
+        def begun() -> bool:
+            told = (each.event for each in self.store.events(uid))
+            return {*task_ids} <= {e.data.get("task") for e in told if e.reason == STARTED}
+
+        wait_for(f"{task_ids} of {dag_id} are taken up", begun)
+
     def wait_task(self, dag_id: str, run_id: str, task_id: str, state: str) -> None:
         """Return when a task has this state."""
         wait_for(
@@ -199,16 +234,27 @@ class Airflow:
         self, dag_id: str, run_id: str, task_id: str, *, number: int = 1, index: int = -1
     ) -> str:
         """Return the messages of one try of a task."""
+        lines = []
+        for line in self.log_lines(dag_id, run_id, task_id, number=number, index=index):
+            lines.append(str(line.get("event", line)))
+            lines += [f"{e['exc_type']}: {e['exc_value']}" for e in line.get("error_detail") or ()]
+        return "\n".join(lines)
+
+    def log_lines(
+        self, dag_id: str, run_id: str, task_id: str, *, number: int = 1, index: int = -1
+    ) -> list[dict[str, Any]]:
+        """Return the lines of one try of a task as the UI gets them."""
         answer = self.client.get(
             f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/logs/{number}",
             params={"map_index": index},
             headers={"accept": "application/json"},
         )
-        lines = []
-        for line in answer.json().get("content", []):
-            lines.append(str(line.get("event", line)))
-            lines += [f"{e['exc_type']}: {e['exc_value']}" for e in line.get("error_detail") or ()]
-        return "\n".join(lines)
+        content: list[dict[str, Any]] = answer.json().get("content", [])
+        return content
+
+    def text(self, dag_id: str, run_id: str, task_id: str) -> str:
+        """Return the log as one line: what it says, wherever its lines were broken."""
+        return " ".join(self.log(dag_id, run_id, task_id).split())
 
     def xcom(self, dag_id: str, run_id: str, task_id: str, key: str = "return_value") -> Any:
         path = f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/xcomEntries/{key}"
@@ -264,14 +310,29 @@ class Airflow:
     def pause_dag(self, dag_id: str, *, paused: bool = True) -> None:
         self._send("PATCH", f"/dags/{dag_id}", {"is_paused": paused})
 
-    def _send(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
+    def age(self, dag_id: str, run_id: str, *, hours: int) -> None:
+        """Let a DAG run have started so much earlier, so that its timeout comes when the test is ready."""
+        with contextlib.closing(
+            sqlite3.connect(self.stack.home / "airflow.db", timeout=60)
+        ) as database:
+            database.execute(
+                "update dag_run set start_date = strftime('%Y-%m-%d %H:%M:%f', start_date, ?)"
+                " where dag_id = ? and run_id = ?",
+                (f"-{hours} hours", dag_id, run_id),
+            )
+            database.commit()
+
+    def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> httpx.Response:
         """Send a request; again while Airflow's SQLite is locked, which it answers with 500."""
 
-        def sent() -> httpx.Response | None:
+        def asked() -> httpx.Response | None:
             answer = self.client.request(method, path, json=body)
             return None if answer.status_code >= 500 else answer
 
-        answer = wait_for(f"{method} {path}", sent)
+        return wait_for(f"{method} {path}", asked)
+
+    def _send(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
+        answer = self.ask(method, path, body)
         assert answer.status_code < 300, answer.text
         return answer
 
@@ -289,6 +350,13 @@ class Airflow:
         """Start what ended by itself, as an init system would."""
         for component in self.dead():
             self.stack.start(component)
+        # a scheduler may fail over a DAG run that was just deleted; its process stays and does nothing
+        newest = self.stack.log_tail("scheduler").rstrip().rpartition("\n")[2]
+        if _SCHEDULER_ENDS in newest and "scheduler" in self.stack.processes:
+            self.stack.kill("scheduler")
+            with (self.stack.home / "scheduler.log").open("a") as log:
+                log.write("started again\n")
+            self.stack.start("scheduler")
 
     def dead(self) -> list[str]:
         """Return the components that ended by themselves."""
@@ -301,6 +369,7 @@ class Airflow:
             return False
 
 
+_SCHEDULER_ENDS = "Shutting down LocalExecutor; waiting for running tasks"
 _OVER = ENDED | {"skipped", "upstream_failed", "removed"}
 
 

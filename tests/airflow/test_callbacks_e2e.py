@@ -6,7 +6,7 @@ import pytest
 
 from tests.airflow.stack import Airflow, wait_for
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 TOLD = '''
 """Jobs whose tasks tell how they ended (airflow dag)."""
@@ -47,6 +47,7 @@ ROLES = (
             {"plan", "reconcile", "first.run", "second.await_first", "second.run", "rollup"},
             set(),
             id="success",
+            marks=pytest.mark.soak,  # the failed one has tasks that succeed too
         ),
         pytest.param(
             "told-badly",

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from airflow_training.documents.resolved_blocks import CheckpointReference
 from tests.airflow.stack import Airflow, wait_for
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 TRAINS = """\
 import os, pathlib
@@ -82,13 +83,14 @@ def test_a_checkpoint_is_handed_on_by_a_clear_and_by_an_asset(airflow: Airflow):
     assert airflow.wait_run("takes", other) == "success"
     assert begun(airflow, "takes") == [4]
     job = airflow.store.job(airflow.uid("takes", other))
-    assert (job.checkpoint or {})["initial"] == given
+    assert job.checkpoint is not None
+    assert job.checkpoint.initial == CheckpointReference.from_document(given)
     assert airflow.xcom("takes", other, "reconcile")["checkpoint"]["step"] == 6
 
     assert airflow.wait_run("asks", asking) == "success"
     assert begun(airflow, "asks") == [4]
     assert airflow.wait_run("asks-wrong", refused) == "failed"
-    told = airflow.log("asks-wrong", refused, "plan")
+    told = airflow.text("asks-wrong", refused, "plan")
     assert "nothing is known of a checkpoint of the asset 'x-test://nothing'" in told
     assert "Traceback" not in told
 

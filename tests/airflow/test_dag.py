@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from airflow.sdk import AssetAll, AssetAny
+from airflow.sdk import DAG, AssetAll, AssetAny
 from airflow.sdk.definitions.param import process_params
 from airflow.serialization.serialized_objects import DagSerialization
 
 from airflow_training import job_to_dag
 from airflow_training.compiler.generic import generic_dag
+from airflow_training.documents import TrainingJob
 from airflow_training.errors import InputError
-from airflow_training.spec import TrainingJob
 from tests.airflow.jobs import PYTORCH, job
 from tests.airflow.shapes import compare, round_trip, shape
 
 
 def test_a_pytorch_job_becomes_the_dag_of_the_golden_file():
     compare("pytorch_dag", shape(job_to_dag(PYTORCH)))
+
+
+@pytest.mark.parametrize("make", [lambda: job_to_dag(PYTORCH), generic_dag])
+def test_the_end_is_told_and_confirmed_by_two_tasks_at_once(make: Callable[[], DAG]):
+    rollup, cleanup = (make().get_task(name) for name in ("rollup", "cleanup"))
+    assert cleanup.upstream_task_ids == rollup.upstream_task_ids
+    assert "reconcile" in rollup.upstream_task_ids
+    assert rollup.is_teardown
+    assert cleanup.is_teardown
 
 
 def test_a_training_job_a_document_and_a_file_make_the_same_dag(tmp_path: Path):
@@ -81,9 +91,12 @@ def test_a_task_sees_the_parameters_but_keeps_no_copy_of_them():
     assert not any(task.params for task in dag.tasks)
 
 
-def test_a_document_is_no_part_of_the_serialized_dag_and_no_template_of_airflow():
+def test_the_page_of_a_dag_shows_its_job_which_is_no_template_of_airflow():
     dag = job_to_dag(job(command=["python", "train.py", "--name", "{{ run_id }}-of-mine"]))
-    assert "of-mine" not in str(DagSerialization.to_dict(dag))
+    serialized = DagSerialization.to_dict(dag)
+    assert "```yaml\napiVersion: airflow-training/v1\n" in dag.doc_md
+    assert "'{{ run_id }}-of-mine'" in serialized["dag"].pop("doc_md")
+    assert "of-mine" not in str(serialized)
     assert [t.task_id for t in dag.tasks if t.template_fields] == ["plan"]
     assert dag.get_task("plan").template_fields == ("arguments",)
 

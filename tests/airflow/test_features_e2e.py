@@ -9,10 +9,10 @@ import httpx
 import pytest
 import yaml
 
-from airflow_training.supervise.admission import check_text
+from airflow_training.admission.check import check_text
 from tests.airflow.stack import Airflow, wait_for
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 TRAIN = """\
 echo '{"step": 1, "metrics": {"accuracy": 0.97}}' >> $TRAINING_PROGRESS_FILE
@@ -72,9 +72,18 @@ def pipeline(airflow: Airflow) -> Airflow:
     return airflow
 
 
-def test_a_job_between_two_tasks_takes_xcom_parameters_and_hands_on_its_model(pipeline: Airflow):
+@pytest.fixture(scope="module")
+def trained(pipeline: Airflow) -> str:
+    """Return the id of a run of the pipeline that succeeded."""
     run_id = pipeline.trigger("pipeline")
     assert pipeline.wait_run("pipeline", run_id) == "success"
+    return run_id
+
+
+def test_a_job_between_two_tasks_takes_xcom_parameters_and_hands_on_its_model(
+    pipeline: Airflow, trained: str
+):
+    run_id = trained
     result = pipeline.xcom("pipeline", run_id, "train.rollup")
     assert result["metrics"] == {"accuracy": 0.97}
     model = result["output"].removeprefix("file://")
@@ -93,10 +102,8 @@ def test_a_job_between_two_tasks_takes_xcom_parameters_and_hands_on_its_model(pi
         assert size < 1024
 
 
-def test_the_model_is_an_asset_with_its_uri_metrics_and_run(pipeline: Airflow):
-    run_id = pipeline.trigger("pipeline")
-    assert pipeline.wait_run("pipeline", run_id) == "success"
-    uid = pipeline.uid("pipeline", run_id, group_id="train")
+def test_the_model_is_an_asset_with_its_uri_metrics_and_run(pipeline: Airflow, trained: str):
+    uid = pipeline.uid("pipeline", trained, group_id="train")
 
     def follower() -> dict[str, Any] | None:
         answer = pipeline.client.get("/dags/follower/dagRuns", params={"order_by": "-run_after"})
@@ -113,6 +120,7 @@ def _ended(airflow: Airflow, run_id: str) -> bool:
     return airflow.run_state("follower", run_id) == "success"
 
 
+@pytest.mark.soak  # tests of tuning have one too
 def test_a_mapped_group_is_one_run_for_each_set_of_parameters(pipeline: Airflow):
     run_id = pipeline.trigger("search")
     assert pipeline.wait_run("search", run_id) == "success"
@@ -131,6 +139,14 @@ def test_a_mapped_group_is_one_run_for_each_set_of_parameters(pipeline: Airflow)
 
 
 # failures ------------------------------------------------------------------------------------------
+def lines_of_operators(
+    airflow: Airflow, dag_id: str, run_id: str, task_id: str
+) -> list[dict[str, Any]]:
+    """Return the lines of a task's log that our operators wrote."""
+    lines = airflow.log_lines(dag_id, run_id, task_id)
+    return [line for line in lines if "airflow_training.operators" in line.get("logger", "")]
+
+
 def test_a_failing_job_names_its_root_cause_first_and_shows_the_end_of_the_log(airflow: Airflow):
     airflow.write(
         airflow.document(
@@ -149,8 +165,14 @@ def test_a_failing_job_names_its_root_cause_first_and_shows_the_end_of_the_log(a
         "rollup": "failed",
         "cleanup": "success",
     }
-    assert "AirflowFailException: root cause: worker-0: " in airflow.log("fails", run_id, "rollup")
-    assert "exit code 3" in airflow.log("fails", run_id, "rollup")
+    for task_id in ("rollup", "reconcile"):
+        lines = airflow.log_lines("fails", run_id, task_id)
+        assert not [line for line in lines if line.get("error_detail")]
+        assert "Traceback" not in airflow.log("fails", run_id, task_id)
+    ours = [line["event"] for line in lines_of_operators(airflow, "fails", run_id, "rollup")]
+    assert ours[0].startswith("root cause: worker-0: ")
+    assert "exit code 3" in ours[0]
+    assert max(map(len, ours)) <= 110
     assert "cannot read the data" in airflow.log("fails", run_id, "worker.run")
 
 
@@ -166,10 +188,16 @@ def test_a_failing_job_says_why_with_the_line_that_proves_it_and_what_to_do(airf
     )
     run_id = airflow.trigger("runs-out-of-memory")
     assert airflow.wait_run("runs-out-of-memory", run_id) == "failed"
-    told = airflow.log("runs-out-of-memory", run_id, "rollup")
-    assert "root cause: worker-0: Error, exit code 1: cuda-out-of-memory (resource, " in told
-    assert error in told
-    assert "what to do: Smaller micro batch" in told
+    ours = [
+        line["event"]
+        for line in lines_of_operators(airflow, "runs-out-of-memory", run_id, "rollup")
+    ]
+    cause = "root cause: worker-0: Error, exit code 1: cuda-out-of-memory (resource, "
+    assert ours[0].startswith(cause)
+    assert ours[1] == f"  proof: {error}"
+    assert ours[2].startswith("  where: worker-0:")
+    assert ours[3].startswith("  what to do: Smaller micro batch")
+    assert max(map(len, ours)) <= 110
     told = airflow.log("runs-out-of-memory", run_id, "worker.run")
     assert "root cause: cuda-out-of-memory (resource, " in told
     assert "what to do: Smaller micro batch" in told
@@ -191,6 +219,7 @@ def test_a_refused_job_fails_in_plan_with_the_text_of_the_command_line(airflow: 
 
 
 # the generic DAG -----------------------------------------------------------------------------------
+@pytest.mark.soak  # `submit` sends the same form
 def test_a_job_given_in_the_form_runs_and_its_roles_are_named(airflow: Airflow):
     document = airflow.document(
         "by-form", {"name": "first"}, {"name": "second"}, command=["sh", "-c", "exit 0"]
@@ -213,18 +242,14 @@ def test_a_job_given_in_the_form_runs_and_its_roles_are_named(airflow: Airflow):
 )
 def test_what_the_form_can_see_is_refused_when_it_is_sent(airflow: Airflow, conf: dict[str, Any]):
     airflow.stack.wait_dag(airflow.client, "training_job")
-    answer = airflow.client.post(
-        "/dags/training_job/dagRuns", json={"logical_date": None, "conf": conf}
-    )
+    answer = airflow.ask("POST", "/dags/training_job/dagRuns", {"logical_date": None, "conf": conf})
     assert answer.status_code == 400, answer.text
 
 
 def test_a_parameter_out_of_range_is_refused_when_it_is_sent(airflow: Airflow):
     airflow.write({**trains(airflow), "metadata": {"name": "ranged"}})
     airflow.stack.wait_dag(airflow.client, "ranged")
-    answer = airflow.client.post(
-        "/dags/ranged/dagRuns", json={"logical_date": None, "conf": {"lr": -1}}
-    )
+    answer = airflow.ask("POST", "/dags/ranged/dagRuns", {"logical_date": None, "conf": {"lr": -1}})
     assert answer.status_code == 400
     assert "less than the minimum" in answer.text
 
@@ -251,8 +276,16 @@ def test_a_role_task_links_to_the_logs_of_its_instances_for_those_who_may_read_t
     airflow: Airflow,
 ):
     job = "linked"
-    airflow.write(airflow.document(job, command=["sh", "-c", "echo hello from inside"]))
+    document = airflow.document(job)
+    document["spec"]["command"][-1] = f"echo hello from inside\n{document['spec']['command'][-1]}"
+    airflow.write(document)
     run_id = airflow.trigger(job)
+    wait_for(
+        "the task tells what its training prints",
+        lambda: "worker-0 | hello from inside" in airflow.log(job, run_id, "worker.run"),
+    )
+    assert airflow.states(job, run_id)["worker.run"] == "deferred"
+    airflow.end(job)
     assert airflow.wait_run(job, run_id) == "success"
     links = airflow.client.get(
         f"/dags/{job}/dagRuns/{run_id}/taskInstances/worker.run/links"

@@ -8,8 +8,8 @@ from airflow.sdk.definitions.taskgroup import MappedTaskGroup
 
 from airflow_training import training
 from airflow_training.compiler.generic import generic_dag
+from airflow_training.documents import TrainingJob
 from airflow_training.errors import InputError
-from airflow_training.spec import TrainingJob
 from tests.airflow.jobs import PYTORCH, job
 from tests.airflow.shapes import compare, round_trip, shape
 
@@ -26,6 +26,14 @@ def test_a_group_between_two_tasks_is_the_graph_of_the_golden_file():
 
         training(PYTORCH, params={"lr": data()}) >> deploy()
     compare("group_between_tasks", shape(dag))
+
+
+def test_a_job_read_from_a_file_keeps_the_folder_that_its_paths_start_from(tmp_path):
+    (tmp_path / "digits.yaml").write_text(TrainingJob.model_validate(PYTORCH).to_yaml())
+    job = TrainingJob.from_file(tmp_path / "digits.yaml")
+    with DAG("elsewhere", schedule=None) as dag:
+        training(job)
+    assert dag.get_task("digits.plan").source.base_dir == str(tmp_path)
 
 
 def test_what_follows_the_group_waits_for_the_job_and_not_for_the_teardowns():

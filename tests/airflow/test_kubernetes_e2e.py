@@ -14,7 +14,7 @@ from tests.airflow.stack import Airflow
 from tests.kubernetes.emulator import Cluster
 from tests.kubernetes.readme import readme_job
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 SCRIPT = "echo trained by $TRAINING_ROLE; sleep 2"
 
@@ -32,7 +32,7 @@ def connect(airflow: Airflow, name: str, kubeconfig: dict[str, Any]) -> None:
         "conn_type": "kubernetes",
         "extra": json.dumps({"kube_config": json.dumps(kubeconfig)}),
     }
-    answer = airflow.client.post("/connections", json=body)
+    answer = airflow.ask("POST", "/connections", body)
     assert answer.status_code in (201, 409), answer.text
 
 
@@ -76,6 +76,7 @@ def test_a_job_runs_on_the_cluster_of_an_airflow_connection(airflow: Airflow, cl
     assert page.text == "trained by worker\n"
 
 
+@pytest.mark.soak  # in `make test` the snippets of the README run it
 def test_the_job_of_the_readme_trains_as_a_dag(airflow: Airflow, cluster: Cluster):
     pytest.importorskip("torch")
     connect(airflow, "emulated", cluster.kubeconfig())
@@ -87,7 +88,7 @@ def test_the_job_of_the_readme_trains_as_a_dag(airflow: Airflow, cluster: Cluste
     del document["spec"]["dag"]["schedule"]
     airflow.write(document)
     run_id = airflow.trigger("readme")
-    assert airflow.wait_run("readme", run_id, seconds=200) == "success"
+    assert airflow.wait_run("readme", run_id) == "success"
     ledger = airflow.ledger("readme", run_id)
     assert (ledger.job.state, ledger.job.restarts) == ("Succeeded", ())
 
@@ -101,12 +102,13 @@ def test_plan_fails_with_the_rule_that_is_missing(airflow: Airflow, cluster: Clu
     airflow.write(job(airflow, "forbidden", "looking"))
     run_id = airflow.trigger("forbidden")
     assert airflow.wait_run("forbidden", run_id) == "failed"
-    told = airflow.log("forbidden", run_id, "plan")
+    told = airflow.text("forbidden", run_id, "plan")
     assert "the connection may not create pods" in told
     assert 'resources: ["services"]' in told
     assert airflow.store.run(airflow.uid("forbidden", run_id)) is None
 
 
+@pytest.mark.soak
 def test_plan_says_so_when_the_cluster_cannot_be_reached(airflow: Airflow, cluster: Cluster):
     nowhere = cluster.kubeconfig()
     nowhere["clusters"][0]["cluster"]["server"] = "http://127.0.0.1:9"
@@ -114,6 +116,6 @@ def test_plan_says_so_when_the_cluster_cannot_be_reached(airflow: Airflow, clust
     airflow.write(job(airflow, "unreachable", "nowhere"))
     run_id = airflow.trigger("unreachable")
     assert airflow.wait_run("unreachable", run_id) == "failed"
-    told = airflow.log("unreachable", run_id, "plan")
+    told = airflow.text("unreachable", run_id, "plan")
     assert "the job could not be checked: the cluster does not answer" in told
     assert "Traceback" not in told

@@ -1,7 +1,8 @@
-"""The scheduler's listener: nothing for other DAGs, and no waiting for a store that is away."""
+"""The listener: nothing for other DAGs, and no waiting for a store that is away."""
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from airflow_training import listener
 from airflow_training.compiler.dag import job_to_dag
 from airflow_training.state import store as stores
 from airflow_training.state.store import open_store
+from airflow_training.supervise import runtimes
 from tests.airflow.jobs import shell
 from tests.airflow.shapes import round_trip
 
@@ -26,11 +28,14 @@ def started(dag: DAG) -> Any:
     return SimpleNamespace(dag=round_trip(dag))
 
 
+TRIGGERERS = ["one", "two"]
+
+
 @pytest.fixture
 def pools(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     """Return what Airflow's database says."""
     found: dict[str, int] = {}
-    monkeypatch.setattr(listener, "_pools", lambda dag_run: found)
+    monkeypatch.setattr(listener, "_known", lambda dag_run: (found, TRIGGERERS))
     return found
 
 
@@ -44,11 +49,27 @@ def test_a_run_with_a_training_group_tells_the_store_the_pools(
         listener.on_dag_run_running(dag_run)
         store = open_store()
         assert store.pools(store.deployment_id()) == now
+        assert store.places(store.deployment_id()) == ["", ""]
+
+
+@pytest.mark.parametrize(
+    ("component", "places"), [("triggerer", ["here", ""]), ("scheduler", ["", ""])]
+)
+def test_a_triggerer_tells_its_place_when_it_starts(
+    airflow_home: Path, monkeypatch: pytest.MonkeyPatch, component: str, places: list[str]
+):
+    monkeypatch.setattr(sys, "argv", ["bin/airflow", component])
+    monkeypatch.setattr(runtimes, "place_here", lambda settings: "here")
+    listener.on_starting(SimpleNamespace(hostname="one"))
+    listener.on_starting(SimpleNamespace())  # what a task starts with
+    store = open_store()
+    store.save_triggerers(store.deployment_id(), TRIGGERERS)
+    assert store.places(store.deployment_id()) == places
 
 
 def test_a_run_without_one_costs_no_question_and_no_store(monkeypatch: pytest.MonkeyPatch):
     asked: list[Any] = []
-    monkeypatch.setattr(listener, "_pools", asked.append)
+    monkeypatch.setattr(listener, "_known", asked.append)
     with DAG("other", schedule=None) as dag:
         BaseOperator(task_id="one")
     listener.on_dag_run_running(started(dag))

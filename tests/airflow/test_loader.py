@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import DAG, get_parsing_context
 
 from airflow_training.compiler.bundle import JobBundle
@@ -123,8 +124,35 @@ def test_each_job_file_has_a_stub_that_loads_it_alone(bundle: JobBundle, tmp_pat
     stubs = {path.name.rpartition("_")[0]: path for path in bundle.path.glob("*.py")}
     assert sorted(stubs) == ["one", "torn"]
     assert "one" in runpy.run_path(str(stubs["one"]))
-    with pytest.raises(InputError, match=r"torn\.yaml"):
-        runpy.run_path(str(stubs["torn"]))
+    broken = runpy.run_path(str(stubs["torn"]))["broken_job_files"]
+    with pytest.raises(InputError, match=r"torn\.yaml"):  # which Airflow takes as the file's error
+        broken.validate()
+
+
+def test_the_stub_of_a_job_shows_it_in_the_tab_code(bundle: JobBundle, tmp_path: Path):
+    path = write(tmp_path / "jobs", "one")
+    path.write_text(path.read_text() + "# a note of the author\n")
+    bundle.refresh()
+    (stub,) = bundle.path.glob("*.py")
+    assert "\n# kind: TrainingJob\n" in stub.read_text()
+    assert "\n# # a note of the author\n" in stub.read_text()
+
+
+def test_every_mistake_of_a_file_is_told_with_its_line_also_what_only_validate_sees(
+    bundle: JobBundle, tmp_path: Path
+):
+    roles = [{"name": "worker", "replicas": 3, "minSucceeded": 5, "replica": 1}]
+    write(tmp_path / "jobs", "bad", roles=roles, image="")
+    bundle.refresh()
+    (stub,) = bundle.path.glob("*.py")
+    bag = DagBag(str(stub), bundle_path=bundle.path)
+    (error,) = bag.import_errors.values()
+    assert "Traceback" not in error
+    assert re.search(r"spec\.roles\[0\]\.replica: .*\(line \d+\)", error)
+    write(tmp_path / "jobs", "bad", roles=[{"name": "worker", "replicas": 3, "minSucceeded": 5}])
+    (error,) = DagBag(str(stub), bundle_path=bundle.path).import_errors.values()
+    assert re.search(r"spec\.roles\[0\]\.minSucceeded: .*\(line \d+\)", error)
+    assert not bag.dags
 
 
 def test_a_stub_changes_with_its_job_and_goes_with_it(bundle: JobBundle, tmp_path: Path):

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import warnings
 from pathlib import Path
+from typing import Any
 
 import pytest
 from airflow.providers_manager import ProvidersManager
@@ -49,11 +50,20 @@ def test_every_page_asks_airflow_whether_the_user_may_read_it():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of libraries that Airflow imports
         from airflow_training.web.logs import app
-    for route in app.routes:
-        if route.path == "/runs/{uid}/progress":  # type: ignore[attr-defined]
-            continue  # for instances, with a token of their own: see test_progress_route
-        asked = [each.call.__qualname__ for each in route.dependant.dependencies]  # type: ignore[attr-defined]
-        assert any(name.startswith("requires_access_dag") for name in asked), route.path  # type: ignore[attr-defined]
+        from airflow_training.web.rights import Permit, known
+    routes: list[Any] = [*app.routes]
+    for route in routes:
+        if route.path in ("/runs/{uid}/progress", "/static/{name}"):
+            continue  # for instances, with a token of their own: see test_progress_route; for all
+        asked = [each.call for each in route.dependant.dependencies]
+        names = [getattr(each, "__qualname__", "") for each in asked]
+        if route.path.startswith("/api/"):
+            assert names[0] == "_authenticate", route.path
+            permit = known if "{dag}" not in route.path else asked[1]
+            assert permit in asked[1:], route.path
+            assert permit is known or isinstance(permit, Permit), route.path
+        else:
+            assert any(name.startswith("requires_access_dag") for name in names), route.path
 
 
 @pytest.mark.parametrize(
@@ -101,3 +111,62 @@ def test_the_sweep_runs_every_hour_and_finds_nothing_in_an_empty_store(airflow_h
     assert (dag.dag_id, str(dag.schedule), dag.catchup) == ("training_sweep", "@hourly", False)
     assert round_trip(dag).task_ids == ["sweep"]
     assert dag.get_task("sweep").execute({}) == 0
+
+
+def test_pages_that_were_built_are_shown_where_airflow_has_a_place_for_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    from airflow.api_fastapi.core_api.datamodels.plugins import ReactAppResponse
+
+    from airflow_training import plugin
+
+    monkeypatch.setattr(plugin, "_MANIFEST", tmp_path / "manifest.json")
+    assert plugin._react_apps() == []
+    (tmp_path / "manifest.json").write_text('{"pages": "Training.1a2b3c4d.js"}')
+    apps = plugin._react_apps()
+    for each in apps:  # one that Airflow refuses would hide the whole plugin
+        ReactAppResponse.model_validate(each)
+    assert {(each["name"], each["destination"]) for each in apps} == {
+        ("Training", "dag_run"),
+        ("Training", "task_instance"),
+        ("Trainings", "nav"),
+        ("Training usage", "nav"),
+        ("Trainings card", "dashboard"),
+    }
+    assert {each["bundle_url"] for each in apps} == {"training/static/Training.1a2b3c4d.js"}
+    assert len({each["url_route"] for each in apps}) == len(apps)
+
+
+async def test_the_first_requests_are_answered_while_others_go_on(airflow_home: Path):
+    import asyncio
+    import threading
+
+    import httpx
+
+    from airflow_training import plugin
+
+    loads: list[str] = []
+    begun, load, real = threading.Event(), threading.Event(), plugin._load_pages
+
+    def slowly() -> Any:
+        loads.append(threading.current_thread().name)
+        begun.set()
+        assert load.wait(60)
+        return real()
+
+    plugin._served.clear()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(plugin, "_load_pages", slowly)
+        transport = httpx.ASGITransport(app=plugin.pages)
+        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+            asked = [asyncio.ensure_future(client.get("/static/none.js")) for _ in range(3)]
+            assert await asyncio.to_thread(begun.wait, 60)  # the loop is free meanwhile
+            load.set()
+            answers = await asyncio.gather(*asked)
+    assert {each.status_code for each in answers} == {404}
+    assert threading.main_thread().name not in loads
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"

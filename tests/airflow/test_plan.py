@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pendulum
 import pytest
 import yaml
+from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowFailException
 
@@ -17,16 +20,21 @@ from airflow_training.compiler.dag import job_to_dag
 from airflow_training.compiler.form import form_params, job_of_form
 from airflow_training.compiler.generic import generic_dag
 from airflow_training.compiler.group import training
-from airflow_training.control.subtask_snapshot import compact
-from airflow_training.control.subtasks import fresh
+from airflow_training.control.root_cause import cause_document
+from airflow_training.control.subtask_snapshot import write_snapshot
+from airflow_training.control.subtasks import new_subtasks
+from airflow_training.documents.templates import render
 from airflow_training.errors import InputError
 from airflow_training.operators.admit import template_variables
-from airflow_training.operators.ending import Result
+from airflow_training.operators.ending import Result, cause_lines
+from airflow_training.operators.first_pass import free_roles
 from airflow_training.operators.rollup import RollupOperator
-from airflow_training.spec.templates import render
+from airflow_training.settings import load_settings
 from airflow_training.state.store import Store, open_store
+from airflow_training.supervise.runtimes import place_here
 from tests.airflow.jobs import shell
 from tests.airflow.test_triggers import TaskInstance
+from tests.runtimes.local_runs import alive
 
 
 def context(*, params: Mapping[str, Any] | None = None, **task_instance: Any) -> Any:
@@ -125,10 +133,10 @@ def test_a_job_that_asks_for_a_plan_gets_one_and_its_id_goes_through_xcom(
     reference = planned(tmp_path).execute(context())
     plan = store.job(reference["run"]).plan
     assert plan is not None
-    assert reference["plan"] == plan["id"]
+    assert reference["plan"] == plan.id
     assert len(json.dumps(reference)) < 1024
     [told] = store.events(reference["run"])
-    assert (told.event.reason, told.event.data) == ("Planned", {"plan": plan["id"]})
+    assert (told.event.reason, told.event.data) == ("Planned", {"plan": plan.id})
 
 
 def test_a_cleared_plan_plans_anew_and_the_same_try_keeps_the_plan(store: Store, tmp_path: Path):
@@ -141,7 +149,7 @@ def test_a_cleared_plan_plans_anew_and_the_same_try_keeps_the_plan(store: Store,
     assert again["plan"] != first
     newest = store.job(again["run"]).plan
     assert newest is not None
-    assert newest["cluster"] == "V100-SXM2-32GB"
+    assert newest.document["cluster"] == "V100-SXM2-32GB"
 
 
 def test_templates_see_the_dag_run_and_nothing_of_airflow():
@@ -279,6 +287,140 @@ def test_the_store_keeps_the_pools_of_each_deployment(store: Store):
     assert (store.pools("one"), store.pools("two")) == ({"b": 3}, {"a": 7})
 
 
+# the first pass --------------------------------------------------------------------------------------
+@pytest.fixture
+def triggerer_here(store: Store) -> str:
+    """Give the store a living triggerer on this very machine; return its place."""
+    place = place_here(load_settings())
+    store.save_triggerers(store.deployment_id(), ["here"])
+    store.save_place(store.deployment_id(), host="here", place=place)
+    return place
+
+
+CHAIN = {
+    "roles": [
+        {"name": "first"},
+        {"name": "second", "dependsOn": [{"role": "first"}]},
+        {"name": "third", "dependsOn": [{"role": "second", "status": "Complete"}]},
+    ]
+}
+STAYS = "echo $$$$ >> $MARKS; sleep 600"
+
+
+def marks(folder: Path) -> dict[str, Any]:
+    return {"env": [{"name": "MARKS", "value": str(folder / "marks")}]}
+
+
+def lines(path: Path, count: int) -> list[str]:
+    """Return the lines of a file as soon as there are so many."""
+    deadline = time.monotonic() + 60
+    while not path.exists() or path.read_text().count("\n") < count:
+        assert time.monotonic() < deadline, "nothing was started"
+        time.sleep(0.01)
+    return path.read_text().splitlines()
+
+
+@pytest.mark.e2e
+def test_plan_starts_what_may_start_and_rollup_and_cleanup_end_it_side_by_side(
+    store: Store, triggerer_here: str, tmp_path: Path
+):
+    """The training is alive when `plan` has ended, and no lease keeps the reconciler waiting."""
+    dag = job_to_dag(shell("hello", STAYS, **CHAIN, **marks(tmp_path)))
+    uid = dag.get_task("plan").execute(context())["run"]
+    try:
+        pids = [int(each) for each in lines(tmp_path / "marks", 2)]
+        assert all(alive(pid) for pid in pids)
+        assert all(entry.activated for entry in store.ledger(uid).roles.values())
+        assert store.ledger(uid).instances["third", 0].reason == "WaitingForDependency"
+        assert store.lease(uid) is None
+    finally:
+        with ThreadPoolExecutor() as workers:
+            rollup = workers.submit(dag.get_task("rollup").execute, context())
+            workers.submit(dag.get_task("cleanup").execute, context()).result()
+    with pytest.raises(AirflowFailException, match="Killed"):
+        rollup.result()
+    assert not any(alive(pid) for pid in pids)
+    assert lines(tmp_path / "marks", 2) == [str(pid) for pid in pids]
+    assert store.lease(uid) is None
+
+
+@pytest.mark.e2e
+def test_a_cleared_plan_begins_the_new_job_after_the_old_one_has_ended(
+    store: Store, triggerer_here: str, tmp_path: Path
+):
+    dag = job_to_dag(shell("hello", STAYS, **marks(tmp_path)))
+    plan = dag.get_task("plan")
+    try:
+        plan.execute(context())
+        [old] = map(int, lines(tmp_path / "marks", 1))
+        (tmp_path / "marks").unlink()
+        plan.execute(context(try_number=2))
+        [new] = map(int, lines(tmp_path / "marks", 1))
+        assert (alive(old), alive(new)) == (False, True)
+    finally:
+        dag.get_task("cleanup").execute(context())
+    assert not alive(new)
+
+
+@pytest.mark.parametrize(
+    "places",
+    [
+        pytest.param({}, id="nobody-told"),
+        pytest.param({"there": "elsewhere"}, id="on-another-host"),
+        pytest.param({"here": None, "there": "elsewhere"}, id="one-here-and-one-elsewhere"),
+        pytest.param({"here": None, "there": ""}, id="one-did-not-tell"),
+    ],
+)
+def test_what_a_triggerer_might_not_see_is_left_to_it(
+    store: Store, triggerer_here: str, places: Mapping[str, str | None]
+):
+    """None: the place of this process."""
+    store.save_triggerers(store.deployment_id(), list(places))
+    for host, place in places.items():
+        told = triggerer_here if place is None else place
+        store.save_place(store.deployment_id(), host=host, place=told)
+    uid = job_to_dag(shell("hello", "true")).get_task("plan").execute(context())["run"]
+    record = store.run(uid)
+    assert record is not None
+    assert record.queued
+    assert store.requests(uid) == []
+
+
+def test_another_environment_is_another_place(airflow_home: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("AIRFLOW__TRAINING__ALLOW_LOCAL", "True")
+    here = place_here(load_settings())
+    assert here == place_here(load_settings())
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7")
+    assert place_here(load_settings()) != here
+    monkeypatch.setenv("AIRFLOW__TRAINING__ALLOW_LOCAL", "False")
+    assert place_here(load_settings()) == ""
+
+
+def test_a_group_that_waits_in_a_pool_is_begun_by_reconcile(store: Store, triggerer_here: str):
+    store.save_pools(store.deployment_id(), {"small": 3})
+    with DAG("mine", schedule=None) as dag:
+        training(shell("hello", "true", **POOLED), default_args={"pool": "small"})
+    uid = dag.get_task("hello.plan").execute(context())["run"]
+    assert store.requests(uid) == []
+
+
+@pytest.mark.parametrize(
+    ("before", "free"),
+    [
+        pytest.param("", ["a", "b"], id="only-a-sensor"),
+        pytest.param("hello.b.run", ["a"], id="before-the-role"),
+        pytest.param("hello.b.await_a", ["a"], id="before-its-sensor"),
+    ],
+)
+def test_a_role_behind_a_task_of_the_users_is_not_asked_for(before: str, free: list[str]):
+    waits = {"name": "b", "dependsOn": [{"role": "a"}]}
+    with DAG("mine", schedule=None) as dag:
+        training(shell("hello", "true", roles=[{"name": "a"}, waits]))
+        if before:
+            EmptyOperator(task_id="before") >> dag.get_task(before)
+    assert free_roles(dag, group_id="hello", roles=["a", "b"]) == free
+
+
 # the end -------------------------------------------------------------------------------------------
 def test_rollup_without_a_run_says_that_plan_made_none(store: Store):
     with DAG("x", schedule=None):
@@ -315,13 +457,34 @@ def result(**fields: Any) -> Result:
 @pytest.mark.parametrize(
     ("fields", "first"),
     [
-        ({"root_cause": "worker-0: OOMKilled"}, "root cause: worker-0: OOMKilled"),
+        ({"root_cause": ("worker-0: OOMKilled",)}, "root cause: worker-0: OOMKilled"),
         ({}, "root cause: R: m"),
         ({"state": "Succeeded"}, "job j succeeded (R: m)"),
     ],
 )
 def test_the_root_cause_comes_first(fields: dict[str, Any], first: str):
     assert result(**fields).story().splitlines()[0] == first
+
+
+def test_what_a_log_says_about_the_root_cause_stands_below_it_and_each_part_on_its_own_line():
+    found = cause_document(
+        reason="Error", message="exited", at=0.0, role="worker", index=1, attempt=2, exit_code=1
+    )
+    found |= {"id": "cuda-out-of-memory", "category": "resource", "confidence": 0.9}
+    found |= {"file": "worker-1", "line": 7, "rank": 1}
+    found |= {"evidence": "RuntimeError: CUDA out of memory", "advice": "Smaller micro batch"}
+    assert result(root_cause=cause_lines(found)).story().splitlines()[:5] == [
+        "root cause: worker-1 (attempt 2): Error, exit code 1: cuda-out-of-memory (resource, 90 % sure)",
+        "  proof: RuntimeError: CUDA out of memory",
+        "  where: worker-1:7 (rank 1)",
+        "  what to do: Smaller micro batch",
+        "job j failed (R: m)",
+    ]
+    no_log = result(root_cause=cause_lines({**found, "advice": ""})).story().splitlines()
+    assert no_log[:2] == [
+        "root cause: worker-1 (attempt 2): Error, exit code 1: exited",
+        "job j failed (R: m)",
+    ]
 
 
 def test_the_checkpoint_is_told_and_goes_with_the_asset():
@@ -350,7 +513,7 @@ class StateStore(dict[str, Any]):
 def test_where_processes_stood_is_in_the_state_of_the_task(store: Store):
     dag = job_to_dag(shell("hello", "sleep 60"))
     uid = dag.get_task("plan").execute(context())["run"]
-    snapshot = compact(fresh(2, generation=1))
+    snapshot = write_snapshot(new_subtasks(2, generation=1))
     store.save_subtasks(uid, {"": snapshot})
     seen = context()
     seen["task_state_store"] = StateStore()

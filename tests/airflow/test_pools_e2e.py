@@ -8,7 +8,7 @@ import pytest
 
 from tests.airflow.stack import Airflow
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 POOLED = '''
 """A group in a pool of its own (airflow dag)."""
@@ -37,7 +37,7 @@ def test_a_group_larger_than_its_pool_fails_in_plan_and_runs_when_the_pool_lets_
     assert airflow.wait_run("pooled", refused) == "failed"
     states = airflow.states("pooled", refused)
     assert (states["g.plan"], states["g.reconcile"]) == ("failed", "upstream_failed")
-    log = airflow.log("pooled", refused, "g.plan")
+    log = airflow.text("pooled", refused, "g.plan")
     assert "pool 'narrow' has 2 slots and counts deferred tasks (include_deferred)" in log
     assert "holds up to 3 in it at the same time: g.reconcile, g.first.run" in log
     assert "give the pool at least 3 slots" in log

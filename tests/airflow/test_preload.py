@@ -56,7 +56,12 @@ print(sorted(name for name in before if name.startswith("airflow_training.state"
     ("command", "script"),
     [
         pytest.param(["bin/airflow", "scheduler"], _ALL_TASKS, id="tasks-find-it-all-there"),
-        pytest.param(["bin/airflow", "api-server"], _NOTHING, id="other-components-pay-nothing"),
+        pytest.param(
+            ["bin/airflow", "api-server"],
+            _NOTHING,
+            id="other-components-pay-nothing",
+            marks=pytest.mark.soak,
+        ),
     ],
 )
 def test_nothing_is_imported_that_need_not_be(command: list[str], script: str, tmp_path: Path):

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import json
+import math
 import warnings
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-from airflow_training.spec.resolved import RunKey
+from airflow_training.admission.launch import launch
+from airflow_training.control.model import AttemptHost
+from airflow_training.documents.resolved import RunKey
 from airflow_training.state.store import open_store
 from airflow_training.supervise.callbacks import callback_token
-from airflow_training.supervise.launch import launch
+from airflow_training.supervise.status import run_status
 from tests.builders import entry, job, role
+from tests.examples import examples
 
 BODY = {"role": "worker", "index": "0", "job_attempt": "0", "attempt": "1", "progress": {"step": 7}}
 
@@ -94,6 +100,8 @@ def test_the_token_of_one_run_is_no_good_for_another(client, uid):
         pytest.param(b"[" * 60_000, 400, id="nested"),
         pytest.param([], 400, id="list"),
         pytest.param({**BODY, "index": "x"}, 400, id="index"),
+        pytest.param({**BODY, "index": math.inf}, 400, id="infinite-index"),
+        pytest.param({**BODY, "attempt": -math.inf}, 400, id="infinite-attempt"),
         pytest.param({**BODY, "progress": 3}, 400, id="progress"),
         pytest.param({**BODY, "index": 1}, 404, id="no-such-index"),
         pytest.param({**BODY, "role": "chief"}, 404, id="no-such-role"),
@@ -134,6 +142,15 @@ def test_the_record_of_the_environment_is_kept(client, uid):
     assert records(uid) == [json.loads(RECORD)]
 
 
+def test_the_software_is_kept_beside_it(client, uid):
+    software = json.dumps({"on": "software", "packages": {"torch": "2.4"}})
+    assert post(client, uid, {**BODY, "environment": RECORD, "software": software}) == 204
+    assert post(client, uid, {**BODY, "environment": RECORD}) == 204
+    assert post(client, uid, {**BODY, "software": 3}) == 400
+    assert records(uid) == [json.loads(RECORD)]
+    assert open_store().software(uid) == {("worker", 0): json.loads(software)}
+
+
 def test_a_script_that_reports_nothing_leaves_what_its_log_says(client, uid):
     store = open_store()
     store.save_progress(uid, {("worker", 0): {"step": 3}})
@@ -148,7 +165,7 @@ def test_the_environment_of_a_replaced_attempt_is_dropped(client, uid):
 
 
 def test_the_end_of_a_replaced_attempt_whose_instance_stays_is_heard(client):
-    uid = a_run(stays="its-pod")
+    uid = a_run(host=AttemptHost("its-pod"))
     assert post(client, uid, {**BODY, "attempt": "0", "environment": RECORD}) == 204
     assert records(uid) == [json.loads(RECORD)]
     assert open_store().progress(uid) == {}, "its step is not that of the next attempt"
@@ -157,3 +174,103 @@ def test_the_end_of_a_replaced_attempt_whose_instance_stays_is_heard(client):
 @pytest.mark.parametrize("environment", [7, {"number": 0}, ["x"]])
 def test_an_environment_that_is_no_line_is_refused(client, uid, environment):
     assert post(client, uid, {**BODY, "environment": environment}) == 400
+
+
+NUMBERS = st.one_of(
+    st.integers(),
+    st.sampled_from([math.nan, math.inf, -math.inf, 1e308, -0.0, 2**63, -(2**63), 10**400, True]),
+    st.floats(),
+)
+TEXTS = st.one_of(
+    st.text(max_size=30),
+    st.sampled_from(["\x1b[2J", "\0", "a\nb\rc", "\ud800", "x" * 300, "NaN", "-1", "9" * 5000, ""]),
+)
+DEEP = st.integers(1, 200).map(lambda depth: json.loads("[" * depth + "]" * depth))
+ANY = st.recursive(
+    st.one_of(st.none(), NUMBERS, TEXTS, DEEP),
+    lambda inner: st.one_of(st.lists(inner, max_size=4), st.dictionaries(TEXTS, inner, max_size=4)),
+    max_leaves=8,
+)
+LINE = st.dictionaries(
+    st.sampled_from(
+        ["step", "total_steps", "epoch", "samples", "time", "section", "checkpoint", "subtasks"]
+    ),
+    st.one_of(NUMBERS, ANY),
+).flatmap(
+    lambda line: st.dictionaries(TEXTS, st.one_of(NUMBERS, ANY)).map(
+        lambda metrics: {**line, "metrics": metrics}
+    )
+)
+TOLD = st.fixed_dictionaries(
+    {"rank": NUMBERS, "generation": NUMBERS, "sequence": NUMBERS, "state": TEXTS},
+    optional={"step": ANY, "world": ANY, "verified": st.lists(NUMBERS), "group": TEXTS},
+)
+
+
+def mostly(value: Any) -> Any:
+    return st.integers(0, 9).flatmap(lambda number: ANY if number == 9 else st.just(value))
+
+
+HOSTILE = st.fixed_dictionaries(
+    {
+        "role": mostly("worker"),
+        "index": mostly(0),
+        "job_attempt": mostly(0),
+        "attempt": mostly(1),
+        "progress": st.one_of(LINE, LINE, TOLD.map(lambda told: {"subtasks": [told]}), ANY),
+    },
+    optional={
+        "environment": st.one_of(
+            ANY, ANY.map(json.dumps), st.just('{"a": ' * 1300), st.just("[" * 8000)
+        ),
+        "more": ANY,
+    },
+)
+
+
+def test_whatever_a_holder_of_the_token_says_nothing_breaks(client, uid):
+    """The answer says what was wrong with it; no other run is touched, and views stay readable."""
+    other = launch(
+        job(role("worker", 1), runtime="memory"),
+        key=RunKey(source="cli", run_id="other"), store=open_store(), controller="here",
+        activate_all=True,
+    ).uid  # fmt: skip
+    taken = []
+
+    @settings(max_examples=examples(120), deadline=None, suppress_health_check=list(HealthCheck))
+    @given(HOSTILE)
+    def say(body: Any) -> None:
+        code = post(client, uid, body)
+        assert code in (204, 400, 404, 413)
+        if code != 204:
+            return
+        taken.append(body)
+        store = open_store()
+        assert store.progress(uid).keys() <= {("worker", 0)}
+        json.dumps(run_status(store, uid), allow_nan=False)
+        for point in store.metrics(uid):
+            assert len(point.name) <= 250
+            assert "\0" not in point.name
+
+    say()
+    assert taken, "otherwise this tries nothing"
+    assert open_store().progress(other) == {}
+    assert open_store().metrics(other) == []
+
+
+def test_the_points_of_a_report_are_stored_where_they_make_sense(client, uid):
+    odd = [3, [1], [1, "2", 3.0], [1, 2.0, True], [1, math.inf, 3.0], [1, 1 << 70, 3.0]]
+    points = {"loss": [[1, 1.0, 9.0], *odd, [2, 2.0, 0.5], [2, 2.0, 0.5]], "a\0" * 400: [[1, 1, 1]]}
+    for _ in range(2):
+        assert post(client, uid, {**BODY, "progress": {"step": 2, "points": points}}) == 204
+    assert "points" not in open_store().progress(uid)["worker", 0]
+    loss = open_store().metrics(uid, name="loss")
+    assert [(each.step, each.at, each.value) for each in loss] == [(1, 1.0, 9.0), (2, 2.0, 0.5)]
+    (long,) = {each.name for each in open_store().metrics(uid)} - {"loss"}
+    assert len(long) == 250
+    assert "\0" not in long
+
+
+def test_the_attempts_of_the_future_are_not_heard(client, uid):
+    assert post(client, uid, {**BODY, "attempt": 2}) == 204
+    assert step(uid) is None

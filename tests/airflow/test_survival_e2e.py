@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from airflow_training.cli.airflow_stack import free_ports
 from airflow_training.supervise.owners import Owner
 from tests.airflow.stack import Airflow, wait_for
+from tests.ports import free_port
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+
+DATABASES = ("airflow", "airflow_training")
 
 
 def holder(airflow: Airflow, uid: str) -> int | None:
@@ -29,8 +34,13 @@ def holder(airflow: Airflow, uid: str) -> int | None:
 
 @pytest.mark.parametrize(
     "components",
-    [("triggerer",), ("scheduler",), ("api-server",), ("triggerer", "scheduler", "api-server")],
-    ids=["triggerer", "scheduler", "api-server", "all"],
+    [
+        pytest.param(("triggerer", "scheduler", "api-server"), id="all"),
+        *(
+            pytest.param((each,), id=each, marks=pytest.mark.soak)
+            for each in ("triggerer", "scheduler", "api-server")
+        ),
+    ],
 )
 def test_killing_airflow_costs_the_training_nothing(airflow: Airflow, components: tuple[str, ...]):
     """SIGKILL in the middle, and start again: the same processes, and the run ends right."""
@@ -59,11 +69,14 @@ def test_killing_airflow_costs_the_training_nothing(airflow: Airflow, components
 @pytest.fixture
 def second_triggerer(airflow: Airflow) -> Iterator[subprocess.Popen[bytes]]:
     """Give another triggerer of the same Airflow."""
-    port = str(free_ports(1)[0])
+    port = str(free_port())
     with (airflow.stack.home / "triggerer-2.log").open("ab") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "airflow", "triggerer"],
-            env={**airflow.stack.env, "AIRFLOW__LOGGING__TRIGGER_LOG_SERVER_PORT": port},
+            env={
+                **airflow.stack.environment_of("triggerer"),
+                "AIRFLOW__LOGGING__TRIGGER_LOG_SERVER_PORT": port,
+            },
             cwd=airflow.stack.home,
             stdout=log,
             stderr=subprocess.STDOUT,
@@ -76,6 +89,7 @@ def second_triggerer(airflow: Airflow) -> Iterator[subprocess.Popen[bytes]]:
         process.wait()
 
 
+@pytest.mark.soak
 def test_two_triggerers_share_the_runs(airflow: Airflow, second_triggerer: subprocess.Popen[bytes]):
     job = "shared"
     airflow.write(airflow.document(job))
@@ -87,6 +101,7 @@ def test_two_triggerers_share_the_runs(airflow: Airflow, second_triggerer: subpr
             time.sleep(4)  # the second triggerer may still be starting
         runs.append(airflow.trigger(job))
         uid = airflow.uid(job, runs[-1])
+        airflow.wait_task(job, runs[-1], "plan", "success")  # it made the first pass
         drivers.add(wait_for("somebody drives the run", lambda: holder(airflow, uid)))  # noqa: B023 - called here
     assert len(drivers) == 2
     airflow.end(job)
@@ -96,6 +111,39 @@ def test_two_triggerers_share_the_runs(airflow: Airflow, second_triggerer: subpr
     assert len(airflow.pids(job)["worker-0"]) == len(runs)
 
 
+def stall(airflow: Airflow, group: int) -> None:
+    """SIGSTOP processes between two writes: amid one, SQLite would let nobody else go on."""
+    while True:
+        os.killpg(group, signal.SIGSTOP)
+        wait_for("all are stopped", lambda: states(group) <= {"T", "Z"})
+        if not any(locked(airflow.stack.home / f"{name}.db") for name in DATABASES):
+            return
+        os.killpg(group, signal.SIGCONT)
+
+
+def states(group: int) -> set[str]:
+    """Return the letters of the states that the processes of a group are in (man 5 proc_pid_stat)."""
+    found = set()
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            state, _, of = path.read_text().rpartition(")")[2].split()[:3]
+            if int(of) == group:
+                found.add(state)
+    return found
+
+
+def locked(database: Path) -> bool:
+    """Return whether somebody keeps others from writing for as long as a second."""
+    with contextlib.closing(sqlite3.connect(database, timeout=1, isolation_level=None)) as opened:
+        try:
+            opened.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError:
+            return True
+        opened.execute("ROLLBACK")
+        return False
+
+
+@pytest.mark.soak  # what its cancelled triggers do: test_triggers.py
 def test_a_triggerer_that_stalls_and_wakes_up_stops_nothing(
     airflow: Airflow, second_triggerer: subprocess.Popen[bytes]
 ):
@@ -108,10 +156,10 @@ def test_a_triggerer_that_stalls_and_wakes_up_stops_nothing(
     uid = airflow.uid(job, run_id)
     driver = wait_for("somebody drives the run", lambda: holder(airflow, uid))
     stalled = os.getpgid(driver)
-    os.killpg(stalled, signal.SIGSTOP)
     try:
+        stall(airflow, stalled)
         wait_for(
-            "the other triggerer drives the run",
+            f"the other triggerer ({second_triggerer.pid}) drives the run",
             lambda: holder(airflow, uid) not in (None, driver),
         )
     finally:

@@ -17,26 +17,27 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowRuntimeError, Er
 from airflow.sdk.execution_time import task_runner
 from airflow.sdk.execution_time.comms import ErrorResponse, GetTaskStates, TaskStatesResult
 from airflow.serialization.serialized_objects import DagSerialization
-from airflow.triggers.base import TaskFailedEvent, TaskSuccessEvent, TriggerEvent
+from airflow.triggers.base import TaskFailedEvent, TaskSkippedEvent, TaskSuccessEvent, TriggerEvent
 
 from airflow_training.compiler.group import add_tasks
 from airflow_training.compiler.shape import RoleShape
 from airflow_training.control.decide import new_ledger
 from airflow_training.control.model import Event, JobEntry, Ledger, RoleEntry
+from airflow_training.documents.resolved import ResolvedJob
+from airflow_training.documents.resolved_blocks import CheckpointCommit
 from airflow_training.operators.plan import PlanOperator
 from airflow_training.operators.reconcile import ReconcileOperator
 from airflow_training.runtimes.faults import Behaviour, Script
 from airflow_training.runtimes.memory import MemoryRuntime
-from airflow_training.spec.resolved import ResolvedJob
 from airflow_training.state.store import RunState, Store, open_store
-from airflow_training.triggers import base, hosting, log_tail, reconcile
+from airflow_training.triggers import base, hosting, live_log, log_tail, reconcile
 from airflow_training.triggers.access import run_key
 from airflow_training.triggers.base import NO_RUN, GroupTrigger
 from airflow_training.triggers.dependency import DependencyTrigger
 from airflow_training.triggers.epochs import begin_try
 from airflow_training.triggers.reconcile import ReconcileTrigger
 from airflow_training.triggers.role import RoleTrigger, verdict
-from airflow_training.triggers.story import Story, line_of
+from airflow_training.triggers.story import EventLogger, line_of
 from tests.builders import after, job, role
 
 
@@ -56,13 +57,14 @@ class TaskInstance:
         self.pushed[key] = value
 
 
-CHECKPOINT = {
-    "uri": "s3://models/digits/checkpoints/vaqcvdyrk5xofpyy6bpq/0",
-    "step": 900,
-    "digest": "sha256:" + 64 * "a",
-    "seconds": 1.5,
-    "bytes": 4096,
-}
+CHECKPOINT = CheckpointCommit(
+    uri="s3://models/digits/checkpoints/vaqcvdyrk5xofpyy6bpq/0",
+    step=900,
+    digest="sha256:" + 64 * "a",
+    at=1.0,
+    seconds=1.5,
+    bytes=4096,
+)
 
 
 @dataclass
@@ -87,7 +89,7 @@ class Scene:
     airflow: Airflow
     uid: str = ""
 
-    def launch(self, job: ResolvedJob, *, checkpoint: Mapping[str, Any] | None = None) -> None:
+    def launch(self, job: ResolvedJob, *, checkpoint: CheckpointCommit | None = None) -> None:
         key = run_key(self.store, TaskInstance("plan"), group_id="")
         self.uid = key.uid
         ledger = new_ledger(job, now=self.store.now(), activate_all=False)
@@ -117,7 +119,7 @@ class Scene:
 @pytest.fixture
 def scene(airflow_home: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
     runtime = MemoryRuntime()
-    for module in (hosting, log_tail):
+    for module in (hosting, live_log, log_tail):
         monkeypatch.setattr(module, "runtime_of", lambda name: runtime)
     monkeypatch.setattr(reconcile, "_WATCH_SECONDS", 0.1)
     airflow = Airflow()
@@ -235,7 +237,7 @@ async def test_reconcile_hands_on_the_newest_checkpoint(
     value = (
         event.payload["value"] if exit_code else event.xcoms["return_value"]  # type: ignore[attr-defined]
     )
-    assert value["checkpoint"] == {key: CHECKPOINT[key] for key in ("uri", "step", "digest")}
+    assert value["checkpoint"] == CHECKPOINT.reference.to_document()
     assert len(json.dumps(value)) < 1024
 
 
@@ -438,9 +440,9 @@ def state_of(role_state: Any, job_state: Any, *, root: str = "") -> RunState:
         pytest.param("Failed", "Failed", "", TaskFailedEvent, id="failed-with-the-job"),
         pytest.param("Failed", "Succeeded", "", TaskSuccessEvent, id="untracked"),
         pytest.param("Stopped", "Succeeded", "", TaskSuccessEvent, id="parameter-server"),
-        pytest.param("Stopped", "Failed", "", TaskSuccessEvent, id="another-role-failed"),
+        pytest.param("Stopped", "Failed", "", TaskSkippedEvent, id="another-role-failed"),
         pytest.param("Stopped", "Failed", "worker", TaskFailedEvent, id="it-is-the-root-cause"),
-        pytest.param("Stopped", "Stopped", "", TaskSuccessEvent, id="killed"),
+        pytest.param("Stopped", "Stopped", "", TaskSkippedEvent, id="killed"),
     ],
 )
 def test_a_role_task_fails_only_with_its_role_and_the_job(role_state, job_state, root, expected):
@@ -625,7 +627,7 @@ async def test_clearing_a_role_alone_lends_the_run_a_loop(
 async def test_each_event_is_told_once_and_in_order(scene: Scene):
     scene.launch(job(runtime="memory"))
     told: list[str] = []
-    story = Story(scene.store, scene.uid, tell=lambda level, text: told.append(text))
+    story = EventLogger(scene.store, scene.uid, tell=lambda level, text: told.append(text))
     scene.store.add_events(scene.uid, [Event(at=1, reason="One"), Event(at=2, reason="Two")])
     await story.catch_up()
     scene.store.add_events(scene.uid, [Event(at=3, reason="Three")])
@@ -637,7 +639,9 @@ async def test_each_event_is_told_once_and_in_order(scene: Scene):
 async def test_a_role_hears_only_of_itself(scene: Scene):
     scene.launch(job(role("a"), role("b"), runtime="memory"))
     told: list[str] = []
-    story = Story(scene.store, scene.uid, tell=lambda level, text: told.append(text), role="b")
+    story = EventLogger(
+        scene.store, scene.uid, tell=lambda level, text: told.append(text), role="b"
+    )
     scene.store.add_events(
         scene.uid, [Event(at=1, reason="One", role="a"), Event(at=2, reason="Two", role="b")]
     )

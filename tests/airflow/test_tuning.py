@@ -10,9 +10,9 @@ from airflow.sdk import DAG, task
 
 from airflow_training import Range, tune
 from airflow_training.compiler.search_space import trials_of
+from airflow_training.documents.dag import Param
 from airflow_training.errors import InputError
 from airflow_training.operators.trials import Trial, winner
-from airflow_training.spec.dag import Param
 from tests.airflow.jobs import job
 from tests.airflow.shapes import round_trip
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.airflow.stack import Airflow
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 TRAIN = """\
 [ "$LR" = 0.3 ] && { echo diverged; exit 3; }
@@ -45,7 +45,7 @@ def tuning(airflow: Airflow) -> Airflow:
 
 def test_the_best_trial_wins_though_one_failed(tuning: Airflow):
     run_id = tuning.trigger("tuned")
-    assert tuning.wait_run("tuned", run_id, seconds=200) == "success"
+    assert tuning.wait_run("tuned", run_id) == "success"
     best = tuning.xcom("tuned", run_id, "tuned-job.best")
     assert (best["params"], best["value"]) == ({"lr": 0.2}, 0.2)
     assert (best["tried"], best["succeeded"]) == (3, 2)
@@ -55,8 +55,9 @@ def test_the_best_trial_wins_though_one_failed(tuning: Airflow):
     assert "trial 2: lr=0.3: Failed, no value" in log
 
 
+@pytest.mark.soak
 def test_the_run_fails_when_no_trial_succeeded(tuning: Airflow):
     run_id = tuning.trigger("tuned-in-vain")
-    assert tuning.wait_run("tuned-in-vain", run_id, seconds=200) == "failed"
+    assert tuning.wait_run("tuned-in-vain", run_id) == "failed"
     log = tuning.log("tuned-in-vain", run_id, "tuned-job.best")
     assert "no trial succeeded and reported 'accuracy'" in log

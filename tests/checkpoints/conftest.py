@@ -20,6 +20,7 @@ def _sigterm() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def s3_endpoint() -> Iterator[str]:
     """Return the address of an S3 emulator in this process; it has what other tests left in it."""
+    pytest.importorskip("moto.server", reason="of the extra `dev`")
     from moto.server import ThreadedMotoServer
 
     logging.getLogger("werkzeug").setLevel(logging.ERROR)

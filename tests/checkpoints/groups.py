@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from airflow_training.checkpoints.group import Group
 from airflow_training.checkpoints.records import Manifest
-from airflow_training.checkpoints.store import Store
+from airflow_training.checkpoints.store import ObjectStore
 
 T = TypeVar("T")
 
@@ -91,7 +91,7 @@ def by_ranks(world: int, work: Callable[[int], T]) -> list[T]:
         return list(pool.map(work, range(world)))
 
 
-def open_group(root: str | Store, world: int, **options: Any) -> list[Group]:
+def open_group(root: str | ObjectStore, world: int, **options: Any) -> list[Group]:
     """Return the handles of all ranks of a group, opened together."""
     agreement = Threads(world)
     return by_ranks(

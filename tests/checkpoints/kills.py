@@ -26,7 +26,7 @@ from pathlib import Path
 
 from airflow_training.checkpoints.agreement import ThroughStore
 from airflow_training.checkpoints.group import Group
-from airflow_training.checkpoints.store import Data, LocalStore, Store, _pieces, open_store
+from airflow_training.checkpoints.store import Data, LocalStore, ObjectStore, _pieces, open_store
 from tests.checkpoints.groups import assert_is_state_of, save
 
 INTERVAL = 3
@@ -65,7 +65,7 @@ class Death:
 class Deadly:
     """A store whose process is killed at its nth operation."""
 
-    def __init__(self, store: Store, death: Death) -> None:
+    def __init__(self, store: ObjectStore, death: Death) -> None:
         self._store = store
         self._death = death
         self._count = itertools.count(1)  # the probe counts in several threads
@@ -98,7 +98,7 @@ class Deadly:
         return lambda *arguments: self._operation(lambda: method(*arguments))
 
 
-def live(root: str, *, life: int, rank: int, world: int, tell: int, store: Store) -> None:
+def live(root: str, *, life: int, rank: int, world: int, tell: int, store: ObjectStore) -> None:
     """Be one rank of a training: go on from where the last life was, save, never end."""
 
     def say(what: str, step: int) -> None:

@@ -121,7 +121,6 @@ def train(me: Rank, plan: Plan, ports: Sequence[int], first: int) -> None:
 def run(folder: Path, plan: Plan) -> None:
     """Run all ranks of the plan, each newcomer once it is needed; all but the killed ones must end well."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.checkpoints.rejoining"])
     (folder / "notes").mkdir(parents=True, exist_ok=True)
     ports = [free_port() for _ in plan.worlds]
 

@@ -14,7 +14,7 @@ ADAPTERS = {
     "lightning",
     "torch_agreement",
     "torch_boundary",
-    "torch_handover",
+    "torch_transfer",
     "torch_meeting",
     "torch_rejoining",
     "xgboost",

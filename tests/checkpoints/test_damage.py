@@ -35,13 +35,19 @@ def test_undamaged_nothing_is_found(subject):
         assert_found(subject, objects, ())
 
 
-def test_every_flipped_bit_is_found(subject):
-    flip_random_bits(subject, 1000, random.Random(1))
+@pytest.mark.parametrize(
+    "flips", [pytest.param(100, id="sample"), pytest.param(3000, id="all", marks=pytest.mark.soak)]
+)
+def test_every_flipped_bit_is_found(subject, flips):
+    flip_random_bits(subject, flips, random.Random(1))
 
 
-def test_a_flip_in_any_byte_of_a_manifest_is_found(subject):
+@pytest.mark.parametrize(
+    "every", [pytest.param(23, id="sample"), pytest.param(1, id="all", marks=pytest.mark.soak)]
+)
+def test_a_flip_in_any_byte_of_a_manifest_is_found(subject, every):
     key = manifest_key(Save(40, 2))
-    for byte in range(len(subject.objects[key])):
+    for byte in range(0, len(subject.objects[key]), every):
         flip_a_bit(subject, key, byte * 8 + byte % 8)
 
 

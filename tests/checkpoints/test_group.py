@@ -21,6 +21,7 @@ from airflow_training.checkpoints.errors import (
 )
 from airflow_training.checkpoints.group import Group
 from airflow_training.checkpoints.keys import Save, failure_key, fence_key, manifest_key, marker_key
+from airflow_training.checkpoints.reachable import find_problem
 from airflow_training.checkpoints.records import Manifest
 from tests.checkpoints.groups import (
     SECONDS,
@@ -34,6 +35,7 @@ from tests.checkpoints.groups import (
     train_together,
 )
 from tests.checkpoints.stores import Counting, DictStore, Full, Overwriting
+from tests.examples import examples
 
 
 @pytest.fixture(params=["local", "overwriting", "s3"])
@@ -80,7 +82,7 @@ def test_another_number_of_ranks_reads_every_part(before, after):
             group.read(the(group.base), before)
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(
     blobs=st.dictionaries(st.text(min_size=1), st.binary(max_size=200), max_size=12),
     document=st.dictionaries(st.text(), st.integers() | st.text()),
@@ -281,6 +283,44 @@ def test_a_damaged_checkpoint_is_passed_over_on_all_ranks_and_said(caplog):
     assert rejected[0] == 30
     assert damaged in rejected[1]
     assert "the checkpoint of step 30 is bad" in caplog.text
+
+
+@pytest.mark.parametrize("kind", ["shard", "marker", "manifest"])
+def test_a_file_that_can_never_be_read_is_damage(tmp_path, kind):
+    """A link that leads to itself stands for any file that the disk will not give back."""
+    group = Group.open(str(tmp_path))
+    train(group, 10, 20)
+    newest = train(group, 30)[-1]
+    key = {
+        "shard": next(s.key for s in newest.ranks[0].shards if str(newest.save) in s.key),
+        "marker": marker_key(newest.save, 0),
+        "manifest": manifest_key(newest.save),
+    }[kind]
+    path = tmp_path / key
+    path.unlink()
+    path.symlink_to(path)
+    opened = Group.open(str(tmp_path))
+    assert opened.base.step == 20
+    assert [step for step, _ in opened.rejected] == [30]
+    assert "cannot be read" in opened.rejected[0][1]
+    assert find_problem(str(tmp_path)) == ""
+    train(opened, 40)
+    assert Group.open(str(tmp_path)).base.step == 40
+
+
+def test_an_object_that_is_read_at_the_second_try_is_whole():
+    class Shaky(DictStore):
+        failed = False
+
+        def read(self, key, start=0, size=None):
+            if key.startswith("shards/") and not self.failed:
+                self.failed = True
+                raise OSError("connection reset")
+            return super().read(key, start, size)
+
+    store = DictStore()
+    train(Group.open(store), 10, 20)
+    assert Group.open(Shaky(store.objects)).base.step == 20
 
 
 def test_a_store_that_does_not_answer_is_an_error_and_no_older_checkpoint():

@@ -15,15 +15,14 @@ from airflow_training.checkpoints.interval import (
     auto_seconds,
     daly_seconds,
     fits_in_grace,
-    goodput,
     grace_needed,
     parse_every,
     seconds_between_failures,
     steps_between_looks,
     young_seconds,
 )
-from airflow_training.checkpoints.pace import Pace
-from benchmarks.recovery_goodput import bound, simulate
+from airflow_training.checkpoints.pace import StepPace
+from benchmarks.recovery_goodput import bound, goodput, simulate
 
 
 def cost(stall: float = 0.1, slowed: float = 0.0, total: float = 1.0) -> Cost:
@@ -145,7 +144,7 @@ def test_ranks_ask_each_other(step, look, grace, steps):
 
 
 def test_steps_during_a_save_are_compared_with_the_others():
-    pace = Pace()
+    pace = StepPace()
     for seconds in (1.0, 1.0, 9.0):  # one with an evaluation
         pace.step(seconds, saving=False)
     for seconds in (1.2, 1.2, 30.0):

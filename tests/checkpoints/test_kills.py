@@ -29,7 +29,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
         yield Path(name)
 
 
-@pytest.mark.parametrize("world", [1, 2])
+@pytest.mark.parametrize("world", [pytest.param(1, marks=pytest.mark.soak), 2])
 def test_no_kill_tears_or_loses_a_checkpoint(folder, world):
     command = ["-m", "tests.checkpoints.kills", str(folder), "--world", str(world), "--kills", "40"]
     done = subprocess.run(

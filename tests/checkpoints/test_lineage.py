@@ -8,7 +8,7 @@ import pytest
 
 from airflow_training.checkpoints.documents import sha256_of
 from airflow_training.checkpoints.lineage import trace
-from airflow_training.checkpoints.records import Base, Fence, Manifest
+from airflow_training.checkpoints.records import Fence, Manifest, ParentCheckpoint
 
 
 class History:
@@ -149,6 +149,6 @@ def test_a_missing_manifest_does_not_break_the_line():
 def test_a_base_that_claims_to_be_newer_leads_nowhere():
     history = History().start(1).save(1, 10).start(2, base=(10, 1)).save(2, 20)
     history.fences[1] = replace(
-        history.fences[1], base=Base(step=20, generation=2, digest="sha256:x")
+        history.fences[1], base=ParentCheckpoint(step=20, generation=2, digest="sha256:x")
     )
     assert history.counting() == [(20, 2), (10, 1)]

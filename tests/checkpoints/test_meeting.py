@@ -54,7 +54,7 @@ def together(meeting: Meeting, *, dies: bool) -> bool:
 
 @pytest.mark.e2e
 @pytest.mark.timeout(180)
-@pytest.mark.parametrize("victim", [0, 2])
+@pytest.mark.parametrize("victim", [0, pytest.param(2, marks=pytest.mark.soak)])
 def test_a_group_forms_again_at_the_same_address(victim):
     context = multiprocessing.get_context("forkserver")
     port = free_port()

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from airflow_training.checkpoints.peers import Copy, FromStore, Holding, choose
+from airflow_training.checkpoints.peers import Copy, FromStore, PeerState, choose
 
 
-def rank(step: int | None, *, model: str = "a", order: int = 1, **more: Any) -> Holding:
+def rank(step: int | None, *, model: str = "a", order: int = 1, **more: Any) -> PeerState:
     told = {"epoch": 0, "order": order, "not_after": more.pop("not_after", None)}
     sections = {} if step is None else {"model": model, "data": "d"}
-    return Holding(step=step, sections=sections, orders=told, **more)
+    return PeerState(step=step, sections=sections, orders=told, **more)
 
 
 NEW = rank(None, order=2)
@@ -64,4 +64,4 @@ def test_where_a_group_goes_on_from(everyone, expected):
 
 def test_what_a_rank_says_arrives_as_it_was_said():
     holding = rank(7, header=(100, "sha256:0"), began=True)
-    assert Holding.from_json(holding.to_json()) == holding
+    assert PeerState.from_json(holding.to_json()) == holding

@@ -17,8 +17,8 @@ import pytest
 from airflow_training.agent.preflight import Preflight
 from airflow_training.checkpoints.errors import StoreRefused
 from airflow_training.checkpoints.keys import Save, manifest_key
-from airflow_training.checkpoints.reachable import problem
-from airflow_training.control.readiness import wanted
+from airflow_training.checkpoints.reachable import find_problem
+from airflow_training.control.readiness import required_hardware
 from tests.builders import job, role
 from tests.checkpoints.stores import DictStore, Full
 
@@ -54,7 +54,7 @@ NEWEST = manifest_key(Save(9, 1))
 
 def test_a_store_that_takes_and_gives_is_left_as_it_was():
     store = DictStore({NEWEST: b"{}"})
-    assert problem(store) == ""
+    assert find_problem(store) == ""
     assert store.objects == {NEWEST: b"{}"}
 
 
@@ -67,13 +67,13 @@ def test_a_store_that_takes_and_gives_is_left_as_it_was():
     ],
 )
 def test_what_is_wrong_with_a_store_is_told(store, text):
-    assert text in problem(store)
+    assert text in find_problem(store)
     assert [key for key in store.objects if key.startswith("probes/")] == []
 
 
 def test_room_for_shards_is_not_tried():
     """It would cost what a checkpoint costs; the save itself says so."""
-    assert problem(Full()) == ""
+    assert find_problem(Full()) == ""
 
 
 def test_a_bucket_is_asked_by_a_process_of_its_own(s3_root):
@@ -89,7 +89,7 @@ def test_a_bucket_is_asked_by_a_process_of_its_own(s3_root):
 
 def test_an_address_without_a_driver_is_an_error_of_its_own():
     with pytest.raises(StoreRefused, match="no driver"):
-        problem("nowhere://bucket")
+        find_problem("nowhere://bucket")
 
 
 @pytest.mark.timeout(120)
@@ -122,7 +122,7 @@ def test_a_bucket_that_comes_up_late_is_waited_for(tmp_path: Path, monkeypatch):
             threading.Thread(target=_make_bucket, daemon=True).start()
         said.append(text)
 
-    asked = wanted(job(role("worker", 1), checkpoint={"uri": "c"}), {})
+    asked = required_hardware(job(role("worker", 1), checkpoint={"uri": "c"}), {})
     assert asked is not None
     preflight = Preflight(
         {**asked, "timeout_seconds": 60.0},

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-from airflow_training.checkpoints import reading, torch_handover
+from airflow_training.checkpoints import reading, torch_transfer
 from airflow_training.checkpoints.checkpointer import Checkpointer
 from airflow_training.checkpoints.errors import CheckpointError
 from tests.checkpoints.rejoining import TOTAL, Plan, Repeatable, never_killed, run
@@ -80,26 +80,26 @@ def write_parameters(_: int, number: int, training: Repeatable) -> None:
 def flip_a_bit_on_the_way(rank: int, number: int, _: Repeatable) -> None:
     if (rank, number) != (2, 1):
         return
-    right = torch_handover._broadcast
+    right = torch_transfer._broadcast
 
     def wrong(view: memoryview, **options: object) -> None:
         right(view, **options)  # type: ignore[arg-type]  # as it came
         if not bytes(view).startswith(b"{"):  # the document
             view[-1] ^= 1
 
-    torch_handover._broadcast = wrong
+    torch_transfer._broadcast = wrong
 
 
 def flip_a_bit_of_the_document(rank: int, number: int, _: Repeatable) -> None:
     if (rank, number) != (2, 1):
         return
-    right = torch_handover._broadcast
+    right = torch_transfer._broadcast
 
     def wrong(view: memoryview, **options: object) -> None:
         right(view, **options)  # type: ignore[arg-type]  # as it came
         view[20] ^= 1
 
-    torch_handover._broadcast = wrong
+    torch_transfer._broadcast = wrong
 
 
 def wrap_too_early(_: int, number: int, training: Repeatable) -> None:
@@ -114,14 +114,30 @@ def wrap_too_early(_: int, number: int, training: Repeatable) -> None:
         pytest.param(
             spoil_one_survivor, 2, "ranks 0 and 1 hold different model", id="survivors-that-differ"
         ),
-        pytest.param(apply_half_a_step, 2, "the optimizer was at work", id="half-a-step"),
+        pytest.param(
+            apply_half_a_step,
+            2,
+            "the optimizer was at work",
+            id="half-a-step",
+            marks=pytest.mark.soak,
+        ),
         pytest.param(write_parameters, 2, "parameters were changed", id="parameters-written"),
-        pytest.param(wrap_too_early, 0, "parameters were changed", id="wrapped-too-early"),
+        pytest.param(
+            wrap_too_early,
+            0,
+            "parameters were changed",
+            id="wrapped-too-early",
+            marks=pytest.mark.soak,
+        ),
         pytest.param(
             flip_a_bit_on_the_way, 2, "what rank 2 got is not what rank 0 has", id="bit-flipped"
         ),
         pytest.param(
-            flip_a_bit_of_the_document, 2, "what rank 2 got is not what", id="bit-of-the-document"
+            flip_a_bit_of_the_document,
+            2,
+            "what rank 2 got is not what",
+            id="bit-of-the-document",
+            marks=pytest.mark.soak,
         ),
     ],
 )
@@ -136,7 +152,7 @@ def test_where_no_state_can_be_trusted_all_restore_the_newest_checkpoint(
         assert why in warned
 
 
-@pytest.mark.parametrize("worlds", [(2, 3), (3, 2), (2, 1)])
+@pytest.mark.parametrize("worlds", [(2, 3), (3, 2), pytest.param((2, 1), marks=pytest.mark.soak)])
 def test_another_number_of_ranks_goes_on_from_the_live_state(worlds, tmp_path):
     run(tmp_path / "ranks", Plan(worlds=worlds, leave_at=17))
     for rank in range(worlds[1]):

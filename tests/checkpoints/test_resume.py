@@ -21,7 +21,7 @@ STEPS = 60
     [
         pytest.param(1, [7, 25, 44], id="1"),
         pytest.param(2, [27], id="2"),
-        pytest.param(4, [33], id="4"),
+        pytest.param(4, [33], id="4", marks=pytest.mark.soak),
     ],
 )
 def test_losses_and_full_state_are_those_of_a_training_never_killed(world, kills, tmp_path):

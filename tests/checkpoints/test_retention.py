@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from airflow_training.checkpoints.keys import Save, failure_key, manifest_key, marker_key, shard_key
-from airflow_training.checkpoints.records import Manifest, Part
-from airflow_training.checkpoints.retention import kept, unneeded
-from airflow_training.checkpoints.shards import Shard
+from airflow_training.checkpoints.records import Manifest, RankPart
+from airflow_training.checkpoints.retention import retained_manifests, unreferenced_keys
+from airflow_training.checkpoints.shards import ShardObject
 
 
 def manifest(number: int, *, generation: int = 1, shards: tuple[str, ...] = ()) -> Manifest:
-    made = tuple(Shard(key=key, digest="xxh3:0", chunks=(), parts=()) for key in shards)
+    made = tuple(ShardObject(key=key, digest="xxh3:0", chunks=(), parts=()) for key in shards)
     return Manifest(
         step=number * 10,
         generation=generation,
@@ -19,7 +19,7 @@ def manifest(number: int, *, generation: int = 1, shards: tuple[str, ...] = ()) 
         base=None,
         fence="",
         parent=None,
-        ranks=(Part(marker="", state="", shards=made),),
+        ranks=(RankPart(marker="", state="", shards=made),),
         cursor=None,
         code="",
         environment="",
@@ -39,7 +39,7 @@ def manifest(number: int, *, generation: int = 1, shards: tuple[str, ...] = ()) 
 )
 def test_the_newest_and_every_nth_stay(keep, keep_every, expected):
     there = [manifest(number) for number in range(9, 0, -1)]
-    stay = kept(there, keep=keep, keep_every=keep_every)
+    stay = retained_manifests(there, keep=keep, keep_every=keep_every)
     assert [m.number for m in stay] == expected
 
 
@@ -71,12 +71,14 @@ KEPT, OLD, FAILED, NEXT = Save(40, 2), Save(20, 2), Save(30, 2), Save(50, 2)
 )
 def test_only_what_belongs_to_no_checkpoint_goes(key, goes):
     needed = manifest(4, generation=2, shards=(shard(Save(10, 1)),))
-    assert unneeded([key], kept=[needed], left={FAILED}, newest=KEPT) == ([key] if goes else [])
+    assert unreferenced_keys([key], kept=[needed], left={FAILED}, newest=KEPT) == (
+        [key] if goes else []
+    )
 
 
 def test_keys_are_read_as_they_are_written():
     save = Save(123_456_789_012_345, 7)
     assert str(save) == "123456789012345-00000007"
     for key in (shard(save), marker_key(save, 16_383), failure_key(save, 0)):
-        assert unneeded([key], kept=[], left=[], newest=save) == [key]
+        assert unreferenced_keys([key], kept=[], left=[], newest=save) == [key]
     assert manifest_key(save) == f"manifests/{save}.json"

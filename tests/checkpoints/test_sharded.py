@@ -89,7 +89,14 @@ def test_ranks_that_are_as_many_go_on_bit_for_bit(tmp_path):
         assert noted(tmp_path / "parts", rank)[-1] == noted(tmp_path / "whole", rank)[-1]
 
 
-@pytest.mark.parametrize(("before", "after"), [(2, 1), (1, 2), (4, 2), (2, 4), (4, 3)])
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (2, 1),
+        (2, 3),
+        *(pytest.param(*each, marks=pytest.mark.soak) for each in ((1, 2), (4, 2), (2, 4), (4, 3))),
+    ],
+)
 def test_another_number_of_ranks_has_the_same_whole_state(before, after, tmp_path):
     assert processes(go_on, before, tmp_path, 3, 0) == [0] * before
     saved = noted(tmp_path, 0)[-1]["whole"]

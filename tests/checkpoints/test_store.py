@@ -11,12 +11,18 @@ from pathlib import Path
 import pytest
 
 from airflow_training.checkpoints.errors import KeyExists, StoreRefused
-from airflow_training.checkpoints.store import LocalStore, RemoteStore, Store, open_store, probe
+from airflow_training.checkpoints.store import (
+    LocalStore,
+    ObjectStore,
+    RemoteStore,
+    open_store,
+    probe,
+)
 from tests.checkpoints.stores import DictStore, Forgetful, Overwriting
 
 
 @pytest.fixture(params=["local", "without-links", "file", "memory", "s3"])
-def store(request, tmp_path, monkeypatch) -> Store:
+def store(request, tmp_path, monkeypatch) -> ObjectStore:
     if request.param == "memory":
         return open_store(f"memory://{uuid.uuid4().hex}/runs")
     if request.param == "s3":

@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 
 from airflow_training.agent.newest import NewestProgress
+from airflow_training.checkpoints.generation_state import read_generation_state
 from airflow_training.checkpoints.group import Group
 from airflow_training.checkpoints.keys import marker_key
 from airflow_training.checkpoints.records import Marker
-from airflow_training.checkpoints.standing import standing
-from airflow_training.checkpoints.telling import Telling, newest_environment, own_group
-from airflow_training.control.subtasks import fresh, restorable, states, told
+from airflow_training.checkpoints.reporting import ProcessReporter, newest_environment, own_group
+from airflow_training.control.subtasks import apply_reports, new_subtasks, rank_states
 from airflow_training.runtimes.progress import progress_of
+from tests.builders import restorable
 from tests.checkpoints.groups import save, train
 
 
@@ -36,7 +37,7 @@ def standing_of(progress: Path):
     """Return the subtasks after everything in the file, as the controller reads it."""
     said = progress_of(NewestProgress(progress).look())
     assert said is not None
-    return told(fresh(1), said.subtasks)
+    return apply_reports(new_subtasks(1), said.subtasks)
 
 
 def test_a_group_tells_every_state_it_goes_through(tmp_path, progress):
@@ -48,7 +49,7 @@ def test_a_group_tells_every_state_it_goes_through(tmp_path, progress):
     assert [each["sequence"] for each in said] == [1, 2, 3, 4, 5]
     assert {each["generation"] for each in said} == {1}
     seen = standing_of(progress)
-    assert (states(seen), restorable(seen)) == (["RUNNING"], 5)
+    assert (rank_states(seen), restorable(seen)) == (["RUNNING"], 5)
 
 
 def test_what_is_restored_is_verified_in_the_new_generation(tmp_path, progress):
@@ -70,11 +71,11 @@ def test_a_save_that_fails_is_over_and_verifies_nothing(tmp_path, progress):
     group.fail(9, "no room")
     assert group.commit(9, deadline=5.0) is None
     seen = standing_of(progress)
-    assert (states(seen), restorable(seen)) == (["RUNNING"], 8)
+    assert (rank_states(seen), restorable(seen)) == (["RUNNING"], 8)
 
 
 def test_only_the_newest_line_says_every_step_that_counts(progress):
-    telling = Telling(rank=0, world=1, generation=1)
+    telling = ProcessReporter(rank=0, world=1, generation=1)
     for step in range(1, 8):
         telling.say("SAVED", step=step, verified=step)
     assert lines(progress)[-1]["verified"] == [4, 5, 6, 7]
@@ -84,9 +85,9 @@ def test_only_the_newest_line_says_every_step_that_counts(progress):
 
 def test_nothing_is_told_where_nobody_listens(monkeypatch, tmp_path):
     monkeypatch.delenv("TRAINING_PROGRESS_FILE", raising=False)
-    Telling(rank=0, world=1, generation=1).say("RUNNING")
+    ProcessReporter(rank=0, world=1, generation=1).say("RUNNING")
     monkeypatch.setenv("TRAINING_PROGRESS_FILE", str(tmp_path / "no" / "folder"))
-    Telling(rank=0, world=1, generation=1).say("RUNNING")
+    ProcessReporter(rank=0, world=1, generation=1).say("RUNNING")
     assert newest_environment() is None
 
 
@@ -126,14 +127,14 @@ def test_marker_manifest_and_line_name_the_record_of_the_save(tmp_path, progress
 # without any line ----------------------------------------------------------------------------------------
 def test_documents_alone_say_who_has_which_step(tmp_path):
     root = str(tmp_path / "c")
-    assert standing(root).generation == 0
+    assert read_generation_state(root).generation == 0
     group = Group.open(root)
     train(group, 5, 6)
     group.write(7, {}, document={})
-    found = standing(root)
+    found = read_generation_state(root)
     assert (found.generation, found.world) == (1, 1)
     assert found.verified == {5: {0}, 6: {0}, 7: {0}}
     Group.open(root, not_after=5)
-    found = standing(root)
+    found = read_generation_state(root)
     assert found.generation == 2
     assert found.verified == {5: {0}}

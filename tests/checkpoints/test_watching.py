@@ -10,7 +10,12 @@ from typing import Any
 import pytest
 
 from airflow_training.checkpoints import reading
-from airflow_training.checkpoints.watching import Watched, being_written, put_back, step_of
+from airflow_training.checkpoints.watching import (
+    WatchedFolder,
+    is_being_written,
+    restore_folder,
+    step_of,
+)
 
 
 @pytest.fixture
@@ -33,13 +38,13 @@ def told(tmp_path: Path, **resume: Any) -> dict[str, Any]:
     }
 
 
-def watching(folder: Path, tmp_path: Path, **resume: Any) -> Watched:
-    watched = Watched(folder, told(tmp_path, **resume))
+def watching(folder: Path, tmp_path: Path, **resume: Any) -> WatchedFolder:
+    watched = WatchedFolder(folder, told(tmp_path, **resume))
     watched.begin(commits=True, restores=True)
     return watched
 
 
-def looks(watched: Watched, *, reported: int | None = None, last: bool = False) -> bool:
+def looks(watched: WatchedFolder, *, reported: int | None = None, last: bool = False) -> bool:
     """Look as the process does; this test is the only one that writes."""
     return watched.look(reported=reported, processes=[os.getpid()], last=last)
 
@@ -63,16 +68,16 @@ def test_a_file_that_is_open_for_writing_is_not_whole(folder: Path, tmp_path: Pa
     with (folder / "model").open("w") as file:
         file.write("half")
         file.flush()
-        assert being_written(folder, [os.getpid()])
+        assert is_being_written(folder, [os.getpid()])
         assert [looks(watched) for _ in range(3)] == [False] * 3
-    assert not being_written(folder, [os.getpid()])
+    assert not is_being_written(folder, [os.getpid()])
     assert looks(watched)
 
 
 def test_reading_a_file_disturbs_nobody(folder: Path) -> None:
     (folder / "model").write_text("one")
     with (folder / "model").open():
-        assert not being_written(folder, [os.getpid()])
+        assert not is_being_written(folder, [os.getpid()])
 
 
 def test_the_last_look_takes_what_is_there(folder: Path, tmp_path: Path) -> None:
@@ -105,7 +110,7 @@ def test_the_folder_becomes_what_the_checkpoint_holds(folder: Path, tmp_path: Pa
     assert watched.look(reported=1, processes=[], last=True)
     (folder / "torn").write_text("half")
     (folder / "a").write_text("torn")
-    assert Watched(folder, told(tmp_path)).begin(commits=True, restores=True) == 1
+    assert WatchedFolder(folder, told(tmp_path)).begin(commits=True, restores=True) == 1
     found = {p.relative_to(folder).as_posix(): p for p in folder.rglob("*") if p.is_file()}
     assert {name: path.read_bytes() for name, path in found.items()} == files
 
@@ -150,6 +155,6 @@ def test_a_restore_that_was_cut_short_leaves_nothing_behind(folder: Path, tmp_pa
     root = str(tmp_path / "ckpt")
     manifest = reading.newest(root)
     assert manifest is not None
-    put_back(folder, root, manifest)
+    restore_folder(folder, root, manifest)
     assert [p.name for p in folder.iterdir()] == ["a"]
     assert not left.exists()

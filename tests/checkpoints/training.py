@@ -191,7 +191,6 @@ def train(me: Rank, total: int, every: int, kill: int = -1) -> None:
 def processes(work: Callable[..., None], world: int, folder: Path, *arguments: Any) -> list[int]:
     """Run `work(Rank, *arguments)` in each rank; return exit codes. When the last one dies, all others do."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.checkpoints.training"])
     (folder / "notes").mkdir(parents=True, exist_ok=True)
     port = free_port()
     ranks = [

@@ -212,3 +212,11 @@ def test_a_run_without_checkpoints_says_so(home, command, typed):
     answer = typed("checkpoints", "list", "plain")
     assert answer.code == 2
     assert "no spec.checkpoint" in answer.stderr
+
+
+@pytest.mark.parametrize("output", ["table", "json"])
+@pytest.mark.parametrize("folder", ["./nowhere", "."])
+def test_a_folder_without_checkpoints_is_not_verified(typed, folder, output):
+    answer = typed("checkpoints", "verify", folder, "-o", output)
+    assert answer.code == 2
+    assert "holds no checkpoints" in answer.stderr

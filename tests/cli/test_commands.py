@@ -67,6 +67,8 @@ def test_a_slip_of_the_fingers_says_what_was_meant(typed, words, hint):
         pytest.param(["run", "job.yaml", "--simulate", "c.yaml"], "called 'c'", id="fault-of-c"),
         pytest.param(["db", "prune", "--older-than", "nand"], "12h or 30d", id="age-nan"),
         pytest.param(["db", "prune", "--older-than", "infd"], "12h or 30d", id="age-inf"),
+        pytest.param(["run", "job.yaml", "--run-id", "x" * 251], "than 250", id="run-id"),
+        pytest.param(["explain", "job.yaml", "--run-id", "x" * 251], "than 250", id="explain-id"),
         pytest.param(["run", "binary"], "no UTF-8", id="binary-job"),
         pytest.param(["run", "."], "directory", id="folder-job"),
         pytest.param(["run", "empty"], "holds no job", id="empty-job"),
@@ -165,7 +167,7 @@ def _newer() -> str:
         pytest.param(lambda: "nonsense", 2, "no SQLAlchemy URL", id="no-url"),
         pytest.param(lambda: "postgresql+psycopg2://u:secret@127.0.0.1:9/x", 1, "does not answer",
                      id="nobody-answers"),
-        pytest.param(_no_database, 1, "cannot be used: file is not a database", id="no-database"),
+        pytest.param(_no_database, 1, "does not answer: file is not a database", id="no-database"),
         pytest.param(_no_folder, 2, "file cannot be made", id="no-folder"),
         pytest.param(_newer, 2, "newer than this version knows", id="newer"),
     ],
@@ -237,6 +239,12 @@ def test_validate_reports_every_mistake_of_every_file(typed):
     assert "one.yaml: 1 mistake\n" in typed("validate", str(one)).stdout
 
 
+def test_every_parameter_that_is_mistyped_is_reported(typed):
+    answer = typed("validate", "job.yaml", "-p", "lr", "-p", "a=[", "-p", "=1")
+    assert answer.code == 2
+    assert answer.stderr.count("error: --param") == 3
+
+
 def test_two_jobs_of_one_name_are_refused(typed):
     one = job_file(Path("one.yaml")).read_text()
     other = job_file(Path("other.yaml"), name="other").read_text()
@@ -249,6 +257,12 @@ def test_two_jobs_of_one_name_are_refused(typed):
 
 def test_the_next_command_can_be_pasted(typed):
     assert typed("init", "my job").stderr == "next: airflow-training run 'my job/job.yaml'\n"
+    assert (
+        "next: airflow-training run 'my job/job.yaml'\n"
+        in typed("explain", "my job/job.yaml").stderr
+    )
+    asked = typed("explain", "my job/job.yaml", "--runtime", "local").stderr
+    assert "next: airflow-training run 'my job/job.yaml' --runtime local\n" in asked
 
 
 def test_explain_says_what_would_be_created(typed):
@@ -303,7 +317,8 @@ def test_templates_are_found_by_name(typed, home):
 
 
 # db, frameworks, list ----------------------------------------------------------------------------
-def test_the_store_is_made_checked_and_pruned(typed):
+def test_the_store_is_made_checked_and_pruned(typed, home):
+    (home / "airflow_training.db").unlink()
     before = typed("db", "check", "-o", "json")
     assert before.code == 1
     assert before.json["current"] is False
@@ -347,8 +362,8 @@ def test_no_command_imports_airflow(typed):
         "from airflow_training.cli.main import main\n"
         "try: main()\n"
         "except SystemExit: pass\n"
-        "import airflow_training.supervise.loop, airflow_training.supervise.admission\n"
-        "import airflow_training.runtimes.local\n"
+        "import airflow_training.supervise.loop, airflow_training.admission.check\n"
+        "import airflow_training.runtimes.local.runtime\n"
         "heavy = {'airflow', 'alembic', 'httpx', 'kubernetes', 'fsspec', 'jsonschema', 'rich'}\n"
         "print(sorted(heavy & set(sys.modules)))"
     )

@@ -21,19 +21,22 @@ from tests.cli.conftest import COMMAND
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(540)]
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "dags" / "examples" / "digits"
-EPOCHS = 12
-STEPS = EPOCHS * 45
+EPOCHS = 8
+STEPS = {1: EPOCHS * 90, 2: EPOCHS * 45}
+"""By the number of ranks."""
+OF_ONE = ("training of master", "agent of master", "run", "everything")
+OF_TWO = ("training of master", "training of worker", "agent of worker", "run", "everything")
 
 
 def run_words(run_id: str) -> list[str]:
     return [*COMMAND, "run", "job.yaml", "--run-id", run_id, "-p", f"epochs={EPOCHS}", "-o", "json"]
 
 
-@pytest.fixture
-def job(home: Path) -> None:
+def write_job(*roles: str) -> None:
     """Put the example where commands are typed, with less to wait for between attempts."""
     shutil.copy(EXAMPLE / "train.py", "train.py")
     document = yaml.safe_load((EXAMPLE / "digits-checkpointed.yaml").read_text())
+    document["spec"]["roles"] = [{"name": role, "replicas": 1} for role in roles]
     document["spec"]["restart"] = {"backoff": {"initialSeconds": 0.05}}
     Path("job.yaml").write_text(yaml.safe_dump(document))
 
@@ -82,19 +85,27 @@ def result(command: Any, home: Path, run_id: str) -> tuple[float, int, str]:
     return json.loads(metrics.read_text())["accuracy"], shown["step"], shown["root_digest"]
 
 
-def test_it_ends_as_if_nothing_had_been(command, home, job):
+@pytest.mark.parametrize(
+    ("roles", "candidates", "kills"),
+    [
+        pytest.param(("master",), OF_ONE, 1, id="sample"),
+        pytest.param(("master", "worker"), OF_TWO, len(OF_TWO), id="all", marks=pytest.mark.soak),
+    ],
+)
+def test_it_ends_as_if_nothing_had_been(command, home, roles, candidates, kills):
+    write_job(*roles)
     with driven("calm") as calm:
         assert calm.wait(timeout=250) == 0
     expected = result(command, home, "calm")
     assert expected[0] > 0.95
-    assert expected[1] == STEPS
+    steps = STEPS[len(roles)]
+    assert expected[1] == steps
 
     dice = random.Random()
-    victims = ["training of master", "training of worker", "agent of worker", "run", "everything"]
-    dice.shuffle(victims)
+    victims = dice.sample(candidates, kills)
     # with newer checkpoints between them: recoveries without progress are limited
     moments = [
-        number * STEPS // (len(victims) + 2) + dice.randint(0, 60)
+        number * steps // (len(victims) + 2) + dice.randint(0, 30)
         for number in range(1, len(victims) + 1)
     ]
     print("kills:", list(zip(moments, victims, strict=True)))
@@ -105,7 +116,7 @@ def test_it_ends_as_if_nothing_had_been(command, home, job):
                 assert run.poll() is None, f"ended before {victim} was killed"
                 time.sleep(0.01)
             time.sleep(dice.random() / 10)
-            living = {role: processes(home, "rough", role) for role in ("master", "worker")}
+            living = {role: processes(home, "rough", role) for role in roles}
             match victim.split():
                 case ["run"]:
                     kill(run.pid)

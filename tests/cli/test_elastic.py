@@ -14,7 +14,8 @@ import pytest
 
 from tests.cli.conftest import COMMAND, job_file
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+# in `make test`: tests/supervise/test_lost_instance.py, and for ranks tests/checkpoints/test_rejoining.py
+pytestmark = [pytest.mark.e2e, pytest.mark.soak, pytest.mark.timeout(300)]
 
 SAMPLES, EPOCHS = 120, 8
 TRAIN = f"""
@@ -73,15 +74,21 @@ def until(run: subprocess.Popen[str], wanted: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
-@pytest.mark.parametrize("victim", [0, 2], ids=["rank-0", "another"])
-def test_a_lost_instance_costs_a_rank_until_it_is_back(command, home, victim):
+@pytest.mark.parametrize(
+    ("size", "victim"),
+    [
+        pytest.param(3, 0, id="rank-0"),
+        pytest.param(3, 2, id="another"),
+    ],
+)
+def test_a_lost_instance_costs_a_rank_until_it_is_back(command, home, size, victim):
     Path("train.py").write_text(TRAIN)
     path = job_file(
         Path("job.yaml"),
         command=[str(Path(sys.executable).with_name("torchrun")), "train.py"],
         framework="pytorch",
         parameters={"lastCallSeconds": 1, "threadsPerInstance": 1},
-        roles=[{"name": "worker", "replicas": 3, "minReplicas": 2, "maxReplicas": 3}],
+        roles=[{"name": "worker", "replicas": size, "minReplicas": size - 1, "maxReplicas": size}],
         checkpoint={"uri": "ckpt", "everySteps": 5},
         restart={"maxRestarts": 0, "backoff": {"initialSeconds": 0.05}},
     )
@@ -91,18 +98,18 @@ def test_a_lost_instance_costs_a_rank_until_it_is_back(command, home, victim):
             until(run, lambda: committed_step() >= 10)
             (state,) = home.glob(f"training/*/worker-{victim}/current/.agent/state.json")
             os.kill(json.loads(state.read_text())["child"]["pid"], 9)
-            until(run, lambda: [world for _, world in starts(home)] == [3, 2, 3])
+            until(run, lambda: [world for _, world in starts(home)] == [size, size - 1, size])
             Path("hurry").touch()
             out, _ = run.communicate(timeout=120)
         finally:
             run.kill()
     assert run.returncode == 0
-    (_, at_2, at_3) = (step for step, _ in starts(home))
-    assert at_2 >= 10
-    assert at_3 >= at_2 + 5, "it grew before it had got on"
+    (_, at_fewer, at_all) = (step for step, _ in starts(home))
+    assert at_fewer >= 10
+    assert at_all >= at_fewer + 5, "it grew before it had got on"
     assert Path("used").read_text().split() == [str(EPOCHS)] * SAMPLES
     status = json.loads(out)
     assert status["restarts"]["infrastructure"] == sum(status["restarts"].values()) == 1
-    assert status["roles"]["worker"]["desired"] == 3
+    assert status["roles"]["worker"]["desired"] == size
     told = [each["reason"] for each in command("events", "r", "-o", "json").json["events"]]
     assert told.count("GoesOnWithFewer") == told.count("BackToFullSize") == 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import COMMAND, Answer, job_file
+from tests.cli.conftest import Answer, job_file
 
 pytestmark = pytest.mark.e2e
 
@@ -77,27 +76,23 @@ def test_the_next_run_on_this_machine_does_it_too(command, home):
     assert command("sweep", "-o", "json").json == {"swept": []}
 
 
-def test_a_run_that_is_not_over_keeps_its_folder(command, home):
+def test_a_run_that_is_not_over_keeps_its_folder(command, background, home):
     path = job_file(
         Path("long.yaml"), command=["sh", "-c", "touch up; sleep 300"], ttlSecondsAfterFinished=0
     )
-    process = subprocess.Popen(
-        [*COMMAND, "run", str(path), "--run-id", "long"], stderr=subprocess.DEVNULL
-    )
-    try:
-        until = time.monotonic() + 60
-        while not Path("up").exists():
-            assert time.monotonic() < until
-            time.sleep(0.02)
-        folder = folder_of(command, home, "long")
-        os.utime(home / "training" / ".expiring" / folder.name, (0, 0))  # whatever the marker says
-        run(command, home, "another")
-        assert command("sweep", "-o", "json").json == {"swept": []}
-        assert (folder / "worker-0" / "current" / "log").exists()
-        assert command("kill", "long").code == 0
-    finally:
-        process.kill()
-        process.wait()
+    process = background("run", str(path), "--run-id", "long")
+    until = time.monotonic() + 60
+    while not Path("up").exists():
+        assert time.monotonic() < until
+        time.sleep(0.02)
+    folder = folder_of(command, home, "long")
+    os.utime(home / "training" / ".expiring" / folder.name, (0, 0))  # whatever the marker says
+    run(command, home, "another")
+    assert command("sweep", "-o", "json").json == {"swept": []}
+    assert (folder / "worker-0" / "current" / "log").exists()
+    assert command("kill", "long").code == 0
+    process.kill()
+    process.wait()
     run(command, home, "later")
     command("sweep")
     assert not folder.exists()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any
 import pytest
 
 from airflow_training.agent import proc
-from tests.cli.conftest import COMMAND, job_file
+from tests.cli.conftest import job_file
 
 pytestmark = pytest.mark.e2e
 
@@ -87,23 +86,23 @@ if attempt == 0:
     assert done.json["restarts"]["user"] == 1
 
 
-def test_an_agent_that_dies_while_it_waits_costs_no_further_restart(command, home):
+def test_an_agent_that_dies_while_it_waits_costs_no_further_restart(command, background, home):
     path = failing(restart={"backoff": {"initialSeconds": 3}})
-    with running(path) as run:
-        (pid,) = until(lambda: agents(home) if waits(home) else None)
-        os.kill(pid, 9)
-        assert run.wait(60) == 0
+    run = background("run", str(path), "--run-id", "r")
+    (pid,) = until(lambda: agents(home) if waits(home) else None)
+    os.kill(pid, 9)
+    assert run.wait(60) == 0
     first, second = agents(home)
     assert first != second
     assert len(restarted(command, "r")) == 1
 
 
-def test_whoever_drives_the_run_next_goes_on_in_place(command, home):
+def test_whoever_drives_the_run_next_goes_on_in_place(command, background, home):
     path = failing(restart={"backoff": {"initialSeconds": 3}})
-    with running(path) as run:
-        until(lambda: waits(home) and restarted(command, "r"))
-        run.kill()
-        run.wait()
+    run = background("run", str(path), "--run-id", "r")
+    until(lambda: waits(home) and restarted(command, "r"))
+    run.kill()
+    run.wait()
     done = command("run", "--open", "-o", "json")
     assert done.code == 0, done.stderr
     first, second = agents(home)
@@ -116,13 +115,6 @@ def test_a_job_that_fails_leaves_no_agent_waiting(command, home):
     assert command("run", str(path), "--run-id", "r").code == 1
     (pid,) = agents(home)
     assert proc.start_time(pid) is None
-
-
-def running(path: Path) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        [*COMMAND, "run", str(path), "--run-id", "r"],
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=os.environ,
-    )  # fmt: skip
 
 
 def waits(home: Path) -> bool:

@@ -39,10 +39,39 @@ def test_a_file_is_shown_as_it_is(typed, ranks):
     assert [line.split()[3] for line in last.splitlines()] == ["58", "59"]
 
 
+@pytest.mark.parametrize("name", ["rank0.log", "rank1.log.gz"])
+def test_a_stretch_of_bytes(typed, ranks, name):
+    whole = typed("logs", "show", name).stdout
+    assert typed("logs", "show", name, "--offset", "7", "--size", "20").stdout == whole[7:27]
+    assert typed("logs", "show", name, "--offset", "100").stdout == whole[100:]
+    assert typed("logs", "show", name, "--size", "5").stdout == whole[:5]
+    assert typed("logs", "show", name, "--size", "0").stdout == ""
+    assert typed("logs", "show", name, "--offset", str(len(whole))).stdout == ""
+    assert typed("logs", "show", name, "--offset", str(2 * len(whole))).stdout == ""
+
+
 def test_a_stretch_of_time(typed, ranks):
     words = ["--since", "2026-01-01T00:00:10Z", "--until", "2026-01-01T00:00:12.5Z"]
     shown = typed("logs", "show", ranks[0], *words).stdout
     assert [line.split()[3] for line in shown.splitlines()] == ["10", "11", "12"]
+
+
+def test_lines_without_times_are_told(typed, ranks):
+    Path("plain.log").write_text("step 1\nstep 2\n")
+    Path("empty.log").touch()
+    since = typed("logs", "show", "plain.log", ranks[0], "--since", "2026-01-01T00:00:59Z")
+    assert since.stdout.count("\n") == 1
+    assert since.stderr == (
+        "plain.log: no line tells its time, so --since cannot choose any: none is shown;"
+        " --tail N shows the last ones\n"
+    )
+    until = typed("logs", "show", "plain.log", "--until", "1h")
+    assert until.stdout == "step 1\nstep 2\n"
+    assert "so --until cannot choose any: all are shown" in until.stderr
+    merged = typed("logs", "show", "--merge", "plain.log", ranks[0], "--since", "1h")
+    assert merged.stderr.startswith("plain.log: no line tells its time")
+    assert typed("logs", "show", "empty.log", "--since", "1h").stderr == ""
+    assert typed("logs", "show", ranks[0], "--since", "1h").stderr == "", "all are older"
 
 
 def test_ranks_as_one_log(typed, ranks):
@@ -85,6 +114,12 @@ def test_a_prediction_file_is_a_series(typed, home):
         (["show", "rank0.log", "-f", "--until", "1h"], "--follow goes with neither"),
         (["show", "rank0.log", "--merge", "-n", "1"], "--tail goes with neither"),
         (["show", "rank0.log", "rank1.log.gz", "-f"], "only one file can be followed"),
+        (["show", "rank0.log", "-f", "--offset", "3"], "--offset and --size go with no other"),
+        (["show", "rank0.log", "-n", "1", "--size", "3"], "--size: --offset and --size go with no"),
+        (
+            ["show", "rank0.log", "rank1.log.gz", "--size", "3"],
+            "only one file can be shown by bytes",
+        ),
         (["show", "rank9.log", "--merge"], "rank9.log is no file, and no run has this name"),
         (["show", "s3:/rank9.log", "--merge"], "s3:/rank9.log is no file"),
         (["show", "nosuch://bucket/rank9.log"], "nosuch://bucket/rank9.log"),
@@ -137,6 +172,10 @@ def test_the_logs_of_a_run(command, home):
     tail = command("logs", "show", "one", "--role", "worker", "--index", "1", "-n", "1").stdout
     assert "step 8 of worker 1" in tail
     assert tail.count("\n") == 1
+    one = ("logs", "show", "one", "--role", "worker")
+    whole = command(*one).stdout
+    assert command(*one, "--offset", "30", "--size", "40").stdout == whole[30:70]
+    assert command(*one, "--offset", "30").stdout == whole[30:]
     followed = command("logs", "show", "one", "--role", "worker", "-n", "2", "--follow").stdout
     assert followed.count("\n") == 2
     found = command("logs", "search", "one", "step 3", "-o", "json").json["matches"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 
@@ -70,6 +71,17 @@ def test_a_picture(typed, logs, suffix):
     answer = typed("logs", "metrics", *logs, "--plot", f"loss{suffix}")
     assert answer.code == 0
     assert Path(f"loss{suffix}").stat().st_size > 1000
+
+
+def test_a_chart_shows_a_single_point_and_names_its_axes(typed, home):
+    lines = [f"step: {step} loss: {1 / step:.3f} step time: 0.5 s" for step in range(1, 40)]
+    Path("one.log").write_text("\n".join([*lines, "step: 39 accuracy: 0.91"]) + "\n")
+    assert typed("logs", "metrics", "one.log", "--plot", "one.svg").code == 0
+    drawn = Path("one.svg").read_text()
+    names = set(re.findall(r"<!-- (.*?) -->", drawn))
+    assert {"step", "loss", "accuracy", "step time (s)"} <= names
+    lines = re.findall(r'\n   <g id="line2d_\d+">(.*?)\n   </g>', drawn, re.DOTALL)
+    assert ["<use" in line for line in lines] == [False, True, False], "a marker for accuracy alone"
 
 
 def test_a_picture_of_a_wrong_kind_is_refused(typed, logs):

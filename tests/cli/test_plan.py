@@ -25,6 +25,19 @@ NODE: dict[str, Any] = {
     ],
 }
 ONE_DEVICE = {"devices": 1}
+MEASURED: dict[str, Any] = {
+    "ranks": [
+        {
+            "host": "a",
+            "device": "NVIDIA A100-SXM4-80GB",
+            "memory_bytes": 8e10,
+            "matmul_flops": {"bf16": 250e12},
+            "memory_bandwidth": 1.7e12,
+        }
+    ]
+    * 8
+}
+"""What `measure_cluster` writes, of one node."""
 
 
 @pytest.fixture
@@ -189,6 +202,18 @@ def test_plan_job_shows_the_plan_and_starts_nothing(typed):
     assert typed("list", "-o", "json").json == {"runs": []}
 
 
+def test_a_measured_cluster_stands_where_a_cluster_file_can(typed, question):
+    Path("cluster-measured.json").write_text(json.dumps(MEASURED))
+    path = job_file(
+        Path("job.yaml"), ("worker", 2), framework="pytorch",
+        plan={"model": TINY, "globalBatch": 16, "cluster": "cluster-measured.json"},
+    )  # fmt: skip
+    assert typed("plan", "job", str(path), "-o", "json").json["cluster"] == "measured"
+    words = [each.replace("cluster.yaml", "cluster-measured.json") for each in question]
+    found = typed("plan", "search", *words, "-c", "tp=2", "--top-k", "1", "-o", "json").json
+    assert found["plans"][0]["strategy"]["tp"] == 2
+
+
 def test_plan_job_needs_a_plan(typed):
     refused = typed("plan", "job", str(job_file(Path("job.yaml"))))
     assert refused.code == 2
@@ -216,6 +241,7 @@ def wrong():
 
 
 def test_a_module_of_ones_own_is_traced_and_planned(typed):
+    pytest.importorskip("torch", reason="of the extra `examples`")
     Path("net_of_test_plan.py").write_text(MLP)
     path = job_file(
         Path("job.yaml"), ("worker", 1), framework="pytorch",
@@ -237,6 +263,7 @@ def test_a_module_of_ones_own_is_traced_and_planned(typed):
     ],
 )
 def test_a_module_that_cannot_be_traced_is_one_message(typed, name, says):
+    pytest.importorskip("torch", reason="of the extra `examples`")
     Path("net_of_test_plan.py").write_text(MLP)
     path = job_file(
         Path("job.yaml"), framework="pytorch",
@@ -249,6 +276,7 @@ def test_a_module_that_cannot_be_traced_is_one_message(typed, name, says):
 
 
 @pytest.mark.e2e
+@pytest.mark.soak  # test_planning_e2e.py of Airflow looks at a run that its plan has sized
 def test_the_digits_example_trains_as_its_plan_says(command, home):
     example = Path(__file__).parents[2] / "dags" / "examples" / "digits" / "planned.yaml"
     done = command("run", str(example), "-p", "epochs=1", "--run-id", "digits", "-o", "json")

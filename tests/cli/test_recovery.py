@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import COMMAND, job_file
+from tests.cli.conftest import job_file
 
 pytestmark = pytest.mark.e2e
 
@@ -117,21 +116,17 @@ def test_a_script_that_hangs_is_restarted(command, home):
     assert done.json["restarts"]["infrastructure"] == 1
 
 
-def test_pause_saves_first_and_resume_goes_on(command, home):
+def test_pause_saves_first_and_resume_goes_on(command, background, home):
     path = recovering("while step == 7 and not (start or asked_to_end): time.sleep(0.01)")
-    words = [*COMMAND, "run", str(path), "--run-id", "r", "-o", "json"]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=os.environ) as run:
-        try:
-            status = _until(command, lambda found: (found["checkpoint"] or {}).get("step", 0) >= 5)
-            assert command("pause", "r").code == 0
-            status = _until(command, lambda found: "is committed" in found["message"])
-            step = status["checkpoint"]["step"]
-            assert status["message"].endswith(f"the checkpoint of step {step} is committed")
-            assert status["trained_seconds"] > 0
-            assert command("resume", "r").code == 0
-            out, _ = run.communicate(timeout=60)
-        finally:
-            run.kill()
+    run = background("run", str(path), "--run-id", "r", "-o", "json")
+    status = _until(command, lambda found: (found["checkpoint"] or {}).get("step", 0) >= 5)
+    assert command("pause", "r").code == 0
+    status = _until(command, lambda found: "is committed" in found["message"])
+    step = status["checkpoint"]["step"]
+    assert status["message"].endswith(f"the checkpoint of step {step} is committed")
+    assert status["trained_seconds"] > 0
+    assert command("resume", "r").code == 0
+    out, _ = run.communicate(timeout=60)
     assert run.returncode == 0
     assert json.loads(out)["restarts"] == dict.fromkeys(json.loads(out)["restarts"], 0)
     assert step == 7
@@ -189,15 +184,13 @@ def test_a_watched_folder_that_cannot_be_committed_is_refused_before_the_start(c
     assert not Path("started").exists()
 
 
-def test_open_runs_are_taken_up_after_whoever_drove_them_is_gone(command, home):
+def test_open_runs_are_taken_up_after_whoever_drove_them_is_gone(command, background, home):
     go_on = Path("go-on").absolute()
     path = recovering(f"while step == 12 and not os.path.exists({str(go_on)!r}): time.sleep(0.01)")
-    words = [*COMMAND, "run", str(path), "--run-id", "r"]
-    with subprocess.Popen(words, stderr=subprocess.DEVNULL, env=os.environ) as run:
-        try:
-            _until(command, lambda found: (found["checkpoint"] or {}).get("step", 0) >= 10)
-        finally:
-            run.kill()
+    run = background("run", str(path), "--run-id", "r")
+    _until(command, lambda found: (found["checkpoint"] or {}).get("step", 0) >= 10)
+    run.kill()
+    run.wait()
     go_on.touch()
     done = command("run", "--open", "-o", "json")
     assert done.code == 0, done.stderr
@@ -207,14 +200,12 @@ def test_open_runs_are_taken_up_after_whoever_drove_them_is_gone(command, home):
     assert command("run", str(path), "--open").code == 2
 
 
-def test_a_machine_that_was_rebooted_goes_on_from_the_checkpoint(command, home):
+def test_a_machine_that_was_rebooted_goes_on_from_the_checkpoint(command, background, home):
     path = recovering("while step == 12 and not start: time.sleep(0.01)")
-    words = [*COMMAND, "run", str(path), "--run-id", "r"]
-    with subprocess.Popen(words, stderr=subprocess.DEVNULL, env=os.environ) as run:
-        try:
-            _until(command, lambda found: (found["checkpoint"] or {}).get("step", 0) >= 10)
-        finally:
-            run.kill()
+    run = background("run", str(path), "--run-id", "r")
+    _until(command, lambda found: (found["checkpoint"] or {}).get("step", 0) >= 10)
+    run.kill()
+    run.wait()
     (state,) = home.glob("training/*/worker-0/attempt-*/.agent/state.json")
     agent = json.loads(state.read_text())["agent"]
     for pid in (agent["pid"], json.loads(state.read_text())["child"]["pid"]):
@@ -228,7 +219,9 @@ def test_a_machine_that_was_rebooted_goes_on_from_the_checkpoint(command, home):
     assert "NodeLost" in str(command("events", "r", "-o", "json").json)
 
 
-def test_a_device_that_is_lost_keeps_the_training_from_starting_until_it_is_back(command, home):
+def test_a_device_that_is_lost_keeps_the_training_from_starting_until_it_is_back(
+    command, background, home
+):
     lost = Path("lost").absolute()
     mishap = (
         f"if step == 8 and attempt == 0: open({str(lost)!r}, 'w').close(); os.kill(os.getpid(), 9)"
@@ -239,17 +232,13 @@ def test_a_device_that_is_lost_keeps_the_training_from_starting_until_it_is_back
         env=[{"name": "TRAINING_DEVICE_COMMAND", "value": ask}],
         restart={"backoff": {"initialSeconds": 0.05}, "readyTimeoutSeconds": 0.5},
     )
-    words = [*COMMAND, "run", str(path), "--run-id", "r", "-o", "json"]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=os.environ) as run:
-        try:
-            until = time.monotonic() + 60
-            while not [*home.glob("training/*/worker-0/attempt-0.0.1/.agent/exit.json")]:
-                assert time.monotonic() < until
-                time.sleep(0.02)
-            lost.unlink()
-            out, _ = run.communicate(timeout=60)
-        finally:
-            run.kill()
+    run = background("run", str(path), "--run-id", "r", "-o", "json")
+    until = time.monotonic() + 60
+    while not [*home.glob("training/*/worker-0/attempt-0.0.1/.agent/exit.json")]:
+        assert time.monotonic() < until
+        time.sleep(0.02)
+    lost.unlink()
+    out, _ = run.communicate(timeout=60)
     assert run.returncode == 0
     status = json.loads(out)
     assert (status["state"], status["checkpoint"]["step"]) == ("Succeeded", 40)

@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import pwd
 import signal
-import subprocess
+import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from datetime import datetime
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import COMMAND, alive, job_file
+from airflow_training.state.store import Store
+from tests.cli.conftest import Background, alive, job_file
 
 pytestmark = pytest.mark.e2e
 
 STATUS_KEYS = [
     "run_id", "job", "state", "condition", "reason", "message", "job_attempt", "epoch",
-    "fresh_jobs", "observed_at", "submitted_at", "started_at", "running_at", "finished_at",
+    "fresh_jobs", "observed_at", "submitted_by", "submitted_at", "started_at", "running_at", "finished_at",
     "last_transition_at", "trained_seconds", "roles", "instances", "restarts", "root_cause",
     "output", "checkpoint", "plan", "usage",
 ]  # fmt: skip
 ROLE_KEYS = {
     "state", "reason", "message", "last_transition_at", "desired", "pending", "running",
-    "succeeded", "failed", "terminating", "unknown", "restarts",
+    "succeeded", "failed", "stopped", "terminating", "unknown", "restarts",
 }  # fmt: skip
 INSTANCE_KEYS = {
     "role", "index", "attempt", "state", "reason", "message", "exit_code", "signal", "address",
@@ -82,7 +87,10 @@ def test_a_job_that_succeeds(command, home, tmp_path):
     assert "step 7/9, loss 0.5" in table.stdout
     log = command("logs", "show", "one", "--role", "worker", "--index", "1")
     assert log.stdout == "hello from worker\n"
+    me = pwd.getpwuid(os.getuid()).pw_name
+    assert status["submitted_by"] == me
     listed = command("list", "-o", "json").json["runs"]
+    assert listed[0]["submitted_by"] == me
     assert [(each["run_id"], each["state"], each["source"]) for each in listed] == [
         ("one", "Succeeded", "cli")
     ]
@@ -101,6 +109,31 @@ def test_a_job_that_succeeds(command, home, tmp_path):
     )
     assert copy.code == 0
     assert copy.json["roles"]["worker"]["desired"] == 1
+
+
+FAST_REPORTER = """
+import json, os, time
+with open(os.environ["TRAINING_PROGRESS_FILE"], "a") as file:
+    for step in range(200):
+        loss = 1e6 if step == 77 else 1 / (step + 1)
+        line = {"step": step, "time": time.time(), "metrics": {"loss": loss}}
+        file.write(json.dumps(line) + chr(10))
+        file.flush()
+        time.sleep(0.005)
+"""
+
+
+def test_every_value_of_a_script_that_reports_fast_is_stored(command, home):
+    path = job_file(
+        Path("job.yaml"), ("worker", 2), command=[sys.executable, "-c", FAST_REPORTER]
+    )  # fmt: skip
+    assert command("run", str(path), "--run-id", "fast").code == 0
+    store = Store(f"sqlite:///{home / 'airflow_training.db'}")
+    (uid,) = (run.uid for run in store.runs())
+    points = store.metrics(uid, name="loss")
+    for index in (0, 1):
+        told = [(each.step, each.value) for each in points if each.index == index]
+        assert told == [(i, 1e6 if i == 77 else 1 / (i + 1)) for i in range(200)]
 
 
 def test_a_job_that_fails(command, home):
@@ -132,26 +165,49 @@ def test_a_job_that_fails(command, home):
     assert "has ended" in ended.stderr
 
 
+def test_a_run_id_runs_again_once_the_store_has_forgotten_it(home, command):
+    path = job_file(
+        Path("job.yaml"), command=["sh", "-c", "echo $(TRAINING_RUN_ID) >> runs; cat runs"]
+    )
+    words = ["run", str(path), "--run-id", "again", "-o", "json"]
+    assert command(*words).code == 0
+    assert command("db", "prune", "--older-than", "0s").code == 0
+    done = command(*words)
+    assert done.code == 0, done.stderr
+    assert command("logs", "show", "again", "--role", "worker").stdout == "again\nagain\n"
+    aside = Path(done.stderr.partition("its folder is now ")[2].split()[0])
+    assert (aside / "worker-0" / "attempt-0.0.0" / "log").read_text() == "again\n"
+
+
+def test_a_run_id_is_refused_while_a_run_that_the_store_has_lost_lives(start, home, command):
+    path = job_file(
+        Path("job.yaml"), command=["sh", "-c", "touch up; sleep 300"],
+        env=[{"name": "MARKER", "value": f"lost-{home}"}],
+    )  # fmt: skip
+    host = start(str(path), "--run-id", "lost", "-o", "json")
+    wait_for(Path("up"), host)
+    host.kill()
+    host.wait()
+    for each in home.glob("airflow_training.db*"):
+        each.unlink()
+    try:
+        refused = command("run", str(path), "--run-id", "lost")
+        assert refused.code == 2, refused.stderr
+        assert "an earlier run of this id" in refused.stderr
+        assert alive(f"lost-{home}")
+    finally:
+        for pid in alive(str(home)):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
+
+
 @pytest.fixture
-def start(home: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    """Return a function that starts `run`; whatever is left of it is stopped after the test."""
-    started: list[subprocess.Popen[str]] = []
-
-    def run(*words: str) -> subprocess.Popen[str]:
-        process = subprocess.Popen(
-            [*COMMAND, "run", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
-        started.append(process)
-        return process
-
-    yield run
-    for process in started:
-        if process.poll() is None:
-            process.terminate()
-        process.communicate(timeout=60)
+def start(background: Callable[..., Background]) -> Callable[..., Background]:
+    """Return a function that starts `run`."""
+    return partial(background, "run")
 
 
-def wait_for(path: Path, process: subprocess.Popen[str], text: str = "") -> None:
+def wait_for(path: Path, process: Background, text: str = "") -> None:
     """Return when a job has written a file; fail at once when its host is gone."""
     deadline = time.monotonic() + 60
     while not (path.exists() and text in path.read_text()):
@@ -172,7 +228,11 @@ def test_a_signal_stops_the_job_cleanly(start, home, number):
     out, err = process.communicate(timeout=60)
     assert process.returncode == 1
     assert "Traceback" not in err
-    assert json.loads(out)["state"] == "Stopped"
+    told = json.loads(out)
+    assert (told["state"], told["condition"]) == ("Stopped", "Stopped")
+    assert {each["state"] for each in told["instances"]} == {"stopped"}
+    worker = told["roles"]["worker"]
+    assert (worker["state"], worker["stopped"], worker["failed"]) == ("Stopped", 2, 0)
     assert not alive(f"signal-{home}")
 
 
@@ -198,7 +258,39 @@ def test_a_killed_host_is_continued_and_the_instances_never_notice(start, home, 
     assert all(each["attempt"] == 0 for each in json.loads(out)["instances"])
 
 
-def test_following_a_log_goes_on_into_later_attempts(start, home, command):
+def test_a_second_run_of_the_same_id_says_who_drives_it_and_watches(start, home):
+    script = "touch up; while [ ! -e go ]; do sleep 0.05; done"
+    path = job_file(Path("job.yaml"), command=["sh", "-c", script])
+    words = [str(path), "--run-id", "same", "-o", "json"]
+    first = start(*words)
+    wait_for(Path("up"), first)
+    second, third = start(*words), start(*words)
+    for each in (second, third):
+        while f"process {first.pid} on " not in (line := each.stderr.readline()):
+            assert line, each.communicate()
+    third.send_signal(signal.SIGINT)
+    _, err = third.communicate(timeout=60)
+    assert third.returncode == 1
+    assert "driven by another process, which goes on" in err
+    Path("go").touch()
+    out, err = second.communicate(timeout=60)
+    assert second.returncode == 0
+    assert json.loads(out)["state"] == "Succeeded"
+    assert "JobSucceeded" in err
+    assert "Traceback" not in err
+
+
+def test_what_instances_print_is_shown_with_their_names(command, home):
+    script = 'echo "first of $TRAINING_INDEX"; sleep 1; printf "last of $TRAINING_INDEX"'
+    path = job_file(Path("job.yaml"), ("worker", 2), command=["sh", "-c", script])
+    done = command("run", str(path), "--logs")
+    assert done.code == 0, done.stderr
+    for index in range(2):
+        for line in (f"first of {index}", f"last of {index}"):
+            assert done.stderr.count(f"worker-{index} | {line}\n") == 1, done.stderr
+
+
+def test_following_a_log_goes_on_into_later_attempts(start, home, background):
     """Until the instance is done; with --attempt until that attempt is over."""
     script = (
         'echo "attempt $TRAINING_ATTEMPT"; echo "$TRAINING_ATTEMPT" > "up$TRAINING_ATTEMPT";'
@@ -210,23 +302,13 @@ def test_following_a_log_goes_on_into_later_attempts(start, home, command):
     )  # fmt: skip
     host = start(str(path), "--run-id", "f", "-o", "json")
     wait_for(Path("up0"), host, "0")
-    words = [*COMMAND, "logs", "show", "f", "--role", "worker", "--follow"]
-    followers = [
-        subprocess.Popen(each, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        for each in (words, [*words, "--attempt", "0"])
-    ]
-    try:
-        assert followers[0].stdout.readline() == "attempt 0\n"
-        for attempt in range(3):
-            wait_for(Path(f"up{attempt}"), host, str(attempt))
-            Path(f"go{attempt}").touch()
-        (all_out, all_err), (one_out, one_err) = (
-            each.communicate(timeout=60) for each in followers
-        )
-    finally:
-        for each in followers:
-            each.kill()
-            each.wait()
+    words = ["logs", "show", "f", "--role", "worker", "--follow"]
+    followers = [background(*each) for each in (words, [*words, "--attempt", "0"])]
+    assert followers[0].stdout.readline() == "attempt 0\n"
+    for attempt in range(3):
+        wait_for(Path(f"up{attempt}"), host, str(attempt))
+        Path(f"go{attempt}").touch()
+    (all_out, all_err), (one_out, one_err) = (each.communicate(timeout=60) for each in followers)
     assert all_out == "attempt 1\nattempt 2\n"
     assert all_err == "worker-0 was restarted: attempt 1\nworker-0 was restarted: attempt 2\n"
     assert (one_out, one_err) == ("attempt 0\n", "")
@@ -242,7 +324,10 @@ def test_steering_a_run_from_another_terminal(start, home, command):
     )  # fmt: skip
     process = start(str(path), "--run-id", "s", "-o", "json")
     wait_for(Path("started"), process)
-    assert command("pause", "s", "-o", "json").json["request"] == "pause"
+    refused = command("pause", "s", "-o", "json")
+    assert refused.code == 2
+    assert "has no checkpoint: after pause it begins again at its first step" in refused.stderr
+    assert command("pause", "s", "--yes", "-o", "json").json["request"] == "pause"
     deadline = time.monotonic() + 60
     while alive(f"steer-{home}"):
         assert time.monotonic() < deadline
@@ -252,7 +337,7 @@ def test_steering_a_run_from_another_terminal(start, home, command):
     command("resume", "s")
     wait_for(Path("started"), process)
     Path("started").unlink()
-    command("scale", "s", "--role", "worker", "--replicas", "2")
+    command("scale", "s", "--role", "worker", "--replicas", "2", "--yes")
     wait_for(Path("started"), process, "1")
     killed = command("kill", "s", "--reason", "enough", "-o", "json")
     assert killed.code == 0
@@ -353,6 +438,49 @@ def test_a_simulated_run(home, command):
     assert done.json["roles"]["worker"]["restarts"] == 1
 
 
+def moment(text: str) -> float:
+    return datetime.strptime(text, "%Y-%m-%dT%H:%M:%S.%f%z").timestamp()
+
+
+def test_a_simulated_day_is_over_at_once_and_the_same_again(home, command):
+    """A day of training, a lost machine, a quarter of an hour's outage, an hour's wait to restart."""
+    Path("faults.yaml").write_text(
+        "roles: {worker: {startSeconds: 1, runSeconds: 86400}}\n"
+        "faults:\n"
+        "  - {at: 3600, kill: worker, index: 1, signal: 9}\n"
+        "  - {at: 40, lose: worker, index: 0, seconds: 10}\n"
+        "  - {at: 4000, unreachable: 900}\n"
+    )
+    path = job_file(
+        Path("job.yaml"), ("worker", 3), command=["no-such-command"],
+        restart={"backoff": {"initialSeconds": 3600, "maxSeconds": 3600}},
+        activeDeadlineSeconds=864000,
+    )  # fmt: skip
+    told = []
+    for run_id in ("one", "two"):
+        done = command(
+            "run", str(path), "--simulate", "faults.yaml", "--run-id", run_id, "-o", "json"
+        )
+        assert done.code == 0
+        assert [round(each["seconds"]) for each in done.json["usage"]] == [
+            86400,
+            3599,
+            86400,
+            86400,
+        ]
+        began = moment(done.json["submitted_at"])
+        told.append(
+            [
+                (each["reason"], each["role"], each["index"], round(moment(each["at"]) - began, 2))
+                for each in command("events", run_id, "-o", "json").json["events"]
+            ]
+        )
+    assert told[0] == told[1]
+    restarted = next(each[-1] for each in told[0] if each[0] == "InstanceRestarted")
+    running = [each[-1] for each in told[0] if each[0] == "InstanceRunning"]
+    assert (restarted, running) == (3600.0, [1.0, 1.0, 1.0, 7201.0])
+
+
 def test_a_simulated_run_that_fails_names_a_command_that_tells_more(home, command):
     Path("faults.yaml").write_text("[{kill: worker, index: 1, after: 0.1, exitCode: 3}]")
     path = job_file(Path("job.yaml"), ("worker", 2), restart={"maxRestarts": 0})
@@ -408,3 +536,11 @@ def test_one_local_instance_where_the_framework_allows_it(home, command):
     assert done.code == 0
     assert [each["role"] for each in done.json["instances"]] == ["master"]
     assert command("logs", "show", "alone", "--role", "master").stdout == "rank 0 of 1\n"
+
+
+def test_relative_paths_start_where_one_says(home, command):
+    Path("elsewhere").mkdir()
+    path = job_file(Path("job.yaml"), command=["sh", "-c", "pwd > here"])
+    done = command("run", str(path), "--base-dir", "elsewhere", "--run-id", "there")
+    assert done.code == 0, done.stderr
+    assert Path("elsewhere/here").read_text() == f"{Path('elsewhere').resolve()}\n"

@@ -26,7 +26,7 @@ raise KeyError("label")
 
 
 def run(command, script: str, run_id: str, *, backoff_seconds: float):
-    """Run a script; the first diagnosis of a process comes late, while the restart waits."""
+    """Run a script; the first diagnosis of a process comes late, and the restart waits for it."""
     restart = {"backoff": {"initialSeconds": backoff_seconds, "factor": 1}, "maxRestarts": 5}
     Path("train.py").write_text(script)
     path = job_file(Path("job.yaml"), command=[sys.executable, "train.py"], restart=restart)
@@ -45,11 +45,13 @@ def run(command, script: str, run_id: str, *, backoff_seconds: float):
             4,
             "ModuleNotFoundError: No module named 'torchh_vision'",
             id="module",
+            marks=pytest.mark.soak,
         ),
+        pytest.param("def f(\n", "python-exception", 4, "SyntaxError: ", id="syntax"),
     ],
 )
 def test_what_needs_a_change_first_is_not_tried_again(command, home, script, cause, line, evidence):
-    done = run(command, script, "bad", backoff_seconds=60)
+    done = run(command, script, "bad", backoff_seconds=0)
     assert done.code == 1
     status = done.json
     assert (status["state"], status["reason"]) == ("Failed", "NotRetryable")
@@ -65,6 +67,33 @@ def test_what_needs_a_change_first_is_not_tried_again(command, home, script, cau
     assert f"what to do: {root['advice']}" in shown
     again = command("logs", "diagnose", "bad", "-o", "json").json
     assert (again["causes"][0]["id"], again["causes"][0]["line"]) == (cause, line)
+
+
+@pytest.mark.parametrize(
+    ("words", "headline"),
+    [
+        pytest.param(["pyhton", "train.py"], "pyhton: command not found", id="no-such-command"),
+        pytest.param(
+            ["sh", "-c", "pyhton train.py"],
+            "sh: 1: pyhton: not found",
+            id="not-for-a-shell",
+            marks=pytest.mark.soak,
+        ),
+        pytest.param([sys.executable, "absent.py"], "can't open file", id="no-such-script"),
+    ],
+)
+def test_a_command_that_cannot_start_is_the_headline_and_not_tried_again(
+    command, home, words, headline
+):
+    path = job_file(Path("job.yaml"), command=words, restart={"backoff": {"initialSeconds": 0}})
+    status = command("run", str(path), "--run-id", "typo", "-o", "json").json
+    assert (status["state"], status["reason"]) == ("Failed", "NotRetryable")
+    assert headline in status["message"]
+    assert headline in status["root_cause"]["evidence"]
+    assert sum(status["restarts"].values()) == 0
+    (guilty,) = status["roles"].values()
+    assert guilty["state"] == "Failed"
+    assert headline in guilty["message"]
 
 
 def test_the_same_error_at_the_same_step_is_tried_once_more(command, home):
@@ -85,4 +114,4 @@ def test_a_run_that_succeeds_loads_nothing_that_reads_logs(home):
     loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
     assert "airflow_training.supervise.drive" in loaded
     assert [name for name in loaded if name.startswith("airflow_training.logs")] == []
-    assert "airflow_training.supervise.diagnosing" not in loaded
+    assert "airflow_training.supervise.followers.diagnosing" not in loaded

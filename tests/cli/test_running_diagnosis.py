@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from airflow_training.cli.instance_logs import RunLogs
+from airflow_training.cli.run_logs import find_logs
 from airflow_training.cli.running_instances import running_instances
 from airflow_training.logs.model import FileScan, Origin
 from airflow_training.state.store import LogPosition, LogValue, Store
@@ -130,7 +130,7 @@ def logged(steps: int, *tail: str) -> list[FileScan]:
 )
 def test_lines_without_a_time_have_that_of_the_store(store, case, scans, hangs):
     running(store, reports=60, **case)
-    found = running_instances(RunLogs.find("one"), scans)
+    found = running_instances(find_logs("one"), scans)
     assert [(each.role, each.index) for each in found.facts] == [("worker", 0)]
     assert [each.kind for each in found.hangs] == ["hang"] * hangs
 
@@ -138,5 +138,5 @@ def test_lines_without_a_time_have_that_of_the_store(store, case, scans, hangs):
 def test_an_instance_that_ended_does_not_run(store):
     entry = worker(0, state="failed", was_running=True, started_at=store.now() - 300)
     store.create_run(a_key("one"), a_job(), a_ledger(entry), controller="here", queue=False)
-    found = running_instances(RunLogs.find("one"), logged(60))
+    found = running_instances(find_logs("one"), logged(60))
     assert (found.facts, found.hangs) == ((), ())

@@ -1,46 +1,62 @@
-"""`submit` and `status --server` against a real Airflow."""
+"""`submit` before anything is sent."""
 
 from __future__ import annotations
 
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
-import pytest
-
-from airflow_training.cli.airflow_demo import DAG_FILE
-from airflow_training.cli.airflow_stack import AirflowStack
 from tests.cli.conftest import job_file
 
 
-@pytest.mark.e2e
-@pytest.mark.timeout(400)
-def test_a_job_on_a_remote_airflow(command, tmp_path):
-    with AirflowStack(home=tmp_path / "server") as stack:
-        (stack.home / "jobs").mkdir()
-        (stack.home / "dags" / "jobs.py").write_text(DAG_FILE)
-        stack.migrate()
-        stack.start()
-        stack.wait_healthy()
-        with stack.client() as client:
-            stack.wait_dag(client, "training_job")
-        there = ("--server", stack.url, "-o", "json")
+def test_files_that_the_server_lacks_are_named_and_refused(typed):
+    """Before anything is sent: no server is there to be asked."""
+    Path("train.py").touch()
+    Path("data").mkdir()
+    Path("data/config.yaml").touch()
+    path = job_file(
+        Path("job.yaml"), command=["python", "train.py", "--config", "data/config.yaml", "missing.py"]
+    )  # fmt: skip
+    done = typed("submit", str(path), "--server", "http://127.0.0.1:9")
+    assert done.code == 2
+    assert "spec.command[1]" in done.stderr
+    assert "the server does not have the file 'train.py'" in done.stderr
+    assert "the server does not have the file 'data/config.yaml'" in done.stderr
+    assert "missing.py" not in done.stderr
 
-        path = job_file(Path("job.yaml"), ("worker", 2), command=["sh", "-c", "exit 4"])
-        good = ("--set", "spec.command=['true']", "--set", "spec.roles.worker.replicas=1")
-        done = command("submit", str(path), "--run-id", "mine", *good, *there)
-        assert done.code == 0, done.stderr
-        assert done.json["state"] == "success"
-        assert done.json["status"]["state"] == "Succeeded"
-        assert len(done.json["status"]["instances"]) == 1
-        assert "rollup: success" in done.stderr
-        asked = command("status", "mine", *there)
-        assert asked.json["run_id"] == "mine"
 
-        failed = command("submit", str(path), "--set", "spec.restart.maxRestarts=0", *there)
-        assert failed.code == 1
-        assert failed.json["status"]["root_cause"]["exit_code"] == 4
+class OpenServer(BaseHTTPRequestHandler):
+    """An Airflow without logins, where nobody has a run: it gives a token to everybody who asks."""
 
-        taken = command("submit", str(path), "--run-id", "mine", *there)
-        assert (taken.code, taken.stdout) == (2, "")
-        assert "--run-id" in taken.stderr
-        unknown = command("status", "nobody", *there)
-        assert (unknown.code, unknown.stdout) == (2, "")
+    def do_GET(self) -> None:
+        if self.path == "/auth/token":
+            self._answer(201, {"access_token": "everybody"})
+        elif self.headers["Authorization"] == "Bearer everybody":
+            self._answer(404, {"detail": "there is no such run"})
+        else:
+            self._answer(401, {"detail": "log in"})
+
+    def _answer(self, status: int, document: object) -> None:
+        body = json.dumps(document).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
+        """Say nothing: the test reads what the command says."""
+
+
+def test_a_server_without_logins_is_asked_for_its_token(typed, monkeypatch):
+    for name in ("AIRFLOW_TOKEN", "AIRFLOW_API_TOKEN", "AIRFLOW_CLI_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    with HTTPServer(("127.0.0.1", 0), OpenServer) as server:
+        threading.Thread(target=server.serve_forever).start()
+        try:
+            done = typed("status", "mine", "--server", f"http://127.0.0.1:{server.server_port}")
+        finally:
+            server.shutdown()
+    assert done.code == 2
+    assert "there is no such run" in done.stderr

@@ -16,18 +16,19 @@ import anyio
 import pytest
 
 from airflow_training.control.model import Observation
+from airflow_training.documents.resolved import ResolvedJob, ResolvedRole, RunRef
 from airflow_training.errors import LeaseLost
 from airflow_training.runtimes.port import (
-    Changed,
     Cursor,
-    Gone,
     InstanceRef,
+    InstanceRemoval,
     InstanceSpec,
+    InstanceUpdate,
     ReleaseAnswer,
     Runtime,
     Snapshot,
 )
-from airflow_training.spec.resolved import ResolvedJob, ResolvedRole, RunRef
+from tests.builders import with_attempt_id
 
 Kind = Literal["sleeper", "quick", "broken"]
 """Roles of the job: runs until it is ended; exits with 0 at once; exits with 3 at once."""
@@ -52,7 +53,8 @@ class Harness:
     """Equal to the result of a create that made something new."""
 
     def ref(self, kind: Kind, index: int = 0, **changes: Any) -> InstanceRef:
-        return InstanceRef(**{"run": self.run, "role": kind, "index": index, **changes})
+        changes = with_attempt_id({"run": self.run, **changes})
+        return InstanceRef(key=(kind, index), **changes)
 
     def spec(self, kind: Kind, index: int = 0, *, attempt: int = 0, **changes: Any) -> InstanceSpec:
         values: dict[str, Any] = {
@@ -72,9 +74,9 @@ class Seen:
     """What a watch has told so far."""
 
     def __init__(self) -> None:
-        self.first: Snapshot | Changed | Gone | None = None
+        self.first: Snapshot | InstanceUpdate | InstanceRemoval | None = None
         self.now: dict[tuple[str, int], Observation] = {}
-        self.history: list[Snapshot | Changed | Gone] = []
+        self.history: list[Snapshot | InstanceUpdate | InstanceRemoval] = []
         self._news = asyncio.Event()
 
     async def follow(self, runtime: Runtime, run: RunRef) -> None:
@@ -84,9 +86,9 @@ class Seen:
             match change:
                 case Snapshot(instances=instances):
                     self.now = {(each.role, each.index): each for each in instances}
-                case Changed(instance=each):
+                case InstanceUpdate(instance=each):
                     self.now[each.role, each.index] = each
-                case Gone(role=role, index=index, uid=uid):
+                case InstanceRemoval(role=role, index=index, uid=uid):
                     assert self.now[role, index].uid == uid
                     del self.now[role, index]
             self._news.set()
@@ -146,6 +148,36 @@ class RuntimeContract:
             "broken": 2,
         }
         assert all(set(a.ports) == {"main", "other"} for all_ in first.values() for a in all_)
+
+    async def test_another_job_attempt_keeps_the_names_and_answers_the_same_for_ever(
+        self, harness: Harness
+    ) -> None:
+        first = await harness.runtime.prepare(harness.run, JOB)
+        next_one = await harness.runtime.prepare(harness.run, JOB, job_attempt=1)
+        assert {
+            role: [(each.host, set(each.ports)) for each in team] for role, team in first.items()
+        } == {
+            role: [(each.host, set(each.ports)) for each in team] for role, team in next_one.items()
+        }
+        assert await harness.runtime.prepare(harness.run, JOB, job_attempt=1) == next_one
+        reopened = await harness.runtime.prepare(harness.run, JOB, epoch=1, job_attempt=1)
+        assert await harness.runtime.prepare(harness.run, JOB, epoch=1, job_attempt=1) == reopened
+
+    async def test_job_attempts_on_one_machine_share_no_port(self, harness: Harness) -> None:
+        answers = [
+            await harness.runtime.prepare(harness.run, JOB, job_attempt=number)
+            for number in range(4)
+        ]
+        hosts = {each.host for each in answers[0]["sleeper"]}
+        taken = [
+            {port for team in answer.values() for each in team for port in each.ports.values()}
+            for answer in answers
+        ]
+        if len(hosts) == 1:  # every instance is reached at the same place
+            assert not taken[0] & taken[1]
+            assert not taken[1] & taken[2]
+        else:
+            assert taken[0] == taken[1] == taken[2]
 
     async def test_prepare_gives_every_instance_ports_of_its_own(self, harness: Harness) -> None:
         addresses = await harness.runtime.prepare(harness.run, JOB)
@@ -245,7 +277,7 @@ class RuntimeContract:
             assert outcome.result == harness.made
             new = await seen.state("broken", 0, "failed", attempt=1)
             assert new.uid != old.uid
-            assert Gone(role="broken", index=0, uid=old.uid) in seen.history
+            assert InstanceRemoval(key=("broken", 0), uid=old.uid) in seen.history
 
     async def test_an_older_attempt_is_refused(self, harness: Harness) -> None:
         async with watching(harness.runtime, harness.run) as seen:
@@ -432,6 +464,22 @@ class RuntimeContract:
             pieces, cursor, end = pieces + chunk.data, chunk.next, chunk.end
         assert pieces == whole.data
 
+    async def test_the_end_of_a_log_is_read_without_the_rest(self, harness: Harness) -> None:
+        async with watching(harness.runtime, harness.run) as seen:
+            await harness.runtime.create([harness.spec("broken")])
+            await seen.state("broken", 0, "failed")
+        ref = harness.ref("broken")
+        whole = (await harness.runtime.read_log(ref, Cursor(), limit=1 << 20)).data
+        assert whole
+        assert await harness.runtime.tail_log(ref, limit=1 << 20) == whole
+        assert await harness.runtime.tail_log(ref, limit=7) == whole[-7:]
+        assert await harness.runtime.tail_log(harness.ref("broken", attempt=9), limit=7) == b""
+        await harness.runtime.remove(harness.run)
+        assert await harness.runtime.tail_log(ref, limit=7) == whole[-7:]
+
+    async def test_what_has_not_begun_has_no_end_of_a_log(self, harness: Harness) -> None:
+        assert await harness.runtime.tail_log(harness.ref("sleeper"), limit=7) == b""
+
     async def test_every_attempt_has_a_log_of_its_own(self, harness: Harness) -> None:
         async with watching(harness.runtime, harness.run) as seen:
             await harness.runtime.create([harness.spec("broken")])
@@ -465,7 +513,7 @@ class RuntimeContract:
             new = await seen.state("broken", 0, "failed", attempt=1, in_place=True)
             assert new.uid == outcome.ref.uid != old.uid
             assert new.node == old.node
-            assert Gone(role="broken", index=0, uid=old.uid) in seen.history
+            assert InstanceRemoval(key=("broken", 0), uid=old.uid) in seen.history
         logs = [
             await harness.runtime.read_log(
                 harness.ref("broken", attempt=attempt), Cursor(), limit=1 << 20

@@ -33,7 +33,9 @@ from airflow_training.control.model import (
     StopProcess,
 )
 from airflow_training.control.turnover import SETTLE_SECONDS
-from airflow_training.spec.resolved import ResolvedJob
+from airflow_training.documents.resolved import ResolvedJob
+from airflow_training.documents.resolved_blocks import CheckpointCommit
+from airflow_training.runtimes.kubernetes.reasons import REASONS
 
 ENDED = ("succeeded", "failed")
 CHARGES = frozenset(
@@ -107,7 +109,7 @@ class Simulation:
         self.world = World()
         self.stored: Ledger = new_ledger(self.job, now=self.now, activate_all=self.activate_all)
         self.requests: list[Request] = []
-        self.commits: list[dict[str, Any]] = []
+        self.commits: list[CheckpointCommit] = []
         self.events: list[Event] = []
         self.view: dict[str, Observation] | None = None
         self.generation = 1
@@ -130,7 +132,12 @@ class Simulation:
                     self.view.setdefault(uid, each)
             seen = Observations(instances=tuple(self.view.values()), reachable=self.reachable)
         arguments = (self.job, self.stored, self.requests, seen, self.now)
-        decision = decide(*arguments, generation=self.generation, committed=self.commits)
+        decision = decide(
+            *arguments,
+            generation=self.generation,
+            committed=self.commits,
+            known_reasons=REASONS,
+        )
         self._check_repeatable(decision, seen)
         if self._dies(left):
             return
@@ -175,6 +182,7 @@ class Simulation:
             self.now,
             generation=self.generation,
             committed=self.commits,
+            known_reasons=REASONS,
         )
         if again.events or again.new_ledger is not decision.new_ledger:
             raise GuaranteeBrokenError(f"deciding again changes something: {again.events}")
@@ -236,13 +244,9 @@ class Simulation:
         world.made_at[uid] = self.now
         world.put(
             Observation(
-                role=action.role,
-                index=action.index,
+                key=action.key,
                 uid=uid,
-                epoch=action.epoch,
-                job_attempt=action.job_attempt,
-                attempt=action.attempt,
-                generation=self.generation,
+                attempt_id=replace(action.attempt_id, generation=self.generation),
                 state="pending",
                 held=action.held,
                 scheduled=False,
@@ -258,15 +262,7 @@ class Simulation:
         if old is None or not (old.in_place and old.state in ENDED):
             return
         self.world.remove(old.uid)
-        self._create(
-            Create(
-                role=action.role,
-                index=action.index,
-                epoch=action.epoch,
-                job_attempt=action.job_attempt,
-                attempt=action.attempt,
-            )
-        )
+        self._create(Create(key=action.key, attempt_id=action.attempt_id))
         self.in_place += 1
 
     def _stop(self, uid: str) -> None:
@@ -367,7 +363,7 @@ class Simulation:
         """Let a job with checkpoints have a newer one."""
         if self.job.checkpoint is not None:
             step = 10 * (len(self.commits) + 1)
-            self.commits.append({"uri": "ckpt", "step": step, "digest": "d", "at": self.now})
+            self.commits.append(CheckpointCommit(uri="ckpt", step=step, digest="d", at=self.now))
 
     def vanish(self, number: int) -> None:
         """Let an object disappear, whatever it was doing."""

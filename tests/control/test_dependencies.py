@@ -5,9 +5,13 @@ from __future__ import annotations
 import pytest
 
 from airflow_training.control import reasons
-from airflow_training.control.dependencies import answer_of, dependency_state
+from airflow_training.control.dependencies import (
+    dependency_state,
+    initializer_answer,
+    waits_briefly,
+)
 from airflow_training.control.model import Create, Delete, Release
-from airflow_training.spec.resolved import FileTemplate
+from airflow_training.documents.resolved import FileTemplate
 from tests.builders import Bench, after, job, role
 
 BARE = {"address_live": False, "port_open": False, "ready": False}
@@ -132,8 +136,8 @@ def test_a_held_instance_that_claims_an_address_is_not_live():
     bench = Bench(job(role("a"), role("b", 1, "a"), startup="createAllHold"), activate_all=False)
     bench.step()
     bench.set("a", 0, address_live=True).step()
-    assert not bench.of("a").address_live
-    assert not bench.of("b").released
+    assert not bench.of("a").phase.readiness.address_live
+    assert not bench.of("b").phase.released
 
 
 @pytest.mark.parametrize(("listener", "released"), [("Each", False), ("Any", True)])
@@ -160,7 +164,7 @@ def test_a_restarted_instance_checks_again_unless_one_listens_for_all(listener, 
 def test_what_a_waiting_instance_receives(answer, reads, expected):
     files = (FileTemplate(path="hosts", content="", reads_addresses=reads),)
     spec = role("worker", 1, after("master", answer=answer), files=files)
-    assert answer_of(spec) == expected
+    assert initializer_answer(spec) == expected
     bench = Bench(job(role("master"), spec, startup="createAllHold"))
     bench.step()
     bench.run_pending()
@@ -289,3 +293,33 @@ def test_a_role_that_was_let_through_is_not_held_again_for_its_sensor():
     (dependency,) = spec.role("b").depends_on
     answer = dependency_state(spec, bench.ledger, "b", dependency, now=bench.now)
     assert answer.status == "met"
+
+
+def test_an_address_whose_port_is_awaited_is_live_once_somebody_listens():
+    bench = Bench(job(role("tracker"), role("worker", 1, after("tracker", "PortOpen")))).settle(
+        starting=False
+    )
+    bench.run_pending()
+    bench.set("tracker", 0, port_open=False).settle(starting=False)
+    assert not bench.of("tracker").phase.readiness.address_live
+    bench.set("tracker", 0, port_open=True).settle(starting=False)
+    assert bench.of("tracker").phase.readiness.address_live
+
+
+@pytest.mark.parametrize("status", ["Running", "AddressKnown", "PortOpen", "Ready", "Complete"])
+def test_only_what_waits_for_others_to_be_up_waits_for_a_moment(status):
+    spec = job(role("a"), role("b", 1, after("a", status)))
+    bench = Bench(spec)
+    bench.step()
+    assert waits_briefly(spec, bench.ledger) == (status != "Complete")
+    bench.run_pending()
+    bench.end("a", 0, 0).step()
+    assert not waits_briefly(spec, bench.ledger)
+
+
+def test_a_role_that_nobody_asked_for_is_not_waited_for():
+    spec = job(role("a"), role("b", 1, "a"))
+    bench = Bench(spec, activate_all=False).request("activate", "a")
+    bench.step()
+    assert bench.of("b").reason == reasons.WAITING_FOR_DEPENDENCY
+    assert not waits_briefly(spec, bench.ledger)

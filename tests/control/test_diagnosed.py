@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from airflow_training.control import reasons
-from airflow_training.control.model import Diagnosed
+from airflow_training.control.model import AttemptId, InstanceDiagnosis
 from airflow_training.control.root_cause import with_diagnosis
+from airflow_training.documents.resolved import ExitCodeTable
+from airflow_training.runtimes.kubernetes.reasons import REASONS
 from tests.builders import Bench, job, role, rule
 
 OOM = {"id": "cuda-out-of-memory", "category": "resource", "retryable": "no", "confidence": 0.95}
@@ -19,15 +22,19 @@ SEGFAULT = {"id": "segfault", "category": "user-error", "retryable": "once", "co
 
 def told(
     cause: dict[str, Any], attempt: int = 0, *, step: int | None = None, text: str = "Boom: 1"
-) -> Diagnosed:
+) -> InstanceDiagnosis:
     """Return the diagnosis of an attempt of the first worker."""
     facts = {"confidence": 0.9, "evidence": text, "line": 12, "file": "worker-0", "rank": 0}
-    return Diagnosed(
-        role="worker", index=0, attempt=attempt, cause=facts | cause, step=step, exit_code=1
+    return InstanceDiagnosis(
+        key=("worker", 0),
+        attempt_id=AttemptId(attempt=attempt),
+        cause=facts | cause,
+        step=step,
+        exit_code=1,
     )
 
 
-def failed(spec: Any, *diagnoses: Diagnosed) -> Bench:
+def failed(spec: Any, *diagnoses: InstanceDiagnosis) -> Bench:
     """Return a bench whose worker failed once for each diagnosis, each known in time."""
     bench = Bench(spec).settle()
     for each in diagnoses:
@@ -126,7 +133,7 @@ def test_once_is_one_more_try():
     assert bench.ledger.job.reason == reasons.NOT_RETRYABLE
 
 
-def late(spec: Any, diagnosis: Diagnosed, *, seconds: float = 0.0) -> Bench:
+def late(spec: Any, diagnosis: InstanceDiagnosis, *, seconds: float = 0.0) -> Bench:
     """Return a bench whose worker failed, and was diagnosed after that was decided."""
     bench = Bench(spec).settle()
     bench.end("worker", 0, 1).step()
@@ -141,10 +148,19 @@ def test_a_restart_that_has_not_begun_is_taken_back(scope):
     spec = job(role("worker", 2), backoff_initial_seconds=5, scope=scope)
     bench = late(spec, told(OOM))
     assert (bench.state, bench.ledger.job.reason) == ("Failed", reasons.NOT_RETRYABLE)
+    assert bench.ledger.job.condition == "Failed", "not SubmitFailed: it ran"
     entry = bench.of()
-    assert (entry.state, entry.attempt, entry.exit_code, entry.restarts) == ("failed", 0, 1, 0)
+    assert (entry.state, entry.attempt, entry.end.exit_code, entry.restarts) == ("failed", 0, 1, 0)
     assert bench.charged() == {}
     assert (bench.ledger.job.root_cause or {})["attempt"] == 0
+
+
+def test_an_attempt_that_somebody_asked_for_is_not_taken_back():
+    bench = Bench(job(backoff_initial_seconds=5)).settle()
+    bench.end("worker", 0, 1).step()
+    bench.diagnoses = [told(OOM)]
+    bench.request("reopen").settle()
+    assert (bench.state, bench.of().attempt) == ("Running", 1)
 
 
 def test_a_restart_that_has_begun_goes_on_and_the_next_failure_is_the_last():
@@ -155,6 +171,127 @@ def test_a_restart_that_has_begun_goes_on_and_the_next_failure_is_the_last():
     bench.diagnoses = [told(MINE, 1, step=7)]
     bench.end("worker", 0, 1).settle()
     assert bench.ledger.job.reason == reasons.SAME_ERROR_AGAIN
+
+
+@pytest.mark.parametrize("scope", ["Instance", "Role", "Job"])
+def test_what_is_restarted_waits_for_a_diagnosis_that_is_under_way(scope):
+    bench = Bench(job(role("worker", 2), backoff_initial_seconds=0, scope=scope)).settle()
+    bench.undiagnosed = {("worker", 0, 0)}
+    bench.end("worker", 0, 1).settle()
+    assert not [each for each in bench.objects.values() if each.attempt]
+    bench.undiagnosed, bench.diagnoses = set(), [told(OOM)]
+    bench.settle()
+    assert (bench.state, bench.ledger.job.reason) == ("Failed", reasons.NOT_RETRYABLE)
+    assert bench.charged() == {}
+
+
+@pytest.mark.parametrize("diagnoses", [pytest.param([], id="none-came"), [told(LOST)]])
+def test_what_waited_for_a_diagnosis_begins_when_nothing_speaks_against_it(diagnoses):
+    bench = Bench(job(backoff_initial_seconds=0)).settle()
+    bench.undiagnosed = {("worker", 0, 0)}
+    bench.end("worker", 0, 1).settle()
+    bench.undiagnosed, bench.diagnoses = set(), diagnoses
+    bench.settle()
+    assert (bench.state, bench.of().attempt) == ("Running", 1)
+    assert sum(bench.charged().values()) == 1
+
+
+def test_others_do_not_wait_for_the_diagnosis_of_one():
+    spec = job(role("worker", 2), backoff_initial_seconds=0, scope="Instance")
+    bench = Bench(spec).settle()
+    bench.undiagnosed = {("worker", 0, 0)}
+    bench.end("worker", 0, 1).end("worker", 1, 1).settle()
+    assert [(each.index, each.attempt) for each in bench.objects.values()] == [(1, 1)]
+
+
+NOT_FOUND = {"id": "container-start-error", "category": "configuration", "retryable": "no"}
+
+
+@pytest.mark.parametrize(
+    ("end", "why"),
+    [
+        pytest.param(
+            {"exit_code": 127, "reason": "StartError", "message": "pyhton: command not found"},
+            "pyhton: command not found",
+            id="our-agent",
+        ),
+        pytest.param(
+            {
+                "exit_code": 128,
+                "reason": "StartError",
+                "message": 'runc create failed: exec: "pyhton": executable file not found in $PATH: unknown',
+            },
+            "pyhton: command not found",
+            id="kubelet",
+        ),
+        pytest.param(
+            {"exit_code": 126},
+            "the command cannot start: exit code 126",
+            id="nobody-says-more",
+        ),
+    ],
+)
+def test_a_command_that_cannot_start_is_never_restarted(end, why):
+    bench = Bench(job()).settle()
+    bench.end("worker", 0, end.pop("exit_code"), **end).settle()
+    status = bench.ledger.job
+    assert (bench.state, status.reason) == ("Failed", reasons.NOT_RETRYABLE)
+    assert status.message == f"worker-0: {why}"
+    guilty = bench.ledger.roles["worker"]
+    assert (guilty.state, guilty.message) == ("Failed", f"worker-0: {why}")
+    assert bench.charged() == {}
+
+
+def test_of_a_shell_that_does_not_find_a_command_its_words_are_told():
+    text = "bash: line 1: pyhton: command not found"
+    bench = Bench(job()).settle()
+    bench.diagnoses = [replace(told(NOT_FOUND, text=text), exit_code=127)]
+    bench.end("worker", 0, 127).settle()
+    assert bench.ledger.job.message == f"worker-0: {text}"
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        pytest.param(job(rules=(rule("RestartInstance", on_exit_codes=(127,)),)), id="rule"),
+        pytest.param(
+            job(
+                role("worker", restart_policy="ExitCode"),
+                exit_codes=ExitCodeTable(name="mine", retryable=(127,)),
+            ),
+            id="table",
+        ),
+    ],
+)
+def test_a_command_that_cannot_start_is_tried_again_where_the_job_says_so(spec):
+    bench = Bench(spec).settle()
+    bench.end("worker", 0, 127).settle()
+    assert (bench.state, bench.of().attempt) == ("Running", 1)
+
+
+def test_a_node_that_is_lost_is_no_command_that_cannot_start():
+    bench = Bench(job()).settle()
+    bench.end("worker", 0, 127, reason="NodeShutdown").settle()
+    assert bench.charged() == {"infrastructure": 1}
+
+
+@pytest.mark.parametrize("step", [None, 0, 5])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ModuleNotFoundError: No module named 'torchh'",
+        "[rank1]: ImportError: pkg requires torch>=2",
+        "SyntaxError: '(' was never closed",
+        "IndentationError: unexpected indent",
+    ],
+)
+def test_a_script_that_cannot_be_imported_is_not_tried_again_before_it_trains(text, step):
+    bench = failed(job(), told(MINE, text=text, step=step))
+    if step:
+        assert bench.state == "Running"
+    else:
+        assert (bench.state, bench.ledger.job.reason) == ("Failed", reasons.NOT_RETRYABLE)
+        assert bench.ledger.job.message == f"worker-0: {text}"
 
 
 def test_a_diagnosis_of_nothing_that_counts_changes_nothing():
@@ -193,5 +330,75 @@ KNOWN = {
     ],
 )
 def test_the_root_cause_of_the_job_is_what_runtime_and_logs_agree_on(known, found, expected):
-    merged = with_diagnosis(known, found)
+    merged = with_diagnosis(known, found, reasons=REASONS)
     assert (merged["id"], merged["exit_code"]) == expected
+
+
+# peers that restart alone ---------------------------------------------------------------------------
+UNAVAILABLE = LOST | {"id": "tensorflow-unavailable"}
+
+
+def peer(index: int, cause: dict[str, Any], attempt: int = 0, **facts: Any) -> InstanceDiagnosis:
+    given: dict[str, Any] = {"key": ("worker", index), "finished_at": 1000.0}
+    return replace(told(cause, attempt), **given | facts)
+
+
+def group(**changes: Any) -> Bench:
+    return Bench(job(role("worker", 3, backoff_limit=1), scope="Instance", **changes)).settle()
+
+
+def test_what_the_loss_of_one_does_to_its_peers_costs_nothing():
+    bench = group().end("worker", 1, None, signal=9).settle()
+    bench.diagnoses = [peer(0, UNAVAILABLE), peer(2, LOST)]
+    bench.end("worker", 0, 1).end("worker", 2, 1).settle()
+    assert bench.charged() == {"infrastructure": 1}
+    assert [bench.of("worker", i).attempt for i in range(3)] == [1, 1, 1]
+    assert [bench.of("worker", i).restarts for i in range(3)] == [0, 1, 0]
+    free = [each for each in bench.events if each.reason == reasons.FAILURE_IS_CONSEQUENCE]
+    assert [each.index for each in free] == [0, 2]
+
+
+def test_what_is_known_late_costs_nothing_either():
+    bench = group(backoff_initial_seconds=5).end("worker", 1, None, signal=9).settle()
+    bench.end("worker", 0, 1).settle()
+    assert sum(bench.charged().values()) == 2
+    bench.diagnoses = [peer(0, UNAVAILABLE)]
+    bench.settle()
+    assert bench.charged() == {"infrastructure": 1}
+    assert bench.of("worker", 0).restarts == 0
+
+
+@pytest.mark.parametrize(
+    ("second", "end"),
+    [
+        pytest.param(peer(0, MINE), {"exit_code": 1}, id="its-own-error"),
+        pytest.param(
+            peer(0, UNAVAILABLE, exit_code=None, signal=9),
+            {"exit_code": None, "signal": 9},
+            id="killed",
+        ),
+        pytest.param(peer(0, UNAVAILABLE, finished_at=1700.0), {"exit_code": 1}, id="long-after"),
+        pytest.param(peer(0, UNAVAILABLE | {"confidence": 0.4}), {"exit_code": 1}, id="a-guess"),
+    ],
+)
+def test_a_second_failure_of_its_own_is_charged(second, end):
+    bench = group().end("worker", 1, None, signal=9).settle()
+    bench.diagnoses = [second]
+    bench.end("worker", 0, **end).settle()
+    assert sum(bench.charged().values()) == 2
+
+
+def test_a_peer_is_free_once_for_each_failure_that_was_charged():
+    bench = group().end("worker", 1, None, signal=9).settle()
+    bench.diagnoses = [peer(0, UNAVAILABLE)]
+    bench.end("worker", 0, 1).later(1).settle()
+    bench.diagnoses = [peer(0, UNAVAILABLE, attempt=1, finished_at=bench.now)]
+    bench.end("worker", 0, 1).settle()
+    assert bench.charged() == {"infrastructure": 2}
+
+
+def test_the_same_words_without_a_failure_before_are_charged():
+    bench = group()
+    bench.diagnoses = [peer(0, UNAVAILABLE)]
+    bench.end("worker", 0, 1).settle()
+    assert bench.charged() == {"infrastructure": 1}

@@ -10,10 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_training.control import reasons
-from airflow_training.control.model import Create, Delete, Fewer
-from airflow_training.control.replanning import hindrance
+from airflow_training.control.model import Create, Delete, ReducedSize
+from airflow_training.control.replanning import replan_hindrance
 from airflow_training.control.rollup import rollup
+from airflow_training.documents.resolved_blocks import CheckpointCommit, ResolvedPlan
 from tests.builders import Bench, after, job, role
+from tests.examples import examples
 
 CHECKPOINT = {"uri": "ckpt"}
 
@@ -48,7 +50,7 @@ def members(bench):
 
 
 def commit(bench, step=10):
-    bench.commits.append({"uri": "ckpt", "step": step, "digest": "d", "at": bench.now})
+    bench.commits.append(CheckpointCommit(uri="ckpt", step=step, digest="d", at=bench.now))
     return bench
 
 
@@ -129,7 +131,11 @@ def test_only_what_the_platform_did_costs_a_rank_instead_of_the_job(facts, gives
             elastic(gang="volcano", min_available=2, startup="perWave"), id="a-gang-per-wave"
         ),
         pytest.param(
-            replace(elastic(), plan={"applied": {"env": ["DP_SIZE"], "replicas": {}}}), id="planned"
+            replace(
+                elastic(),
+                plan=ResolvedPlan(document={}, id="p", applied_env=frozenset({"DP_SIZE"})),
+            ),
+            id="planned",
         ),
         pytest.param(elastic(restart_policy="Never"), id="never-again"),
     ],
@@ -331,7 +337,10 @@ def test_who_starts_it_anew_starts_all_of_it(way):
 
 def test_a_plan_does_not_follow_the_cluster_meanwhile():
     bench = short_of_one()
-    assert hindrance(bench.job, bench.ledger) == "role worker goes on with fewer instances for now"
+    assert (
+        replan_hindrance(bench.job, bench.ledger)
+        == "role worker goes on with fewer instances for now"
+    )
 
 
 def test_status_says_how_many_there_should_be_and_what_is_missing():
@@ -355,7 +364,7 @@ def test_roles_that_wait_for_all_of_them_do_not_wait_for_what_is_to_join():
 
 
 # always --------------------------------------------------------------------------------------------
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     size=st.integers(1, 6),
     least=st.integers(1, 6),
@@ -403,4 +412,4 @@ def test_never_below_the_least_and_never_above_the_full_size(size, least, budget
 
 def test_a_ledger_of_before_has_its_size():
     assert Bench(elastic()).ledger.roles["worker"].fewer is None
-    assert Fewer(full=3).tries == 0
+    assert ReducedSize(full=3).tries == 0

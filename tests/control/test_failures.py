@@ -12,8 +12,10 @@ from airflow_training.control.failures import (
     exit_code_says,
     matching_rule,
 )
+from airflow_training.control.model import AttemptId
+from airflow_training.documents.resolved import ExitCodeTable
 from airflow_training.frameworks.exit_codes import TABLES
-from airflow_training.spec.resolved import ExitCodeTable
+from airflow_training.runtimes.kubernetes.reasons import REASONS
 from tests.builders import rule
 
 
@@ -53,12 +55,13 @@ from tests.builders import rule
     ],
 )
 def test_the_class_of_a_failure(facts, expected):
-    given = {"reason": "", "disrupted": False, "signal": None, "exit_code": None} | facts
-    assert classify(**given) == expected
+    given = {"disrupted": False, "signal": None, "exit_code": None} | facts
+    assert classify(known=REASONS.get(given.pop("reason", "")), **given) == expected
 
 
 def failure(**facts: Any) -> Failure:
-    return Failure(role="worker", index=0, attempt=0, at=1.0, **facts)
+    known = REASONS.get(facts.get("reason", ""))
+    return Failure(key=("worker", 0), attempt_id=AttemptId(attempt=0), at=1.0, known=known, **facts)
 
 
 @pytest.mark.parametrize(

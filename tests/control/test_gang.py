@@ -12,12 +12,16 @@ from airflow_training.control.gang import (
     choose_startup,
     first_created,
     gang_sizes,
-    kueue_problems,
     prove_startup,
 )
 from airflow_training.control.model import Create
 from airflow_training.control.waves import cycle, waves
-from airflow_training.spec.resolved import Dependency, ResolvedJob, ResolvedRole, Startup
+from airflow_training.documents.resolved import (
+    ResolvedDependency,
+    ResolvedJob,
+    ResolvedRole,
+    Startup,
+)
 from tests.builders import Bench, after, job, role
 
 
@@ -119,7 +123,7 @@ def comes_up(spec: ResolvedJob, startup: Startup) -> bool:
     running: set[str] = set()
     complete: set[str] = set()
 
-    def met(needs: Dependency) -> bool:
+    def met(needs: ResolvedDependency) -> bool:
         if spec.role(needs.role).replicas == 0:
             return needs.require == "All"
         return needs.role in (complete if needs.status == "Complete" else running)
@@ -192,48 +196,3 @@ def test_roles_of_one_wave_are_created_together_when_they_are_one_gang():
     assert bench.actions(Create) == [("x", 0), ("y", 0)]
     ordered = Bench(job(*roles, gang="volcano", min_available=2)).settle()
     assert ordered.of("x").state == "running"
-
-
-TEAM = (role("m"), role("w", 3, "m"))
-
-
-@pytest.mark.parametrize(
-    ("spec", "startup", "field"),
-    [
-        pytest.param(
-            job(*TEAM, gang="kueue", min_available=1),
-            "ordered",
-            "spec.schedulingPolicy.minAvailable",
-            id="starts-only-whole",
-        ),
-        pytest.param(
-            job(*TEAM, gang="kueue"),
-            "firstWaveReserveAll",
-            "spec.schedulingPolicy.startup",
-            id="reserves-for-nobody-to-come",
-        ),
-        pytest.param(
-            job(role("m"), role("w", 3, "m", max_replicas=5), gang="kueue"),
-            "perWave",
-            "spec.schedulingPolicy.gang",
-            id="cannot-grow",
-        ),
-        pytest.param(
-            job(*(role(f"r{i}") for i in range(9)), gang="kueue"),
-            "createAllHold",
-            "spec.schedulingPolicy.gang",
-            id="nine-shapes",
-        ),
-    ],
-)
-def test_what_a_kueue_group_cannot_do_is_refused_with_a_way_out(spec, startup, field):
-    (problem,) = kueue_problems(spec, startup)
-    assert (problem.code, problem.field) == ("not_supported", field)
-    assert problem.hint
-    volcano = job(*spec.roles, gang="volcano", min_available=spec.scheduling.min_available)
-    assert kueue_problems(volcano, startup) == []
-
-
-@pytest.mark.parametrize("startup", ["perWave", "createAllHold"])
-def test_a_kueue_group_that_starts_whole_is_fine(startup):
-    assert kueue_problems(job(*TEAM, gang="kueue"), startup) == []

@@ -10,6 +10,7 @@ import pytest
 
 from airflow_training.control.in_place import ANSWER_SECONDS, wait_seconds
 from airflow_training.control.model import (
+    AttemptId,
     Create,
     Delete,
     Dismiss,
@@ -41,11 +42,15 @@ def test_a_crashed_process_begins_again_inside_its_instance():
     bench = crash(a_bench())
     bench.step()
     assert bench.last.actions == (
-        RestartProcess(role="worker", index=0, epoch=0, job_attempt=0, attempt=1, uid="worker-0-0"),
+        RestartProcess(
+            key=("worker", 0),
+            attempt_id=AttemptId(attempt=1),
+            uid="worker-0-0",
+        ),
     )
     bench.settle()
     entry = bench.of()
-    assert (entry.attempt, entry.restarts, entry.state, entry.stays) == (1, 1, "running", "")
+    assert (entry.attempt, entry.restarts, entry.state, entry.host.uid) == (1, 1, "running", "")
     assert len(bench.ledger.job.restarts) == 1
 
 
@@ -128,9 +133,7 @@ def test_no_answer_in_time_means_a_new_instance_without_another_count():
     assert bench.actions(Delete) == [WORKER]
     assert bench.said("NotInPlace")
     bench.step()
-    assert bench.last.actions == (
-        Create(role="worker", index=0, epoch=0, job_attempt=0, attempt=1),
-    )
+    assert bench.last.actions == (Create(key=("worker", 0), attempt_id=AttemptId(attempt=1)),)
     assert (bench.of().restarts, len(bench.ledger.job.restarts)) == (1, 1)
 
 

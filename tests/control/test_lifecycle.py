@@ -115,9 +115,43 @@ def test_stop_ends_everything_and_is_over_when_nothing_is_alive():
     bench.lose("worker", 0).end("worker", 1, 143, signal=15)
     assert bench.decide().done
     assert reported_state(bench.ledger.job) == "Stopped"
-    assert (bench.of("worker", 1).state, bench.of("worker", 1).reason) == ("failed", "Stopped")
-    assert (bench.of("worker", 1).exit_code, bench.of("worker", 1).signal) == (143, 15)
+    assert (bench.of("worker", 1).state, bench.of("worker", 1).reason) == ("stopped", "Stopped")
+    assert (bench.of("worker", 1).end.exit_code, bench.of("worker", 1).end.signal) == (143, 15)
     assert bench.charged() == {}
+
+
+def graces(bench: Bench) -> list[float]:
+    return [each.grace_seconds for each in bench.last.actions if isinstance(each, Delete)]
+
+
+def test_kill_leaves_no_time_to_save():
+    bench = Bench(job(grace_seconds=600)).settle()
+    bench.request("kill").decide()
+    assert (bench.state, bench.ledger.job.message) == ("Stopped", "killed")
+    assert graces(bench) == [2.0]
+
+
+def test_kill_ends_at_once_what_is_being_stopped():
+    bench = Bench(job(grace_seconds=600)).settle()
+    bench.request("stop").decide()
+    assert graces(bench) == [600.0]
+    bench.set("worker", 0, state="terminating", state_since=bench.now)
+    assert bench.decide(seconds=10).actions == ()
+    bench.request("kill").decide()
+    assert graces(bench) == [2.0]
+    bench.lose("worker", 0).decide()
+    assert bench.ledger.job.drained
+    assert bench.request("kill").decide().done
+    assert len(bench.said(reasons.STOP_REQUESTED)) == 2
+
+
+def test_a_run_that_is_opened_again_has_its_grace_again():
+    bench = Bench(job(grace_seconds=600)).settle()
+    bench.request("kill").decide()
+    bench.lose("worker", 0).decide()
+    bench.request("reopen").settle()
+    bench.request("stop").decide()
+    assert graces(bench) == [600.0]
 
 
 def test_an_instance_that_was_ordered_but_never_seen_is_waited_for():
@@ -353,6 +387,26 @@ def test_a_job_whose_document_was_replaced_forgets_what_it_had():
     assert (bench.state, bench.of().epoch, bench.of().attempt) == ("Running", 1, 0)
 
 
+def test_a_role_of_which_nothing_is_heard_does_not_run_and_its_return_is_told():
+    bench = Bench(job(role("worker", 2))).settle()
+    bench.set("worker", 0, state="unknown", node="n7").decide()
+    assert bench.ledger.roles["worker"].state == "Running", "one of them is known to run"
+    bench.set("worker", 1, state="unknown", node="n7").decide()
+    shown = bench.ledger.roles["worker"]
+    assert (shown.state, shown.reason) == ("Starting", reasons.INSTANCE_UNKNOWN)
+    for index in (0, 1):
+        bench.set("worker", index, state="running", node="n7")
+    bench.decide()
+    shown = bench.ledger.roles["worker"]
+    assert (shown.state, shown.reason, shown.message) == ("Running", reasons.RUNNING, "")
+    told = [each for each in bench.events if each.reason == reasons.INSTANCE_KNOWN_AGAIN]
+    assert [(each.index, each.message) for each in told] == [
+        (0, "is heard from again: running on n7"),
+        (1, "is heard from again: running on n7"),
+    ]
+    assert bench.charged() == {}
+
+
 def test_a_role_that_is_unknown_is_refused_with_a_word():
     bench = Bench(job()).request("activate", "nobody")
     bench.step()
@@ -431,3 +485,22 @@ def test_what_was_ordered_before_a_pause_is_waited_for_when_the_job_ends():
     bench.request("stop").decide()
     assert not bench.last.done
     assert bench.decide(seconds=SETTLE_SECONDS).done
+
+
+@pytest.mark.parametrize(("size", "warned"), [(0, True), (12, False)])
+def test_a_declared_output_that_is_empty_is_told(size, warned):
+    bench = Bench(job()).settle()
+    output = {"uri": "s3://out", "bytes": size, "digest": "sha256:0"}
+    bench.end("worker", 0, 0, output=output).settle()
+    assert bench.state == "Succeeded"
+    assert warned == any(each.reason == reasons.OUTPUT_EMPTY for each in bench.events)
+
+
+def test_what_an_instance_waits_for_before_its_command_starts_is_told_once():
+    bench = Bench(job()).request("activate", "worker")
+    bench.decide()
+    bench.act()
+    waits = "waits until port 4711 is free: it is still in use"
+    for message in ("", waits, waits):
+        bench.set("worker", 0, reason=reasons.CHECKING_ENVIRONMENT, message=message).decide()
+    assert [each.message for each in bench.said(reasons.CHECKING_ENVIRONMENT)] == [waits]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from airflow_training.control import reasons
-from airflow_training.control.policies import job_verdict, needed, role_verdict
+from airflow_training.control.policies import job_verdict, required_count, role_verdict
 from tests.builders import Bench, job, role
 
 
@@ -25,7 +25,7 @@ from tests.builders import Bench, job, role
     ],
 )
 def test_a_threshold_means_this_many_instances(threshold, replicas, expected):
-    assert needed(threshold, replicas) == expected
+    assert required_count(threshold, replicas) == expected
 
 
 UNREACHABLE = ("Failed", reasons.SUCCESS_UNREACHABLE)
@@ -216,7 +216,7 @@ def test_a_job_ends_and_nothing_of_it_is_left(spec, ends, expected, roles):
     bench.settle(starting=False)
     assert bench.last.done
     assert all(each.state in ("succeeded", "failed") for each in bench.objects.values())
-    assert {e.state for e in bench.ledger.instances.values()} <= {"succeeded", "failed"}
+    assert {e.state for e in bench.ledger.instances.values()} <= {"succeeded", "failed", "stopped"}
 
 
 def test_failure_and_success_in_one_snapshot_charge_nothing():

@@ -10,8 +10,8 @@ import pytest
 from airflow_training.control import reasons
 from airflow_training.control.environment import environment_state
 from airflow_training.control.model import Event
-from airflow_training.control.readiness import had, wanted
-from airflow_training.control.replanning import replanned
+from airflow_training.control.readiness import required_hardware, seen_hardware
+from airflow_training.control.replanning import replan_ledger
 from tests.builders import Bench, job, role
 
 NODE = {"host": "pod", "boot_id": "this boot"}
@@ -26,7 +26,7 @@ def processes(*rss: int) -> dict[str, Any]:
 
 
 def test_only_jobs_with_a_checkpoint_are_checked():
-    assert wanted(job(role("worker", 1)), {}) is None
+    assert required_hardware(job(role("worker", 1)), {}) is None
 
 
 @pytest.mark.parametrize(
@@ -34,14 +34,14 @@ def test_only_jobs_with_a_checkpoint_are_checked():
 )
 def test_as_many_devices_as_the_limit_says(resources, devices):
     spec = job(role("worker", 1), checkpoint={"uri": "c"})
-    found = wanted(spec, resources)
+    found = required_hardware(spec, resources)
     assert found is not None
     assert (found["devices"], found["timeout_seconds"]) == (devices, 60.0)
 
 
 def test_a_place_that_is_fit_counts_as_healthy_afterwards():
     """One set of limits: what may start is not called broken by the first record."""
-    found = wanted(job(role("worker", 1), checkpoint={"uri": "c"}), {})
+    found = required_hardware(job(role("worker", 1), checkpoint={"uri": "c"}), {})
     assert found is not None
     record = {
         "at": 1.0, "disk": {"free_bytes": found["free_bytes"]},
@@ -60,7 +60,7 @@ def test_the_devices_are_those_it_had_when_it_had_most():
         a_record(devices=whole[:1]),
         a_record("exit", at=1020.0, devices=[{"id": "all", "error": "gone"}]),
     )
-    assert had(lines) == {
+    assert seen_hardware(lines) == {
         "boot_id": "this boot",
         "devices": ["A100", "H100"],
         "memory_bytes": 0,
@@ -84,14 +84,14 @@ def test_the_devices_are_those_it_had_when_it_had_most():
     ],
 )
 def test_the_memory_is_what_it_surely_held_itself(parts, needed):
-    assert had((a_record("start", **parts), a_record("exit")))["memory_bytes"] == needed
+    assert seen_hardware((a_record("start", **parts), a_record("exit")))["memory_bytes"] == needed
 
 
 @pytest.mark.parametrize(
     "lines", [(), ("{", "7"), (a_record("exit", devices=[]),)], ids=["none", "broken", "never-ran"]
 )
 def test_an_attempt_that_never_ran_had_nothing(lines):
-    assert had(lines) == {}
+    assert seen_hardware(lines) == {}
 
 
 def test_the_next_attempt_is_told_and_one_that_never_started_changes_nothing():
@@ -112,7 +112,7 @@ def test_another_split_does_not_need_what_the_old_one_had():
     bench.settle()
     assert bench.of("worker", 0).had
     event = Event(at=bench.now, reason=reasons.REPLANNED, message="a node is gone")
-    ledger, _ = replanned(bench.job, bench.ledger, event, generation=bench.generation)
+    ledger, _ = replan_ledger(bench.job, bench.ledger, event, generation=bench.generation)
     assert ledger.instances["worker", 0].had == {}
 
 

@@ -10,10 +10,11 @@ import pytest
 
 from airflow_training.control import reasons
 from airflow_training.control.decide import new_ledger
-from airflow_training.control.model import Delete, JobEntry, Recovery
-from airflow_training.control.own_checkpoints import told_to
-from airflow_training.control.recovery import is_shared, order, root
-from airflow_training.spec.resolved import ResolvedJob
+from airflow_training.control.model import AttemptId, Delete, JobEntry, Recovery
+from airflow_training.control.own_checkpoints import entry_for_instance
+from airflow_training.control.recovery import checkpoint_root, is_shared, order
+from airflow_training.documents.resolved import ResolvedJob
+from airflow_training.documents.resolved_blocks import CheckpointCommit
 from tests.builders import Bench, job, role
 
 CHECKPOINT = {"uri": "/ckpt", "everySeconds": 600, "keep": 3, "resume": "latest"}
@@ -26,8 +27,9 @@ def trained(*roles, **fields) -> Bench:
     return Bench(job(*(roles or (role(replicas=2),)), **fields)).settle()
 
 
-def reference(step: int, at: float, **more: Any) -> dict[str, Any]:
-    return {"uri": "/ckpt/r/0", "step": step, "digest": f"sha256:{step}-{at}", "at": at, **more}
+def reference(step: int, at: float, **more: Any) -> CheckpointCommit:
+    known = {"uri": "/ckpt/r/0", "digest": f"sha256:{step}-{at}"}
+    return CheckpointCommit(step=step, at=at, **{**known, **more})
 
 
 def commit(bench: Bench, *steps: int) -> Bench:
@@ -44,7 +46,7 @@ def newest(bench: Bench) -> int:
     """Return the step of the checkpoint that the ledger knows."""
     known = bench.ledger.job.checkpoint
     assert known is not None
-    return int(known["step"])
+    return known.step
 
 
 def fail(bench: Bench, code: int | None = 1, **facts) -> Bench:
@@ -66,15 +68,17 @@ def independent(*steps: int) -> Bench:
     return bench
 
 
-def of_instance(index: int, step: int, at: float) -> dict[str, Any]:
-    uri = f"/ckpt/r/0/worker-{index}"
-    return reference(step, at, uri=uri) | {"digest": f"sha256:{index}-{step}-{at}"}
+def of_instance(index: int, step: int, at: float) -> CheckpointCommit:
+    return reference(
+        step, at, uri=f"/ckpt/r/0/worker-{index}", digest=f"sha256:{index}-{step}-{at}"
+    )
 
 
 def goes_on_from(bench: Bench, index: int) -> tuple[int | None, int | None]:
     """Return the step of the newest checkpoint that an instance is told of, and its limit."""
-    entry = told_to(bench.ledger, bench.ledger.instances["worker", index])
-    return (entry.checkpoint or {}).get("step"), entry.recovery.at_most
+    entry = entry_for_instance(bench.ledger, bench.ledger.instances["worker", index])
+    newest = entry.checkpoint
+    return None if newest is None else newest.step, entry.recovery.at_most
 
 
 # counting ------------------------------------------------------------------------------------------
@@ -206,7 +210,8 @@ def test_a_cleared_reconcile_goes_on_from_the_checkpoint():
     bench.request("reopen").settle()
     known = bench.ledger.job
     assert (bench.state, known.epoch, known.recovery.lineage) == ("Running", 1, 0)
-    assert (known.checkpoint or {})["step"] == 100
+    assert known.checkpoint is not None
+    assert known.checkpoint.step == 100
 
 
 def test_a_cleared_plan_begins_a_lineage():
@@ -273,7 +278,7 @@ def test_what_is_committed_while_the_job_pauses_is_what_it_resumes_from():
 
 # what an instance is told ----------------------------------------------------------------------------
 def told(spec: ResolvedJob, entry: JobEntry | None = None, **fields: Any) -> dict[str, Any]:
-    facts: dict[str, Any] = {"root": "/r", "role": "worker", "job_attempt": 0, "attempt": 0}
+    facts: dict[str, Any] = {"root": "/r", "role": "worker", "attempt": AttemptId()}
     facts |= {"command": ["python"], "image": "", "env": {}}
     return order(spec, entry or JobEntry(), **(facts | fields))
 
@@ -393,20 +398,26 @@ def test_who_writes_one_checkpoint_together(spec, shared):
         "role": "worker",
     }
     expected = "s3://b/c/r-1-abcde/2" + ("" if shared else "/worker-1")
-    assert root(spec, 2, index=1, **where) == expected
+    assert checkpoint_root(spec, 2, index=1, **where) == expected
 
 
 def test_those_that_start_together_are_told_the_same_incarnation():
     spec, entry = job(scope="Job"), JobEntry(epoch=1, recovery=Recovery(order=4))
-    both = [told(spec, entry, job_attempt=2, attempt=attempt) for attempt in (5, 7)]
+    both = [
+        told(spec, entry, attempt=AttemptId(job_attempt=2, attempt=attempt)) for attempt in (5, 7)
+    ]
     assert [each["incarnation"] for each in both] == ["1.2.4", "1.2.4"]
-    alone = told(replace(spec, restart=replace(spec.restart, scope="Instance")), entry, attempt=7)
+    alone = told(
+        replace(spec, restart=replace(spec.restart, scope="Instance")),
+        entry,
+        attempt=AttemptId(attempt=7),
+    )
     assert (alone["incarnation"], alone["order"]) == ("1.0.7", 7)
 
 
 def test_the_longest_reference_there_can_be_is_below_one_kilobyte():
     independent = job(role("r" * 63, replicas=1000), scope="Instance")
-    where = root(
+    where = checkpoint_root(
         independent,
         99,
         uri="s" * 500,
@@ -415,6 +426,6 @@ def test_the_longest_reference_there_can_be_is_below_one_kilobyte():
         role="r" * 63,
         index=999,
     )
-    reference = {"uri": where, "step": 10**12, "digest": f"sha256:{64 * 'a'}"}
+    document = {"uri": where, "step": 10**12, "digest": f"sha256:{64 * 'a'}"}
     assert where.endswith("-999")
-    assert len(json.dumps(reference)) <= 1024
+    assert len(json.dumps(document)) <= 1024

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import itertools
+import json
 from typing import get_args
 
 import pytest
 
-from airflow_training.control.environment import CONDITIONS, EnvironmentState, environment_state
-from airflow_training.control.failures import REASON_CLASSES
+from airflow_training.control.environment import (
+    Condition,
+    EnvironmentState,
+    environment_state,
+    read_records,
+)
+from airflow_training.control.reason_facts import LEVELS
 from airflow_training.control.recovery_level import (
-    AT_LEAST,
-    LEVELS,
     LEVELS_OF,
     recovery_level,
 )
-from airflow_training.spec.resolved import FailureClass
+from airflow_training.documents.resolved import FailureClass
+from airflow_training.runtimes.kubernetes.reasons import REASONS
 
 ALL = frozenset(LEVELS)
 CLASSES = get_args(FailureClass)
@@ -23,20 +28,18 @@ CLASSES = get_args(FailureClass)
 
 def level(failure_class, condition="healthy", *, reason="Error", can=ALL):
     state = EnvironmentState(condition=condition)
-    return recovery_level(failure_class, reason, state, can).level
+    return recovery_level(failure_class, reason, REASONS.get(reason), state, can).level
 
 
 def test_the_table_knows_every_class_and_every_condition():
     assert LEVELS_OF.keys() == set(CLASSES)
     for row in LEVELS_OF.values():
-        assert row.keys() == CONDITIONS.keys()
+        assert row.keys() == set(get_args(Condition))
 
 
-def test_every_reason_that_says_more_than_an_exit_code_has_its_least_level():
-    assert AT_LEAST.keys() == REASON_CLASSES.keys()
-
-
-@pytest.mark.parametrize(("failure_class", "condition"), [*itertools.product(CLASSES, CONDITIONS)])
+@pytest.mark.parametrize(
+    ("failure_class", "condition"), [*itertools.product(CLASSES, get_args(Condition))]
+)
 def test_an_environment_that_got_worse_is_never_kept_more_of(failure_class, condition):
     healthy = LEVELS.index(level(failure_class))
     assert LEVELS.index(level(failure_class, condition)) >= healthy
@@ -73,11 +76,11 @@ def test_what_a_runtime_cannot_do_is_done_a_level_higher(can, expected):
 
 def test_the_answer_says_why():
     state = EnvironmentState(condition="deviceLost", why="device 0: error")
-    found = recovery_level("user", "Error", state, {"pod"})
+    found = recovery_level("user", "Error", None, state, {"pod"})
     assert found.why == (
         "class user, environment deviceLost (device 0: error); a new node alone is not possible here"
     )
-    assert recovery_level("user", "Vanished", None, ALL).why.endswith(
+    assert recovery_level("user", "Vanished", REASONS["Vanished"], None, ALL).why.endswith(
         "Vanished needs at least a new pod"
     )
 
@@ -138,3 +141,8 @@ GIB = 1 << 30
 )
 def test_records_say_how_the_environment_was(records, expected):
     assert environment_state(records, at=105.0).condition == expected
+
+
+def test_the_software_of_an_instance_is_no_record_of_a_moment():
+    moment = record(memory={"oom_kills": 4})
+    assert read_records([json.dumps({"on": "software"}), json.dumps(moment)]) == [moment]

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from airflow_training.control import reasons
 from airflow_training.control.model import Create, Delete, Event
-from airflow_training.control.replanning import hindrance, replanned
-from airflow_training.spec.resolved import ResolvedJob
+from airflow_training.control.replanning import replan_hindrance, replan_ledger
+from airflow_training.documents.resolved import ResolvedJob
 from tests.builders import Bench, job, role
+from tests.examples import examples
 
 WHY = Event(at=1000.0, reason=reasons.REPLANNED, message="a node is gone", data={"cost_steps": 3})
 
@@ -24,7 +25,7 @@ def workers(number: int) -> ResolvedJob:
 def move(bench: Bench, new: ResolvedJob) -> None:
     """Do what the loop does: from here on the store has the new job and the new ledger."""
     event = replace(WHY, at=bench.now)
-    bench.ledger, events = replanned(new, bench.ledger, event, generation=bench.generation)
+    bench.ledger, events = replan_ledger(new, bench.ledger, event, generation=bench.generation)
     bench.job = new
     bench.events += events
 
@@ -92,24 +93,24 @@ def test_a_backoff_that_was_running_is_over():
 def test_when_a_split_can_change(happens, why):
     bench = Bench(workers(2)).settle()
     happens(bench)
-    assert hindrance(bench.job, bench.ledger) == why
+    assert replan_hindrance(bench.job, bench.ledger) == why
 
 
 def test_a_run_that_has_not_started_does_not_change():
-    assert hindrance(workers(2), Bench(workers(2)).ledger) == "it has not started"
+    assert replan_hindrance(workers(2), Bench(workers(2)).ledger) == "it has not started"
 
 
 def test_a_role_without_ranks_may_have_ended():
     made = job(role("prepare", rank_offset=None), role("worker", 2))
     bench = Bench(made).settle()
     bench.end("prepare").settle()
-    assert hindrance(made, bench.ledger) == ""
+    assert replan_hindrance(made, bench.ledger) == ""
 
 
 HAPPENS = st.sampled_from(["runs", "starts", "fails", "vanishes", "terminates"])
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=examples(100))
 @given(
     before=st.integers(1, 4),
     sizes=st.lists(st.integers(1, 4), min_size=1, max_size=3),

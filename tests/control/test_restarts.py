@@ -8,7 +8,7 @@ import pytest
 
 from airflow_training.control import reasons
 from airflow_training.control.model import Create, Delete
-from airflow_training.spec.resolved import ExitCodeTable
+from airflow_training.documents.resolved import ExitCodeTable
 from tests.builders import Bench, job, role, rule
 
 
@@ -49,6 +49,20 @@ def test_restart_policies(policy, facts, restarted):
     else:
         assert (bench.state, entry.attempt, entry.state) == ("Failed", 0, "failed")
         assert bench.charged() == {}
+
+
+@pytest.mark.parametrize("policy", ["OnFailure", "Always"])
+@pytest.mark.parametrize("reason", ["CannotBeCreated", "AgentNeedsPython", "InvalidImageName"])
+def test_what_no_other_try_could_do_better_is_not_tried_again(policy, reason):
+    spec = job(role(restart_policy=policy), rules=(rule("RestartInstance", on_classes=("user",)),))
+    bench = failing(spec, code=None, reason=reason, message="the server's words")
+    assert (bench.state, bench.of().attempt, bench.charged()) == ("Failed", 0, {})
+    assert bench.ledger.job.message.endswith("worker-0: the server's words")
+
+
+def test_a_rule_that_names_the_reason_has_the_last_word():
+    spec = job(role(), rules=(rule("RestartInstance", on_reasons=("CannotBeCreated",)),))
+    assert failing(spec, code=None, reason="CannotBeCreated").state == "Running"
 
 
 def test_exit_0_under_always_costs_no_budget():

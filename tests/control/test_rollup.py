@@ -6,17 +6,18 @@ import dataclasses
 import json
 
 from airflow_training.control.rollup import checkpoint_reference, rollup
+from airflow_training.documents.resolved_blocks import CheckpointCommit
 from tests.builders import Bench, job, role
 
 TOP = [
     "run_id", "job", "state", "condition", "reason", "message", "job_attempt", "epoch", "fresh_jobs",
-    "observed_at", "submitted_at", "started_at", "running_at", "finished_at", "last_transition_at",
+    "observed_at", "submitted_by", "submitted_at", "started_at", "running_at", "finished_at", "last_transition_at",
     "trained_seconds", "roles", "instances", "restarts", "root_cause", "output", "checkpoint",
     "plan", "usage",
 ]  # fmt: skip
 ROLE = [
     "state", "reason", "message", "last_transition_at", "desired", "pending", "running",
-    "succeeded", "failed", "terminating", "unknown", "restarts",
+    "succeeded", "failed", "stopped", "terminating", "unknown", "restarts",
 ]  # fmt: skip
 INSTANCE = [
     "role", "index", "attempt", "state", "reason", "message", "exit_code", "signal", "address",
@@ -62,11 +63,11 @@ def test_the_newest_checkpoint_is_named():
     bench = Bench(job()).settle()
     assert status(bench)["checkpoint"] is None
     assert checkpoint_reference(bench.ledger) is None
-    known = {"uri": "s3://ckpt/run/0", "step": 900, "digest": "sha256:0", "bytes": 12}
+    known = CheckpointCommit(uri="s3://ckpt/run/0", step=900, digest="sha256:0", at=1.0, bytes=12)
     entry = dataclasses.replace(bench.ledger.job, checkpoint=known)
     bench.ledger = dataclasses.replace(bench.ledger, job=entry)
-    assert status(bench)["checkpoint"] == known
     reference = {"uri": "s3://ckpt/run/0", "step": 900, "digest": "sha256:0"}
+    assert status(bench)["checkpoint"] == {**reference, "at": 1.0, "bytes": 12}
     assert checkpoint_reference(bench.ledger) == reference
 
 

@@ -7,15 +7,22 @@ import random
 
 import pytest
 
-from airflow_training.control.model import Told
+from airflow_training.control.model import ProcessReport
 from airflow_training.control.subtask_snapshot import (
     STATE_CHECKSUM_MISMATCH,
     SnapshotDamaged,
-    compact,
-    opened,
-    resumed,
+    read_snapshot,
+    resume_processes,
+    write_snapshot,
 )
-from airflow_training.control.subtasks import STATES, Subtasks, fresh, restorable, states, told
+from airflow_training.control.subtasks import (
+    STATES,
+    Subtasks,
+    apply_reports,
+    new_subtasks,
+    rank_states,
+)
+from tests.builders import restorable
 
 LIMIT = 65_535
 """What Airflow's task state takes; 64 KiB of JSON."""
@@ -41,17 +48,17 @@ def anything(seed, *, world, bits):
 @pytest.mark.parametrize("bits", [0, 1, 18, 40])
 def test_what_was_written_is_read_again(world, bits):
     written = anything(world, world=world, bits=bits)
-    assert opened(json.loads(json.dumps(compact(written)))) == written
+    assert read_snapshot(json.loads(json.dumps(write_snapshot(written)))) == written
 
 
 def test_it_fits_into_64_kib_whatever_16384_processes_do():
-    document = compact(anything(1, world=16_384, bits=18), environment="sha256:" + "f" * 64)
+    document = write_snapshot(anything(1, world=16_384, bits=18), environment="sha256:" + "f" * 64)
     assert len(json.dumps(document)) <= LIMIT
 
 
 def test_it_is_small_where_processes_have_much_in_common():
-    same = told(fresh(16_384, generation=1), [])
-    assert len(json.dumps(compact(same))) < 1000
+    same = apply_reports(new_subtasks(16_384, generation=1), [])
+    assert len(json.dumps(write_snapshot(same))) < 1000
 
 
 def _flipped(document, place):
@@ -66,12 +73,12 @@ def _flipped(document, place):
 
 def test_every_flipped_bit_is_found():
     written = anything(3, world=9, bits=5)
-    document = compact(written, environment="sha256:abc")
+    document = write_snapshot(written, environment="sha256:abc")
     for place in range(len(json.dumps(document)) * 8):
         damaged = _flipped(document, place)
         if damaged is not None and isinstance(damaged, dict):
             with pytest.raises(SnapshotDamaged):
-                opened(damaged)
+                read_snapshot(damaged)
 
 
 @pytest.mark.parametrize(
@@ -90,26 +97,27 @@ def test_every_flipped_bit_is_found():
 )
 def test_a_document_that_makes_no_sense_is_damaged(change):
     with pytest.raises(SnapshotDamaged):
-        opened({**compact(anything(3, world=9, bits=5)), **change})
+        read_snapshot({**write_snapshot(anything(3, world=9, bits=5)), **change})
 
 
 def test_a_missing_field_is_damage():
-    document = compact(anything(3, world=9, bits=5))
+    document = write_snapshot(anything(3, world=9, bits=5))
     for name in document:
         with pytest.raises(SnapshotDamaged):
-            opened({key: value for key, value in document.items() if key != name})
+            read_snapshot({key: value for key, value in document.items() if key != name})
 
 
 # going on ---------------------------------------------------------------------------------------------
 def _saved(*steps):
     lines = [
-        Told(rank=rank, generation=2, sequence=5, state="SAVED", verified=steps) for rank in (0, 1)
+        ProcessReport(rank=rank, generation=2, sequence=5, state="SAVED", verified=steps)
+        for rank in (0, 1)
     ]
-    return told(fresh(2, generation=2), lines)
+    return apply_reports(new_subtasks(2, generation=2), lines)
 
 
 def _resumed(document, *, markers):
-    return resumed(
+    return resume_processes(
         document,
         markers=markers,
         generation=2,
@@ -120,23 +128,23 @@ def _resumed(document, *, markers):
 
 
 def test_an_intact_snapshot_is_taken_as_it_is():
-    found = _resumed(compact(_saved(10, 20)), markers={})
+    found = _resumed(write_snapshot(_saved(10, 20)), markers={})
     assert (found.subtasks, found.not_after, found.event) == (_saved(10, 20), None, None)
 
 
 def test_a_damaged_snapshot_is_built_again_from_the_markers():
-    damaged = {**compact(_saved(10, 20)), "generation": 3}
+    damaged = {**write_snapshot(_saved(10, 20)), "generation": 3}
     found = _resumed(damaged, markers={10: [0, 1], 20: [0, 1], 30: [1]})
     assert found.event is not None
     assert found.event.reason == STATE_CHECKSUM_MISMATCH
     assert restorable(found.subtasks) == 20
     assert found.subtasks.partial == {30: 0b10}
-    assert states(found.subtasks) == ["PENDING", "PENDING"]
+    assert rank_states(found.subtasks) == ["PENDING", "PENDING"]
     assert found.not_after is None
 
 
 def test_without_markers_one_step_earlier_is_used():
-    found = _resumed({**compact(_saved(10, 20)), "sha256": "0" * 64}, markers=None)
+    found = _resumed({**write_snapshot(_saved(10, 20)), "sha256": "0" * 64}, markers=None)
     assert found.not_after == 29
     assert restorable(found.subtasks) is None
     assert found.event is not None

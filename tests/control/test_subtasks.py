@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from airflow_training.control.model import Told
+from airflow_training.control.model import ProcessReport
 from airflow_training.control.subtasks import (
     MOST_RANKS,
     NEXT,
@@ -14,18 +14,18 @@ from airflow_training.control.subtasks import (
     STATES,
     STEPS_KEPT,
     Subtasks,
-    fresh,
-    observed,
-    restorable,
-    states,
-    told,
+    apply_instance_states,
+    apply_reports,
+    new_subtasks,
+    rank_states,
 )
+from tests.builders import restorable
 
 WORLD = 3
 
 
 def line(state, sequence=1, *, rank=0, generation=1, **more):
-    return Told(rank=rank, generation=generation, sequence=sequence, state=state, **more)
+    return ProcessReport(rank=rank, generation=generation, sequence=sequence, state=state, **more)
 
 
 def at(state, *, sequence=5):
@@ -52,9 +52,9 @@ def assert_sound(subtasks):
 @pytest.mark.parametrize("after", STATES)
 @pytest.mark.parametrize("before", STATES)
 def test_a_state_follows_only_where_the_table_says_so(before, after):
-    found = told(at(before), [line(after, 6)])
+    found = apply_reports(at(before), [line(after, 6)])
     expected = after if after in NEXT[before] else before
-    assert states(found)[0] == expected
+    assert rank_states(found)[0] == expected
     assert found.sequences[0] == (6 if after in NEXT[before] else 5)
     assert_sound(found)
 
@@ -70,7 +70,7 @@ def test_a_state_follows_only_where_the_table_says_so(before, after):
     ],
 )
 def test_a_gap_in_the_numbers_may_hide_several_steps_of_the_table(before, after, expected):
-    assert states(told(at(before), [line(after, 9)]))[0] == expected
+    assert rank_states(apply_reports(at(before), [line(after, 9)]))[0] == expected
 
 
 # who may say something -----------------------------------------------------------------------------
@@ -92,31 +92,31 @@ def test_a_gap_in_the_numbers_may_hide_several_steps_of_the_table(before, after,
 )
 def test_what_is_old_or_broken_changes_nothing(late):
     before = at("RUNNING")
-    assert told(before, [late]) == before
+    assert apply_reports(before, [late]) == before
 
 
 def test_a_dropped_line_verifies_nothing():
-    before = told(fresh(1, generation=1), [line("STARTING"), line("RUNNING", 2)])
-    assert restorable(told(before, [line("RUNNING", 2, verified=(7,))])) is None
+    before = apply_reports(new_subtasks(1, generation=1), [line("STARTING"), line("RUNNING", 2)])
+    assert restorable(apply_reports(before, [line("RUNNING", 2, verified=(7,))])) is None
 
 
 def test_a_new_generation_begins_with_everybody_pending_and_nothing_verified():
-    before = told(
-        fresh(2, generation=1), [line("RUNNING", 3, rank=r, verified=(7,)) for r in (0, 1)]
+    before = apply_reports(
+        new_subtasks(2, generation=1), [line("RUNNING", 3, rank=r, verified=(7,)) for r in (0, 1)]
     )
     assert restorable(before) == 7
-    after = told(before, [line("STARTING", generation=4, rank=2, world=3)])
+    after = apply_reports(before, [line("STARTING", generation=4, rank=2, world=3)])
     assert (after.generation, after.world, after.sequences) == (4, 3, (0, 0, 1))
-    assert states(after) == ["PENDING", "PENDING", "STARTING"]
+    assert rank_states(after) == ["PENDING", "PENDING", "STARTING"]
     assert restorable(after) is None
-    assert told(after, [line("SAVED", 99, generation=1)]) == after
+    assert apply_reports(after, [line("SAVED", 99, generation=1)]) == after
 
 
 # observation ----------------------------------------------------------------------------------------
 @pytest.mark.parametrize("instance", OF_INSTANCE)
 @pytest.mark.parametrize("before", STATES)
 def test_a_look_at_an_instance_only_moves_its_processes_forward(before, instance):
-    found = states(observed(at(before), {instance: [0]}))[0]
+    found = rank_states(apply_instance_states(at(before), {instance: [0]}))[0]
     if instance == "failed":
         assert found == "FAILED"
     elif instance == "succeeded":
@@ -128,29 +128,32 @@ def test_a_look_at_an_instance_only_moves_its_processes_forward(before, instance
 
 
 def test_instances_that_tell_nothing_are_followed_through_every_attempt():
-    seen = observed(fresh(2), {"failed": [0], "running": [1]})
-    assert states(seen) == ["FAILED", "STARTING"]
-    assert states(observed(seen, {"pending": [0], "running": [1]})) == ["PENDING", "STARTING"]
+    seen = apply_instance_states(new_subtasks(2), {"failed": [0], "running": [1]})
+    assert rank_states(seen) == ["FAILED", "STARTING"]
+    assert rank_states(apply_instance_states(seen, {"pending": [0], "running": [1]})) == [
+        "PENDING",
+        "STARTING",
+    ]
 
 
 # verified steps ---------------------------------------------------------------------------------------
 def test_a_step_is_restorable_when_the_last_rank_has_verified_it():
-    seen = fresh(3, generation=1)
+    seen = new_subtasks(3, generation=1)
     for rank in (2, 0):
-        seen = told(seen, [line("SAVED", 4, rank=rank, verified=(10, 20))])
+        seen = apply_reports(seen, [line("SAVED", 4, rank=rank, verified=(10, 20))])
         assert restorable(seen) is None
-    seen = told(seen, [line("SAVED", 4, rank=1, verified=(10,))])
+    seen = apply_reports(seen, [line("SAVED", 4, rank=1, verified=(10,))])
     assert restorable(seen) == 10
     assert seen.partial == {20: 0b101}
-    seen = told(seen, [line("SAVED", 8, rank=1, verified=(20,))])
+    seen = apply_reports(seen, [line("SAVED", 8, rank=1, verified=(20,))])
     assert (restorable(seen), seen.full, seen.partial) == (20, (10, 20), {})
 
 
 def test_only_the_newest_steps_are_kept():
     saves = [line("SAVED", 3 * step, verified=(step,)) for step in range(1, 40)]
-    alone = told(fresh(1, generation=1), saves)
+    alone = apply_reports(new_subtasks(1, generation=1), saves)
     assert alone.full == (36, 37, 38, 39)
-    ahead = told(fresh(2, generation=1), saves)
+    ahead = apply_reports(new_subtasks(2, generation=1), saves)
     assert (len(ahead.partial), max(ahead.partial)) == (STEPS_KEPT, 39)
 
 
@@ -204,7 +207,7 @@ def events(chance, count, *, world):
     """Return lines as broken as a network, a clock and a restart can make them."""
     for _ in range(count):
         generation = chance.choice([1, 1, 1, 1, 2, 2, 2, 3])
-        yield Told(
+        yield ProcessReport(
             rank=chance.randrange(world + 1),
             generation=generation,
             sequence=chance.randrange(1, 200),
@@ -218,17 +221,17 @@ def events(chance, count, *, world):
 def test_random_reordered_and_repeated_lines_keep_every_rank_in_one_place(seed):
     chance = random.Random(seed)
     world = chance.choice([1, 7, 8, 65])
-    found, plain = fresh(world, generation=1), Plain(world)
+    found, plain = new_subtasks(world, generation=1), Plain(world)
     some = list(events(chance, 2500, world=world))
     some += chance.sample(some, 2500)
     for start in range(0, len(some), 50):
         batch = some[start : start + 50]
-        before, found = found, told(found, batch)
+        before, found = found, apply_reports(found, batch)
         for each in batch:
             plain.take(each)
         assert_sound(found)
-        assert states(found) == plain.state
+        assert rank_states(found) == plain.state
         assert found.sequences == tuple(plain.sequence)
         assert restorable(found) == plain.restorable()
         assert found.generation >= before.generation
-    assert told(found, some) == found
+    assert apply_reports(found, some) == found

@@ -7,7 +7,7 @@ import configparser
 import re
 import shlex
 from collections.abc import Iterator
-from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, get_args
 
@@ -16,49 +16,25 @@ import typer
 import yaml
 from typer.core import TyperGroup
 
+from airflow_training.admission.check import check_text
+from airflow_training.admission.explain import explain
 from airflow_training.cli.main import app
 from airflow_training.control.conditions import condition_of
 from airflow_training.control.model import TERMINAL_JOB_STATES, JobEntry, JobState
+from airflow_training.documents.models import TrainingJobSpec
+from airflow_training.documents.parsing import TrainingJob
+from airflow_training.documents.problems import branches
 from airflow_training.frameworks.registry import builtin_names, find, parse_framework
 from airflow_training.logs.diagnosis.catalogue import faults_of, read_cause
 from airflow_training.logs.metrics.patterns import make_formats
 from airflow_training.planning.sources.cluster_document import ClusterDocument
 from airflow_training.planning.sources.clusters import parse_cluster
+from airflow_training.planning.sources.models import read_model
 from airflow_training.runtimes.faults import parse_script
 from airflow_training.settings import OPTIONS
-from airflow_training.spec.models import TrainingJob, TrainingJobSpec
-from airflow_training.spec.problems import branches
-from airflow_training.supervise.admission import check_text
-from airflow_training.supervise.explain import explain
+from tests.docs.pages import FENCED, PAGES, ROOT, Block, blocks
 
-ROOT = Path(__file__).resolve().parents[2]
-PAGES = sorted([*ROOT.glob("docs/**/*.md"), *ROOT.glob("*.md")])
-_BLOCK = re.compile(r"^```(?P<info>[^\n]*)\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE)
 _LINK = re.compile(r"\]\((?P<target>[^)\s]+)\)")
-
-
-@dataclass(frozen=True)
-class Block:
-    page: Path
-    line: int
-    info: str
-    text: str
-
-    def __str__(self) -> str:
-        return f"{self.page.relative_to(ROOT)}:{self.line}"
-
-
-def blocks(info: str) -> list[Block]:
-    """Return every fenced block of this kind, of all pages."""
-    return list(_blocks(info))
-
-
-def _blocks(info: str) -> Iterator[Block]:
-    for page in PAGES:
-        text = page.read_text(encoding="utf-8")
-        for match in _BLOCK.finditer(text):
-            if match["info"].strip() == info:
-                yield Block(page, text.count("\n", 0, match.start()) + 1, info, match["text"])
 
 
 def page(name: str) -> str:
@@ -70,10 +46,19 @@ def _home(airflow_home: Path) -> None:
     """Settings come from an Airflow home that has the frameworks that the pages define."""
     folder = airflow_home / "frameworks"
     folder.mkdir(parents=True)
-    for block in blocks("yaml"):
-        document = yaml.safe_load(block.text)
-        if isinstance(document, dict) and document.get("kind") == "Framework":
-            (folder / f"{document['metadata']['name']}.yaml").write_text(block.text)
+    for name, text in _frameworks():
+        (folder / f"{name}.yaml").write_text(text)
+
+
+@cache
+def _frameworks() -> list[tuple[str, str]]:
+    """Return name and text of the frameworks that the pages define."""
+    documents = [(yaml.safe_load(block.text), block.text) for block in blocks("yaml")]
+    return [
+        (document["metadata"]["name"], text)
+        for document, text in documents
+        if isinstance(document, dict) and document.get("kind") == "Framework"
+    ]
 
 
 # examples -----------------------------------------------------------------------------------------
@@ -100,6 +85,8 @@ def test_a_yaml_example_is_valid(block: Block, tmp_path: Path) -> None:
         assert not problems
     elif "faults" in document:
         assert parse_script(document).faults
+    elif "hidden" in document:
+        assert read_model(document).units
     elif "nodes" in document:
         assert parse_cluster(document).devices
     elif "signatures" in document:
@@ -182,7 +169,7 @@ def _anchors(text: str) -> set[str]:
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_every_relative_link_leads_somewhere(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
-    prose = _BLOCK.sub("", text)
+    prose = FENCED.sub("", text)
     for target in _LINK.findall(prose):
         if re.match(r"[a-z]+:", target):
             continue
@@ -191,6 +178,33 @@ def test_every_relative_link_leads_somewhere(path: Path) -> None:
         assert there.exists(), target
         if anchor and there.suffix == ".md":
             assert anchor in _anchors(there.read_text(encoding="utf-8")), target
+
+
+_TRAINING = ROOT / "airflow_training"
+_MODULE = re.compile(r"`(?:airflow_training\.)?(?P<path>[a-z_]+(?:\.\w+)+)[`(]")
+
+
+def _modules_named() -> Iterator[tuple[str, list[str]]]:
+    """Yield what pages call by the name of one of our rooms."""
+    for path in PAGES:
+        for match in _MODULE.finditer(FENCED.sub("", path.read_text(encoding="utf-8"))):
+            room, *rest = match["path"].split(".")
+            ours = room not in _SPEC_KEYS and (_TRAINING / room / "__init__.py").is_file()
+            if ours and rest != ["py"]:
+                yield f"{path.relative_to(ROOT)}: {match['path']}", [room, *rest]
+
+
+@pytest.mark.parametrize(
+    "parts", [pytest.param(parts, id=name) for name, parts in _modules_named()]
+)
+def test_a_module_that_a_page_names_exists(parts: list[str]) -> None:
+    place = _TRAINING
+    while parts and (place / parts[0]).is_dir():
+        place, parts = place / parts[0], parts[1:]
+    if parts and (place / f"{parts[0]}.py").is_file():
+        place, parts = place / f"{parts[0]}.py", parts[1:]
+    text = (place / "__init__.py" if place.is_dir() else place).read_text(encoding="utf-8")
+    assert not parts or re.search(rf"\b{parts[0]}\b", text)
 
 
 # nothing is left out ------------------------------------------------------------------------------
@@ -255,9 +269,14 @@ def test_every_field_of_a_cluster_is_on_its_page(field: str) -> None:
     assert re.search(rf"\b{re.escape(field)}\b", page("clusters.md"))
 
 
+_CHECKING = ("documents", "frameworks", "admission", "supervise")
+"""The rooms that refuse documents."""
+
+
 def _codes() -> set[str]:
-    rooms = [ROOT / "airflow_training" / room for room in ("spec", "frameworks", "supervise")]
-    files = [path for room in rooms for path in room.resolve().glob("*.py")]
+    rooms = [ROOT / "airflow_training" / room for room in _CHECKING]
+    files = [path for room in rooms for path in room.resolve().rglob("*.py")]
+    assert len({path.parent for path in files}) >= len(_CHECKING)
     return {
         code
         for path in files

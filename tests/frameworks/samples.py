@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from airflow_training.documents.parsing import TrainingJob
+from airflow_training.documents.resolved import ResolvedJob
 from airflow_training.frameworks.naming import service_host
-from airflow_training.frameworks.registry import Loaded, load_for
+from airflow_training.frameworks.registry import LoadedFramework, load_for
 from airflow_training.frameworks.render import InstancePlace, Rendering
 from airflow_training.frameworks.resolve import Resolution, resolve
-from airflow_training.spec.models import TrainingJob
-from airflow_training.spec.resolved import ResolvedJob
+from airflow_training.runtimes.registry import adapter_of
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,11 @@ def a_job(framework: Any, roles: Mapping[str, Any], **spec: Any) -> TrainingJob:
 
 
 def resolve_job(
-    job: TrainingJob, *, runtime: str = "kubernetes", loaded: Loaded | None = None, **more: Any
+    job: TrainingJob,
+    *,
+    runtime: str = "kubernetes",
+    loaded: LoadedFramework | None = None,
+    **more: Any,
 ) -> Resolution:
     loaded = loaded or load_for(job, base_dir="", fetch=False)
     return resolve(job, loaded, runtime=runtime, **more)
@@ -99,6 +104,7 @@ def rendering_of(
         prefix="digits",
         addresses=addresses_of(job, most=sizes),
         replicas=sizes,
+        output_dir=adapter_of(job.runtime).output_dir,
     )
 
 

@@ -58,6 +58,7 @@ LIGHTGBM = {
 PADDLE = {
     "PADDLE_JOB_ID": "digits",
     "PADDLE_NNODES": "3",
+    "PADDLE_RANK": "2",
     "PADDLE_MASTER": f"{MASTER}:36543",
     "PADDLE_TRAINER_NUM": "1",
     **UNBUFFERED,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import socket
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from airflow_training.errors import InputError
+from airflow_training.frameworks import remote
 from airflow_training.frameworks.registry import load_reference
 from airflow_training.frameworks.remote import MAX_BYTES, cache_folder
 from airflow_training.settings import load_settings
@@ -207,6 +209,30 @@ def test_an_answer_without_end_is_cut_off(server):
 @pytest.mark.parametrize("path", ["/team/none.yaml", "/team/"])
 def test_what_is_not_there_is_a_bad_reference(server, path):
     assert refused(server.url + path, digest=digest_of(MINE)) == [REF]
+
+
+def test_a_server_that_sends_a_little_at_a_time_is_given_up(airflow_home, monkeypatch):
+    ended = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        monkeypatch.setenv("AIRFLOW__TRAINING__REMOTE_FRAMEWORK_PREFIXES", address)
+        monkeypatch.setattr(remote, "_TOTAL_SECONDS", 0.5)
+
+        def trickle() -> None:
+            connection, _ = listener.accept()
+            with connection, contextlib.suppress(OSError):
+                connection.sendall(b"HTTP/1.1 200 OK\r\n")
+                while not ended.wait(0.05):
+                    connection.sendall(b"X-More: 1\r\n")
+
+        thread = threading.Thread(target=trickle)
+        thread.start()
+        try:
+            with pytest.raises(InputError, match=r"was not fetched within 0\.5 seconds"):
+                load(f"{address}/mine.yaml", digest="sha256:" + "0" * 64)
+        finally:
+            ended.set()
+            thread.join()
 
 
 def test_a_server_that_is_gone_is_a_bad_reference(airflow_home, monkeypatch):

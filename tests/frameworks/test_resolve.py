@@ -322,25 +322,3 @@ def test_ports(framework, ports, expected):
     job = a_resolved_job(framework, {"worker": 1}, ports=ports)
     assert dict(job.role("worker").ports) == expected
     assert list(job.role("worker").ports) == list(expected)
-
-
-@pytest.mark.parametrize(
-    ("runtime", "spec", "fields"),
-    [
-        pytest.param(
-            "local", {"schedulingPolicy": {"gang": "volcano"}}, ["spec.schedulingPolicy.gang"],
-            id="gang",
-        ),
-        pytest.param(
-            "local",
-            {"env": [{"name": "KEY", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}]},
-            ["spec.env[0].valueFrom"],
-            id="secret",
-        ),
-        pytest.param("kubernetes", {"schedulingPolicy": {"gang": "volcano"}}, [], id="in-a-cluster"),
-    ],
-)  # fmt: skip
-def test_what_the_local_runtime_cannot_do_is_a_warning(runtime, spec, fields):
-    made = resolve_job(a_job("custom", {"a": 1}, **spec), runtime=runtime)
-    assert [(w.code, w.field) for w in made.warnings] == [("not_supported", f) for f in fields]
-    assert not made.problems

@@ -19,6 +19,7 @@ CONTEXT = {
     "parameters": {"slots": 3, "name": "x"},
     "elastic": False,
     "hosts": lambda role: [f"{role}-0", f"{role}-1"],
+    "indexes": lambda role: list(range(200)),
 }
 
 
@@ -61,6 +62,23 @@ def test_renders(template, expected):
         ),
         pytest.param("{{ role", id="broken"),
         pytest.param("{{ self }}", id="self"),
+        pytest.param("{{ role.ljust(9999999999) }}", id="padding"),
+        pytest.param("{{ '{:>9999999999}'.format(1) }}", id="format-string"),
+        pytest.param("{{ '{0.__class__}'.format(role) }}", id="format-string-attributes"),
+        pytest.param("{{ role.replace('', role).replace('', role) }}", id="growing"),
+        pytest.param("{{ hosts('a')[0].encode() }}", id="method-of-an-answer"),
+        pytest.param("{{ (hosts)('a') }}{{ role() }}", id="calling-a-value"),
+        pytest.param("{{ parameters.slots.bit_length() }}", id="method-of-a-number"),
+        pytest.param("{% for a in roles recursive %}{{ loop(roles) }}{% endfor %}", id="recursion"),
+        pytest.param(
+            "{% for a in 'xxx' %}{% for b in 'xxx' %}.{% endfor %}{% endfor %}", id="text"
+        ),
+        pytest.param("{% for a in parameters.name %}{{ a }}{% endfor %}", id="loop-over-a-value"),
+        pytest.param("{% for a in roles + roles %}{{ a }}{% endfor %}", id="loop-over-a-sum"),
+        pytest.param(
+            "{% for a in roles %}{% for b in a %}{{ b }}{% endfor %}{% endfor %}", id="letters"
+        ),
+        pytest.param("{{ role }}" + "x" * 70_000, id="long"),
     ],
 )
 def test_refuses(template):
@@ -77,6 +95,17 @@ def test_refuses(template):
         pytest.param("{{ parameters.nothing }}", id="undefined"),
         pytest.param("{{ parameters['__class__'] }}", id="private-subscript"),
         pytest.param("{{ 1 // 0 }}", id="division-by-zero"),
+        pytest.param("{{ parameters.items }}", id="method-of-a-mapping"),
+        pytest.param("{{ roles.copy }}", id="method-of-a-list"),
+        pytest.param("{{ role.upper }}", id="method-of-a-text"),
+        pytest.param("{{ hosts.cache }}", id="attribute-of-a-function"),
+        pytest.param("{{ 9 * hosts('a') }}", id="many-lists"),
+        pytest.param(
+            "{% for i in indexes('worker') %}{% for j in indexes('worker') %}"
+            + "x" * 1000
+            + "{% endfor %}{% endfor %}",
+            id="more-than-a-file-can-hold",
+        ),
     ],
 )
 def test_refuses_when_it_comes_to_it(template):

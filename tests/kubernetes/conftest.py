@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import shutil
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,30 +13,53 @@ from typing import Any
 import pytest
 import yaml
 
+from airflow_training.admission.check import check_text
+from airflow_training.admission.launch import launch
 from airflow_training.control.model import Event, InstanceEntry
-from airflow_training.runtimes.kubernetes import KubernetesRuntime
+from airflow_training.documents.resolved import ResolvedJob, RunKey
+from airflow_training.runtimes.kubernetes.connection import CONNECTIONS
 from airflow_training.runtimes.kubernetes.logs import LogArchive
 from airflow_training.runtimes.kubernetes.pods import PodOptions
-from airflow_training.spec.resolved import ResolvedJob, RunKey
+from airflow_training.runtimes.kubernetes.runtime import KubernetesRuntime
 from airflow_training.state.store import Store
-from airflow_training.supervise.admission import check_text
-from airflow_training.supervise.launch import launch
 from airflow_training.supervise.loop import Supervisor
 from airflow_training.supervise.owners import new_owner
 from tests.kubernetes.emulator import Cluster
 
 WAIT_SECONDS = 30.0
+FAULTS = 10
+"""How many there are in the contract of the port under faults."""
 CONTROLLER = "tests"
 
 
-def connect_to(cluster: Cluster, *, token: str = "") -> Callable[[str], Any]:
+@pytest.hookimpl(tryfirst=True)  # before pytest looks at -m
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let each test of the contract meet two of the faults in `make test`, each time others."""
+    faulty = [item for item in items if "TestKubernetesUnderFaults" in item.nodeid]
+    for number, item in enumerate(faulty):
+        test, fault = divmod(number, FAULTS)
+        if (test + fault) % 5:
+            item.add_marker(pytest.mark.soak)
+    functions = [item for item in items if isinstance(item, pytest.Function)]
+    for each in functions:
+        again = "test_in_place.py::TestKubernetes" in each.nodeid
+        if again and "staying" not in each.function.__code__.co_names:
+            each.add_marker(pytest.mark.soak)  # it is as in test_contract.py
+
+
+def connect_to(
+    cluster: Cluster, *, token: str = "", connections: int = CONNECTIONS
+) -> Callable[[str], Any]:
     """Return what connects to an emulated cluster, whatever the connection is called."""
 
     async def connect(connection: str) -> Any:
-        from kubernetes_asyncio import config
+        from kubernetes_asyncio import client, config
 
         document = cluster.kubeconfig(token=token) if token else cluster.kubeconfig()
-        return await config.new_client_from_config_dict(document)
+        configuration = client.Configuration()
+        configuration.connection_pool_maxsize = connections
+        await config.load_kube_config_from_dict(document, client_configuration=configuration)
+        return client.ApiClient(configuration)
 
     return connect
 
@@ -72,12 +96,13 @@ class Stage:
     _made: list[KubernetesRuntime] = field(default_factory=list)
     """Kept, so that their connections are closed with the event loop and not before."""
 
-    def runtime(self, *, token: str = "") -> KubernetesRuntime:
+    def runtime(self, *, token: str = "", connections: int = CONNECTIONS) -> KubernetesRuntime:
         made = KubernetesRuntime(
-            connect=connect_to(self.cluster, token=token),
+            connect=connect_to(self.cluster, token=token, connections=connections),
             archive=LogArchive(str(self.folder / "logs"), tail_bytes=0),
             options=PodOptions(agent_image="python:3.12-alpine"),
             patience_seconds=self.patience_seconds,
+            collected=self.folder / "collected",
         )
         self._made.append(made)
         return made
@@ -154,7 +179,8 @@ def scripted() -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def stage(scripted: Cluster, tmp_path: Path) -> Iterator[Stage]:
+def stage(scripted: Cluster, tmp_path: Path, sqlite_template: Path) -> Iterator[Stage]:
+    shutil.copy(sqlite_template, tmp_path / "store.db")
     store = Store(f"sqlite:///{tmp_path / 'store.db'}")
     yield Stage(store=store, cluster=scripted, folder=tmp_path)
     store.close()

@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from airflow_training.control.model import AttemptId
+from airflow_training.documents.resolved import ResolvedJob, ResolvedRole, RunRef, Scheduling
 from airflow_training.runtimes.kubernetes.facts import RunFacts, facts_of
 from airflow_training.runtimes.kubernetes.pods import PodOptions, pod_of
 from airflow_training.runtimes.port import InstanceRef, InstanceSpec
-from airflow_training.spec.resolved import ResolvedJob, ResolvedRole, RunRef, Scheduling
-from airflow_training.supervise.rendering import expected_addresses, render_instance
+from airflow_training.runtimes.rendering import expected_addresses, render_instance
 
 RUN = RunRef(
     uid="0123456789abcdef0123", job="digits", namespace="team", controller="site-1", generation=4
@@ -47,7 +48,9 @@ def an_instance(
     addresses = expected_addresses(job, RUN.prefix)
     given = ("live_files", "files", "executables", "avoid_nodes")
     changes = {k: keys.pop(k) for k in given if k in keys}
-    spec = render_instance(job, RUN, addresses, role=role, index=index, **keys)
+    numbers = {k: keys.pop(k) for k in ("epoch", "job_attempt", "attempt") if k in keys}
+    attempt = AttemptId(**numbers)
+    spec = render_instance(job, RUN, addresses, role=role, index=index, attempt=attempt, **keys)
     return dataclasses.replace(spec, **changes)
 
 
@@ -71,4 +74,6 @@ def main_container(pod: dict[str, Any], name: str = "main") -> dict[str, Any]:
 
 
 def an_attempt(**keys: Any) -> InstanceRef:
-    return InstanceRef(run=RUN, role="worker", index=3, epoch=1, job_attempt=2, attempt=5, **keys)
+    return InstanceRef(
+        run=RUN, key=("worker", 3), attempt_id=AttemptId(epoch=1, job_attempt=2, attempt=5), **keys
+    )

@@ -16,10 +16,10 @@ from uuid import uuid4
 
 import pytest
 
-from airflow_training.runtimes.kubernetes import KubernetesRuntime
+from airflow_training.documents.resolved import ResolvedRole, RunRef
 from airflow_training.runtimes.kubernetes.logs import LogArchive
 from airflow_training.runtimes.kubernetes.pods import PodOptions
-from airflow_training.spec.resolved import RunRef
+from airflow_training.runtimes.kubernetes.runtime import KubernetesRuntime
 from tests.contracts.runtime import JOB, Harness, Kind, RuntimeContract
 from tests.kubernetes.conftest import connect_to
 from tests.kubernetes.emulator import Cluster, Control
@@ -42,9 +42,10 @@ class PodHarness(Harness):
             "ports": [{"name": "main", "containerPort": 1234}],
         }
         values = {
-            "container": "main",
             "image": "busybox",
-            "pod": {"spec": {"containers": [container]}},
+            "resolved": ResolvedRole(
+                name=kind, replicas=2, template={"spec": {"containers": [container]}}
+            ),
             "ports": {"main": 1234, "other": 1235},
             **changes,
         }

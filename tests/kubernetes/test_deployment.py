@@ -12,13 +12,13 @@ import pytest
 import yaml
 
 from airflow_training.control.decide import new_ledger
-from airflow_training.runtimes.kubernetes import KubernetesRuntime
+from airflow_training.documents.resolved import ResolvedJob, ResolvedRole, RunKey, Scheduling
 from airflow_training.runtimes.kubernetes.facts import facts_of
 from airflow_training.runtimes.kubernetes.logs import LogArchive
 from airflow_training.runtimes.kubernetes.pods import PodOptions
 from airflow_training.runtimes.kubernetes.rights import check_cluster, needed_rights
+from airflow_training.runtimes.kubernetes.runtime import KubernetesRuntime
 from airflow_training.settings import OPTIONS
-from airflow_training.spec.resolved import ResolvedJob, ResolvedRole, RunKey, Scheduling
 from airflow_training.state.store import Store
 from airflow_training.supervise.cleanup import clean_up
 from airflow_training.supervise.loop import Supervisor
@@ -174,3 +174,15 @@ def test_what_an_image_copies_is_there(path: Path):
     ):
         for source in sources.split():
             assert (ROOT / source).exists(), source
+
+
+def test_the_image_of_the_examples_holds_what_its_script_imports():
+    script = (ROOT / "dags/examples/digits/train.py").read_text()
+    dockerfile = (ROOT / "docker" / "digits.Dockerfile").read_text()
+    packages = {
+        "airflow_training": "COPY airflow_training ",
+        "torch": " python3-torch ",
+        "sklearn": " python3-sklearn ",
+    }
+    for module in set(re.findall(r"^(?:from|import) (\w+)", script, re.MULTILINE)) & {*packages}:
+        assert packages[module] in dockerfile

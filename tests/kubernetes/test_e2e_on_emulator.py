@@ -16,7 +16,7 @@ from tests.kubernetes.emulator import Cluster
 ROOT = Path(__file__).resolve().parents[2]
 QUICK = (
     "rendezvous or its_servers or an_exit_code or deleted_pod or drain_of_a_node"
-    " or restricted or survives_the_death or a_paused_run or sweep or coscheduling or kueue or adopts or log_offsets"
+    " or restricted or survives_the_death or a_paused_run or sweep or coscheduling or kueue or across_pods[2] or adopts or log_offsets"
 )
 
 
@@ -31,6 +31,7 @@ def kubeconfig(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.e2e
+@pytest.mark.soak
 @pytest.mark.timeout(400)
 def test_its_quick_part_passes_and_ends_with_the_count(kubeconfig: Path) -> None:
     done = subprocess.run(
@@ -60,4 +61,4 @@ def test_its_quick_part_passes_and_ends_with_the_count(kubeconfig: Path) -> None
     last = done.stdout.strip().splitlines()[-1]
     passed, _, rest = last.partition(" passed, ")
     assert rest == "0 failed", done.stdout[-20000:]
-    assert int(passed) >= 11
+    assert int(passed) >= 12

@@ -65,11 +65,11 @@ async def test_an_instance_that_is_taken_away_is_replaced_and_charged_to_its_cau
 async def test_the_log_of_a_deleted_pod_is_in_the_archive(stage: Stage):
     uid = stage.launch(resolved())
     runtime = stage.runtime()
-    async with stage.driving(uid, runtime=runtime):
+    async with stage.driving(uid, runtime=runtime) as task:
         await stage.until_running(uid)
         stage.cluster.control.print(stage.name("worker-0"), "step 7\n")
         stage.store.add_request(uid, "stop", reason="enough")
-        await until(lambda: stage.store.ledger(uid).job.drained)
+        await asyncio.wait_for(task, 30)
     assert not stage.pods()
     archived = list((stage.folder / "logs").rglob("*.log"))
     assert [path.read_text() for path in archived] == ["step 7\n"]

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from airflow_training.errors import RuntimeUnavailable
-from airflow_training.runtimes.kubernetes import logs
+from airflow_training.runtimes.kubernetes import collecting, logs, names
 from airflow_training.runtimes.kubernetes.api import NotFound
-from airflow_training.runtimes.kubernetes.logs import LogArchive, StampedReader
+from airflow_training.runtimes.kubernetes.collected import CollectedLog
+from airflow_training.runtimes.kubernetes.collecting import PodLog
+from airflow_training.runtimes.kubernetes.logs import LogArchive
+from airflow_training.runtimes.kubernetes.stamped import Piece, StampedReader
 from airflow_training.runtimes.port import Cursor
 from tests.kubernetes.conftest import Stage, resolved, until
 from tests.kubernetes.test_record import FIRST, instance_of
@@ -27,6 +30,10 @@ LINES = [
     ("09.7", b"no newline at the end"),
 ]
 WHOLE = b"".join(content for _, content in LINES)
+
+
+def content(pieces: Iterable[Piece]) -> bytes:
+    return b"".join(each for _, each in pieces)
 
 
 def served(since: str) -> bytes:
@@ -47,7 +54,7 @@ def test_whatever_breaks_where_every_byte_comes_once(seed: int):
         at = 0
         while at < end:
             size = dice.randrange(1, 40)
-            got += reader.take(text[at : min(at + size, end)])
+            got += content(reader.take(text[at : min(at + size, end)]))
             at += size
     assert got == WHOLE
 
@@ -55,7 +62,25 @@ def test_whatever_breaks_where_every_byte_comes_once(seed: int):
 def test_a_line_of_the_other_stream_that_comes_late_is_not_dropped():
     reader = StampedReader()
     text = b"2026-01-01T00:00:03.1Z one\n2026-01-01T00:00:02.9Z late\n2026-01-01T00:00:03.2Z two\n"
-    assert reader.take(text) == b"one\nlate\ntwo\n"
+    assert content(reader.take(text)) == b"one\nlate\ntwo\n"
+
+
+def whole(api: Any, name: str, folder: Path) -> PodLog:
+    """Return the log of a pod of which nothing was collected."""
+    metadata = {
+        "name": name,
+        "namespace": "default",
+        "annotations": {names.CONTAINER: "main"},
+        "labels": names.instance_labels(instance_of(FIRST).ref),
+    }
+    return PodLog(
+        api=api,
+        pod={"metadata": metadata},
+        collected=CollectedLog(folder / "none.log", most_bytes=0),
+        stream=None,
+        slots=asyncio.Semaphore(1 << 10),
+        follow=True,
+    )
 
 
 async def running(stage: Stage, text: str) -> str:
@@ -82,7 +107,7 @@ async def test_a_log_is_whole_though_its_connection_died(
         control.break_log(after_bytes=after_bytes, how=how)
     ref = instance_of(FIRST).ref
     archive = LogArchive(str(tmp_path / "archive"), tail_bytes=0)
-    keeping = asyncio.create_task(archive.keep(stage.runtime().api, name, "main", ref))
+    keeping = asyncio.create_task(archive.keep(ref, whole(stage.runtime().log_api, name, tmp_path)))
     await asyncio.sleep(2.5)
     control.print(name, "the last words\n")
     control.finish(name)
@@ -113,9 +138,10 @@ async def test_a_server_that_never_lets_us_follow_is_told_in_the_end(
     monkeypatch.setattr(logs, "_PAUSE_SECONDS", 0.01)
     name = await running(stage, "one\n")
     stage.cluster.control.fail_requests(code=500, times=100, path="/log$")
+    api = stage.runtime().log_api
+    following = logs.followed(api, "default", name, "main", reader=StampedReader())
     with pytest.raises(RuntimeUnavailable, match="again and again"):
-        async for _ in logs.followed(stage.runtime().api, "default", name, "main"):
-            pass
+        await anext(following)
 
 
 class Reading:
@@ -146,9 +172,9 @@ async def test_who_reads_less_does_not_replace_what_another_process_has_kept(
     archive = LogArchive(str(tmp_path), tail_bytes=1 << 20)
     goes_on = asyncio.Event()
     slow, quick = Reading(goes_on=goes_on), Reading()
-    keeping = asyncio.create_task(archive.keep(slow, "pod", "main", ref))  # type: ignore[arg-type]  # only its logs are asked for
+    keeping = asyncio.create_task(archive.keep(ref, whole(slow, "pod", tmp_path)))
     await slow.begun.wait()
-    await archive.keep(quick, "pod", "main", ref)  # type: ignore[arg-type]  # the same
+    await archive.keep(ref, whole(quick, "pod", tmp_path))
     goes_on.set()
     await keeping
     chunk = await archive.read(ref, Cursor(), limit=len("first\n"))
@@ -159,7 +185,8 @@ async def test_who_reads_less_does_not_replace_what_another_process_has_kept(
 async def test_more_pods_than_logs_that_can_be_read_at_once_lose_no_last_words(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(logs, "_SOURCES_AT_ONCE", 2)
+    monkeypatch.setattr(collecting, "STREAMS", 2)
+    monkeypatch.setattr(collecting, "_LAST_STREAMS", 2)
     control = stage.cluster.control
     count = 7
     uid = stage.launch(resolved({"name": "worker", "replicas": count}))
@@ -173,3 +200,22 @@ async def test_more_pods_than_logs_that_can_be_read_at_once_lose_no_last_words(
         await asyncio.wait_for(task, 30)
     archived = [path.read_text() for path in (stage.folder / "logs").rglob("*.log")]
     assert sorted(archived) == [f"words of {index}\n" for index in range(count)]
+
+
+async def test_the_end_of_a_long_log_is_one_request(stage: Stage, monkeypatch: pytest.MonkeyPatch):
+    text = "".join(f"step {number} {'x' * 100}\n" for number in range(20_000))
+    await running(stage, text)
+    runtime = stage.runtime()
+    asked: list[dict[str, Any]] = []
+    log = runtime.log_api.log
+
+    async def counted(*names: str, **options: Any) -> bytes:
+        asked.append(options)
+        return await log(*names, **options)
+
+    monkeypatch.setattr(runtime.log_api, "log", counted)
+    ref = instance_of(FIRST).ref
+    assert await runtime.tail_log(ref, limit=500) == text.encode()[-500:]
+    lines = (await runtime.tail_log(ref, limit=1 << 20)).decode().splitlines()
+    assert lines == text.splitlines()[-100:]
+    assert [each["tail_lines"] for each in asked] == [100, 100]

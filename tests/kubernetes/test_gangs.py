@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from airflow_training.documents.quantities import parse_quantity
+from airflow_training.documents.resolved import ResolvedDependency
 from airflow_training.runtimes.kubernetes import names
 from airflow_training.runtimes.kubernetes.facts import facts_of
 from airflow_training.runtimes.kubernetes.gangs import (
@@ -14,8 +16,6 @@ from airflow_training.runtimes.kubernetes.gangs import (
     pod_group_documents,
     pod_requests,
 )
-from airflow_training.spec.quantities import parse_quantity
-from airflow_training.spec.resolved import Dependency
 from tests.kubernetes.samples import RUN, a_container, a_job, a_pod, a_role
 from tests.kubernetes.strict import complaints
 
@@ -28,8 +28,12 @@ def three_waves(gang: str, startup: str, **scheduling: Any):
     """Return a job of 1 + 2 + 3 instances of 1, 2 and 4 cores, each wave waiting for the last."""
     return a_job(
         a_role("master", 1, main=a_container(**needs("1"))),
-        a_role("ps", 2, main=a_container(**needs("2")), depends_on=(Dependency(role="master"),)),
-        a_role("worker", 3, main=a_container(**needs("4")), depends_on=(Dependency(role="ps"),)),
+        a_role(
+            "ps", 2, main=a_container(**needs("2")), depends_on=(ResolvedDependency(role="master"),)
+        ),
+        a_role(
+            "worker", 3, main=a_container(**needs("4")), depends_on=(ResolvedDependency(role="ps"),)
+        ),
         gang=gang,
         scheduling={"startup": startup, **scheduling},
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import re
@@ -17,16 +18,18 @@ from uuid import uuid4
 import pytest
 import yaml
 
-from airflow_training.runtimes.kubernetes import KubernetesRuntime, names
+from airflow_training.documents.resolved import RunRef
+from airflow_training.runtimes.kubernetes import names
 from airflow_training.runtimes.kubernetes.logs import LogArchive
 from airflow_training.runtimes.kubernetes.pods import PodOptions
-from airflow_training.spec.resolved import RunRef
+from airflow_training.runtimes.kubernetes.runtime import KubernetesRuntime
 from tests.contracts.runtime import JOB, Harness, RuntimeContract
 from tests.kubernetes.conftest import connect_to
 from tests.kubernetes.emulator import Cluster
 from tests.kubernetes.reports import Reports
 from tests.kubernetes.test_command_line import Shell
 from tests.kubernetes.test_contract import COMMANDS, PodHarness
+from tests.ports import free_port
 
 
 @pytest.fixture(scope="module")
@@ -47,14 +50,10 @@ class EnvironmentHarness(PodHarness):
 
     def spec(self, kind: Any, index: int = 0, *, attempt: int = 0, **changes: Any) -> Any:
         spec = super().spec(kind, index, attempt=attempt, **changes)
-        container = dict(spec.pod["spec"]["containers"][0])
         ref = spec.ref
         told = {"ROLE": ref.role, "INDEX": ref.index, "ATTEMPT": ref.attempt, "JOB_ATTEMPT": 0}
-        container["env"] = [
-            {"name": f"TRAINING_{name}", "value": str(value)} for name, value in told.items()
-        ]
-        spec.pod["spec"]["containers"] = [container]
-        return spec
+        env = {f"TRAINING_{name}": str(value) for name, value in told.items()}
+        return dataclasses.replace(spec, env=env)
 
 
 class TestKubernetes(RuntimeContract):
@@ -114,9 +113,7 @@ uvicorn.run(app, host="127.0.0.1", port=int(sys.argv[1]), log_level="warning")
 @pytest.fixture
 def route(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """Serve the plugin's route over the store of this folder; return its address."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port = found.getsockname()[1]
+    port = free_port()
     url = f"http://127.0.0.1:{port}/training"
     monkeypatch.setenv("AIRFLOW__TRAINING__CALLBACK_URL", url)
     process = subprocess.Popen(

@@ -22,12 +22,15 @@ from typing import Any
 import pytest
 
 from airflow_training.agent.devices import COMMAND
+from airflow_training.agent.order import ORDER_VARIABLE, VERSION, Order
 from airflow_training.agent.package import portable_agent
-from airflow_training.control.readiness import wanted
+from airflow_training.control.readiness import required_hardware
+from airflow_training.documents.resolved_blocks import ResolvedCheckpoint
 from airflow_training.runtimes.kubernetes import inject, names
 from airflow_training.runtimes.kubernetes.facts import facts_of
 from airflow_training.runtimes.kubernetes.objects import agent_document, answer_documents
 from airflow_training.runtimes.kubernetes.pods import PodOptions, answer_shards, needs_agent
+from tests.kubernetes.emulator.environment import expand
 from tests.kubernetes.samples import (
     OPTIONS,
     RUN,
@@ -50,6 +53,12 @@ def hold_of(pod: dict[str, Any]) -> dict[str, Any]:
         each for each in pod["spec"]["initContainers"] if each["name"] == names.AGENT_CONTAINER
     )
     return found
+
+
+def order_of(pod: dict[str, Any]) -> Order:
+    """Return the order that the agent of a pod gets from its kubelet."""
+    variables = {each["name"]: each.get("value", "") for each in main_container(pod)["env"]}
+    return Order.of_text(expand(variables[ORDER_VARIABLE], {}))
 
 
 def test_an_image_without_anything_works_when_nothing_is_asked():
@@ -145,8 +154,16 @@ def test_output_and_progress_make_the_agent_the_parent_of_the_command():
     command = main_container(pod)["command"]
     assert command[:5] == ["python3", "-I", "-S", command[3], "run"]
     assert command[command.index("--") + 1 :] == ["python", "train.py"]
-    assert command[command.index("--output-uri") + 1] == "s3://b/$$(x)"
-    assert "s3://b/$$(x).progress/worker-0.json" in command
+    text = next(e["value"] for e in main_container(pod)["env"] if e["name"] == ORDER_VARIABLE)
+    assert "s3://b/$$(x)" in text
+    order = order_of(pod)
+    assert order.output_uri == "s3://b/$(x)"
+    assert order.predictions_dir == "/training/predictions"
+    assert order.predictions_uri.startswith("s3://b/$(x).predictions/")
+    assert order.predictions_uri.endswith("/worker-0")
+    env = {each["name"]: each.get("value") for each in main_container(pod)["env"]}
+    assert env["TRAINING_PREDICTIONS_DIR"] == "/training/predictions"
+    assert order.progress_uri == "s3://b/$(x).progress/worker-0.json"
     mounts = {m["mountPath"]: m for m in main_container(pod)["volumeMounts"]}
     assert command[3].startswith(f"{inject.AGENT_FOLDER}/program/")
     assert mounts[f"{inject.AGENT_FOLDER}/program"]["readOnly"] is True
@@ -154,11 +171,15 @@ def test_output_and_progress_make_the_agent_the_parent_of_the_command():
     assert a_pod(job, index=1)["spec"]["containers"][0]["command"] == ["python", "train.py"]
 
 
+def test_progress_beside_a_whole_bucket_is_inside_it():
+    pod = a_pod(a_job(output_uri="s3://b/", output_role="worker"))
+    assert order_of(pod).progress_uri == "s3://b/progress/worker-0.json"
+
+
 def test_progress_goes_to_the_callback_with_a_token_that_is_a_secret():
     options = PodOptions(agent_config_map="m", callback_url="https://airflow/training/")
     pod = a_pod(options=options)
-    command = main_container(pod)["command"]
-    assert f"https://airflow/training/runs/{RUN.uid}/progress" in command
+    assert order_of(pod).progress_url == f"https://airflow/training/runs/{RUN.uid}/progress"
     token = main_container(pod)["env"][-1]
     assert token["valueFrom"]["secretKeyRef"]["name"] == names.callback_secret_name(RUN)
     silent = a_job(a_role(metadata={"annotations": {names.AGENT: "false"}}))
@@ -203,12 +224,13 @@ def python(request: pytest.FixtureRequest) -> str:
 
 @contextlib.contextmanager
 def agent(
-    python: str, program: Path, *arguments: object, **env: str
+    python: str, program: Path, order: Order, *arguments: object, **env: str
 ) -> Iterator[subprocess.Popen[str]]:
     """Start the agent; it is gone at the end, whatever happened."""
+    ordered = {ORDER_VARIABLE: order.text()}
     process = subprocess.Popen(
         [python, "-I", "-S", str(program), *map(str, arguments)],
-        env={"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8", **env},
+        env={"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8", **ordered, **env},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -227,21 +249,26 @@ def until(holds: Any) -> None:
         time.sleep(0.01)
 
 
-def holding(tmp_path: Path) -> list[object]:
+def holding(tmp_path: Path) -> Order:
     (tmp_path / "files").mkdir()
-    (tmp_path / "files" / "live-0").write_text("host a\n")
-    return [
-        "hold", "--release", tmp_path / "release", "--answers", tmp_path / "answers",
-        "--addresses", tmp_path / "training" / "addresses.json",
-        "--write", tmp_path / "files" / "live-0", tmp_path / "live" / "live-0",
-        "--write-executable", tmp_path / "files" / "live-0", tmp_path / "live" / "run",
-    ]  # fmt: skip
+    source = tmp_path / "files" / "live-0"
+    source.write_text("host a\n")
+    return Order(
+        held=True,
+        release_file=str(tmp_path / "release"),
+        answers_dir=str(tmp_path / "answers"),
+        addresses_file=str(tmp_path / "training" / "addresses.json"),
+        live_files={
+            str(tmp_path / "live" / "live-0"): {"source": str(source)},
+            str(tmp_path / "live" / "run"): {"source": str(source), "executable": True},
+        },
+    )
 
 
 def test_hold_waits_for_the_release_that_means_this_pod(tmp_path, program, python):
     release = tmp_path / "release"
     release.write_text(json.dumps({"uid": "another", "kind": "Confirmation"}))
-    with agent(python, program, *holding(tmp_path), TRAINING_POD_UID=UID) as process:
+    with agent(python, program, holding(tmp_path), "hold", TRAINING_POD_UID=UID) as process:
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(timeout=1)
         assert not (tmp_path / "live").exists()
@@ -270,7 +297,7 @@ def test_hold_puts_a_large_answer_together(tmp_path, program, python):
     for key in list(parts)[:-1]:
         (folder / key).write_text(parts[key])
     (folder / f"other-{len(parts) - 1}").write_text("of an older pod")
-    with agent(python, program, *holding(tmp_path), TRAINING_POD_UID=UID) as process:
+    with agent(python, program, holding(tmp_path), "hold", TRAINING_POD_UID=UID) as process:
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(timeout=1)
         (folder / last).write_text(parts[last])
@@ -279,7 +306,7 @@ def test_hold_puts_a_large_answer_together(tmp_path, program, python):
 
 
 def test_hold_ends_when_it_is_told_to(tmp_path, program, python):
-    with agent(python, program, *holding(tmp_path), TRAINING_POD_UID=UID) as process:
+    with agent(python, program, holding(tmp_path), "hold", TRAINING_POD_UID=UID) as process:
         time.sleep(0.5)
         process.terminate()
         assert process.wait(PATIENCE_SECONDS) in (143, -15)
@@ -297,7 +324,7 @@ def test_hold_ends_when_it_is_told_to(tmp_path, program, python):
 )
 def test_run_ends_as_the_command_did(tmp_path, program, python, command, code):
     log = tmp_path / "termination-log"
-    with agent(python, program, "run", "--termination-log", log, "--", *command) as process:
+    with agent(python, program, Order(termination_log=str(log)), "run", "--", *command) as process:
         assert process.wait(PATIENCE_SECONDS) == code
     if code in (126, 127):
         assert json.loads(log.read_text())["airflow-training"]["reason"] in (
@@ -312,7 +339,7 @@ def test_run_ends_as_the_command_did(tmp_path, program, python, command, code):
 def test_run_passes_signals_on(tmp_path, program, python, name):
     ready, got = tmp_path / "ready", tmp_path / "got"
     script = f"trap 'echo {name} > {got}; exit 9' {name[3:]}; echo > {ready}; while :; do sleep 0.05; done"
-    with agent(python, program, "run", "--", "sh", "-c", script) as process:
+    with agent(python, program, Order(), "run", "--", "sh", "-c", script) as process:
         until(ready.exists)
         process.send_signal(getattr(signal, name))
         assert process.wait(PATIENCE_SECONDS) == 9
@@ -321,17 +348,18 @@ def test_run_passes_signals_on(tmp_path, program, python, name):
 
 def test_run_buries_orphans_and_keeps_the_commands_streams(program, python):
     script = "(sleep 0.2 &) ; echo out; echo err >&2; exit 3"
-    with agent(python, program, "run", "--", "sh", "-c", script) as process:
+    with agent(python, program, Order(), "run", "--", "sh", "-c", script) as process:
         out, err = process.communicate(timeout=PATIENCE_SECONDS)
     assert (process.returncode, out, err) == (3, "out\n", "err\n")
 
 
-def output_options(tmp_path: Path, uri: str) -> list[object]:
+def uploading(tmp_path: Path, uri: str) -> Order:
     (tmp_path / "output").mkdir()
-    return [
-        "run", "--output", tmp_path / "output", "--output-uri", uri,
-        "--termination-log", tmp_path / "log",
-    ]  # fmt: skip
+    return Order(
+        output_dir=str(tmp_path / "output"),
+        output_uri=uri,
+        termination_log=str(tmp_path / "log"),
+    )
 
 
 def last_words(tmp_path: Path) -> dict[str, Any]:
@@ -341,9 +369,9 @@ def last_words(tmp_path: Path) -> dict[str, Any]:
 
 def test_run_uploads_the_output_and_leaves_the_result(tmp_path, program, python):
     uri = f"file://{tmp_path}/bucket/final"
-    options = output_options(tmp_path, uri)
+    order = uploading(tmp_path, uri)
     script = f"echo model > {tmp_path}/output/m.txt"
-    with agent(python, program, *options, "--", "sh", "-c", script) as process:
+    with agent(python, program, order, "run", "--", "sh", "-c", script) as process:
         assert process.wait(PATIENCE_SECONDS) == 0
     assert (tmp_path / "bucket" / "final" / "m.txt").read_text() == "model\n"
     output = last_words(tmp_path)["output"]
@@ -354,9 +382,9 @@ def test_run_uploads_the_output_and_leaves_the_result(tmp_path, program, python)
 
 def test_a_failed_upload_fails_the_instance(tmp_path, program, python):
     (tmp_path / "file").write_text("in the way")
-    options = output_options(tmp_path, f"file://{tmp_path}/file/final")
+    order = uploading(tmp_path, f"file://{tmp_path}/file/final")
     script = f"echo model > {tmp_path}/output/m.txt"
-    with agent(python, program, *options, "--", "sh", "-c", script) as process:
+    with agent(python, program, order, "run", "--", "sh", "-c", script) as process:
         assert process.wait(PATIENCE_SECONDS) == 1
     said = last_words(tmp_path)
     assert said["reason"] == "OutputFailed"
@@ -364,11 +392,24 @@ def test_a_failed_upload_fails_the_instance(tmp_path, program, python):
 
 
 @pytest.mark.parametrize("code", [0, 5])
+def test_run_publishes_predictions_however_the_command_ends(tmp_path, program, python, code):
+    there = tmp_path / "bucket" / "worker-0"
+    folder = tmp_path / "predictions"  # the agent makes it
+    order = Order(predictions_dir=str(folder), predictions_uri=f"file://{there}")
+    script = f"cd {folder}; echo 1 > .a; mv .a step-1.csv; echo x > a.html; exit {code}"
+    with agent(python, program, order, "run", "--", "sh", "-c", script) as process:
+        _, err = process.communicate(timeout=PATIENCE_SECONDS)
+    assert process.returncode == code
+    assert [each.name for each in there.iterdir()] == ["step-1.csv"]
+    assert "'a.html' is not published: its name" in err
+
+
+@pytest.mark.parametrize("code", [0, 5])
 def test_what_was_told_to_end_uploads_nothing(tmp_path, program, python, code):
-    options = output_options(tmp_path, f"file://{tmp_path}/bucket")
+    order = uploading(tmp_path, f"file://{tmp_path}/bucket")
     ready = tmp_path / "ready"
     script = f"trap 'exit {code}' TERM; echo > {ready}; while :; do sleep 0.05; done"
-    with agent(python, program, *options, "--", "sh", "-c", script) as process:
+    with agent(python, program, order, "run", "--", "sh", "-c", script) as process:
         until(ready.exists)
         process.terminate()
         assert process.wait(PATIENCE_SECONDS) == (code or 143)
@@ -376,8 +417,8 @@ def test_what_was_told_to_end_uploads_nothing(tmp_path, program, python, code):
 
 
 def test_a_failed_command_uploads_nothing(tmp_path, program, python):
-    options = output_options(tmp_path, f"file://{tmp_path}/bucket")
-    with agent(python, program, *options, "--", "false") as process:
+    order = uploading(tmp_path, f"file://{tmp_path}/bucket")
+    with agent(python, program, order, "run", "--", "false") as process:
         assert process.wait(PATIENCE_SECONDS) == 1
     assert not (tmp_path / "bucket").exists()
 
@@ -427,7 +468,7 @@ test -z "$TRAINING_CALLBACK_TOKEN"
 
 def test_run_posts_the_newest_progress_with_its_token(tmp_path, program, python, callback):
     progress = tmp_path / "progress.jsonl"
-    options = ["run", "--progress", progress, "--progress-url", callback.url]
+    order = Order(progress_file=str(progress), progress_url=callback.url)
     env = {
         "TRAINING_CALLBACK_TOKEN": "secret",
         "TRAINING_ROLE": "worker",
@@ -436,7 +477,7 @@ def test_run_posts_the_newest_progress_with_its_token(tmp_path, program, python,
         "TRAINING_JOB_ATTEMPT": "0",
         "FILE": str(progress),
     }
-    with agent(python, program, *options, "--", "sh", "-c", SCRIPT, **env) as process:
+    with agent(python, program, order, "run", "--", "sh", "-c", SCRIPT, **env) as process:
         assert process.wait(PATIENCE_SECONDS) == 0  # also: the command does not see the token
     path, authorization, body = callback.posted[-1]
     assert (path, authorization) == ("/runs/x/progress", "Bearer secret")
@@ -453,12 +494,25 @@ def test_run_posts_the_newest_progress_with_its_token(tmp_path, program, python,
     }
 
 
+def test_the_command_starts_once_its_port_can_be_bound(program, python):
+    """Of a pod that stays: what is left of the connections of the attempt before keeps the port."""
+    binds = "import os, socket; socket.socket().bind(('', int(os.environ['PORT'])))"
+    with socket.create_server(("", 0)) as before:
+        port = str(before.getsockname()[1])
+        order = Order(ports={"first": int(port)})
+        with agent(python, program, order, "run", "--", python, "-c", binds, PORT=port) as process:
+            assert process.stderr is not None
+            said = process.stderr.readline()
+            assert f"waits until port {port} is free" in said
+            before.close()
+            assert process.wait(PATIENCE_SECONDS) == 0
+
+
 def test_without_a_callback_progress_is_left_in_storage(tmp_path, program, python):
     progress, target = tmp_path / "progress.jsonl", tmp_path / "out.progress" / "worker-0.json"
-    options = ["run", "--progress", progress, "--progress-uri", f"file://{target}"]
-    with agent(
-        python, program, *options, "--", "sh", "-c", SCRIPT, FILE=str(progress), TRAINING_INDEX="0"
-    ) as process:
+    order = Order(progress_file=str(progress), progress_uri=f"file://{target}")
+    env = {"FILE": str(progress), "TRAINING_INDEX": "0"}
+    with agent(python, program, order, "run", "--", "sh", "-c", SCRIPT, **env) as process:
         assert process.wait(PATIENCE_SECONDS) == 0
     assert json.loads(target.read_text())["progress"] == {"step": 2}
 
@@ -468,29 +522,41 @@ def test_training_goes_on_when_nobody_takes_its_reports(tmp_path, program, pytho
         taken.bind(("127.0.0.1", 0))  # nobody listens
         url = f"http://127.0.0.1:{taken.getsockname()[1]}/"
         progress = tmp_path / "p"
-        options = ["run", "--progress", progress, "--progress-url", url]
-        with agent(
-            python, program, *options, "--", "sh", "-c", SCRIPT, FILE=str(progress)
-        ) as process:
+        order = Order(progress_file=str(progress), progress_url=url)
+        env = {"FILE": str(progress)}
+        with agent(python, program, order, "run", "--", "sh", "-c", SCRIPT, **env) as process:
             _, err = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 0
     assert err.count("cannot report progress") == 1
 
 
 @pytest.mark.parametrize(
-    "arguments",
+    ("text", "arguments", "why"),
     [
-        ["hold"],
-        ["hold", "--release"],
-        ["run"],
-        ["run", "--"],
-        ["run", "--what", "x", "--", "true"],
+        pytest.param("{}", ["hold"], "nothing is to be held", id="hold-nothing"),
+        pytest.param("{}", ["run"], "no command", id="no-command"),
+        pytest.param("{}", ["run", "--"], "no command", id="an-empty-command"),
+        pytest.param("{", ["run", "--", "true"], "no JSON", id="no-json"),
+        pytest.param("[]", ["run", "--", "true"], "no JSON object", id="no-object"),
+        pytest.param(
+            json.dumps({"version": VERSION + 1}),
+            ["run", "--", "true"],
+            f"understands versions up to {VERSION}",
+            id="of-a-later-version",
+        ),
+        pytest.param(
+            json.dumps({"version": VERSION, "what": 1}),
+            ["run", "--", "true"],
+            "has no field 'what'",
+            id="an-unknown-field",
+        ),
     ],
 )
-def test_wrong_arguments_are_told(program, python, arguments):
-    with agent(python, program, *arguments) as process:
+def test_an_order_that_is_not_understood_is_refused(program, python, text, arguments, why):
+    with agent(python, program, Order(), *arguments, **{ORDER_VARIABLE: text}) as process:
         _, err = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 2
+    assert why in err
     assert "usage: agent hold" in err
     assert "Traceback" not in err
 
@@ -498,12 +564,12 @@ def test_wrong_arguments_are_told(program, python, arguments):
 def test_last_words_are_never_too_long_to_be_read(tmp_path, program, python):
     log = tmp_path / "termination-log"
     command = "ü" * 1500
-    with agent(python, program, "run", "--termination-log", log, "--", command) as process:
+    with agent(python, program, Order(termination_log=str(log)), "run", "--", command) as process:
         assert process.wait(PATIENCE_SECONDS) == 126
     assert log.stat().st_size <= 2000
     words = json.loads(log.read_text())["airflow-training"]
     assert words["reason"] == "StartError"
-    assert words["message"].startswith("cannot run")
+    assert words["message"].startswith("ü" * 100)
 
 
 def test_run_ends_what_hangs_and_says_where_it_stood(tmp_path, program, python):
@@ -517,10 +583,13 @@ with open({str(progress)!r}, "a") as file:
         file.write(json.dumps({{"step": step, "time": step / 100}}) + "\\n")
 here_it_waits()
 """
-    options = ["run", "--progress", progress, "--stall", json.dumps({"stallSeconds": 0.5})]
-    options += ["--termination-log", tmp_path / "log"]
+    order = Order(
+        progress_file=str(progress),
+        stall={"stallSeconds": 0.5},
+        termination_log=str(tmp_path / "log"),
+    )
     command = [sys.executable, "-X", "faulthandler", "-c", script]
-    with agent(python, program, *options, "--", *command) as process:
+    with agent(python, program, order, "run", "--", *command) as process:
         _, err = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode != 0
     assert last_words(tmp_path)["reason"] == "Hang"
@@ -534,10 +603,10 @@ def test_a_folder_that_cannot_be_committed_keeps_the_command_from_starting(tmp_p
         "keep_every": None, "resume": {"kind": "latest", "not_after": None}, "initial": None,
         "environment": "",
     }  # fmt: skip
-    options = ["run", "--watch", tmp_path / "out", "--termination-log", tmp_path / "log"]
+    order = Order(watch=str(tmp_path / "out"), termination_log=str(tmp_path / "log"))
     command = ["touch", tmp_path / "started"]
     env = {"TRAINING_CHECKPOINT": json.dumps(told)}
-    with agent(sys.executable, program, *options, "--", *command, **env) as process:
+    with agent(sys.executable, program, order, "run", "--", *command, **env) as process:
         assert process.wait(PATIENCE_SECONDS) == 1
     assert last_words(tmp_path)["reason"] == "CheckpointRefused"
     assert not (tmp_path / "started").exists()
@@ -547,28 +616,35 @@ def test_a_folder_that_cannot_be_committed_keeps_the_command_from_starting(tmp_p
 NPU = '[{"id": "0", "name": "NPU"}]'
 
 
-def readiness(tmp_path: Path, **more: Any) -> list[object]:
-    asked = wanted(a_job(checkpoint={"uri": "s3://b/c"}), {"nvidia.com/gpu": "1"})
+def readiness(tmp_path: Path, *, progress_uri: str = "", **more: Any) -> Order:
+    asked = required_hardware(
+        a_job(checkpoint=ResolvedCheckpoint(uri="s3://b/c")), {"nvidia.com/gpu": "1"}
+    )
     assert asked is not None
-    options: list[object] = ["--ready", json.dumps({**asked, "timeout_seconds": 30.0, **more})]
-    return ["run", "--progress", tmp_path / "progress", "--termination-log", tmp_path / "log", *options]  # fmt: skip
+    return Order(
+        progress_file=str(tmp_path / "progress"),
+        progress_uri=progress_uri,
+        termination_log=str(tmp_path / "log"),
+        readiness={**asked, "timeout_seconds": 30.0, **more},
+    )
 
 
 def test_a_pod_of_a_job_with_a_checkpoint_is_checked_for_what_its_limits_say():
     gpus = a_container(resources={"limits": {"nvidia.com/gpu": 8}})
-    job = a_job(a_role(main=gpus), checkpoint={"uri": "s3://b/c"})
-    command = main_container(a_pod(job))["command"]
-    asked = json.loads(command[command.index("--ready") + 1])
+    job = a_job(a_role(main=gpus), checkpoint=ResolvedCheckpoint(uri="s3://b/c"))
+    asked = order_of(a_pod(job)).readiness
+    assert asked is not None
     assert (asked["devices"], asked["timeout_seconds"]) == (8, 60.0)
     assert "before" not in asked
-    assert "--ready" not in main_container(a_pod(a_job(output_uri="s3://b", output_role="worker")))["command"]  # fmt: skip
+    keeps_none = a_job(output_uri="s3://b", output_role="worker")
+    assert order_of(a_pod(keeps_none)).readiness is None
 
 
 def test_run_starts_the_command_once_all_is_there(tmp_path, program, python):
     there = tmp_path / "there"
     env = {COMMAND: f"if [ -e {there} ]; then echo '{NPU}'; else echo '[]'; fi"}
     command = ["sh", "-c", f"test -e {there} && echo started"]
-    with agent(python, program, *readiness(tmp_path), "--", *command, **env) as process:
+    with agent(python, program, readiness(tmp_path), "run", "--", *command, **env) as process:
         assert process.stderr is not None
         assert "devices: 0 of 1 are there" in process.stderr.readline()
         there.touch()
@@ -578,9 +654,11 @@ def test_run_starts_the_command_once_all_is_there(tmp_path, program, python):
 
 
 def test_run_does_not_start_the_command_where_something_stays_away(tmp_path, program, python):
-    options = readiness(tmp_path, timeout_seconds=0.5)
+    order = readiness(tmp_path, timeout_seconds=0.5)
     env = {COMMAND: "echo '[]'"}
-    with agent(python, program, *options, "--", "touch", tmp_path / "started", **env) as process:
+    with agent(
+        python, program, order, "run", "--", "touch", tmp_path / "started", **env
+    ) as process:
         assert process.wait(PATIENCE_SECONDS) == 1
     assert last_words(tmp_path)["reason"] == "EnvironmentNotReady"
     assert "devices: 0 of 1 are there" in last_words(tmp_path)["message"]
@@ -590,7 +668,7 @@ def test_run_does_not_start_the_command_where_something_stays_away(tmp_path, pro
 def test_run_ends_when_it_is_told_to_while_it_looks(tmp_path, program, python):
     pid = tmp_path / "pid"
     env = {COMMAND: f"echo $$ > {pid}; exec sleep 600"}
-    with agent(python, program, *readiness(tmp_path), "--", "true", **env) as process:
+    with agent(python, program, readiness(tmp_path), "run", "--", "true", **env) as process:
         until(lambda: pid.exists() and pid.read_text().strip())
         process.terminate()
         assert process.wait(PATIENCE_SECONDS) == 143
@@ -601,9 +679,9 @@ def test_run_ends_when_it_is_told_to_while_it_looks(tmp_path, program, python):
 def test_the_first_record_has_the_devices_that_were_found(tmp_path, program, python):
     """What an attempt had is what the next one has to find."""
     uri = f"file://{tmp_path / 'told'}"
-    options = [*readiness(tmp_path), "--progress-uri", uri]
+    order = readiness(tmp_path, progress_uri=uri)
     env = {COMMAND: f"echo '{NPU}'"}
-    with agent(python, program, *options, "--", "sleep", "600", **env) as process:
+    with agent(python, program, order, "run", "--", "sleep", "600", **env) as process:
         record = tmp_path / "environment.jsonl"
         try:
             until(lambda: record.exists() and record.read_text().strip())
@@ -613,3 +691,34 @@ def test_the_first_record_has_the_devices_that_were_found(tmp_path, program, pyt
             process.wait(PATIENCE_SECONDS)
     assert first["on"] == "start"
     assert [each["name"] for each in first["devices"]] == ["NPU"]
+
+
+def test_run_ends_when_it_is_told_to_while_its_port_is_taken(tmp_path, program, python):
+    with socket.create_server(("", 0)) as before:
+        order = Order(ports={"first": before.getsockname()[1]})
+        with agent(python, program, order, "run", "--", "touch", tmp_path / "started") as process:
+            assert process.stderr is not None
+            assert "is free" in process.stderr.readline()
+            process.terminate()
+            assert process.wait(PATIENCE_SECONDS) == 143
+    assert not (tmp_path / "started").exists()
+
+
+@pytest.mark.parametrize("at", ["while-it-runs", "before-it-starts"])
+def test_a_command_that_was_ordered_to_stop_has_not_succeeded(tmp_path, program, python, at):
+    """Nobody may follow: then the pod ends, and what ended well was still stopped."""
+    ready, orders = tmp_path / "ready", tmp_path / "order"
+    script = f"trap 'exit 0' TERM; echo > {ready}; while :; do sleep 0.05; done"
+    before = socket.create_server(("", 0))
+    order = Order(
+        orders_file=str(orders),
+        in_place_seconds=0.2,
+        ports={"first": before.getsockname()[1]} if at == "before-it-starts" else {},
+    )
+    with before, agent(python, program, order, "run", "--", "sh", "-c", script) as process:
+        if at == "while-it-runs":
+            until(ready.exists)
+        stop = {"turn": 0, "do": "stop", "grace_seconds": 30, "dump_stacks": False}
+        orders.write_text(json.dumps(stop))
+        assert process.wait(PATIENCE_SECONDS) == 143
+    assert ready.exists() == (at == "while-it-runs")

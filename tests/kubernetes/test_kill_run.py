@@ -1,7 +1,7 @@
 """SIGKILL of `airflow-training run --runtime kubernetes` at random moments, and the run goes on.
 
 The cluster is a process of its own whose containers are processes: every start and end of an
-instance leaves a mark. TRAINING_KILLS and TRAINING_SEED as in tests/supervise/test_kill_run.py.
+instance leaves a mark. TRAINING_SEED as in tests/supervise/test_kill_run.py.
 """
 
 from __future__ import annotations
@@ -19,14 +19,13 @@ import pytest
 
 from tests.kubernetes.emulator import Control, remote_control
 from tests.supervise.test_kill_run import (
+    KILLS,
     KILLS_PER_RUN,
     SEED,
     check_marks,
     kill_some_time,
     write_job,
 )
-
-KILLS = int(os.environ.get("TRAINING_KILLS", "6"))
 
 
 @dataclass(frozen=True)
@@ -68,12 +67,12 @@ def start(job: Path, home: Path, cluster: Remote) -> subprocess.Popen[bytes]:
 
 
 @pytest.mark.e2e
-@pytest.mark.timeout(90 + 20 * KILLS)
-def test_killed_and_continued_runs_end_as_if_nothing_had_happened(tmp_path, cluster):
+@KILLS
+def test_killed_and_continued_runs_end_as_if_nothing_had_happened(tmp_path, cluster, kills):
     moments = random.Random(SEED)
     print(f"TRAINING_SEED={SEED}")
     killed = number = 0
-    while killed < KILLS:
+    while killed < kills:
         number += 1
         home = tmp_path / f"run{number}"
         home.mkdir()

@@ -13,10 +13,10 @@ import anyio
 import pytest
 
 from airflow_training.control.model import Observation
-from airflow_training.runtimes.kubernetes import KubernetesRuntime
 from airflow_training.runtimes.kubernetes.logs import LogArchive
 from airflow_training.runtimes.kubernetes.pods import PodOptions
-from airflow_training.runtimes.port import Changed, Snapshot
+from airflow_training.runtimes.kubernetes.runtime import KubernetesRuntime
+from airflow_training.runtimes.port import InstanceUpdate, Snapshot
 from tests.kubernetes import samples
 from tests.kubernetes.conftest import connect_to
 from tests.kubernetes.emulator import Cluster, Control
@@ -81,7 +81,7 @@ async def test_an_end_is_judged_when_all_is_said(
 
 async def observations(changes: AsyncIterator[Any]) -> AsyncIterator[Observation]:
     async for change in changes:
-        if isinstance(change, Changed):
+        if isinstance(change, InstanceUpdate):
             yield change.instance
         elif isinstance(change, Snapshot):
             for each in change.instances:

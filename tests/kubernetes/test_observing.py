@@ -20,6 +20,7 @@ from airflow_training.runtimes.kubernetes.observing import (
     observe,
     trimmed,
 )
+from airflow_training.runtimes.kubernetes.reasons import REASONS
 from tests.kubernetes.samples import a_job, a_pod, a_role
 
 NOW = 1_800_000_000.0
@@ -191,8 +192,12 @@ CASES = {
         pod("Failed", container(terminated(255))), "failed", "Error", {"signal": None, "class": "unknown"},
     ),
     "oom": (
-        pod("Failed", container(terminated(137, "OOMKilled"))),
-        "failed", "OOMKilled", {"exit_code": 137, "signal": 9, "class": "resource"},
+        pod("Failed", container(terminated(137, "OOMKilled", message="step 7\nstep 8\n"))),
+        "failed", "OOMKilled",
+        {
+            "exit_code": 137, "signal": 9, "class": "resource",
+            "message": "it used more memory than its limit",
+        },
     ),
     "oom-while-the-node-is-drained": (
         pod("Failed", container(terminated(137, "OOMKilled")), conditions=[EVICTED]),
@@ -375,7 +380,7 @@ def test_what_a_pod_says(seen, state, reason, more, shape):
     assert {name: getattr(found, name) for name in more} == more
     if expected_class:
         assert expected_class == classify(
-            reason=found.reason,
+            known=REASONS.get(found.reason),
             disrupted=found.disrupted,
             signal=found.signal,
             exit_code=found.exit_code,

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from airflow_training.documents.resolved import ResolvedDependency, RunRef
 from airflow_training.errors import InputError
-from airflow_training.frameworks.render import OUTPUT_DIR_IN_POD
 from airflow_training.runtimes.kubernetes import names
+from airflow_training.runtimes.kubernetes.capabilities import OUTPUT_DIR_IN_POD
 from airflow_training.runtimes.kubernetes.facts import RunFacts, facts_of
 from airflow_training.runtimes.kubernetes.objects import files_document, ssh_secret_document
 from airflow_training.runtimes.kubernetes.pods import (
@@ -21,7 +22,6 @@ from airflow_training.runtimes.kubernetes.pods import (
     pod_of,
 )
 from airflow_training.runtimes.kubernetes.services import service_documents
-from airflow_training.spec.resolved import Dependency, RunRef
 from tests.frameworks.samples import a_resolved_job
 from tests.kubernetes.samples import (
     OPTIONS,
@@ -178,7 +178,7 @@ def test_files_come_from_a_config_map_of_their_content():
 
 def test_a_port_that_others_wait_for_is_probed():
     ps = a_role("ps", ports={"main": 2222})
-    waits = (Dependency(role="ps", status="PortOpen"),)
+    waits = (ResolvedDependency(role="ps", status="PortOpen"),)
     job = a_job(ps, a_role("worker", depends_on=waits, ports={"main": 1}))
     probe = main_container(a_pod(job, "ps"))["startupProbe"]
     assert probe["tcpSocket"] == {"port": 2222}
@@ -273,7 +273,7 @@ def test_a_headless_service_for_each_role_with_instances():
 def test_the_record_can_be_read_back(gang):
     job = a_job(
         a_role("ps", 2, ports={"main": 1}),
-        a_role("worker", 3, depends_on=(Dependency(role="ps", status="PortOpen"),)),
+        a_role("worker", 3, depends_on=(ResolvedDependency(role="ps", status="PortOpen"),)),
         gang=gang,
         labels={"snake_case/keyName": "Value"},
         scheduling={"spread": {"topologyKey": "a"}, "queue": "q", "startup": "perWave"},
@@ -306,7 +306,7 @@ def test_a_deployment_id_has_to_be_a_label(controller, good):
 
 def test_the_longest_names_still_fit():
     run = RunRef(uid="0" * 20, job="j" * 53, namespace="n", controller="c")
-    ref = dataclasses.replace(an_attempt(), run=run, role="r", index=0)
+    ref = dataclasses.replace(an_attempt(), run=run, key=("r", 0))
     assert len(names.group_name(run, 9)) <= 63
     assert names.pod_name(ref, numbered=True).endswith("-1-2-5")
 

@@ -7,10 +7,11 @@ import dataclasses
 
 import pytest
 
+from airflow_training.documents.resolved import RunRef
 from airflow_training.errors import LeaseLost
-from airflow_training.runtimes.kubernetes import KubernetesRuntime
+from airflow_training.runtimes.adapter import SweepQuery
+from airflow_training.runtimes.kubernetes.runtime import KubernetesRuntime
 from airflow_training.runtimes.port import InstanceSpec
-from airflow_training.spec.resolved import RunRef
 from tests.kubernetes.conftest import Stage, resolved, until
 from tests.kubernetes.samples import an_instance
 
@@ -67,7 +68,13 @@ async def test_a_record_that_comes_after_the_removal_lets_nobody_create_and_is_s
     assert outcome.result == "refused"
     assert not stage.pods()
     (orphan,) = await other.find_orphans(
-        "default", controller="tests", living=(), known=[FIRST.uid], older_than=float("inf")
+        SweepQuery(
+            namespace="default",
+            controller="tests",
+            living=(),
+            known=[FIRST.uid],
+            older_than=float("inf"),
+        )
     )
     await other.remove(orphan.run)
     assert objects(stage) == []

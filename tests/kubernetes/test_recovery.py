@@ -88,6 +88,7 @@ def test_a_watched_folder_is_put_back_in_the_next_pod(shell: Shell):
     assert "starts after step 4\n" in log(shell, 0, 1)
 
 
+@pytest.mark.soak  # in one pod after the other: test_in_place.py
 def test_all_ranks_go_on_from_the_step_that_all_of_them_saved(shell: Shell):
     a_job(shell, SAVED, replicas=2, scope="Job", everySteps=3)
     done = shell(

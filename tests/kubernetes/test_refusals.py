@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+import dataclasses
+import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from airflow_training.errors import RuntimeUnavailable
-from airflow_training.runtimes.kubernetes import KubernetesRuntime
-from airflow_training.runtimes.kubernetes.api import Forbidden, Invalid, NotFound
+from airflow_training.admission.launch import check_runtime
+from airflow_training.documents.resolved import RunKey
+from airflow_training.errors import InputError, RuntimeUnavailable
+from airflow_training.runtimes.kubernetes.api import ApiError, Forbidden, Invalid, NotFound
 from airflow_training.runtimes.kubernetes.facts import facts_of
 from airflow_training.runtimes.kubernetes.kinds import Kind
 from airflow_training.runtimes.kubernetes.logs import LogArchive
 from airflow_training.runtimes.kubernetes.pods import PodOptions
 from airflow_training.runtimes.kubernetes.rights import check_cluster
+from airflow_training.runtimes.kubernetes.runtime import KubernetesRuntime
 from tests.kubernetes import samples
-from tests.kubernetes.conftest import connect_to
+from tests.kubernetes.conftest import CONTROLLER, Stage, connect_to, resolved
 from tests.kubernetes.emulator import Cluster
 
 
@@ -37,15 +42,17 @@ def runtime(cluster: Cluster, tmp_path: Path) -> KubernetesRuntime:
 @pytest.mark.parametrize(
     ("error", "result"),
     [
-        (Invalid(422, "Invalid", "spec.containers[0].image: Required value"), "error"),
-        (Invalid(413, "RequestEntityTooLarge", "limit is 3145728"), "error"),
+        (Invalid(422, "Invalid", "spec.containers[0].image: Required value"), "impossible"),
+        (Invalid(413, "RequestEntityTooLarge", "limit is 3145728"), "impossible"),
         (Invalid(403, "Forbidden", "exceeded quota: small, requested: pods=1"), "refused"),
         (Invalid(403, "Forbidden", "status unknown for quota: small, resources: pods"), "refused"),
         (
             Invalid(403, "Forbidden", 'looking up service account team/default: serviceaccount "default" not found'),
             "refused",
         ),
-        (Invalid(403, "Forbidden", 'violates PodSecurity "restricted:latest"'), "error"),
+        (Invalid(403, "Forbidden", 'pods is forbidden: User "x" cannot create resource "pods"'), "refused"),
+        (ApiError(401, "Unauthorized", "Unauthorized"), "refused"),
+        (Invalid(403, "Forbidden", 'violates PodSecurity "restricted:latest"'), "impossible"),
     ],
 )  # fmt: skip
 async def test_what_may_pass_is_tried_again_and_what_may_not_fails(
@@ -60,6 +67,57 @@ async def test_what_may_pass_is_tried_again_and_what_may_not_fails(
     monkeypatch.setattr(runtime.api, "create", refuse)
     (outcome,) = await runtime.create([samples.an_instance(job)])
     assert (outcome.result, outcome.message) == (result, str(error))
+
+
+def a_quota(cluster: Cluster) -> str:
+    """Make a namespace with a quota for which every container must say what it needs."""
+    cluster.control.create_namespace("ruled")
+    quota = {"kind": "ResourceQuota", "apiVersion": "v1", "metadata": {"name": "small"}}
+    spec = {"hard": {"limits.cpu": "100"}}
+    cluster.control.create({**quota, "spec": spec}, namespace="ruled")
+    return "failed quota: small: must specify limits.cpu for: main"
+
+
+def pod_security(cluster: Cluster) -> str:
+    """Make a namespace with a PodSecurity level that our job does not meet."""
+    cluster.control.create_namespace("ruled", pod_security="restricted")
+    return 'violates PodSecurity "restricted:latest": allowPrivilegeEscalation != false'
+
+
+RULES = pytest.mark.parametrize("rule", [a_quota, pod_security])
+
+
+@RULES
+async def test_what_the_server_will_never_take_is_said_before_anything_is_created(
+    stage: Stage, rule: Callable[[Cluster], str]
+):
+    words = rule(stage.cluster)
+    key = RunKey(source="cli", run_id="one")
+    with pytest.raises(InputError, match=re.escape(words)) as refused:
+        await check_runtime(
+            resolved(namespace="ruled"), key=key, controller=CONTROLLER, runtime=stage.runtime()
+        )
+    (problem,) = refused.value.problems
+    assert problem.field == "spec.roles.worker"
+    assert stage.pods("ruled") == {}
+
+
+@RULES
+async def test_what_the_server_will_never_take_ends_the_run_at_once_in_its_words(
+    stage: Stage, rule: Callable[[Cluster], str]
+):
+    words = rule(stage.cluster)  # after the check: somebody was faster
+    uid = stage.launch(resolved(namespace="ruled"))
+    async with stage.driving(uid) as task:
+        assert await asyncio.wait_for(task, 30) == "Failed"
+    job = stage.store.ledger(uid).job
+    assert (job.condition, job.reason, job.restarts) == ("SubmitFailed", "NotRetryable", ())
+    assert words in job.message
+    assert job.root_cause is not None
+    assert (job.root_cause["id"], job.root_cause["retryable"]) == ("not-admitted", "no")
+    assert words in job.root_cause["evidence"]
+    told = {each.reason: each.message for each in stage.events}
+    assert words in told["InstanceFailed"]
 
 
 async def test_rights_that_were_taken_away_are_an_error_of_the_port(runtime, monkeypatch):
@@ -113,3 +171,13 @@ async def test_kueue_is_missed_where_it_is_not():
     job = samples.a_job(gang="kueue", scheduling={"queue": "research"})
     problems = await check_cluster(Installed(""), job, facts_of(samples.RUN, job))  # type: ignore[arg-type]  # only what it asks for
     assert [each.field for each in problems] == ["spec.schedulingPolicy.gang"]
+
+
+async def test_a_run_id_whose_objects_are_left_is_refused(runtime, cluster):
+    job = samples.a_job()
+    assert not await runtime.check(samples.RUN, job, [])
+    await runtime.prepare(samples.RUN, job)
+    (problem,) = await runtime.check(samples.RUN, job, [])
+    assert (problem.code, problem.field) == ("conflict", "run_id")
+    assert "kubectl delete configmap" in problem.hint
+    assert not await runtime.check(dataclasses.replace(samples.RUN, submitted_at=1.0), job, [])

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 import yaml
 
+from airflow_training.admission.check import check_text
+from airflow_training.admission.plan.history import NO_HISTORY
+from airflow_training.admission.plan.step import plan_job
+from airflow_training.documents.resolved import ResolvedJob
 from airflow_training.runtimes.memory import MemoryRuntime
-from airflow_training.runtimes.port import ClusterView, NodeView
-from airflow_training.spec.resolved import ResolvedJob
+from airflow_training.runtimes.port import ClusterSnapshot, NodeView
 from airflow_training.state.store import Store
-from airflow_training.supervise.admission import check_text
-from airflow_training.supervise.plan_history import NO_HISTORY
-from airflow_training.supervise.planning import plan_job
 from tests.kubernetes.conftest import Stage, until
 from tests.kubernetes.emulator import Cluster, Node
 
@@ -39,9 +39,9 @@ class ThreeNodes(MemoryRuntime):
 
     async def cluster_view(
         self, job: ResolvedJob | None = None, *, with_free: bool = False
-    ) -> ClusterView:
+    ) -> ClusterSnapshot:
         node = NodeView(name="gpu", cpus=64, memory_bytes=2**38, gpus=1, labels=LABELS)
-        return ClusterView(nodes=[replace(node, name=f"gpu-{n}") for n in (1, 2, 3)])
+        return ClusterSnapshot(nodes=[replace(node, name=f"gpu-{n}") for n in (1, 2, 3)])
 
 
 @pytest.fixture
@@ -108,7 +108,7 @@ async def test_a_run_goes_on_without_a_node_that_is_lost(stage, job):
     assert len(told(stage, uid)) == 1
     [message] = told(stage, uid)
     assert "lost 1 node, 2 are left: the split takes 3 devices and 2 are there" in message
-    assert stage.store.job(uid).plan["applied"]["replicas"] == {"worker": 2}
+    assert stage.store.job(uid).plan.applied_replicas == {"worker": 2}
 
 
 async def test_a_run_shrinks_to_a_new_quota(stage, job):

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 import yaml
 
+from airflow_training.admission.launch import check_runtime
+from airflow_training.documents.resolved import ResolvedJob, RunKey
 from airflow_training.errors import InputError, RuntimeUnavailable
-from airflow_training.runtimes.kubernetes import KubernetesRuntime
 from airflow_training.runtimes.kubernetes.rights import needed_rights
-from airflow_training.spec.resolved import ResolvedJob, RunKey
-from airflow_training.supervise.launch import check_runtime
+from airflow_training.runtimes.kubernetes.runtime import KubernetesRuntime
 from tests.kubernetes.conftest import CONTROLLER, Stage, resolved, until
 
 

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 import pytest
 
+from airflow_training.documents.resolved import ResolvedJob
 from airflow_training.settings import Settings, load_settings
-from airflow_training.spec.resolved import ResolvedJob
 from airflow_training.state.store import Store
 from airflow_training.supervise import sweep as sweeping
 from airflow_training.supervise.sweep import Swept, sweep
@@ -123,6 +123,54 @@ async def test_a_run_that_nobody_drives_is_stopped(stage: Stage, settings: Setti
     assert (found.uid, found.done) == (uid, True)
     assert stage.store.ledger(uid).job.state == "Stopped"
     assert "Running" not in {pod["status"]["phase"] for pod in stage.pods().values()}
+
+
+async def test_a_record_goes_once_the_pods_that_it_was_kept_for_are_gone(
+    stage: Stage, settings: Settings
+):
+    uid = await ended(stage, resolved(QUICK))
+    assert objects(stage) == ["pods", "configmaps"]
+    stage.cluster.control.delete("pods", stage.name("worker-0"), grace_seconds=0)  # as a drain does
+    (found,) = await swept(stage, settings)
+    assert (found.uid, found.done, found.problem) == (uid, True, "")
+    assert objects(stage) == []
+    assert await swept(stage, settings) == []
+
+
+RIGHTS = [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]
+SEES_NAMESPACES = {"apiGroups": [""], "resources": ["namespaces"], "verbs": ["get"]}
+
+
+@pytest.mark.parametrize("sees_namespaces", [True, False])
+async def test_a_namespace_that_was_deleted_after_its_last_run_is_no_problem(
+    stage: Stage, settings: Settings, sees_namespaces: bool
+):
+    control = stage.cluster.control
+    control.create_namespace("team")
+    control.add_user("trainer", token="trainer's")
+    control.allow("trainer", RIGHTS, namespace="team")
+    cluster_wide = [SEES_NAMESPACES] if sees_namespaces else []
+    control.allow("trainer", cluster_wide)
+    await ended(stage, resolved(QUICK, namespace="team"))
+
+    async def look() -> Sequence[Swept]:
+        connect = connect_to(stage.cluster, token="trainer's")
+        return await sweep(
+            store=stage.store,
+            settings=settings,
+            idle_seconds=3600.0,
+            dry_run=False,
+            connect=connect,
+        )
+
+    assert await look() == []
+    control.delete("namespaces", "team")
+    control.revoke("trainer")
+    control.allow("trainer", cluster_wide)
+    assert await look() == []
+    stage.launch(resolved(namespace="team"), run_id="living")
+    problems = [each.problem for each in await look()]
+    assert len(problems) == (0 if sees_namespaces else 1), "somebody should know of a living run"
 
 
 async def test_a_cluster_that_shows_nothing_is_a_problem_that_is_told(

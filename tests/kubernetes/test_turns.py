@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from airflow_training.agent.turns import expanded
+from airflow_training.agent.pod_attempts import expand_variables
 from airflow_training.control.model import Observation
 from airflow_training.runtimes.kubernetes import names
-from airflow_training.runtimes.kubernetes.turns import (
-    Turn,
-    begins,
-    in_turn,
+from airflow_training.runtimes.kubernetes.pod_attempts import (
+    AgentReport,
+    first_log_line,
     intended_uid,
     newest_turn,
     ref_of,
+    with_agent_report,
 )
 
 WAITS: dict[str, Any] = {"waits": True, "exit_code": 7, "reason": "Error", "finished_at": 30.0}
@@ -38,19 +38,19 @@ def restarted(number: int = 1) -> dict[str, Any]:
     return a_pod(attempt=4, **{names.TURN: mark})
 
 
-def look(pod: dict[str, Any], turn: Turn | None, state: Any = "running") -> Observation:
-    seen = Observation(role="worker", index=0, uid="pod", state=state, address_live=True)
-    return in_turn(seen, pod, turn)
+def look(pod: dict[str, Any], turn: AgentReport | None, state: Any = "running") -> Observation:
+    seen = Observation(key=("worker", 0), uid="pod", state=state, address_live=True)
+    return with_agent_report(seen, pod, turn)
 
 
 def test_a_pod_that_reports_can_stay():
     assert not look(a_pod(), None).in_place
-    seen = look(a_pod(), Turn(number=0))
+    seen = look(a_pod(), AgentReport(number=0))
     assert (seen.uid, seen.state, seen.in_place) == ("pod", "running", True)
 
 
 def test_a_pod_whose_command_has_failed_is_a_failed_instance_that_waits():
-    seen = look(a_pod(), Turn(number=0, **WAITS))
+    seen = look(a_pod(), AgentReport(number=0, **WAITS))
     assert (seen.state, seen.exit_code, seen.in_place) == ("failed", 7, True)
     assert not seen.address_live
     assert seen.finished_at == 30.0
@@ -59,9 +59,9 @@ def test_a_pod_whose_command_has_failed_is_a_failed_instance_that_waits():
 @pytest.mark.parametrize(
     ("turn", "uid", "attempt", "state"),
     [
-        pytest.param(Turn(number=0, **WAITS), "pod", 3, "failed", id="ordered-not-begun"),
-        pytest.param(Turn(number=1), "pod.1", 4, "running", id="begun"),
-        pytest.param(Turn(number=1, **WAITS), "pod.1", 4, "failed", id="failed-again"),
+        pytest.param(AgentReport(number=0, **WAITS), "pod", 3, "failed", id="ordered-not-begun"),
+        pytest.param(AgentReport(number=1), "pod.1", 4, "running", id="begun"),
+        pytest.param(AgentReport(number=1, **WAITS), "pod.1", 4, "failed", id="failed-again"),
     ],
 )
 def test_the_next_attempt_is_another_instance_once_it_has_begun(turn, uid, attempt, state):
@@ -71,14 +71,14 @@ def test_the_next_attempt_is_another_instance_once_it_has_begun(turn, uid, attem
 
 
 def test_a_pod_that_is_going_does_not_wait():
-    seen = look(a_pod(), Turn(number=0, **WAITS), state="terminating")
+    seen = look(a_pod(), AgentReport(number=0, **WAITS), state="terminating")
     assert (seen.state, seen.in_place) == ("terminating", False)
 
 
 def test_what_the_labels_name_has_a_uid_and_a_place_in_the_log():
-    assert (intended_uid(a_pod()), begins(a_pod())) == ("pod", b"")
+    assert (intended_uid(a_pod()), first_log_line(a_pod())) == ("pod", b"")
     assert intended_uid(restarted(2)) == "pod.2"
-    assert begins(restarted(2)) == b"airflow-training: attempt 0.0.4 begins"
+    assert first_log_line(restarted(2)) == b"airflow-training: attempt 0.0.4 begins"
 
 
 def test_only_the_newest_word_of_this_very_pod_counts():
@@ -89,9 +89,9 @@ def test_only_the_newest_word_of_this_very_pod_counts():
         {"turn": "nonsense"},
         {},
     ]
-    assert newest_turn(records, "pod") == Turn(number=1, started_at=40.0)
-    assert newest_turn(records, "unknown") == Turn(number=0)
-    later = Turn(number=2)
+    assert newest_turn(records, "pod") == AgentReport(number=1, started_at=40.0)
+    assert newest_turn(records, "unknown") == AgentReport(number=0)
+    later = AgentReport(number=2)
     assert newest_turn(records, "pod", after=later) == later
 
 
@@ -106,4 +106,4 @@ def test_only_the_newest_word_of_this_very_pod_counts():
 )
 def test_variables_are_replaced_as_a_kubelet_does_it(text, found, monkeypatch):
     monkeypatch.setenv("HERE", "there")
-    assert expanded(text) == found
+    assert expand_variables(text) == found

@@ -12,12 +12,12 @@ from typing import Any
 import anyio
 import pytest
 
-from airflow_training.control.model import Progress
+from airflow_training.control.model import ProgressReport
+from airflow_training.documents.resolved import RunRef
 from airflow_training.errors import RuntimeUnavailable
 from airflow_training.runtimes.kubernetes.api import Expired
 from airflow_training.runtimes.kubernetes.watching import NamespaceWatch
-from airflow_training.runtimes.port import Changed, Snapshot
-from airflow_training.spec.resolved import RunRef
+from airflow_training.runtimes.port import InstanceUpdate, Snapshot
 from tests.kubernetes.samples import a_job, a_pod
 
 
@@ -109,7 +109,7 @@ async def test_a_watch_that_breaks_tells_its_followers_and_starts_again(error):
         async with contextlib.aclosing(watch.follow(RUN)) as changes:
             assert len((await anext(changes)).instances) == 1
             server.events.put_nowait(("ADDED", a_running_pod("u-2", 12)))
-            while not isinstance(change := await anext(changes), Changed):
+            while not isinstance(change := await anext(changes), InstanceUpdate):
                 pass
             assert change.instance.uid == "u-2"
 
@@ -132,7 +132,7 @@ async def test_an_old_list_takes_nothing_away_that_is_newer():
                 slow.set()
                 server.events.put_nowait(("MODIFIED", ready(a_running_pod(version=16))))
                 change = await anext(second)
-                assert isinstance(change, Changed)
+                assert isinstance(change, InstanceUpdate)
                 assert change.instance.ready
 
 
@@ -156,8 +156,8 @@ async def test_progress_in_object_storage_reaches_followers(tmp_path: Path):
             said = {"step": 3, "total_steps": 9, "metrics": {"loss": 0.5}}
             line.write_text(json.dumps({"role": "master", "progress": said, "environment": "{}"}))
             change = await anext(changes)
-            assert isinstance(change, Changed)
-            assert change.instance.progress == Progress(
+            assert isinstance(change, InstanceUpdate)
+            assert change.instance.progress == ProgressReport(
                 step=3, total_steps=9, metrics={"loss": 0.5}
             )
             assert change.instance.environment == ("{}",)

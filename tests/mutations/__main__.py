@@ -18,6 +18,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from airflow_training.agent.proc import kill_exactly, start_time
+from tests.mutations.change import change
 from tests.mutations.table import MUTATIONS, Mutation
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -166,10 +167,12 @@ def _caught(copy: Copy, number: int, mutation: Mutation) -> bool:
     head = f"{number:>2}  guarantee {mutation.guarantee}  {mutation.file}"
     path = copy.tree / mutation.file
     text = path.read_text(encoding="utf-8")
-    if text.count(mutation.old) != 1:
-        print(f"{head}\n    NOT FOUND exactly once: {mutation.old!r}", flush=True)
+    try:
+        broken = change(text, mutation.definition, mutation.old, mutation.new)
+    except ValueError as error:
+        print(f"{head}\n    NOT FOUND: {error}", flush=True)
         return False
-    path.write_text(text.replace(mutation.old, mutation.new), encoding="utf-8")
+    path.write_text(broken, encoding="utf-8")
     try:
         outcome = copy.test(mutation.test)
     finally:

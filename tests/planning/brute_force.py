@@ -12,7 +12,7 @@ from itertools import permutations, product
 
 import numpy as np
 
-from airflow_training.planning.distribution import Distribution, Mesh, Reduction
+from airflow_training.planning.reshard.distribution import Distribution, Mesh, Reduction
 
 
 def states(mesh: Mesh, shape: tuple[int, ...], ends: list[Distribution]) -> list[Distribution]:

@@ -6,7 +6,7 @@ from math import prod
 
 from hypothesis import strategies as st
 
-from airflow_training.planning.distribution import Distribution, Mesh
+from airflow_training.planning.reshard.distribution import Distribution, Mesh
 
 shapes = st.lists(st.integers(1, 6), max_size=3).map(tuple)
 

@@ -11,8 +11,8 @@ from itertools import product
 
 import numpy as np
 
-from airflow_training.planning.distribution import Distribution
-from airflow_training.planning.reshard_steps import Step
+from airflow_training.planning.reshard.distribution import Distribution
+from airflow_training.planning.reshard.steps import Step
 
 COMBINE = {"sum": np.add, "max": np.maximum, "min": np.minimum}
 INTEGERS = np.iinfo(np.int64)

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from airflow_training.planning.computation import ComputationView, Operator, Tensor
-from airflow_training.planning.propagation import Placed
-from airflow_training.planning.rules import Rule, rule_of
+from airflow_training.planning.reshard.propagation import OperatorPlacement
+from airflow_training.planning.view.computation import ComputationView, Operator, Tensor
+from airflow_training.planning.view.rules import OperatorRule, rule_of
 from tests.planning.execution import Sharded, collect, distribute
 
 Array = Any
@@ -222,7 +222,9 @@ def run_whole(
     return _listed(KERNELS[operator.kind](call))
 
 
-def run_split(placed: Placed, view: ComputationView, inputs: Sequence[Sharded]) -> list[Sharded]:
+def run_split(
+    placed: OperatorPlacement, view: ComputationView, inputs: Sequence[Sharded]
+) -> list[Sharded]:
     """Return the outputs of an operator that every device of its mesh runs on its own part."""
     operator, mesh = placed.operator, placed.mesh
     rule = rule_of(operator, view.tensors, {operator.name: operator})
@@ -255,7 +257,7 @@ def _listed(value: Array | list[Array]) -> list[Array]:
     return value if isinstance(value, list) else [value]
 
 
-def _travelling(rule: Rule) -> set[str]:
+def _travelling(rule: OperatorRule) -> set[str]:
     return {
         name
         for exchange in rule.exchanges
@@ -264,7 +266,9 @@ def _travelling(rule: Rule) -> set[str]:
     }
 
 
-def _exchanged(rule: Rule, placed: Placed) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _exchanged(
+    rule: OperatorRule, placed: OperatorPlacement
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the axes along which the operator itself sends parts round, and those it sums over."""
     found: dict[str, tuple[str, ...]] = {"send_recv": (), "all_reduce": ()}
     for exchange in rule.exchanges:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from airflow_training.planning.building import ViewBuilder
-from airflow_training.planning.computation import ComputationView
+from airflow_training.planning.view.building import ViewBuilder
+from airflow_training.planning.view.computation import ComputationView
 
 
 def mlp(*sizes: int, batch: int = 32) -> ComputationView:

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from airflow_training.planning.cluster import Device
-from airflow_training.planning.plan import Candidates
-from airflow_training.planning.program import Parameters, Piece, Program, Sharding
+from airflow_training.planning.view.cluster import Device
+from airflow_training.planning.view.plan import StrategyTable
+from airflow_training.planning.view.program import Parameters, Piece, Program, Sharding
 
 __all__ = ["candidates", "device", "piece", "program"]
 
@@ -51,7 +51,7 @@ def program(*pieces: Piece) -> Program:
     return Program(name="by hand", sharding=Sharding(), pieces=pieces)
 
 
-def candidates(**columns: Any) -> Candidates:
+def candidates(**columns: Any) -> StrategyTable:
     """Return a table; a column that is not given holds 1 (or nothing) everywhere."""
     every: dict[str, Any] = {
         **dict.fromkeys(("tp", "pp", "dp", "cp", "ep", "virtual_stages", "micro_batch"), 1),
@@ -60,4 +60,4 @@ def candidates(**columns: Any) -> Candidates:
         **columns,
     }
     arrays = np.broadcast_arrays(*(np.atleast_1d(column) for column in every.values()))
-    return Candidates(**dict(zip(every, arrays, strict=True)))
+    return StrategyTable(**dict(zip(every, arrays, strict=True)))

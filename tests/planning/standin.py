@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from airflow_training.planning.cluster import ClusterView, Device, Link, NodeGroup
-from airflow_training.planning.computation import ComputationView, Operator, Tensor, Unit
 from airflow_training.planning.cost.tables import as_table
-from airflow_training.planning.plan import Candidates, Estimate, Workload
 from airflow_training.planning.search.pricing import Pricing
-from airflow_training.planning.strategy import Strategy
+from airflow_training.planning.view.cluster import ClusterView, Device, Link, NodeGroup
+from airflow_training.planning.view.computation import ComputationView, Operator, Tensor, Unit
+from airflow_training.planning.view.plan import Estimate, StrategyTable, Workload
+from airflow_training.planning.view.strategy import Strategy
 
 GIB = 2.0**30
 
@@ -111,7 +111,7 @@ class Toy:
             arranged=self.arranged,
         )
 
-    def step_seconds(self, workload: Workload, cluster: ClusterView, rows: Candidates):
+    def step_seconds(self, workload: Workload, cluster: ClusterView, rows: StrategyTable):
         per_stage = np.ceil(self.layers / rows.pp)
         passes = workload.global_batch // (rows.dp * rows.micro_batch)
         layer = self._layer(cluster.groups[0], rows)
@@ -120,7 +120,7 @@ class Toy:
         pipeline = passes * stage + np.maximum(rest, 0) + rows.virtual_stages * 1e-4 * (rows.pp > 1)
         return (pipeline + self._sync(rows, per_stage)) * self._noise(rows)
 
-    def memory_bytes(self, workload: Workload, cluster: ClusterView, rows: Candidates):
+    def memory_bytes(self, workload: Workload, cluster: ClusterView, rows: StrategyTable):
         del cluster
         passes = workload.global_batch // (rows.dp * rows.micro_batch)
         flying = np.minimum(rows.pp, passes) * (1 + 0.1 * (rows.virtual_stages - 1))
@@ -154,7 +154,7 @@ class Toy:
             memory=(),
         )
 
-    def pass_seconds(self, workload: Workload, cluster: ClusterView, rows: Candidates):
+    def pass_seconds(self, workload: Workload, cluster: ClusterView, rows: StrategyTable):
         del workload
         layer = self._layer(cluster.groups[0], rows)
         more = np.asarray(self.uneven or (1.0,))[:, None]
@@ -181,19 +181,19 @@ class Toy:
         ]
         return ToyArranged(seconds, np.stack(spare, axis=1))
 
-    def _floor(self, cluster: ClusterView, rows: Candidates):
+    def _floor(self, cluster: ClusterView, rows: StrategyTable):
         passes = self.workload.global_batch // (rows.dp * rows.micro_batch)
         return passes * np.ceil(self.layers / rows.pp) * self._layer(cluster.groups[0], rows)
 
-    def bytes_held(self, rows: Candidates):
+    def bytes_held(self, rows: StrategyTable):
         return self._stage_bytes(rows, self.layers / rows.pp, flying=0)
 
-    def most_layers(self, rows: Candidates, memory_bytes: float, in_flight):
+    def most_layers(self, rows: StrategyTable, memory_bytes: float, in_flight):
         layer = self._stage_bytes(rows, 1, flying=0) - self._stage_bytes(rows, 0, flying=0)
         room = memory_bytes - self._stage_bytes(rows, 0, flying=0)
         return np.floor(room / layer * (1 + 1e-12)) * np.ones_like(in_flight)
 
-    def _layer(self, group: NodeGroup, rows: Candidates):
+    def _layer(self, group: NodeGroup, rows: StrategyTable):
         """Return the seconds of a layer of `layer_flops`."""
         again = np.asarray([1.0, 1.08, 1.33])[rows.recompute]
         local = rows.tp * rows.cp
@@ -206,28 +206,28 @@ class Toy:
         ring = 2e6 * rows.micro_batch * (rows.cp - 1) / rows.cp
         return compute + (traffic + ring) / rate
 
-    def _sync(self, rows: Candidates, layers):
+    def _sync(self, rows: StrategyTable, layers):
         """Return the seconds of the gradient exchange of a stage with so many layers."""
         shares = rows.dp * rows.cp
         whole = 4 * self.layer_elements * layers / rows.tp * (shares - 1) / shares / 2e10
         hidden = np.asarray([1.0, 0.5, 0.4, 0.3])[self._overlap(rows)]
         return whole * hidden * np.asarray([1.0, 1.02, 1.1, 1.5])[self._zero(rows)]
 
-    def _noise(self, rows: Candidates):
+    def _noise(self, rows: StrategyTable):
         mixed = rows.tp * 31 + rows.dp * 13 + rows.cp * 7 + rows.micro_batch * 5 + rows.pp * 17
         mixed = mixed + self._zero(rows) * 3 + rows.recompute * 11 + self._overlap(rows) * 19
         return 1 + 0.02 * self.quirk * ((mixed + self.quirk * 23) % 29) / 29
 
-    def _zero(self, rows: Candidates):
+    def _zero(self, rows: StrategyTable):
         """A single replica has nothing to shard."""
         return np.where(rows.dp * rows.cp > 1, rows.zero, 0)
 
-    def _overlap(self, rows: Candidates):
+    def _overlap(self, rows: StrategyTable):
         """A single device has nothing to hide."""
         useful = (rows.dp * rows.cp > 1) | ((rows.overlap == 2) & (rows.tp * rows.pp > 1))
         return np.where(useful, rows.overlap, 0)
 
-    def _stage_bytes(self, rows: Candidates, layers, flying):
+    def _stage_bytes(self, rows: StrategyTable, layers, flying):
         shares = rows.dp * rows.cp
         states = (
             2 / np.where(rows.zero >= 3, shares, 1)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from airflow_training.planning.constants import FROZEN
-from airflow_training.planning.refining import value
+from airflow_training.planning.cost.constants import FROZEN
+from airflow_training.planning.cost.refining import value
 from benchmarks.fit_planner import FREE, errors
 from benchmarks.planner_rows import by_set, calibration, published
 

@@ -10,7 +10,7 @@ import pytest
 
 from airflow_training import planning
 from airflow_training.errors import InputError
-from airflow_training.planning import catalogue
+from airflow_training.planning.view import catalogue
 
 DATA = Path(planning.__file__).parent / "data"
 

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from airflow_training.admission.plan.request import cluster_of_request
+from airflow_training.documents.resolved import ResolvedJob, ResolvedRole
 from airflow_training.errors import InputError
 from airflow_training.planning.sources.clusters import parse_cluster, write_cluster
 from airflow_training.planning.sources.files import read_cluster, read_file
 from airflow_training.planning.sources.kubernetes_nodes import cluster_of_nodes
 from airflow_training.planning.sources.measured import cluster_of_measurement, links_of_metrics
-from airflow_training.planning.sources.request import cluster_of_request
-from airflow_training.spec.resolved import ResolvedJob, ResolvedRole
+from tests.ports import free_port
 
 MEASURE = Path(__file__).parents[2] / "dags" / "examples" / "measure_cluster"
 
@@ -184,7 +184,7 @@ def role(name, replicas, resources=None, *, selector=None, **other):
 def test_on_one_machine_all_ranks_share_a_node():
     cpus = {"requests": {"cpu": "2", "memory": "1Gi"}}
     job = ResolvedJob(name="digits", roles=(role("master", 1, cpus), role("worker", 2, cpus)))
-    (group,) = cluster_of_request(job).groups
+    (group,) = cluster_of_request(job, on_one_machine=True).groups
     assert (group.name, group.count, group.devices_per_node) == ("master", 1, 3)
     assert (group.device.name, group.device.memory_bytes) == ("CPU-2", 2**30)
     assert group.intra_node.name == "shared-memory"
@@ -201,7 +201,7 @@ def test_on_a_cluster_an_instance_is_a_node():
             role("tensorboard", 1, rank_offset=None),
         ),
     )
-    (group,) = cluster_of_request(job).groups
+    (group,) = cluster_of_request(job, on_one_machine=False).groups
     assert (group.count, group.devices_per_node, group.device.name) == (4, 8, "H100-SXM5-80GB")
     assert group.host_cpus == 64
 
@@ -213,9 +213,11 @@ def test_accelerators_of_a_kind_nobody_says_cannot_be_planned_for():
         roles=(role("worker", 2, {"limits": {"nvidia.com/gpu": "8"}}),),
     )
     with pytest.raises(InputError, match="which kind is not said"):
-        cluster_of_request(job)
+        cluster_of_request(job, on_one_machine=False)
     with pytest.raises(InputError, match="no role asks"):
-        cluster_of_request(ResolvedJob(name="empty", roles=(role("worker", 0),)))
+        cluster_of_request(
+            ResolvedJob(name="empty", roles=(role("worker", 0),)), on_one_machine=False
+        )
 
 
 # --- a measurement --------------------------------------------------------------------------------
@@ -274,11 +276,15 @@ def test_nodes_whose_network_was_not_measured_are_refused():
 
 
 @pytest.mark.e2e
-@pytest.mark.parametrize("hosts", [("a", "a"), ("a", "b")], ids=["one-node", "two-nodes"])
+@pytest.mark.parametrize(
+    "hosts",
+    [
+        pytest.param(("a", "a"), id="one-node", marks=pytest.mark.soak),
+        pytest.param(("a", "b"), id="two-nodes", marks=pytest.mark.soak),
+    ],
+)
 def test_two_ranks_measure_this_machine(tmp_path, hosts):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     ranks = [
         subprocess.Popen(
             [sys.executable, MEASURE / "measure.py",

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_training.planning import catalogue
-from airflow_training.planning.cluster import NodeGroup, Tier
-from airflow_training.planning.collectives import algorithms, environment, fastest, seconds
-from airflow_training.planning.group import Group, group_of
+from airflow_training.planning.cost.collectives import algorithms, environment, fastest, seconds
+from airflow_training.planning.cost.group import RankGroup, group_of
+from airflow_training.planning.view import catalogue
+from airflow_training.planning.view.cluster import NodeGroup, Tier
 from benchmarks import fit_collectives
 
 COLLECTIVES = (
@@ -25,7 +25,7 @@ NICS = ("infiniband-200", "infiniband-sharp-400", "efa-100", "ethernet-10")
 
 def group(
     size: Any, *, stride: float = 1.0, link="nvlink3", nic="infiniband-200", **nodes
-) -> Group:
+) -> RankGroup:
     kind = NodeGroup(
         **{
             "name": "nodes",

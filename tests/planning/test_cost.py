@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 
 from airflow_training.errors import InputError
-from airflow_training.planning.catalogue import device, link, network
-from airflow_training.planning.cluster import ClusterView, NodeGroup
-from airflow_training.planning.constants import FROZEN
 from airflow_training.planning.cost import estimate, evaluate
+from airflow_training.planning.cost.constants import FROZEN
 from airflow_training.planning.cost.roofline import gemm_seconds
 from airflow_training.planning.cost.step import TIME_PARTS
 from airflow_training.planning.cost.tables import as_table
-from airflow_training.planning.plan import Workload
-from airflow_training.planning.strategy import Strategy, TransformerModel
-from airflow_training.planning.transformer import computation
+from airflow_training.planning.view.catalogue import device, link, network
+from airflow_training.planning.view.cluster import ClusterView, NodeGroup
+from airflow_training.planning.view.plan import Workload
+from airflow_training.planning.view.strategy import Strategy, TransformerModel
+from airflow_training.planning.view.transformer import computation
 from tests.planning import networks
 
 MODEL = TransformerModel(hidden=2048, layers=24, heads=16, seq=2048, vocab=51200)

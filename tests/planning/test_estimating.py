@@ -8,7 +8,7 @@ from importlib.resources import files
 
 import pytest
 
-from airflow_training.planning.estimating import answer, answers
+from airflow_training.planning.answers.estimating import answer, answers
 
 ROWS = json.loads(
     files("airflow_training.planning").joinpath("data/calibration.json").read_text("utf-8")

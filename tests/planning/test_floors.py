@@ -8,8 +8,6 @@ import numpy as np
 import pytest
 
 from airflow_training.planning import cost
-from airflow_training.planning.computation import ComputationView
-from airflow_training.planning.plan import Workload
 from airflow_training.planning.search import space, table
 from airflow_training.planning.search.constraints import Constraints
 from airflow_training.planning.search.layer_split import Stages, layer_splits
@@ -23,7 +21,9 @@ from airflow_training.planning.search.paces import (
 )
 from airflow_training.planning.search.searching import MODEL, question_of
 from airflow_training.planning.sources.documents import parse_cluster, parse_model
-from airflow_training.planning.transformer import computation
+from airflow_training.planning.view.computation import ComputationView
+from airflow_training.planning.view.plan import Workload
+from airflow_training.planning.view.transformer import computation
 from tests.planning import networks
 
 FREE = Constraints()

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_training.planning import catalogue
-from airflow_training.planning.cluster import NodeGroup, Tier
-from airflow_training.planning.group import group_of
+from airflow_training.planning.cost.group import group_of
+from airflow_training.planning.view import catalogue
+from airflow_training.planning.view.cluster import NodeGroup, Tier
 
 NODES = NodeGroup(
     name="a100",

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_training.planning.cost.in_flight import micro_batches_in_flight
-from airflow_training.planning.strategy import Schedule
+from airflow_training.planning.view.strategy import Schedule
 
 
 def most_kept(order: str) -> int:

@@ -7,14 +7,14 @@ import sys
 
 import pytest
 
-from airflow_training.planning.launchers import (
+from airflow_training.planning.answers.launchers import (
     batch_variables,
     deepspeed_config,
     megatron_arguments,
     split_variables,
     torchtitan_config,
 )
-from airflow_training.planning.strategy import Strategy
+from airflow_training.planning.view.strategy import Strategy
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -7,14 +7,21 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from airflow_training.planning.building import ViewBuilder
-from airflow_training.planning.computation import Operator
-from airflow_training.planning.lowering import lower
-from airflow_training.planning.naming import named
-from airflow_training.planning.program import Compute, Number, Piece, Program, Sharding, Transfer
-from airflow_training.planning.strategy import TransformerModel
-from airflow_training.planning.training import with_backward
-from airflow_training.planning.transformer import computation
+from airflow_training.planning.view.building import ViewBuilder
+from airflow_training.planning.view.computation import Operator
+from airflow_training.planning.view.lowering import lower
+from airflow_training.planning.view.naming import name_dimensions
+from airflow_training.planning.view.program import (
+    Compute,
+    Number,
+    Piece,
+    Program,
+    Sharding,
+    Transfer,
+)
+from airflow_training.planning.view.strategy import TransformerModel
+from airflow_training.planning.view.training import with_backward
+from airflow_training.planning.view.transformer import computation
 from tests.planning import networks
 
 GPT3 = TransformerModel(
@@ -281,7 +288,7 @@ def test_a_network_without_names_is_split_by_columns_and_rows_in_turn():
 
 
 def test_weights_without_names_get_names_that_say_what_splits_them():
-    view = named(networks.mlp(784, 300, 100, 10))
+    view = name_dimensions(networks.mlp(784, 300, 100, 10))
     assert [view.tensors[f"w{i}"].axes for i in range(3)] == [
         ("", "columns"),
         ("columns", ""),
@@ -293,7 +300,7 @@ def test_weights_without_names_get_names_that_say_what_splits_them():
         ("batch", "classes"),
     ]
     described = computation(GPT3)
-    assert named(described) == described
+    assert name_dimensions(described) == described
 
 
 def test_the_last_unit_is_never_run_again():

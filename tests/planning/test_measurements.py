@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_training.planning.constants import FROZEN
 from airflow_training.planning.cost import estimate
-from airflow_training.planning.measurements import (
+from airflow_training.planning.cost.constants import FROZEN
+from airflow_training.planning.cost.measurements import (
     MeasuredStep,
     measured_estimate,
     steps_of,
@@ -16,7 +16,7 @@ from airflow_training.planning.measurements import (
 )
 from airflow_training.planning.search import constraints, search
 from airflow_training.planning.search.measured import measured_pricing
-from airflow_training.planning.strategy import Strategy
+from airflow_training.planning.view.strategy import Strategy
 from tests.planning.test_cost import PLAIN, cluster, workload
 
 WORKED_OUT = estimate(workload(), cluster(), PLAIN)

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_training.errors import InputError
-from airflow_training.planning.cost.memory import PARTS, Training, memory, stage_memory
+from airflow_training.planning.cost.memory import PARTS, TrainingSettings, memory, stage_memory
 from airflow_training.planning.cost.memory_constants import FROZEN, MemoryConstants, RuntimeMemory
 from airflow_training.planning.cost.model_states import BytesPerParameter
-from airflow_training.planning.program import Parameters, Recompute
-from airflow_training.planning.strategy import Overlap
+from airflow_training.planning.view.program import Parameters, Recompute
+from airflow_training.planning.view.strategy import Overlap
 from tests.planning.pieces import candidates, device, piece, program
 
 EACH = BytesPerParameter(weights=2, gradients=4, optimizer=12)
@@ -40,7 +40,7 @@ PREFETCH = get_args(Overlap).index("fsdp-prefetch")
 
 
 def parts_of(view=MODEL, *, global_batch=64, on=None, constants=EXACT, training=None, **strategy):
-    training = training or Training(global_batch=global_batch)
+    training = training or TrainingSettings(global_batch=global_batch)
     found = memory(
         view, candidates(**strategy), training, device=on or device(), constants=constants
     )
@@ -69,7 +69,7 @@ def test_zero_parts_states_among_replicas(zero, weights, gradients, optimizer):
 
 
 def test_full_precision_keeps_no_second_copy_of_the_weights():
-    parts = parts_of(training=Training(global_batch=64, precision="fp32"))
+    parts = parts_of(training=TrainingSettings(global_batch=64, precision="fp32"))
     assert (parts["weights"], parts["gradients"], parts["optimizer"]) == (520, 520, 1040)
 
 
@@ -111,7 +111,7 @@ def test_few_micro_batches_fill_fewer_places():
 
 
 def test_gpipe_keeps_all_micro_batches():
-    parts = parts_of(pp=4, training=Training(global_batch=64, schedule="gpipe"))
+    parts = parts_of(pp=4, training=TrainingSettings(global_batch=64, schedule="gpipe"))
     assert parts["activations"] == 2 * 100 * 64
 
 
@@ -135,7 +135,7 @@ def test_each_stage_can_be_told_apart():
     found = stage_memory(
         MODEL,
         candidates(pp=2),
-        Training(global_batch=64),
+        TrainingSettings(global_batch=64),
         devices=[device(), device()],
         stage_layers=[6, 2],
         constants=EXACT,
@@ -168,7 +168,7 @@ def test_a_device_can_say_what_a_process_takes_on_it():
 
 def test_an_unknown_runtime_is_taken_for_a_generic_one():
     generic, unknown = (
-        parts_of(training=Training(global_batch=64, runtime=name), constants=FROZEN)
+        parts_of(training=TrainingSettings(global_batch=64, runtime=name), constants=FROZEN)
         for name in ("generic", "home-made")
     )
     assert unknown == generic
@@ -192,7 +192,7 @@ ROWS = st.fixed_dictionaries(
 @settings(deadline=None)
 def test_a_table_is_priced_like_its_rows_and_its_parts_add_up(rows):
     columns = {key: [row[key] for row in rows] for key in rows[0]}
-    training = Training(global_batch=64)
+    training = TrainingSettings(global_batch=64)
     table = memory(MODEL, candidates(**columns), training, device=device(5e3))
     for index, row in enumerate(rows):
         alone = memory(MODEL, candidates(**row), training, device=device(5e3))
@@ -203,7 +203,7 @@ def test_a_table_is_priced_like_its_rows_and_its_parts_add_up(rows):
 @given(ROWS)
 @settings(deadline=None)
 def test_the_peak_is_that_of_the_fullest_stage(row):
-    training = Training(global_batch=64)
+    training = TrainingSettings(global_batch=64)
     peak = memory(MODEL, candidates(**row), training, device=device(5e3)).peak_bytes[0]
     stages = stage_memory(MODEL, candidates(**row), training, devices=[device(5e3)] * row["pp"])
     assert peak == pytest.approx(np.max(sum(stages.values())))
@@ -213,7 +213,7 @@ def test_the_peak_is_that_of_the_fullest_stage(row):
 @settings(deadline=None)
 def test_what_saves_memory_keeps_no_more(row, what):
     more = {"zero": 3, "recompute": FULL}[what]
-    training = Training(global_batch=64)
+    training = TrainingSettings(global_batch=64)
     stages = [
         stage_memory(MODEL, candidates(**each), training, devices=[device(1e9)] * row["pp"])
         for each in (row, {**row, what: more})

@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 
 from airflow_training.planning.cost.estimating import estimate
-from airflow_training.planning.cost.memory import Training, memory
+from airflow_training.planning.cost.memory import TrainingSettings, memory
 from airflow_training.planning.cost.tables import as_table
-from airflow_training.planning.lowering import lower
-from airflow_training.planning.plan import Estimate, Workload
-from airflow_training.planning.program import Sharding
 from airflow_training.planning.sources.documents import parse_row
-from airflow_training.planning.strategy import Strategy, TransformerModel
-from airflow_training.planning.transformer import computation
+from airflow_training.planning.view.lowering import lower
+from airflow_training.planning.view.plan import Estimate, Workload
+from airflow_training.planning.view.program import Sharding
+from airflow_training.planning.view.strategy import Strategy, TransformerModel
+from airflow_training.planning.view.transformer import computation
 from tests.planning.pieces import device
 
 CALIBRATION = json.loads(
@@ -61,7 +61,7 @@ def layers_of(row, *, recompute=None, sequence_parallel=None):
     found = memory(
         replace(program, pieces=layers),
         as_table([strategy]),
-        Training(
+        TrainingSettings(
             global_batch=strategy.global_batch,
             precision=strategy.precision,
             runtime="megatron-lm",

@@ -6,8 +6,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_training.planning.distribution import Mesh
-from airflow_training.planning.propagation import complete
+from airflow_training.planning.reshard.distribution import Mesh
+from airflow_training.planning.reshard.propagation import complete
+from tests.examples import examples
 from tests.planning.distributions import meshes
 from tests.planning.execution import collect
 from tests.planning.view_execution import run_distributed, run_serial
@@ -34,7 +35,7 @@ def split_views(draw):
     return view, numbers, complete(view, mesh, seeds, placement=placement, shares=shares)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(split_views(), st.integers(0, 99))
 def test_parts_compute_what_the_whole_does(problem, seed):
     view, numbers, distributed = problem

@@ -9,13 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_training.errors import InputError
-from airflow_training.planning.building import ViewBuilder
-from airflow_training.planning.computation import Operator
-from airflow_training.planning.distribution import Mesh
-from airflow_training.planning.labels import Labels, Seed, settle
-from airflow_training.planning.propagation import Placed, complete
-from airflow_training.planning.rules import rule_of
-from airflow_training.planning.training import with_backward
+from airflow_training.planning.reshard.distribution import Mesh
+from airflow_training.planning.reshard.propagation import OperatorPlacement, complete
+from airflow_training.planning.view.building import ViewBuilder
+from airflow_training.planning.view.computation import Operator
+from airflow_training.planning.view.labels import Labels, Seed, resolve_labels
+from airflow_training.planning.view.rules import rule_of
+from airflow_training.planning.view.training import with_backward
+from tests.examples import examples
 from tests.planning import networks
 from tests.planning.distributions import meshes
 from tests.planning.views import partial_annotations, views
@@ -33,7 +34,7 @@ def rules_of(view):
     return {name: rule_of(operator, view.tensors, known) for name, operator in known.items()}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(problems(), st.randoms(use_true_random=False))
 def test_the_order_of_the_seeds_does_not_matter(problem, random):
     view, mesh, seeds = problem
@@ -42,7 +43,7 @@ def test_the_order_of_the_seeds_does_not_matter(problem, random):
     assert complete(view, mesh, shuffled) == complete(view, mesh, seeds)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(problems())
 def test_what_is_known_stays(problem):
     view, mesh, seeds = problem
@@ -53,13 +54,13 @@ def test_what_is_known_stays(problem):
         assert split == ([] if seed.dim is None else [seed.dim])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(problems())
 def test_nothing_is_left_to_fill_in(problem):
     view, mesh, seeds = problem
     rules = rules_of(view)
     closed = {(seed.tensor, seed.axis) for seed in seeds if seed.dim is None}
-    for axis, labels in settle(view, rules, mesh.axes, seeds).items():
+    for axis, labels in resolve_labels(view, rules, mesh.axes, seeds).items():
         for operator, name, dim, factor in edges(view, rules):
             runs_split = labels.operators.get(operator)
             if labels.tensors.get(name) == dim:
@@ -79,36 +80,36 @@ def edges(view, rules):
                     yield operator.name, name, dim, factor
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(problems())
 def test_completing_what_is_complete_changes_nothing(problem):
     view, mesh, seeds = problem
     rules = rules_of(view)
-    once = settle(view, rules, mesh.axes, seeds)
+    once = resolve_labels(view, rules, mesh.axes, seeds)
     known = [
         Seed(name, axis, dim, 9)
         for axis, labels in once.items()
         for name, dim in labels.tensors.items()
     ]
-    assert settle(view, rules, mesh.axes, [*known, *seeds]) == once
+    assert resolve_labels(view, rules, mesh.axes, [*known, *seeds]) == once
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(problems())
 def test_the_axes_of_a_mesh_do_not_disturb_each_other(problem):
     view, mesh, seeds = problem
     rules = rules_of(view)
-    together = settle(view, rules, mesh.axes, seeds)
+    together = resolve_labels(view, rules, mesh.axes, seeds)
     for axis in mesh.axes:
         alone = [seed for seed in seeds if seed.axis == axis]
-        assert settle(view, rules, (axis,), alone) == {axis: together[axis]}
+        assert resolve_labels(view, rules, (axis,), alone) == {axis: together[axis]}
 
 
 def test_a_backward_pass_mirrors_the_forward_pass():
     view = with_backward(networks.mlp(8, 12, 6, 4, batch=6))
     known = {operator.name: operator for operator in view.operators}
     seeds = [Seed("w0", "tp", 1), Seed("x", "dp", 0)]
-    for labels in settle(view, rules_of(view), ("dp", "tp"), seeds).values():
+    for labels in resolve_labels(view, rules_of(view), ("dp", "tp"), seeds).values():
         for name, factor in labels.operators.items():
             of = known[name].of
             if of in labels.operators and known[name].kind != "reduce":
@@ -163,12 +164,12 @@ def test_another_placement_alone_sends_and_receives():
     near, far = Mesh.of({"dp": 2}), Mesh.of({"dp": 2}, first=2)
     done = complete(view, near, [Seed("x", "dp", 0)], placement={"head": far})
     (reshard,) = [r for r in done.reshards if r.tensor == "relu0"]
-    assert reshard.only_placement
     assert (reshard.source.mesh, reshard.target.mesh) == (near, far)
-    split = replace(reshard, target=replace(reshard.target, dims=((), ())))
-    assert not split.only_placement
-    assert not replace(reshard, target=reshard.source).only_placement
-    runs = {step.operator.name: step.mesh for step in done.steps if isinstance(step, Placed)}
+    assert replace(reshard.source, mesh=far) == reshard.target
+    assert [step.kind for step in done.path(reshard).steps] == ["send_recv"]
+    runs = {
+        step.operator.name: step.mesh for step in done.steps if isinstance(step, OperatorPlacement)
+    }
     assert (runs["fc0"], runs["fc1"]) == (near, far)
 
 
@@ -219,7 +220,7 @@ def test_query_heads_stay_with_their_keys():
     build.operator("core", "attention", ("q", "k", "v"), ("out",))
     build.unit("all")
     done = complete(build.view(), Mesh.of({"tp": 2}), [Seed("k", "tp", 2)])
-    (placed,) = [step for step in done.steps if isinstance(step, Placed)]
+    (placed,) = [step for step in done.steps if isinstance(step, OperatorPlacement)]
     assert placed.inputs[0].slices((1, 4, 12, 2), 2) == (8, 4)
     assert placed.inputs[1].slices((1, 4, 3, 2), 2) == (2, 1)
 
@@ -263,4 +264,4 @@ def test_labels_hold_for_any_size_of_the_mesh():
     small, large = (complete(view, Mesh.of({"tp": n}), seeds) for n in (2, 4))
     for name, tensor in small.tensors.items():
         assert replace(tensor, mesh=large.tensors[name].mesh) == large.tensors[name]
-    assert isinstance(settle(view, rules_of(view), ("tp",), seeds)["tp"], Labels)
+    assert isinstance(resolve_labels(view, rules_of(view), ("tp",), seeds)["tp"], Labels)

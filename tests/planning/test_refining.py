@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_training.planning.constants import FROZEN
 from airflow_training.planning.cost import estimate
-from airflow_training.planning.refining import Measured, refine, value, with_values
+from airflow_training.planning.cost.constants import FROZEN
+from airflow_training.planning.cost.refining import StepTiming, refine, value, with_values
 from tests.planning.test_cost import PLAIN, cluster, workload
 
 STRATEGIES = (
@@ -26,7 +26,7 @@ def rows(constants, factor=1.0, runtime="own"):
         job = workload(strategy, runtime=runtime)
         seconds = estimate(job, cluster(), strategy, constants).step_seconds * factor
         found.append(
-            Measured(workload=job, cluster=cluster(), strategy=strategy, step_seconds=seconds)
+            StepTiming(workload=job, cluster=cluster(), strategy=strategy, step_seconds=seconds)
         )
     return found
 

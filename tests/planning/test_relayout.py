@@ -7,11 +7,12 @@ from itertools import product
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_training.planning.lowering import split_parameters
-from airflow_training.planning.program import Sharding
-from airflow_training.planning.relayout import STATE_BYTES, relayout
-from airflow_training.planning.strategy import Strategy, TransformerModel
-from airflow_training.planning.transformer import computation
+from airflow_training.planning.reshard.relayout import STATE_BYTES, relayout
+from airflow_training.planning.view.lowering import split_parameters
+from airflow_training.planning.view.program import Sharding
+from airflow_training.planning.view.strategy import Strategy, TransformerModel
+from airflow_training.planning.view.transformer import computation
+from tests.examples import examples
 
 LAYERS = 4
 DENSE = computation(TransformerModel(hidden=8, layers=LAYERS, heads=4, seq=4, vocab=12))
@@ -120,19 +121,19 @@ def found(view, old, new):
     return result.read_bytes, result.moved_bytes, result.busiest_bytes
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(st.sampled_from([DENSE, LLAMA]), strategies(), strategies())
 def test_bytes_are_those_counted_element_by_element(view, old, new):
     assert found(view, old, new) == counted(view, old, new)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=examples(30))
 @given(strategies(experts=True), strategies(experts=True))
 def test_experts_are_counted_too(old, new):
     assert found(EXPERTS, old, new) == counted(EXPERTS, old, new)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=examples(30))
 @given(strategies())
 def test_the_same_split_moves_nothing(strategy):
     assert relayout(DENSE, strategy, strategy).moved_bytes == 0

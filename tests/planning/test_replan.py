@@ -11,22 +11,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_training.errors import InputError
-from airflow_training.planning.changes import changes
-from airflow_training.planning.cluster import ClusterView
-from airflow_training.planning.plan import Estimate, Workload
-from airflow_training.planning.relayout import relayout
-from airflow_training.planning.replan import Decision, Moving, Running, replan
-from airflow_training.planning.room import has_room
+from airflow_training.planning.answers.replan import ReplanDecision, RestartCost, RunningJob, replan
+from airflow_training.planning.reshard.relayout import relayout
 from airflow_training.planning.search import search
 from airflow_training.planning.search.constraints import parse as parse_constraints
 from airflow_training.planning.search.objectives import Money
 from airflow_training.planning.search.searching import MODEL
 from airflow_training.planning.sources.documents import parse_cluster
-from airflow_training.planning.strategy import Strategy, TransformerModel
-from airflow_training.planning.transformer import computation
+from airflow_training.planning.view.changes import changes
+from airflow_training.planning.view.cluster import ClusterView
+from airflow_training.planning.view.plan import Estimate, Workload
+from airflow_training.planning.view.room import has_room
+from airflow_training.planning.view.strategy import Strategy, TransformerModel
+from airflow_training.planning.view.transformer import computation
+from tests.examples import examples
 
 SMALL = TransformerModel(hidden=1024, layers=8, heads=16, seq=1024, vocab=32000)
-MOVING = Moving(restart_seconds=60.0, read_bytes_per_second=1e9)
+MOVING = RestartCost(restart_seconds=60.0, read_bytes_per_second=1e9)
 
 
 def workload() -> Workload:
@@ -71,12 +72,14 @@ def found(work: Workload, on: ClusterView, **options) -> Estimate:
     return search(work, on, **{"constraints": NARROW, "top_k": 1, **options}).plans[0]
 
 
-def decide(job: Running, on: ClusterView, moving: Moving = MOVING, **options) -> Decision:
+def decide(
+    job: RunningJob, on: ClusterView, moving: RestartCost = MOVING, **options
+) -> ReplanDecision:
     return replan(WORKLOAD, job, on, moving, **{"constraints": NARROW, **options})
 
 
-def running(strategy: Strategy, **values) -> Running:
-    return Running(
+def running(strategy: Strategy, **values) -> RunningJob:
+    return RunningJob(
         **{"strategy": strategy, "steps_left": 10_000, "steps_since_checkpoint": 5, **values}
     )
 
@@ -142,7 +145,7 @@ def test_a_slow_network_can_make_another_split_pay():
     assert decision.plan.strategy == found(workload(), slow).strategy
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=examples(25))
 @given(st.integers(1, 10**5), st.integers(0, 1000), st.floats(0, 1e5))
 def test_it_moves_only_if_the_job_ends_earlier(steps_left, steps_lost, restart_seconds):
     moving = replace(MOVING, restart_seconds=restart_seconds)
@@ -233,7 +236,7 @@ def test_a_quota_that_shrinks_leaves_a_split_no_room():
     assert split.devices == 8
     decision = replan(
         WORKLOAD,
-        Running(strategy=split, steps_left=100, steps_since_checkpoint=0),
+        RunningJob(strategy=split, steps_left=100, steps_since_checkpoint=0),
         replace(whole, quota=4),
         MOVING,
         constraints=NARROW,

@@ -8,17 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from airflow_training.planning.computation import (
+from airflow_training.planning.reshard.distribution import Mesh
+from airflow_training.planning.reshard.propagation import OperatorPlacement, Seed, complete
+from airflow_training.planning.view.computation import (
     ComputationView,
     Operator,
     Tensor,
     TensorKind,
     Unit,
 )
-from airflow_training.planning.distribution import Mesh
-from airflow_training.planning.propagation import Placed, Seed, complete
-from airflow_training.planning.rules import Rule, kinds, rule, rule_of
-from airflow_training.planning.rules import registry as registry_module
+from airflow_training.planning.view.rules import OperatorRule, kinds, rule, rule_of
+from airflow_training.planning.view.rules import registry as registry_module
 from tests.planning.execution import collect, distribute
 from tests.planning.kernels import KERNELS, run_split, run_whole, values_for
 
@@ -104,7 +104,9 @@ def test_a_split_operator_computes_what_the_whole_one_does(case, shares):
         mesh = Mesh.of({"a": 2, "b": 3})
         seeds = (Seed(one[0], "a", one[1]), Seed(other[0], "b", other[1]))
         (placed,) = [
-            s for s in complete(view, mesh, seeds, shares=shares).steps if isinstance(s, Placed)
+            s
+            for s in complete(view, mesh, seeds, shares=shares).steps
+            if isinstance(s, OperatorPlacement)
         ]
         seen.update(placed.factors)
         inputs = [
@@ -126,7 +128,7 @@ def test_every_kind_is_tested_here_or_named_as_untested():
 
 def test_an_unknown_operator_runs_whole_and_warns():
     done = complete(view_of(FOURIER), Mesh.of({"a": 2}), [Seed("x0", "a", 0)])
-    (placed,) = [step for step in done.steps if isinstance(step, Placed)]
+    (placed,) = [step for step in done.steps if isinstance(step, OperatorPlacement)]
     assert placed.inputs[0].dims == ((), ())
     assert placed.outputs[0].dims == ((), ())
     (reshard,) = done.reshards
@@ -138,8 +140,8 @@ def test_users_teach_it_a_kind_of_their_own(monkeypatch):
     monkeypatch.setattr(registry_module, "_MAKERS", dict(registry_module._MAKERS))
 
     @rule("fourier")
-    def fourier(operator: Operator, tensors: object) -> Rule:
-        return Rule(
+    def fourier(operator: Operator, tensors: object) -> OperatorRule:
+        return OperatorRule(
             inputs=(("row", "wave"),), outputs=(("row", "wave"),), whole=frozenset({"wave"})
         )
 

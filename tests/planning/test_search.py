@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_training.errors import InputError
-from airflow_training.planning import catalogue
-from airflow_training.planning.cluster import ClusterView, NodeGroup
-from airflow_training.planning.plan import Workload
 from airflow_training.planning.search import objectives, pareto, search
 from airflow_training.planning.search.constraints import parse
-from airflow_training.planning.strategy import Strategy, TransformerModel
-from airflow_training.planning.transformer import computation
+from airflow_training.planning.view import catalogue
+from airflow_training.planning.view.cluster import ClusterView, NodeGroup
+from airflow_training.planning.view.plan import Workload
+from airflow_training.planning.view.strategy import Strategy, TransformerModel
+from airflow_training.planning.view.transformer import computation
 from tests.planning import networks
 from tests.planning.standin import Toy, cluster, device
 
@@ -60,7 +60,7 @@ def test_contradictions_say_what_would_work(rules, said):
     ("document", "said"),
     [
         pytest.param({"tpp": 8}, "did you mean 'tp'?", id="unknown-key"),
-        pytest.param({"tp": {"maximum": 8}}, "did you mean 'max'?", id="unknown-form"),
+        pytest.param({"tp": {"maxi": 8}}, "did you mean 'max'?", id="unknown-form"),
         pytest.param({"pp": {"min": 8, "max": 4}}, "no pp is both", id="empty-range"),
         pytest.param({"zero": {"not": [0, 1, 2, 3]}}, "leave at least one", id="all-forbidden"),
         pytest.param({"recompute": "ful"}, "did you mean 'full'?", id="misspelt"),

@@ -9,15 +9,16 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from airflow_training.planning.cluster import ClusterView
-from airflow_training.planning.plan import Candidates, Workload
 from airflow_training.planning.search import heterogeneous, homogeneous, objectives, prices, table
 from airflow_training.planning.search import search as searched
 from airflow_training.planning.search.constraints import Constraints, parse
-from airflow_training.planning.search.layer_split import Run, Stages, layer_splits
+from airflow_training.planning.search.layer_split import StageLayers, Stages, layer_splits
 from airflow_training.planning.sources.clusters import parse_cluster
-from airflow_training.planning.strategy import TransformerModel
-from airflow_training.planning.transformer import computation
+from airflow_training.planning.view.cluster import ClusterView
+from airflow_training.planning.view.plan import StrategyTable, Workload
+from airflow_training.planning.view.strategy import TransformerModel
+from airflow_training.planning.view.transformer import computation
+from tests.examples import examples
 from tests.planning.standin import Toy, cluster, device
 
 FREE = Constraints()
@@ -56,8 +57,8 @@ clusters = st.builds(
 )
 
 
-def question(toy: Toy, on: ClusterView, rules: Constraints = FREE) -> homogeneous.Question:
-    return homogeneous.Question(
+def question(toy: Toy, on: ClusterView, rules: Constraints = FREE) -> homogeneous.SearchProblem:
+    return homogeneous.SearchProblem(
         workload=toy.workload,
         cluster=on,
         constraints=rules,
@@ -76,7 +77,7 @@ def search(toy: Toy, on: ClusterView, rules: Constraints = FREE, *, kinds: int =
     )
 
 
-def rows_of_width(toy: Toy, width: int, stages: int) -> Candidates | None:
+def rows_of_width(toy: Toy, width: int, stages: int) -> StrategyTable | None:
     rows = [
         (1, stages, width // cp, cp, 1, mb, z, 0, rc, ov)
         for cp in (1,)
@@ -120,7 +121,7 @@ GAPS: list[float] = []
 
 
 @settings(
-    max_examples=300,
+    max_examples=examples(120),
     derandomize=True,
     deadline=None,
     phases=NO_SHRINKING,
@@ -163,6 +164,7 @@ def test_pinned_stages_are_kept():
     }
 
 
+@pytest.mark.soak
 def test_a_large_cluster_is_searched_as_well_as_with_its_sizes_pinned():
     nodes = {"count": 32, "devices_per_node": 8, "nic_gbit_s": 100, "nics_per_node": 4}
     kinds = [{"device": "A100-SXM4-80GB", **nodes}, {"device": "V100-SXM2-32GB", **nodes}]
@@ -197,5 +199,5 @@ def test_layers_go_where_time_is_left(pipeline, expected):
 
 def test_runs_that_are_too_big_are_cut():
     two = stages(1, 1, layers=4)
-    assert layer_splits(two, micro_batches=8, too_big=[Run(0, 2)])[0] == (1, 3)
-    assert layer_splits(two, micro_batches=8, too_big=[Run(0, 1, begin=0)]) == []
+    assert layer_splits(two, micro_batches=8, too_big=[StageLayers(0, 2)])[0] == (1, 3)
+    assert layer_splits(two, micro_batches=8, too_big=[StageLayers(0, 1, begin=0)]) == []

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from airflow_training.planning.search import homogeneous, objectives, prices, space, table
 from airflow_training.planning.search.constraints import Constraints, parse
+from tests.examples import examples
 from tests.planning.standin import Toy, cluster
 
 FREE, TIME = Constraints(), objectives.Time()
@@ -57,7 +58,7 @@ def _small_tables():
 
 
 def question(toy: Toy, on, *, rules=FREE, objective=TIME):
-    return homogeneous.Question(
+    return homogeneous.SearchProblem(
         workload=toy.workload,
         cluster=on,
         constraints=rules,
@@ -147,7 +148,10 @@ def scored(toy: Toy, on, rows, objective):
 
 
 @settings(
-    max_examples=300, derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=examples(300),
+    derandomize=True,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
 )
 @given(toy=toys, on=clusters, wish=wishes, objective=goals)
 def test_the_best_k_are_those_of_trying_everything(toy, on, wish, objective):

@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given, settings
 
 from airflow_training.errors import InputError
-from airflow_training.planning.serial import from_json, text, to_json
-from airflow_training.planning.strategy import TransformerModel
-from airflow_training.planning.training import with_backward
-from airflow_training.planning.transformer import computation
+from airflow_training.planning.view.serial import from_json, text, to_json
+from airflow_training.planning.view.strategy import TransformerModel
+from airflow_training.planning.view.training import with_backward
+from airflow_training.planning.view.transformer import computation
+from tests.examples import examples
 from tests.planning import networks
 from tests.planning.views import views
 
@@ -20,7 +21,7 @@ MODEL = TransformerModel(
 )
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(views())
 def test_any_view_comes_back_as_it_was(drawn):
     view, _ = drawn

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from airflow_training.errors import InputError
-from airflow_training.planning.stages import boundaries, even_layers, expanded, layer_span
+from airflow_training.planning.view.stages import boundaries, even_layers, expanded, layer_span
 
 
 @dataclass(frozen=True)

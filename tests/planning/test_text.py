@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_training.planning.text import seconds_text
+from airflow_training.planning.answers.text import seconds_text
 
 
 @pytest.mark.parametrize(

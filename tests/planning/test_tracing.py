@@ -10,14 +10,14 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from airflow_training.errors import InputError
-from airflow_training.planning.catalogue import device, link
-from airflow_training.planning.cluster import ClusterView, NodeGroup
-from airflow_training.planning.lowering import lower
-from airflow_training.planning.plan import Workload
-from airflow_training.planning.program import Compute, Sharding, Transfer
 from airflow_training.planning.search.searching import search
-from airflow_training.planning.serial import from_json, to_json
 from airflow_training.planning.sources.torch import trace
+from airflow_training.planning.view.catalogue import device, link
+from airflow_training.planning.view.cluster import ClusterView, NodeGroup
+from airflow_training.planning.view.lowering import lower
+from airflow_training.planning.view.plan import Workload
+from airflow_training.planning.view.program import Compute, Sharding, Transfer
+from airflow_training.planning.view.serial import from_json, to_json
 from tests.planning import torch_modules as modules
 from tests.planning.view_execution import run_serial
 

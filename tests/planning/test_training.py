@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from airflow_training.planning.building import ViewBuilder
-from airflow_training.planning.computation import ComputationView
-from airflow_training.planning.strategy import TransformerModel
-from airflow_training.planning.training import gradient, with_backward
-from airflow_training.planning.transformer import computation
+from airflow_training.planning.view.building import ViewBuilder
+from airflow_training.planning.view.computation import ComputationView
+from airflow_training.planning.view.strategy import TransformerModel
+from airflow_training.planning.view.training import gradient, with_backward
+from airflow_training.planning.view.transformer import computation
 from tests.planning import networks
 from tests.planning.kernels import run_whole, values_for
 

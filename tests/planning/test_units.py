@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from airflow_training.planning.building import ViewBuilder
-from airflow_training.planning.computation import ComputationView
-from airflow_training.planning.units import cut_into_units
+from airflow_training.planning.view.building import ViewBuilder
+from airflow_training.planning.view.computation import ComputationView
+from airflow_training.planning.view.units import cut_into_units
 
 
 class Chain:

@@ -6,10 +6,10 @@ from math import prod
 
 from hypothesis import strategies as st
 
-from airflow_training.planning.building import ViewBuilder
-from airflow_training.planning.computation import ComputationView
-from airflow_training.planning.distribution import Mesh
-from airflow_training.planning.labels import Seed
+from airflow_training.planning.reshard.distribution import Mesh
+from airflow_training.planning.view.building import ViewBuilder
+from airflow_training.planning.view.computation import ComputationView
+from airflow_training.planning.view.labels import Seed
 
 SIZES = st.sampled_from([1, 2, 3, 4, 5, 6])
 ROWS = 5

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from airflow_training.agent.files import AttemptFolder, read_json
 from airflow_training.agent.proc import start_time
-from airflow_training.runtimes.local import LocalRuntime
-from airflow_training.spec.resolved import RunRef
+from airflow_training.documents.resolved import RunRef
+from airflow_training.runtimes.local.runtime import LocalRuntime
 from tests.contracts.runtime import JOB, Harness, Kind
 
 COMMANDS: dict[Kind, tuple[str, ...]] = {

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_training.runtimes.local import LocalRuntime
+from airflow_training.runtimes.local.runtime import LocalRuntime
 from tests.contracts.runtime import Harness, RuntimeContract
 from tests.runtimes.local_runs import local_harness
 

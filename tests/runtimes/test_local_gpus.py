@@ -15,11 +15,12 @@ from typing import Any
 import pytest
 
 from airflow_training.agent.files import AttemptFolder, read_json, write_json
+from airflow_training.documents.resolved import RunRef
+from airflow_training.runtimes.clock import steady_now
 from airflow_training.runtimes.local import node
 from airflow_training.runtimes.local.gpus import GpuBook
 from airflow_training.runtimes.local.node import visible_gpus
 from airflow_training.runtimes.local.paths import locked
-from airflow_training.spec.resolved import RunRef
 from tests.contracts.runtime import Harness, watching
 from tests.runtimes.local_runs import (
     agent_pid,
@@ -36,7 +37,7 @@ UUIDS = ("GPU-aa10", "GPU-aa11", "GPU-bb12", "GPU-cc13")
 
 def ask_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the machine's GPUs be listed anew, as some seconds later."""
-    monkeypatch.setattr(node, "_listing", node._Listing())
+    monkeypatch.setattr(node, "_listing", node._GpuInventory())
 
 
 @pytest.fixture(autouse=True)
@@ -219,15 +220,15 @@ async def test_what_cannot_be_started_keeps_none(harness: Harness) -> None:
 CREATOR = """
     import asyncio, sys, time
     from pathlib import Path
-    from airflow_training.runtimes.local import LocalRuntime
+    from airflow_training.runtimes.local.runtime import LocalRuntime
     from airflow_training.runtimes.port import InstanceRef, InstanceSpec
-    from airflow_training.spec.resolved import RunRef
+    from airflow_training.documents.resolved import RunRef
 
     local_dir, uid, start_at = sys.argv[1:]
     run = RunRef(uid=uid, job="contract", namespace="default", controller="tests")
     specs = [
         InstanceSpec(
-            ref=InstanceRef(run=run, role="sleeper", index=index),
+            ref=InstanceRef(run=run, key=("sleeper", index)),
             name=f"s-{index}",
             command=("sleep", "3600"),
             resources={"nvidia.com/gpu": "1"},
@@ -286,7 +287,7 @@ def a_claim(tmp_path: Path, *, age: float) -> AttemptFolder:
     book = GpuBook(tmp_path)
     assert book.claim(folder, uid="u", count=1) == ["0"]
     claim = read_json(tmp_path / ".gpus" / "0.json")
-    write_json(tmp_path / ".gpus" / "0.json", {**(claim or {}), "at": time.time() - age})
+    write_json(tmp_path / ".gpus" / "0.json", {**(claim or {}), "at": steady_now() - age})
     return folder
 
 
@@ -297,7 +298,7 @@ def a_claim(tmp_path: Path, *, age: float) -> AttemptFolder:
         pytest.param(1.0, False, 3, id="its-agent-may-be-on-its-way"),
         pytest.param(3600.0, True, 3, id="its-creator-lives"),
         pytest.param(3600.0, False, 4, id="its-creator-was-killed"),
-        pytest.param(-3600.0, False, 4, id="the-clock-was-set-back"),
+        pytest.param(-3600.0, False, 4, id="the-machine-was-restarted"),
     ],
 )
 def test_a_claim_whose_instance_never_came_is_void_in_the_end(

@@ -86,7 +86,7 @@ async def test_a_script_finds_the_library_and_what_is_installed_beside_it(
     harness: Harness, tmp_path: Path
 ) -> None:
     script = SHOWS_PATH.format(
-        more="import airflow_training.checkpoints.group, airflow_training.spec"
+        more="import airflow_training.checkpoints.group, airflow_training.documents"
     )
     async with watching(harness.runtime, harness.run) as seen:
         env = {"PYTHONPATH": "/mine"}

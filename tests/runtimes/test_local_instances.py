@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import json
 import os
+import socket
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -13,12 +14,14 @@ from typing import Any
 
 import pytest
 
-from airflow_training.agent.files import AttemptFolder, read_json
+from airflow_training.agent.files import AttemptFolder, read_json, write_json
 from airflow_training.agent.limits import own_cgroup
-from airflow_training.runtimes.local import LocalRuntime
-from airflow_training.runtimes.port import ReleaseAnswer
-from airflow_training.spec.resolved import ResolvedJob, ResolvedRole
-from tests.contracts.runtime import Harness, watching
+from airflow_training.documents.resolved import ResolvedJob, ResolvedRole
+from airflow_training.runtimes.local.life import Life, read_attempt_state
+from airflow_training.runtimes.local.observe import observe
+from airflow_training.runtimes.local.runtime import LocalRuntime
+from airflow_training.runtimes.port import Cursor, ReleaseAnswer
+from tests.contracts.runtime import JOB, Harness, watching
 from tests.runtimes.local_runs import (
     attempt_folder,
     eventually,
@@ -87,6 +90,7 @@ async def test_an_instance_is_told_where_its_things_are(harness: Harness, tmp_pa
     assert found["TRAINING_INSTANCE_DIR"] == str(folder.path)
     assert found["TRAINING_OUTPUT_DIR"] == str(folder.output)
     assert found["TRAINING_PROGRESS_FILE"] == str(folder.progress)
+    assert found["TRAINING_PREDICTIONS_DIR"] == str(folder.predictions)
     assert os.access(found["TRAINING_REMOTE_SHELL"], os.X_OK)
     assert found["PYTHONUNBUFFERED"] == "1"
 
@@ -195,8 +199,10 @@ async def test_the_working_directory(tmp_path: Path, working_dir: str, expected:
 @pytest.mark.parametrize(
     ("changes", "exit_code", "message"),
     [
-        pytest.param({"command": ("pythn", "x")}, 127, "cannot run 'pythn'", id="no-such-program"),
-        pytest.param({"command": ("/etc/hostname",)}, 126, "cannot run", id="not-executable"),
+        pytest.param(
+            {"command": ("pythn", "x")}, 127, "pythn: command not found", id="no-such-program"
+        ),
+        pytest.param({"command": ("/etc/hostname",)}, 126, "/etc/hostname: ", id="not-executable"),
         pytest.param({"working_dir": "/nowhere"}, 127, "'/nowhere'", id="no-such-folder"),
     ],
 )
@@ -283,6 +289,43 @@ async def test_nothing_is_uploaded_of_a_failure(harness: Harness, tmp_path: Path
     assert not target.exists()
 
 
+# predictions -----------------------------------------------------------------------------------------
+async def test_predictions_are_published_while_it_runs_and_at_the_end(
+    harness: Harness, tmp_path: Path
+) -> None:
+    there = tmp_path / "there" / "sleeper-0"
+    script = f"""
+cd $TRAINING_PREDICTIONS_DIR
+echo 1 > .step-1.tmp; mv .step-1.tmp step-1.csv
+ln -s /etc/passwd link.csv
+until [ -e {there}/step-1.csv ]; do sleep 0.05; done
+echo 2 > step-2.csv
+exit 3
+"""
+    async with watching(harness.runtime, harness.run) as seen:
+        command = ("sh", "-c", script)
+        spec = harness.spec("sleeper", command=command, predictions_uri=str(there))
+        await harness.runtime.create([spec])
+        found = await seen.state("sleeper", 0, "failed")
+        assert found.exit_code == 3
+    assert sorted(each.name for each in there.iterdir()) == ["step-1.csv", "step-2.csv"]
+    chunk = await harness.runtime.read_log(spec.ref, Cursor(), limit=1 << 16)
+    assert chunk.data.count(b"'link.csv' is not published: it is no plain file") == 1
+
+
+async def test_an_instance_ends_though_its_predictions_reach_nobody(
+    harness: Harness, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    command = ("sh", "-c", "echo 1 > $TRAINING_PREDICTIONS_DIR/step-1.csv")
+    spec = harness.spec("quick", command=command, predictions_uri=f"{tmp_path}/file/no")
+    async with watching(harness.runtime, harness.run) as seen:
+        await harness.runtime.create([spec])
+        await seen.state("quick", 0, "succeeded")
+    chunk = await harness.runtime.read_log(spec.ref, Cursor(), limit=1 << 16)
+    assert b"cannot publish predictions" in chunk.data
+
+
 # progress, ports, readiness --------------------------------------------------------------------------
 async def test_progress_reaches_the_watcher(harness: Harness) -> None:
     reporter = """
@@ -317,6 +360,68 @@ time.sleep(0.3)
 server = socket.create_server(("127.0.0.1", int(sys.argv[1])))
 time.sleep(3600)
 """
+
+
+async def test_a_command_starts_once_its_port_can_be_bound(
+    harness: Harness, tmp_path: Path
+) -> None:
+    """Without SO_REUSEADDR, as most frameworks bind."""
+    binds = python_script("import os, socket; socket.socket().bind(('', int(os.environ['PORT'])))")
+    with socket.create_server(("", 0)) as before:
+        port = before.getsockname()[1]
+        spec = harness.spec("quick", command=binds, env={"PORT": str(port)}, ports={"main": port})
+        async with watching(harness.runtime, harness.run) as seen:
+            await harness.runtime.create([spec])
+            waits = await seen.state("quick", 0, "pending", reason="CheckingEnvironment")
+            assert waits.message == f"waits until port {port} is free: it is still in use"
+            before.close()
+            await seen.state("quick", 0, "succeeded")
+
+
+async def test_nobody_takes_the_port_of_an_instance_that_waits(
+    harness: Harness, tmp_path: Path
+) -> None:
+    port = (await harness.runtime.prepare(harness.run, JOB))["broken"][0].ports["main"]
+    async with watching(harness.runtime, harness.run) as seen:
+        await harness.runtime.create(
+            [harness.spec("broken", ports={"main": port}, in_place_seconds=60)]
+        )
+        found = await seen.state("broken", 0, "failed", in_place=True)
+        stranger = socket.socket()
+        with stranger, pytest.raises(OSError, match="in use"):
+            stranger.bind(("", port))
+        binds = python_script(f"import socket; socket.socket().bind(('', {port}))")
+        again = harness.spec("broken", attempt=1, command=binds, ports={"main": port})
+        await harness.runtime.restart_process(harness.ref("broken", uid=found.uid), again)
+        await seen.state("broken", 0, "succeeded")
+
+
+async def test_an_agent_from_before_an_upgrade_is_understood_and_never_handed_a_new_order(
+    harness: Harness, tmp_path: Path
+) -> None:
+    """What it was started with had no version, and fields that are not read any more."""
+    folder = attempt_folder(tmp_path, harness, "broken")
+    async with watching(harness.runtime, harness.run) as seen:
+        await harness.runtime.create([harness.spec("broken", in_place_seconds=60)])
+        await seen.state("broken", 0, "failed", in_place=True)
+        written = read_json(folder.spec) or {}
+        del written["version"]
+        write_json(folder.spec, {**written, "run": "r", "controller": "c", "gpus": []})
+        standing = read_attempt_state(folder)
+        assert standing is not None
+        assert standing.life is Life.WAITING
+        before = observe(standing)
+        assert before is not None
+        assert (before.state, before.exit_code, before.uid) == ("failed", 3, written["uid"])
+        again = harness.spec("broken", attempt=1, in_place_seconds=60)
+        refused = await harness.runtime.restart_process(
+            harness.ref("broken", uid=before.uid), again
+        )
+        assert refused.result == "refused"
+        assert "another version" in refused.message
+        await harness.runtime.dismiss([harness.ref("broken", uid=before.uid)])
+        await seen.state("broken", 0, "failed", in_place=False)
+        assert (await harness.runtime.create([again]))[0].result == "created"
 
 
 async def test_an_open_port_is_seen(harness: Harness) -> None:
@@ -366,7 +471,10 @@ http.server.ThreadingHTTPServer(("127.0.0.1", {ports["main"]}),
     text = json.dumps(ready_template(probe)).replace("$FLAG", str(go))
     async with watching(harness.runtime, harness.run) as seen:
         spec = harness.spec(
-            "sleeper", command=python_script(serve), ports=ports, pod=json.loads(text)
+            "sleeper",
+            command=python_script(serve),
+            ports=ports,
+            resolved=ResolvedRole(name="sleeper", replicas=2, template=json.loads(text)),
         )
         await harness.runtime.create([spec])
         running = await seen.state("sleeper", 0, "running")

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from airflow_training.agent.newest import NewestProgress
-from airflow_training.control.model import Progress
+from airflow_training.control.model import ProgressReport
 from airflow_training.runtimes.local.environment import expand, inherited
 from airflow_training.runtimes.progress import progress_of
 
 
-def newest_progress(path: Path) -> Progress | None:
+def newest_progress(path: Path) -> ProgressReport | None:
     """Return what a progress file says, as a watcher is told."""
     document = NewestProgress(path).look()
     return progress_of(document) if document else None
@@ -21,19 +21,19 @@ def newest_progress(path: Path) -> Progress | None:
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
-        pytest.param('{"step": 1}\n{"step": 2}\n', Progress(step=2), id="the-last-line"),
-        pytest.param('{"step": 1}\n{"step": 2', Progress(step=1), id="half-written"),
-        pytest.param('{"step": 1}\nnot json\n', Progress(step=1), id="garbage"),
-        pytest.param('{"step": 1}\n[1]\n', Progress(step=1), id="no-mapping"),
-        pytest.param('{"step": true, "epoch": 0.5}\n', Progress(epoch=0.5), id="no-number"),
+        pytest.param('{"step": 1}\n{"step": 2}\n', ProgressReport(step=2), id="the-last-line"),
+        pytest.param('{"step": 1}\n{"step": 2', ProgressReport(step=1), id="half-written"),
+        pytest.param('{"step": 1}\nnot json\n', ProgressReport(step=1), id="garbage"),
+        pytest.param('{"step": 1}\n[1]\n', ProgressReport(step=1), id="no-mapping"),
+        pytest.param('{"step": true, "epoch": 0.5}\n', ProgressReport(epoch=0.5), id="no-number"),
         pytest.param(
             '{"step": 3.0, "metrics": {"loss": 1, "name": "x"}}\n',
-            Progress(step=3, metrics={"loss": 1.0}),
+            ProgressReport(step=3, metrics={"loss": 1.0}),
             id="metrics-are-numbers",
         ),
         pytest.param(
             '{"step": Infinity, "total_steps": NaN, "epoch": 1e999, "samples": 1%s}\n' % ("0" * 30),
-            Progress(),
+            ProgressReport(),
             id="no-number-that-could-be-kept",
         ),
         pytest.param(
@@ -41,13 +41,15 @@ def newest_progress(path: Path) -> Progress | None:
             {"a", "c"},
             id="metrics-that-could-be-kept",
         ),
-        pytest.param('{"step": 1}\n%s\n' % ("[" * 60000), Progress(step=1), id="endless-nesting"),
-        pytest.param('{"metrics": 3}\n', Progress(), id="metrics-are-a-mapping"),
+        pytest.param(
+            '{"step": 1}\n%s\n' % ("[" * 60000), ProgressReport(step=1), id="endless-nesting"
+        ),
+        pytest.param('{"metrics": 3}\n', ProgressReport(), id="metrics-are-a-mapping"),
         pytest.param("", None, id="empty"),
     ],
 )
 def test_the_newest_whole_line_that_makes_sense(
-    tmp_path: Path, content: str, expected: Progress | set[str] | None
+    tmp_path: Path, content: str, expected: ProgressReport | set[str] | None
 ) -> None:
     path = tmp_path / "progress.jsonl"
     path.write_text(content)
@@ -62,7 +64,7 @@ def test_the_newest_whole_line_that_makes_sense(
 def test_a_large_file_is_read_from_its_end(tmp_path: Path) -> None:
     path = tmp_path / "progress.jsonl"
     path.write_text("".join(f'{{"step": {i}}}\n' for i in range(20000)))
-    assert newest_progress(path) == Progress(step=19999)
+    assert newest_progress(path) == ProgressReport(step=19999)
 
 
 def test_no_file_is_no_progress(tmp_path: Path) -> None:

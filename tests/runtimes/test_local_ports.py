@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import socket
+import stat
 import subprocess
 import sys
 import textwrap
@@ -28,7 +30,7 @@ def run_folder(tmp_path: Path, name: str) -> Path:
 
 
 def write_down(owner: Path, ports: list[int]) -> None:
-    write_json(owner / "ports.json", {"roles": {"w": [{str(p): p} for p in ports]}})
+    write_json(owner / "ports.json", {"0.0": {"w": [{str(p): p} for p in ports]}})
 
 
 def test_ports_lie_below_those_the_kernel_hands_out(book: PortBook, tmp_path: Path) -> None:
@@ -87,6 +89,20 @@ def test_a_run_that_is_just_being_prepared_keeps_its_ports(book: PortBook, tmp_p
     assert book.take(other, port)
 
 
+def test_a_port_in_use_is_kept_though_the_note_of_it_was_lost(
+    book: PortBook, tmp_path: Path
+) -> None:
+    owner, other = run_folder(tmp_path, "a"), run_folder(tmp_path, "b")
+    port = book.reserve(owner, count=1, start=5)[0]
+    write_down(owner, [port])
+    (tmp_path / "book" / str(port)).unlink()
+    with socket.create_server(("127.0.0.1", port)):
+        book.keep(owner, port)
+    assert not book.take(other, port)
+    book.keep(other, port)
+    assert book.take(owner, port)
+
+
 def test_too_many_ports_are_refused_and_none_is_kept(
     book: PortBook, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -108,7 +124,7 @@ def test_many_processes_at_once_never_share_a_port(tmp_path: Path) -> None:
         folder.make()
         with locked(folder.prepare_lock):
             ports = PortBook(Path(sys.argv[1]) / "book").reserve(folder.path, count=40, start=0)
-            write_json(folder.ports, {"roles": {"w": [{str(p): p} for p in ports]}})
+            write_json(folder.ports, {"0.0": {"w": [{str(p): p} for p in ports]}})
         print(*ports)
     """
     command = [sys.executable, "-c", textwrap.dedent(script), str(tmp_path)]
@@ -118,3 +134,34 @@ def test_many_processes_at_once_never_share_a_port(tmp_path: Path) -> None:
     answers = [process.communicate(timeout=60)[0].split() for process in running]
     taken = [port for answer in answers for port in answer]
     assert len(taken) == len(set(taken)) == 160
+
+
+@pytest.mark.parametrize("squat", ["folder", "link", "file"])
+def test_nobody_else_can_take_the_place_of_the_book(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, squat: str
+) -> None:
+    shared, own = tmp_path / "shared", tmp_path / "own"
+    if squat == "folder":
+        shared.mkdir()
+        somebody = os.getuid() + 1
+        monkeypatch.setattr(os, "getuid", lambda: somebody)
+    elif squat == "link":
+        shared.symlink_to(run_folder(tmp_path, "theirs"))
+    else:
+        shared.touch()
+    owner, other = run_folder(tmp_path, "a"), run_folder(tmp_path, "b")
+    port = PortBook(own, shared=shared).reserve(owner, count=1, start=5)[0]
+    write_down(owner, [port])
+    assert not shared.is_dir() or not (shared / str(port)).exists()
+    shared.rename(tmp_path / "gone")
+    assert not PortBook(own, shared=shared).take(other, port), "another book than before"
+
+
+def test_only_we_may_look_into_the_book(tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o777)
+    book = PortBook(tmp_path / "own", shared=shared)
+    port = book.reserve(run_folder(tmp_path, "a"), count=1, start=5)[0]
+    assert (shared / str(port)).exists()
+    assert stat.S_IMODE(shared.stat().st_mode) == 0o700

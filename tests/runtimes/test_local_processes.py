@@ -17,13 +17,13 @@ from pathlib import Path
 import pytest
 
 from airflow_training.agent.files import AttemptFolder, read_json, write_json
-from airflow_training.agent.proc import boot_id, descendants, marked, start_time
+from airflow_training.agent.proc import boot_id, descendants, marked_processes, start_time
 from airflow_training.control.model import Observation
 from airflow_training.errors import StillAlive
-from airflow_training.runtimes.local import LocalRuntime
 from airflow_training.runtimes.local.paths import is_locked
-from airflow_training.runtimes.port import Cursor
-from tests.contracts.runtime import Harness, watching
+from airflow_training.runtimes.local.runtime import LocalRuntime
+from airflow_training.runtimes.port import Cursor, ReleaseAnswer
+from tests.contracts.runtime import JOB, Harness, watching
 from tests.runtimes.local_runs import (
     agent_pid,
     alive,
@@ -77,8 +77,8 @@ def kill_and_wait(pid: int) -> None:
     eventually(lambda: not alive(pid))
 
 
-def start_sleeper() -> subprocess.Popen[bytes]:
-    return subprocess.Popen(["sleep", "3600"])
+def start_sleeper(**environment: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(["sleep", "3600"], env={**os.environ, **environment})
 
 
 def parent_and_session(pid: int) -> tuple[int, int]:
@@ -189,6 +189,24 @@ async def test_a_killed_agent_takes_everything_along_and_is_told_as_failed(
         assert again[0].result == "created"
 
 
+async def test_a_killed_agent_counts_as_ended_when_it_was_last_heard_of(
+    harness: Harness, tmp_path: Path
+) -> None:
+    """Not when somebody looked again: until then nobody knows what it used."""
+    async with watching(harness.runtime, harness.run) as seen:
+        await harness.runtime.create([harness.spec("sleeper")])
+        await seen.state("sleeper", 0, "running")
+    folder = attempt_folder(tmp_path, harness, "sleeper")
+    kill_and_wait(agent_pid(folder))
+    an_hour_ago = time.time() - 3600
+    for path in (folder.state, folder.log, folder.progress, folder.environment):
+        if path.exists():
+            os.utime(path, (an_hour_ago, an_hour_ago))
+    found = await observe(harness)
+    assert found.reason == "AgentLost"
+    assert an_hour_ago <= (found.finished_at or 0) < an_hour_ago + 60
+
+
 async def test_a_killed_agent_is_not_doubled_when_nobody_watched(
     harness: Harness, tmp_path: Path
 ) -> None:
@@ -280,13 +298,13 @@ async def test_agents_belong_to_nobody_and_leave_no_zombies(
 CREATOR = """
     import asyncio, sys, time
     from pathlib import Path
-    from airflow_training.runtimes.local import LocalRuntime
+    from airflow_training.runtimes.local.runtime import LocalRuntime
     from airflow_training.runtimes.port import InstanceRef, InstanceSpec
-    from airflow_training.spec.resolved import RunRef
+    from airflow_training.documents.resolved import RunRef
 
     local_dir, uid, start_at, deadline, *command = sys.argv[1:]
     run = RunRef(uid=uid, job="contract", namespace="default", controller="tests")
-    ref = InstanceRef(run=run, role="sleeper", index=0)
+    ref = InstanceRef(run=run, key=("sleeper", 0))
     spec = InstanceSpec(
         ref=ref, name="s", command=tuple(command), deadline_seconds=float(deadline) or None
     )
@@ -408,7 +426,7 @@ async def test_creators_killed_at_any_moment_leave_one_instance(
         assert outcome.result in ("created", "adopted")
         await seen.state("sleeper", 0, "running", uid=outcome.ref.uid)
     folder = attempt_folder(tmp_path, harness, "sleeper").path
-    assert len(marked([f"TRAINING_INSTANCE_DIR={folder}"])) == 1
+    assert len(marked_processes([f"TRAINING_INSTANCE_DIR={folder}"])) == 1
     # an agent that somebody started before he was killed may still wait a moment for the lock
     eventually(lambda: len(agents_of(folder)) == 1)
 
@@ -515,6 +533,85 @@ async def test_an_agent_whose_folder_was_deleted_ends_itself(
     shutil.rmtree(tmp_path / harness.run.uid)
     eventually(lambda: not alive(agent))
     assert not any(alive(pid) for pid in pids)
+
+
+@pytest.mark.parametrize("agent", ["alive", "stopped", "dead"])
+async def test_nothing_starts_beside_what_lost_its_folder(
+    harness: Harness, tmp_path: Path, agent: str
+) -> None:
+    """Somebody deletes the folder of a running instance; the mark of its processes is left."""
+    pids = await run_hydra(harness, tmp_path)
+    pid = agent_pid(attempt_folder(tmp_path, harness, "sleeper"))
+    if agent == "stopped":
+        os.kill(pid, signal.SIGSTOP)
+    shutil.rmtree(tmp_path / harness.run.uid)
+    if agent == "dead":
+        kill_and_wait(pid)
+    unprepared = (await harness.runtime.create([harness.spec("sleeper", attempt=1)]))[0]
+    assert unprepared.result == "refused"
+    await harness.runtime.prepare(harness.run, JOB)
+    made = (await harness.runtime.create([harness.spec("sleeper", attempt=1)]))[0]
+    assert made.result == "created"
+    assert [each for each in (pid, *pids) if alive(each)] == []
+
+
+async def test_an_instance_is_gone_when_its_processes_are_not_when_its_folder_is(
+    harness: Harness, tmp_path: Path
+) -> None:
+    async with watching(harness.runtime, harness.run) as seen:
+        pids = await run_hydra(harness, tmp_path)
+        await seen.state("sleeper", 0, "running")
+        shutil.rmtree(tmp_path / harness.run.uid)
+        await seen.gone("sleeper", 0)
+        assert not any(alive(pid) for pid in pids)
+
+
+async def test_a_run_without_its_folder_is_removed_with_all_that_lives(
+    harness: Harness, tmp_path: Path
+) -> None:
+    pids = await run_hydra(harness, tmp_path)
+    shutil.rmtree(tmp_path / harness.run.uid)
+    await harness.runtime.remove(harness.run)
+    assert not any(alive(pid) for pid in pids)
+
+
+async def test_processes_of_others_are_left_alone_when_a_folder_is_gone(
+    harness: Harness, tmp_path: Path
+) -> None:
+    await harness.runtime.create([harness.spec("sleeper"), harness.spec("quick", held=True)])
+    staying = attempt_folder(tmp_path, harness, "quick")
+    other = {"TRAINING_INSTANCE_DIR": str(tmp_path / f"{harness.run.uid}0" / "w-0" / "attempt-0")}
+    innocent = start_sleeper(**other)
+    try:
+        shutil.rmtree(tmp_path / harness.run.uid / "sleeper-0")
+        made = (await harness.runtime.create([harness.spec("sleeper", attempt=1)]))[0]
+        assert made.result == "created"
+        assert innocent.poll() is None
+        assert alive(agent_pid(staying))
+    finally:
+        innocent.kill()
+        innocent.wait()
+
+
+async def test_an_agent_needs_its_archive_no_more_once_it_runs(
+    harness: Harness, tmp_path: Path
+) -> None:
+    pids = await run_hydra(harness, tmp_path)
+    held = attempt_folder(tmp_path, harness, "quick")
+    await harness.runtime.create([harness.spec("quick", held=True)])
+    shutil.rmtree(tmp_path / ".agent")
+    async with watching(harness.runtime, harness.run) as seen:
+        found = await seen.state("sleeper", 0, "running")
+        eventually(attempt_folder(tmp_path, harness, "sleeper").environment.exists)
+        await harness.runtime.delete([harness.ref("sleeper")], grace_seconds=0.2, dump_stacks=True)
+        await seen.gone("sleeper", 0)
+        await harness.runtime.release([harness.ref("quick")], ReleaseAnswer(kind="Confirmation"))
+        await seen.state("quick", 0, "succeeded")
+    assert not any(alive(pid) for pid in pids)
+    ended = read_json(attempt_folder(tmp_path, harness, "sleeper").exit)
+    assert ended is not None
+    assert (ended["uid"], ended["reason"]) == (found.uid, "Deleted"), "written by its agent"
+    assert not (held.control / "agent-error.txt").exists()
 
 
 async def test_a_release_is_found_without_being_told(harness: Harness, tmp_path: Path) -> None:

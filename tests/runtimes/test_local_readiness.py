@@ -12,7 +12,7 @@ import pytest
 
 from airflow_training.agent.devices import COMMAND
 from airflow_training.agent.files import read_json
-from airflow_training.control.readiness import wanted
+from airflow_training.control.readiness import required_hardware
 from tests.builders import job, role
 from tests.contracts.runtime import Harness, watching
 from tests.runtimes.local_runs import alive, attempt_folder, eventually, local_harness
@@ -28,7 +28,7 @@ async def harness(tmp_path: Path) -> AsyncIterator[Harness]:
 
 
 def asked_for(**more: Any) -> dict[str, Any]:
-    found = wanted(job(role("worker", 1), checkpoint={"uri": "c"}), {})
+    found = required_hardware(job(role("worker", 1), checkpoint={"uri": "c"}), {})
     assert found is not None
     return {**found, "timeout_seconds": 30.0, **more}
 

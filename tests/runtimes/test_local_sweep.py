@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from airflow_training.documents.resolved import RunRef
 from airflow_training.errors import StillAlive
-from airflow_training.runtimes.local import LocalRuntime
-from airflow_training.spec.resolved import RunRef
+from airflow_training.runtimes.local.runtime import LocalRuntime
 from tests.contracts.runtime import JOB, Harness, watching
 from tests.runtimes.local_runs import agent_pid, alive, attempt_folder, local_harness
 

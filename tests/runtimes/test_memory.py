@@ -11,20 +11,20 @@ from typing import Any
 
 import pytest
 
-from airflow_training.control.model import Observation, Progress
+from airflow_training.control.model import AttemptId, Observation, ProgressReport
+from airflow_training.documents.resolved import ResolvedJob, ResolvedRole, RunRef
 from airflow_training.errors import RuntimeUnavailable
 from airflow_training.runtimes.clock import VirtualClock
 from airflow_training.runtimes.faults import parse_script
 from airflow_training.runtimes.memory import MemoryRuntime
 from airflow_training.runtimes.port import (
-    Changed,
     Cursor,
-    Gone,
     InstanceRef,
+    InstanceRemoval,
     InstanceSpec,
+    InstanceUpdate,
     ReleaseAnswer,
 )
-from airflow_training.spec.resolved import ResolvedJob, ResolvedRole, RunRef
 from tests.contracts.runtime import Seen, watching
 
 RUN = RunRef(uid="1" * 20, job="job", namespace="default", controller="tests")
@@ -42,14 +42,20 @@ class World:
 
     async def create(self, role: str = "a", index: int = 0, **changes: Any) -> None:
         attempt = changes.pop("attempt", 0)
-        ref = InstanceRef(run=RUN, role=role, index=index, attempt=attempt)
+        ref = InstanceRef(run=RUN, key=(role, index), attempt_id=AttemptId(attempt=attempt))
         spec = InstanceSpec(ref=ref, name=f"{role}-{index}", **changes)
         assert (await self.runtime.create([spec]))[0].result == "created"
 
     async def at(self, seconds: float, seen: Seen) -> dict[tuple[str, int], Observation]:
         """Return what a watcher knows `seconds` after the run was prepared."""
-        await self.clock.run_until(1000 + seconds)
-        return seen.now
+        end = 1000 + seconds
+        while True:
+            for _ in range(5):  # what is due lets other tasks go on
+                await asyncio.sleep(0)
+            due = self.clock.next_at
+            self.clock.advance_to(end if due is None else min(due, end))
+            if due is None or due > end:
+                return seen.now
 
 
 async def world(script: Any) -> World:
@@ -126,7 +132,7 @@ async def test_an_object_can_disappear() -> None:
         await here.create()
         uid = (await here.at(1, seen))["a", 0].uid
         assert not await here.at(3, seen)
-        assert seen.history[-1] == Gone(role="a", index=0, uid=uid)
+        assert seen.history[-1] == InstanceRemoval(key=("a", 0), uid=uid)
 
 
 async def test_a_lost_instance_comes_back() -> None:
@@ -154,7 +160,7 @@ async def test_an_unreachable_runtime_answers_nothing_and_loses_nothing() -> Non
         here.runtime.release([], ReleaseAnswer(kind="List")),
         here.runtime.remove(RUN),
         here.runtime.cluster_view(),
-        here.runtime.read_log(InstanceRef(run=RUN, role="a", index=0), Cursor(), limit=1),
+        here.runtime.read_log(InstanceRef(run=RUN, key=("a", 0)), Cursor(), limit=1),
     ):
         with pytest.raises(RuntimeUnavailable):
             await call
@@ -168,7 +174,7 @@ async def test_a_deleted_instance_takes_its_time_but_no_longer_than_the_grace() 
     async with watching(here.runtime, RUN) as seen:
         for index, grace in ((0, 60.0), (1, 4.0)):
             await here.create("a", index)
-            ref = InstanceRef(run=RUN, role="a", index=index)
+            ref = InstanceRef(run=RUN, key=("a", index))
             await here.runtime.delete([ref], grace_seconds=grace)
         assert {i.state for i in (await here.at(3.9, seen)).values()} == {"terminating"}
         assert set(await here.at(4, seen)) == {("a", 0)}
@@ -189,14 +195,14 @@ async def test_tests_can_end_and_report_by_hand() -> None:
     async with watching(here.runtime, RUN) as seen:
         await here.create("a", 0)
         await here.create("b", 1)
-        here.runtime.report(RUN.uid, "a", 0, Progress(step=3))
+        here.runtime.report(RUN.uid, "a", 0, ProgressReport(step=3))
         here.runtime.finish(RUN.uid, "b", 1, exit_code=2, message="by hand")
         assert set(here.runtime.live(RUN.uid)) == {("a", 0)}
         here.runtime.vanish(RUN.uid, "a", 0)
         await here.at(1, seen)
         assert (seen.now["b", 1].exit_code, seen.now["b", 1].message) == (2, "by hand")
-        told = [c.instance.progress for c in seen.history if isinstance(c, Changed)]
-        assert told.count(Progress(step=3)) == 1
+        told = [c.instance.progress for c in seen.history if isinstance(c, InstanceUpdate)]
+        assert told.count(ProgressReport(step=3)) == 1
         assert ("a", 0) not in seen.now
 
 
@@ -210,7 +216,7 @@ async def test_many_idle_jobs_cost_almost_nothing() -> None:
     for number in range(200):
         run = RunRef(uid=f"{number:020x}", job="job", namespace="default", controller="tests")
         await runtime.prepare(run, job)
-        refs = [InstanceRef(run=run, role="a", index=i) for i in range(5)]
+        refs = [InstanceRef(run=run, key=("a", i)) for i in range(5)]
         await runtime.create([InstanceSpec(ref=ref, name="a", env={"A": "1"}) for ref in refs])
         follow.append(asyncio.create_task(Seen().follow(runtime, run)))
     await asyncio.sleep(0.2)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from airflow_training.documents.resolved import RunRef
 from airflow_training.runtimes.faults import Behaviour, Script
 from airflow_training.runtimes.memory import MemoryRuntime
-from airflow_training.spec.resolved import RunRef
 from tests.contracts.runtime import JOB, Harness, RuntimeContract
 
 

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from airflow_training.agent.newest import NewestProgress
-from airflow_training.control.model import Told
+from airflow_training.control.model import ProcessReport
 from airflow_training.runtimes.progress import progress_of
 
 GOOD = {"rank": 1, "generation": 2, "sequence": 3, "state": "SAVED", "verified": [10]}
 
 
-def told(*lines: object) -> list[Told]:
+def told(*lines: object) -> list[ProcessReport]:
     found = progress_of({"subtasks": list(lines)})
     assert found is not None
     return [*found.subtasks]
@@ -23,7 +23,7 @@ def told(*lines: object) -> list[Told]:
 def test_a_whole_line_is_taken():
     line = {**GOOD, "step": 10, "world": 4, "group": "worker-0", "environment": "sha256:0"}
     assert told(line) == [
-        Told(
+        ProcessReport(
             rank=1,
             generation=2,
             sequence=3,

@@ -119,13 +119,6 @@ def postgres() -> Iterator[PostgresCluster]:
         cluster.stop()
 
 
-@pytest.fixture(scope="session")
-def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("store") / "template.db"
-    upgrade(f"sqlite:///{path}")
-    return path
-
-
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.e2e)])
 def server(request: pytest.FixtureRequest) -> str:
     """Return the kind of database; tests that use it run once on each."""

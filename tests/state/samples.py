@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from airflow_training.control.model import Event, InstanceEntry, JobEntry, Ledger, RoleEntry
-from airflow_training.spec.resolved import ResolvedJob, ResolvedRole, RunKey, Scheduling
+from airflow_training.documents.resolved import ResolvedJob, ResolvedRole, RunKey, Scheduling
 from airflow_training.state.store import Lease, RunRecord, Store
+from tests.builders import nested
 
 START = 1_700_000_000.0
 
@@ -50,7 +51,7 @@ def a_ledger(*entries: InstanceEntry, roles: Sequence[RoleEntry] = (), **job: An
 
 
 def worker(index: int = 0, **fields: Any) -> InstanceEntry:
-    return InstanceEntry(role="worker", index=index, **fields)
+    return InstanceEntry(key=("worker", index), **nested(fields))
 
 
 def an_event(message: str = "", **fields: Any) -> Event:

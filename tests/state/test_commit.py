@@ -15,9 +15,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import event
 
-from airflow_training.control.model import InstanceEntry, JobEntry, Ledger, RoleEntry
+from airflow_training.control.model import (
+    AttemptId,
+    InstanceEntry,
+    JobEntry,
+    Ledger,
+    PendingPhase,
+    RoleEntry,
+)
 from airflow_training.errors import InputError, LeaseLost
 from airflow_training.state.store import Store
+from tests.examples import examples
 from tests.state.samples import (
     START,
     Clock,
@@ -67,11 +75,8 @@ ledgers = st.builds(
         st.builds(
             dataclasses.replace,
             build(InstanceEntry),
-            role=st.just("worker"),
-            index=st.integers(0, 4),
-            epoch=st.integers(0, 2),
-            job_attempt=st.integers(0, 2),
-            attempt=st.integers(0, 2),
+            key=st.tuples(st.just("worker"), st.integers(0, 4)),
+            attempt_id=st.builds(AttemptId, *[st.integers(0, 2)] * 3),
         ),
         max_size=5,
     ),
@@ -80,7 +85,7 @@ ledgers = st.builds(
 
 @given(steps=st.lists(ledgers, min_size=1, max_size=4))
 @settings(
-    max_examples=25,
+    max_examples=examples(25),
     deadline=None,
     suppress_health_check=[*HealthCheck],
 )
@@ -129,7 +134,11 @@ def test_live_addresses_follow_the_ledger(store: Store):
     commit(store, uid, a_ledger(up, worker(1)))
     assert store.live_addresses(uid) == {"worker": {0: "a:1"}}
     commit(store, uid, a_ledger(up, worker(1, address="b:1", address_live=True)))
-    commit(store, uid, a_ledger(dataclasses.replace(up, attempt=1, address_live=False)))
+    commit(
+        store,
+        uid,
+        a_ledger(dataclasses.replace(up, attempt_id=AttemptId(attempt=1), phase=PendingPhase())),
+    )
     assert store.live_addresses(uid) == {}
     assert store.read([uid])[uid].addresses == {
         "worker": [{"host": "a", "ports": {"p": 1}}, {"host": "b"}]
@@ -285,6 +294,22 @@ def test_progress_keeps_the_newest_line_and_the_series_of_metrics(store: Store):
     assert (second.step, second.at) == (2, START + 2)
     assert math.isnan(second.value)
     assert len(store.metrics(uid)) == 4
+
+
+def test_progress_appends_the_points_of_all_lines(store: Store):
+    uid = add_run(store).uid
+    loss = [(i, START + i, 9.0 if i == 3 else 0.5) for i in range(5)]
+    twice = {"loss": [*loss, loss[-1]], "grad": [(None, START, math.nan)]}
+    metrics = {"loss": 0.5, "accuracy": 0.25}
+    line = {"step": 4, "time": START + 4.5, "metrics": metrics, "points": twice}
+    for _ in range(2):  # told again: nobody had heard that it was taken
+        store.save_progress(uid, {("worker", 0): line})
+    assert "points" not in store.progress(uid)["worker", 0]
+    assert [(each.step, each.at, each.value) for each in store.metrics(uid, name="loss")] == loss
+    (grad,) = store.metrics(uid, name="grad")
+    assert math.isnan(grad.value)
+    (accuracy,) = store.metrics(uid, name="accuracy")
+    assert (accuracy.at, accuracy.value) == (START + 4.5, 0.25)
 
 
 def test_output_is_kept(store: Store):

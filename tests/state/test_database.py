@@ -35,6 +35,21 @@ def test_the_folder_of_the_file_is_made(tmp_path: Path):
     assert (tmp_path / "new/folder/store.db").exists()
 
 
+def test_nobody_else_reads_what_was_made(tmp_path: Path):
+    """It holds environments of jobs, and the secret of the callbacks."""
+    before = os.umask(0o022)
+    try:
+        store = Store(f"sqlite:///{tmp_path}/home/store.db")
+        add_run(store)
+        files = {each.name: each.stat().st_mode & 0o777 for each in (tmp_path / "home").iterdir()}
+        store.close()
+    finally:
+        os.umask(before)
+    assert {"store.db", "store.db-wal", "store.db-shm"} <= files.keys()
+    assert set(files.values()) == {0o600}
+    assert (tmp_path / "home").stat().st_mode & 0o777 == 0o700
+
+
 def test_a_database_that_is_away_is_told_without_its_password():
     url = "postgresql+psycopg2://ann:secret@/db?host=/nowhere"
     pytest.importorskip("psycopg2")

@@ -67,6 +67,28 @@ def test_what_is_no_record_is_left_out(store: Store):
     assert kept(store, uid) == [line(1)]
 
 
+def test_the_last_two_records_are_those_of_every_instance(store: Store):
+    uid = add_run(store).uid
+    assert store.last_two_environments(uid) == {}
+    lines = [*map(line, range(24)), line(24, "exit")]
+    store.save_environment(uid, {KEY: lines[-15:], OTHER: [line(1)]})
+    found = store.last_two_environments(uid)
+    assert [json.dumps(each.body) for each in found[KEY]] == lines[-2:]
+    assert [json.dumps(each.body) for each in found[OTHER]] == [line(1)]
+
+
+def test_the_newest_software_stands_beside_the_records(store: Store):
+    uid = add_run(store).uid
+    old, new = (json.dumps({"on": "software", "python": each * 4000}) for each in ("3.10", "3.11"))
+    too_long = json.dumps({"on": "software", "python": "3" * 30_000})
+    records = [line(n) for n in range(1, 14)]
+    store.save_environment(uid, {KEY: [old, *records[:3]]})
+    store.save_environment(uid, {KEY: [new, *records[3:], too_long], OTHER: ["9" * 9000]})
+    assert store.software(uid) == {KEY: json.loads(new)}
+    assert kept(store, uid) == records[-10:]
+    assert [each.number for each in store.environment(uid)[KEY]] == [*range(4, 14)]
+
+
 def test_an_unknown_run_is_refused(store: Store):
     with pytest.raises(InputError):
         store.save_environment("nobody", {KEY: [line(1)]})

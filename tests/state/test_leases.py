@@ -22,6 +22,7 @@ from sqlalchemy import create_engine, select
 from airflow_training.errors import InputError, LeaseLost
 from airflow_training.state.models import Base
 from airflow_training.state.store import Lease, Store, upgrade
+from tests.examples import examples
 from tests.state.samples import START, Clock, a_ledger, add_run, an_event, take, worker
 
 
@@ -51,7 +52,9 @@ def test_a_renewed_lease_holds_longer(store: Store, clock: Clock):
     uid = add_run(store).uid
     lease = take(store, uid, "a")
     clock.advance(10)
-    assert store.renew(lease).expires_at == START + 25
+    (renewed,) = store.renew_all([lease])
+    assert renewed is not None
+    assert renewed.expires_at == START + 25
     clock.advance(10)
     assert store.acquire(uid, owner="b") is None
 
@@ -60,7 +63,9 @@ def test_an_overdue_lease_that_nobody_took_can_be_renewed(store: Store, clock: C
     uid = add_run(store).uid
     lease = take(store, uid, "a")
     clock.advance(100)
-    assert store.renew(lease).generation == lease.generation
+    (renewed,) = store.renew_all([lease])
+    assert renewed is not None
+    assert renewed.generation == lease.generation
 
 
 def test_a_dead_owner_is_replaced_at_once(store: Store):
@@ -117,8 +122,7 @@ def test_a_former_holder_writes_nothing(store: Store, url: str, clock: Clock):
         store.commit(uid, lease=stalled, old=old, new=new, events=[an_event()], resources={})
     with pytest.raises(LeaseLost):
         store.replace_job(uid, store.job(uid), new, generation=stalled.generation)
-    with pytest.raises(LeaseLost):
-        store.renew(stalled)
+    assert store.renew_all([stalled]) == [None]
     assert everything(url) == before
 
 
@@ -189,12 +193,11 @@ class TwoOwners(RuleBasedStateMachine):
         assert self.store is not None
         if owner not in self.held:
             return
-        if owner == self.holder:
-            self.held[owner] = self.store.renew(self.held[owner])
-            assert self.held[owner].expires_at == self.clock.now + 15
-        else:
-            with pytest.raises(LeaseLost):
-                self.store.renew(self.held[owner])
+        (renewed,) = self.store.renew_all([self.held[owner]])
+        assert (renewed is not None) == (owner == self.holder)
+        if renewed is not None:
+            self.held[owner] = renewed
+            assert renewed.expires_at == self.clock.now + 15
 
     @rule(owner=owners)
     def release(self, owner: str) -> None:
@@ -243,7 +246,7 @@ def test_two_owners_never_both_write(tmp_path: Path):
     run_state_machine_as_test(
         OnFile,
         settings=settings(
-            max_examples=40,
+            max_examples=examples(40),
             stateful_step_count=30,
             deadline=None,
             suppress_health_check=[*HealthCheck],

@@ -9,8 +9,9 @@ from collections.abc import Callable
 import pytest
 
 from airflow_training.control.model import Event
+from airflow_training.errors import RunChanged
 from airflow_training.state.models import EventRow, table_of
-from airflow_training.state.store import Store
+from airflow_training.state.store import RunMark, Store
 from tests.state.samples import START, add_run, an_event, take, worker
 
 
@@ -126,3 +127,74 @@ def test_commits_and_others_share_one_count(open_another: Callable[[], Store]):
         old = new
     thread.join()
     assert [each.seq for each in store.events(uid)] == [*range(1, 41)]
+
+
+def test_a_request_is_refused_that_is_about_another_state_of_the_run(store: Store):
+    uid = add_run(store).uid
+    seen = store.overviews([uid])[uid].mark
+    store.add_request(uid, "activate", role="worker")  # as a task of Airflow does when it begins
+    assert store.add_request(uid, "pause", seen=seen) == 2
+    with pytest.raises(RunChanged):
+        store.add_request(uid, "scale", role="worker", replicas=3, seen=seen)
+    assert [each.kind for each in store.requests(uid)] == ["activate", "pause"]
+    now = store.overviews([uid])[uid].mark
+    assert store.add_request(uid, "resume", seen=now) == 3, "what was refused left no gap"
+
+
+def test_a_request_about_an_earlier_epoch_is_refused(store: Store):
+    uid = add_run(store).uid
+    seen = store.overviews([uid])[uid].mark
+    old, lease = store.ledger(uid), take(store, uid)
+    new = dataclasses.replace(old, job=dataclasses.replace(old.job, epoch=1))
+    store.commit(uid, lease=lease, old=old, new=new, events=())
+    with pytest.raises(RunChanged):
+        store.add_request(uid, "stop", seen=seen)
+
+
+def test_the_same_key_again_adds_nothing(store: Store):
+    uid = add_run(store).uid
+    seen = store.overviews([uid])[uid].mark
+    told = an_event("asked")
+    assert store.add_request(uid, "pause", key="k", seen=seen, event=told) == 1
+    assert store.add_request(uid, "pause", key="k", seen=seen, event=told) == 1
+    assert store.add_request(uid, "pause", key="other") == 2
+    assert store.add_request(uid, "pause") == store.add_request(uid, "pause") - 1
+    assert len(store.events(uid)) == 1
+    other = add_run(store, "other").uid
+    assert store.add_request(other, "pause", key="k") == 1, "a key is a run's"
+
+
+@pytest.mark.parametrize("keys", [["same"] * 6, list("abcdef")], ids=["retries", "users"])
+def test_of_many_who_ask_at_once_one_is_heard(keys: list[str], open_another: Callable[[], Store]):
+    first = open_another()
+    uid = add_run(first).uid
+    stores = [open_another() for _ in keys]
+    for _ in range(10):
+        seen = first.overviews([uid])[uid].mark
+        answers: list[int | None] = []
+        together = threading.Barrier(len(keys))
+
+        def ask(
+            store: Store,
+            key: str,
+            seen: RunMark = seen,
+            answers: list[int | None] = answers,
+            together: threading.Barrier = together,
+        ) -> None:
+            together.wait()
+            try:
+                answers.append(store.add_request(uid, "pause", seen=seen, key=f"{key}{seen}"))
+            except RunChanged:
+                answers.append(None)
+
+        threads = [
+            threading.Thread(target=ask, args=pair) for pair in zip(stores, keys, strict=True)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        heard = [each for each in answers if each is not None]
+        assert set(heard) == {seen.request + 1}
+        assert len(heard) == (len(keys) if len(set(keys)) == 1 else 1)
+    assert len(first.requests(uid)) == 10

@@ -23,12 +23,12 @@ from airflow_training.state import migrations
 from airflow_training.state.models import Base
 from airflow_training.state.store import Store, check, upgrade
 from airflow_training.state.upgrade import HEAD, VERSION_TABLE
-from tests.state.samples import add_run
+from tests.state.samples import a_job, a_key, a_ledger, add_run
 
 OPEN_AND_CREATE = """
 import sys, time
 from airflow_training.state.store import Store
-from tests.state.samples import add_run
+from tests.state.samples import a_job, a_key, a_ledger, add_run
 print("ready", flush=True)
 sys.stdin.readline()
 store = Store(sys.argv[1])
@@ -129,6 +129,37 @@ def test_values_from_before_ranks_were_kept_are_those_of_the_instance(empty_url:
     assert (kept.step, kept.at, kept.value, kept.rank) == (7, 8.0, 0.5, None)
     store.save_progress(uid, {("worker", 0): {"step": 7, "time": 8.0, "metrics": {"loss": 0.5}}})
     assert store.metrics(uid) == [kept]
+    store.close()
+
+
+def test_runs_from_before_names_were_kept_go_on_without(empty_url: str):
+    store = Store(empty_url)
+    uid = add_run(store).uid
+    store.save_progress(uid, {("worker", 0): {"step": 7}})
+    store.close()
+    migrate(empty_url, to="0005")
+    store = Store(empty_url)
+    assert store.find_run(uid).submitted_by == ""
+    assert store.progress(uid)["worker", 0]["step"] == 7, (
+        "a table that is rebuilt takes no other along"
+    )
+    named = store.create_run(
+        a_key("later"), a_job(), a_ledger(), controller="here", queue=False, submitted_by="ann"
+    )
+    assert store.runs()[0].submitted_by == named.submitted_by == "ann"
+    store.close()
+
+
+def test_requests_from_before_keys_were_kept_stay(empty_url: str):
+    store = Store(empty_url)
+    uid = add_run(store).uid
+    store.add_request(uid, "pause", by="ann", key="k")
+    store.close()
+    migrate(empty_url, to="0006")
+    store = Store(empty_url)
+    assert [(each.id, each.kind, each.by) for each in store.requests(uid)] == [(1, "pause", "ann")]
+    assert store.request_of(uid, "k") is None
+    assert [store.add_request(uid, "resume", key="k") for _ in range(2)] == [2, 2]
     store.close()
 
 

@@ -11,6 +11,7 @@ import pytest
 from airflow_training.control.model import InstanceEntry, Ledger
 from airflow_training.state.store import Store
 from airflow_training.state.usage import totals
+from tests.builders import with_attempt_id
 from tests.state.samples import START, Clock, a_ledger, add_run, end_run, take, worker
 
 RESOURCES = {"worker": {"cpu": "500m", "memory": "1Gi", "nvidia.com/gpu": "2"}}
@@ -92,7 +93,7 @@ def test_a_crash_of_the_holder_loses_and_doubles_nothing(
 
 
 def ends_with(**after: Any) -> Callable[[InstanceEntry], tuple[InstanceEntry, ...]]:
-    return lambda entry: (dataclasses.replace(entry, **after),)
+    return lambda entry: (dataclasses.replace(entry, **with_attempt_id(after)),)
 
 
 @pytest.mark.parametrize(
@@ -135,7 +136,7 @@ def test_resources_once_recorded_are_not_emptied(store: Store, uid: str):
     writer = Writer(store, uid, "a")
     running = worker(0, state="running", started_at=START)
     writer.commit(running)
-    writer.commit(dataclasses.replace(running, ready=True), resources=None)
+    writer.commit(worker(0, state="running", started_at=START, ready=True), resources=None)
     assert store.usage(uid)[0]["resources"] == RESOURCES["worker"]
 
 
@@ -160,3 +161,25 @@ def test_totals_are_resources_times_seconds(
 
 def test_a_ledger_without_starts_has_no_usage(store: Store):
     assert store.usage(add_run(store, "idle", ledger=a_ledger(worker(0))).uid) == []
+
+
+def test_attempts_of_a_span_of_time_are_told_with_whose_they_are(
+    store: Store, uid: str, clock: Clock
+):
+    writer = Writer(store, uid, "a")
+    first = worker(0, state="succeeded", started_at=START + 1, finished_at=START + 4)
+    writer.commit(first, worker(1, state="running", started_at=START + 8))
+    clock.advance(20)
+
+    def told(start: float, end: float, **keys: Any) -> list[tuple[float, float]]:
+        found = store.usage_between(START + start, START + end, **keys)
+        assert all((each.run, each.resources) == (uid, RESOURCES["worker"]) for each in found)
+        return sorted((each.started_at - START, each.finished_at - START) for each in found)
+
+    assert told(0, 100) == [(1, 4), (8, 20)]
+    assert told(2, 3) == [(1, 4)]
+    assert told(4, 8) == []
+    assert told(19, 30) == [(8, 20)]
+    key = store.run(uid).key
+    assert told(0, 100, sources=[key.source], dag_ids=[key.dag_id]) == [(1, 4), (8, 20)]
+    assert told(0, 100, sources=["elsewhere"]) == told(0, 100, dag_ids=[]) == []

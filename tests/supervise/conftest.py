@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import shutil
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,11 +12,11 @@ from typing import Any
 
 import pytest
 
+from airflow_training.admission.launch import launch
 from airflow_training.control.model import Event
+from airflow_training.documents.resolved import ResolvedJob, RunKey
 from airflow_training.runtimes.memory import MemoryRuntime
-from airflow_training.spec.resolved import ResolvedJob, RunKey
 from airflow_training.state.store import RunRecord, Store
-from airflow_training.supervise.launch import launch
 from airflow_training.supervise.loop import Supervisor
 from airflow_training.supervise.owners import new_owner
 
@@ -75,7 +76,8 @@ async def until(condition: Callable[[], Any], *, seconds: float = WAIT_SECONDS) 
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
+def store(tmp_path: Path, sqlite_template: Path) -> Iterator[Store]:
+    shutil.copy(sqlite_template, tmp_path / "store.db")
     opened = Store(f"sqlite:///{tmp_path / 'store.db'}")
     yield opened
     opened.close()

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+from airflow_training.admission.launch import launch
 from airflow_training.control.model import JobEntry
+from airflow_training.documents.resolved import ResolvedJob, RunKey
 from airflow_training.runtimes.faults import Behaviour, Script
 from airflow_training.runtimes.memory import MemoryRuntime
-from airflow_training.spec.resolved import ResolvedJob, RunKey
 from airflow_training.state.store import Store
-from airflow_training.supervise.launch import launch
 from airflow_training.supervise.loop import Supervisor
 from airflow_training.supervise.owners import new_owner
 from tests.builders import job, role
@@ -29,9 +30,14 @@ class Guillotine(MemoryRuntime):
         super().__init__(script=Script(default=Behaviour(run_seconds=0.001, exit_code=1)))
         self._dice = dice
         self.kills = 0
+        self.ports: dict[tuple[str, int, int], set[int]] = {}
+        """By role, index and job attempt."""
 
     async def create(self, instances):
         self._maybe_kill()
+        for each in instances:
+            attempt = (each.ref.role, each.ref.index, each.ref.job_attempt)
+            self.ports.setdefault(attempt, set()).update(each.ports.values())
         made = await super().create(instances)
         self._maybe_kill()
         return made
@@ -51,12 +57,14 @@ class Guillotine(MemoryRuntime):
 class Outcome:
     entry: JobEntry
     kills: int
+    ports: Mapping[tuple[str, int, int], set[int]]
+    """By role, index and job attempt."""
 
 
 def failing_job() -> ResolvedJob:
     """Return a job none of whose attempts succeeds: three recoveries, a fresh job, three more."""
     return job(
-        role("worker", 2, backoff_limit=99),
+        role("worker", 2, backoff_limit=99, ports={"main": 1234}),
         scope="Job",
         max_restarts=3,
         then="FreshJob",
@@ -77,4 +85,4 @@ async def run_killed_at_its_actions(store: Store, seed: int) -> Outcome:
             await holder.run()
         except Killed:
             continue
-        return Outcome(entry=store.ledger(uid).job, kills=runtime.kills)
+        return Outcome(entry=store.ledger(uid).job, kills=runtime.kills, ports=runtime.ports)

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
-from airflow_training.supervise.admission import check_file, check_text
-from airflow_training.supervise.log_patterns import check_framework_file
+from airflow_training.admission.check import check_file, check_text
+from airflow_training.admission.log_patterns import check_framework_file
+from airflow_training.documents.resolved_blocks import ResolvedLogPattern
 from tests.frameworks.samples import a_document
 
 
@@ -175,7 +176,10 @@ def framework_beside(tmp_path, *patterns) -> str:
 def test_the_formats_of_a_job_go_before_those_of_its_framework(tmp_path):
     (checked,) = check_file(framework_beside(tmp_path, NOTES))
     assert checked.problems == []
-    assert checked.resolved.log_patterns == (ROUNDS, NOTES)
+    assert checked.resolved.log_patterns == (
+        ResolvedLogPattern.from_document(ROUNDS),
+        ResolvedLogPattern.from_document(NOTES),
+    )
 
 
 @pytest.mark.parametrize(
@@ -421,3 +425,35 @@ def test_what_kueue_cannot_do_is_refused_only_where_kueue_is_asked():
     (problem,) = check(text, runtime="kubernetes").problems
     assert (problem.code, problem.field) == ("not_supported", "spec.schedulingPolicy.minAvailable")
     assert check(text, runtime="local").problems == []
+
+
+@pytest.mark.parametrize(
+    ("command", "absent"),
+    [
+        pytest.param(["python", "train.py"], "train.py", id="a-script-that-is-not-there"),
+        pytest.param(["mpirun", "-n", "2", "python", "train.py"], "train.py", id="by-a-launcher"),
+        pytest.param(["python", "here.py", "train.py"], "", id="only-the-script-counts"),
+        pytest.param(["sh", "-c", "python train.py"], "", id="a-shell-knows-for-itself"),
+        pytest.param(["python", "-m", "train"], "", id="a-module"),
+        pytest.param(["python", "{{ params.script }}.py"], "", id="not-known-yet"),
+    ],
+)
+def test_a_script_that_is_not_there_is_a_warning(tmp_path, command, absent):
+    (tmp_path / "here.py").touch()
+    text = yaml.safe_dump(
+        {
+            "apiVersion": "airflow-training/v1",
+            "kind": "TrainingJob",
+            "metadata": {"name": "digits"},
+            "spec": {
+                "framework": "custom",
+                "command": command,
+                "roles": [{"name": "worker"}],
+                "dag": {"params": {"script": {"type": "string", "default": "train"}}},
+            },
+        }
+    )
+    (checked,) = check_text(text, base_dir=str(tmp_path), runtime="local")
+    assert [each.value for each in checked.warnings] == ([absent] if absent else [])
+    (pods,) = check_text(text, base_dir=str(tmp_path), runtime="kubernetes")
+    assert "bad_reference" not in {each.code for each in pods.warnings}

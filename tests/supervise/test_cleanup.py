@@ -6,11 +6,12 @@ import asyncio
 
 import pytest
 
+from airflow_training.control.model import AttemptId
+from airflow_training.documents.resolved import RunRef
 from airflow_training.errors import StillAlive
 from airflow_training.runtimes.faults import Behaviour, Script
 from airflow_training.runtimes.memory import MemoryRuntime
 from airflow_training.runtimes.port import InstanceRef, InstanceSpec
-from airflow_training.spec.resolved import RunRef
 from airflow_training.supervise.cleanup import clean_up
 from tests.builders import job, role
 from tests.supervise.conftest import until
@@ -57,7 +58,7 @@ async def test_cleanup_ends_what_lives_although_the_run_is_over(stage):
     assert stage.store.ledger(uid).job.drained
     stage.runtime.script = FOREVER
     run = RunRef(uid=uid, job="digits", namespace="default", controller="here", generation=9)
-    late = InstanceRef(run=run, role="worker", index=0, attempt=1)
+    late = InstanceRef(run=run, key=("worker", 0), attempt_id=AttemptId(attempt=1))
     await stage.runtime.create([InstanceSpec(ref=late, name="late", command=("true",))])
     assert stage.live(uid)
     await clean(stage, uid)

@@ -8,9 +8,10 @@ from typing import Any, cast
 import pytest
 
 from airflow_training.control.model import JobEntry, Ledger
-from airflow_training.runtimes.port import Cursor, InstanceRef, LogChunk, Runtime
-from airflow_training.spec.resolved import RunRef
-from airflow_training.supervise.diagnosing import Diagnoser, facts_of
+from airflow_training.control.reason_facts import OWN_REASONS
+from airflow_training.documents.resolved import RunRef
+from airflow_training.runtimes.port import Capabilities, Cursor, InstanceRef, LogChunk, Runtime
+from airflow_training.supervise.followers.diagnosing import Diagnoser, facts_of
 from tests.builders import entry, job, role, seen
 
 OOM = b"""\
@@ -28,6 +29,7 @@ class Logs:
     """A runtime that has nothing but logs, by index."""
 
     written: dict[int, bytes]
+    capabilities = Capabilities()
 
     async def read_log(self, ref: InstanceRef, cursor: Cursor, *, limit: int) -> LogChunk:
         data = self.written[ref.index][cursor.offset : cursor.offset + limit]
@@ -98,11 +100,11 @@ async def test_an_attempt_is_diagnosed_once_and_its_answer_waits_to_be_taken_in(
     assert (answer.cause["id"], answer.attempt, answer.exit_code) == ("cuda-out-of-memory", 0, 1)
     await asked.ask(ledger, objects, {})
     assert len(asked._asked) == 1
-    asked.taken_in([answer])
+    asked.forget([answer])
     assert asked.answers == ()
 
 
 def test_of_a_job_that_no_instance_ended_its_own_reason_is_the_fact():
     ledger = Ledger(job=JobEntry(state="Failed", reason="DeadlineExceeded", message="too long"))
-    (fact,) = facts_of(ledger)
+    (fact,) = facts_of(ledger, OWN_REASONS)
     assert (fact.reason, fact.message) == ("DeadlineExceeded", "too long")

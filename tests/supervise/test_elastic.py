@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import time
 
-from airflow_training.control.model import Progress
+from airflow_training.control.model import ProgressReport
+from airflow_training.documents.resolved_blocks import CheckpointCommit
 from airflow_training.runtimes.faults import Behaviour, Script
 from tests.builders import job, role
 from tests.supervise.conftest import until
@@ -28,8 +29,8 @@ def elastic():
 
 def commit(stage, uid, step):
     told = json.loads(stage.runtime.spec(uid, "worker", 0).env["TRAINING_CHECKPOINT"])
-    reference = {"uri": told["root"], "step": step, "digest": "d", "at": time.time()}
-    stage.runtime.report(uid, "worker", 0, Progress(step=step, checkpoint=reference))
+    reference = CheckpointCommit(uri=told["root"], step=step, digest="d", at=time.time())
+    stage.runtime.report(uid, "worker", 0, ProgressReport(step=step, checkpoint=reference))
 
 
 def size(stage, uid):

@@ -7,10 +7,10 @@ import json
 import pytest
 import yaml
 
+from airflow_training.admission.check import check_text
+from airflow_training.admission.explain import explain
+from airflow_training.documents.resolved import RunKey
 from airflow_training.errors import InputError
-from airflow_training.spec.resolved import RunKey
-from airflow_training.supervise.admission import check_text
-from airflow_training.supervise.explain import explain
 from tests.frameworks.samples import a_document
 
 DIGITS = a_document(

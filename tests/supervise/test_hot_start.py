@@ -9,15 +9,16 @@ from typing import Any
 
 import pytest
 
+from airflow_training.admission.launch import describe_start, launch
 from airflow_training.checkpoints.group import Group
-from airflow_training.control.model import JobEntry
+from airflow_training.control.model import AttemptId, JobEntry
 from airflow_training.control.recovery import order
+from airflow_training.documents.resolved import ResolvedJob, RunKey
+from airflow_training.documents.resolved_blocks import CheckpointCommit, CheckpointReference
 from airflow_training.errors import InputError, Problem
-from airflow_training.spec.resolved import ResolvedJob, RunKey
+from airflow_training.runtimes.rendering import checkpoint_address
 from airflow_training.state.store import RunRecord, Store, open_store
 from airflow_training.supervise.hot_start import hot_start
-from airflow_training.supervise.launch import beginning, launch
-from airflow_training.supervise.rendering import checkpoint_address
 from tests.builders import job, role
 from tests.checkpoints.groups import train
 
@@ -68,7 +69,8 @@ def started(store: Store, spec: ResolvedJob, key: RunKey = NEW, **given: Any) ->
     """Return the reference that a job is to start from."""
     resolved, warnings = hot_start(spec, key=key, store=store, **given)
     assert not warnings
-    return (resolved.checkpoint or {}).get("initial")
+    initial = resolved.checkpoint and resolved.checkpoint.initial
+    return initial and initial.to_document()
 
 
 def refused(store: Store, spec: ResolvedJob, key: RunKey = NEW, **given: Any) -> Problem:
@@ -99,6 +101,15 @@ def test_another_run_is_gone_on_from_at_its_newest_checkpoint(store: Store, tmp_
     assert found.keys() == {"uri", "step", "digest"}
     assert found["step"] == 20
     assert found["uri"] == f"{checkpoint_address(training(tmp_path), record.ref())}/0"
+
+
+def test_another_run_is_gone_on_from_at_a_step(store: Store, tmp_path: Path):
+    ran(store, training(tmp_path))
+    found = started(store, training(tmp_path, {"fromRun": "tuesday", "step": 10}))
+    assert found["step"] == 10
+    problem = refused(store, training(tmp_path, {"fromRun": "tuesday", "step": 15}))
+    assert "no whole checkpoint of step 15" in problem.message
+    assert problem.allowed == [10, 20]
 
 
 def test_what_is_damaged_is_passed_over(store: Store, tmp_path: Path):
@@ -156,7 +167,7 @@ def test_each_independent_instance_begins_with_what_its_namesake_had(store: Stor
         told_of(resolved, f"/new/0/worker-{index}", index)["initial"]["step"] for index in range(2)
     ]
     assert told == [20, 30]
-    assert "worker-1: step 30 in " in beginning(resolved)
+    assert "worker-1: step 30 in " in describe_start(resolved)
 
 
 def told_of(spec: ResolvedJob, root: str, index: int) -> dict[str, Any]:
@@ -165,8 +176,7 @@ def told_of(spec: ResolvedJob, root: str, index: int) -> dict[str, Any]:
         JobEntry(),
         root=root,
         role="worker",
-        job_attempt=0,
-        attempt=index,
+        attempt=AttemptId(attempt=index),
         command=[],
         image="",
         env={},
@@ -181,7 +191,8 @@ def test_an_instance_without_a_namesake_begins_with_nothing_and_that_is_said(
     resolved, (warning,) = hot_start(
         independent(tmp_path, 3, {"fromRun": "tuesday"}), key=NEW, store=store
     )
-    assert [*(resolved.checkpoint or {})["initialOfEach"]] == ["worker-0"]
+    assert resolved.checkpoint is not None
+    assert [*resolved.checkpoint.initial_of_each] == ["worker-0"]
     assert warning.code == "missing"
     assert warning.message.startswith("worker-1, worker-2 begins with nothing: run 'tuesday'")
     assert told_of(resolved, "/new/0/worker-2", 2)["initial"] is None
@@ -279,7 +290,7 @@ def test_without_events_an_asset_means_the_newest_run_that_updates_it(store: Sto
 
 
 # from another machine ---------------------------------------------------------------------------
-REPORTED = {"uri": "/only/in/pods/0", "step": 7, "digest": "sha256:7", "bytes": 1}
+REPORTED = CheckpointCommit(uri="/only/in/pods/0", step=7, digest="sha256:7", at=1.0, bytes=1)
 
 
 def test_what_cannot_be_seen_from_here_is_left_to_the_instances(store: Store, tmp_path: Path):
@@ -287,11 +298,9 @@ def test_what_cannot_be_seen_from_here_is_left_to_the_instances(store: Store, tm
     wish = training(tmp_path, {"fromRun": "tuesday"}, runtime="kubernetes")
     resolved, (warning,) = hot_start(wish, key=NEW, store=store)
     assert resolved.checkpoint is not None
-    assert resolved.checkpoint["initial"] == {
-        "uri": "/only/in/pods/0",
-        "step": 7,
-        "digest": "sha256:7",
-    }
+    assert resolved.checkpoint.initial == CheckpointReference(
+        uri="/only/in/pods/0", step=7, digest="sha256:7"
+    )
     assert warning.code == "not_verified"
 
 
@@ -306,6 +315,9 @@ def test_the_story_of_the_run_begins_with_it(store: Store, tmp_path: Path):
     wish = training(tmp_path, {"fromRun": "tuesday"})
     resolved, _ = hot_start(wish, key=NEW, store=store)
     uid = launch(resolved, key=NEW, store=store, controller="c", activate_all=True).uid
-    assert (store.job(uid).checkpoint or {})["initial"]["step"] == 20
+    asked = store.job(uid).checkpoint
+    assert asked is not None
+    assert asked.initial is not None
+    assert asked.initial.step == 20
     [told] = store.events(uid)
     assert (told.event.reason, told.event.message[:7]) == ("StartsFrom", "step 20")

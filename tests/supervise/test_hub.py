@@ -134,11 +134,14 @@ async def test_the_hub_is_shared_within_a_loop(stage):
     assert get_hub(stage.store) is get_hub(stage.store)
 
 
-async def test_two_hundred_supervisors_in_one_process(stage):
-    """200 jobs of 5 instances start, run and end; nobody polls for any of them alone."""
+@pytest.mark.parametrize(
+    "jobs", [pytest.param(50, id="sample"), pytest.param(200, id="all", marks=pytest.mark.soak)]
+)
+async def test_hundreds_of_supervisors_in_one_process(stage, jobs):
+    """Jobs of 5 instances start, run and end; nobody polls for any of them alone."""
     stage.runtime.script = Script(default=Behaviour(run_seconds=None))
     uids = [
-        stage.launch(job(role("worker", 5), runtime="memory"), run_id=str(i)) for i in range(200)
+        stage.launch(job(role("worker", 5), runtime="memory"), run_id=str(i)) for i in range(jobs)
     ]
     tasks = [asyncio.ensure_future(stage.supervisor(uid).run()) for uid in uids]
     await until(lambda: all(len(stage.live(uid)) == 5 for uid in uids), seconds=90)

@@ -11,17 +11,18 @@ from pathlib import Path
 import pytest
 
 from airflow_training.control.decide import new_ledger
-from airflow_training.control.model import Action, Create, Delete, Release
+from airflow_training.control.model import Action, AttemptId, Create, Delete, Release
+from airflow_training.documents.resolved import RunRef
 from airflow_training.errors import LeaseLost
-from airflow_training.spec.resolved import RunRef
+from airflow_training.runtimes.clock import steady_now
 from airflow_training.state.store import Lease
 from airflow_training.supervise.effects import Effects
-from airflow_training.supervise.lease_keeper import LeaseKeeper, steady_now
-from airflow_training.supervise.owners import Owner, forget_owner, new_owner, provably_dead
+from airflow_training.supervise.lease_keeper import LeaseKeeper
+from airflow_training.supervise.owners import Owner, forget_owner, is_provably_dead, new_owner
 from tests.builders import job, role
 
 LEASE = Lease(run="r", owner="me", generation=1, expires_at=0.0)
-CREATE = Create(role="worker", index=0, epoch=0, job_attempt=0, attempt=0)
+CREATE = Create(key=("worker", 0), attempt_id=AttemptId(attempt=0))
 
 
 def keeper(*, seconds_left: float) -> LeaseKeeper:
@@ -32,7 +33,14 @@ async def effects(stage, held: LeaseKeeper) -> Effects:
     made = job(role("worker", 2), runtime="memory")
     run = RunRef(uid="r", job=made.name, namespace="default", controller="here", generation=1)
     addresses = await stage.runtime.prepare(run, made)
-    return Effects(runtime=stage.runtime, run=run, job=made, addresses=addresses, keeper=held)
+    return Effects(
+        runtime=stage.runtime,
+        run=run,
+        job=made,
+        addresses=addresses,
+        prepared_for=(0, 0),
+        keeper=held,
+    )
 
 
 def act(chosen: Effects, *actions: Action):
@@ -48,13 +56,13 @@ async def test_a_good_lease_acts(stage):
 @pytest.mark.parametrize(
     "make",
     [
-        pytest.param(lambda uid: dataclasses.replace(CREATE, index=1), id="create"),
+        pytest.param(lambda uid: dataclasses.replace(CREATE, key=("worker", 1)), id="create"),
         pytest.param(
-            lambda uid: Delete(role="worker", index=0, uid=uid, grace_seconds=0, reason="x"),
+            lambda uid: Delete(key=("worker", 0), uid=uid, grace_seconds=0, reason="x"),
             id="delete",
         ),
         pytest.param(
-            lambda uid: Release(role="worker", index=0, uid=uid, attempt=0, answer="Confirmation"),
+            lambda uid: Release(key=("worker", 0), uid=uid, attempt=0, answer="Confirmation"),
             id="release",
         ),
     ],
@@ -96,9 +104,9 @@ def myself() -> Owner:
 # who is dead ---------------------------------------------------------------------------------------
 def test_this_process_is_alive_until_it_says_that_its_holder_has_ended():
     owner = new_owner()
-    assert not provably_dead(owner)
+    assert not is_provably_dead(owner)
     forget_owner(owner)
-    assert provably_dead(owner)
+    assert is_provably_dead(owner)
 
 
 def test_a_process_that_is_gone_is_dead_and_a_reused_pid_is_no_other():
@@ -107,12 +115,12 @@ def test_a_process_that_is_gone_is_dead_and_a_reused_pid_is_no_other():
         stat = Path(f"/proc/{child.pid}/stat").read_text()
         started = int(stat.rpartition(")")[2].split()[19])
         theirs = dataclasses.replace(mine, pid=child.pid, start_time=started)
-        assert not provably_dead(str(theirs))
-        assert provably_dead(str(dataclasses.replace(theirs, start_time=started - 1)))
+        assert not is_provably_dead(str(theirs))
+        assert is_provably_dead(str(dataclasses.replace(theirs, start_time=started - 1)))
         child.kill()
         os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-        assert provably_dead(str(theirs)), "a zombie holds nothing"
-    assert provably_dead(str(theirs))
+        assert is_provably_dead(str(theirs)), "a zombie holds nothing"
+    assert is_provably_dead(str(theirs))
 
 
 @pytest.mark.parametrize(
@@ -124,10 +132,10 @@ def test_a_process_that_is_gone_is_dead_and_a_reused_pid_is_no_other():
 )
 def test_what_cannot_be_seen_from_here_is_not_called_dead(doubtful):
     mine = myself()
-    assert not provably_dead(str(dataclasses.replace(mine, pid=2**22 + 1, **doubtful)))
-    assert provably_dead(str(dataclasses.replace(mine, pid=2**22 + 1)))
+    assert not is_provably_dead(str(dataclasses.replace(mine, pid=2**22 + 1, **doubtful)))
+    assert is_provably_dead(str(dataclasses.replace(mine, pid=2**22 + 1)))
 
 
 @pytest.mark.parametrize("text", ["", "x", "a/b/c/d/e", "a/b/1/2"])
 def test_an_owner_of_another_kind_is_not_called_dead(text):
-    assert not provably_dead(text)
+    assert not is_provably_dead(text)

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from airflow_training.runtimes.port import Cursor, InstanceRef, LogChunk, Runtime
-from airflow_training.supervise.log_ends import read_end
+from airflow_training.supervise.followers.log_ends import read_end
 
 
 @dataclass

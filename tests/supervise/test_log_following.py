@@ -13,13 +13,20 @@ from pathlib import Path
 
 import pytest
 
-from airflow_training.control.model import InstanceEntry, JobEntry, Ledger, Progress, RoleEntry
+from airflow_training.control.model import (
+    JobEntry,
+    Ledger,
+    ProgressReport,
+    RoleEntry,
+)
+from airflow_training.documents.resolved import RunRef
+from airflow_training.documents.resolved_blocks import ResolvedLogPattern
 from airflow_training.runtimes.port import Cursor, InstanceRef, LogChunk
-from airflow_training.spec.resolved import RunRef
 from airflow_training.state.store import Store
-from airflow_training.supervise import log_following
-from airflow_training.supervise.log_following import LogFollower, _worker_of
-from airflow_training.supervise.log_worker import encode_piece
+from airflow_training.supervise.followers import log_following
+from airflow_training.supervise.followers.log_following import LogFollower, _worker_of
+from airflow_training.supervise.followers.log_worker import encode_piece
+from tests.builders import entry as an_entry
 from tests.state.samples import a_job, a_key, a_ledger
 
 NOW = 1_767_225_600.0
@@ -59,8 +66,8 @@ class Scene:
     uid: str
     logs: Logs
     ledger: Ledger
-    said: dict[tuple[str, int], Progress] = field(default_factory=dict)
-    patterns: tuple[dict[str, str], ...] = ()
+    said: dict[tuple[str, int], ProgressReport] = field(default_factory=dict)
+    patterns: tuple[ResolvedLogPattern, ...] = ()
 
     def follower(self) -> LogFollower:
         run = RunRef(uid=self.uid, job="digits", namespace="default", controller="here")
@@ -76,7 +83,7 @@ class Scene:
 
     def entry(self, **fields) -> None:
         fields = {"was_running": True, "state": "running", "started_at": NOW, **fields}
-        entry = InstanceEntry(role="worker", index=0, **fields)
+        entry = an_entry(**fields)
         self.ledger = Ledger(
             job=JobEntry(submitted_at=NOW),
             roles={"worker": RoleEntry(role="worker")},
@@ -136,11 +143,11 @@ async def test_lines_of_the_jobs_own_formats_give_values_and_progress(scene, mon
     line = b"round %d of 90 scored 0.5 points\n"
     scene.logs.texts[0] = b"".join(line % number for number in range(1, 6))
     scene.patterns = (
-        {
-            "name": "rounds",
-            "line": "round {step} of {total_steps} scored {score} points",
-            "example": "round 1 of 90 scored 0.5 points",
-        },
+        ResolvedLogPattern(
+            name="rounds",
+            line="round {step} of {total_steps} scored {score} points",
+            example="round 1 of 90 scored 0.5 points",
+        ),
     )
     async with followed(scene, monkeypatch):
         await until(lambda: scene.steps("score") == [1, 2, 3, 4, 5])
@@ -167,13 +174,16 @@ async def test_the_next_attempt_follows_the_end_of_the_one_before(scene, monkeyp
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("scene", [True], indirect=True, ids=["tokens"])
-async def test_a_worker_killed_fifty_times_leaves_no_gap_and_no_duplicate(scene, monkeypatch):
+@pytest.mark.parametrize(
+    "kills", [pytest.param(12, id="sample"), pytest.param(50, id="all", marks=pytest.mark.soak)]
+)
+async def test_a_worker_killed_many_times_leaves_no_gap_and_no_duplicate(scene, monkeypatch, kills):
     monkeypatch.setattr(log_following, "_CHUNK_BYTES", 700)
     monkeypatch.setattr(log_following, "_CHUNKS_AT_ONCE", 3)
     dice = random.Random(3)
     worker = _worker_of(scene.store)
     killed, written = 0, 0
-    while killed < 50:
+    while killed < kills:
         # every few kills the whole host dies, too: its follower is forgotten
         async with followed(scene, monkeypatch, every=0.005):
             for _ in range(7):
@@ -223,12 +233,17 @@ async def test_who_needs_no_worker_starts_none(scene, monkeypatch, why):
         scene.entry(started_at=NOW + 97, finished_at=NOW + 99)
     async with followed(scene, monkeypatch) as follower:
         if why == "reports":
-            follower.reported({KEY: Progress(step=1, metrics={"loss": 0.5})})
+            follower.reported({KEY: ProgressReport(step=1, metrics={"loss": 0.5})})
         await asyncio.sleep(0.3)
         assert _worker_of(scene.store).pid is None
     assert scene.steps() == []
 
 
+@pytest.mark.parametrize(
+    "scene",
+    [pytest.param(False, id="offsets", marks=pytest.mark.soak), pytest.param(True, id="tokens")],
+    indirect=True,
+)
 async def test_a_piece_that_the_worker_dies_of_is_left_out(scene, monkeypatch, caplog):
     scene.logs.texts[0] = b"".join(map(metric_line, range(5)))
     async with followed(scene, monkeypatch):

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from airflow_training.control.model import InstanceEntry, JobEntry, Ledger, Progress
+from airflow_training.control.model import InstanceEntry, JobEntry, Ledger, ProgressReport
 from airflow_training.errors import LeaseLost, RuntimeUnavailable
 from airflow_training.runtimes.faults import Behaviour, Fault, Script
 from airflow_training.runtimes.memory import MemoryRuntime
-from airflow_training.runtimes.port import Changed, InstanceRef, InstanceSpec, Outcome
+from airflow_training.runtimes.port import InstanceRef, InstanceSpec, InstanceUpdate, Outcome
 from airflow_training.state.store import Store
 from airflow_training.supervise.effects import remaining_seconds
 from tests.builders import job, role
@@ -107,7 +107,7 @@ async def test_progress_reaches_the_store(stage):
         await until(lambda: stage.live(uid))
         before = len(stage.reasons(uid))
         for step in range(1, 50):
-            stage.runtime.report(uid, "worker", 0, Progress(step=step, metrics={"loss": 0.5}))
+            stage.runtime.report(uid, "worker", 0, ProgressReport(step=step, metrics={"loss": 0.5}))
         await until(lambda: stage.store.progress(uid).get(("worker", 0), {}).get("step") == 49)
         assert len(stage.reasons(uid)) <= before + 3
 
@@ -167,6 +167,59 @@ async def test_a_store_that_fails_neither_ends_nor_doubles_anything(tmp_path, tr
     store.close()
 
 
+class AwayStore(Store):
+    """A store that takes nothing any more once it is told to be away."""
+
+    away = False
+
+    def commit(self, uid, **rest):
+        if self.away:
+            raise RuntimeUnavailable("the store is away")
+        super().commit(uid, **rest)
+
+    def renew_all(self, held, *, seconds=15.0):
+        if self.away:
+            raise RuntimeUnavailable("the store is away")
+        return super().renew_all(held, seconds=seconds)
+
+
+@pytest.mark.parametrize("lease_seconds", [15.0, 0.3])
+async def test_a_stop_does_not_wait_for_the_store(tmp_path, lease_seconds):
+    """Also once the lease has run out. Nothing begins any more, whatever fails meanwhile."""
+    store = AwayStore(f"sqlite:///{tmp_path / 'away.db'}")
+    stage = Stage(store=store, runtime=MemoryRuntime(script=FOREVER))
+    uid = stage.launch(job(role("worker", 3), runtime="memory"))
+    supervisor = stage.supervisor(uid, lease_seconds=lease_seconds)
+    driving = asyncio.ensure_future(supervisor.run())
+    await until(lambda: store.ledger(uid).job.state == "Running")
+    store.away = True
+    await asyncio.sleep(2 * min(lease_seconds, 0.3))
+    supervisor.stop(reason="Interrupted", by="test")
+    stage.runtime.finish(uid, "worker", 0, exit_code=75)
+    with pytest.raises(RuntimeUnavailable):
+        await asyncio.wait_for(driving, 30)
+    assert not stage.live(uid)
+    assert store.ledger(uid).job.state == "Running", "of that it knows nothing"
+    store.away = False
+    assert stage.reasons(uid).count("InstancesCreated") == 1
+    store.close()
+
+
+async def test_a_stop_that_the_store_takes_is_recorded_before_it_is_acted_on(store):
+    runtime = Witness(script=FOREVER)
+    runtime.store = store
+    stage = Stage(store=store, runtime=runtime)
+    uid = stage.launch(job(role("worker", 2), runtime="memory"))
+    supervisor = stage.supervisor(uid)
+    driving = asyncio.ensure_future(supervisor.run())
+    await until(lambda: store.ledger(uid).job.state == "Running")
+    supervisor.stop(reason="Interrupted", by="test")
+    assert await asyncio.wait_for(driving, 30) == "Stopped"
+    assert runtime.unannounced == []
+    assert store.ledger(uid).job.message == "Interrupted"
+    assert not stage.live(uid)
+
+
 class Witness(MemoryRuntime):
     """Looks into the store at the moment of every effect."""
 
@@ -191,7 +244,7 @@ class Witness(MemoryRuntime):
 
     async def release(self, instances, answer):
         for ref in instances:
-            if not self._see("release", ref).released:
+            if not self._see("release", ref).phase.released:
                 self.unannounced.append(self.effects[-1])
         await super().release(instances, answer)
 
@@ -252,9 +305,11 @@ class Uploading(MemoryRuntime):
 
     async def watch(self, run):
         async for change in super().watch(run):
-            if isinstance(change, Changed) and change.instance.state == "succeeded":
+            if isinstance(change, InstanceUpdate) and change.instance.state == "succeeded":
                 uploaded = {"uri": "s3://models/x", "bytes": 1, "digest": "sha256:0"}
-                change = Changed(instance=dataclasses.replace(change.instance, output=uploaded))
+                change = InstanceUpdate(
+                    instance=dataclasses.replace(change.instance, output=uploaded)
+                )
             yield change
 
 
@@ -383,6 +438,6 @@ async def test_a_lease_that_ran_out_but_that_nobody_took_is_taken_up_again(stage
     async with stage.driving(uid, lease_seconds=0.6) as task:
         await until(lambda: stage.store.ledger(uid).job.state == "Running")
         lease = stage.store.lease(uid)
-        stage.store.renew(lease, seconds=-5.0)
+        stage.store.renew_all([lease], seconds=-5.0)
         stage.runtime.finish(uid, "worker", 0)
         assert await asyncio.wait_for(task, 20) == "Succeeded"

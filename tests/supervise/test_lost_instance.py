@@ -195,6 +195,7 @@ def test_a_run_loses_an_instance_goes_on_with_fewer_and_gets_it_back(lab):
 
 
 @pytest.mark.e2e
+@pytest.mark.soak
 @pytest.mark.timeout(300)
 def test_a_host_that_is_killed_while_the_split_changes_changes_it_once(lab):
     """SIGKILL at random moments from the change on; the same run goes on each time."""

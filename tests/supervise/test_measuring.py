@@ -8,14 +8,21 @@ from typing import Any
 
 import pytest
 
-from airflow_training.control.model import InstanceEntry, JobEntry, Ledger, Progress, RoleEntry
+from airflow_training.admission.plan.history import history_of
+from airflow_training.admission.plan.replan import Situation, replan_run
+from airflow_training.control.model import (
+    InstanceEntry,
+    JobEntry,
+    Ledger,
+    ProgressReport,
+    RoleEntry,
+)
+from airflow_training.documents.resolved import ResolvedJob
+from airflow_training.documents.resolved_blocks import ResolvedCheckpoint, SaveEverySeconds
 from airflow_training.planning.sources.clusters import parse_cluster
-from airflow_training.runtimes.port import ClusterView, NodeView
-from airflow_training.spec.resolved import ResolvedJob
+from airflow_training.runtimes.port import ClusterSnapshot, NodeView
 from airflow_training.state.store import LogPosition
-from airflow_training.supervise.measuring import Meter
-from airflow_training.supervise.plan_again import Situation, plan_again
-from airflow_training.supervise.plan_history import history_of
+from airflow_training.supervise.followers.measuring import Meter
 from airflow_training.supervise.status import run_status
 from tests.supervise.conftest import Stage
 from tests.supervise.test_planning import TINY, plan_of, planned, resolved
@@ -51,7 +58,7 @@ class Lab:
     def plan(self, **plan: Any) -> Mapping[str, Any]:
         found = self.job(**plan).plan
         assert found is not None
-        return found
+        return found.document
 
     async def run(
         self, job: ResolvedJob, *, seconds: float, scaled_to: int = 3, **metrics: float
@@ -68,7 +75,7 @@ class Run:
         self.store = stage.store
         self.uid = stage.launch(job, run_id=f"run-{len(stage.store.runs())}")
         self.job = job
-        entry = InstanceEntry(role="worker", index=0, state="running")
+        entry = InstanceEntry(key=("worker", 0), state="running")
         self.ledger = Ledger(
             job=JobEntry(state="Running"),
             roles={"worker": RoleEntry(role="worker", replicas=replicas)},
@@ -81,7 +88,7 @@ class Run:
         """Report four steps that each take so long."""
         for _ in range(4):
             self.step, self.now = self.step + 1, self.now + seconds
-            said = Progress(step=self.step, time=self.now, metrics=metrics)
+            said = ProgressReport(step=self.step, time=self.now, metrics=metrics)
             self.store.save_progress(self.uid, {("worker", 0): asdict(said)})
             await self.meter.look()
 
@@ -103,16 +110,16 @@ async def test_the_next_plan_of_the_same_model_says_measured(lab):
     first = lab.job()
     run = await lab.run(first, seconds=0.5, peak_memory_bytes=3e9)
     plan = lab.plan()
-    assert plan["strategy"] == first.plan["strategy"]
+    assert plan["strategy"] == first.plan.strategy
     assert plan["step_time_s"] == pytest.approx(0.5)
     assert plan["peak_memory_bytes"] == 3e9
-    assert origins(first.plan, "time_s") == {"static"}
+    assert origins(first.plan.document, "time_s") == {"static"}
     assert origins(plan, "time_s") == origins(plan, "memory_bytes") == {"measured"}
     assert plan["p10"] < 0.5 < plan["p90"]
     factor = plan["measurements"]["factor"]
-    assert factor == pytest.approx(0.5 / first.plan["step_time_s"])
+    assert factor == pytest.approx(0.5 / first.plan.step_seconds)
     assert plan["measurements"] == {
-        "subject": first.plan["measurements"]["subject"],
+        "subject": first.plan.subject,
         "factor": factor,
         "strategies": 1,
         "runs": 1,
@@ -149,38 +156,37 @@ async def test_a_plan_for_another_model_is_worked_out(lab):
 
 async def test_a_run_that_plans_again_knows_what_it_measured(lab, stage):
     job = lab.job(model=GPT, constraints={"tp": 1, "pp": 1, "devices": {"max": 3}})
-    assert job.plan["devices"] == 3
+    assert job.plan.document["devices"] == 3
     run = await lab.run(job, seconds=0.5)
-    factor = 0.5 / job.plan["step_time_s"]
+    factor = 0.5 / job.plan.step_seconds
     alone = {**NODES, "nodes": [{**NODES["nodes"][0], "count": 2}]}
     asked = {**job.document["spec"], "plan": {**job.document["spec"]["plan"], "cluster": alone}}
     changed = replace(
-        job, document={**job.document, "spec": asked}, checkpoint={"everySeconds": 60}
+        job,
+        document={**job.document, "spec": asked},
+        checkpoint=ResolvedCheckpoint(every=SaveEverySeconds(60)),
     )
-    verdict = plan_again(
-        Situation(job=changed, machines=ClusterView(nodes=()), step=10_000, launch_seconds=0.0),
-        before=job.plan["cluster_view"],
+    verdict = replan_run(
+        Situation(job=changed, machines=ClusterSnapshot(nodes=()), step=10_000, launch_seconds=0.0),
+        before=job.plan.cluster_view,
         history=history_of(stage.store),
     )
     assert verdict.job is not None, verdict
     new = verdict.job.plan
     assert new is not None
-    [runtime] = [part for part in new["breakdown"]["time_s"] if part["name"] == "runtime"]
+    [runtime] = [part for part in new.document["breakdown"]["time_s"] if part["name"] == "runtime"]
     assert runtime["origin"] == "measured"
-    assert new["measurements"]["factor"] == pytest.approx(factor)
+    assert new.measured_factor == pytest.approx(factor)
     assert 121 <= verdict.data["cost_steps"] < 150, "a minute of steps that take half a second"
 
     run.job = verdict.job
     run.ledger = replace(run.ledger, roles={"worker": RoleEntry(role="worker", replicas=2)})
     assert run.measured() is not None
     await run.train(0.75)
-    found = {
-        each.plan: each.step_seconds
-        for each in stage.store.measurements(job.plan["measurements"]["subject"])
-    }
+    found = {each.plan: each.step_seconds for each in stage.store.measurements(job.plan.subject)}
     assert found == {
-        job.plan["id"]: pytest.approx(0.5),
-        new["id"]: pytest.approx(0.75),
+        job.plan.id: pytest.approx(0.5),
+        new.id: pytest.approx(0.75),
     }
 
 
@@ -193,7 +199,7 @@ async def test_nothing_is_measured_where_it_would_not_be_of_the_plan(lab, why):
     else:
         run = Run(lab.stage, lab.job())
         for step in (None, None, None, 1 if why == "one-step-only" else None):
-            line = asdict(Progress(step=step, time=1.0, metrics={"loss": 1.0}))
+            line = asdict(ProgressReport(step=step, time=1.0, metrics={"loss": 1.0}))
             run.store.save_progress(run.uid, {("worker", 0): line})
             await run.meter.look()
     assert run.measured() is None
@@ -228,10 +234,10 @@ def measure_links(lab: Lab, *, node: str = "gpu-0", runtime: str = "local", **me
     store = lab.stage.store
     job = replace(lab.job(), name="measure-cluster", runtime=runtime, plan=None)
     uid = lab.stage.launch(job, run_id=f"links-{len(store.runs())}")
-    store.save_progress(uid, {("worker", 0): asdict(Progress(time=1.0, metrics=metrics))})
+    store.save_progress(uid, {("worker", 0): asdict(ProgressReport(time=1.0, metrics=metrics))})
     lease, old = store.acquire(uid, owner="me"), store.ledger(uid)
     assert lease is not None
-    entry = InstanceEntry(role="worker", index=0, state="succeeded", node=node)
+    entry = InstanceEntry(key=("worker", 0), state="succeeded", node=node)
     over = replace(old.job, state="Succeeded", drained=True)
     new = replace(old, job=over, instances={("worker", 0): entry})
     store.commit(uid, lease=lease, old=old, new=new, events=[])

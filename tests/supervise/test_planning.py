@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 import yaml
 
+from airflow_training.admission.check import AdmissionResponse, check_text
+from airflow_training.admission.plan.history import NO_HISTORY, History
+from airflow_training.admission.plan.job_plan import JobPlan
+from airflow_training.admission.plan.step import plan_job
+from airflow_training.documents.parsing import TrainingJob
+from airflow_training.documents.resolved import ResolvedJob, RunRef
 from airflow_training.runtimes.memory import MemoryRuntime
-from airflow_training.runtimes.port import ClusterView, NodeView
-from airflow_training.spec.models import TrainingJob
-from airflow_training.spec.resolved import ResolvedJob, RunRef
-from airflow_training.supervise.admission import Checked, check_text
-from airflow_training.supervise.plan_history import NO_HISTORY, History
-from airflow_training.supervise.planned import Planned
-from airflow_training.supervise.planning import plan_job
-from airflow_training.supervise.rendering import expected_addresses, render_instance
+from airflow_training.runtimes.port import ClusterSnapshot, NodeView
+from airflow_training.runtimes.rendering import expected_addresses, render_instance
 
 TINY = {"hidden": 64, "layers": 4, "heads": 4, "seq": 64, "vocab": 512}
 GPT = {"hidden": 2048, "layers": 24, "heads": 16, "seq": 1024, "vocab": 50304}
@@ -46,8 +46,8 @@ class Machines(MemoryRuntime):
 
     async def cluster_view(
         self, job: ResolvedJob | None = None, *, with_free: bool = False
-    ) -> ClusterView:
-        return ClusterView(nodes=self.nodes)
+    ) -> ClusterSnapshot:
+        return ClusterSnapshot(nodes=self.nodes)
 
 
 def planned(
@@ -57,11 +57,11 @@ def planned(
     folder: str = "",
     history: History = NO_HISTORY,
     **plan: Any,
-) -> Checked:
+) -> AdmissionResponse:
     """Return a pytorch job after its plan; by default of a tiny model on one machine of 4 cores."""
     seen = nodes or (NodeView(name="here", cpus=4, memory_bytes=32 * 2**30),)
 
-    def planner(job: TrainingJob, resolved: ResolvedJob) -> Planned:
+    def planner(job: TrainingJob, resolved: ResolvedJob) -> JobPlan:
         return plan_job(job, resolved, runtime=lambda _: Machines(*seen), history=history)
 
     document = {
@@ -82,18 +82,18 @@ def planned(
     return checked
 
 
-def resolved(checked: Checked) -> ResolvedJob:
+def resolved(checked: AdmissionResponse) -> ResolvedJob:
     assert checked.resolved is not None, [str(problem) for problem in checked.problems]
     return checked.resolved
 
 
-def plan_of(checked: Checked) -> dict[str, Any]:
+def plan_of(checked: AdmissionResponse) -> dict[str, Any]:
     plan = resolved(checked).plan
     assert plan is not None
-    return dict(plan)
+    return dict(plan.document)
 
 
-def problems(checked: Checked) -> dict[str, str]:
+def problems(checked: AdmissionResponse) -> dict[str, str]:
     """Return field -> text of every mistake."""
     assert checked.resolved is None
     return {problem.field: str(problem) for problem in checked.problems}
@@ -146,7 +146,7 @@ def test_an_empty_list_plans_without_applying():
     assert not {"TP_SIZE", "MICRO_BATCH_SIZE", "MEGATRON_ARGS"} & set(job.role("worker").env)
     assert job.role("worker").files == ()
     assert job.plan is not None
-    assert job.plan["applied"] == {"replicas": {}, "env": [], "role": "worker"}
+    assert job.plan.document["applied"] == {"replicas": {}, "env": [], "role": "worker"}
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import pytest
 from sqlalchemy import update
 
 from airflow_training.control.model import (
+    AttemptId,
     InstanceEntry,
     InstanceKey,
     InstanceState,
@@ -16,22 +17,23 @@ from airflow_training.control.model import (
     Ledger,
     Observation,
     Observations,
-    Progress,
+    ProcessReport,
+    ProgressReport,
     RoleEntry,
-    Told,
 )
-from airflow_training.control.subtask_snapshot import STATE_CHECKSUM_MISMATCH, opened
-from airflow_training.control.subtasks import restorable, states
+from airflow_training.control.subtask_snapshot import STATE_CHECKSUM_MISMATCH, read_snapshot
+from airflow_training.control.subtasks import rank_states
+from airflow_training.documents.resolved_blocks import CheckpointCommit, ResolvedCheckpoint
 from airflow_training.runtimes.faults import Behaviour, Script
 from airflow_training.state.environment import digest_of
 from airflow_training.state.models import SubtasksRow
-from airflow_training.supervise.processes import Processes
+from airflow_training.supervise.followers.processes import Processes
 from airflow_training.supervise.stored_records import StoredRecords
-from tests.builders import job, role
+from tests.builders import job, restorable, role
 from tests.checkpoints.groups import train
 from tests.supervise.conftest import Stage, until
 
-KEPT = {"uri": "unused", "keep": 3}
+KEPT = ResolvedCheckpoint(uri="unused")
 
 
 def a_job(replicas=2, **more):
@@ -49,14 +51,18 @@ class Desk:
         self.job = made
         self.seen: dict[tuple[str, int], Observation] = {}
         self.ledger = Ledger(
-            job=JobEntry(checkpoint=None if step is None else {"step": step}),
+            job=JobEntry(
+                checkpoint=None
+                if step is None
+                else CheckpointCommit(uri=root, step=step, digest="d", at=1.0)
+            ),
             roles={
                 each.name: RoleEntry(role=each.name, replicas=each.replicas) for each in made.roles
             },
-            instances={("worker", 0): InstanceEntry(role="worker", index=0)},
+            instances={("worker", 0): InstanceEntry(key=("worker", 0))},
         )
         self.root = root
-        self.progress: dict[InstanceKey, Progress] = {}
+        self.progress: dict[InstanceKey, ProgressReport] = {}
         self.processes = self.another()
 
     def another(self) -> Processes:
@@ -69,24 +75,25 @@ class Desk:
             on_progress=self.progress.update,
         )
 
-    def show(self, index: int, state: InstanceState, *lines: Told, attempt: int = 0) -> None:
+    def show(
+        self, index: int, state: InstanceState, *lines: ProcessReport, attempt: int = 0
+    ) -> None:
         self.seen["worker", index] = Observation(
-            role="worker",
-            index=index,
+            key=("worker", index),
             uid=f"{index}-{attempt}",
-            attempt=attempt,
+            attempt_id=AttemptId(attempt=attempt),
             state=state,
-            progress=Progress(subtasks=lines) if lines else None,
+            progress=ProgressReport(subtasks=lines) if lines else None,
         )
 
     async def look(self, group: str = "") -> list[str]:
         """Return the states that are in the store after one look."""
         await self.processes.look()
-        return [*states(opened(self.store.subtasks(self.uid)[group]))]
+        return [*rank_states(read_snapshot(self.store.subtasks(self.uid)[group]))]
 
 
 def line(rank, state, sequence=1, *, generation=1, **more):
-    return Told(rank=rank, generation=generation, sequence=sequence, state=state, **more)
+    return ProcessReport(rank=rank, generation=generation, sequence=sequence, state=state, **more)
 
 
 async def test_before_anything_is_told_an_instance_is_one_process(stage):
@@ -121,8 +128,8 @@ async def test_the_end_of_an_older_attempt_is_nothing_to_the_new_generation(stag
 
 async def test_what_reached_the_store_another_way_counts_too(stage):
     desk = Desk(stage, a_job(1))
-    reference = {"uri": "s3://models/run/0", "step": 10, "digest": "sha256:10", "at": 1.0}
-    said = Progress(subtasks=(line(0, "SAVED", 4, verified=(10,)),), checkpoint=reference)
+    reference = CheckpointCommit(uri="s3://models/run/0", step=10, digest="sha256:10", at=1.0)
+    said = ProgressReport(subtasks=(line(0, "SAVED", 4, verified=(10,)),), checkpoint=reference)
     desk.store.save_progress(desk.uid, {("worker", 0): dataclasses.asdict(said)})
     assert await desk.look() == ["SAVED"]
     assert restorable(desk.processes.groups[""]) == 10
@@ -210,7 +217,7 @@ async def test_without_markers_an_earlier_step_is_used(stage, body):
 
 
 async def test_the_loop_tells_a_damaged_snapshot_and_goes_back_a_step(stage, tmp_path):
-    made = dataclasses.replace(a_job(1), checkpoint={**KEPT, "uri": str(tmp_path / "c")})
+    made = dataclasses.replace(a_job(1), checkpoint=ResolvedCheckpoint(uri=str(tmp_path / "c")))
     stage.runtime.script = Script(default=Behaviour(run_seconds=None))
     uid = stage.launch(made)
     stage.store.save_subtasks(uid, {"": {"format": 1}})
@@ -226,7 +233,7 @@ async def test_a_driven_run_leaves_where_its_processes_ended(stage):
     stage.runtime.script = Script(default=Behaviour(run_seconds=0.05))
     uid = stage.launch(a_job(2))
     assert await asyncio.wait_for(stage.supervisor(uid).run(), 30) == "Succeeded"
-    assert [*states(opened(stage.store.subtasks(uid)[""]))] == ["DONE", "DONE"]
+    assert [*rank_states(read_snapshot(stage.store.subtasks(uid)[""]))] == ["DONE", "DONE"]
 
 
 # records of instances that failed ----------------------------------------------------------------
@@ -237,9 +244,9 @@ async def test_a_failure_without_records_is_judged_by_those_in_the_store(stage):
     own = '{"at": 2.0}'
     seen = Observations(
         instances=(
-            Observation(role="worker", index=0, uid="a", state="failed"),
-            Observation(role="worker", index=0, uid="b", state="running"),
-            Observation(role="worker", index=1, uid="c", state="failed", environment=(own,)),
+            Observation(key=("worker", 0), uid="a", state="failed"),
+            Observation(key=("worker", 0), uid="b", state="running"),
+            Observation(key=("worker", 1), uid="c", state="failed", environment=(own,)),
         )
     )
     records = StoredRecords(stage.store, uid)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
 
+from airflow_training.admission.queueing import QueueTurn
+from airflow_training.documents.resolved import ResolvedJob
 from airflow_training.runtimes.memory import MemoryRuntime
-from airflow_training.runtimes.port import ClusterView, NodeView
-from airflow_training.spec.resolved import ResolvedJob
-from airflow_training.supervise.queueing import Turn
+from airflow_training.runtimes.port import ClusterSnapshot, NodeView
 from tests.builders import job, role
 
 GIB = 2**30
@@ -18,7 +19,7 @@ GIB = 2**30
 class Machine(MemoryRuntime):
     """One machine without a scheduler of its own; some of it is in use."""
 
-    name = "local"
+    capabilities = dataclasses.replace(MemoryRuntime.capabilities, shares_machine=True)
 
     def __init__(self, **free: Any) -> None:
         super().__init__()
@@ -26,8 +27,8 @@ class Machine(MemoryRuntime):
 
     async def cluster_view(
         self, job: ResolvedJob | None = None, *, with_free: bool = False
-    ) -> ClusterView:
-        return ClusterView(nodes=[self.node])
+    ) -> ClusterSnapshot:
+        return ClusterSnapshot(nodes=[self.node])
 
 
 def asking(**limits: str):
@@ -50,5 +51,7 @@ def asking(**limits: str):
 async def test_a_run_starts_when_what_it_asks_for_is_free(stage, limits, free, starts):
     wanted = asking(**limits)
     uid = stage.launch(wanted)
-    turn = Turn(store=stage.store, runtime=Machine(**free), job=wanted, uid=uid, max_running_jobs=0)
+    turn = QueueTurn(
+        store=stage.store, runtime=Machine(**free), job=wanted, uid=uid, max_running_jobs=0
+    )
     assert await turn.has_come() is starts

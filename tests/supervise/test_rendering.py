@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 import yaml
 
+from airflow_training.admission.check import check_text
+from airflow_training.control.model import AttemptId
+from airflow_training.documents.resolved import RunRef
 from airflow_training.errors import InputError
-from airflow_training.spec.resolved import RunRef
-from airflow_training.supervise.admission import check_text
-from airflow_training.supervise.rendering import expected_addresses, render_instance
+from airflow_training.runtimes.kubernetes.template import template_of
+from airflow_training.runtimes.rendering import expected_addresses, render_instance
 from tests.frameworks.samples import a_document
 
 RUN = RunRef(
@@ -36,7 +38,7 @@ def render(job, role="worker", index=0, **more):
 
 
 def test_the_attempt_is_stamped_on_what_is_created():
-    spec = render(resolved(), epoch=1, job_attempt=2, attempt=3, held=True)
+    spec = render(resolved(), attempt=AttemptId(1, 2, 3), held=True)
     ref = spec.ref
     assert (ref.run, ref.role, ref.index) == (RUN, "worker", 0)
     assert (ref.epoch, ref.job_attempt, ref.attempt) == (1, 2, 3)
@@ -95,6 +97,15 @@ def test_only_the_first_instance_of_the_output_role_uploads():
     assert render(job, "master", 0).output_uri == ""
 
 
+@pytest.mark.parametrize("run_id", ["..", "a/../../b", "%2e%2e/b"])
+@pytest.mark.parametrize("field", ["output", "checkpoint"])
+def test_no_value_leads_out_of_an_address(run_id, field):
+    job = resolved(**{field: {"uri": "../models/{{ run_id }}/x"}})
+    render(job, "master", 0, run_id="a..b")
+    with pytest.raises(InputError, match=r"leads out of it"):
+        render(job, "master", 0, run_id=run_id)
+
+
 def test_deadline_and_grace():
     job = resolved(
         activeDeadlineSeconds=60,
@@ -109,7 +120,7 @@ def test_a_readiness_probe_reaches_the_local_runtime():
     probe = {"tcpSocket": {"port": "pytorchjob-port"}}
     template = {"spec": {"containers": [{"name": "pytorch", "readinessProbe": probe}]}}
     job = resolved(roles={"master": {"template": template}})
-    (container,) = render(job, "master").pod["spec"]["containers"]
+    (container,) = render(job, "master").resolved.template["spec"]["containers"]
     assert container["readinessProbe"] == probe
 
 
@@ -142,7 +153,7 @@ def test_the_pod_is_whole_and_ours_is_merged_into_it():
     )
     spec = render(job)
     assert "KEY" not in spec.env
-    pod = spec.pod
+    pod = template_of(spec)
     assert pod["metadata"] == {"labels": {"team": "x"}}
     assert pod["spec"]["nodeSelector"] == {"gpu": "a100"}
     containers = {container["name"]: container for container in pod["spec"]["containers"]}

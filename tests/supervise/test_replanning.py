@@ -13,17 +13,36 @@ from typing import Any
 import pytest
 import yaml
 
-from airflow_training.control.model import InstanceEntry, JobEntry, Ledger, Progress, RoleEntry
+from airflow_training.admission.check import AdmissionResponse, check_text
+from airflow_training.admission.plan.follow import adaptive_plan
+from airflow_training.admission.plan.history import NO_HISTORY, History
+from airflow_training.admission.plan.replan import (
+    ReplanVerdict,
+    Situation,
+    replan_run,
+    steps_at_risk,
+)
+from airflow_training.admission.plan.step import plan_job
+from airflow_training.control.model import (
+    ActivePhase,
+    InstanceEntry,
+    JobEntry,
+    Ledger,
+    ProgressReport,
+    RoleEntry,
+)
+from airflow_training.documents.resolved import ResolvedJob
+from airflow_training.documents.resolved_blocks import (
+    ResolvedCheckpoint,
+    SaveEverySeconds,
+    SaveEverySteps,
+)
 from airflow_training.errors import RuntimeUnavailable
 from airflow_training.runtimes.faults import Behaviour, Script
 from airflow_training.runtimes.memory import MemoryRuntime
-from airflow_training.runtimes.port import ClusterView, NodeView
-from airflow_training.spec.resolved import ResolvedJob
-from airflow_training.supervise.admission import Checked, check_text
-from airflow_training.supervise.plan_again import Situation, Verdict, plan_again, steps_at_risk
-from airflow_training.supervise.plan_history import NO_HISTORY, History
-from airflow_training.supervise.planning import plan_job
-from airflow_training.supervise.replanning import Change, Replanner, State, plan_to_follow
+from airflow_training.runtimes.port import ClusterSnapshot, NodeView
+from airflow_training.supervise.followers.follower import Change
+from airflow_training.supervise.followers.replanning import Replanner, RunView
 from tests.supervise.conftest import Stage, until
 
 FOREVER = Script(default=Behaviour(run_seconds=None))
@@ -48,6 +67,7 @@ class Lab:
         self.folder = folder
         self.file = folder / "cluster.json"
         self.history: History = NO_HISTORY
+        (folder / "train.py").touch()
 
     def has(self, count: int, **group: Any) -> None:
         """Let the cluster have so many nodes from now on."""
@@ -69,7 +89,7 @@ class Lab:
         assert checked.resolved is not None, [str(problem) for problem in checked.problems]
         return replace(checked.resolved, runtime="memory", reconcile_seconds=0.05)
 
-    def check(self, *, spec: dict[str, Any] | None = None, **plan: Any) -> Checked:
+    def check(self, *, spec: dict[str, Any] | None = None, **plan: Any) -> AdmissionResponse:
         document = {
             "apiVersion": "airflow-training/v1",
             "kind": "TrainingJob",
@@ -109,8 +129,8 @@ class Machines(MemoryRuntime):
 
     async def cluster_view(
         self, job: ResolvedJob | None = None, *, with_free: bool = False
-    ) -> ClusterView:
-        return ClusterView(nodes=self.nodes)
+    ) -> ClusterSnapshot:
+        return ClusterSnapshot(nodes=self.nodes)
 
 
 @pytest.fixture
@@ -134,7 +154,7 @@ def told(stage: Stage, uid: str, reason: str) -> list[Any]:
 
 
 def report(stage: Stage, uid: str, *, step: int, of: int) -> None:
-    stage.runtime.report(uid, "worker", 0, Progress(step=step, total_steps=of))
+    stage.runtime.report(uid, "worker", 0, ProgressReport(step=step, total_steps=of))
 
 
 # end to end, simulated ------------------------------------------------------------------------------
@@ -146,8 +166,8 @@ async def test_a_run_goes_on_with_fewer_and_goes_back_when_the_node_is_there_aga
         lab.has(2)
         await until(lambda: alive(stage, uid) == [0, 1] and told(stage, uid, "Replanned"))
         second = stage.store.job(uid).plan
-        assert second["strategy"]["dp"] == 2
-        assert second["applied"]["replicas"] == {"worker": 2}
+        assert second.strategy["dp"] == 2
+        assert second.applied_replicas == {"worker": 2}
         await until(lambda: stage.store.ledger(uid).job.state == "Running")
         for index in (0, 1):
             spec = stage.runtime.spec(uid, "worker", index)
@@ -160,14 +180,15 @@ async def test_a_run_goes_on_with_fewer_and_goes_back_when_the_node_is_there_aga
         lab.has(3)
         await until(lambda: alive(stage, uid) == [0, 1, 2])
         assert stage.runtime.spec(uid, "worker", 2).env["DP_SIZE"] == "3"
-    assert stage.store.job(uid).plan == {**first, "seconds": stage.store.job(uid).plan["seconds"]}
+    last = stage.store.job(uid).plan.document
+    assert last == {**first.document, "seconds": last["seconds"]}
     ledger = stage.store.ledger(uid)
     assert ledger.job.job_attempt == 2
     assert ledger.job.restarts == ()
     lost, regained = told(stage, uid, "Replanned")
     assert lost.message.startswith("gpus lost 1 node, 2 are left: the split takes 3 devices")
     assert "costs" in lost.message
-    assert lost.data["before"] == first["id"] == regained.data["plan"]
+    assert lost.data["before"] == first.id == regained.data["plan"]
     assert regained.data["saved_seconds"] > regained.data["cost_seconds"] > 0
     assert regained.data["cost_steps"] > 10, "without a checkpoint all steps are run again"
 
@@ -291,23 +312,23 @@ async def test_a_cluster_that_cannot_be_seen_is_no_change_and_told_once(stage, l
     ],
 )  # fmt: skip
 def test_which_plans_follow_their_cluster(lab, plan, follows):
-    assert (plan_to_follow(lab.job(**plan)) is not None) == follows
+    assert (adaptive_plan(lab.job(**plan)) is not None) == follows
 
 
 def test_a_job_without_a_plan_is_left_alone(lab):
-    assert plan_to_follow(replace(lab.job(), plan=None)) is None
+    assert adaptive_plan(replace(lab.job(), plan=None)) is None
 
 
 def test_python_of_the_user_is_not_run_by_the_loop(lab):
     job = lab.job()
     plan = {**job.document["spec"]["plan"], "model": "train:model"}
     document = {**job.document, "spec": {**job.document["spec"], "plan": plan}}
-    assert plan_to_follow(replace(job, document=document)) is None
+    assert adaptive_plan(replace(job, document=document)) is None
 
 
 def test_a_kueue_group_keeps_its_size(lab):
     job = lab.job()
-    assert plan_to_follow(replace(job, scheduling=replace(job.scheduling, gang="kueue"))) is None
+    assert adaptive_plan(replace(job, scheduling=replace(job.scheduling, gang="kueue"))) is None
 
 
 def test_who_asks_for_what_cannot_be_is_told(lab):
@@ -315,6 +336,24 @@ def test_who_asks_for_what_cannot_be_is_told(lab):
     assert "nothing of the plan is applied" in said["spec.plan.replan"].message
     assert not lab.check(apply=[]).warnings, "nobody asked"
     assert not lab.check(replan="OnChange").warnings
+
+
+def test_python_as_model_is_told_though_nobody_asked(lab):
+    def warned(**plan: Any) -> list[str]:
+        document = {**lab.job().document}
+        document["spec"] = {
+            **document["spec"],
+            "plan": {"model": "train:example", "globalBatch": 12, **plan},
+        }
+        [checked] = check_text(yaml.safe_dump(document))  # as `validate` does: nothing is planned
+        assert not checked.problems
+        return [str(each) for each in checked.warnings if each.field == "spec.plan.replan"]
+
+    [said] = warned()
+    assert "has no effect: its model is Python" in said
+    assert "replan: Never" in said
+    assert not warned(replan="Never")
+    assert not warned(cluster="request"), "that does not change, and says so itself"
 
 
 # looking --------------------------------------------------------------------------------------------
@@ -329,14 +368,19 @@ class Eye:
         assert job.role("worker").replicas == 3
         team = {
             ("worker", i): InstanceEntry(
-                role="worker", index=i, node=f"n{i}", wanted=True, state="running"
+                key=("worker", i),
+                node=f"n{i}",
+                phase=ActivePhase(),
+                state="running",
             )
             for i in range(3)
         }
         roles = {"worker": RoleEntry(role="worker", replicas=3, state="Running")}
         ledger = Ledger(job=JobEntry(state="Running", started_at=1.0), roles=roles, instances=team)
-        self.state: State | None = State(job=job, ledger=ledger, progress={})
-        plan = plan_to_follow(job)
+        self.state: RunView | None = RunView(
+            job=job, ledger=ledger, progress={}, generation=1, now=time.time()
+        )
+        plan = adaptive_plan(job)
         assert plan is not None
         self.answered = 0
         self.replanner = Replanner(
@@ -345,6 +389,7 @@ class Eye:
             history=NO_HISTORY,
             state=lambda: self.state,
             on_answer=self._count,
+            every_seconds=60.0,
         )
 
     def _count(self) -> None:
@@ -354,7 +399,7 @@ class Eye:
         for _ in range(times):
             await self.replanner.look()
 
-    def paused(self) -> State:
+    def paused(self) -> RunView:
         assert self.state is not None
         job = replace(self.state.ledger.job, paused_at=2.0)
         return replace(self.state, ledger=replace(self.state.ledger, job=job))
@@ -363,7 +408,8 @@ class Eye:
         """Let an instance wait for a place since so long ago."""
         assert self.state is not None
         waiting = InstanceEntry(
-            role="worker", index=index, wanted=True, wanted_at=time.time() - seconds
+            key=("worker", index),
+            phase=ActivePhase(wanted_at=time.time() - seconds),
         )
         team = {**self.state.ledger.instances, ("worker", index): waiting}
         self.state = replace(self.state, ledger=replace(self.state.ledger, instances=team))
@@ -375,15 +421,16 @@ class Eye:
         team = {key: entry for key, entry in self.state.ledger.instances.items() if key[1] < 2}
         size = change.job.role("worker").replicas
         roles = {"worker": RoleEntry(role="worker", replicas=size, state="Running")}
-        self.state = State(
+        self.state = RunView(
             job=change.job,
             ledger=replace(self.state.ledger, instances=team, roles=roles),
-            progress={("worker", 0): Progress(step=1, total_steps=FAR)},
+            progress={("worker", 0): ProgressReport(step=1, total_steps=FAR)},
+            generation=1,
+            now=time.time(),
         )
 
     def change(self) -> Change | None:
-        assert self.state is not None
-        return self.replanner.change(self.state, now=1.0, generation=1)
+        return self.replanner.change(now=1.0)
 
     async def judged(self, machines: list[NodeView]) -> Change | None:
         """Return what comes of these nodes, then look once more, so that they are the usual ones."""
@@ -475,7 +522,7 @@ async def test_a_job_that_waits_for_a_place_takes_what_others_leave_and_grows_wh
     eye.waits(2, seconds=400.0)
     shrunk = await eye.judged(left_by_others(3, 0, 0, 0))
     assert shrunk.job.role("worker").replicas == 2
-    assert shrunk.job.plan["capacity"] == "free"
+    assert shrunk.job.plan.capacity == "free"
     [event, *_] = shrunk.events
     assert event.message.startswith("counted without what others hold, A100-SXM4-80GB lost 1 node")
 
@@ -499,11 +546,13 @@ async def test_a_job_that_may_still_get_its_place_stays(eye, free):
 
 
 # the verdict ----------------------------------------------------------------------------------------
-def after_change(job: ResolvedJob, *, history: History = NO_HISTORY, **situation: Any) -> Verdict:
+def after_change(
+    job: ResolvedJob, *, history: History = NO_HISTORY, **situation: Any
+) -> ReplanVerdict:
     assert job.plan is not None
-    return plan_again(
-        Situation(job=job, machines=ClusterView(nodes=()), **situation),
-        before=job.plan["cluster_view"],
+    return replan_run(
+        Situation(job=job, machines=ClusterSnapshot(nodes=()), **situation),
+        before=job.plan.cluster_view,
         history=history,
     )
 
@@ -535,10 +584,10 @@ def test_a_gang_that_could_not_start_at_the_new_size_is_refused(lab):
     ("checkpoint", "expected"),
     [
         pytest.param(None, 1000, id="none-all-is-lost"),
-        pytest.param({"everySteps": 50}, 50, id="by-steps"),
-        pytest.param({"everySteps": 5000}, 1000, id="none-written-yet"),
-        pytest.param({"everySeconds": 60}, 121, id="by-time"),
-        pytest.param({"every": "auto"}, 1000, id="auto"),
+        pytest.param(ResolvedCheckpoint(every=SaveEverySteps(50)), 50, id="by-steps"),
+        pytest.param(ResolvedCheckpoint(every=SaveEverySteps(5000)), 1000, id="none-written-yet"),
+        pytest.param(ResolvedCheckpoint(every=SaveEverySeconds(60)), 121, id="by-time"),
+        pytest.param(ResolvedCheckpoint(every="auto"), 1000, id="auto"),
     ],
 )
 def test_steps_that_are_run_again(checkpoint, expected):

@@ -27,6 +27,19 @@ def test_only_attempts_that_were_replaced_get_their_times():
     assert with_short_lives(old, old, observed) is old
 
 
+def test_an_attempt_that_ended_while_nobody_watched_is_charged_until_then():
+    old = Ledger(
+        instances={
+            ("worker", i): entry("worker", i, state="running", started_at=3.0) for i in range(2)
+        }
+    )
+    new = Ledger(instances={key: entry("worker", key[1], attempt=1) for key in old.instances})
+    observed = [seen("worker", 0, "failed", started_at=3.5, finished_at=5.0)]
+    filled = with_short_lives(old, new, observed).instances
+    assert (filled["worker", 0].started_at, filled["worker", 0].finished_at) == (3.5, 5.0)
+    assert filled["worker", 1] is old.instances["worker", 1], "nobody knows when it ended"
+
+
 async def test_every_attempt_has_its_usage(stage):
     stage.runtime.script = Script(default=Behaviour(run_seconds=0.0, exit_code=1))
     uid = stage.launch(job(role("worker", 2, backoff_limit=2), max_restarts=9, runtime="memory"))

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, cast
 
 import pytest
 
-from airflow_training.control.model import Observations
-from airflow_training.runtimes.port import Changed, Gone, Runtime, Snapshot
-from airflow_training.spec.resolved import RunRef
+from airflow_training.control.model import Observations, ProgressReport, ReportedValue
+from airflow_training.documents.resolved import RunRef
+from airflow_training.runtimes.port import InstanceRemoval, InstanceUpdate, Runtime, Snapshot
 from airflow_training.supervise.watcher import Watcher
 from tests.builders import seen
 
 RUN = RunRef(uid="u", job="j", namespace="n", controller="c", generation=0)
 WORKER = seen("worker", 0, "running", uid="1")
 FAILED = seen("worker", 0, "failed", uid="1", exit_code=9)
-GONE = Gone(role="worker", index=0, uid="1")
+GONE = InstanceRemoval(key=("worker", 0), uid="1")
 
 
 class Told:
@@ -27,7 +28,9 @@ class Told:
     def __init__(self) -> None:
         self.queue: asyncio.Queue[Any] = asyncio.Queue()
 
-    async def watch(self, run: RunRef) -> AsyncIterator[Snapshot | Changed | Gone]:
+    async def watch(
+        self, run: RunRef
+    ) -> AsyncIterator[Snapshot | InstanceUpdate | InstanceRemoval]:
         while True:
             yield await self.queue.get()
             self.queue.task_done()
@@ -39,7 +42,7 @@ async def watching() -> AsyncIterator[tuple[Watcher, Any, list[str]]]:
     watcher = Watcher(cast(Runtime, runtime), RUN, on_change=lambda: wakes.append("woken"))
     task = asyncio.create_task(watcher.run())
 
-    async def tell(*changes: Snapshot | Changed | Gone) -> None:
+    async def tell(*changes: Snapshot | InstanceUpdate | InstanceRemoval) -> None:
         for change in changes:
             runtime.queue.put_nowait(change)
         await asyncio.wait_for(runtime.queue.join(), 10)
@@ -59,7 +62,7 @@ def states(found: Observations | None) -> Sequence[str]:
 
 async def test_an_end_is_seen_although_the_object_went_at_once():
     async with watching() as (watcher, tell, wakes):
-        await tell(Changed(instance=FAILED), GONE)
+        await tell(InstanceUpdate(instance=FAILED), GONE)
         wakes.clear()
         assert states(watcher.look()) == ["failed"]
         assert wakes, "that it is gone asks for another look"
@@ -70,7 +73,7 @@ async def test_an_end_is_seen_although_the_object_went_at_once():
     "changes",
     [
         pytest.param((GONE,), id="while-running"),
-        pytest.param((Changed(instance=FAILED), None, GONE), id="after-a-look"),
+        pytest.param((InstanceUpdate(instance=FAILED), None, GONE), id="after-a-look"),
     ],
 )
 async def test_what_was_seen_or_never_ended_is_simply_gone(changes):
@@ -86,16 +89,28 @@ async def test_what_was_seen_or_never_ended_is_simply_gone(changes):
 
 async def test_a_new_snapshot_is_the_truth():
     async with watching() as (watcher, tell, _):
-        await tell(Changed(instance=FAILED), GONE, Snapshot(instances=()))
+        await tell(InstanceUpdate(instance=FAILED), GONE, Snapshot(instances=()))
         assert states(watcher.look()) == []
 
 
 async def test_what_the_platform_took_away_failed_by_that():
     leaving = seen("worker", 0, "terminating", uid="1", reason="Preempted", disrupted=True)
     async with watching() as (watcher, tell, _):
-        await tell(Changed(instance=leaving))
+        await tell(InstanceUpdate(instance=leaving))
         assert states(watcher.look()) == ["terminating"]
         await tell(GONE)
         found = cast(Observations, watcher.look()).instances[0]
         assert (found.state, found.reason, found.disrupted) == ("failed", "Preempted", True)
         assert states(watcher.look()) == []
+
+
+async def test_reports_that_come_before_any_is_taken_keep_all_their_points():
+    async with watching() as (watcher, tell, _):
+        for step in range(3):
+            points = {"loss": [ReportedValue(step, float(step), 0.5)]}
+            report = ProgressReport(step=step, points=points)
+            await tell(InstanceUpdate(instance=dataclasses.replace(WORKER, progress=report)))
+        taken = watcher.take_progress()["worker", 0]
+        assert taken.step == 2
+        assert [each.step for each in taken.points["loss"]] == [0, 1, 2]
+        assert watcher.take_progress() == {}

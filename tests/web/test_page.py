@@ -49,7 +49,7 @@ def test_each_attempt_has_a_log_and_the_newest_comes_first():
 
 
 def test_a_role_task_lists_the_instances_of_its_role_only():
-    master = InstanceEntry(role="master", index=0)
+    master = InstanceEntry(key=("master", 0))
     assert "master-0" in page(master, worker(0))
     assert "master-0" not in page(master, worker(0), role="worker")
 

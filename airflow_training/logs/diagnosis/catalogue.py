@@ -16,12 +16,12 @@ from typing import Literal
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
+from airflow_training.documents.base import DnsLabel, Model
+from airflow_training.documents.loading import load_documents, read_file
+from airflow_training.documents.problems import problems_of
 from airflow_training.errors import InputError, Problem
 from airflow_training.logs.diagnosis.patterns import fault_of
 from airflow_training.logs.engine.cache import cached, keep
-from airflow_training.spec.base import DnsLabel, Model
-from airflow_training.spec.loading import load_documents, read_file
-from airflow_training.spec.problems import problems_of
 
 __all__ = [
     "Catalogue",
@@ -49,13 +49,13 @@ _SAYS_LITTLE = 2
 """From here on a cause is what remains, and needs no signature."""
 
 
-class Part(Model):
+class CausePart(Model):
     """A part of a cause file."""
 
     model_config = ConfigDict(frozen=True, validate_assignment=False)
 
 
-class Context(Part):
+class Context(CausePart):
     """Something that must, or must not, stand near a hit; on the hit's own line too."""
 
     pattern: str
@@ -67,7 +67,7 @@ class Context(Part):
         return re.compile(self.pattern)
 
 
-class Signature(Part):
+class Signature(CausePart):
     """A text that a program prints, and what it means."""
 
     name: DnsLabel
@@ -78,6 +78,8 @@ class Signature(Part):
     survivable: bool = False
     raised: bool = False
     """Holds only in the line of an exception that nobody caught: words that say little elsewhere."""
+    guess: bool = False
+    """Tells how a process ended (a signal), of which the cause is the most frequent reason: no evidence of it."""
     near: Context | None = None
     unless: Context | None = None
     example: str
@@ -88,7 +90,7 @@ class Signature(Part):
         return re.compile(self.pattern, re.IGNORECASE if self.ignore_case else 0)
 
 
-class FactRule(Part):
+class FactRule(CausePart):
     """What the runtime saw; all that is given must hold."""
 
     reason: str | None = None
@@ -98,7 +100,7 @@ class FactRule(Part):
     confidence: float = Field(gt=0, lt=1)
 
 
-class Cause(Part):
+class Cause(CausePart):
     """One way to fail."""
 
     id: DnsLabel
@@ -173,10 +175,12 @@ def read_cause(path: Path) -> Cause:
     """Return the cause that a file describes; raises InputError with all its mistakes."""
     documents = load_documents(read_file(path), path.name)
     if len(documents) != 1:
-        problem = Problem(
-            code="syntax", field="", message=f"must hold one cause, not {len(documents)}"
+        raise InputError.of(
+            code="syntax",
+            field="",
+            message=f"must hold one cause, not {len(documents)}",
+            path=str(path),
         )
-        raise InputError(problems=[problem], path=str(path))
     (document,) = documents
     problems = list(document.problems)
     if not problems:

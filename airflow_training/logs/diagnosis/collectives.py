@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from airflow_training.logs.diagnosis.catalogue import Catalogue
-from airflow_training.logs.diagnosis.evidence import Event
+from airflow_training.logs.diagnosis.evidence import Incident
 
 __all__ = ["mismatches"]
 
@@ -22,7 +22,7 @@ _SAME_SIZE = frozenset({"ALLREDUCE", "BROADCAST", "REDUCE"})
 """Of these every rank brings as many elements."""
 
 
-def mismatches(events: Sequence[Event], catalogue: Catalogue) -> Iterable[Event]:
+def mismatches(events: Sequence[Incident], catalogue: Catalogue) -> Iterable[Incident]:
     """Yield the first rank whose collective of some number is not that of most others.
 
     Nothing where an exception ended a rank: then the others wait for it, wherever they are.
@@ -30,7 +30,7 @@ def mismatches(events: Sequence[Event], catalogue: Catalogue) -> Iterable[Event]
     cause = catalogue.causes.get(_MISMATCH)
     if cause is None or any(each.raised and each.kind == "cause" for each in events):
         return
-    works: dict[tuple[str, str], dict[int, tuple[str, Event]]] = defaultdict(dict)
+    works: dict[tuple[str, str], dict[int, tuple[str, Incident]]] = defaultdict(dict)
     for event in events:
         work = _WORK.search(event.text)
         if work is None or event.rank is None:

@@ -7,17 +7,25 @@ earliest is the root; what follows from another rank or an earlier line is liste
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from airflow_training.logs.diagnosis import facts as seen
 from airflow_training.logs.diagnosis.catalogue import Catalogue, Cause
 from airflow_training.logs.diagnosis.clocks import skews
 from airflow_training.logs.diagnosis.collectives import mismatches
 from airflow_training.logs.diagnosis.elastic import first_rank_of
-from airflow_training.logs.diagnosis.evidence import Event, events_of
-from airflow_training.logs.diagnosis.ordering import first_proof, rank_told_after, ranked, with_line
-from airflow_training.logs.diagnosis.stalled import Stalled, is_running, stalled
-from airflow_training.logs.diagnosis.weighing import BESIDE_AN_EXCEPTION, Weighed, weigh
+from airflow_training.logs.diagnosis.evidence import Incident, events_of
+from airflow_training.logs.diagnosis.markers import GAP
+from airflow_training.logs.diagnosis.ordering import (
+    first_proof,
+    named_rank_after,
+    rank_events,
+    with_line,
+)
+from airflow_training.logs.diagnosis.stalled import StalledRank, is_running, stalled
+from airflow_training.logs.diagnosis.weighing import BESIDE_AN_EXCEPTION, WeightedEvent, weigh
 from airflow_training.logs.model import Diagnosis, FileScan, Finding, FoundCause, InstanceFact
 
 __all__ = ["diagnose"]
@@ -25,6 +33,8 @@ __all__ = ["diagnose"]
 _LEAST = 0.05
 """Weight below which an event explains nothing."""
 _MOST_CAUSES = 4
+_GUESS = 0.45
+"""How sure the most frequent reason for an end is, where nothing tells another: too little to act on."""
 _UNKNOWN, _HANG = "unknown", "hang"
 
 
@@ -35,11 +45,27 @@ def diagnose(
     *,
     catalogue: Catalogue,
 ) -> Diagnosis:
-    """Return why a run failed, the root cause first; nothing for one that is healthy.
+    """Return why a run failed, the root cause first; no cause for one that is healthy.
 
     `scans`: one for each log, made with the signatures of the catalogue and with `MARKERS`.
     `facts`: what the runtime saw of its instances. `health`: what was found in its metrics.
     """
+    found = _diagnose(scans, facts, health, catalogue)
+    gaps = [
+        f"{scan.origin.file}:{hit.line}"
+        for scan in scans
+        for hit in scan.hits
+        if hit.signature == GAP
+    ]
+    return dataclasses.replace(found, gaps=tuple(gaps))
+
+
+def _diagnose(
+    scans: Sequence[FileScan],
+    facts: Sequence[InstanceFact],
+    health: Sequence[Finding],
+    catalogue: Catalogue,
+) -> Diagnosis:
     failures = [fact for fact in facts if seen.failed(fact)]
     if facts and not failures and not any(is_running(fact) for fact in facts):
         return Diagnosis()
@@ -47,7 +73,9 @@ def diagnose(
     events = [*seen.events_of(failures, catalogue=catalogue)]
     for number, (scan, skew) in enumerate(zip(scans, skews(scans), strict=True)):
         events += events_of(scan, log=number, catalogue=catalogue, skew_seconds=skew)
-    if not failures:
+    if failures:
+        events = _without_guesses(events, catalogue)
+    else:
         events = [each for each in events if not each.survived]
     events += mismatches(events, catalogue)
     first_rank = first_rank_of(scans)
@@ -60,22 +88,31 @@ def diagnose(
     return _explain(heavy, scans, failures, first_rank=first_rank)
 
 
-def _ends_a_run(weighed: Weighed) -> bool:
+def _without_guesses(events: Iterable[Incident], catalogue: Catalogue) -> list[Incident]:
+    """Return the events where the runtime saw the ends: it would have told the reason that texts guess."""
+    unknown = catalogue.causes.get(_UNKNOWN)
+    sure = [each for each in events if not each.guess]
+    if unknown is not None:
+        sure += (replace(each, cause=unknown) for each in events if each.guess)
+    return sure
+
+
+def _ends_a_run(weighed: WeightedEvent) -> bool:
     """Return whether an event alone says that a run failed, also where nobody else says so."""
     event = weighed.event
     return event.kind != "hint" and (event.raised or event.last or not event.survivable)
 
 
 def _explain(
-    heavy: Sequence[Weighed],
+    heavy: Sequence[WeightedEvent],
     scans: Sequence[FileScan],
     failures: Sequence[InstanceFact],
     *,
     first_rank: int | None,
 ) -> Diagnosis:
-    ranking = ranked(heavy, scans)
+    ranking = rank_events(heavy, scans)
     root = first_proof(ranking[0], heavy)
-    others: dict[str, Weighed] = {}
+    others: dict[str, WeightedEvent] = {}
     for each in ranking[1:]:
         if each.event.cause.id != root.event.cause.id:
             others.setdefault(each.event.cause.id, each)
@@ -94,14 +131,14 @@ def _explain(
     )
 
 
-def _agreed(root: Weighed, heavy: Iterable[Weighed]) -> bool:
+def _agreed(root: WeightedEvent, heavy: Iterable[WeightedEvent]) -> bool:
     """Return whether both the runtime and a log say the same."""
     same = [each.event.log is None for each in heavy if each.event.cause is root.event.cause]
     return any(same) and not all(same)
 
 
 def _confidence(
-    root: Weighed, alternatives: Iterable[Weighed], *, agreed: bool, known: bool
+    root: WeightedEvent, alternatives: Iterable[WeightedEvent], *, agreed: bool, known: bool
 ) -> float:
     """Return how sure the answer is: less where something else explains the end about as well."""
     sure = max(root.weight, root.event.confidence * 0.5)
@@ -118,22 +155,24 @@ def _confidence(
         sure *= 1 - 0.4 * min(1.0, max(rivals) / max(root.weight, 1e-9))
     if not known and not root.event.raised:
         sure *= 0.95
+    if root.event.guess:
+        sure = min(sure, _GUESS)
     return round(min(sure, 0.99), 2)
 
 
 def _found(
-    event: Event,
+    event: Incident,
     confidence: float,
     scans: Sequence[FileScan],
     *,
     first_rank: int | None = None,
-    among: Sequence[Weighed] = (),
+    among: Sequence[WeightedEvent] = (),
 ) -> FoundCause:
     event = with_line(event, among)
     scan = scans[event.log] if event.log is not None else None
     rank = event.rank
     if rank is None:
-        rank = first_rank if first_rank is not None else rank_told_after(event, among)
+        rank = first_rank if first_rank is not None else named_rank_after(event, among)
     return _of(
         event.cause,
         confidence=confidence,
@@ -142,11 +181,13 @@ def _found(
         line=event.line,
         offset=event.offset,
         evidence=event.text,
+        guess=event.guess,
+        frames=event.frames,
     )
 
 
 def _consequences(
-    root: Weighed, heavy: Iterable[Weighed], scans: Sequence[FileScan]
+    root: WeightedEvent, heavy: Iterable[WeightedEvent], scans: Sequence[FileScan]
 ) -> Iterable[FoundCause]:
     """Yield what followed, of each cause and rank the first; the same cause on other ranks too."""
     told: set[tuple[str, int | None, int | None]] = {
@@ -169,7 +210,7 @@ def _consequences(
 
 def _without_evidence(
     failures: Sequence[InstanceFact],
-    silent: Stalled | None,
+    silent: StalledRank | None,
     catalogue: Catalogue,
 ) -> Diagnosis:
     """Return what can be said where no line explains anything."""
@@ -190,7 +231,7 @@ def _without_evidence(
     if unknown is None:
         return Diagnosis(healthy=False)
     first = failures[0]
-    found = _of(unknown, confidence=0.3, rank=first.index, evidence=seen.told(first))
+    found = _of(unknown, confidence=0.3, rank=first.index, evidence=seen.describe_fact(first))
     return Diagnosis(causes=(found,), healthy=False)
 
 
@@ -203,16 +244,18 @@ def _of(
     file: str | None = None,
     line: int | None = None,
     offset: int | None = None,
+    guess: bool = False,
+    frames: Sequence[str] = (),
 ) -> FoundCause:
     return FoundCause(
         id=cause.id,
         category=cause.category,
-        retryable=cause.retry,
+        retryable="once" if guess else cause.retry,
         confidence=round(confidence, 2),
         rank=rank,
         file=file,
         line=line,
         offset=offset,
         evidence=evidence,
-        advice=cause.advice,
+        advice=f"{cause.advice.rstrip('.')}: {'; '.join(frames)}" if frames else cause.advice,
     )

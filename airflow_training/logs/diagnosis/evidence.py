@@ -14,7 +14,7 @@ from airflow_training.logs.diagnosis.ranks import rank_in
 from airflow_training.logs.diagnosis.tracebacks import Chain, chains, is_source_line, last_words
 from airflow_training.logs.model import FileScan, Hit
 
-__all__ = ["Event", "events_of"]
+__all__ = ["MILD", "Incident", "events_of"]
 
 _OF_TRAINING = frozenset(
     {
@@ -44,7 +44,7 @@ _CLUSTER_LINES = 120
 _GLOG = re.compile(
     r"(?:^|[\[\s])[EWIF]([01]?\d)([0-3]\d) ([0-2]\d):([0-5]\d):([0-5]\d\.\d{3,9})[\s\]]"
 )
-_MILD = re.compile(
+MILD = re.compile(
     r"(?<!NCCL )\bWARN(?:ING)?\b|\[Warning\]|\b\w*Warning: |\[I \d"
     r"|(?:^|[\[\s])I[01]\d[0-3]\d [0-2]\d:[0-5]\d:[0-5]\d|NCCL INFO (?:NET|TUNER|PROFILER)/Plugin"
     r"|(?<!pod, )(?<!\), )\b[Ss]kipping: |(?i:\bskipping\b(?!: )|\bignor(?:ed|ing)\b|\b(?:will retry|retrying)\b|\bfalling back\b"
@@ -71,7 +71,7 @@ _CUT_OFF_CONFIDENCE = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
+class Incident:
     """One thing that happened and that may explain the end."""
 
     cause: Cause
@@ -88,12 +88,16 @@ class Event:
     time: float | None
     """Corrected for the clock of its log."""
     text: str
+    frames: tuple[str, ...] = ()
+    """Of an exception that no cause knows: where in the user's files it was raised."""
     raised: bool = False
     """An exception that nobody caught, as far as the log tells."""
     survived: bool = False
     """Training went on, or the run ended well, after it."""
     last: bool = False
     """Nothing came after it in a log that tells of no training."""
+    guess: bool = False
+    """It tells how something ended, and its cause is no more than the most frequent reason for that."""
     mild: bool = False
     """Its line says that the program goes on: a warning, something skipped or tried again."""
     column: int = 0
@@ -102,13 +106,13 @@ class Event:
 
 def events_of(
     scan: FileScan, *, log: int, catalogue: Catalogue, skew_seconds: float = 0.0
-) -> list[Event]:
+) -> list[Incident]:
     """Return what the log of one file says, in its order."""
     life = _Life(scan)
     by_rank: dict[int | None, list[Hit]] = defaultdict(list)
     for hit in scan.hits:
         by_rank[hit.rank].append(hit)
-    found: list[Event] = []
+    found: list[Incident] = []
     for hits in by_rank.values():
         shown = chains(hits)
         bare = last_words(hits, shown)
@@ -143,7 +147,7 @@ def events_of(
 
 def _known(
     hits: Sequence[Hit], catalogue: Catalogue, scan: FileScan, *, log: int, raised: Collection[int]
-) -> Iterable[Event]:
+) -> Iterable[Incident]:
     """Yield the hits of signatures that hold where they stand; `raised`: lines of uncaught exceptions."""
     for hit in hits:
         if hit.signature in MARKERS or is_source_line(hit):
@@ -162,12 +166,13 @@ def _known(
             continue
         # what must stand near is what the program did next
         mild = signature.near is None and _goes_on(hit) and not _orders(cause)
-        yield Event(
+        yield Incident(
             cause=cause,
             signature=hit.signature,
             kind=signature.kind,
             confidence=signature.confidence,
             survivable=signature.survivable or mild,
+            guess=signature.guess,
             mild=mild,
             log=log,
             rank=_rank(hit.rank, hit.text, scan),
@@ -190,7 +195,7 @@ def _told_again(hit: Hit, hits: Iterable[Hit]) -> bool:
 
 def _unknown_exceptions(
     tracebacks: Sequence[Chain], catalogue: Catalogue, scan: FileScan, *, log: int
-) -> Iterable[Event]:
+) -> Iterable[Incident]:
     """Yield the root of each traceback."""
     cause = catalogue.causes.get(GENERIC_EXCEPTION)
     if cause is None:
@@ -199,7 +204,7 @@ def _unknown_exceptions(
         root = chain.root
         if root.wraps:
             continue
-        yield Event(
+        yield Incident(
             cause=cause,
             signature="",
             kind="cause",
@@ -211,11 +216,12 @@ def _unknown_exceptions(
             offset=root.offset,
             time=root.time,
             text=root.text,
+            frames=root.frames,
             raised=True,
         )
 
 
-def _is_known(chain: Chain, known: Iterable[Event]) -> bool:
+def _is_known(chain: Chain, known: Iterable[Incident]) -> bool:
     """Return whether a signature says what a traceback, or the message at its end, is about.
 
     What a launcher prints right after it is neither.
@@ -233,7 +239,7 @@ def _is_known(chain: Chain, known: Iterable[Event]) -> bool:
     return False
 
 
-def _rank_of(event: Event, tracebacks: Iterable[Chain]) -> int | None:
+def _rank_of(event: Incident, tracebacks: Iterable[Chain]) -> int | None:
     """Return the rank of an event, else the one that is named above the traceback it stands in."""
     if event.rank is not None:
         return event.rank
@@ -258,7 +264,7 @@ def _last_together(tracebacks: Sequence[Chain]) -> Sequence[Chain]:
 
 def _goes_on(hit: Hit) -> bool:
     """Return whether a line, or the one after it, says that the program goes on."""
-    if _MILD.search(hit.text) is not None:
+    if MILD.search(hit.text) is not None:
         return True
     return bool(hit.after) and _PASSED_OVER.search(hit.after[0]) is not None
 

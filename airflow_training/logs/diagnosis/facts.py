@@ -11,15 +11,15 @@ from typing import Any
 
 from pydantic import Field, ValidationError
 
-from airflow_training.errors import InputError, Problem
+from airflow_training.documents.base import Model
+from airflow_training.documents.loading import read_file
+from airflow_training.documents.problems import problems_of
+from airflow_training.errors import InputError
 from airflow_training.logs.diagnosis.catalogue import Catalogue, FactRule
-from airflow_training.logs.diagnosis.evidence import Event
+from airflow_training.logs.diagnosis.evidence import Incident
 from airflow_training.logs.model import InstanceFact
-from airflow_training.spec.base import Model
-from airflow_training.spec.loading import read_file
-from airflow_training.spec.problems import problems_of
 
-__all__ = ["events_of", "failed", "read_facts", "told"]
+__all__ = ["describe_fact", "events_of", "failed", "read_facts"]
 
 
 _ONLY_A_CHILD = 0.75
@@ -45,8 +45,9 @@ def read_facts(path: Path) -> Sequence[InstanceFact]:
     try:
         data = json.loads(read_file(path))
     except ValueError as error:
-        problem = Problem(code="syntax", field="", message=f"is no JSON: {error}")
-        raise InputError(problems=[problem], path=str(path)) from None
+        raise InputError.of(
+            code="syntax", field="", message=f"is no JSON: {error}", path=str(path)
+        ) from None
     return facts_of(data, path=str(path))
 
 
@@ -91,7 +92,7 @@ def signal_number(fact: InstanceFact) -> int | None:
     return None
 
 
-def told(fact: InstanceFact) -> str:
+def describe_fact(fact: InstanceFact) -> str:
     """Return a fact as a line for people."""
     who = f"{fact.role}-{fact.index}" if fact.role else f"instance {fact.index}"
     how = [fact.reason]
@@ -99,13 +100,15 @@ def told(fact: InstanceFact) -> str:
         how.append(f"signal {fact.signal}")
     elif fact.exit_code is not None:
         how.append(f"exit code {fact.exit_code}")
-    how.append(fact.message)
-    return f"{who}: " + ", ".join(filter(None, how))
+    ended = ", ".join(filter(None, how))
+    if not fact.message:
+        return f"{who}: {ended}"
+    return f"{who}: {fact.message} ({ended})" if ended else f"{who}: {fact.message}"
 
 
-def events_of(facts: Iterable[InstanceFact], *, catalogue: Catalogue) -> list[Event]:
+def events_of(facts: Iterable[InstanceFact], *, catalogue: Catalogue) -> list[Incident]:
     """Return what the facts say by the rules of the causes, of each fact and cause the surest."""
-    found: list[Event] = []
+    found: list[Incident] = []
     for fact in facts:
         for cause in catalogue.causes.values():
             sure = max((r.confidence for r in cause.facts if _holds(r, fact)), default=None)
@@ -114,7 +117,7 @@ def events_of(facts: Iterable[InstanceFact], *, catalogue: Catalogue) -> list[Ev
             if fact.reason == "OOMKilled" and _ended_by_itself(fact):
                 sure *= _ONLY_A_CHILD
             found.append(
-                Event(
+                Incident(
                     cause=cause,
                     signature="",
                     kind="cause",
@@ -125,7 +128,7 @@ def events_of(facts: Iterable[InstanceFact], *, catalogue: Catalogue) -> list[Ev
                     line=None,
                     offset=None,
                     time=fact.finished_at,
-                    text=told(fact),
+                    text=describe_fact(fact),
                 )
             )
     return found

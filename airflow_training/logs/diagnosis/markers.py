@@ -11,6 +11,7 @@ __all__ = [
     "CHAIN",
     "ELASTIC",
     "EXCEPTION",
+    "GAP",
     "MARKERS",
     "NORMAL_END",
     "RESUMED",
@@ -25,8 +26,10 @@ ELASTIC = "structure/elastic"
 NORMAL_END = "structure/normal-end"
 RESUMED = "structure/resumed"
 STARTED = "structure/started"
+GAP = "structure/gap"
 
 MARKERS: Mapping[str, str] = {
+    GAP: "airflow-training: lines may be missing here",
     TRACEBACK: r"Traceback \(most recent call last\)",
     # whether it is the first word of its line is for `tracebacks` to see
     EXCEPTION: r"(?:Error|Exception|Interrupt|SystemExit|StopIteration|TimeoutExpired|\.timeout|\.gaierror|\.error"

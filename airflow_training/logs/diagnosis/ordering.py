@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from airflow_training.logs.diagnosis.evidence import Event
-from airflow_training.logs.diagnosis.weighing import Weighed
+from airflow_training.logs.diagnosis.evidence import Incident
+from airflow_training.logs.diagnosis.weighing import WeightedEvent
 from airflow_training.logs.model import FileScan
 
-__all__ = ["first_proof", "rank_told_after", "ranked", "with_line"]
+__all__ = ["first_proof", "named_rank_after", "rank_events", "with_line"]
 
 _ABOUT_AS_HEAVY = 0.75
 _SAME_MOMENT_SECONDS = 1.0
@@ -22,7 +22,7 @@ _JUST_BEFORE_LINES = 8
 _PROVES = 0.55
 
 
-def ranked(heavy: Sequence[Weighed], scans: Sequence[FileScan]) -> list[Weighed]:
+def rank_events(heavy: Sequence[WeightedEvent], scans: Sequence[FileScan]) -> list[WeightedEvent]:
     """Return the root first: the earliest of those about as heavy as the heaviest; others by weight."""
     most = max(each.weight for each in heavy)
     near = [each for each in heavy if each.weight >= _ABOUT_AS_HEAVY * most]
@@ -32,7 +32,7 @@ def ranked(heavy: Sequence[Weighed], scans: Sequence[FileScan]) -> list[Weighed]
     return [root, *sorted((each for each in heavy if each is not root), key=lambda e: -e.weight)]
 
 
-def _follows(event: Event, cause: Event) -> bool:
+def _follows(event: Incident, cause: Incident) -> bool:
     """Return whether a consequence comes from a cause: one of another rank, or an earlier line.
 
     Whatever the clocks say: ranks wait for each other, so one that times out waits for another.
@@ -43,12 +43,12 @@ def _follows(event: Event, cause: Event) -> bool:
     return other_rank or event.log != cause.log or (cause.line or 0) < (event.line or 0)
 
 
-def _earliest(near: Sequence[Weighed], scans: Sequence[FileScan]) -> Weighed:
+def _earliest(near: Sequence[WeightedEvent], scans: Sequence[FileScan]) -> WeightedEvent:
     """Return what happened first: the runtime's facts, then by time or, without times, by step."""
     facts = [each for each in near if each.event.log is None]
     if facts:
         return max(facts, key=lambda each: each.weight)
-    firsts: dict[int | None, Weighed] = {}
+    firsts: dict[int | None, WeightedEvent] = {}
     for each in near:  # in a log, lines tell the order
         known = firsts.get(each.event.log)
         if known is None or _before(each.event, known.event):
@@ -74,14 +74,14 @@ def _earliest(near: Sequence[Weighed], scans: Sequence[FileScan]) -> Weighed:
     )
 
 
-def _before(event: Event, other: Event) -> bool:
+def _before(event: Incident, other: Incident) -> bool:
     """Return whether an event comes first in its log; in one line, the innermost reason does."""
     if event.line == other.line and event.cause.generic == other.cause.generic:
         return event.column > other.column
     return (event.line or 0) < (other.line or 0)
 
 
-def _step_at(event: Event, scans: Sequence[FileScan]) -> float:
+def _step_at(event: Incident, scans: Sequence[FileScan]) -> float:
     """Return the last step that its log reports before an event: who stopped first has the least."""
     if event.log is None or event.line is None:
         return 0.0
@@ -93,7 +93,7 @@ def _step_at(event: Event, scans: Sequence[FileScan]) -> float:
     return last
 
 
-def first_proof(root: Weighed, heavy: Iterable[Weighed]) -> Weighed:
+def first_proof(root: WeightedEvent, heavy: Iterable[WeightedEvent]) -> WeightedEvent:
     """Return the first event shortly before the root that tells the same in the same log."""
     found = root.event
     same = [
@@ -109,10 +109,10 @@ def first_proof(root: Weighed, heavy: Iterable[Weighed]) -> Weighed:
         near = _JUST_BEFORE_LINES if event.survivable else _SHORTLY_BEFORE_LINES
         if 0 <= (found.line or 0) - (event.line or 0) <= near:
             found = replace(event, rank=event.rank if event.rank is not None else found.rank)
-    return Weighed(event=found, weight=root.weight)
+    return WeightedEvent(event=found, weight=root.weight)
 
 
-def rank_told_after(event: Event, among: Iterable[Weighed]) -> int | None:
+def named_rank_after(event: Incident, among: Iterable[WeightedEvent]) -> int | None:
     """Return the rank that the same log names shortly after an event, where it says the same again.
 
     Python prints an exception without a rank, and the watchdog of the process repeats it with one.
@@ -128,7 +128,7 @@ def rank_told_after(event: Event, among: Iterable[Weighed]) -> int | None:
     return ranks[0] if ranks else None
 
 
-def with_line(event: Event, among: Sequence[Weighed]) -> Event:
+def with_line(event: Incident, among: Sequence[WeightedEvent]) -> Incident:
     """Return, for what only the runtime saw, the first line of a log that says the same."""
     if event.line is not None:
         return event

@@ -10,7 +10,8 @@ from threading import Lock
 
 from airflow_training.logs.diagnosis.catalogue import Catalogue
 from airflow_training.logs.diagnosis.markers import MARKERS
-from airflow_training.logs.engine import START, Formats, Pattern, look, machine_for, scan_files
+from airflow_training.logs.engine import Formats, Pattern, machine_for, scan_files, scan_with
+from airflow_training.logs.engine.automaton import COMPILED_FROM_BYTES
 from airflow_training.logs.engine.scanning import Machine
 from airflow_training.logs.model import FileScan, Origin
 from airflow_training.logs.reading.source import Source
@@ -54,9 +55,11 @@ def scan_logs(
 
 def scan_ends(logs: Iterable[tuple[Origin, Source]], catalogue: Catalogue) -> Sequence[FileScan]:
     """Return what is in short logs, without metrics and without the libraries that large ones need."""
-    machine = _machine_for_ends(catalogue)
+    pairs = list(logs)
+    large = sum(source.size() or 0 for _, source in pairs) >= COMPILED_FROM_BYTES
+    machine = _machine_for_ends(catalogue, size=COMPILED_FROM_BYTES if large else 0)
     with _ONE_AT_A_TIME:
-        return [look(machine, origin, source, START, finished=True)[0] for origin, source in logs]
+        return [scan_with(machine, origin, source) for origin, source in pairs]
 
 
 _ONE_AT_A_TIME = Lock()
@@ -64,5 +67,5 @@ _ONE_AT_A_TIME = Lock()
 
 
 @lru_cache(maxsize=2)
-def _machine_for_ends(catalogue: Catalogue) -> Machine:
-    return machine_for(patterns(catalogue), None, size=0)
+def _machine_for_ends(catalogue: Catalogue, *, size: int) -> Machine:
+    return machine_for(patterns(catalogue), None, size=size)

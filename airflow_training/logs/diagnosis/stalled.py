@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from airflow_training.logs.model import FileScan, Finding, InstanceFact
 
-__all__ = ["Stalled", "is_running", "stalled"]
+__all__ = ["StalledRank", "is_running", "stalled"]
 
 _SEEN_RUNNING = 0.85
 _FROM_CLOCKS = 0.6
@@ -16,7 +16,7 @@ _FROM_CLOCKS = 0.6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stalled:
+class StalledRank:
     """The rank that stopped first, with the place of its last line where a log has it."""
 
     rank: int | None
@@ -34,7 +34,7 @@ def is_running(fact: InstanceFact) -> bool:
 
 def stalled(
     health: Sequence[Finding], scans: Sequence[FileScan], facts: Sequence[InstanceFact]
-) -> Stalled | None:
+) -> StalledRank | None:
     """Return who made no progress first; None: nobody is known to have stopped."""
     silent = [each for each in health if each.kind == "hang"]
     if not silent:
@@ -52,7 +52,7 @@ def stalled(
         told.append("its process has not ended")
     if text:
         told.append(f"its last line: {text}")
-    return Stalled(
+    return StalledRank(
         rank=first.rank,
         file=first.file or None,
         line=line,

@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 from airflow_training.logs.diagnosis.markers import CHAIN, EXCEPTION, TRACEBACK
 from airflow_training.logs.diagnosis.ranks import rank_in
 from airflow_training.logs.model import Hit
 
-__all__ = ["Chain", "Raised", "chains", "is_source_line", "last_words"]
+__all__ = ["Chain", "RaisedException", "chains", "is_source_line", "last_words"]
 
 Link = Literal["first", "cause", "handling", "inner"]
 """How an exception came after the one above it; `inner`: it was shown inside the other's message."""
@@ -43,6 +44,11 @@ _INSIDE = _BOX | {" ", "\t", ""}
 _CUT_OFF = "Traceback (most recent call last)"
 """All there is to see of an exception whose end is missing."""
 _DIGIT = re.compile(r"\d")
+_MARKED = re.compile(r"\b(?:Syntax|Indentation|Tab)Error: ")
+"""Of a script that cannot be parsed, a line below its source marks the place, and nothing heads it."""
+_PLACE = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<function>[\w.<>]+))?')
+_LIBRARY = re.compile(r"(?:site|dist)-packages/|/lib(?:64)?/python\d|^<|\bipykernel_")
+_MOST_FRAMES = 2
 _FRAME = re.compile(r'File ".*", line \d+')
 _NOT_RAISED = ("Exception ignored in", "Error in atexit._run_exitfuncs", "Retry attempt failed")
 """Above what is only reported: raised while something is deleted, after the end, before another try."""
@@ -59,7 +65,7 @@ _FEEDER = re.compile(r'multiprocessing/queues\.py", line \d+, in _feed')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Raised:
+class RaisedException:
     """One exception as a traceback ends with it."""
 
     type: str
@@ -71,6 +77,8 @@ class Raised:
     link: Link = "first"
     lines: int = 1
     """From the head of its traceback on."""
+    frames: tuple[str, ...] = ()
+    """The last ones in files of the user, as `train.py:3, in step: loss.backward()`."""
     ignored: bool = False
     """Python only reports it: while something is deleted, after the end, where a queue lost its reader."""
 
@@ -93,7 +101,7 @@ class Raised:
 class Chain:
     """Exceptions that one traceback shows, in the order of the log."""
 
-    raised: Sequence[Raised]
+    raised: Sequence[RaisedException]
 
     @property
     def first_line(self) -> int:
@@ -108,7 +116,7 @@ class Chain:
         return self.raised[0].ignored
 
     @property
-    def root(self) -> Raised:
+    def root(self) -> RaisedException:
         """Return the exception that explains the others.
 
         The first, where the next one says that it wraps it; one that was handled when something
@@ -126,7 +134,7 @@ class Chain:
 
 def chains(hits: Iterable[Hit]) -> list[Chain]:
     """Return the tracebacks among the hits of one rank, in order; hits of signatures are passed over."""
-    done: list[list[Raised]] = []
+    done: list[list[RaisedException]] = []
     head: Hit | None = None
     link: Link = "first"
     for hit in hits:
@@ -180,19 +188,19 @@ def is_source_line(hit: Hit) -> bool:
     return _begins_like(hit.text, f"{frame[: found.start()]}  ")
 
 
-def _append(done: list[list[Raised]], raised: Raised) -> None:
+def _append(done: list[list[RaisedException]], raised: RaisedException) -> None:
     if raised.link == "first" or not done:
         done.append([raised])
     else:
         done[-1].append(raised)
 
 
-def _raised(hit: Hit, *, head: Hit, link: Link) -> Raised | None:
+def _raised(hit: Hit, *, head: Hit, link: Link) -> RaisedException | None:
     """Return the exception that a line ends a traceback with, if it does; `head`: the line itself without one."""
     match = _RAISED.match(hit.text if head is hit else _like(head, hit.text))
     if match is None or not _NAMED.search(match["type"]):
         return None
-    return Raised(
+    return RaisedException(
         type=match["type"],
         message=_message(match["message"], hit),
         line=hit.line,
@@ -201,8 +209,24 @@ def _raised(hit: Hit, *, head: Hit, link: Link) -> Raised | None:
         time=hit.time,
         link=link,
         lines=hit.line - head.line + 1,
+        frames=_own_frames(hit, head),
         ignored=_is_ignored(head, match["type"]) or _is_tried_again(hit),
     )
+
+
+def _own_frames(hit: Hit, head: Hit) -> tuple[str, ...]:
+    """Return the last frames above an exception that are in files of the user, with their source."""
+    lines = hit.before if head is hit else hit.before[-max(1, hit.line - head.line) :]
+    found = []
+    for line, below in pairwise((*lines, "")):
+        place = _PLACE.search(line)
+        if place is not None and not _LIBRARY.search(place["file"]):
+            where = f"{place['file']}:{place['line']}"
+            if place["function"] not in (None, "<module>"):
+                where += f", in {place['function']}"
+            source = "" if _PLACE.search(below) else below.strip()
+            found.append(f"{where}: {source}" if source else where)
+    return tuple(found[-_MOST_FRAMES:])
 
 
 def _message(told: str | None, hit: Hit) -> str:
@@ -212,12 +236,12 @@ def _message(told: str | None, hit: Hit) -> str:
     return told or ""
 
 
-def _raised_in_one_line(hit: Hit) -> Raised | None:
+def _raised_in_one_line(hit: Hit) -> RaisedException | None:
     r"""Return the last exception of a traceback whose line ends are written as `\n`."""
     for part in reversed(_LINE_END.split(hit.text)):
         match = _RAISED.match(part.partition('"')[0])
         if match is not None and _NAMED.search(match["type"]):
-            return Raised(
+            return RaisedException(
                 type=match["type"],
                 message=match["message"] or "",
                 line=hit.line,
@@ -228,7 +252,7 @@ def _raised_in_one_line(hit: Hit) -> Raised | None:
     return None
 
 
-def _end(done: list[list[Raised]], head: Hit, link: Link) -> None:
+def _end(done: list[list[RaisedException]], head: Hit, link: Link) -> None:
     """Take an exception of an unusual name from the lines after the head of its traceback.
 
     Where exactly it stands is not known, as lines of other ranks may be between: the head is. It also
@@ -240,7 +264,7 @@ def _end(done: list[list[Raised]], head: Hit, link: Link) -> None:
     if last is not None and match is None and not _ends_inside(texts):
         return
     type_, message = (match["type"], match["message"]) if match else (_CUT_OFF, "")
-    raised = Raised(
+    raised = RaisedException(
         type=type_,
         message=message or "",
         line=head.line,
@@ -286,9 +310,11 @@ def _is_ignored(head: Hit, type_: str) -> bool:
 
 def _ends_frames(hit: Hit) -> bool:
     """Return whether frames stand right above a line: of a traceback whose head was cut off or drawn."""
-    above = hit.before[-2:]
+    marked = _MARKED.search(hit.text) is not None
+    above = hit.before[-3:] if marked else hit.before[-2:]
     return bool(above) and (
-        above[-1].startswith(_BOTTOM) or _FRAME.match(above[0].lstrip()) is not None
+        above[-1].startswith(_BOTTOM)
+        or any(_FRAME.match(line.lstrip()) is not None for line in above[: 1 + marked])
     )
 
 
@@ -301,11 +327,11 @@ def _begins_like(text: str, before: str) -> bool:
     return _DIGIT.sub("0", text[: len(before)]) == _DIGIT.sub("0", before)
 
 
-def _inside_message(done: Sequence[Sequence[Raised]]) -> bool:
+def _inside_message(done: Sequence[Sequence[RaisedException]]) -> bool:
     """Return whether the next traceback is part of the text of the last exception."""
     return bool(done) and done[-1][-1].wraps and "ChildFailedError" not in done[-1][-1].type
 
 
-def _repeats(after: Raised, before: Raised) -> bool:
+def _repeats(after: RaisedException, before: RaisedException) -> bool:
     """Return whether an exception says again what the one before it said."""
     return bool(before.message) and before.message[:60] in after.message

@@ -6,9 +6,9 @@ from collections import defaultdict
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
-from airflow_training.logs.diagnosis.evidence import Event
+from airflow_training.logs.diagnosis.evidence import Incident
 
-__all__ = ["BESIDE_AN_EXCEPTION", "Weighed", "weigh"]
+__all__ = ["BESIDE_AN_EXCEPTION", "WeightedEvent", "weigh"]
 
 _KIND = {"cause": 1.0, "consequence": 0.45, "hint": 0.25}
 _GENERIC = (1.0, 0.9, 0.6, 0.3)
@@ -22,12 +22,12 @@ BESIDE_AN_EXCEPTION = 0.9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Weighed:
-    event: Event
+class WeightedEvent:
+    event: Incident
     weight: float
 
 
-def weigh(events: Sequence[Event], *, first_rank: int | None) -> list[Weighed]:
+def weigh(events: Sequence[Incident], *, first_rank: int | None) -> list[WeightedEvent]:
     """Return the events with their weights; `first_rank`: the one that its launcher saw failing first."""
     raised_in: dict[tuple[int | None, int | None], set[str]] = defaultdict(set)
     for each in events:
@@ -36,12 +36,12 @@ def weigh(events: Sequence[Event], *, first_rank: int | None) -> list[Weighed]:
 
     told = {each.cause.id for each in events if not each.survived}
 
-    def beside(event: Event) -> bool:
+    def beside(event: Incident) -> bool:
         known = raised_in.get((event.log, event.rank))
         return known is not None and event.cause.id not in known
 
     return [
-        Weighed(
+        WeightedEvent(
             event=each,
             weight=_weight(each, beside=beside(each), first=each.rank == first_rank)
             * (_YIELDING if _yields(each, told) else 1.0),
@@ -50,11 +50,11 @@ def weigh(events: Sequence[Event], *, first_rank: int | None) -> list[Weighed]:
     ]
 
 
-def _yields(event: Event, told: Set[str]) -> bool:
+def _yields(event: Incident, told: Set[str]) -> bool:
     return event.kind == "consequence" and not told.isdisjoint(event.cause.yields_to)
 
 
-def _weight(event: Event, *, beside: bool, first: bool) -> float:
+def _weight(event: Incident, *, beside: bool, first: bool) -> float:
     """Return how much an event explains; `beside`: an exception of another cause ended the rank."""
     weight = event.confidence * _KIND[event.kind] * _GENERIC[event.cause.generic]
     if event.survivable and not event.raised:

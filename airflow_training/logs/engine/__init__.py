@@ -9,12 +9,11 @@ from typing import NamedTuple
 
 from airflow_training.logs.engine.formats import Formats
 from airflow_training.logs.engine.index import WORTH_BYTES, Index
-from airflow_training.logs.engine.looking import START, Position, look
 from airflow_training.logs.engine.patterns import Pattern
-from airflow_training.logs.engine.scanning import lent_machine, machine_for
+from airflow_training.logs.engine.scanning import Machine, lent_machine, machine_for
 from airflow_training.logs.engine.stretches import (
     SHARED_BYTES,
-    Found,
+    StretchFindings,
     append,
     as_scan,
     borders,
@@ -27,7 +26,7 @@ from airflow_training.logs.reading.local import LocalFile
 from airflow_training.logs.reading.opening import open_log
 from airflow_training.logs.reading.source import Source
 
-__all__ = ["START", "Formats", "Pattern", "Position", "look", "machine_for", "scan", "scan_files"]
+__all__ = ["Formats", "Pattern", "machine_for", "scan", "scan_files", "scan_with"]
 
 
 def scan(
@@ -75,6 +74,12 @@ def scan_files(
         return _scan_open(logs, signatures, formats, index, processes or usable_processes())
 
 
+def scan_with(machine: Machine, origin: Origin, source: Source) -> FileScan:
+    """Return what is in one log, by a machine of the caller's. Raises LogUnreadable."""
+    found = scan_stretch(machine, origin, source, 0, None)
+    return as_scan(origin, found, found.tail or tail_at(source, found.size))
+
+
 class _Item(NamedTuple):
     """A stretch of one of the logs."""
 
@@ -91,7 +96,7 @@ def _scan_open(
     index: Index | None,
     processes: int,
 ) -> tuple[FileScan, ...]:
-    whole: dict[int, Found] = {}
+    whole: dict[int, StretchFindings] = {}
     items: list[_Item] = []
     total: int | None = 0
     for number, (origin, source) in enumerate(logs):
@@ -109,7 +114,7 @@ def _scan_open(
         items += [_Item(number, *each, finished=own is None) for each in ends]
     with lent_machine(signatures, formats, size=total) as machine:
 
-        def work(item: _Item) -> Found:
+        def work(item: _Item) -> StretchFindings:
             origin, source = logs[item.log]
             return scan_stretch(
                 machine, origin, source, item.start, item.end, finished=item.finished

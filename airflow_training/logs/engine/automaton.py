@@ -10,14 +10,14 @@ import contextlib
 import hashlib
 import re
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NamedTuple, Protocol
 
 from airflow_training.logs.engine.cache import cached, keep
 from airflow_training.logs.engine.patterns import Pattern, required_literals
 
 
-class Candidates(NamedTuple):
+class BlockMatches(NamedTuple):
     """What may be in a block."""
 
     signatures: Sequence[int]
@@ -29,20 +29,25 @@ class Candidates(NamedTuple):
 class Automaton(Protocol):
     """Finds candidates in a block of lines, the last of which has an end too."""
 
-    def candidates(self, block: bytearray | memoryview, *, anchors: bool) -> Candidates:
+    def candidates(self, block: bytearray | memoryview, *, anchors: bool) -> BlockMatches:
         """Return what may be in `block`; no anchors unless asked for."""
 
 
-def automaton_for(
-    signatures: Sequence[Pattern], anchors: Sequence[str], *, small: bool
-) -> Automaton:
-    """Return the fastest automaton whose library is installed.
+COMPILED_FROM_BYTES = 1 << 20
+"""Of less, each text is looked for by itself before Hyperscan would have compiled them."""
 
-    Hyperscan compiles for a second the first time that a user scans for these patterns, without the interpreter's
-    lock, and is ready in milliseconds ever after. RE2 compiles while it matches: a `small` input is done before that.
+
+def automaton_for(
+    signatures: Sequence[Pattern], anchors: Sequence[str], *, size: int | None
+) -> Automaton:
+    """Return the fastest automaton for `size` bytes (None: not known) whose library is installed.
+
+    Hyperscan compiles for some seconds the first time that a user scans for these patterns, without the interpreter's
+    lock, and is ready in milliseconds ever after; RE2 compiles while it matches. A small input is done before that.
     """
-    with contextlib.suppress(ImportError):
-        return Hyperscan(signatures, anchors)
+    small = size is not None and size < COMPILED_FROM_BYTES
+    with contextlib.suppress(ImportError, _NotCompiledError):
+        return Hyperscan(signatures, anchors, compiled_before=small)
     if not small:
         with contextlib.suppress(ImportError):
             return Re2(signatures, anchors)
@@ -100,7 +105,7 @@ class Plain:
         self.signatures = signatures
         self.anchors = _anchor_search(anchors)
 
-    def candidates(self, block: bytearray | memoryview, *, anchors: bool) -> Candidates:
+    def candidates(self, block: bytearray | memoryview, *, anchors: bool) -> BlockMatches:
         """Return what may be in `block`."""
         data = bytes(block)
         lower = data.lower()
@@ -110,7 +115,7 @@ class Plain:
             if not pattern.literals
             or any(text in (lower if pattern.any_case else data) for text in pattern.literals)
         ]
-        return Candidates(found, self.anchors(data) if anchors else ())
+        return BlockMatches(found, self.anchors(data) if anchors else ())
 
 
 class Re2:
@@ -133,17 +138,28 @@ class Re2:
         self.set.Compile()
         self.anchors = _fast_anchor_search(re2, anchors)
 
-    def candidates(self, block: bytearray | memoryview, *, anchors: bool) -> Candidates:
+    def candidates(self, block: bytearray | memoryview, *, anchors: bool) -> BlockMatches:
         """Return what may be in `block`."""
         data = bytes(block)
         found = [self.numbers[index] for index in self.set.Match(data) or ()]
-        return Candidates(sorted(found + self.always), self.anchors(data) if anchors else ())
+        return BlockMatches(sorted(found + self.always), self.anchors(data) if anchors else ())
+
+
+class _NotCompiledError(Exception):
+    """This user has no compiled database of these expressions."""
 
 
 class Hyperscan:
     """Signatures and anchors in one Hyperscan database; and in another the signatures alone."""
 
-    def __init__(self, signatures: Sequence[Pattern], anchors: Sequence[str]) -> None:
+    def __init__(
+        self,
+        signatures: Sequence[Pattern],
+        anchors: Sequence[str],
+        *,
+        compiled_before: bool = False,
+    ) -> None:
+        """`compiled_before`: only databases that were compiled before are used, else _NotCompiledError is raised."""
         import hyperscan  # an extra; heavy
 
         once = hyperscan.HS_FLAG_SINGLEMATCH | hyperscan.HS_FLAG_MULTILINE
@@ -158,10 +174,11 @@ class Hyperscan:
         ]
         self.count = len(signatures)
         self.always: list[int] = []
-        self.signatures = _cached(hyperscan, expressions, self.always) if expressions else None
-        self.all = _cached(hyperscan, expressions + literals, []) if literals else self.signatures
+        database = partial(_database, hyperscan, compiled_before=compiled_before)
+        self.signatures = database(expressions, self.always) if expressions else None
+        self.all = database(expressions + literals, []) if literals else self.signatures
 
-    def candidates(self, block: bytearray | memoryview, *, anchors: bool) -> Candidates:
+    def candidates(self, block: bytearray | memoryview, *, anchors: bool) -> BlockMatches:
         """Return what may be in `block`."""
         signatures = set(self.always)
         positions: list[int] = []
@@ -176,13 +193,19 @@ class Hyperscan:
         database = self.all if anchors else self.signatures
         if database is not None and len(block):
             database.scan(block, match_event_handler=found)
-        return Candidates(sorted(signatures), positions)
+        return BlockMatches(sorted(signatures), positions)
 
 
-def _cached(hyperscan: Any, expressions: Sequence[tuple[bytes, int]], always: list[int]) -> Any:
+def _database(
+    hyperscan: Any,
+    expressions: Sequence[tuple[bytes, int]],
+    always: list[int],
+    *,
+    compiled_before: bool,
+) -> Any:
     """Return the compiled database, from the user's cache folder if it is there.
 
-    Compiling some hundred expressions takes half a second. `always` gets the numbers of those that
+    Compiling a thousand expressions takes some seconds. `always` gets the numbers of those that
     Hyperscan does not take.
     """
     taken = [(number, text, flags) for number, (text, flags) in enumerate(expressions)]
@@ -197,6 +220,8 @@ def _cached(hyperscan: Any, expressions: Sequence[tuple[bytes, int]], always: li
             pass  # of another version or processor, or damaged
         else:
             return database
+    if compiled_before:
+        raise _NotCompiledError
     database = hyperscan.Database()
     try:
         _compile(database, taken)

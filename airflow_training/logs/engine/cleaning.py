@@ -14,13 +14,13 @@ _ANSI = re.compile(
 )
 
 
-def parts(data: bytes | bytearray, start: int = 0) -> Iterator[tuple[int, int, int]]:
+def parts(data: bytes) -> Iterator[tuple[int, int, int]]:
     """Yield (start, end, line ends before) of every part of `data` that is not empty.
 
     A part ends at a line end, at a carriage return or at a backspace: progress bars write many into one line.
     """
     lines = 0
-    position = start
+    position = 0
     while position < len(data):
         found = _SEPARATOR.search(data, position)
         end = len(data) if found is None else found.start()

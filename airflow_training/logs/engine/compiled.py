@@ -1,7 +1,7 @@
 """The walk over a block, compiled by numba: lines of known layouts become numbers, all others are put aside.
 
-It does what `layouts.Layout.read` does, some hundreds of times faster. Everything it is not sure of (more than 19
-digits, a date that does not exist, an unknown layout) is put aside and read in Python, so that the values agree.
+It does what `layouts.Layout.read` does, some hundreds of times faster. Everything it is not sure of (a long number
+in groups of digits, a date that does not exist, an unknown layout) is put aside and read in Python, so that the values agree.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import numba
 import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils
 from numba.extending import intrinsic
 
 from airflow_training.logs.engine.numbers import RANK_DIGITS
@@ -25,215 +24,63 @@ TEXT, NUMBER, DIVIDED, INVERSE, CLOCK, RANK, TIME, BAR, SKIP, SHAPE, FREE, END =
 PLAIN, PADDED = 1, 2
 """Of a number, added up: it has neither sign nor exponent; any number of spaces may stand before it."""
 
-VECTOR = 32
-"""Bytes whose letters are added up at once."""
-WEIGHTS = (0x79B1, 0xCA6B)
-"""Of a letter: factors of its square and of itself."""
 SPREAD = 1 << 14
 """Size of the table from the letters of a line to its layouts; a power of two."""
 
 
-@intrinsic
-def _find(typingctx: Any, start: Any, byte: Any, size: Any) -> Any:
-    """Return the address of the first `byte` in `size` bytes at an address, 0 if there is none (C's memchr)."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        pointer = ir.IntType(8).as_pointer()
-        kind = ir.FunctionType(pointer, [pointer, ir.IntType(32), ir.IntType(64)])
-        function = cgutils.get_or_insert_function(builder.module, kind, "memchr")
-        address, wanted, count = arguments
-        found = builder.call(
-            function,
-            [builder.inttoptr(address, pointer), builder.trunc(wanted, ir.IntType(32)), count],
-        )
-        return builder.ptrtoint(found, ir.IntType(64))
-
-    return types.int64(types.int64, types.int64, types.int64), generate
+_find = types.ExternalFunction("memchr", types.int64(types.int64, types.int32, types.int64))
+"""Return the address of the first byte of a value among so many at an address, 0 if there is none."""
+_compare = types.ExternalFunction("memcmp", types.int32(types.int64, types.int64, types.int64))
+"""Return 0 if so many bytes at two addresses are the same."""
+_move = types.ExternalFunction("memcpy", types.int64(types.int64, types.int64, types.int64))
+"""Copy bytes: to an address, from an address, so many."""
+_as_python = types.ExternalFunction(
+    "PyOS_string_to_double", types.float64(types.int64, types.int64, types.int64)
+)
+"""Return the number at an address as `float` does; where it ends is written to an address. Needs the interpreter's lock."""
 
 
-@intrinsic
-def _load64(typingctx: Any, address: Any) -> Any:
-    """Return the eight bytes at an address, which need not be aligned."""
+def _reader(kind: Any, stored: Any) -> Any:
+    """Return a function of an address and a place that reads one element; an array would be asked for its length."""
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        pointer = builder.inttoptr(arguments[0], ir.IntType(64).as_pointer())
-        return builder.load(pointer, align=1)
+    @intrinsic
+    def element_at(typingctx: Any, address: Any, place: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            pointer = builder.inttoptr(arguments[0], stored.as_pointer())
+            return builder.load(builder.gep(pointer, [arguments[1]]))
 
-    return types.uint64(types.int64), generate
+        return kind(types.int64, types.int64), generate
 
-
-@intrinsic
-def _multiply(typingctx: Any, left: Any, right: Any) -> Any:
-    """Return the high and low half of a product of 128 bits."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        wide = ir.IntType(128)
-        narrow = ir.IntType(64)
-        product = builder.mul(*(builder.zext(argument, wide) for argument in arguments))
-        high = builder.trunc(builder.lshr(product, ir.Constant(wide, 64)), narrow)
-        return context.make_tuple(
-            builder, signature.return_type, (high, builder.trunc(product, narrow))
-        )
-
-    return types.UniTuple(types.uint64, 2)(types.uint64, types.uint64), generate
+    return element_at
 
 
-@intrinsic
-def _leading_zeros(typingctx: Any, number: Any) -> Any:
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.ctlz(arguments[0], ir.Constant(ir.IntType(1), 0))
+def _writer(kind: Any, stored: Any) -> Any:
+    """Return a function of an address, a place and a value that writes one element."""
 
-    return types.uint64(types.uint64), generate
+    @intrinsic
+    def put(typingctx: Any, address: Any, place: Any, value: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            pointer = builder.inttoptr(arguments[0], stored.as_pointer())
+            builder.store(arguments[2], builder.gep(pointer, [arguments[1]]))
+            return context.get_dummy_value()
 
+        return types.void(types.int64, types.int64, kind), generate
 
-@intrinsic
-def _as_double(typingctx: Any, bits: Any) -> Any:
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.bitcast(arguments[0], ir.DoubleType())
-
-    return types.float64(types.uint64), generate
-
-
-@intrinsic
-def byte_at(typingctx: Any, address: Any, place: Any) -> Any:
-    """Return one byte; as an array it would be asked each time whether the place is negative."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        pointer = builder.inttoptr(arguments[0], ir.IntType(8).as_pointer())
-        return builder.load(builder.gep(pointer, [arguments[1]]))
-
-    return types.uint8(types.int64, types.int64), generate
+    return put
 
 
-@intrinsic
-def _integer_at(typingctx: Any, address: Any, place: Any) -> Any:
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        pointer = builder.inttoptr(arguments[0], ir.IntType(64).as_pointer())
-        return builder.load(builder.gep(pointer, [arguments[1]]))
-
-    return types.int64(types.int64, types.int64), generate
+byte_at = _reader(types.uint8, ir.IntType(8))
+_integer_at = _reader(types.int64, ir.IntType(64))
+_double_at = _reader(types.float64, ir.DoubleType())
+_put_byte = _writer(types.uint8, ir.IntType(8))
+_put_double = _writer(types.float64, ir.DoubleType())
 
 
-@intrinsic
-def _double_at(typingctx: Any, address: Any, place: Any) -> Any:
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        pointer = builder.inttoptr(arguments[0], ir.DoubleType().as_pointer())
-        return builder.load(builder.gep(pointer, [arguments[1]]))
-
-    return types.float64(types.int64, types.int64), generate
+_EXACT = np.array([10.0**power for power in range(23)])
+"""Powers of ten that are doubles."""
 
 
-@intrinsic
-def _put_double(typingctx: Any, address: Any, place: Any, value: Any) -> Any:
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        pointer = builder.inttoptr(arguments[0], ir.DoubleType().as_pointer())
-        builder.store(arguments[2], builder.gep(pointer, [arguments[1]]))
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64, types.float64), generate
-
-
-@intrinsic
-def _put(typingctx: Any, address: Any, byte: Any) -> Any:
-    """Write one byte."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        pointer = builder.inttoptr(arguments[0], ir.IntType(8).as_pointer())
-        builder.store(builder.trunc(arguments[1], ir.IntType(8)), pointer)
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64), generate
-
-
-@intrinsic
-def _move(typingctx: Any, target: Any, source: Any, size: Any) -> Any:
-    """Copy bytes from one address to another."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        pointer = ir.IntType(8).as_pointer()
-        target, source, size = arguments
-        cgutils.raw_memcpy(
-            builder, builder.inttoptr(target, pointer), builder.inttoptr(source, pointer), size, 1
-        )
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64, types.int64), generate
-
-
-def _powers_of_five() -> np.ndarray[Any, np.dtype[np.uint64]]:
-    """Return the first 128 bits of 5^q, high and low half, for q from -342 to 308."""
-    rows = []
-    for q in range(-342, 309):
-        if q >= 0:
-            power = 5**q
-            bits = power.bit_length()
-            power = power << 128 - bits if bits <= 128 else power >> bits - 128
-        else:
-            divisor = 5**-q
-            power = (1 << (divisor.bit_length() + 128)) // divisor + 1
-            power >>= power.bit_length() - 128
-        rows.append((power >> 64, power & (2**64 - 1)))
-    return np.array(rows, dtype=np.uint64)
-
-
-_POWERS = _powers_of_five()
-_EXACT = np.array([10.0**q for q in range(23)])
-
-
-@numba.njit(cache=True, nogil=True, error_model="numpy")
-def decimal(digits: Any, exponent: Any) -> Any:
-    """Return the double nearest to `digits * 10**exponent`, and whether it is certain (Lemire 2021)."""
-    if digits == 0:
-        return 0.0, True
-    if digits <= np.uint64(1 << 53) and -22 <= exponent <= 22:
-        if exponent < 0:
-            return np.float64(digits) / _EXACT[-exponent], True
-        return np.float64(digits) * _EXACT[exponent], True
-    if exponent < -290 or exponent > 288:
-        return 0.0, False
-    zeros = _leading_zeros(digits)
-    scaled = digits << zeros
-    row = exponent + 342
-    high, low = _multiply(scaled, _POWERS[row, 0])
-    if high & np.uint64(0x1FF) == np.uint64(0x1FF):
-        more, _ = _multiply(scaled, _POWERS[row, 1])
-        low = low + more
-        if low < more:
-            high = high + np.uint64(1)
-    upper = high >> np.uint64(63)
-    mantissa = high >> (upper + np.uint64(9))
-    power = (((152170 + 65536) * exponent) >> 16) + 63 + np.int64(upper) - np.int64(zeros) + 1023
-    if power <= 0 or power >= 2046:
-        return 0.0, False
-    if (
-        low <= np.uint64(1)
-        and -4 <= exponent <= 23
-        and mantissa & np.uint64(3) == np.uint64(1)
-        and mantissa << (upper + np.uint64(9)) == high
-    ):
-        mantissa = mantissa & ~np.uint64(1)
-    mantissa = (mantissa + (mantissa & np.uint64(1))) >> np.uint64(1)
-    if mantissa >= np.uint64(1 << 53):
-        mantissa = np.uint64(1 << 52)
-        power += 1
-    bits = (mantissa & np.uint64((1 << 52) - 1)) | (np.uint64(power) << np.uint64(52))
-    return _as_double(bits), True
-
-
-@numba.njit(cache=True, nogil=True)
-def _leading(data: Any, start: Any, end: Any) -> Any:
-    """Return how many zeros a number begins with."""
-    zeros = 0
-    for position in range(start, end):
-        byte = byte_at(data, position)
-        if byte == 48:
-            zeros += 1
-        elif byte not in (43, 44, 45, 46):
-            break
-    return zeros
-
-
-@numba.njit(cache=True, nogil=True)
+@numba.njit(cache=True)
 def _word(data: Any, start: Any, end: Any) -> Any:
     """Return nan or an infinity and where it ends; -1 if it is neither."""
     position = start
@@ -256,7 +103,7 @@ def _word(data: Any, start: Any, end: Any) -> Any:
     return sign * np.inf, position + (8 if long else 3)
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy")
+@numba.njit(cache=True, error_model="numpy")
 def number(data: Any, start: Any, end: Any) -> Any:
     """Return a number's value and where it ends; -1 if there is none that is read here."""
     position = start
@@ -283,6 +130,7 @@ def number(data: Any, start: Any, end: Any) -> Any:
             count += 3
             position += 4
     exponent = 0
+    grouped = position > first + count
     if position < end and byte_at(data, position) == 46:
         position += 1
         first = position
@@ -293,8 +141,6 @@ def number(data: Any, start: Any, end: Any) -> Any:
         count += position - first
     if count == 0:
         return _word(data, start, end)
-    if count > 19 and count - _leading(data, start, end) > 19:
-        return 0.0, -1
     if position + 1 < end and (byte_at(data, position) | 32) == 101:
         place = position + 1
         less = False
@@ -308,13 +154,20 @@ def number(data: Any, start: Any, end: Any) -> Any:
                 place += 1
             exponent += -written if less else written
             position = place
-    value, certain = decimal(digits, exponent)
-    if not certain:
+    if count <= 15 and -22 <= exponent <= 22:
+        # both are doubles, so that the result is rounded once
+        value = np.float64(digits)
+        value = value / _EXACT[-exponent] if exponent < 0 else value * _EXACT[exponent]
+        return -value if negative else value, position
+    if grouped:
         return 0.0, -1
-    return -value if negative else value, position
+    # its last digits may stand behind `end`, where an older block left some
+    ended = np.empty(1, np.int64)
+    value = _as_python(data + start, ended.ctypes.data, 0)
+    return value, position if ended[0] == data + position else -1
 
 
-@numba.njit(cache=True, nogil=True)
+@numba.njit(cache=True)
 def _two(data: Any, position: Any) -> Any:
     a = np.int64(byte_at(data, position)) - 48
     b = np.int64(byte_at(data, position + 1)) - 48
@@ -323,7 +176,7 @@ def _two(data: Any, position: Any) -> Any:
     return a * 10 + b
 
 
-@numba.njit(cache=True, nogil=True)
+@numba.njit(cache=True)
 def _days(year: Any, month: Any) -> Any:
     """Return how many days a month has."""
     if month == 2:
@@ -331,7 +184,7 @@ def _days(year: Any, month: Any) -> Any:
     return 30 if month in (4, 6, 9, 11) else 31
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy")
+@numba.njit(cache=True, error_model="numpy")
 def moment(data: Any, start: Any, end: Any) -> Any:
     """Return seconds since 1970 of a date with a time, and where it ends; -1 if it is not certain."""
     if start + 19 > end:
@@ -414,7 +267,7 @@ def moment(data: Any, start: Any, end: Any) -> Any:
     return np.float64(seconds) + fraction + shift, position
 
 
-@numba.njit(cache=True, nogil=True)
+@numba.njit(cache=True)
 def clock(data: Any, start: Any, end: Any) -> Any:
     """Return seconds of `[H:]M:S` and where it ends; -1 if it is anything else, also a `?`."""
     position = start
@@ -440,88 +293,29 @@ def clock(data: Any, start: Any, end: Any) -> Any:
     return seconds + part, position
 
 
-@intrinsic
-def _letters_in(typingctx: Any, address: Any, skipped: Any) -> Any:
-    """Return what `letters` says of `VECTOR` bytes but the first few, all of them at once."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        narrow, wide = (ir.VectorType(ir.IntType(bits), VECTOR) for bits in (8, 16))
-
-        def every(number: int) -> Any:
-            return ir.Constant(wide, [number] * VECTOR)
-
-        address, skipped = arguments
-        text = builder.load(builder.inttoptr(address, narrow.as_pointer()), align=1)
-        letter = builder.or_(builder.zext(text, wide), every(32))
-        weight = builder.xor(
-            builder.mul(builder.mul(letter, letter), every(WEIGHTS[0])),
-            builder.mul(letter, every(WEIGHTS[1])),
-        )
-        taken = builder.icmp_unsigned("<", builder.sub(letter, every(97)), every(26))
-        taken = builder.and_(taken, builder.icmp_unsigned("!=", letter, every(101)))
-        first = builder.insert_element(
-            every(0), builder.trunc(skipped, ir.IntType(16)), ir.IntType(32)(0)
-        )
-        first = builder.shuffle_vector(
-            first, first, ir.Constant(ir.VectorType(ir.IntType(32), VECTOR), [0] * VECTOR)
-        )
-        place = ir.Constant(wide, list(range(VECTOR)))
-        taken = builder.and_(taken, builder.icmp_unsigned(">=", place, first))
-        name = f"llvm.vector.reduce.add.v{VECTOR}i16"
-        add = cgutils.get_or_insert_function(
-            builder.module, ir.FunctionType(ir.IntType(16), [wide]), name
-        )
-        total = builder.call(add, [builder.select(taken, weight, every(0))])
-        count = builder.ctpop(builder.bitcast(taken, ir.IntType(VECTOR)))
-        high = builder.shl(builder.zext(count, ir.IntType(64)), ir.IntType(64)(32))
-        return builder.or_(builder.zext(total, ir.IntType(64)), high)
-
-    return types.int64(types.int64, types.int64), generate
+def _letter_weights() -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Return a number for each byte: 0 for what is no letter, or an `e`; else one of 16 bits, and a one above 32."""
+    weights = np.zeros(256, dtype=np.int64)
+    for letter in set(range(97, 123)) - {101}:
+        weights[letter] = weights[letter - 32] = (
+            (letter * letter * 0x79B1) ^ (letter * 0xCA6B)
+        ) & 0xFFFF | 1 << 32
+    return weights
 
 
-@numba.njit(cache=True, nogil=True)
+_LETTER_WEIGHTS = _letter_weights()
+
+
+@numba.njit(cache=True)
 def letters(data: Any, start: Any, end: Any) -> Any:
     """Return a number that lines with the same letters (but `e`) share, in any order: a sum, and how many there are."""
     total = 0
-    position = start
-    while position + VECTOR <= end:
-        total += _letters_in(data + position, 0)
-        position += VECTOR
-    if position > start:
-        total += _letters_in(data + end - VECTOR, position + VECTOR - end)
-    else:
-        while position < end:
-            total += _weight(np.int64(byte_at(data, position) | 32))
-            position += 1
+    for position in range(start, end):
+        total += _LETTER_WEIGHTS[byte_at(data, position)]
     return total & 0xFFFF | total >> 32 << 16
 
 
-@numba.njit(cache=True, nogil=True)
-def _weight(letter: Any) -> Any:
-    if letter < 97 or letter > 122 or letter == 101:
-        return 0
-    return (letter * letter * WEIGHTS[0] ^ letter * WEIGHTS[1]) & 0xFFFF | 1 << 32
-
-
-@numba.njit(cache=True, nogil=True)
-def _same(data: Any, place: Any, texts: Any, text: Any, size: Any) -> Any:
-    left = data + place
-    right = texts + text
-    done = 0
-    while done + 8 <= size:
-        if _load64(left + done) != _load64(right + done):
-            return False
-        done += 8
-    if done and done < size:
-        return _load64(left + size - 8) == _load64(right + size - 8)
-    while done < size:
-        if byte_at(left, done) != byte_at(right, done):
-            return False
-        done += 1
-    return True
-
-
-@numba.njit(cache=True, nogil=True)
+@numba.njit(cache=True)
 def _has_shape(data: Any, place: Any, texts: Any, text: Any, size: Any) -> Any:
     """Return whether what stands at a place is the text but for its digits."""
     for done in range(size):
@@ -532,7 +326,7 @@ def _has_shape(data: Any, place: Any, texts: Any, text: Any, size: Any) -> Any:
     return True
 
 
-@numba.njit(cache=True, nogil=True)
+@numba.njit(cache=True)
 def _is_plain(data: Any, start: Any, end: Any) -> Any:
     """Return whether a number begins and ends with a digit and has no exponent."""
     first = byte_at(data, start)
@@ -543,7 +337,7 @@ def _is_plain(data: Any, start: Any, end: Any) -> Any:
     return plain
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy")
+@numba.njit(cache=True, error_model="numpy")
 def read(
     data: Any,
     start: Any,
@@ -572,7 +366,7 @@ def read(
         size = _integer_at(operations, 4 * current + 2)
         column = _integer_at(operations, 4 * current + 3)
         if kind == TEXT:
-            if position + size > end or not _same(data, position, texts, text, size):
+            if position + size > end or _compare(data + position, texts + text, size):
                 return 0
             position += size
         elif kind == END:
@@ -641,13 +435,13 @@ def read(
         current += 1
 
 
-@numba.njit(cache=True, nogil=True)
+@numba.njit(cache=True)
 def _copy(data: Any, start: Any, end: Any, rest: Any, place: Any) -> Any:
     _move(rest + place, data + start, end - start)
     return place + end - start
 
 
-@numba.njit(cache=True, nogil=True)
+@numba.njit(cache=True)
 def _next(data: Any, position: Any, end: Any, byte: Any) -> Any:
     """Return where the next `byte` is; `end` if there is none."""
     found = _find(data + position, byte, end - position)
@@ -667,7 +461,7 @@ STATE = (
 ) = range(9)
 
 
-@numba.njit(cache=True, nogil=True)
+@numba.njit(cache=True)
 def _clean(data: Any, start: Any, end: Any, rest: Any, place: Any) -> Any:
     """Copy a part without ANSI sequences, as `cleaning.clean` does, and return where the copy ends."""
     position = start
@@ -706,18 +500,28 @@ def _clean(data: Any, start: Any, end: Any, rest: Any, place: Any) -> Any:
     return place
 
 
-@numba.njit(cache=True, nogil=True)
+@numba.njit(cache=True)
 def _put_line(data: Any, start: Any, end: Any, dirty: Any, target: Any, place: Any) -> Any:
     """Copy a part as a line, without ANSI sequences if it is `dirty`, and return where the copy ends."""
     if dirty:
         place = _clean(data, start, end, target, place)
     else:
         place = _copy(data, start, end, target, place)
-    _put(target + place, 10)
+    _put_byte(target, place, np.uint8(10))
     return place + 1
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy")
+@numba.njit(cache=True)
+def _put_run(runs: Any, count: Any, place: Any, start: Any, line: Any, end: Any) -> Any:
+    """Add where a stretch of a copy comes from, as `walk` says, and return how many there are now."""
+    runs[count, 0] = place
+    runs[count, 1] = start
+    runs[count, 2] = line
+    runs[count, 3] = end
+    return count + 1
+
+
+@numba.njit(cache=True, error_model="numpy")
 def walk(
     data: Any,
     end: Any,
@@ -815,11 +619,7 @@ def walk(
         dirty = next_escape < last
         plain = taken == 0 and not dirty and last < end and byte_at(data, last) == 10
         if not plain and opened >= 0:
-            runs[count, 0] = size
-            runs[count, 1] = opened
-            runs[count, 2] = opened_line
-            runs[count, 3] = -1
-            count += 1
+            count = _put_run(runs, count, size, opened, opened_line, -1)
             size = _copy(data, opened, position, rest, size)
             opened = -1
         if plain:
@@ -827,18 +627,10 @@ def walk(
                 opened = position
                 opened_line = line
         elif taken == 0 and last > position:
-            runs[count, 0] = size
-            runs[count, 1] = position
-            runs[count, 2] = line
-            runs[count, 3] = last
-            count += 1
+            count = _put_run(runs, count, size, position, line, last)
             size = _put_line(data, position, last, dirty, rest, size)
         elif taken == 2:
-            aside_runs[aside_count, 0] = aside_size
-            aside_runs[aside_count, 1] = position
-            aside_runs[aside_count, 2] = line
-            aside_runs[aside_count, 3] = last
-            aside_count += 1
+            aside_count = _put_run(aside_runs, aside_count, aside_size, position, line, last)
             aside_size = _put_line(data, position, last, dirty, aside, aside_size)
         if last == stop:
             if stop < end and byte_at(data, stop) == 10:
@@ -847,11 +639,7 @@ def walk(
         else:
             position = last
     if opened >= 0:
-        runs[count, 0] = size
-        runs[count, 1] = opened
-        runs[count, 2] = opened_line
-        runs[count, 3] = -1
-        count += 1
+        count = _put_run(runs, count, size, opened, opened_line, -1)
         size = _copy(data, opened, position, rest, size)
     state[CONSUMED] = position
     state[LINE] = line
@@ -861,29 +649,3 @@ def walk(
     state[VALUE_COUNT] = used
     state[ASIDE_SIZE] = aside_size
     state[ASIDE_COUNT] = aside_count
-
-
-@numba.njit(cache=True, nogil=True)
-def rows_of(layout: Any, columns: Any, rows: Any, values: Any) -> Any:
-    """Return values, places, line ends before, times and ranks of the rows of one layout."""
-    count = 0
-    for row in range(rows.shape[0]):
-        count += rows[row, 0] == layout
-    table = np.empty((count, columns))
-    places = np.empty(count, np.int64)
-    lines = np.empty(count, np.int64)
-    times = np.empty(count)
-    ranks = np.empty(count, np.int64)
-    taken = 0
-    for row in range(rows.shape[0]):
-        if rows[row, 0] != layout:
-            continue
-        begin = rows[row, 1]
-        times[taken] = values[begin]
-        ranks[taken] = np.int64(values[begin + 1])
-        for column in range(columns):
-            table[taken, column] = values[begin + 2 + column]
-        places[taken] = rows[row, 2]
-        lines[taken] = rows[row, 3]
-        taken += 1
-    return table, places, lines, times, ranks

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from airflow_training.logs.engine import compiled
-from airflow_training.logs.engine.layouts import Layout
+from airflow_training.logs.engine.layouts import LineLayout
 from airflow_training.logs.engine.learning import may_match
 from airflow_training.logs.engine.needs import Needs, needs_of
 from airflow_training.logs.engine.patterns import Pattern
 from airflow_training.logs.engine.rows import Rows
-from airflow_training.logs.engine.walking import Rest, Walked
+from airflow_training.logs.engine.walking import Rest, WalkResult
 
 _OPERATIONS = {
     "number": compiled.NUMBER,
@@ -52,7 +52,6 @@ class CompiledWalker:
         # load the compiled code now, so that forked processes share it
         self.walk(bytearray(1), 0, 0, 0, complete=True)
         compiled.letters(address_of(b"a"), 0, 1)
-        compiled.rows_of(0, 0, self.rows[:0], self.values)
 
     @cached_property
     def needs(self) -> Needs:
@@ -61,14 +60,14 @@ class CompiledWalker:
 
     def forget(self) -> None:
         """Forget all layouts."""
-        self.layouts: list[Layout] = []
+        self.layouts: list[LineLayout] = []
         self.spread = np.full(compiled.SPREAD, -1, dtype=np.int64)
         self.chains = np.empty((0, 6), dtype=np.int64)
         self.operations = np.empty((0, 4), dtype=np.int64)
         self.scales = np.empty(0, dtype=np.float64)
         self.texts = np.empty(0, dtype=np.uint8)
 
-    def learn(self, line: bytes, layout: Layout) -> None:
+    def learn(self, line: bytes, layout: LineLayout) -> None:
         """Read lines of the layout from now on."""
         key = int(compiled.letters(address_of(line), 0, len(line)))
         bucket = key % compiled.SPREAD
@@ -88,7 +87,9 @@ class CompiledWalker:
         self.scales = np.concatenate([self.scales, np.array(scales)])
         self.texts = np.concatenate([self.texts, np.frombuffer(texts, dtype=np.uint8)])
 
-    def walk(self, block: bytearray, start: int, end: int, line: int, *, complete: bool) -> Walked:
+    def walk(
+        self, block: bytearray, start: int, end: int, line: int, *, complete: bool
+    ) -> WalkResult:
         """Take apart `block[start:end]`, or its beginning where there is much in it."""
         state = self.state
         state[compiled.CONSUMED] = start
@@ -112,7 +113,7 @@ class CompiledWalker:
             state,
         )
         consumed, line, size, runs, rows, _, aside_size, aside_runs, full = state.tolist()
-        return Walked(
+        return WalkResult(
             consumed,
             line,
             Rest(memoryview(self.rest)[:size], self.runs[:runs].tolist),
@@ -123,14 +124,12 @@ class CompiledWalker:
 
     def _grouped(self, rows: np.ndarray[Any, np.dtype[np.int64]]) -> Iterator[Rows]:
         """Yield the rows of each layout; offsets are places in the block, lines the line ends before."""
-        if not len(rows):
-            return
-        for number in np.flatnonzero(np.bincount(rows[:, 0])).tolist():
+        for number in np.unique(rows[:, 0]).tolist():
             layout = self.layouts[number]
-            table, places, ends, times, ranks = compiled.rows_of(
-                number, layout.columns, rows, self.values
-            )
-            yield Rows(layout, table, places, ends + 1, times, ranks)
+            own = rows[rows[:, 0] == number]
+            told = self.values[own[:, 1, None] + np.arange(2 + layout.columns)]
+            ranks = told[:, 1].astype(np.int64)
+            yield Rows(layout, told[:, 2:], own[:, 2], own[:, 3] + 1, told[:, 0], ranks)
 
 
 def address_of(data: bytes | bytearray) -> int:
@@ -138,7 +137,7 @@ def address_of(data: bytes | bytearray) -> int:
     return int(np.frombuffer(data, dtype=np.uint8).ctypes.data) if data else 0
 
 
-def _program(layout: Layout, place: int) -> tuple[list[list[int]], list[float], bytes]:
+def _program(layout: LineLayout, place: int) -> tuple[list[list[int]], list[float], bytes]:
     """Return the operations of a layout, their scales, and its texts, which will stand at `place`."""
     operations: list[list[int]] = []
     scales: list[float] = []

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from airflow_training.logs.model import Floats, Integers, Origin, Series
 
 
-class Slot(Protocol):
+class SlotLike(Protocol):
     """A part of a line that differs between lines of one layout; `logs/metrics/lines.py` says how it is read."""
 
     @property
@@ -28,11 +28,11 @@ class Slot(Protocol):
     def padded(self) -> bool: ...
 
 
-class ParsedLine(Protocol):
+class ParsedLineLike(Protocol):
     """What a line says. Lines whose text outside the slots is equal have equal meaning."""
 
     @property
-    def slots(self) -> Sequence[Slot]: ...
+    def slots(self) -> Sequence[SlotLike]: ...
 
 
 class Builder(Protocol):
@@ -59,7 +59,7 @@ class Builder(Protocol):
         """Return what a builder for the rest of a growing log must know of the rows so far; plain values."""
 
     def series(self, origin: Origin) -> tuple[Series, ...]:
-        """Return what there is."""
+        """Return the series of all rows so far."""
 
 
 class Formats(Protocol):
@@ -68,8 +68,8 @@ class Formats(Protocol):
     def anchors(self) -> Sequence[str]:
         """Return patterns, one of which is found in every line that `parse_line` knows."""
 
-    def parse_line(self, line: bytes) -> ParsedLine | None:
-        """Return what a line says."""
+    def parse_line(self, line: bytes) -> ParsedLineLike | None:
+        """Return the metrics of a line; None where it is of no format."""
 
     def builder(self, carry: Mapping[str, float] | None = None) -> Builder:
         """Return an empty builder, which knows what the one of the log before had to `carry`."""

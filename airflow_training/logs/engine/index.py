@@ -10,9 +10,8 @@ from pathlib import Path
 
 from airflow_training.logs.engine.cache import cached, code, keep
 from airflow_training.logs.engine.formats import Formats
-from airflow_training.logs.engine.looking import mark_at
 from airflow_training.logs.engine.patterns import Pattern
-from airflow_training.logs.engine.stretches import Found
+from airflow_training.logs.engine.stretches import StretchFindings
 from airflow_training.logs.engine.surroundings import AFTER_BYTES
 from airflow_training.logs.model import Origin
 from airflow_training.logs.reading.local import LocalFile
@@ -22,13 +21,14 @@ WORTH_BYTES = 64 << 20
 
 
 @dataclass
-class Remembered:
+class IndexEntry:
     """A log up to an offset."""
 
-    mark: str
     head: str
     """Digest of its first bytes."""
-    found: Found
+    end: str
+    """Digest of the bytes before the offset: another log, or a shorter one, has others there."""
+    found: StretchFindings
 
 
 class Index:
@@ -38,27 +38,26 @@ class Index:
         wanted = [(each.name, each.pattern, each.ignore_case) for each in signatures]
         self._wanted = _digest(repr((code(), wanted, formats)).encode())
 
-    def find(self, origin: Origin, source: LocalFile) -> Found | None:
+    def find(self, origin: Origin, source: LocalFile) -> StretchFindings | None:
         """Return what was found in a log so far, if it is still the same log."""
         kept = cached(self._name(origin, source))
         if kept is None:
             return None
         try:
-            remembered: Remembered = pickle.loads(kept)  # noqa: S301  # written by this user, see `cached`
+            remembered: IndexEntry = pickle.loads(kept)  # noqa: S301  # written by this user, see `cached`
         except Exception:  # noqa: BLE001  # of an older version, or damaged: as if it were not there
             return None
-        found: Found = remembered.found
-        if remembered.mark != mark_at(source, found.size) or remembered.head != _head(
-            source, found.size
-        ):
+        found: StretchFindings = remembered.found
+        now = (_head(source, found.size), _end(source, found.size))
+        if now != (remembered.head, remembered.end):
             return None
         found.hits.reopen(found.size - AFTER_BYTES)
         return found
 
-    def keep(self, origin: Origin, source: LocalFile, found: Found) -> None:
+    def keep(self, origin: Origin, source: LocalFile, found: StretchFindings) -> None:
         """Remember what was found in a log up to a line end."""
-        mark, head = mark_at(source, found.size), _head(source, found.size)
-        content = pickle.dumps(Remembered(mark, head, found), pickle.HIGHEST_PROTOCOL)
+        remembered = IndexEntry(_head(source, found.size), _end(source, found.size), found)
+        content = pickle.dumps(remembered, pickle.HIGHEST_PROTOCOL)
         keep(self._name(origin, source), content)
 
     def _name(self, origin: Origin, source: LocalFile) -> str:
@@ -68,6 +67,10 @@ class Index:
 
 def _head(source: LocalFile, size: int) -> str:
     return _digest(source.read(0, min(size, 4096)).data)
+
+
+def _end(source: LocalFile, size: int) -> str:
+    return _digest(source.read(max(0, size - 256), min(size, 256)).data)
 
 
 def _digest(data: bytes) -> str:

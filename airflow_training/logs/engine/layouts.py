@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from airflow_training.logs.engine.cleaning import clean, kept_bytes
-from airflow_training.logs.engine.formats import ParsedLine
+from airflow_training.logs.engine.formats import ParsedLineLike
 from airflow_training.logs.engine.numbers import CLOCK, NUMBER, PLAIN, RANK
 from airflow_training.logs.engine.prefixes import DATE, prefix, time_of
 
@@ -29,7 +29,7 @@ _NOT_LETTERS = bytes(
 )
 
 
-class Piece(NamedTuple):
+class LayoutPiece(NamedTuple):
     """What stands between two fixed texts."""
 
     kind: str
@@ -59,12 +59,12 @@ class Piece(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Layout:
+class LineLayout:
     """Fixed texts and the pieces between them: `texts[0] pieces[0] texts[1] ... texts[-1]`."""
 
     texts: tuple[bytes, ...]
-    pieces: tuple[Piece, ...]
-    parsed: ParsedLine | None
+    pieces: tuple[LayoutPiece, ...]
+    parsed: ParsedLineLike | None
     """None for lines that hold no metric."""
     columns: int
     spans: tuple[tuple[int, int], ...]
@@ -83,16 +83,16 @@ class Layout:
             written.append(piece.written(f"p{number}") + re.escape(text))
         return re.compile(rb"".join(written), re.DOTALL)
 
-    def read(self, line: bytes) -> Row | None:
+    def read(self, line: bytes) -> LineValues | None:
         """Return the values of a line; None if it is of another layout."""
         found = self.expression.fullmatch(line)
         return None if found is None else self._row(found.groups())
 
-    def read_spans(self, line: bytes) -> Row:
+    def read_spans(self, line: bytes) -> LineValues:
         """Return the values of the line that the layout was learned from."""
         return self._row([line[start:end] for start, end in self.spans])
 
-    def _row(self, texts: Sequence[bytes]) -> Row:
+    def _row(self, texts: Sequence[bytes]) -> LineValues:
         values = [0.0] * self.columns
         rank = -1
         time = float("nan")
@@ -104,14 +104,14 @@ class Layout:
                 rank = int(clean(text))
             if piece.column >= 0:
                 values[piece.column] = value(piece, text)
-        return Row(values, rank, time)
+        return LineValues(values, rank, time)
 
 
 _WRITTEN = {"clock": CLOCK, "free": "[0-9]+", "rank": RANK}
 """Others are numbers."""
 
 
-class Row(NamedTuple):
+class LineValues(NamedTuple):
     """What one line says."""
 
     values: list[float]
@@ -121,7 +121,7 @@ class Row(NamedTuple):
     """NaN for none."""
 
 
-def value(piece: Piece, text: bytes) -> float:
+def value(piece: LayoutPiece, text: bytes) -> float:
     """Return the value of a piece, as `logs/metrics/lines.py` says."""
     if piece.kind == "clock":
         if b"?" in text:
@@ -156,15 +156,17 @@ def _date_end(line: bytes) -> int:
     return 0 if found is None else found.end()
 
 
-def layout_of(line: bytes, parsed: ParsedLine | None) -> Layout:
+def layout_of(line: bytes, parsed: ParsedLineLike | None) -> LineLayout:
     """Return the layout of a line that `parse_line` read, or of one that holds no metric."""
-    spans: list[tuple[int, int, Piece]] = []
+    spans: list[tuple[int, int, LayoutPiece]] = []
     column = 0
     for slot in parsed.slots if parsed is not None else ():
         own = column if slot.metric else -1
         column += bool(slot.metric)
         text = line[slot.start : slot.end]
-        piece = Piece(slot.kind, slot.scale, own, plain=slot.form == "plain", padded=slot.padded)
+        piece = LayoutPiece(
+            slot.kind, slot.scale, own, plain=slot.form == "plain", padded=slot.padded
+        )
         # what is no number has its shape, or a line with a number there, which may be a value, would fit
         if slot.kind == "skip" and (slot.form == "fixed" or not _WHOLE_NUMBER.fullmatch(text)):
             piece = _shape(text)
@@ -175,7 +177,7 @@ def layout_of(line: bytes, parsed: ParsedLine | None) -> Layout:
         spans = [
             (
                 *found.span(),
-                Piece("free", padded=False) if found.start() in free else _shape(found[0]),
+                LayoutPiece("free", padded=False) if found.start() in free else _shape(found[0]),
             )
             for found in _DIGITS.finditer(line)
         ]
@@ -185,7 +187,7 @@ def layout_of(line: bytes, parsed: ParsedLine | None) -> Layout:
             piece.kind in ("skip", "shape", "free") and piece.column < 0 for _, _, piece in over
         ):
             spans = [span for span in spans if span not in over]
-            spans.append((start, end, Piece(kind)))
+            spans.append((start, end, LayoutPiece(kind)))
     spans.sort(key=lambda span: span[0])
     texts = []
     position = 0
@@ -194,7 +196,7 @@ def layout_of(line: bytes, parsed: ParsedLine | None) -> Layout:
         position = end
     texts.append(line[position:])
     pieces = [piece for _, _, piece in spans]
-    return Layout(
+    return LineLayout(
         tuple(_without_padding(texts, pieces)),
         tuple(pieces),
         parsed,
@@ -203,11 +205,11 @@ def layout_of(line: bytes, parsed: ParsedLine | None) -> Layout:
     )
 
 
-def _shape(text: bytes) -> Piece:
-    return Piece("shape", shape=text.translate(_ZEROS), padded=False)
+def _shape(text: bytes) -> LayoutPiece:
+    return LayoutPiece("shape", shape=text.translate(_ZEROS), padded=False)
 
 
-def _without_padding(texts: Sequence[bytes], pieces: Sequence[Piece]) -> list[bytes]:
+def _without_padding(texts: Sequence[bytes], pieces: Sequence[LayoutPiece]) -> list[bytes]:
     """Return the fixed texts with one space of those before a number, as they vary with its width.
 
     One stays: without it, `12: 5` would be a line like `12:5`. Spaces behind a number stay: two of them separate what one

@@ -6,11 +6,9 @@ passes over those that no signature can match.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from airflow_training.logs.engine.cleaning import clean
-from airflow_training.logs.engine.formats import Formats, ParsedLine
-from airflow_training.logs.engine.layouts import Layout, Row, layout_of, letters, masked
+from airflow_training.logs.engine.formats import Formats, ParsedLineLike
+from airflow_training.logs.engine.layouts import LineLayout, LineValues, layout_of, letters, masked
 from airflow_training.logs.engine.needs import Needs
 from airflow_training.logs.engine.prefixes import has_wrong_date
 
@@ -32,17 +30,17 @@ _IN_PIECE = {
 }
 
 
-class Learned:
+class LayoutTable:
     """Layouts by the letters of their lines. Without `formats` no line holds a metric."""
 
     def __init__(self, formats: Formats | None) -> None:
         self._formats = formats
-        self._layouts: dict[bytes, list[Layout]] = {}
+        self._layouts: dict[bytes, list[LineLayout]] = {}
         self._without: dict[bytes, bool] = {}
         """Lines that hold no metric, with their digits taken out: whether their layout was told."""
         self._noticed: set[bytes] = set()
         """Lines that were noticed not long ago, with their digits taken out."""
-        self.new: list[tuple[bytes, Layout]] = []
+        self.new: list[tuple[bytes, LineLayout]] = []
         """Not yet known to the compiled walk, with the line each was learned from."""
 
     @property
@@ -55,7 +53,7 @@ class Learned:
         self._layouts.clear()
         self._without.clear()
 
-    def read(self, line: bytes) -> tuple[Layout, Row] | None:
+    def read(self, line: bytes) -> tuple[LineLayout, LineValues] | None:
         """Return the layout and the values of a line; None if it holds no metric."""
         known = self._layouts.get(letters(line), ())
         for layout in known:
@@ -74,12 +72,7 @@ class Learned:
             self.new.append((line, layout_of(line, None)))
         return None
 
-    def layouts(self, line: bytes) -> Sequence[Layout]:
-        """Return the layouts that lines with the letters of this one may have, after it was read."""
-        self.read(line)
-        return self._layouts.get(letters(line), ())
-
-    def _learn(self, line: bytes, parsed: ParsedLine) -> tuple[Layout, Row]:
+    def _learn(self, line: bytes, parsed: ParsedLineLike) -> tuple[LineLayout, LineValues]:
         layout = layout_of(line, parsed)
         row = layout.read_spans(line)
         # a date that is one would fit into the layout of one that does not exist, and be lost; and a layout that does
@@ -106,7 +99,7 @@ class Learned:
 class Reach:
     """Which texts may stand in lines of a layout, in any case: one bit for each place in it."""
 
-    def __init__(self, line: bytes, layout: Layout) -> None:
+    def __init__(self, line: bytes, layout: LineLayout) -> None:
         self._fixed: dict[int, int] = {}
         """Byte -> places where it stands."""
         self._free: dict[int, int] = {}
@@ -143,7 +136,7 @@ def _in_piece(kind: str, learned: bytes) -> bytes:
     return _IN_PIECE.get(kind, _IN_NUMBERS) + letters
 
 
-def may_match(line: bytes, layout: Layout, needs: Needs) -> bool:
+def may_match(line: bytes, layout: LineLayout, needs: Needs) -> bool:
     """Return whether a signature may match a line of the layout, learned from `line`, whatever its (finite) numbers are."""
     if b"\x1b" in line:
         return True  # what signatures see has no colours, what the layout says has

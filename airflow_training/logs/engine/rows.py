@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from airflow_training.logs.engine.layouts import Layout, Row
+from airflow_training.logs.engine.layouts import LineLayout, LineValues
 
 if TYPE_CHECKING:
     import numpy as np
@@ -14,15 +14,12 @@ if TYPE_CHECKING:
     from airflow_training.logs.engine.formats import Builder
     from airflow_training.logs.model import Floats, Integers
 
-WORTH_COLUMNS = 24
-"""Lines of one layout; for fewer, a regular expression is quicker than numpy."""
-
 
 @dataclass(frozen=True)
 class Rows:
     """Rows of one layout, in the order of the log."""
 
-    layout: Layout
+    layout: LineLayout
     values: np.ndarray[Any, np.dtype[np.float64]]
     """[rows, columns]."""
     offsets: Integers
@@ -41,7 +38,7 @@ class Rows:
         builder.add(self.layout.parsed, self.values, self.offsets, self.lines, self.times, ranks)
 
 
-def as_rows(layout: Layout, found: Sequence[tuple[Row, int, int]]) -> Rows:
+def as_rows(layout: LineLayout, found: Sequence[tuple[LineValues, int, int]]) -> Rows:
     """Return single rows, each with its offset and line, as columns."""
     import numpy as np  # a log without metrics does not need it
 

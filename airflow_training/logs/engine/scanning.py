@@ -10,11 +10,11 @@ from dataclasses import replace
 from airflow_training.logs.engine.automaton import Automaton, automaton_for
 from airflow_training.logs.engine.formats import Builder, Formats
 from airflow_training.logs.engine.hits import Hits, text_around
-from airflow_training.logs.engine.layouts import Layout, Row
-from airflow_training.logs.engine.learning import Learned
+from airflow_training.logs.engine.layouts import LineLayout, LineValues
+from airflow_training.logs.engine.learning import LayoutTable
 from airflow_training.logs.engine.patterns import Pattern
 from airflow_training.logs.engine.prefixes import prefix
-from airflow_training.logs.engine.rows import WORTH_COLUMNS, as_rows
+from airflow_training.logs.engine.rows import as_rows
 from airflow_training.logs.engine.walking import PlainWalker, Rest, Walker
 from airflow_training.logs.model import Hit, Origin
 
@@ -43,7 +43,7 @@ class Machine:
         self.formats = formats
         self.automaton = automaton
         self.walker = walker
-        self.learned = Learned(formats)
+        self.learned = LayoutTable(formats)
 
     def notice(self, rest: bytearray | memoryview) -> None:
         """Look at some lines of the rest of a block: which come again and again?"""
@@ -76,7 +76,7 @@ def machine_for(
             from airflow_training.logs.engine.compiled_walker import CompiledWalker
 
             walker = CompiledWalker(signatures, size=BLOCK_BYTES)
-    automaton = automaton_for(signatures, anchors, small=small)
+    automaton = automaton_for(signatures, anchors, size=size)
     return Machine(signatures, formats, automaton=automaton, walker=walker)
 
 
@@ -104,7 +104,7 @@ def lent_machine(
     _SPARE[small] = machine
 
 
-class Stretch:
+class StretchScan:
     """The scan of one stretch of a log that begins at a line; lines count from 1 within it."""
 
     def __init__(
@@ -189,9 +189,7 @@ class Stretch:
         learned, builder = self.machine.learned, self.builder
         if builder is None:
             return
-        if not self.machine.walker.learns:
-            anchors = self._columns(anchors, rest, places.runs, block, base)
-        found: dict[int, tuple[Layout, list[tuple[Row, int, int]]]] = {}
+        found: dict[int, tuple[LineLayout, list[tuple[LineValues, int, int]]]] = {}
         end = -1
         for anchor in anchors:
             if anchor <= end:
@@ -209,27 +207,6 @@ class Stretch:
                 entry[1].append((row, base + place.offset, place.line + 1))
         for layout, rows in found.values():
             as_rows(layout, rows).add_to(builder, rank=self.origin.rank)
-
-    def _columns(
-        self,
-        anchors: Sequence[int],
-        rest: bytes,
-        runs: Sequence[Sequence[int]],
-        block: bytearray,
-        base: int,
-    ) -> Sequence[int]:
-        """Read the layouts that many lines have; return an anchor for each line that is left."""
-        if len(anchors) < WORTH_COLUMNS or self.builder is None:
-            return anchors
-        from airflow_training.logs.engine.columns import lines_of, rows_of
-
-        lines, begins = lines_of(block, rest, runs, anchors)
-        found, read = rows_of(lines, self.machine.learned.layouts, longest=LONGEST_METRIC_LINE)
-        for rows in found:
-            moved = replace(rows, offsets=rows.offsets + base)
-            moved.add_to(self.builder, rank=self.origin.rank)
-        left: list[int] = (begins[~read] + 1).tolist()
-        return left
 
 
 class Place:

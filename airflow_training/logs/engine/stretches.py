@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from airflow_training.logs.engine.formats import Builder
 from airflow_training.logs.engine.hits import Hits
-from airflow_training.logs.engine.scanning import BLOCK_BYTES, Machine, Stretch
+from airflow_training.logs.engine.scanning import BLOCK_BYTES, Machine, StretchScan
 from airflow_training.logs.engine.surroundings import AFTER_BYTES, MOST_LINES
 from airflow_training.logs.engine.surroundings import first_time as time_in
 from airflow_training.logs.engine.tails import TAIL_BYTES, Tail, tail_of
@@ -24,7 +24,7 @@ _FIRST_BLOCKS = 65_536
 
 
 @dataclass
-class Found:
+class StretchFindings:
     """What is in one stretch. It can be pickled."""
 
     hits: Hits
@@ -94,13 +94,13 @@ def scan_stretch(
     *,
     finished: bool = True,
     carry: Mapping[str, float] | None = None,
-) -> Found:
+) -> StretchFindings:
     """Return what is in a stretch that begins with a line, or with a part of one.
 
     `end` is None for a log whose size is not known. If it is not `finished`, what comes behind the last complete part
     is left out. Raises LogUnreadable.
     """
-    stretch = Stretch(origin, machine, offset=start, carry=carry)
+    stretch = StretchScan(origin, machine, offset=start, carry=carry)
     recent = None if isinstance(source, LocalFile) else Recent(start)
     fill = _filler(source, end)
     block = bytearray(BLOCK_BYTES)
@@ -130,12 +130,12 @@ def scan_stretch(
         tail = tail_of(ending, stretch.offset - len(ending))
     if stretch.builder is not None:
         stretch.builder.compact()
-    return Found(
+    return StretchFindings(
         stretch.hits, stretch.builder, stretch.offset - start, stretch.line, first_time, tail
     )
 
 
-def append(found: Found, later: Found) -> None:
+def append(found: StretchFindings, later: StretchFindings) -> None:
     """Take over what is in the next stretch."""
     found.hits.append(later.hits, lines_before=found.ends)
     if found.builder is not None:
@@ -145,7 +145,7 @@ def append(found: Found, later: Found) -> None:
     found.tail = later.tail
 
 
-def as_scan(origin: Origin, found: Found, tail: Tail) -> FileScan:
+def as_scan(origin: Origin, found: StretchFindings, tail: Tail) -> FileScan:
     """Return what is in a log, from what is in all of it."""
     lines = found.ends + tail.unended
     return FileScan(

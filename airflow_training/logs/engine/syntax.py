@@ -15,7 +15,7 @@ else:
     import sre_constants as constants
     import sre_parse as _parser
 
-__all__ = ["Fault", "constants", "faults", "parse"]
+__all__ = ["PatternFault", "constants", "faults", "parse"]
 
 _MOST_REPEATS = 1000
 _UNKNOWN = {
@@ -29,7 +29,7 @@ _UNKNOWN = {
 """What some engine does not know, by its name in the parser, with what to do instead."""
 
 
-class Fault(NamedTuple):
+class PatternFault(NamedTuple):
     """Why a pattern is not for logs of any size."""
 
     reason: str
@@ -41,23 +41,23 @@ def parse(pattern: bytes, *, ignore_case: bool = False) -> Any:
     return _parser.parse(pattern, re.IGNORECASE if ignore_case else 0)
 
 
-def faults(parsed: Any, *, inside_repeat: bool = False) -> Iterator[Fault]:
+def faults(parsed: Any, *, inside_repeat: bool = False) -> Iterator[PatternFault]:
     """Yield what is slow in a pattern, or not known to every engine."""
     for operation, argument in parsed:
         if str(operation) in _UNKNOWN:
             reason, hint = _UNKNOWN[str(operation)]
-            yield Fault(f"{reason}, which fast engines cannot", hint)
+            yield PatternFault(f"{reason}, which fast engines cannot", hint)
         elif operation in (constants.MAX_REPEAT, constants.MIN_REPEAT):
             low, high, inner = argument
             endless = high == constants.MAXREPEAT
             if endless and inside_repeat:
-                yield Fault(
+                yield PatternFault(
                     "would be slow: a repeat without end inside another, as in (a+)+",
                     "repeat only once, as in a+, or say how often at most, as in {1,20}",
                 )
             most = low if endless else high
             if most > _MOST_REPEATS:
-                yield Fault(f"repeats {most} times", f"at most {_MOST_REPEATS} times")
+                yield PatternFault(f"repeats {most} times", f"at most {_MOST_REPEATS} times")
             yield from faults(inner, inside_repeat=inside_repeat or endless)
         elif operation is constants.SUBPATTERN:
             yield from faults(argument[-1], inside_repeat=inside_repeat)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from airflow_training.logs.engine.cleaning import LONGEST_PART, clean, parts
-from airflow_training.logs.engine.layouts import Layout
+from airflow_training.logs.engine.layouts import LineLayout
 
 if TYPE_CHECKING:
     from airflow_training.logs.engine.rows import Rows
@@ -25,7 +25,7 @@ _NOTHING = Rest(bytearray(), list)
 
 
 @dataclass
-class Walked:
+class WalkResult:
     """What a walk over a part of a block found."""
 
     consumed: int
@@ -47,13 +47,15 @@ class Walker(Protocol):
     learns: bool
     """Whether lines are read faster once their layout is known."""
 
-    def learn(self, line: bytes, layout: Layout) -> None:
+    def learn(self, line: bytes, layout: LineLayout) -> None:
         """Read lines of the layout from now on."""
 
     def forget(self) -> None:
         """Forget all layouts."""
 
-    def walk(self, block: bytearray, start: int, end: int, line: int, *, complete: bool) -> Walked:
+    def walk(
+        self, block: bytearray, start: int, end: int, line: int, *, complete: bool
+    ) -> WalkResult:
         """Take apart `block[start:end]`; the last part ends there if `complete`, else it may go on."""
 
 
@@ -62,13 +64,15 @@ class PlainWalker:
 
     learns = False
 
-    def learn(self, line: bytes, layout: Layout) -> None:
+    def learn(self, line: bytes, layout: LineLayout) -> None:
         """Do nothing: rows are read by the layouts themselves."""
 
     def forget(self) -> None:
         """Do nothing."""
 
-    def walk(self, block: bytearray, start: int, end: int, line: int, *, complete: bool) -> Walked:
+    def walk(
+        self, block: bytearray, start: int, end: int, line: int, *, complete: bool
+    ) -> WalkResult:
         """Take apart `block[start:end]`."""
         data = block[start:end]
         if not complete:
@@ -81,7 +85,7 @@ class PlainWalker:
         if b"\r" not in data and b"\b" not in data and b"\x1b" not in data and short(data):
             if data and data[-1] != 10:
                 data.append(10)
-            return Walked(
+            return WalkResult(
                 consumed, line + ends, Rest(data, lambda: [(0, start, line, -1)]), _NOTHING
             )
         rest = bytearray()
@@ -90,7 +94,7 @@ class PlainWalker:
             runs.append((len(rest), start + first, line + before, start + last))
             rest += clean(bytes(data[first:last]))
             rest.append(10)
-        return Walked(consumed, line + ends, Rest(rest, lambda: runs), _NOTHING)
+        return WalkResult(consumed, line + ends, Rest(rest, lambda: runs), _NOTHING)
 
 
 def short(data: bytearray) -> bool:

@@ -27,6 +27,7 @@ def assess(
     from airflow_training.logs.health.ranks import by_rank
     from airflow_training.logs.health.stragglers import stragglers
     from airflow_training.logs.health.throughput import drops, memory_growth
+    from airflow_training.logs.health.trends import rising_losses, unchanged_accuracies
 
     ranks = by_rank(series)
     found = [
@@ -36,6 +37,8 @@ def assess(
         *spikes(ranks),
         *drops(ranks),
         *memory_growth(ranks),
+        *rising_losses(ranks),
         *plateaus(ranks),
+        *unchanged_accuracies(ranks),
     ]
     return tuple(sorted(found, key=lambda each: (_ORDER[each.severity], each.time or 0.0)))

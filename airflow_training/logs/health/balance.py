@@ -9,7 +9,7 @@ import numpy as np
 
 from airflow_training.logs.model import Finding
 
-__all__ = ["Distribution", "distribution", "imbalance"]
+__all__ = ["ValueDistribution", "distribution", "imbalance"]
 
 _MOST = 1.5
 """Times the median: the slowest reader waits so much longer than the others."""
@@ -18,7 +18,7 @@ _FEWEST = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Distribution:
+class ValueDistribution:
     """Counts of something, each of a named place."""
 
     places: int
@@ -31,12 +31,12 @@ class Distribution:
     emptiest: str
 
 
-def distribution(counts: Mapping[str, float]) -> Distribution:
+def distribution(counts: Mapping[str, float]) -> ValueDistribution:
     """Return how counts are spread; raises ValueError for none."""
     if not counts:
         raise ValueError("no counts")
     values = np.array(list(counts.values()), dtype=np.float64)
-    return Distribution(
+    return ValueDistribution(
         places=len(values),
         total=float(values.sum()),
         least=float(values.min()),

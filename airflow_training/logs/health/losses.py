@@ -29,6 +29,8 @@ _MOST_SPIKES = 5
 _PLATEAU_REPORTS = 200
 _PLATEAU_GAIN = 0.01
 """Of the loss, over half of the run; a power law with the small exponent 0.1 still gains 10 %."""
+_PLATEAU_LOSS = 0.05
+"""What rises by more does not stay."""
 _WARM_UP = 0.1
 """Of the reports: the steep beginning says nothing about spikes."""
 
@@ -128,7 +130,7 @@ def plateaus(ranks: Sequence[Rank]) -> list[Finding]:
         level = abs(float(earlier.mean()))
         error = float(np.hypot(_error(earlier), _error(later)))
         gain = float(earlier.mean() - later.mean())
-        if gain + 3 * error < _PLATEAU_GAIN * level:
+        if -_PLATEAU_LOSS * level < gain and gain + 3 * error < _PLATEAU_GAIN * level:
             steps = f"{len(half)} reports"
             message = f"loss stays at {later.mean():.4g} over the last {steps}"
             found.append(

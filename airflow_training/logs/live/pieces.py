@@ -12,11 +12,11 @@ import numpy as np
 from airflow_training.logs.engine.formats import Formats
 from airflow_training.logs.engine.scanning import machine_for
 from airflow_training.logs.engine.stretches import scan_stretch
-from airflow_training.logs.metrics.thinning import telling_rows
+from airflow_training.logs.metrics.thinning import representative_rows
 from airflow_training.logs.model import Origin, Series
-from airflow_training.logs.reading.source import Part
+from airflow_training.logs.reading.memory import BytesLog
 
-__all__ = ["Piece", "Value", "scan_piece"]
+__all__ = ["LogPiece", "Value", "scan_piece"]
 
 _MOST_VALUES = 500
 """Of one metric of one rank in one piece; of more, the extremes stay."""
@@ -44,7 +44,7 @@ class Value:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Piece:
+class LogPiece:
     """What a piece says."""
 
     done: int
@@ -69,7 +69,7 @@ def scan_piece(
     now: float,
     formats: Formats,
     origin: Origin,
-) -> Piece:
+) -> LogPiece:
     """Return the values of all lines from `done` on that have an end; `complete`: of the last one too.
 
     `offset` is that of `text`, at or before `done`: what is before `done` was told already and
@@ -78,10 +78,12 @@ def scan_piece(
     lowest tells the progress of the instance.
     """
     machine = machine_for((), formats, size=len(text))
-    found = scan_stretch(machine, origin, _Text(text), 0, None, finished=complete, carry=carry)
+    found = scan_stretch(
+        machine, origin, BytesLog("", text), 0, None, finished=complete, carry=carry
+    )
     end = offset + found.size
     if end <= done or found.builder is None:
-        return Piece(done=done, carry=carry, last_at=last_at)
+        return LogPiece(done=done, carry=carry, last_at=last_at)
     series = found.builder.series(origin)
     rows = sorted(_rows(series, since=done - offset))
     values, last_at = _timed(
@@ -96,30 +98,7 @@ def scan_piece(
     if progress:
         progress["time"] = values[-1].at if values else now
     carry = found.builder.carry()
-    return Piece(done=end, carry=carry, values=values, progress=progress, last_at=last_at)
-
-
-class _Text:
-    """Bytes as a log."""
-
-    name = ""
-
-    def __init__(self, text: bytes) -> None:
-        self._text = text
-
-    def read(self, offset: int, limit: int) -> Part:
-        data = self._text[offset : offset + limit]
-        return Part(data, offset + len(data), offset + limit >= len(self._text))
-
-    def size(self) -> int:
-        return len(self._text)
-
-    def changed(self) -> bool:
-        return False
-
-    def reopen(self) -> None: ...
-
-    def close(self) -> None: ...
+    return LogPiece(done=end, carry=carry, values=values, progress=progress, last_at=last_at)
 
 
 def _lowest_rank(series: Sequence[Series]) -> list[Series]:
@@ -148,7 +127,7 @@ def _rows(series: Sequence[Series], *, since: int) -> Iterator[_Row]:
         new = np.flatnonzero(each.offsets >= since)
         if len(new) > _MOST_VALUES:
             buckets = np.arange(len(new)) * (_MOST_VALUES // 4) // len(new)
-            new = new[telling_rows([each.values[new]], buckets)]
+            new = new[representative_rows([each.values[new]], buckets)]
         for at in new:
             yield _Row(
                 offset=int(each.offsets[at]),

@@ -14,56 +14,139 @@ Arguments, settings, file names and tracebacks do not count.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 
 from airflow_training.logs.metrics.names import COUNTERS, RESULTS, meaning, spelled
-from airflow_training.logs.metrics.numbers import PLAIN, UNITS
-from airflow_training.logs.metrics.pairs import Pair, signed, worded
-from airflow_training.logs.metrics.slots import Claims, ParsedLine, rate_of, scope_of
+from airflow_training.logs.metrics.numbers import NUMBER, PLAIN, UNITS
+from airflow_training.logs.metrics.pairs import Pair, placed, signed, worded
+from airflow_training.logs.metrics.slots import Claims, ParsedLine, magnitude, rate_of, scope_of
 
 __all__ = ["ANCHORS", "parse"]
 
 ANCHORS = (
     r"(?i:loss|accuracy|perplexity)[^0-9]{0,16}(?:[0-9]|nan|inf|NaN|Inf)",
     r"(?i:step|epoch|iter)[^0-9]{0,14}[0-9]",
-    r"acc(?:: |=)[0-9]",
+    r"acc(?:: |=)[0-9]|(?i:accu)[ :]{1,3}[0-9]",
+    r" \| (?:[-+0-9]|nan|inf)",
     r"learning[_ ]rate: [0-9]|\d: lr: \d",
+    r"(?i:reward|return|mean|average|entropy|score|psnr|dice|recall|ndcg)[^0-9]{0,30}[:=]\s{0,8}[-+.\[]{0,2}[0-9]",
 )
 _N = PLAIN.encode()
 _COUNTER = re.compile(
-    rb"(?i)(?:^|[^\w/.-])(?P<name>epoch|(?:(?:(?:global|train|training|current)[ _-])?step|iteration|iter)(?P<many>s)?)[\"']?"
+    rb"(?i)(?:^|[^\w/.-])(?P<name>epoch|(?:(?:(?:train|training|current)[ _-]|global[ _-]?)?step|iteration|iter)(?P<many>s)?)[\"']?"
     rb"\s*(?:[:=#]\s*)*(?:[\[(]\s*)?(?P<number>" + _N + rb")"
     rb"(?P<total>\s*(?:/|of)\s*(?P<of>" + _N + rb"))?(?![\w.]*\w)"
 )
 _BATCH = re.compile(
-    rb"(?i)\bbatch\s*[:#]?\s*\[?\s*(?P<number>"
+    rb"(?i)(?:\bbatch\s*[:#]?\s*\[?\s*(?="
     + _N
-    + rb")\s*(?:/|of)\s*(?P<of>"
+    + rb"\s*(?:/|of))|\btrain(?:ing)? batch\s+)(?P<number>"
     + _N
-    + rb")(?![\w.]*\w)"
+    + rb")(?:\s*(?:/|of)\s*(?P<of>"
+    + _N
+    + rb"))?(?![\w.]*\w)"
 )
-"""Without a total it is rather the size of a batch."""
-_NESTED = re.compile(rb"[\"'](?P<name>[\w /.@-]+)[\"']\s*:\s*\{[^{}]*\}")
+"""`batch` without a total is rather the size of one."""
+_BATCH_OF_EPOCH = re.compile(
+    rb"(?i)\s*[,|:;-]?\s*(?:(?:train(?:ing)? )?batch\s*#?\s*|(?="
+    + _N
+    + rb"\s*/))(?P<number>"
+    + _N
+    + rb")(?:\s*/\s*(?P<of>"
+    + _N
+    + rb"))?(?![\w./]*\w)"
+)
+"""What follows an epoch directly: `Epoch 1, batch 50`, `Epoch 1, 50/900`."""
+_HEAD = re.compile(
+    rb"^\s*(?P<number>" + _N + rb")(?:/(?P<of>" + _N + rb")(?=\s*[:|(])|(?=\s\|\s[a-z]))"
+)
+"""A step before all else: `50/900: loss = 0.5`, `50 | loss 0.5`."""
+_PLACE = re.compile(
+    rb"(?i)[\[(]\s*(?:(?:batch|step|iteration|iter)\s+)?(?P<number>"
+    + _N
+    + rb")(?:\s*(?:/|of)\s*(?P<of>"
+    + _N
+    + rb"))?\s*(?:samples|batches|steps|iterations|iters)?\s*(?P<share>\(\s*"
+    + _N
+    + rb"%\s*\))?\s*[\])]"
+)
+"""A step in brackets, with a total or a share of it that is done."""
+_PLACES = re.compile(
+    rb"\[\s*(?P<epoch>"
+    + _N
+    + rb")(?:\s*/\s*(?P<of>"
+    + _N
+    + rb"))?\s*\]\s?(?=\[\s*"
+    + _N
+    + rb"\s*/)"
+)
+"""The epoch in brackets before those of the step."""
+_OF_TOTAL = re.compile(
+    rb"(?<![\w.])(?P<number>"
+    + _N
+    + rb")\s*/\s*(?P<of>"
+    + _N
+    + rb")(?:\s+(?:batches|iterations|iters|steps)\b|\s*\(\s*"
+    + _N
+    + rb"%\s*\))"
+)
+_NESTED = re.compile(
+    rb"[\"'](?P<name>[\w /.@-]+)[\"']\s*:\s*\{[^{}]*\}|(?<![\w\"'])(?P<group>[A-Za-z]\w*)\[[^\[\]=]+=[^\[\]]*\]"
+)
+"""Pairs that belong together: `"eval": {...}`, `total[...]`."""
 _EVALUATIONS = frozenset({"eval", "evaluation", "val", "valid", "validation", "test", "dev"})
+_HEADING = re.compile(
+    rb"(?:^|[\s|\[(,;:>])(?:(?P<eval>(?i:eval(?:uation)?|val(?:id(?:ation)?)?|dev|test)|CV)|(?i:train(?:ing)?))\b(?=[\s:=|\])-])"
+)
+"""What the pairs after it are about: `DEV : loss 0.5`, `| Val: loss = 0.5`."""
 _NOT_TRAINING = re.compile(
-    rb"(?i)namespace\(|argument|\bargs\b|config|hparam|hyper-?param|traceback|  file \"|\berror\b|exception"
-    rb"|\s--[a-z]|https?://|\bsav(?:e|ed|ing)\b|checkpoint|\bload(?:ed|ing)?\b|\bbest\b|\bdefault"
+    rb"(?i)namespace\(|argument|\bargs\b|config|hparam|hyper-?param|traceback|  file \"|\berror\b(?!\s*[:=]\s*[0-9.])|exception"
+    rb"|\s--[a-z]|https?://|\bsav(?:e|ed|ing)\b|checkpoint(?!\.?\s*$)|\bload(?:ed|ing)?\b|\bbest\b|\bdefault"
     rb"|num_(?:train|epochs|workers|layers|steps|classes)|parameters\b|warmup_|early.stop|\bwarning\b|deprecat"
 )
 _RATE = re.compile(
-    rb"(?:^|[\s(,|])(?P<number>" + _N + rb")\s?(?P<unit>(?:it|steps?)/s|s/(?:it|step)|ms/step"
-    rb"|(?:samples?|images?|imgs?|examples?|seqs?|tok|toks|tokens?)/s(?:ec)?(?:/(?:gpu|GPU|device))?)(?![\w/])"
+    rb"(?:^|[\s(,|])(?P<number>"
+    + _N
+    + rb")\s?(?:(?:src|tgt) )?(?P<unit>(?:it|steps?)/s|s/(?:it|step)|ms/step"
+    rb"|(?:[kKM]\s?)?[a-z]{3,}/s(?:ec(?:ond)?)?(?:/(?:gpu|GPU|device))?)(?![\w/])"
 )
 """A number before its unit tells its metric without a name."""
+_TOOK = re.compile(rb"(?:[(,|]\s?|\btook\s)(?P<number>" + _N + rb")\s?ms(?![\w/])")
+"""A time that stands alone is that of the step."""
+_MFU = re.compile(
+    rb"(?:^|[\s(,|])(?P<number>" + NUMBER.encode() + rb")\s?%\s(?:[a-z]+[0-9]+\s)?MFU\b"
+)
 _TIMED = re.compile(rb"^\W*[0-9]{4}[-/][0-9]{2}[-/][0-9]{2}[ T_]")
 _JSON = re.compile(rb"\{\s*[\"'][\w /.@-]+[\"']\s*:")
-_RESULT = re.compile(r"(?:^|[\s_/.-])(?:loss|acc|accuracy|perplexity|ppl)$")
-"""A loss or accuracy of a kind that has no name of its own."""
+_MEASURE = re.compile(
+    r"(?:^|[\s_/.-])(?:loss|acc\d?|accu|accuracy|error|rms|perplexity|ppl|entropy|rewards?|rew|returns?|score|psnr|ssim|dice|m?iou|map(?:\d+|(?=@))|auc|f1|bleu|[wc]er"
+    r"|mse|mae|rmse|nll|kl|objf|recall|precision|ndcg|mrr|hit|mean|average|avg|std)(?=$|[\s_/.@-])|(?:loss|rew|reward|entropy)$"
+    r"|^(?:mean|avg)"
+)
+"""A name that says itself that it is measured, whatever kind of it."""
+_COMMON = frozenset({"step_time_seconds", "data_time_seconds", "memory_bytes", "learning_rate"})
+"""What settings and times of anything are called too."""
 _TABLE = re.compile(rb"\w  +[:=]")
 """A table of results repeats what was printed before."""
 _WORD = re.compile(rb"[A-Za-z]{3,}")
+_SIGN = re.compile(rb"^\s*(?:$|[,;|()\[\]]|-\s|\t)|(?:[,;|()\[\]]|\s-|\t)\s*$")
+"""What parts names with numbers from each other."""
+_SENTENCE = re.compile(
+    r"(?i)\b(?:took|in|at|for|after|of|on|with|to|from|over|is|was|by|done|and|than|until|every|all|last|next|first)\b"
+)
+"""Words that no name of a metric has."""
+_ROW = re.compile(
+    rb"^\s*\|\s*(?P<name>[A-Za-z][\w/ .-]{0,60}?)\s*\|\s*(?P<number>"
+    + NUMBER.encode()
+    + rb")\s*\|\s*$"
+)
+_LONE = re.compile(
+    rb"(?i)(?:^|[]:>#=*-]|\b(?:info|debug))\s*(?:(?:train(?:ing)?|learning|current)[ _])?(?:global[ _]?)?(?:step|iteration|iter)\W*"
+    rb"[0-9][^A-Za-z]*(?:global[ _]step[^A-Za-z]*)?$"
+)
+"""A counter and nothing else: the head of the lines that follow."""
 
 
 def parse(line: bytes) -> ParsedLine | None:
@@ -72,45 +155,151 @@ def parse(line: bytes) -> ParsedLine | None:
         return None
     claims = Claims(line)
     as_json = _JSON.search(line) is not None
-    counted = list(_COUNTER.finditer(line))
-    for found in counted:
-        if found["name"].lower() == b"epoch":
-            claims.add(*found.span("number"), "epoch", "number", form="plain")
-            if found["of"]:
-                claims.add(*found.span("of"), "", "skip", form="plain")
-        else:
-            claims.add(*found.span("number"), "step", "number", form="plain")
-            if found["of"]:
+    claims.add_pairs(placed(line))
+    in_row = _ROW.match(line)
+    if in_row is not None:
+        return _of_row(claims, in_row)
+    counted = [found for found in _COUNTER.finditer(line) if not _is_length(line, found)]
+    epochs = [found for found in counted if found["name"].lower() == b"epoch"]
+    for found in epochs:
+        claims.add(*found.span("number"), "epoch", "number", form="plain")
+        if found["of"]:
+            claims.add(*found.span("of"), "", "skip", form="plain")
+    steps = [found for found in counted if found not in epochs]
+    # of several the optimizer's: `iter` may count what is accumulated before a step
+    for found in sorted(steps, key=_closeness):
+        if claims.add(*found.span("number"), "step", "number", form="plain") and found["of"]:
+            if found is min(steps, key=_closeness):
                 claims.add(*found.span("of"), "total_steps", "number", form="plain")
-    batch = _BATCH.search(line)
-    if batch is not None and claims.add(*batch.span("number"), "step", "number", form="plain"):
-        claims.add(*batch.span("of"), "total_steps", "number", form="plain")
+            else:
+                claims.add(*found.span("of"), "", "skip", form="plain")
+    if not steps:
+        _add_place(claims, line, epochs)
     pairs = [pair for pair in signed(line) if pair.quoted or not as_json]
-    if as_json:
-        pairs = list(_of_evaluations(line, pairs))
+    pairs = list(_in_groups(line, pairs))
     claims.add_pairs(pairs)
     if not as_json:
-        claims.add_pairs(pair for pair in worded(line) if _is_measure(pair.name))
         for found in _RATE.finditer(line):
             unit = found["unit"].decode()
-            kind, scale = UNITS.get(unit, ("number", 1.0))
-            metric = "step_time_seconds" if unit in UNITS else rate_of(unit)
-            scope = scope_of(unit, metric)
-            claims.add(*found.span("number"), metric, kind, scale, scope, form="plain")
+            times, bare = magnitude(unit)
+            kind, scale = UNITS.get(bare, ("number", times))
+            metric = "step_time_seconds" if bare in UNITS else rate_of(bare) or bare
+            claims.add(
+                *found.span("number"), metric, kind, scale, scope_of(bare, metric), form="plain"
+            )
+        words = list(_in_groups(line, _measures(line, claims.first)))
+        claims.add_pairs(words)
+        pairs += words
+        for found in _TOOK.finditer(line):
+            claims.add(*found.span("number"), "step_time_seconds", "divided", 1e3, form="plain")
+        for found in _MFU.finditer(line):
+            claims.add(*found.span("number"), "mfu", "divided", 100.0)
     many = bool(counted) and all(found["many"] for found in counted)
     return _judge(claims, line, pairs=pairs, as_json=as_json, many=many)
 
 
-def _of_evaluations(line: bytes, pairs: Sequence[Pair]) -> Iterator[Pair]:
-    """Yield the pairs of a JSON line; those of an object of an evaluation have its name before theirs."""
-    inner = [
-        (found.span(), found["name"].decode())
+def _closeness(counter: re.Match[bytes]) -> int:
+    """Return how far a counter is from the steps of the optimizer, by its name."""
+    name = counter["name"].lower()
+    return 0 if name.startswith(b"global") else 1 if b"step" in name else 2
+
+
+def _of_row(claims: Claims, found: re.Match[bytes]) -> ParsedLine | None:
+    """Return what a row of a table of two columns says; its numbers differ from table to table."""
+    name = found["name"].decode("utf-8", "replace")
+    pair = Pair(name, found.start("name"), *found.span("number"), unit="", stop=found.end("number"))
+    claims.add_pairs([pair])
+    return claims.parsed("any/row", certain=False)
+
+
+def _is_length(line: bytes, counter: re.Match[bytes]) -> bool:
+    """Return whether a counter is rather how long something is: `episode steps: 200`."""
+    before = line[: counter.start("name")]
+    return bool(counter["many"]) and before[-1:] == b" " and before[-2:-1].islower()
+
+
+def _add_place(claims: Claims, line: bytes, epochs: Sequence[re.Match[bytes]]) -> None:
+    """Add where in an epoch the line is, which no counter says: `[120/5005 ( 2%)]`, `batch 3 of 9`, `epoch 1, 3/9`."""
+    epoch = _PLACES.search(line)
+    if epoch is not None and "epoch" not in claims.metrics:
+        claims.add(*epoch.span("epoch"), "epoch", "number", form="plain")
+        if epoch["of"]:
+            claims.add(*epoch.span("of"), "", "skip", form="plain")
+    found = _BATCH.search(line) or _OF_TOTAL.search(line)
+    for each in epochs:
+        found = found or _BATCH_OF_EPOCH.match(line, each.end())
+    if found is None:
+        places = (each for each in _PLACE.finditer(line) if each["of"] or each["share"])
+        found = next((each for each in places if claims.is_free(*each.span("number"))), None)
+    found = found or _HEAD.search(line)
+    if found is None or not claims.add(*found.span("number"), "step", "number", form="plain"):
+        return
+    if found["of"]:
+        claims.add(*found.span("of"), "total_steps", "number", form="plain")
+
+
+def _in_groups(line: bytes, pairs: Iterable[Pair]) -> Iterator[Pair]:
+    """Yield the pairs; what groups and headings say of them stands before their names."""
+    groups = [
+        (found.span(), (found["name"] or found["group"]).decode(), bool(found["group"]))
         for found in _NESTED.finditer(line)
-        if found["name"].decode().lower() in _EVALUATIONS
+        if found["group"] or found["name"].decode().lower() in _EVALUATIONS
     ]
+    headings = list(_HEADING.finditer(line))
+    seen: set[str] = set()
     for pair in pairs:
-        outer = next((name for (a, b), name in inner if a < pair.start < b), None)
-        yield pair if outer is None else replace(pair, name=f"{outer}/{pair.name}")
+        outer, by_repeat = next(
+            ((name, plain) for (a, b), name, plain in groups if a < pair.start < b), ("", False)
+        )
+        heading = next((each for each in reversed(headings) if each.end() <= pair.begin), None)
+        if outer and not (by_repeat and pair.name not in seen):
+            pair = replace(pair, name=f"{outer}/{pair.name}")
+        elif heading is not None and heading["eval"] and "train" not in pair.name.lower():
+            metric = meaning(pair.name).metric
+            if metric in ("loss", "accuracy"):
+                pair = replace(pair, name=f"eval {metric}")
+        seen.add(pair.name)
+        yield pair
+
+
+def _measures(line: bytes, first: int) -> Iterator[Pair]:
+    """Yield names with a number after nothing but blanks that mean a metric even so.
+
+    Names that say nothing by themselves have to stand apart, behind the `first` number that means something.
+    """
+    pairs = list(worded(line))
+    for before, pair, after in zip([None, *pairs], pairs, [*pairs[1:], None], strict=False):
+        bare = _bare(line, pair)
+        if bare is not None:
+            yield bare
+        elif pair.begin > first and not _SENTENCE.search(pair.name):
+            left = line[0 if before is None else before.stop : pair.begin]
+            right = line[pair.stop : len(line) if after is None else after.begin]
+            if (_SIGN.search(left) or (before and not left.strip())) and (
+                _SIGN.match(right) or (after and not right.strip())
+            ):
+                yield pair
+
+
+def _bare(line: bytes, pair: Pair) -> Pair | None:
+    """Return a pair without the words before its measure: of `then val loss` the loss. None: it has none."""
+    words = pair.name.split(" ")
+    after_number = line[: pair.begin].rstrip()[-1:].isdigit()
+    # the first may be the unit of the number before it: `98.2 ms/step 10.4K tok/s`
+    said = after_number and "/" in words[0]
+    for first in range(said or words[0].lower() == "the", len(words)):
+        name = " ".join(words[first:])
+        if _is_measure(name):
+            return replace(pair, name=name, begin=pair.begin + len(pair.name) - len(name))
+    return None
+
+
+def _is_measure(name: str) -> bool:
+    """Return whether a name before a number means a metric even without a sign between them."""
+    said = meaning(name)
+    if said.known:
+        return said.metric not in COUNTERS
+    return bool(_MEASURE.search(name.lower())) and not _SENTENCE.search(name)
 
 
 def _judge(
@@ -122,17 +311,22 @@ def _judge(
     """
     found = claims.metrics
     counted = found & COUNTERS
-    agreed = {name for name in found - COUNTERS if name in _agreed() or _RESULT.search(name)}
+    measured = {name for name in found - COUNTERS if _MEASURE.search(name)}
+    agreed = {name for name in found - COUNTERS if name in _agreed()} | measured
     name = "any/json" if as_json else "any/pairs"
+    alone = as_json or _only_pairs(line, pairs)
     if (
         (counted and agreed and (agreed & RESULTS or not many))
         or (len(agreed) > 1 and agreed & RESULTS)
+        or (len(measured) > 1 and alone)
         or (agreed & RESULTS and len(found) == 1 and not _TABLE.search(line))
     ):
         return claims.parsed(name)
-    if found == {"learning_rate"} and _TIMED.search(line):
-        return claims.parsed(name, certain=False)
-    if counted and found > counted and (as_json or _only_pairs(line, pairs)):
+    if (
+        (found == {"learning_rate"} and _TIMED.search(line))
+        or (counted and alone and (found > counted or _LONE.search(line)))
+        or (agreed - _COMMON and alone and (measured or len(found) == 1))
+    ):
         return claims.parsed(name, certain=False)
     return None
 
@@ -143,19 +337,15 @@ def _agreed() -> frozenset[str]:
     return frozenset(metric for metric, _ in spelled().values())
 
 
-def _is_measure(name: str) -> bool:
-    """Return whether a name before a number means a metric even without a sign between them."""
-    said = meaning(name)
-    return said.known and said.metric not in COUNTERS
-
-
 def _only_pairs(line: bytes, pairs: Sequence[Pair]) -> bool:
-    """Return whether a line has no words between its pairs, so that it is no sentence."""
+    """Return whether a line has no words between its pairs, so that it is no sentence, and no bar."""
+    if b"%|" in line:
+        return False
+    spans = [(pair.begin, pair.stop) for pair in pairs]
+    spans += [found.span() for found in (*_RATE.finditer(line), *_COUNTER.finditer(line))]
     at = 0
-    for pair in pairs:
-        between = line[at : pair.start]
-        name = pair.name.encode()
-        if at and _WORD.search(between.replace(name, b"", 1)):
+    for start, stop in sorted(spans):
+        if at and _WORD.search(line[at:start]):
             return False
-        at = pair.stop
+        at = max(at, stop)
     return not _WORD.search(line[at:])

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-__all__ = ["Bars", "Run"]
+__all__ = ["BarRun", "Bars"]
 
 _FRESH = 2
 """A bar that begins is first seen at 0, 1 or 2."""
 
 
-class Run(NamedTuple):
+class BarRun(NamedTuple):
     """Redraws of one bar after each other."""
 
     total: float
@@ -30,7 +30,7 @@ class Bars:
     nested: set[float] = field(default_factory=set)
     runs: int = 0
 
-    def inside(self, runs: Sequence[Run]) -> list[bool]:
+    def inside(self, runs: Sequence[BarRun]) -> list[bool]:
         """Return which of the next runs are bars inside that of the training.
 
         A bar is inside when it begins while another is not at its end, or when the other goes on afterwards. A bar
@@ -56,9 +56,9 @@ class Bars:
                 self._be(run)
         return found
 
-    def _goes_on(self, run: Run) -> bool:
+    def _goes_on(self, run: BarRun) -> bool:
         return run.total == self.total and run.first >= self.last and run.first > _FRESH
 
-    def _be(self, run: Run) -> None:
+    def _be(self, run: BarRun) -> None:
         self.total, self.last = run.total, run.last
         self.runs += 1

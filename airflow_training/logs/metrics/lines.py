@@ -23,6 +23,7 @@ __all__ = ["Kind", "ParsedLine", "Slot", "anchors", "parse_line"]
 _WAYS = {"signed": (signed,), "worded": (worded,), "both": (signed, worded), "none": ()}
 _BARS = (b"%|", b"it [")
 """What a progress bar in the same line holds."""
+_WORD = re.compile(rb"[A-Za-z]{3}")
 _COLOUR = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]")
 
 
@@ -51,13 +52,28 @@ def parse_line(line: bytes, user: Sequence[Format] = ()) -> ParsedLine | None:
         if found is None:
             continue
         if claims is None:
-            claims, name = Claims(line), each.name
+            beside = _beside(line, found.end()) if each.joins else None
+            claims, name = (Claims(line), each.name) if beside is None else beside
         _claim(claims, each, found, line)
         if not each.joins and not any(text in line for text in _BARS):
             break
     if claims is None:
         return any_program.parse(line)
     return claims.parsed(name)
+
+
+def _beside(line: bytes, end: int) -> tuple[Claims, str] | None:
+    """Return what a program printed into the line of its progress bar, behind it, and as what it was read."""
+    start = line.find(b"]", end) + 1
+    if not start or not _WORD.search(line, start):
+        return None
+    said = any_program.parse(b" " * start + line[start:])
+    if said is None or not said.certain:
+        return None
+    claims = Claims(line)
+    for slot in said.slots:
+        claims.add_slot(slot)
+    return claims, said.format
 
 
 @cache

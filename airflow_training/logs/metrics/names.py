@@ -19,11 +19,17 @@ RESULTS = frozenset({"loss", "eval_loss", "accuracy", "eval_accuracy", "perplexi
 
 _TABLE = packaged.FOLDER / "names.yaml"
 _JOINTS = re.compile(r"[\s_/.-]+")
-_FILLER = re.compile(r"^(?:average|avg|mean|running|current|batch)[\s_.-]+", re.IGNORECASE)
+_HUMP = re.compile(r"(?<=[a-z])(?=[A-Z][a-z])")
+_FILLER = re.compile(
+    r"^(?:average|avg|mean|running|current|mini-?batch|batch)[\s_.-]+", re.IGNORECASE
+)
 """Words before a name that do not change what it measures."""
 _UNIT_IN_NAME = re.compile(
     r"^(?P<name>.*\S)\s*(?:\((?P<a>ms|us|s|sec|seconds|[KMG]i?B)\)|[ _](?P<b>ms))$"
 )
+
+_UNIT_PER_STEP = re.compile(r"^(?P<unit>ms|s|sec)/(?:batch|step|iter|iteration|it)$")
+"""A name that is nothing but a unit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +46,7 @@ class Meaning:
 
 def normal(name: str) -> str:
     """Return a name without what programs differ in: case, and what joins its words."""
-    return _JOINTS.sub(" ", name.lower()).strip()
+    return _JOINTS.sub(" ", _HUMP.sub(" ", name).lower()).strip()
 
 
 @cache
@@ -72,6 +78,9 @@ def meaning(name: str, own: Mapping[str, str] | None = None) -> Meaning:
 def _readings(name: str) -> list[tuple[str, str]]:
     """Return the name as it is, without a unit at its end, and without a filler before it."""
     readings = [(name, "")]
+    per = _UNIT_PER_STEP.match(name)
+    if per is not None:
+        readings.append(("step time", per["unit"]))
     found = _UNIT_IN_NAME.match(name)
     if found is not None:
         unit = found["a"] or found["b"]

@@ -5,13 +5,11 @@ One syntax for the reference way and the fast one; `convert` is what the fast on
 
 from __future__ import annotations
 
-import math
-import re
 from typing import Literal
 
 from airflow_training.logs.engine.numbers import CLOCK, NUMBER, PLAIN, RANK
 
-__all__ = ["CLOCK", "NUMBER", "PLAIN", "RANK", "UNITS", "Kind", "convert"]
+__all__ = ["CLOCK", "NUMBER", "PLAIN", "RANK", "UNITS", "Kind"]
 
 Kind = Literal["number", "divided", "inverse", "clock", "rank", "bar", "skip"]
 """How the text of a slot is read.
@@ -73,27 +71,3 @@ UNITS: dict[str, tuple[Kind, float]] = {
     "TiB": ("number", 2.0**40),
 }
 """Unit as printed -> how a number in it becomes the unit that the metric is kept in."""
-
-_DAYS = re.compile(rb"([0-9]+) days?, ")
-
-
-def convert(text: bytes, kind: Kind, scale: float) -> float:
-    """Return the value of the text of a slot of a kind that has one."""
-    if kind == "clock":
-        return _seconds(text) * scale
-    number = float(text.replace(b",", b""))
-    if kind == "divided":
-        return number / scale
-    if kind == "inverse":
-        return scale / number if number else math.inf
-    return number * scale
-
-
-def _seconds(text: bytes) -> float:
-    """Return the seconds of a clock."""
-    if b"?" in text:
-        return math.nan
-    days = _DAYS.match(text)
-    parts = (text[days.end() :] if days else text).split(b":")
-    clock = sum(float(part) * 60.0**power for power, part in enumerate(reversed(parts)))
-    return clock + (86400.0 * float(days[1]) if days else 0.0)

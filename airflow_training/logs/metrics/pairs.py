@@ -6,29 +6,44 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from airflow_training.logs.metrics.numbers import NUMBER
+from airflow_training.logs.metrics.numbers import NUMBER, PLAIN
 
-__all__ = ["Pair", "signed", "worded"]
+__all__ = ["Pair", "placed", "signed", "worded"]
 
 _N = NUMBER.encode()
 _AFTER_NAME = rb"\s{0,40}(?:=>|[:=])\s{0,40}"
 _OPEN = rb"(?:tensor\(|array\(|[\"'(\[])*"
 _VALUE = re.compile(_AFTER_NAME + rb"(?P<open>" + _OPEN + rb")(?P<number>" + _N + rb")")
 _NAME = re.compile(
-    rb"(?:^|[,;|:=\[\]{}()<>\"'*\t]|\s\s|\s[-\xb7]\s)\s*"
+    rb"(?:^|[,;|:=\[\]{}()<>\"'*\t]|[0-9]\s|\s\s|\s[-\xb7]\s|[.\x80-\xff]\s)\s*"
     rb"(?P<name>[A-Za-z_][\w./@#%+-]*(?:'s)?(?: \([^()]*\)|\([^()]*\)| [A-Za-z_#][\w./@#%+-]*)*)[\"']?\s*$"
 )
 _LAST_WORD = re.compile(rb"(?:^|\s)(?P<name>[A-Za-z_][\w./@#%+-]*)[\"']?\s*$")
 _WORD = re.compile(
-    rb"(?:^|[,;|:\[\](){}\t]|\s)(?P<name>[A-Za-z_][\w/@.-]{0,30}(?:[ ][A-Za-z_][\w/@.-]{0,30}){0,3}?)(?:[ \t]+\(?|\t)(?P<number>"
+    rb"(?:^|[,;|:\[\](){}\t]|\s)(?P<name>[A-Za-z_][\w/@.-]{0,30}(?:[ ][A-Za-z_][\w/@.-]{0,30}){0,3}?)[ \t]+(?:is[ \t]+)?\(?(?P<number>"
     + _N
     + rb")"
 )
+_PLACED = re.compile(
+    rb"(?i)(?:^|[^\w\s/.-]\s*|\s)(?P<name>[A-Za-z_]\w*(?: [A-Za-z_]\w*){0,3})(?: \([A-Za-z ]*\))?"
+    rb"\s(?:at|after|for|on|in)\s(?:the\s)?(?:(?:global[ _]|training )?(?:step|iteration|iter|epoch)\s*[:#]?\s*"
+    + PLAIN.encode()
+    + rb"|"
+    + PLAIN.encode()
+    + rb" (?:steps|iterations|iters|epochs))(?:\s*/\s*"
+    + PLAIN.encode()
+    + rb")?\s*(?::|=|\bis\b)\s*(?P<number>"
+    + _N
+    + rb")"
+)
+"""`Loss at step 100: 0.5`."""
 _UNIT = re.compile(
-    rb"\s?(?P<unit>%|[kmu]?s/(?:it|iter|step|sample)\b|(?:it|iter|steps?|samples?|images?|imgs?|examples?|tok|toks|tokens?|seqs?)/s(?:ec|econd)?(?:/(?:gpu|device|GPU|chip))?\b"
-    rb"|[KMGT]i?[Bb]\b|[KMGT]\b|TFLOPS?\b|TFLOP/s\b|ms\b|us\b|secs?\b|seconds\b|s\b|m(?:in)?\b)"
+    rb"\s?(?P<unit>%|[kmu]?s/(?:it|iter|step|sample)\b|(?:[kKM]\s?)?(?:it|iter|steps?|samples?|images?|imgs?|examples?|tok|toks|tks|tokens?|seqs?)/s(?:ec|econd)?(?:/(?:gpu|device|GPU|chip))?\b"
+    rb"|[KMGT]i?[Bb]\b|[kKMGT]\b|TFLOPS?\b|TFLOP/s\b|ms\b|us\b|secs?\b|seconds\b|s\b|m(?:in)?\b)"
 )
 _MEAN = re.compile(rb"\s*\(\s*(?P<number>" + _N + rb")%?\s*\)")
+_OF = re.compile(rb"\s*/\s*(?P<number>" + PLAIN.encode() + rb")")
+"""The total in `"90/159"`."""
 _UNCLEAN = re.compile(rb"[\w/]|[.:-][0-9]|\.\w|:\w")
 _NOT_A_UNIT = re.compile(_UNCLEAN.pattern + rb"|\s*[:=]")
 """What follows a word that is no unit: it goes on, or it is the name of the next pair."""
@@ -100,36 +115,50 @@ def worded(line: bytes, start: int = 0, end: int | None = None) -> Iterator[Pair
             yield pair
 
 
+def placed(line: bytes) -> Iterator[Pair]:
+    """Yield the pairs between whose name and number stands where that was: what is there belongs to no name."""
+    for value in _PLACED.finditer(line):
+        pair = _pair(line, len(line), value["name"], value.start("number"), value, quoted=False)
+        if pair is not None:
+            yield pair
+
+
 def _pair(
     line: bytes, stop: int, name: bytes, begin: int, value: re.Match[bytes], *, quoted: bool
 ) -> Pair | None:
     """Return a pair with what follows its number, or None where that is no number of its own."""
     start, end = value.span("number")
     opened = value.groupdict().get("open") or b""
+    varying: list[tuple[int, int]] = []
     at = end
+    in_quotes = opened[-1:] in (b'"', b"'")
+    total = _OF.match(line, at, stop) if in_quotes else None
     unit = _UNIT.match(line, at, stop)
-    if unit is not None and not _NOT_A_UNIT.match(line, unit.end(), stop):
+    if total is not None:
+        varying = [total.span("number")]
+        at = total.end()
+    elif unit is not None and not _NOT_A_UNIT.match(line, unit.end(), stop):
         at = unit.end()
     elif _UNCLEAN.match(line, end, stop):
         return None
     else:
         unit = None
-    if opened[-1:] in (b'"', b"'") and line[at : at + 1] != opened[-1:]:
+    if in_quotes and line[at : at + 1] != opened[-1:]:
         return None
-    varying: list[tuple[int, int]] = []
     listed = b"[" in opened
     if listed:
         closing = line.find(b"]" * opened.count(b"["), at, stop)
         closing = stop if closing < 0 else closing
         varying = [each.span() for each in re.finditer(_N, line[:closing]) if each.start() >= at]
         at = closing
+        listed = bool(varying)
     elif b"(" in opened and opened != b"(":
         closing = line.find(b")", at, stop)
         at = stop if closing < 0 else closing
     else:
         mean = _MEAN.match(line, at, stop)
         if mean is not None:
-            varying = [mean.span("number")]
+            varying.append(mean.span("number"))
             at = mean.end()
     return Pair(
         name=name.decode("utf-8", "replace"),

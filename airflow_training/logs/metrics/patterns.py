@@ -15,13 +15,13 @@ from typing import Any
 
 import yaml
 
+from airflow_training.documents.spelling import did_you_mean
 from airflow_training.errors import InputError, Problem
 from airflow_training.logs.engine.patterns import SHORTEST_LITERAL, required_literals
 from airflow_training.logs.engine.syntax import faults, parse
 from airflow_training.logs.metrics.formats import Format, make_format, units_of
 from airflow_training.logs.metrics.lines import parse_line
 from airflow_training.logs.metrics.numbers import UNITS
-from airflow_training.spec.problems import did_you_mean
 
 __all__ = ["make_formats", "read_patterns"]
 
@@ -35,15 +35,13 @@ def read_patterns(path: Path) -> tuple[Format, ...]:
         document = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
         text = f"cannot be read: {error.strerror}"
-        raise InputError(
-            problems=[
-                Problem(code="bad_reference", field="--patterns", message=text, value=str(path))
-            ]
+        raise InputError.of(
+            code="bad_reference", field="--patterns", message=text, value=str(path)
         ) from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         text = f"is no YAML: {' '.join(str(error).split())}"
-        raise InputError(
-            problems=[Problem(code="syntax", field="--patterns", message=text, value=str(path))]
+        raise InputError.of(
+            code="syntax", field="--patterns", message=text, value=str(path)
         ) from error
     return make_formats(document)
 
@@ -55,7 +53,7 @@ def make_formats(document: Any, *, field: str = "patterns") -> tuple[Format, ...
     """
     if not isinstance(document, list) or not document:
         message = "must be a list of formats, each with name, line and example"
-        raise InputError(problems=[Problem(code="wrong_type", field=field, message=message)])
+        raise InputError.of(code="wrong_type", field=field, message=message)
     problems: list[Problem] = []
     formats: list[Format] = []
     for index, entry in enumerate(document):

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from airflow_training.logs.metrics.bars import Bars, Run
+from airflow_training.logs.metrics.bars import BarRun, Bars
 from airflow_training.logs.metrics.names import COUNTERS
 from airflow_training.logs.metrics.slots import ParsedLine
-from airflow_training.logs.metrics.thinning import telling_rows
+from airflow_training.logs.metrics.thinning import representative_rows
 from airflow_training.logs.model import Origin, Series
 
 if TYPE_CHECKING:
@@ -66,7 +66,6 @@ class _Rows:
         return int(self.offsets.size)
 
     def pick(self, which: Any) -> _Rows:
-        """Return some of the rows."""
         return _Rows(*(getattr(self, name)[which] for name in _FIELDS))
 
     def copied(self) -> _Rows:
@@ -103,7 +102,7 @@ class _Table:
     loose: list[_Rows] = field(default_factory=list)
 
     def column(self, name: str) -> int | None:
-        """Return which column a metric is."""
+        """Return the position of a metric in the key; None where rows do not have it."""
         return next((i for i, (each, _) in enumerate(self.key.columns) if each == name), None)
 
     @property
@@ -183,7 +182,7 @@ class _Table:
 def _telling(rows: _Rows, measured: Sequence[int], buckets: Integers) -> _Rows:
     """Return the rows that tell most of each bucket."""
     columns = [np.ascontiguousarray(rows.values[:, index]) for index in measured]
-    return rows.pick(telling_rows(columns, buckets))
+    return rows.pick(representative_rows(columns, buckets))
 
 
 class SeriesBuilder:
@@ -352,7 +351,7 @@ class SeriesBuilder:
         starts = np.flatnonzero(np.r_[True, totals[1:] != totals[:-1]])
         ends = np.r_[starts[1:], totals.size]
         runs = [
-            Run(float(totals[a]), float(steps[a]), float(steps[b - 1]))
+            BarRun(float(totals[a]), float(steps[a]), float(steps[b - 1]))
             for a, b in zip(starts, ends, strict=True)
         ]
         inside = self._bars.setdefault(rank, Bars()).inside(runs)

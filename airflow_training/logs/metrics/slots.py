@@ -11,7 +11,7 @@ from airflow_training.logs.metrics.names import meaning, normal
 from airflow_training.logs.metrics.numbers import RANK, UNITS, Kind
 from airflow_training.logs.metrics.pairs import Pair
 
-__all__ = ["Claims", "ParsedLine", "Slot", "rate_of", "scope_of"]
+__all__ = ["Claims", "ParsedLine", "Slot", "magnitude", "rate_of", "scope_of"]
 
 _VARYING = re.compile(
     rb"(?:(?<![\w@'.])(?<![0-9.][eE][-+])|(?<=[0-9]T))[0-9](?:[0-9.,:?+-]*[0-9?])?"
@@ -38,6 +38,8 @@ _IGNORED = frozenset(
 _RANKS = frozenset({"rank", "global rank"})
 _LISTS = frozenset({"learning_rate"})
 """Metrics that are printed per parameter group: the first counts."""
+_MAGNITUDES = {"k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
+"""A letter after a number that is no size of memory."""
 _PER_DEVICE = re.compile(r"/(?:gpu|device|chip)$", re.IGNORECASE)
 
 
@@ -97,9 +99,20 @@ class Claims:
         """Return the metrics that were found."""
         return frozenset(self._spellings)
 
+    @property
+    def first(self) -> int:
+        """Return where the first metric stands; of none the end of the line."""
+        starts = (slot.start for slot in self._slots if slot.metric)
+        return min(starts, default=len(self._line))
+
     def recognise(self, start: int, end: int) -> None:
         """Take a part of the line as the text that tells what the line is: numbers in it that no slot has are fixed."""
         self._recognised.append((start, end))
+
+    def is_free(self, start: int, end: int) -> bool:
+        """Return whether no slot has a place, and it is no part of a name."""
+        taken = [*self._names, *((each.start, each.end) for each in self._slots)]
+        return not any(start < b and a < end for a, b in taken)
 
     def add(
         self,
@@ -114,13 +127,17 @@ class Claims:
         padded: bool = True,
     ) -> bool:
         """Add a slot unless its place or its metric is taken; return whether it was."""
-        if any(start < each.end and each.start < end for each in self._slots):
+        return self.add_slot(Slot(start, end, metric, kind, scale, scope, form, padded))
+
+    def add_slot(self, slot: Slot) -> bool:
+        """Add a slot as `add` does."""
+        if not self.is_free(slot.start, slot.end):
             return False
-        if metric in self._spellings:
-            metric, kind, scale, scope = "", "skip", 1.0, ""
-        if metric:
-            self._spellings[metric] = (len(self._slots), metric)
-        self._slots.append(Slot(start, end, metric, kind, scale, scope, form, padded))
+        if slot.metric in self._spellings:
+            slot = replace(slot, metric="", kind="skip", scale=1.0, scope="")
+        if slot.metric:
+            self._spellings[slot.metric] = (len(self._slots), slot.metric)
+        self._slots.append(slot)
         return True
 
     def add_pairs(
@@ -170,7 +187,10 @@ class Claims:
         unit = said.unit or pair.unit or units.get(metric, "")
         if metric == "tokens_per_second":
             scope = scope or "job"
-        kind, scale = _conversion(metric, unit) if known else ("number", 1.0)
+        if known:
+            kind, scale = _conversion(metric, unit)
+        else:
+            kind, scale = "number", 1.0 if "mem" in metric else _magnitude_alone(unit)
         if not metric or metric in self._spellings:
             self.add(pair.start, pair.end, "", "skip")
         elif self.add(pair.start, pair.end, metric, kind, scale, scope):
@@ -217,12 +237,27 @@ def _meets(spans: Iterable[tuple[int, int]], found: re.Match[bytes]) -> bool:
     return any(found.start() < end and start < found.end() for start, end in spans)
 
 
+def magnitude(unit: str) -> tuple[float, str]:
+    """Return what a letter before a unit multiplies by, and the unit: of `K tok/s` 1,000 and `tok/s`."""
+    bare = unit[1:].lstrip()
+    if bare and unit[0] in _MAGNITUDES and rate_of(bare):
+        return _MAGNITUDES[unit[0]], bare
+    return 1.0, unit
+
+
+def _magnitude_alone(unit: str) -> float:
+    """Return what a number is multiplied by that nothing but a letter follows; sizes of memory have two."""
+    return _MAGNITUDES.get(unit, 1.0)
+
+
 def rate_of(unit: str) -> str:
     """Return which metric a unit alone tells."""
+    if unit[:1] in _MAGNITUDES and "/" in unit:
+        unit = unit[1:].lstrip()
     what = unit.split("/")[0].rstrip("s")
-    if what in ("sample", "image", "img", "example", "seq"):
+    if what in ("sample", "image", "img", "example", "seq", "sequence", "record"):
         return "samples_per_second"
-    return "tokens_per_second" if what in ("tok", "token") else ""
+    return "tokens_per_second" if what in ("tok", "token", "tk") else ""
 
 
 def scope_of(unit: str, metric: str) -> str:
@@ -239,6 +274,9 @@ def _of_set(name: str) -> str:
 
 def _conversion(metric: str, unit: str) -> tuple[Kind, float]:
     """Return how a number in a unit becomes the unit that a metric is kept in."""
+    times, _ = magnitude(unit)
+    if metric != "memory_bytes" and (times != 1.0 or unit in _MAGNITUDES):
+        return "number", _MAGNITUDES.get(unit, times)
     is_size = unit[:1] in "BKMGT" and unit in UNITS
     if unit not in UNITS or (unit != "%" and is_size != (metric == "memory_bytes")):
         return "number", 1.0

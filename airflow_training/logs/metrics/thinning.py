@@ -10,10 +10,10 @@ import numpy as np
 if TYPE_CHECKING:
     from airflow_training.logs.model import Floats, Integers
 
-__all__ = ["chart_points", "telling_rows"]
+__all__ = ["chart_points", "representative_rows"]
 
 
-def telling_rows(columns: Sequence[Floats], buckets: Integers) -> Integers:
+def representative_rows(columns: Sequence[Floats], buckets: Integers) -> Integers:
     """Return which rows to keep, ascending: of each bucket first, last, and per column least, greatest, first NaN.
 
     `columns` are of one length; `buckets` has the bucket of each row and never falls.
@@ -60,4 +60,4 @@ def chart_points(values: Floats, points: int) -> Integers:
     if values.size <= points:
         return np.arange(values.size)
     width = -(-values.size * 4 // max(4, points))
-    return telling_rows([values], np.arange(values.size) // width)
+    return representative_rows([values], np.arange(values.size) // width)

@@ -12,9 +12,9 @@ from bisect import bisect_right
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from airflow_training.logs.reading.source import LogUnreadable, Part, Source
+from airflow_training.logs.reading.source import LogSlice, LogUnreadable, Source
 
-__all__ = ["Compressed", "decoder_of"]
+__all__ = ["CompressedText", "decoder_of"]
 
 _GZIP = b"\x1f\x8b"
 _ZSTD = b"\x28\xb5\x2f\xfd"
@@ -90,7 +90,7 @@ class _Point(NamedTuple):
     """None: a new one."""
 
 
-class Compressed:
+class CompressedText:
     """The text of a compressed source."""
 
     def __init__(self, raw: Source, new_decoder: Callable[[], _Decoder]) -> None:
@@ -111,7 +111,7 @@ class Compressed:
         self._piece = b""
         """Text that ends at `_offset` and was decompressed last."""
 
-    def read(self, offset: int, limit: int) -> Part:
+    def read(self, offset: int, limit: int) -> LogSlice:
         """Return text, decompressing all from the nearest restart point up to it."""
         if offset < self._offset - len(self._piece):
             known = bisect_right(self._points, offset, key=lambda point: point.offset)
@@ -124,7 +124,7 @@ class Compressed:
                 found += self._piece[wanted : wanted + limit - len(found)]
             else:
                 end = not self._advance()
-        return Part(bytes(found), offset + len(found), end)
+        return LogSlice(bytes(found), offset + len(found), end)
 
     def _advance(self) -> bool:
         """Decompress the next piece; return False at the end of what there is."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from airflow_training.logs.reading.source import BLOCK_BYTES, Part, Source
+from airflow_training.logs.reading.source import BLOCK_BYTES, LogSlice, Source
 
 __all__ = ["follow"]
 
 
-def follow(source: Source, *, offset: int = 0, wait: Callable[[], bool]) -> Iterator[Part]:
+def follow(source: Source, *, offset: int = 0, wait: Callable[[], bool]) -> Iterator[LogSlice]:
     """Yield what the log has from `offset` and what is written later.
 
     At the end of what there is, `wait` is called; it pauses and returns whether to go on. After a

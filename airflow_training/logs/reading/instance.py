@@ -6,15 +6,15 @@ from bisect import bisect_right
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-from airflow_training.logs.reading.source import Part
+from airflow_training.logs.reading.source import LogSlice
 
-__all__ = ["Fetch", "Fetched", "InstanceLog"]
+__all__ = ["Fetch", "FetchResult", "InstanceLog"]
 
 _SPACING = 4 << 20
 _POINTS = 1024
 
 
-class Fetched(NamedTuple):
+class FetchResult(NamedTuple):
     """What a runtime answered: bytes, and its cursor after them."""
 
     data: bytes
@@ -26,7 +26,7 @@ class Fetched(NamedTuple):
 
 
 class Fetch(Protocol):
-    def __call__(self, offset: int, token: str, limit: int) -> Fetched:
+    def __call__(self, offset: int, token: str, limit: int) -> FetchResult:
         """Return up to `limit` bytes after a cursor; blocks."""
 
 
@@ -54,7 +54,7 @@ class InstanceLog:
         """Return offset and token after what was read last."""
         return self._next
 
-    def read(self, offset: int, limit: int) -> Part:
+    def read(self, offset: int, limit: int) -> LogSlice:
         """Return what the runtime gives; `end` says that the attempt is over."""
         while True:
             at, token = self._nearest(offset)
@@ -64,7 +64,7 @@ class InstanceLog:
             start = fetched.offset - len(fetched.data)
             if not fetched.data or fetched.offset > offset:
                 fresh = fetched.data[max(0, offset - start) :]
-                return Part(fresh, max(fetched.offset, offset), fetched.end)
+                return LogSlice(fresh, max(fetched.offset, offset), fetched.end)
 
     def _nearest(self, offset: int) -> tuple[int, str]:
         if self._next[0] == offset:
@@ -75,7 +75,7 @@ class InstanceLog:
         nearest = self._points[known - 1]
         return self._next if nearest[0] < self._next[0] <= offset else nearest
 
-    def _keep(self, fetched: Fetched) -> None:
+    def _keep(self, fetched: FetchResult) -> None:
         self._next = (fetched.offset, fetched.token)
         self._opaque = self._opaque or bool(fetched.token)
         if fetched.offset >= self._points[-1][0] + _SPACING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from airflow_training.logs.reading.source import LogUnreadable, Part
+from airflow_training.logs.reading.source import LogSlice, LogUnreadable
 
 __all__ = ["LocalFile"]
 
@@ -19,14 +19,14 @@ class LocalFile:
         self._furthest = 0
         self._descriptor = self._open()
 
-    def read(self, offset: int, limit: int) -> Part:
+    def read(self, offset: int, limit: int) -> LogSlice:
         """Return bytes of the file as it was opened, one system call for each read."""
         try:
             data = os.pread(self._descriptor, limit, offset)
         except OSError as error:
             raise LogUnreadable(f"{self.name}: {error.strerror}") from error
         self._furthest = max(self._furthest, offset + len(data))
-        return Part(data, offset + len(data), len(data) < limit)
+        return LogSlice(data, offset + len(data), len(data) < limit)
 
     def read_into(self, offset: int, buffer: memoryview) -> int:
         """Put bytes of the file into a buffer and return how many; no memory is taken for them."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from airflow_training.logs.reading.source import Part
+from airflow_training.logs.reading.source import LogSlice
 
 __all__ = ["BytesLog"]
 
@@ -14,10 +14,10 @@ class BytesLog:
         self.name = name
         self._data = data
 
-    def read(self, offset: int, limit: int) -> Part:
+    def read(self, offset: int, limit: int) -> LogSlice:
         """Return bytes from `offset`."""
         data = self._data[offset : offset + limit]
-        return Part(data, offset + len(data), offset + len(data) >= len(self._data))
+        return LogSlice(data, offset + len(data), offset + len(data) >= len(self._data))
 
     def size(self) -> int:
         """Return how many bytes there are."""

@@ -43,24 +43,21 @@ def merge(
     right after the line before them; those before the first time come first.
     """
     ahead = skews or [0.0] * len(streams)
-    iterators = [iter(stream) for stream in streams]
-    waiting: list[tuple[float, int, TimedLine]] = []
-    reached = [float("-inf")] * len(streams)
-
-    def advance(number: int) -> None:
-        following = next(iterators[number], None)
-        if following is not None:
-            if following.time is not None:
-                # never back: a line out of order stays behind the one before it
-                reached[number] = max(reached[number], following.time - ahead[number])
-            heapq.heappush(waiting, (reached[number], number, following))
-
-    for number in range(len(iterators)):
-        advance(number)
-    while waiting:
-        at, number, line = heapq.heappop(waiting)
+    placed = (_placed(*each) for each in zip(range(len(streams)), streams, ahead, strict=True))
+    for at, number, line in heapq.merge(*placed):
         yield MergedLine(number, None if line.time is None else at, line)
-        advance(number)
+
+
+def _placed(
+    number: int, stream: Iterable[TimedLine], ahead: float
+) -> Iterator[tuple[float, int, TimedLine]]:
+    """Yield the lines of one stream with the time at which each has its place."""
+    reached = float("-inf")
+    for line in stream:
+        if line.time is not None:
+            # never back: a line out of order stays behind the one before it
+            reached = max(reached, line.time - ahead)
+        yield reached, number, line
 
 
 def clock_skews(sources: Sequence[Source]) -> list[float]:

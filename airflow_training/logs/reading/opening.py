@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from airflow_training.logs.reading.compressed import Compressed, decoder_of
+from airflow_training.logs.reading.compressed import CompressedText, decoder_of
 from airflow_training.logs.reading.local import LocalFile
 from airflow_training.logs.reading.remote import RemoteFile
 from airflow_training.logs.reading.source import Source
@@ -27,7 +27,7 @@ def open_log(name: str) -> Source:
     plain: Source = RemoteFile(name) if is_url(name) else LocalFile(name)
     try:
         new_decoder = decoder_of(plain.read(0, 4).data)
-        return plain if new_decoder is None else Compressed(plain, new_decoder)
+        return plain if new_decoder is None else CompressedText(plain, new_decoder)
     except BaseException:
         plain.close()
         raise

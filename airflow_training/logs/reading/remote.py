@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from airflow_training.logs.reading.source import LogUnreadable, Part
+from airflow_training.logs.reading.source import LogSlice, LogUnreadable
 
 __all__ = ["RemoteFile"]
 
@@ -25,18 +25,18 @@ class RemoteFile:
             raise LogUnreadable(f"{url}: {error}") from error
         self._size = self._look()
 
-    def read(self, offset: int, limit: int) -> Part:
+    def read(self, offset: int, limit: int) -> LogSlice:
         """Return bytes of the object."""
         if offset + limit > self._size:
             self._size = self._look()
         stop = min(offset + limit, self._size)
         if stop <= offset:
-            return Part(b"", offset, end=True)
+            return LogSlice(b"", offset, end=True)
         try:
             data: bytes = self._files.cat_file(self._path, start=offset, end=stop)
         except Exception as error:
             raise LogUnreadable(f"{self.name}: {error}") from error
-        return Part(data, offset + len(data), offset + len(data) >= self._size)
+        return LogSlice(data, offset + len(data), offset + len(data) >= self._size)
 
     def size(self) -> int:
         """Return the object's size, as of the last look."""

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from airflow_training.errors import TrainingError
 from airflow_training.logs.reading.source import BLOCK_BYTES, LONGEST_LINE, Line, Source
 
-__all__ = ["BadPattern", "Found", "Searcher"]
+__all__ = ["BadPattern", "LineMatch", "Searcher"]
 
 
 class BadPattern(TrainingError):
@@ -17,7 +17,7 @@ class BadPattern(TrainingError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class LineMatch:
     """A line that matches."""
 
     number: int
@@ -56,7 +56,7 @@ class Searcher:
             said = reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)
             raise BadPattern(said.replace("(?m)", "")) from error
 
-    def search(self, source: Source, *, context: int = 0) -> Iterator[Found]:
+    def search(self, source: Source, *, context: int = 0) -> Iterator[LineMatch]:
         """Yield every matching line with up to `context` lines before and after it."""
         number = 1
         for window in _windows(source, context):
@@ -69,7 +69,7 @@ class Searcher:
                 stop = _end_of_line(text, match.start(), window.stop)
                 number += text.count(b"\n", at, start)
                 at = stop
-                yield Found(
+                yield LineMatch(
                     number=number,
                     line=Line(window.offset + start, text[start:stop]),
                     before=_before(window, start, context),

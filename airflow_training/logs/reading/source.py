@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 
 from airflow_training.errors import TrainingError
 
-__all__ = ["BLOCK_BYTES", "LONGEST_LINE", "Line", "LogUnreadable", "Part", "Source", "lines"]
+__all__ = ["BLOCK_BYTES", "LONGEST_LINE", "Line", "LogSlice", "LogUnreadable", "Source", "lines"]
 
 BLOCK_BYTES = 1 << 20
 """What is read at once by everything that goes through a log."""
@@ -19,7 +19,7 @@ class LogUnreadable(TrainingError):
     """The log is there and cannot be read: damaged, refused, or gone meanwhile."""
 
 
-class Part(NamedTuple):
+class LogSlice(NamedTuple):
     """Bytes of a log. They begin at `next_offset - len(data)`."""
 
     data: bytes
@@ -35,7 +35,7 @@ class Source(Protocol):
     name: str
     """Path, URL or `role-index`, for people."""
 
-    def read(self, offset: int, limit: int) -> Part:
+    def read(self, offset: int, limit: int) -> LogSlice:
         """Return up to `limit` bytes from `offset`; no bytes only at the end.
 
         Raises LogUnreadable.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from airflow_training.logs.reading.source import BLOCK_BYTES, Part, Source
+from airflow_training.logs.reading.source import BLOCK_BYTES, LogSlice, Source
 
 __all__ = ["MOST_BYTES", "tail"]
 
@@ -13,7 +13,7 @@ MOST_BYTES = 16 << 20
 _STEP_BYTES = 64 << 10
 
 
-def tail(source: Source, lines: int) -> Part:
+def tail(source: Source, lines: int) -> LogSlice:
     """Return the last `lines` lines as of now; a line that has no end yet counts as one.
 
     A log whose size is not known (compressed, a live instance) is read from its beginning.
@@ -22,7 +22,7 @@ def tail(source: Source, lines: int) -> Part:
     return _forward(source, lines) if size is None else _backward(source, lines, size)
 
 
-def _backward(source: Source, lines: int, size: int) -> Part:
+def _backward(source: Source, lines: int, size: int) -> LogSlice:
     blocks: deque[bytes] = deque()
     start, stop = size, max(0, size - MOST_BYTES)
     wanted = lines + 1
@@ -47,7 +47,7 @@ def _all_of(source: Source, start: int, stop: int) -> bytes:
     return found
 
 
-def _forward(source: Source, lines: int) -> Part:
+def _forward(source: Source, lines: int) -> LogSlice:
     blocks: deque[bytes] = deque()
     ends = held = offset = 0
     while True:
@@ -67,11 +67,11 @@ def _forward(source: Source, lines: int) -> Part:
             return _cut(b"".join(blocks), lines, offset)
 
 
-def _cut(text: bytes, lines: int, end: int) -> Part:
+def _cut(text: bytes, lines: int, end: int) -> LogSlice:
     at = len(text) - text.endswith(b"\n")
     for _ in range(lines):
         at = text.rfind(b"\n", 0, max(at, 0))
         if at < 0:
             break
     kept = text[at + 1 :] if lines else b""
-    return Part(kept[-MOST_BYTES:], end, end=True)
+    return LogSlice(kept[-MOST_BYTES:], end, end=True)

@@ -9,7 +9,7 @@ from airflow_training.logs.engine.cleaning import clean
 from airflow_training.logs.engine.prefixes import LONGEST, prefix
 from airflow_training.logs.reading.source import BLOCK_BYTES, Line, Source, lines
 
-__all__ = ["TimedLine", "between", "offset_at", "time_of", "timed"]
+__all__ = ["TimedLine", "between", "has_times", "offset_at", "time_of", "timed"]
 
 _DISORDER_SECONDS = 60.0
 """Lines of several writers may stand so much out of order; beyond, a log is taken to be in order."""
@@ -55,6 +55,11 @@ def between(
             return
         if (since is None or each.time >= since) and (until is None or each.time <= until):
             yield each
+
+
+def has_times(source: Source) -> bool:
+    """Return whether any line of a log tells its time; reads up to the first that does."""
+    return any(each.time is not None for each in timed(source))
 
 
 def offset_at(source: Source, time: float) -> int:

@@ -1,6 +1,6 @@
 """What a strategy costs: seconds of a step and bytes of a device."""
 
-from airflow_training.planning.cost.arranging import arranged
+from airflow_training.planning.cost.arranging import arrangement_costs
 from airflow_training.planning.cost.estimating import (
     estimate,
     evaluate,
@@ -11,7 +11,7 @@ from airflow_training.planning.cost.floors import floors, overheads, pass_second
 from airflow_training.planning.cost.memory_floors import memory_floors
 
 __all__ = [
-    "arranged",
+    "arrangement_costs",
     "estimate",
     "evaluate",
     "floors",

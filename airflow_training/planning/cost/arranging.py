@@ -7,18 +7,18 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from airflow_training.planning.cluster import ClusterView
-from airflow_training.planning.constants import FROZEN, TimeConstants
-from airflow_training.planning.cost.memory import Training, stage_memory
-from airflow_training.planning.cost.remembered import held_program
+from airflow_training.planning.cost.constants import FROZEN, TimeConstants
+from airflow_training.planning.cost.memory import TrainingSettings, stage_memory
 from airflow_training.planning.cost.step import step_parts
-from airflow_training.planning.plan import Candidates, Workload
+from airflow_training.planning.cost.table_cache import memory_program
+from airflow_training.planning.view.cluster import ClusterView
+from airflow_training.planning.view.plan import StrategyTable, Workload
 
 Array = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Arranged:
+class StageCosts:
     """Costs of rows that share stages."""
 
     step_seconds: Array
@@ -27,15 +27,15 @@ class Arranged:
     """(rows, stages): what each stage leaves free; below 0 it does not fit."""
 
 
-def arranged(
+def arrangement_costs(
     workload: Workload,
     cluster: ClusterView,
-    table: Candidates,
+    table: StrategyTable,
     *,
     stage_layers: tuple[int, ...],
     stage_devices: tuple[str, ...],
     constants: TimeConstants = FROZEN,
-) -> Arranged:
+) -> StageCosts:
     """Return the costs of rows with one number of stages, all of them with sequence parallel or none.
 
     Raises:
@@ -51,7 +51,7 @@ def arranged(
     )
     device_of = {group.name: group.device for group in cluster.groups}
     devices = [device_of[name] for name in stage_devices]
-    program = held_program(
+    program = memory_program(
         workload.view,
         table,
         sequence_parallel=bool(table.sequence_parallel[0]),
@@ -60,7 +60,7 @@ def arranged(
     held = stage_memory(
         program,
         table,
-        Training(
+        TrainingSettings(
             global_batch=workload.global_batch,
             precision=workload.precision,
             runtime=workload.runtime,
@@ -70,7 +70,7 @@ def arranged(
     )
     limits = np.array([device.memory_bytes for device in devices])
     total = sum(held.values(), np.zeros(1))
-    return Arranged(
+    return StageCosts(
         step_seconds=np.asarray(sum(parts.values(), np.zeros(1))),
         spare_bytes=limits - total.T,
     )

@@ -5,16 +5,16 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from airflow_training.planning import collectives
-from airflow_training.planning.constants import TimeConstants
-from airflow_training.planning.group import Group
-from airflow_training.planning.program import Collective, Number
+from airflow_training.planning.cost import collectives
+from airflow_training.planning.cost.constants import TimeConstants
+from airflow_training.planning.cost.group import RankGroup
+from airflow_training.planning.view.program import Collective, Number
 
 Array = npt.NDArray[np.float64]
 
 
 def collective_seconds(
-    collective: Collective, payload_bytes: Number, group: Group, constants: TimeConstants
+    collective: Collective, payload_bytes: Number, group: RankGroup, constants: TimeConstants
 ) -> Array:
     """Return the seconds of a collective inside a training step.
 

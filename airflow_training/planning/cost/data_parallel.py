@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from airflow_training.planning.cluster import NodeGroup
-from airflow_training.planning.constants import TimeConstants
 from airflow_training.planning.cost.communication import collective_seconds, exposed
+from airflow_training.planning.cost.constants import TimeConstants
+from airflow_training.planning.cost.group import RankGroup
 from airflow_training.planning.cost.tables import OVERLAP
-from airflow_training.planning.group import Group
-from airflow_training.planning.program import Collective
-from airflow_training.planning.strategy import Precision
+from airflow_training.planning.view.cluster import NodeGroup
+from airflow_training.planning.view.program import Collective
+from airflow_training.planning.view.strategy import Precision
 
 Array = npt.NDArray[np.float64]
 
@@ -72,13 +72,13 @@ class Replicas:
     """Memory traffic of updating them all once."""
     precision: Precision
     runtime: str
-    group: Group
+    group: RankGroup
     zero: npt.NDArray[np.int64]
     overlap: npt.NDArray[np.int64]
     micro_batches: Array
 
 
-def exchange_group(group: Group, runtime: str) -> Group:
+def exchange_group(group: RankGroup, runtime: str) -> RankGroup:
     """Return the group as a runtime makes use of it.
 
     Several ranks of a node could each use a NIC of their own. DeepSpeed's exchange was seen to reach

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from airflow_training.planning.constants import TimeConstants
 from airflow_training.planning.cost.communication import collective_seconds
+from airflow_training.planning.cost.constants import TimeConstants
 from airflow_training.planning.cost.data_parallel import (
     Replicas,
     accumulation_seconds,
@@ -17,11 +17,11 @@ from airflow_training.planning.cost.data_parallel import (
     gradient_bytes,
     optimizer_seconds,
 )
-from airflow_training.planning.cost.shardings import Layouts
-from airflow_training.planning.cost.stage_times import Pipeline, slowest_way_out
-from airflow_training.planning.group import group_of
-from airflow_training.planning.plan import Candidates, Workload
-from airflow_training.planning.program import MeshAxis
+from airflow_training.planning.cost.group import group_of
+from airflow_training.planning.cost.shardings import ShardingTable
+from airflow_training.planning.cost.stage_times import Pipeline, slowest_uplink
+from airflow_training.planning.view.plan import StrategyTable, Workload
+from airflow_training.planning.view.program import MeshAxis
 
 Array = npt.NDArray[np.float64]
 
@@ -38,7 +38,7 @@ class _Held:
 def end_of_step(
     pipeline: Pipeline,
     workload: Workload,
-    table: Candidates,
+    table: StrategyTable,
     layout: npt.NDArray[np.int64],
     *,
     passes: Array,
@@ -57,7 +57,7 @@ def end_of_step(
         constants: Fitted ones.
 
     """
-    nodes = slowest_way_out(pipeline.kinds)
+    nodes = slowest_uplink(pipeline.kinds)
     every = np.arange(pipeline.layouts.count)
     parts = {name: np.zeros(len(layout)) for name in ("accumulation", "dp", "optimizer")}
     for held in _replicated(pipeline):
@@ -90,7 +90,7 @@ def end_of_step(
     return parts
 
 
-def _ranks(layouts: Layouts, over: tuple[MeshAxis, ...]) -> tuple[Array, Array]:
+def _ranks(layouts: ShardingTable, over: tuple[MeshAxis, ...]) -> tuple[Array, Array]:
     """Return how many ranks hold the same parameters, and how far apart they are."""
     ranks = layouts.dp * np.where("cp" in over, layouts.cp, 1.0)
     stride = layouts.tp * np.where("cp" in over, 1.0, layouts.cp)
@@ -127,12 +127,12 @@ def _replicated(pipeline: Pipeline) -> list[_Held]:
 def _tied_seconds(
     pipeline: Pipeline,
     workload: Workload,
-    table: Candidates,
+    table: StrategyTable,
     layout: npt.NDArray[np.int64],
     constants: TimeConstants,
 ) -> Array:
     """Return the seconds of reducing gradients of weights that two stages share."""
-    nodes = slowest_way_out(pipeline.kinds)
+    nodes = slowest_uplink(pipeline.kinds)
     pieces = pipeline.layouts.program.pieces
     place = {piece.name: index for index, piece in enumerate(pieces)}
     stride = np.minimum(pipeline.layouts.width, float(nodes.devices_per_node))

@@ -8,27 +8,29 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from airflow_training.planning.cluster import ClusterView, Device, NodeGroup
-from airflow_training.planning.constants import FROZEN, TimeConstants
-from airflow_training.planning.cost.known_rows import row_by_row
-from airflow_training.planning.cost.memory import Training, memory, stage_memory
-from airflow_training.planning.cost.remembered import codes_of, held_program
+from airflow_training.planning.cost.constants import FROZEN, TimeConstants
+from airflow_training.planning.cost.memory import TrainingSettings, memory, stage_memory
 from airflow_training.planning.cost.step import TIME_PARTS, kinds_of_stages, step_parts
-from airflow_training.planning.cost.tables import OVERLAP, as_table, rows_of
-from airflow_training.planning.plan import Candidates, Costs, Estimate, Part, Workload
-from airflow_training.planning.program import Program
-from airflow_training.planning.strategy import Schedule, Strategy
+from airflow_training.planning.cost.table_cache import memory_program
+from airflow_training.planning.cost.tables import as_table, rows_of
+from airflow_training.planning.view.cluster import ClusterView, Device, NodeGroup
+from airflow_training.planning.view.plan import (
+    BreakdownLine,
+    Costs,
+    Estimate,
+    StrategyTable,
+    Workload,
+)
+from airflow_training.planning.view.program import Program
+from airflow_training.planning.view.strategy import Schedule, Strategy
 
 Array = npt.NDArray[np.float64]
-Rows = npt.NDArray[np.int64]
-
-_PREFETCH = OVERLAP.index("fsdp-prefetch")
 
 
 def evaluate(
     workload: Workload,
     cluster: ClusterView,
-    candidates: Candidates,
+    candidates: StrategyTable,
     constants: TimeConstants = FROZEN,
 ) -> Costs:
     """Return the prices of a table of strategies, each on the first devices of the cluster.
@@ -49,21 +51,16 @@ def evaluate(
 def step_seconds(
     workload: Workload,
     cluster: ClusterView,
-    candidates: Candidates,
+    candidates: StrategyTable,
     constants: TimeConstants = FROZEN,
 ) -> Array:
-    """Return the seconds of `evaluate` alone; those of rows that were asked for before are known."""
-
-    def price(rows: Candidates) -> Array:
-        return _total(step_parts(workload, cluster, rows, constants))
-
-    return row_by_row(workload, cluster.groups, constants, candidates, price)
+    """Return the seconds of `evaluate` alone."""
+    return _total(step_parts(workload, cluster, candidates, constants))
 
 
-def memory_bytes(workload: Workload, cluster: ClusterView, candidates: Candidates) -> Array:
-    """Return the memory of `evaluate` alone, counted once for rows that differ in their overlap only."""
-    first, of_row = _alike_in_memory(candidates)
-    return _memory(workload, cluster, rows_of(candidates, first))[0][of_row]
+def memory_bytes(workload: Workload, cluster: ClusterView, candidates: StrategyTable) -> Array:
+    """Return the memory of `evaluate` alone."""
+    return _memory(workload, cluster, candidates)[0]
 
 
 def estimate(
@@ -108,8 +105,11 @@ def estimate(
         p90=seconds * high,
         memory_bytes=float(each[tightest]),
         fits=bool(np.all(each <= limits)),
-        time=[Part(name=name, value=float(time[name][0])) for name in TIME_PARTS],
-        memory=[Part(name=name, value=float(part[tightest, 0])) for name, part in stages.items()],
+        time=[BreakdownLine(name=name, value=float(time[name][0])) for name in TIME_PARTS],
+        memory=[
+            BreakdownLine(name=name, value=float(part[tightest, 0]))
+            for name, part in stages.items()
+        ],
         stage_memory=[
             (float(used), float(limit)) for used, limit in zip(each, limits, strict=True)
         ],
@@ -121,8 +121,8 @@ def _total(parts: Mapping[str, Array]) -> Array:
     return np.asarray(sum(parts.values(), np.zeros(1)))
 
 
-def _training(workload: Workload, schedule: Schedule = "1f1b") -> Training:
-    return Training(
+def _training(workload: Workload, schedule: Schedule = "1f1b") -> TrainingSettings:
+    return TrainingSettings(
         global_batch=workload.global_batch,
         precision=workload.precision,
         runtime=workload.runtime,
@@ -131,7 +131,7 @@ def _training(workload: Workload, schedule: Schedule = "1f1b") -> Training:
 
 
 def _memory(
-    workload: Workload, cluster: ClusterView, candidates: Candidates
+    workload: Workload, cluster: ClusterView, candidates: StrategyTable
 ) -> tuple[Array, dict[str, Array]]:
     device = min(_devices(cluster), key=_memory_of)
     peak = np.zeros(len(candidates.tp))
@@ -147,33 +147,8 @@ def _memory(
     return peak, parts
 
 
-def _alike_in_memory(table: Candidates) -> tuple[Rows, Rows]:
-    """Return a row of each kind that memory tells apart, and the kind of each row.
-
-    Of overlaps, only a prefetch holds more.
-    """
-    sizes = codes_of(table.tp, table.cp, table.ep, table.micro_batch)
-    rest = np.zeros_like(sizes)
-    for column, bits in (
-        (table.pp, 12),
-        (table.virtual_stages, 12),
-        (table.dp, 24),
-        (table.zero, 2),
-        (table.recompute, 2),
-        (table.overlap == _PREFETCH, 1),
-        (table.sequence_parallel, 1),
-    ):
-        rest = (rest << bits) | column
-    order = np.lexsort((rest, sizes))
-    new = np.ones(len(order), dtype=np.bool_)
-    new[1:] = (np.diff(sizes[order]) != 0) | (np.diff(rest[order]) != 0)
-    of_row = np.empty_like(order)
-    of_row[order] = np.cumsum(new) - 1
-    return order[new], of_row
-
-
-def _held(workload: Workload, table: Candidates, *, sequence_parallel: bool) -> Program:
-    return held_program(
+def _held(workload: Workload, table: StrategyTable, *, sequence_parallel: bool) -> Program:
+    return memory_program(
         workload.view, table, sequence_parallel=sequence_parallel, precision=workload.precision
     )
 

@@ -12,21 +12,21 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from airflow_training.planning.cluster import ClusterView
-from airflow_training.planning.constants import FROZEN, TimeConstants
+from airflow_training.planning.cost.constants import FROZEN, TimeConstants
 from airflow_training.planning.cost.data_parallel import (
     Replicas,
     accumulation_seconds,
     exchange_seconds,
 )
+from airflow_training.planning.cost.group import group_of
 from airflow_training.planning.cost.shardings import lowered, priced
 from airflow_training.planning.cost.step import straggling_share
 from airflow_training.planning.cost.tables import OVERLAP, RECOMPUTE, rows_of
-from airflow_training.planning.group import group_of
-from airflow_training.planning.lowering import lower
-from airflow_training.planning.plan import Candidates, Workload
-from airflow_training.planning.program import Sharding
-from airflow_training.planning.stages import expanded, layer_span
+from airflow_training.planning.view.cluster import ClusterView
+from airflow_training.planning.view.lowering import lower
+from airflow_training.planning.view.plan import StrategyTable, Workload
+from airflow_training.planning.view.program import Sharding
+from airflow_training.planning.view.stages import expanded, layer_span
 
 Array = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.int64]
@@ -59,7 +59,7 @@ class _Floors:
     all_layers: Array
     after: Array
 
-    def seconds(self, rows: Candidates) -> Array:
+    def seconds(self, rows: StrategyTable) -> Array:
         """Return the least seconds of a step of each row; its way to run a layer has to be known."""
         way = np.searchsorted(self.codes, codes_of(rows))
         least, layers = self.least_layer[way], self.all_layers[way]
@@ -80,7 +80,7 @@ class _Floors:
 def overheads(
     workload: Workload,
     cluster: ClusterView,
-    rows: Candidates,
+    rows: StrategyTable,
     constants: TimeConstants = FROZEN,
 ) -> tuple[Array, Array]:
     """Return what replicas add to a step at least: a share of its passes, and seconds.
@@ -143,9 +143,9 @@ def _exchanged_units(workload: Workload, stages: Codes) -> tuple[Array, Array]:
 def floors(
     workload: Workload,
     cluster: ClusterView,
-    table: Candidates,
+    table: StrategyTable,
     constants: TimeConstants = FROZEN,
-) -> Callable[[Candidates], Array]:
+) -> Callable[[StrategyTable], Array]:
     """Return a quick function to the least seconds of strategies.
 
     It knows every way to run a layer (its split, micro-batch, recomputation, overlap) that a row of the
@@ -183,7 +183,7 @@ def _layer_elements(workload: Workload) -> float:
 def pass_seconds(
     workload: Workload,
     cluster: ClusterView,
-    table: Candidates,
+    table: StrategyTable,
     constants: TimeConstants = FROZEN,
 ) -> tuple[Array, Array]:
     """Return the seconds of a forward and a backward pass over each unit: (units, rows) each.
@@ -200,7 +200,7 @@ def pass_seconds(
     return forward * factor, backward * factor
 
 
-def codes_of(table: Candidates) -> Codes:
+def codes_of(table: StrategyTable) -> Codes:
     """Return a number for the way each row runs a layer: what `lower` and `passes` look at."""
     code = (table.overlap == _ALL).astype(np.int64)
     for name, values in _WIDTHS.items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from airflow_training.planning.strategy import Schedule
+from airflow_training.planning.view.strategy import Schedule
 
 Counts = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]

@@ -14,15 +14,15 @@ from typing import get_args
 import numpy as np
 import numpy.typing as npt
 
-from airflow_training.planning.cluster import Device
 from airflow_training.planning.cost.in_flight import micro_batches_in_flight
-from airflow_training.planning.cost.kept import Kept, kept
 from airflow_training.planning.cost.memory_constants import FROZEN, MemoryConstants, RuntimeMemory
 from airflow_training.planning.cost.model_states import bytes_per_parameter
-from airflow_training.planning.plan import Candidates
-from airflow_training.planning.program import Piece, Program
-from airflow_training.planning.stages import boundaries, expanded, layer_span
-from airflow_training.planning.strategy import Overlap, Precision, Schedule
+from airflow_training.planning.cost.piece_memory import PieceMemory, kept_memory
+from airflow_training.planning.view.cluster import Device
+from airflow_training.planning.view.plan import StrategyTable
+from airflow_training.planning.view.program import Piece, Program
+from airflow_training.planning.view.stages import boundaries, expanded, layer_span
+from airflow_training.planning.view.strategy import Overlap, Precision, Schedule
 
 Floats = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]
@@ -44,7 +44,7 @@ _PREFETCH = get_args(Overlap).index("fsdp-prefetch")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Training:
+class TrainingSettings:
     """What memory depends on besides a program and its split."""
 
     global_batch: int
@@ -55,7 +55,7 @@ class Training:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Memory:
+class MemoryEstimate:
     """Bytes on the fullest device, an entry per candidate."""
 
     peak_bytes: Floats
@@ -65,12 +65,12 @@ class Memory:
 
 def memory(
     program: Program,
-    candidates: Candidates,
-    training: Training,
+    candidates: StrategyTable,
+    training: TrainingSettings,
     *,
     device: Device,
     constants: MemoryConstants = FROZEN,
-) -> Memory:
+) -> MemoryEstimate:
     """Return the peak memory of each of n candidates on equal devices.
 
     A candidate fits when its peak is not above the memory of the device.
@@ -85,7 +85,7 @@ def memory(
     Raises:
         InputError: a candidate has more stages than the model has layers.
     """
-    setting = _Setting.of(program, candidates, training, constants)
+    setting = _StageColumns.of(program, candidates, training, constants)
     n = len(candidates.pp)
     peak = np.zeros(n)
     parts = {name: np.zeros(n) for name in PARTS}
@@ -101,13 +101,13 @@ def memory(
             peak[rows] = np.where(fuller, total, peak[rows])
             for name in PARTS:
                 parts[name][rows] = np.where(fuller, found[name], parts[name][rows])
-    return Memory(peak_bytes=peak, parts=parts)
+    return MemoryEstimate(peak_bytes=peak, parts=parts)
 
 
 def stage_memory(
     program: Program,
-    candidates: Candidates,
-    training: Training,
+    candidates: StrategyTable,
+    training: TrainingSettings,
     *,
     devices: Sequence[Device],
     stage_layers: Sequence[int] | None = None,
@@ -126,7 +126,7 @@ def stage_memory(
     Raises:
         InputError: the layers cannot be placed on the stages.
     """
-    setting = _Setting.of(program, candidates, training, constants)
+    setting = _StageColumns.of(program, candidates, training, constants)
     stages = int(candidates.pp[0])
     counts = stage_counts(program.pieces, boundaries(program.pieces, stages, stage_layers))
     found = [
@@ -144,10 +144,10 @@ def stage_counts(pieces: Sequence[Piece], starts: Counts) -> Counts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Setting:
+class _StageColumns:
     """What the memory of a stage depends on: the columns have an entry per candidate."""
 
-    table: Kept
+    table: PieceMemory
     virtual_stages: Counts
     micro_batches: Counts
     replicated: npt.NDArray[np.bool_]
@@ -162,15 +162,15 @@ class _Setting:
     def of(
         cls,
         program: Program,
-        candidates: Candidates,
-        training: Training,
+        candidates: StrategyTable,
+        training: TrainingSettings,
         constants: MemoryConstants,
-    ) -> _Setting:
+    ) -> _StageColumns:
         runtime = constants.runtime(training.runtime)
         each = bytes_per_parameter(training.precision, runtime.mixed)
         ends = np.cumsum([piece.repeat for piece in program.pieces])
         return cls(
-            table=kept(program, candidates, each),
+            table=kept_memory(program, candidates, each),
             virtual_stages=candidates.virtual_stages,
             micro_batches=-(-training.global_batch // (candidates.dp * candidates.micro_batch)),
             replicated=candidates.dp * candidates.cp > 1,
@@ -181,8 +181,7 @@ class _Setting:
             constants=constants,
         )
 
-    def of_candidates(self, rows: Counts) -> _Setting:
-        """Return the setting of some of the candidates."""
+    def of_candidates(self, rows: Counts) -> _StageColumns:
         return replace(
             self,
             table=self.table.of_candidates(rows),
@@ -194,7 +193,7 @@ class _Setting:
 
 
 def _stage(
-    setting: _Setting, counts: Counts, stage: int, stages: int, device: Device
+    setting: _StageColumns, counts: Counts, stage: int, stages: int, device: Device
 ) -> dict[str, Floats]:
     """Return the parts of one stage that holds `counts` copies of each piece: arrays (n,)."""
     table, runtime = setting.table, setting.runtime
@@ -229,7 +228,7 @@ def _gathered(whole: Floats, counts: Counts, prefetches: npt.NDArray[np.bool_]) 
     return whole_at_once
 
 
-def _activations(setting: _Setting, counts: Counts, stage: int, stages: int) -> Floats:
+def _activations(setting: _StageColumns, counts: Counts, stage: int, stages: int) -> Floats:
     in_flight = micro_batches_in_flight(
         setting.schedule,
         stage=stage,

@@ -13,23 +13,23 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from airflow_training.planning.cluster import ClusterView
 from airflow_training.planning.cost.floors import codes_of
 from airflow_training.planning.cost.in_flight import micro_batches_in_flight
-from airflow_training.planning.cost.kept import kept
 from airflow_training.planning.cost.memory_constants import FROZEN, MemoryConstants
 from airflow_training.planning.cost.model_states import bytes_per_parameter
-from airflow_training.planning.cost.remembered import held_program
+from airflow_training.planning.cost.piece_memory import kept_memory
+from airflow_training.planning.cost.table_cache import memory_program
 from airflow_training.planning.cost.tables import rows_of
-from airflow_training.planning.plan import Candidates, Workload
-from airflow_training.planning.stages import expanded, layer_span
+from airflow_training.planning.view.cluster import ClusterView
+from airflow_training.planning.view.plan import StrategyTable, Workload
+from airflow_training.planning.view.stages import expanded, layer_span
 
 Floats = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryFloors:
+class LayerMemoryFloors:
     """What layers keep, for each way to run one."""
 
     global_batch: int
@@ -46,7 +46,7 @@ class MemoryFloors:
     base_bytes: float
     overhead: float
 
-    def bytes_held(self, rows: Candidates) -> Floats:
+    def bytes_held(self, rows: StrategyTable) -> Floats:
         """Return the least bytes of the fullest device; the way to run a layer has to be known."""
         way = np.searchsorted(self.codes, codes_of(_memory_alike(rows)))
         fullest, extra = -(-self.layers // rows.pp), self.layers % rows.pp
@@ -66,7 +66,7 @@ class MemoryFloors:
             used = np.maximum(used, mean)
         return np.asarray((used + self.working[way]) * (1 + self.overhead) + self.base_bytes)
 
-    def most_layers(self, rows: Candidates, memory_bytes: float, in_flight: Floats) -> Floats:
+    def most_layers(self, rows: StrategyTable, memory_bytes: float, in_flight: Floats) -> Floats:
         """Return how many layers a stage of each row can hold at most, activations of so many micro-batches.
 
         `in_flight` is an array that goes with the rows: (rows,) or (n, rows), as is the answer.
@@ -81,9 +81,9 @@ class MemoryFloors:
 def memory_floors(
     workload: Workload,
     cluster: ClusterView,
-    table: Candidates,
+    table: StrategyTable,
     constants: MemoryConstants = FROZEN,
-) -> MemoryFloors:
+) -> LayerMemoryFloors:
     """Return what is quick to say about the least bytes of strategies.
 
     It knows every way to run a layer (its split, micro-batch and recomputation) that a row of the table has.
@@ -100,15 +100,15 @@ def memory_floors(
     for split in np.unique(ways.sequence_parallel):
         here = np.flatnonzero(ways.sequence_parallel == split)
         some = rows_of(ways, here)
-        program = held_program(
+        program = memory_program(
             workload.view, some, sequence_parallel=bool(split), precision=workload.precision
         )
-        held = kept(program, some, each)
+        held = kept_memory(program, some, each)
         whole = np.concatenate([held.states, [held.saved, held.working]])
         by_layer[:, :, here] = whole[:, pieces]
     least, mean = by_layer.min(axis=1), by_layer.mean(axis=1)
     contexts = [group.device.context_bytes for group in cluster.groups]
-    return MemoryFloors(
+    return LayerMemoryFloors(
         global_batch=workload.global_batch,
         layers=end - begin,
         codes=codes,
@@ -121,7 +121,7 @@ def memory_floors(
 
 
 def _stage_bytes(
-    layer: Floats, way: Codes, rows: Candidates, *, layers: npt.NDArray[Any], in_flight: Floats
+    layer: Floats, way: Codes, rows: StrategyTable, *, layers: npt.NDArray[Any], in_flight: Floats
 ) -> Floats:
     """Return states and activations of so many layers; no more devices share than replicas there are."""
     weights, gradients, optimizer, saved = (part[way] for part in layer)
@@ -132,6 +132,6 @@ def _stage_bytes(
     return np.asarray(layers * (weights + gradients + optimizer + saved * in_flight))
 
 
-def _memory_alike(rows: Candidates) -> Candidates:
+def _memory_alike(rows: StrategyTable) -> StrategyTable:
     """Return rows without their overlap, which changes nothing here."""
     return replace(rows, overlap=np.zeros_like(rows.overlap))

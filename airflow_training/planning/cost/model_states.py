@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from airflow_training.planning.strategy import Precision
+from airflow_training.planning.view.strategy import Precision
 
 Floats = npt.NDArray[np.float64]
 

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from airflow_training.planning.cluster import NodeGroup
-from airflow_training.planning.computation import Phase
-from airflow_training.planning.constants import TimeConstants
 from airflow_training.planning.cost.communication import collective_seconds, exposed
+from airflow_training.planning.cost.constants import TimeConstants
+from airflow_training.planning.cost.group import RankGroup
 from airflow_training.planning.cost.roofline import kernel_seconds
-from airflow_training.planning.group import Group
-from airflow_training.planning.program import (
+from airflow_training.planning.view.cluster import NodeGroup
+from airflow_training.planning.view.computation import Phase
+from airflow_training.planning.view.program import (
     Compute,
     MeshAxis,
     Piece,
@@ -46,7 +46,7 @@ class Passes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Work:
+class _OperationTime:
     """A kernel or a collective, and the seconds that it takes in each row."""
 
     part: str
@@ -64,7 +64,7 @@ def passes(
     *,
     rows: int,
     nodes: NodeGroup,
-    groups: Mapping[MeshAxis, Group],
+    groups: Mapping[MeshAxis, RankGroup],
     host_seconds: float,
     constants: TimeConstants,
 ) -> Passes:
@@ -88,9 +88,9 @@ def _priced(
     *,
     rows: int,
     nodes: NodeGroup,
-    groups: Mapping[MeshAxis, Group],
+    groups: Mapping[MeshAxis, RankGroup],
     constants: TimeConstants,
-) -> list[_Work]:
+) -> list[_OperationTime]:
     kernels = [work for work in piece.work if isinstance(work, Compute)]
     seconds = kernel_seconds(
         kernels,
@@ -113,7 +113,7 @@ def _priced(
         else:
             alone = beside = by_name[work.name]
         found.append(
-            _Work(
+            _OperationTime(
                 part="compute" if isinstance(work, Compute) else work.axis,
                 phase=work.phase,
                 count=work.count,
@@ -126,7 +126,7 @@ def _priced(
 
 
 def _add(
-    works: Sequence[_Work], mode: Mode, forward: Array, backward: Array
+    works: Sequence[_OperationTime], mode: Mode, forward: Array, backward: Array
 ) -> tuple[float, float]:
     """Add works to the parts of both passes; return how many launches each pass has."""
     launched = {"forward": 0.0, "backward": 0.0}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from airflow_training.planning.strategy import Schedule
+from airflow_training.planning.view.strategy import Schedule
 
 Times = npt.NDArray[np.float64]
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from airflow_training.planning.cluster import Device
-from airflow_training.planning.constants import TimeConstants
-from airflow_training.planning.program import Compute, Number
+from airflow_training.planning.cost.constants import TimeConstants
+from airflow_training.planning.view.cluster import Device
+from airflow_training.planning.view.program import Compute, Number
 
 Array = npt.NDArray[np.float64]
 

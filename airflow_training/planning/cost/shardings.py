@@ -8,14 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from airflow_training.planning.cluster import NodeGroup
-from airflow_training.planning.constants import TimeConstants
+from airflow_training.planning.cost.constants import TimeConstants
+from airflow_training.planning.cost.group import group_of
 from airflow_training.planning.cost.passes import Mode, Passes, passes
-from airflow_training.planning.cost.remembered import Shardings, codes_of, shardings
+from airflow_training.planning.cost.table_cache import Shardings, codes_of, shardings
 from airflow_training.planning.cost.tables import OVERLAP, RECOMPUTE, distinct
-from airflow_training.planning.group import group_of
-from airflow_training.planning.plan import Candidates, Workload
-from airflow_training.planning.program import Number, Program
+from airflow_training.planning.view.cluster import NodeGroup
+from airflow_training.planning.view.plan import StrategyTable, Workload
+from airflow_training.planning.view.program import Number, Program
 
 Array = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.int64]
@@ -24,12 +24,12 @@ Rows = npt.NDArray[np.int64]
 MODES = tuple(
     Mode(recompute, overlapped) for recompute in RECOMPUTE for overlapped in (False, True)
 )
-"""Passes are priced in all of them, mode after mode: the places that `Lowered.of_row` counts."""
+"""Passes are priced in all of them, mode after mode: the places that `LoweringGroup.of_row` counts."""
 _ALL = OVERLAP.index("all")
 
 
 @dataclass(frozen=True, slots=True)
-class Lowered:
+class LoweringGroup:
     """Strategies that one lowering covers, as they split the same axes."""
 
     rows: Rows
@@ -41,7 +41,7 @@ class Lowered:
 
     @property
     def program(self) -> Program:
-        """Return the lowering."""
+        """Return the kernels and transfers of all shardings: sizes are arrays, an entry per sharding."""
         return self.shardings.program
 
     @property
@@ -51,7 +51,7 @@ class Lowered:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Layouts:
+class ShardingTable:
     """Shardings with a number of replicas each: what the time of a pipeline depends on."""
 
     program: Program
@@ -78,7 +78,7 @@ class Layouts:
         return np.full(self.count, values) if values.ndim == 0 else values[self.sharding]
 
 
-def lowered(workload: Workload, table: Candidates) -> Iterator[Lowered]:
+def lowered(workload: Workload, table: StrategyTable) -> Iterator[LoweringGroup]:
     """Lower each different sharding of a table once; many strategies share one."""
     code = table.sequence_parallel.astype(np.int64)
     for column in (table.tp, table.cp, table.ep):
@@ -87,7 +87,7 @@ def lowered(workload: Workload, table: Candidates) -> Iterator[Lowered]:
         yield _lowered(workload, table, np.flatnonzero(code == value))
 
 
-def _lowered(workload: Workload, table: Candidates, rows: Rows) -> Lowered:
+def _lowered(workload: Workload, table: StrategyTable, rows: Rows) -> LoweringGroup:
     codes, place = np.unique(
         codes_of(*(column[rows] for column in (table.tp, table.cp, table.ep, table.micro_batch))),
         return_inverse=True,
@@ -100,10 +100,12 @@ def _lowered(workload: Workload, table: Candidates, rows: Rows) -> Lowered:
     )
     sharding = np.searchsorted(found.codes, codes)[place]
     mode = table.recompute[rows] * 2 + (table.overlap[rows] == _ALL)
-    return Lowered(rows=rows, shardings=found, of_row=mode * found.count + sharding)
+    return LoweringGroup(rows=rows, shardings=found, of_row=mode * found.count + sharding)
 
 
-def priced(found: Lowered, nodes: NodeGroup, runtime: str, constants: TimeConstants) -> Passes:
+def priced(
+    found: LoweringGroup, nodes: NodeGroup, runtime: str, constants: TimeConstants
+) -> Passes:
     """Return the seconds of a pass over each piece for each sharding, on one kind of node."""
     sharding = found.program.sharding
 
@@ -125,7 +127,7 @@ def priced(found: Lowered, nodes: NodeGroup, runtime: str, constants: TimeConsta
     return found.shardings.passes(nodes, runtime, constants, price)
 
 
-def layouts(found: Lowered, table: Candidates, within: Rows) -> tuple[Layouts, Rows]:
+def layouts(found: LoweringGroup, table: StrategyTable, within: Rows) -> tuple[ShardingTable, Rows]:
     """Return the different layouts of some of the rows of `found`, and the layout of each of them."""
     rows = found.rows[within]
     (passes_of, dp), of_row = distinct([found.of_row[within], table.dp[rows]])
@@ -135,7 +137,7 @@ def layouts(found: Lowered, table: Candidates, within: Rows) -> tuple[Layouts, R
         np.asarray(size, dtype=np.float64)[sharding]
         for size in (of_sharding.tp, of_sharding.cp, of_sharding.ep)
     )
-    whole = Layouts(
+    whole = ShardingTable(
         program=found.program,
         sequence_parallel=of_sharding.sequence_parallel,
         sharding=sharding,

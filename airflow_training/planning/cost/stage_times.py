@@ -9,15 +9,15 @@ from functools import cached_property, lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from airflow_training.planning.cluster import NodeGroup
-from airflow_training.planning.constants import TimeConstants
 from airflow_training.planning.cost.communication import collective_seconds
+from airflow_training.planning.cost.constants import TimeConstants
+from airflow_training.planning.cost.group import group_of
 from airflow_training.planning.cost.passes import PARTS, Passes
 from airflow_training.planning.cost.pipeline import makespan
-from airflow_training.planning.cost.shardings import Layouts
-from airflow_training.planning.group import group_of
-from airflow_training.planning.stages import boundaries, expanded
-from airflow_training.planning.strategy import Schedule
+from airflow_training.planning.cost.shardings import ShardingTable
+from airflow_training.planning.view.cluster import NodeGroup
+from airflow_training.planning.view.stages import boundaries, expanded
+from airflow_training.planning.view.strategy import Schedule
 
 Array = npt.NDArray[np.float64]
 
@@ -26,7 +26,7 @@ Array = npt.NDArray[np.float64]
 class Pipeline:
     """Layouts with one number of stages on the same kinds of nodes: a row each, a column per stage."""
 
-    layouts: Layouts
+    layouts: ShardingTable
     stages: int
     virtual: int
     kinds: Sequence[NodeGroup]
@@ -107,7 +107,7 @@ class Pipeline:
         ]
         seconds = np.empty((layouts.count, self.stages))
         for kinds in {tuple(sorted(set(pair))) for pair in between}:
-            nodes = slowest_way_out([self.kinds[kind] for kind in kinds])
+            nodes = slowest_uplink([self.kinds[kind] for kind in kinds])
             gathered = collective_seconds(
                 "all_gather", size, group_of(nodes, size=split), self.constants
             )
@@ -184,7 +184,7 @@ def _chunks(
     return starts, held
 
 
-def slowest_way_out(kinds: Sequence[NodeGroup]) -> NodeGroup:
+def slowest_uplink(kinds: Sequence[NodeGroup]) -> NodeGroup:
     """Return the kind of node that sends least to other nodes."""
 
     def rate(nodes: NodeGroup) -> float:

@@ -21,18 +21,18 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
+from airflow_training.documents.spelling import did_you_mean
 from airflow_training.errors import InputError, Problem
-from airflow_training.planning.cluster import ClusterView, NodeGroup
-from airflow_training.planning.constants import TimeConstants
+from airflow_training.planning.cost.constants import TimeConstants
 from airflow_training.planning.cost.end_of_step import end_of_step
 from airflow_training.planning.cost.passes import PARTS
 from airflow_training.planning.cost.shardings import layouts, lowered, priced
-from airflow_training.planning.cost.stage_times import Pipeline, slowest_way_out
+from airflow_training.planning.cost.stage_times import Pipeline, slowest_uplink
 from airflow_training.planning.cost.tables import as_table, distinct, rows_of
-from airflow_training.planning.plan import Candidates, Workload
-from airflow_training.planning.program import Number
-from airflow_training.planning.strategy import Schedule, Strategy
-from airflow_training.spec.problems import did_you_mean
+from airflow_training.planning.view.cluster import ClusterView, NodeGroup
+from airflow_training.planning.view.plan import StrategyTable, Workload
+from airflow_training.planning.view.program import Number
+from airflow_training.planning.view.strategy import Schedule, Strategy
 
 Array = npt.NDArray[np.float64]
 
@@ -52,7 +52,7 @@ TIME_PARTS = (
 def step_parts(
     workload: Workload,
     cluster: ClusterView,
-    table: Candidates,
+    table: StrategyTable,
     constants: TimeConstants,
     *,
     schedule: Schedule = "1f1b",
@@ -117,7 +117,7 @@ def strategy_seconds(
 def _seconds(
     pipeline: Pipeline,
     workload: Workload,
-    table: Candidates,
+    table: StrategyTable,
     layout: npt.NDArray[np.int64],
     constants: TimeConstants,
 ) -> dict[str, Array]:
@@ -143,7 +143,7 @@ def _seconds(
 def straggling(pipeline: Pipeline, constants: TimeConstants) -> Array:
     """Return by what share the slowest replica is slower than the others, for each layout."""
     layouts = pipeline.layouts
-    nodes = slowest_way_out(pipeline.kinds)
+    nodes = slowest_uplink(pipeline.kinds)
     return straggling_share(layouts.tp, layouts.cp, layouts.dp, nodes, constants)
 
 
@@ -162,7 +162,7 @@ def straggling_share(
 
 def _shapes(
     cluster: ClusterView,
-    table: Candidates,
+    table: StrategyTable,
     rows: npt.NDArray[np.int64],
     stage_devices: Sequence[str] | None,
 ) -> Iterator[tuple[npt.NDArray[np.int64], int, int, list[list[int]]]]:

@@ -9,21 +9,21 @@ from typing import get_args
 import numpy as np
 import numpy.typing as npt
 
-from airflow_training.planning.plan import Candidates
-from airflow_training.planning.program import Recompute
-from airflow_training.planning.strategy import Overlap, Strategy
+from airflow_training.planning.view.plan import StrategyTable
+from airflow_training.planning.view.program import Recompute
+from airflow_training.planning.view.strategy import Overlap, Strategy
 
 RECOMPUTE: tuple[Recompute, ...] = get_args(Recompute)
 OVERLAP: tuple[Overlap, ...] = get_args(Overlap)
 
 
-def as_table(strategies: Sequence[Strategy]) -> Candidates:
+def as_table(strategies: Sequence[Strategy]) -> StrategyTable:
     """Return strategies as the rows of a table; what it has no columns for is left out."""
 
     def numbers(name: str) -> npt.NDArray[np.int64]:
         return np.array([getattr(strategy, name) for strategy in strategies], dtype=np.int64)
 
-    return Candidates(
+    return StrategyTable(
         tp=numbers("tp"),
         pp=numbers("pp"),
         dp=numbers("dp"),
@@ -38,9 +38,9 @@ def as_table(strategies: Sequence[Strategy]) -> Candidates:
     )
 
 
-def rows_of(table: Candidates, rows: npt.NDArray[np.int64]) -> Candidates:
+def rows_of(table: StrategyTable, rows: npt.NDArray[np.int64]) -> StrategyTable:
     """Return some rows of a table."""
-    return Candidates(
+    return StrategyTable(
         **{column.name: getattr(table, column.name)[rows] for column in fields(table)}
     )
 

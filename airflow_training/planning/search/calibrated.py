@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from airflow_training.planning import cost
-from airflow_training.planning.constants import TimeConstants
+from airflow_training.planning.cost.constants import TimeConstants
 from airflow_training.planning.search.pricing import Pricing
 
 __all__ = ["pricing_with"]
@@ -21,5 +21,5 @@ def pricing_with(constants: TimeConstants) -> Pricing:
         estimate=partial(cost.estimate, constants=constants),
         pass_seconds=partial(cost.pass_seconds, constants=constants),
         overheads=partial(cost.overheads, constants=constants),
-        arranged=partial(cost.arranged, constants=constants),
+        arranged=partial(cost.arrangement_costs, constants=constants),
     )

@@ -9,11 +9,12 @@ from typing import Any, get_args
 import numpy as np
 import numpy.typing as npt
 
+from airflow_training.documents.problems import kind_of, unknown_keys
+from airflow_training.documents.spelling import did_you_mean
 from airflow_training.errors import InputError, Problem
-from airflow_training.planning.program import Recompute
 from airflow_training.planning.search.table import TEXTS
-from airflow_training.planning.strategy import Overlap, Schedule, Strategy
-from airflow_training.spec.problems import did_you_mean, kind_of, unknown_keys
+from airflow_training.planning.view.program import Recompute
+from airflow_training.planning.view.strategy import Overlap, Schedule
 
 SIZES = ("tp", "pp", "dp", "cp", "ep", "virtual_stages", "micro_batch", "devices")
 """Keys whose values are whole numbers from 1; `devices` is the product of tp, pp, dp and cp."""
@@ -30,7 +31,7 @@ _FORMS = ("min", "max", "not")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+class ConstraintRule:
     """What one key may be."""
 
     pinned: Any = None
@@ -70,10 +71,10 @@ class Rule:
 class Constraints:
     """The rules of a search, by key; a key without a rule is free."""
 
-    rules: Mapping[str, Rule] = field(default_factory=dict)
+    rules: Mapping[str, ConstraintRule] = field(default_factory=dict)
 
-    def rule(self, key: str) -> Rule:
-        return self.rules.get(key, Rule())
+    def rule(self, key: str) -> ConstraintRule:
+        return self.rules.get(key, ConstraintRule())
 
     def keep(self, key: str, values: Iterable[Any]) -> list[Any]:
         """Return those of `values` that the rule of `key` allows."""
@@ -93,10 +94,6 @@ class Constraints:
     def without(self, key: str) -> Constraints:
         return Constraints(rules={k: rule for k, rule in self.rules.items() if k != key})
 
-    def allow(self, strategy: Strategy) -> bool:
-        """Return whether a strategy keeps every rule."""
-        return all(rule.allows(getattr(strategy, key)) for key, rule in self.rules.items())
-
 
 def parse(document: Mapping[str, Any], *, where: str = "constraints") -> Constraints:
     """Return the constraints of a document.
@@ -107,7 +104,7 @@ def parse(document: Mapping[str, Any], *, where: str = "constraints") -> Constra
     """
     message = "is no dimension of a strategy that can be constrained"
     problems = unknown_keys(document, KEYS, field=where, message=message)
-    rules: dict[str, Rule] = {}
+    rules: dict[str, ConstraintRule] = {}
     for key in (key for key in document if key in KEYS):
         place = f"{where}.{key}"
         rule, found = _rule(key, document[key], place)
@@ -120,10 +117,10 @@ def parse(document: Mapping[str, Any], *, where: str = "constraints") -> Constra
     return Constraints(rules=rules)
 
 
-def _rule(key: str, value: Any, place: str) -> tuple[Rule | None, list[Problem]]:
+def _rule(key: str, value: Any, place: str) -> tuple[ConstraintRule | None, list[Problem]]:
     if not isinstance(value, Mapping):
         pinned, problems = _value(key, value, place)
-        return Rule(pinned=pinned), problems
+        return ConstraintRule(pinned=pinned), problems
     problems = unknown_keys(value, _FORMS, field=place, message="is no form of constraint")
     bounds: dict[str, int] = {}
     for form in ("min", "max"):
@@ -149,7 +146,9 @@ def _rule(key: str, value: Any, place: str) -> tuple[Rule | None, list[Problem]]
         read, found = _value(key, item, f"{place}.not[{number}]")
         forbidden.append(read)
         problems += found
-    rule = Rule(minimum=bounds.get("min"), maximum=bounds.get("max"), forbidden=tuple(forbidden))
+    rule = ConstraintRule(
+        minimum=bounds.get("min"), maximum=bounds.get("max"), forbidden=tuple(forbidden)
+    )
     return rule, problems
 
 
@@ -201,7 +200,7 @@ def _is_size(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
-def _contradictions(key: str, rule: Rule, place: str) -> list[Problem]:
+def _contradictions(key: str, rule: ConstraintRule, place: str) -> list[Problem]:
     if rule.minimum is not None and rule.maximum is not None and rule.minimum > rule.maximum:
         return [
             Problem(

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from airflow_training.errors import InputError, Problem
-from airflow_training.planning.plan import Candidates
+from airflow_training.errors import InputError
 from airflow_training.planning.search import space, table
 from airflow_training.planning.search.constraints import Constraints
 from airflow_training.planning.search.space import Limits
+from airflow_training.planning.view.plan import StrategyTable
 
 _SHOWN = 12
 
@@ -35,17 +35,13 @@ def contradiction(limits: Limits, constraints: Constraints) -> InputError:
             else "drop one of them: each works by itself"
         )
     said = ", ".join(f"{key}: {constraints.rules[key]}" for key in keys)
-    return InputError(
-        [
-            Problem(
-                code="contradiction",
-                field="constraints" if len(keys) != 1 else f"constraints.{keys[0]}",
-                value=said,
-                message=f"no strategy has {said} on {limits.devices} devices with "
-                f"{limits.layers} layers and a global batch of {limits.global_batch}",
-                hint=hint,
-            )
-        ]
+    return InputError.of(
+        code="contradiction",
+        field="constraints" if len(keys) != 1 else f"constraints.{keys[0]}",
+        value=said,
+        message=f"no strategy has {said} on {limits.devices} devices with "
+        f"{limits.layers} layers and a global batch of {limits.global_batch}",
+        hint=hint,
     )
 
 
@@ -58,7 +54,7 @@ def _values(limits: Limits, constraints: Constraints, key: str) -> list[object]:
     return _distinct(table.take(split, np.any(allowed, axis=1, keepdims=True)[:, 0]), key)
 
 
-def _distinct(rows: Candidates, key: str) -> list[object]:
+def _distinct(rows: StrategyTable, key: str) -> list[object]:
     used = table.devices(rows)
 
     def read(row: int) -> object:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from airflow_training.planning.cluster import ClusterView
+from airflow_training.planning.view.cluster import ClusterView
 
 
 def divisors(number: int) -> list[int]:

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from airflow_training.planning.plan import Rejected
 from airflow_training.planning.search import table
 from airflow_training.planning.search.objectives import Money, Objective
 from airflow_training.planning.search.ranking import Family
+from airflow_training.planning.view.plan import Rejected
 
 
 def rejected(

@@ -16,12 +16,11 @@ from math import factorial, prod
 import numpy as np
 import numpy.typing as npt
 
-from airflow_training.planning.plan import Candidates
 from airflow_training.planning.search import space, table
 from airflow_training.planning.search.constraints import Constraints
 from airflow_training.planning.search.counts import splits_well
-from airflow_training.planning.search.homogeneous import Question
-from airflow_training.planning.search.layer_split import Run, Stages, layer_splits
+from airflow_training.planning.search.homogeneous import SearchProblem
+from airflow_training.planning.search.layer_split import StageLayers, Stages, layer_splits
 from airflow_training.planning.search.paces import (
     Paces,
     busiest_seconds,
@@ -33,8 +32,9 @@ from airflow_training.planning.search.paces import (
 )
 from airflow_training.planning.search.prices import Scores
 from airflow_training.planning.search.pricing import MemoryFloors, Pricing
-from airflow_training.planning.search.ranking import Plan, distinct
-from airflow_training.planning.stages import layer_span
+from airflow_training.planning.search.ranking import RankedStrategy, distinct
+from airflow_training.planning.view.plan import StrategyTable
+from airflow_training.planning.view.stages import layer_span
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -68,10 +68,10 @@ QUICK = Effort(orders=2, splits=1, tries=3, arrangements=300, slower_ways=0.01)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Arranged:
+class ArrangementResult:
     """What a search over arrangements of stages found."""
 
-    best: Sequence[Plan]
+    best: Sequence[RankedStrategy]
     candidates: int
     """Splits times numbers of stages times modes that were decided."""
     priced: int
@@ -80,13 +80,13 @@ class Arranged:
 
 
 @dataclass(frozen=True, slots=True)
-class _Setting:
+class _SearchInputs:
     """What is the same for all units."""
 
-    question: Question
+    question: SearchProblem
     pricing: Pricing
-    splits: Candidates
-    modes: Candidates
+    splits: StrategyTable
+    modes: StrategyTable
     paces: Paces
     floors: MemoryFloors
 
@@ -109,24 +109,24 @@ class _Units:
 
 
 def rank_arranged(
-    question: Question, *, top_k: int, pricing: Pricing, to_beat: float, least_kinds: int
-) -> Arranged:
+    question: SearchProblem, *, top_k: int, pricing: Pricing, to_beat: float, least_kinds: int
+) -> ArrangementResult:
     """Return the best pipelines with a score below `to_beat` over at least `least_kinds` kinds of nodes."""
     limits = space.limits_of(question.workload, question.cluster)
     widest = sorted(group.devices for group in question.cluster.groups)[-least_kinds]
     splits = space.stage_splits(limits, question.constraints, widest=widest)
     modes = space.modes(question.constraints)
     if not table.size(splits) or not table.size(modes):
-        return Arranged(best=(), candidates=0, priced=0, unexplored=np.inf)
+        return ArrangementResult(best=(), candidates=0, priced=0, unexplored=np.inf)
     paces = paces_of(question, splits, modes, pricing)
     floors = pricing.memory_floors(
         question.workload, question.cluster, space.cross_modes(splits, paces.ways)
     )
-    setting = _Setting(question, pricing, splits, modes, paces, floors)
+    setting = _SearchInputs(question, pricing, splits, modes, paces, floors)
     every = _every_unit(question, splits, limits.layers, least_kinds)
     units = _promising(setting, every, to_beat)
     effort = THOROUGH if len(every.split) <= _SMALL else QUICK
-    search = _Search(setting, top_k, to_beat, effort)
+    search = _SearchProgress(setting, top_k, to_beat, effort)
     for unit in range(len(units.split)):
         least = float(units.least_score[unit])
         if least > search.limit * _SURE:
@@ -137,10 +137,10 @@ def rank_arranged(
     return search.found(len(every.split), unexplored=np.inf)
 
 
-class _Search:
+class _SearchProgress:
     """What was found so far."""
 
-    def __init__(self, setting: _Setting, top_k: int, to_beat: float, effort: Effort) -> None:
+    def __init__(self, setting: _SearchInputs, top_k: int, to_beat: float, effort: Effort) -> None:
         self.effort = effort
         self.question, self.pricing = setting.question, setting.pricing
         self.splits, self.modes, self.paces = setting.splits, setting.modes, setting.paces
@@ -149,7 +149,7 @@ class _Search:
         units = self.question.workload.view.units
         begin, end = layer_span(units)
         self.alike = end - begin == max(unit.repeat for unit in units)
-        self.best: list[Plan] = []
+        self.best: list[RankedStrategy] = []
         self.arrangements = self.priced = self.fitted = 0
 
     @property
@@ -158,8 +158,8 @@ class _Search:
         enough = len(self.best) >= self.top_k
         return min(self.to_beat, self.best[-1].score) if enough else self.to_beat
 
-    def found(self, units: int, *, unexplored: float) -> Arranged:
-        return Arranged(
+    def found(self, units: int, *, unexplored: float) -> ArrangementResult:
+        return ArrangementResult(
             best=tuple(self.best),
             candidates=units * table.size(self.modes),
             priced=self.priced,
@@ -207,7 +207,7 @@ class _Search:
             order for order in orders if rule.allows(tuple(groups[group].name for group in order))
         ]
 
-    def _arrange(self, rows: Candidates, column: int, order: Sequence[int]) -> None:
+    def _arrange(self, rows: StrategyTable, column: int, order: Sequence[int]) -> None:
         """Price the rows on the best layers for this order of groups, as far as memory allows."""
         stages = Stages(
             layers=np.stack([self.paces.layers[group, :, column] for group in order]),
@@ -217,7 +217,9 @@ class _Search:
         passes = self.question.workload.global_batch // int(rows.dp[0] * rows.micro_batch[0])
         pinned = self.question.constraints.rule("stage_layers").pinned
         # rows that do not fit wait with what they would score at least, and with what was too big
-        waiting: list[tuple[float, int, Candidates, frozenset[Run]]] = [(0.0, 0, rows, frozenset())]
+        waiting: list[tuple[float, int, StrategyTable, frozenset[StageLayers]]] = [
+            (0.0, 0, rows, frozenset())
+        ]
         tries = 0
         while waiting and tries < self.effort.tries:
             tries += 1
@@ -238,11 +240,11 @@ class _Search:
 
     def _price(
         self,
-        rows: Candidates,
+        rows: StrategyTable,
         layers: tuple[int, ...],
         order: Sequence[int],
-        too_big: frozenset[Run],
-    ) -> list[tuple[float, Candidates, frozenset[Run]]]:
+        too_big: frozenset[StageLayers],
+    ) -> list[tuple[float, StrategyTable, frozenset[StageLayers]]]:
         """Keep rows that fit; return the others, with their score and the runs that were too big.
 
         As layers are split for time alone, rows that do not fit on them hardly score better on others.
@@ -256,7 +258,7 @@ class _Search:
         self.priced += table.size(rows)
         scores = self._scores(rows, costs.step_seconds, order)
         self._keep(rows, scores, costs.spare_bytes, layers, names)
-        again: dict[frozenset[Run], list[int]] = {}
+        again: dict[frozenset[StageLayers], list[int]] = {}
         for row, spare in enumerate(costs.spare_bytes):
             cuts = self._too_big(np.flatnonzero(spare < 0), layers, order)
             if cuts:
@@ -268,7 +270,7 @@ class _Search:
 
     def _too_big(
         self, stages: Ints, layers: tuple[int, ...], order: Sequence[int]
-    ) -> frozenset[Run]:
+    ) -> frozenset[StageLayers]:
         """Return the runs that cannot fit as these stages do not fit.
 
         A stage before another on the same kind of node has no fewer micro-batches in flight, so what is
@@ -276,20 +278,20 @@ class _Search:
         """
         begins = np.cumsum((0, *layers))
         return frozenset(
-            Run(before, layers[stage], None if self.alike else int(begins[stage]))
+            StageLayers(before, layers[stage], None if self.alike else int(begins[stage]))
             for stage in map(int, stages)
             for before in range(stage + 1)
             if order[before] == order[stage]
         )
 
-    def _scores(self, rows: Candidates, seconds: Floats, order: Sequence[int]) -> Scores:
+    def _scores(self, rows: StrategyTable, seconds: Floats, order: Sequence[int]) -> Scores:
         width = (rows.tp * rows.cp * rows.dp)[:, None].astype(np.float64)
         on_group = np.bincount(order, minlength=len(self.question.cluster.groups))
         return self.question.scores_of(seconds, width * on_group[None, :])
 
     def _keep(
         self,
-        rows: Candidates,
+        rows: StrategyTable,
         scores: Scores,
         spare: Floats,
         layers: tuple[int, ...],
@@ -300,7 +302,7 @@ class _Search:
         self.fitted += int(fits.sum())
         for row in np.flatnonzero(fits & (scores.score <= self.limit)):
             self.best.append(
-                Plan(
+                RankedStrategy(
                     float(scores.score[row]),
                     float(scores.wall_seconds[row]),
                     float(scores.money[row]),
@@ -313,7 +315,9 @@ class _Search:
         self.best = distinct(self.best)[: self.top_k]
 
 
-def _every_unit(question: Question, splits: Candidates, layers: int, least_kinds: int) -> _Units:
+def _every_unit(
+    question: SearchProblem, splits: StrategyTable, layers: int, least_kinds: int
+) -> _Units:
     """Return every split with every number of stages per group."""
     width = splits.tp * splits.cp * splits.dp
     split, stages = [], []
@@ -326,7 +330,7 @@ def _every_unit(question: Question, splits: Candidates, layers: int, least_kinds
     return _Units(split=whole, stages=np.concatenate(stages), least_score=np.zeros(len(whole)))
 
 
-def _promising(setting: _Setting, units: _Units, to_beat: float) -> _Units:
+def _promising(setting: _SearchInputs, units: _Units, to_beat: float) -> _Units:
     """Return the units that may beat a score, in the order in which they are tried."""
     question, paces, splits = setting.question, setting.paces, setting.splits
     ways = table.size(paces.ways)
@@ -358,7 +362,7 @@ def _promising(setting: _Setting, units: _Units, to_beat: float) -> _Units:
     return replace(units, least_score=least).take(order)
 
 
-def _stage_counts(question: Question, width: int, layers: int, least_kinds: int) -> Ints:
+def _stage_counts(question: SearchProblem, width: int, layers: int, least_kinds: int) -> Ints:
     """Return numbers of stages per group, on at least `least_kinds` of them: (vectors, groups)."""
     choices = []
     for group in question.cluster.groups:
@@ -386,7 +390,7 @@ def _stages_allowed(constraints: Constraints, stages: int) -> bool:
     )
 
 
-def _least_exchange(modes: Candidates) -> list[int]:
+def _least_exchange(modes: StrategyTable) -> list[int]:
     """Return a mode for each ZeRO stage and each overlap: the exchange depends on nothing else."""
     keys = np.stack([modes.zero, modes.overlap])
     return [int(row) for row in np.unique(keys, axis=1, return_index=True)[1]]

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from airflow_training.planning.cluster import ClusterView
 from airflow_training.planning.cost.tables import distinct
-from airflow_training.planning.plan import Candidates, Workload
 from airflow_training.planning.search import space, table
 from airflow_training.planning.search.constraints import Constraints
 from airflow_training.planning.search.objectives import Objective
 from airflow_training.planning.search.prices import Rates, Scores, scores, tokens_per_sample
 from airflow_training.planning.search.pricing import Pricing
 from airflow_training.planning.search.ranking import Ranking
+from airflow_training.planning.view.cluster import ClusterView
+from airflow_training.planning.view.plan import StrategyTable, Workload
 
 Floats = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]
@@ -36,7 +36,7 @@ _SURE = 1.0 + 1e-9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class SearchProblem:
     """What is searched for, on one group of equal devices."""
 
     workload: Workload
@@ -49,7 +49,7 @@ class Question:
     def memory_bytes(self) -> float:
         return self.cluster.groups[0].device.memory_bytes
 
-    def scores(self, rows: Candidates, seconds: Floats) -> Scores:
+    def scores(self, rows: StrategyTable, seconds: Floats) -> Scores:
         """Return how steps of so many seconds count, on the first group of nodes."""
         return self.scores_of(seconds, table.devices(rows)[:, None].astype(np.float64))
 
@@ -65,8 +65,8 @@ class Question:
 
 
 def rank(
-    question: Question,
-    splits: Candidates,
+    question: SearchProblem,
+    splits: StrategyTable,
     *,
     top_k: int,
     pricing: Pricing,
@@ -93,12 +93,12 @@ def rank(
         [seconds_of(space.with_mode(splits, fastest, row)) for row in range(table.size(fastest))],
         axis=0,
     )
-    waiting = _Waiting(question, ranking, splits, least, front)
+    waiting = _CandidateQueue(question, ranking, splits, least, front)
     most = _SPLITS
     while (block := waiting.next(most)) is not None:
         rows = space.expand(block[0], modes)
         rows = _small_enough(question, ranking, rows, bytes_of(rows))
-        _price(question, pricing, _Waiting(question, ranking, rows, seconds_of(rows), front))
+        _price(question, pricing, _CandidateQueue(question, ranking, rows, seconds_of(rows), front))
         most *= 4
     return ranking
 
@@ -108,14 +108,14 @@ def front_counts(most: int) -> list[int]:
     return [most >> half for half in range(most.bit_length()) if most % (1 << half) == 0]
 
 
-class _Waiting:
+class _CandidateQueue:
     """Rows that are not decided yet, those with the lowest bound first."""
 
     def __init__(
         self,
-        question: Question,
+        question: SearchProblem,
         ranking: Ranking,
-        rows: Candidates,
+        rows: StrategyTable,
         least_seconds: Floats,
         front: list[int],
         beside: Floats | None = None,
@@ -132,7 +132,7 @@ class _Waiting:
         count = np.where(self.in_front, self.devices, 0)
         self._keep(_best_of_each_count_first(self.score, count))
 
-    def next(self, most: int) -> tuple[Candidates, Floats] | None:
+    def next(self, most: int) -> tuple[StrategyTable, Floats] | None:
         """Return up to `most` rows, and what goes with them, once those are cut that cannot win any more."""
         self._cut()
         if not len(self.score):
@@ -156,7 +156,7 @@ class _Waiting:
         self.devices, self.in_front = self.devices[rows], self.in_front[rows]
 
 
-def _price(question: Question, pricing: Pricing, waiting: _Waiting) -> None:
+def _price(question: SearchProblem, pricing: Pricing, waiting: _CandidateQueue) -> None:
     """Price rows until the rest cannot win."""
     workload, cluster, ranking = question.workload, question.cluster, waiting.ranking
     most = _ROWS
@@ -167,7 +167,7 @@ def _price(question: Question, pricing: Pricing, waiting: _Waiting) -> None:
         ranking.refuse(table.take(rows, ~fits), (bytes_held - question.memory_bytes)[~fits])
         spare = question.memory_bytes - bytes_held[fits]
         rows = table.take(rows, fits)
-        fitting = _Waiting(question, ranking, rows, least[fits], waiting.front, spare)
+        fitting = _CandidateQueue(question, ranking, rows, least[fits], waiting.front, spare)
         at_once = _AT_ONCE
         while (some := fitting.next(at_once)) is not None:
             found, spare = some
@@ -178,8 +178,8 @@ def _price(question: Question, pricing: Pricing, waiting: _Waiting) -> None:
 
 
 def _small_enough(
-    question: Question, ranking: Ranking, rows: Candidates, least: Floats
-) -> Candidates:
+    question: SearchProblem, ranking: Ranking, rows: StrategyTable, least: Floats
+) -> StrategyTable:
     """Return the rows that may fit a device, as they take at least so many bytes."""
     fits = least <= question.memory_bytes
     ranking.refuse(table.take(rows, ~fits), (least - question.memory_bytes)[~fits])
@@ -197,7 +197,7 @@ def _best_of_each_count_first(score: Floats, devices: Counts) -> Counts:
     return by_count[np.lexsort((score[by_count], place // _ROUND))]
 
 
-def _ways(splits: Candidates, modes: Candidates) -> Candidates:
+def _ways(splits: StrategyTable, modes: StrategyTable) -> StrategyTable:
     """Return every way in which a layer is run: sizes and modes that a pass depends on, once each."""
     sizes = table.build(
         dict(zip(_SIZES, distinct([getattr(splits, name) for name in _SIZES])[0], strict=True))
@@ -207,7 +207,7 @@ def _ways(splits: Candidates, modes: Candidates) -> Candidates:
     return space.cross_modes(sizes, table.take(modes, first))
 
 
-def _fastest(modes: Candidates) -> Candidates:
+def _fastest(modes: StrategyTable) -> StrategyTable:
     """Return modes of which one is the fastest for a layer: the least recomputation, the rest varied."""
     least = table.take(modes, modes.recompute == modes.recompute.min())
     flags = np.stack([least.sequence_parallel, least.overlap == space.ALL])
@@ -215,7 +215,7 @@ def _fastest(modes: Candidates) -> Candidates:
     return table.take(least, first)
 
 
-def _count(ranking: Ranking, splits: Candidates, modes: Candidates) -> None:
+def _count(ranking: Ranking, splits: StrategyTable, modes: StrategyTable) -> None:
     """Count the candidates of every family, those that bounds will cut too."""
     allowed = space.allowed_modes(splits, modes)
     per_split, per_mode = allowed.sum(axis=1), allowed.sum(axis=0)

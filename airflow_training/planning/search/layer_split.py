@@ -12,7 +12,7 @@ Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class StageLayers:
     """So many layers on a stage, one after the other."""
 
     stage: int
@@ -34,7 +34,7 @@ class Stages:
 
 
 def layer_splits(
-    stages: Stages, *, micro_batches: int, most: int = 1, too_big: Collection[Run] = ()
+    stages: Stages, *, micro_batches: int, most: int = 1, too_big: Collection[StageLayers] = ()
 ) -> list[tuple[int, ...]]:
     """Return layers per stage that may be the best, the most promising first; none: nothing fits.
 
@@ -78,7 +78,7 @@ def layer_splits(
     return sorted(found, key=lambda split: (found[split], split))[:most]
 
 
-def _run_seconds(stages: Stages, too_big: Collection[Run]) -> Floats:
+def _run_seconds(stages: Stages, too_big: Collection[StageLayers]) -> Floats:
     """Return the seconds of every run of layers on every stage: (stages, begin, end); inf: it cannot be."""
     count, layers = stages.layers.shape
     ends = np.concatenate([np.zeros((count, 1)), np.cumsum(stages.layers, axis=1)], axis=1)

@@ -9,14 +9,14 @@ import numpy as np
 import numpy.typing as npt
 
 from airflow_training.errors import InputError
-from airflow_training.planning.cluster import ClusterView
-from airflow_training.planning.constants import TimeConstants
-from airflow_training.planning.measurements import MeasuredStep, measured_estimate
-from airflow_training.planning.plan import Candidates, Estimate, Workload
-from airflow_training.planning.refining import value, with_values
+from airflow_training.planning.cost.constants import TimeConstants
+from airflow_training.planning.cost.measurements import MeasuredStep, measured_estimate
+from airflow_training.planning.cost.refining import value, with_values
 from airflow_training.planning.search.calibrated import pricing_with
 from airflow_training.planning.search.pricing import Floats, Pricing
-from airflow_training.planning.strategy import Strategy
+from airflow_training.planning.view.cluster import ClusterView
+from airflow_training.planning.view.plan import Estimate, StrategyTable, Workload
+from airflow_training.planning.view.strategy import Strategy
 
 __all__ = ["Correction", "measured_pricing"]
 
@@ -117,7 +117,7 @@ def _knowing(
         ]
         return replace(found, time=corrected)
 
-    def step_seconds(workload: Workload, cluster: ClusterView, table: Candidates) -> Floats:
+    def step_seconds(workload: Workload, cluster: ClusterView, table: StrategyTable) -> Floats:
         seconds = pricing.step_seconds(workload, cluster, table)
         for step in in_tables:
             same = _of_split(table, step.strategy) & (table.zero == step.strategy.zero)
@@ -129,12 +129,12 @@ def _knowing(
         return seconds
 
     def floors(
-        workload: Workload, cluster: ClusterView, ways: Candidates
-    ) -> Callable[[Candidates], Floats]:
+        workload: Workload, cluster: ClusterView, ways: StrategyTable
+    ) -> Callable[[StrategyTable], Floats]:
         bound = pricing.floors(workload, cluster, ways)
         here = [step for step in in_tables if _lies_on(step.strategy, cluster)]
 
-        def least(table: Candidates) -> Floats:
+        def least(table: StrategyTable) -> Floats:
             seconds = bound(table)
             for step in here:
                 # all modes of its split: a search first asks for the bound of the quickest mode
@@ -147,7 +147,7 @@ def _knowing(
     return replace(pricing, estimate=estimate, step_seconds=step_seconds, floors=floors)
 
 
-def _of_split(table: Candidates, strategy: Strategy) -> npt.NDArray[np.bool_]:
+def _of_split(table: StrategyTable, strategy: Strategy) -> npt.NDArray[np.bool_]:
     same = np.ones(len(table.tp), dtype=np.bool_)
     for name in _SIZES:
         same &= getattr(table, name) == getattr(strategy, name)

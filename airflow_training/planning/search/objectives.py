@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, get_args
 
+from airflow_training.documents.problems import unknown_keys
+from airflow_training.documents.spelling import did_you_mean
 from airflow_training.errors import InputError, Problem
-from airflow_training.spec.problems import did_you_mean, unknown_keys
 
 Purchase = Literal["on_demand", "spot"]
 
@@ -55,17 +56,13 @@ def parse(document: Any, *, where: str = "objective") -> Objective:
     if document in ("time", "money"):
         return Time() if document == "time" else Money()
     if not isinstance(document, Mapping):
-        raise InputError(
-            [
-                Problem(
-                    code="not_allowed",
-                    field=where,
-                    value=document if isinstance(document, str | int | float) else None,
-                    message="is no objective",
-                    allowed=(*names, "{tokens, budget}"),
-                    hint=did_you_mean(document, names),
-                )
-            ]
+        raise InputError.of(
+            code="not_allowed",
+            field=where,
+            value=document if isinstance(document, str | int | float) else None,
+            message="is no objective",
+            allowed=(*names, "{tokens, budget}"),
+            hint=did_you_mean(document, names),
         )
     keys = ("by", "tokens", "budget", "purchase", "restart_seconds")
     problems = unknown_keys(document, keys, field=where, message="is no key here")

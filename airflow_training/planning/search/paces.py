@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from airflow_training.planning.cluster import NodeGroup
-from airflow_training.planning.plan import Candidates
 from airflow_training.planning.search import space, table
-from airflow_training.planning.search.homogeneous import Question
+from airflow_training.planning.search.homogeneous import SearchProblem
 from airflow_training.planning.search.pricing import MemoryFloors, Pricing
-from airflow_training.planning.stages import layer_span
+from airflow_training.planning.view.cluster import NodeGroup
+from airflow_training.planning.view.plan import StrategyTable
+from airflow_training.planning.view.stages import layer_span
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -29,7 +29,7 @@ _STAGES_APART = 8
 class Paces:
     """Seconds of passes, forward and backward together."""
 
-    ways: Candidates
+    ways: StrategyTable
     """One mode for each way; a split's ways stand in columns next to each other."""
     layers: Floats
     """Over each layer: (groups, layers, columns)."""
@@ -48,7 +48,9 @@ class Paces:
     """Least and greatest share of a backward pass: (columns,) each."""
 
 
-def paces_of(question: Question, splits: Candidates, modes: Candidates, pricing: Pricing) -> Paces:
+def paces_of(
+    question: SearchProblem, splits: StrategyTable, modes: StrategyTable, pricing: Pricing
+) -> Paces:
     """Return the paces of every split on every kind of node of the cluster."""
     flags = np.stack([modes.sequence_parallel, modes.recompute, modes.overlap == space.ALL])
     ways = table.take(modes, np.unique(flags, axis=1, return_index=True)[1])
@@ -94,7 +96,7 @@ def _backward_share(each: Floats, back: Floats, begin: int, end: int) -> tuple[F
     return np.min(shares, axis=(0, 1)), np.max(shares, axis=(0, 1))
 
 
-def way_of(rows: Candidates, ways: Candidates) -> Ints:
+def way_of(rows: StrategyTable, ways: StrategyTable) -> Ints:
     """Return which way each row runs its layers."""
     same = (
         (rows.sequence_parallel[:, None] == ways.sequence_parallel[None])
@@ -159,7 +161,7 @@ def least_seconds(
 
 
 def least_score(
-    question: Question, pricing: Pricing, rows: Candidates, seconds: Floats, stages: Ints
+    question: SearchProblem, pricing: Pricing, rows: StrategyTable, seconds: Floats, stages: Ints
 ) -> Floats:
     """Return the scores of passes of at least so many seconds, with what replicas add at least."""
     groups = question.cluster.groups
@@ -176,7 +178,9 @@ def least_score(
     return question.scores_of(least, width * stages).score
 
 
-def most_layers(question: Question, floors: MemoryFloors, rows: Candidates, stages: Ints) -> Floats:
+def most_layers(
+    question: SearchProblem, floors: MemoryFloors, rows: StrategyTable, stages: Ints
+) -> Floats:
     """Return how many layers memory has room for on the stages of each group: (groups, rows).
 
     The last stage of 1F1B has one micro-batch in flight, each one before it one more: at best, the stages

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from airflow_training.planning.cluster import ClusterView, NodeGroup
-from airflow_training.planning.strategy import Strategy
+from airflow_training.planning.view.cluster import ClusterView, NodeGroup
+from airflow_training.planning.view.strategy import Strategy
 
 ORDER = ("tp", "cp", "dp", "pp")
 """Mesh axes, innermost first (Megatron-LM's order: Narayanan et al. 2021, section 3)."""

@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from airflow_training.errors import InputError, Problem
-from airflow_training.planning.cluster import ClusterView
-from airflow_training.planning.computation import ComputationView
 from airflow_training.planning.search.objectives import Money, Objective, Tokens
+from airflow_training.planning.view.cluster import ClusterView
+from airflow_training.planning.view.computation import ComputationView
 
 Floats = npt.NDArray[np.float64]
 _HOUR = 3600.0

@@ -9,9 +9,9 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from airflow_training.planning.cluster import ClusterView
-from airflow_training.planning.plan import Candidates, Estimate, Workload
-from airflow_training.planning.strategy import Strategy
+from airflow_training.planning.view.cluster import ClusterView
+from airflow_training.planning.view.plan import Estimate, StrategyTable, Workload
+from airflow_training.planning.view.strategy import Strategy
 
 Floats = npt.NDArray[np.float64]
 
@@ -20,34 +20,34 @@ Floats = npt.NDArray[np.float64]
 class Pricing:
     """What can be asked; the answers agree on every strategy."""
 
-    floors: Callable[[Workload, ClusterView, Candidates], Callable[[Candidates], Floats]]
+    floors: Callable[[Workload, ClusterView, StrategyTable], Callable[[StrategyTable], Floats]]
     """Made ready for a table: a quick function to seconds that steps of its rows never beat."""
-    memory_bytes: Callable[[Workload, ClusterView, Candidates], Floats]
+    memory_bytes: Callable[[Workload, ClusterView, StrategyTable], Floats]
     """Of the fullest device."""
-    memory_floors: Callable[[Workload, ClusterView, Candidates], MemoryFloors]
+    memory_floors: Callable[[Workload, ClusterView, StrategyTable], MemoryFloors]
     """Made ready for a table."""
-    step_seconds: Callable[[Workload, ClusterView, Candidates], Floats]
+    step_seconds: Callable[[Workload, ClusterView, StrategyTable], Floats]
     estimate: Callable[[Workload, ClusterView, Strategy], Estimate]
-    pass_seconds: Callable[[Workload, ClusterView, Candidates], tuple[Floats, Floats]]
+    pass_seconds: Callable[[Workload, ClusterView, StrategyTable], tuple[Floats, Floats]]
     """Of a forward and a backward pass over each unit: (units, rows) each."""
-    overheads: Callable[[Workload, ClusterView, Candidates], tuple[Floats, Floats]]
+    overheads: Callable[[Workload, ClusterView, StrategyTable], tuple[Floats, Floats]]
     """What replicas add at least: a share of the passes, and seconds."""
-    arranged: Arranging
+    arranged: ArrangementPricing
 
 
 class MemoryFloors(Protocol):
     """Bounds on the memory of the rows of a table; more recomputation and more sharding never keep more."""
 
-    def bytes_held(self, rows: Candidates, /) -> Floats:
+    def bytes_held(self, rows: StrategyTable, /) -> Floats:
         """Return bytes that the fullest device never goes below, on equal nodes."""
         ...
 
-    def most_layers(self, rows: Candidates, memory_bytes: float, in_flight: Floats, /) -> Floats:
+    def most_layers(self, rows: StrategyTable, memory_bytes: float, in_flight: Floats, /) -> Floats:
         """Return layers that no stage can hold more of, with so many micro-batches in flight."""
         ...
 
 
-class Costed(Protocol):
+class CostTable(Protocol):
     """Costs of rows that share stages."""
 
     @property
@@ -59,16 +59,16 @@ class Costed(Protocol):
         ...
 
 
-class Arranging(Protocol):
+class ArrangementPricing(Protocol):
     """Prices rows on given layers and kinds of nodes for each stage."""
 
     def __call__(
         self,
         workload: Workload,
         cluster: ClusterView,
-        table: Candidates,
+        table: StrategyTable,
         /,
         *,
         stage_layers: tuple[int, ...],
         stage_devices: tuple[str, ...],
-    ) -> Costed: ...
+    ) -> CostTable: ...

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from airflow_training.errors import InputError, Problem
-from airflow_training.planning.cluster import ClusterView
+from airflow_training.documents.words import counted
+from airflow_training.errors import InputError
 from airflow_training.planning.search.constraints import Constraints
-from airflow_training.spec.words import counted
+from airflow_training.planning.view.cluster import ClusterView
 
 __all__ = ["within_quota"]
 
@@ -20,16 +20,12 @@ def within_quota(constraints: Constraints, cluster: ClusterView) -> Constraints:
     rule = constraints.rule("devices")
     wanted = rule.pinned or rule.minimum or 1
     if wanted > quota:
-        raise InputError(
-            [
-                Problem(
-                    code="conflict",
-                    field="constraints.devices",
-                    value=wanted,
-                    message=f"the quota lets a plan take {counted(quota, 'device')}",
-                    hint="ask for fewer devices, or for a larger quota",
-                )
-            ]
+        raise InputError.of(
+            code="conflict",
+            field="constraints.devices",
+            value=wanted,
+            message=f"the quota lets a plan take {counted(quota, 'device')}",
+            hint="ask for fewer devices, or for a larger quota",
         )
     bound = quota if rule.maximum is None else min(quota, rule.maximum)
     return Constraints(rules={**constraints.rules, "devices": replace(rule, maximum=bound)})

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from airflow_training.planning.plan import Candidates
 from airflow_training.planning.search import table
 from airflow_training.planning.search.prices import Scores
+from airflow_training.planning.view.plan import StrategyTable
 
 Floats = npt.NDArray[np.float64]
 
@@ -25,7 +25,7 @@ SPELLINGS = 2 * prod(len(texts) for texts in table.TEXTS.values())
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class RankedStrategy:
     """A strategy (a table of one row, and its stages), and how it counts."""
 
     score: float
@@ -33,12 +33,12 @@ class Plan:
     money: float
     spare_bytes: float
     """On the fullest device. Plans of one split that agree in it and in their score are one plan."""
-    row: Candidates
+    row: StrategyTable
     stage_layers: tuple[int, ...] | None
     stage_devices: tuple[str, ...] | None
 
 
-def plainest(rows: Candidates, score: Floats, spare_bytes: Floats) -> npt.NDArray[np.int64]:
+def plainest(rows: StrategyTable, score: Floats, spare_bytes: Floats) -> npt.NDArray[np.int64]:
     """Return the rows that are no other spelling of a row before them, in their order.
 
     Sequence parallelism, recomputation and overlap may change nothing: where no operator can be split
@@ -51,14 +51,14 @@ def plainest(rows: Candidates, score: Floats, spare_bytes: Floats) -> npt.NDArra
     return np.sort(np.unique(keys, axis=1, return_index=True)[1])
 
 
-def distinct(plans: Sequence[Plan]) -> list[Plan]:
+def distinct(plans: Sequence[RankedStrategy]) -> list[RankedStrategy]:
     """Return every plan once, in its plainest spelling, best first."""
 
-    def spelling(plan: Plan) -> tuple[Any, ...]:
+    def spelling(plan: RankedStrategy) -> tuple[Any, ...]:
         modes = tuple(int(getattr(plan.row, name)[0]) for name in table.COLUMNS)
         return plan.score, modes, plan.stage_layers or (), plan.stage_devices or ()
 
-    found: dict[tuple[Any, ...], Plan] = {}
+    found: dict[tuple[Any, ...], RankedStrategy] = {}
     for plan in sorted(plans, key=spelling):
         sizes = tuple(int(getattr(plan.row, name)[0]) for name in _SIZES)
         stages = (plan.stage_layers, plan.stage_devices)
@@ -94,10 +94,10 @@ class Ranking:
     top_k: int
     to_beat_score: float = np.inf
     """Known from elsewhere: worse ones do not count."""
-    rows: Candidates | None = None
+    rows: StrategyTable | None = None
     score: Floats = field(default_factory=lambda: np.zeros(0))
     spare_bytes: Floats = field(default_factory=lambda: np.zeros(0))
-    fastest: dict[int, tuple[float, float, Candidates]] = field(default_factory=dict)
+    fastest: dict[int, tuple[float, float, StrategyTable]] = field(default_factory=dict)
     """By device count: wall seconds, money and the row."""
     families: dict[tuple[str, int], Family] = field(default_factory=lambda: defaultdict(Family))
     priced: int = 0
@@ -116,7 +116,7 @@ class Ranking:
                 best[count] = seconds
         return best[devices]
 
-    def add(self, rows: Candidates, scores: Scores, spare_bytes: Floats) -> None:
+    def add(self, rows: StrategyTable, scores: Scores, spare_bytes: Floats) -> None:
         """Take in rows that fit, with their prices and what they leave of a device's memory."""
         self.priced += table.size(rows)
         over = np.where(scores.over_budget > 0, scores.over_budget, np.inf)
@@ -125,12 +125,12 @@ class Ranking:
         self._keep_best(table.take(rows, winners), scores.score[winners], spare_bytes[winners])
         self._keep_fastest(rows, scores)
 
-    def refuse(self, rows: Candidates, excess_bytes: Floats) -> None:
+    def refuse(self, rows: StrategyTable, excess_bytes: Floats) -> None:
         """Remember rows that need so many bytes more than a device has."""
         if len(excess_bytes):
             self.note(rows, excess_bytes=excess_bytes)
 
-    def note(self, rows: Candidates, **found: Floats) -> None:
+    def note(self, rows: StrategyTable, **found: Floats) -> None:
         """Remember of every family how near its rows came: numbers by the names of `Family`."""
         for name in table.COLUMNS:
             column = np.asarray(getattr(rows, name), dtype=np.int64)
@@ -141,7 +141,7 @@ class Ranking:
                     family = self.families[name, int(value)]
                     setattr(family, key, min(getattr(family, key), float(nearest[value])))
 
-    def _keep_best(self, rows: Candidates, score: Floats, spare_bytes: Floats) -> None:
+    def _keep_best(self, rows: StrategyTable, score: Floats, spare_bytes: Floats) -> None:
         if not len(score):
             return
         if self.rows is not None:
@@ -158,7 +158,7 @@ class Ranking:
         self.rows = table.take(rows, order)
         self.score, self.spare_bytes = score[order], spare_bytes[order]
 
-    def _keep_fastest(self, rows: Candidates, scores: Scores) -> None:
+    def _keep_fastest(self, rows: StrategyTable, scores: Scores) -> None:
         seconds, devices = scores.wall_seconds, table.devices(rows)
         for count in np.unique(devices):
             here = np.flatnonzero(devices == count)

@@ -8,27 +8,27 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
+from airflow_training.documents.spelling import did_you_mean
+from airflow_training.documents.words import counted
 from airflow_training.errors import InputError, Problem
-from airflow_training.planning.cluster import ClusterView, NodeGroup
-from airflow_training.planning.constants import FROZEN
-from airflow_training.planning.plan import Answer, Candidates, Estimate, Workload
+from airflow_training.planning.cost.constants import FROZEN
 from airflow_training.planning.search import homogeneous, pareto, prices, space, table
 from airflow_training.planning.search.calibrated import pricing_with
 from airflow_training.planning.search.constraints import Constraints
 from airflow_training.planning.search.contradictions import contradiction
 from airflow_training.planning.search.explain import rejected
 from airflow_training.planning.search.heterogeneous import rank_arranged
-from airflow_training.planning.search.homogeneous import Question
+from airflow_training.planning.search.homogeneous import SearchProblem
 from airflow_training.planning.search.objectives import Objective, Time, Tokens
 from airflow_training.planning.search.placement import placement
 from airflow_training.planning.search.pricing import Pricing
 from airflow_training.planning.search.quota import within_quota
-from airflow_training.planning.search.ranking import Family, Plan, distinct
+from airflow_training.planning.search.ranking import Family, RankedStrategy, distinct
 from airflow_training.planning.search.smallest import first_fit, smallest
-from airflow_training.planning.stages import even_layers, layer_span
-from airflow_training.planning.strategy import Strategy
-from airflow_training.spec.problems import did_you_mean
-from airflow_training.spec.words import counted
+from airflow_training.planning.view.cluster import ClusterView, NodeGroup
+from airflow_training.planning.view.plan import Estimate, SearchResult, StrategyTable, Workload
+from airflow_training.planning.view.stages import even_layers, layer_span
+from airflow_training.planning.view.strategy import Strategy
 
 _GIB = 2.0**30
 FREE = Constraints()
@@ -44,7 +44,7 @@ def search(
     objective: Objective = FASTEST,
     top_k: int = 5,
     pricing: Pricing = MODEL,
-) -> Answer:
+) -> SearchResult:
     """Return the best plans for a workload on a cluster, and why the others lost.
 
     Plans may take fewer devices than the cluster has, where that is better.
@@ -70,7 +70,7 @@ def search(
         raise _nothing(question, found, pricing)
     best = {name: table.value_at(plans[0].row, name, 0) for name in table.COLUMNS}
     estimates = _estimates(question, plans, pricing)
-    return Answer(
+    return SearchResult(
         plans=estimates,
         placement=[placement(plan.strategy, cluster) for plan in estimates],
         rejected=rejected(
@@ -87,8 +87,8 @@ def search(
 class _Found:
     """What the searches over equal nodes and over arrangements of stages found together."""
 
-    plans: list[Plan] = field(default_factory=list)
-    fastest: list[Plan] = field(default_factory=list)
+    plans: list[RankedStrategy] = field(default_factory=list)
+    fastest: list[RankedStrategy] = field(default_factory=list)
     families: dict[tuple[str, int], Family] = field(default_factory=dict)
     evaluated: int = 0
     priced: int = 0
@@ -99,7 +99,7 @@ class _Found:
         return scores[top_k - 1] if len(scores) >= top_k else np.inf
 
 
-def _find(question: Question, top_k: int, pricing: Pricing) -> _Found:
+def _find(question: SearchProblem, top_k: int, pricing: Pricing) -> _Found:
     found = _Found()
     groups = question.cluster.groups
     lists = any(key in question.constraints.rules for key in ("stage_layers", "stage_devices"))
@@ -113,7 +113,7 @@ def _find(question: Question, top_k: int, pricing: Pricing) -> _Found:
 
 
 def _search_group(
-    question: Question, group: NodeGroup, found: _Found, top_k: int, pricing: Pricing
+    question: SearchProblem, group: NodeGroup, found: _Found, top_k: int, pricing: Pricing
 ) -> None:
     """Search one group of equal nodes by itself."""
     alone = question_of(
@@ -131,15 +131,15 @@ def _search_group(
     several = len(question.cluster.groups) > 1
 
     def plan(
-        row: Candidates,
+        row: StrategyTable,
         *,
         score: float = np.nan,
         seconds: float = np.nan,
         money: float = np.nan,
         spare: float = np.nan,
-    ) -> Plan:
+    ) -> RankedStrategy:
         devices = (group.name,) * int(row.pp[0]) if several else None
-        return Plan(score, seconds, money, spare, row, None, devices)
+        return RankedStrategy(score, seconds, money, spare, row, None, devices)
 
     if ranking.rows is not None:
         for row, score in enumerate(ranking.score):
@@ -155,7 +155,7 @@ def _search_group(
 
 
 def _search_arrangements(
-    question: Question, found: _Found, top_k: int, pricing: Pricing, least_kinds: int
+    question: SearchProblem, found: _Found, top_k: int, pricing: Pricing, least_kinds: int
 ) -> None:
     """Search layers and kinds of nodes of every stage."""
     arranged = rank_arranged(
@@ -176,13 +176,13 @@ def _search_arrangements(
         )
 
 
-def _distinct(question: Question, plans: Sequence[Plan]) -> list[Plan]:
+def _distinct(question: SearchProblem, plans: Sequence[RankedStrategy]) -> list[RankedStrategy]:
     """Return every plan once, best first; stages are listed only where they are not as usual."""
     begin, end = layer_span(question.workload.view.units)
     rules = question.constraints.rules
     one_kind = len(question.cluster.groups) == 1
 
-    def plain(plan: Plan) -> Plan:
+    def plain(plan: RankedStrategy) -> RankedStrategy:
         even = tuple(even_layers(end - begin, int(plan.row.pp[0])).tolist())
         layers = None if plan.stage_layers == even else plan.stage_layers
         return replace(
@@ -191,7 +191,7 @@ def _distinct(question: Question, plans: Sequence[Plan]) -> list[Plan]:
             stage_devices=None if one_kind and "stage_devices" not in rules else plan.stage_devices,
         )
 
-    once: dict[Strategy, Plan] = {}
+    once: dict[Strategy, RankedStrategy] = {}
     for plan in distinct([plain(plan) for plan in plans]):
         once.setdefault(_strategy(question, plan), plan)
     return list(once.values())
@@ -210,9 +210,9 @@ def _uneven(workload: Workload) -> bool:
 
 def question_of(
     workload: Workload, cluster: ClusterView, constraints: Constraints, objective: Objective
-) -> Question:
+) -> SearchProblem:
     """Return what to search on a cluster of equal nodes; raises if it lacks the prices it needs."""
-    return Question(
+    return SearchProblem(
         workload=workload,
         cluster=cluster,
         constraints=constraints,
@@ -221,7 +221,9 @@ def question_of(
     )
 
 
-def _estimates(question: Question, plans: Sequence[Plan], pricing: Pricing) -> list[Estimate]:
+def _estimates(
+    question: SearchProblem, plans: Sequence[RankedStrategy], pricing: Pricing
+) -> list[Estimate]:
     found = []
     for plan in plans:
         strategy = _strategy(question, plan)
@@ -234,7 +236,7 @@ def _estimates(question: Question, plans: Sequence[Plan], pricing: Pricing) -> l
     return found
 
 
-def _strategy(question: Question, plan: Plan) -> Strategy:
+def _strategy(question: SearchProblem, plan: RankedStrategy) -> Strategy:
     return replace(
         table.strategy_at(plan.row, 0, question.workload),
         stage_layers=plan.stage_layers,
@@ -242,7 +244,7 @@ def _strategy(question: Question, plan: Plan) -> Strategy:
     )
 
 
-def _used(question: Question, strategy: Strategy) -> npt.NDArray[np.float64]:
+def _used(question: SearchProblem, strategy: Strategy) -> npt.NDArray[np.float64]:
     """Return how many devices of each group a strategy takes: (1, groups)."""
     names = [group.name for group in question.cluster.groups]
     width = strategy.devices // strategy.pp
@@ -250,7 +252,7 @@ def _used(question: Question, strategy: Strategy) -> npt.NDArray[np.float64]:
     return np.asarray([[float(width * on.count(name)) for name in names]])
 
 
-def _front(plans: Sequence[Plan]) -> list[Plan]:
+def _front(plans: Sequence[RankedStrategy]) -> list[RankedStrategy]:
     """Return the plans that nobody beats in both time and money; those that know both."""
     seconds = np.asarray([plan.wall_seconds for plan in plans])
     money = np.asarray([plan.money for plan in plans])
@@ -279,7 +281,7 @@ def _known_groups(cluster: ClusterView, constraints: Constraints) -> None:
         raise InputError(problems)
 
 
-def _nothing(question: Question, found: _Found, pricing: Pricing) -> InputError:
+def _nothing(question: SearchProblem, found: _Found, pricing: Pricing) -> InputError:
     """Return the error for a search in which nothing fits, or nothing is within the budget."""
     if not found.evaluated:
         return contradiction(
@@ -292,7 +294,7 @@ def _nothing(question: Question, found: _Found, pricing: Pricing) -> InputError:
     devices, group = question.cluster.devices, question.cluster.groups[0]
     missing = min((family.excess_bytes for family in families), default=np.inf)
     lacking = f": the nearest needs {missing / _GIB:.1f} GiB more on a device"
-    problem = Problem(
+    return InputError.of(
         code="does_not_fit",
         field="cluster",
         value=devices,
@@ -300,25 +302,20 @@ def _nothing(question: Question, found: _Found, pricing: Pricing) -> InputError:
         f"({group.device.name})" + (lacking if np.isfinite(missing) else ""),
         hint=_what_would_fit(question, pricing),
     )
-    return InputError([problem])
 
 
 def _over_budget(objective: Tokens, over: float) -> InputError:
     enough = objective.budget * (1 + over)
-    return InputError(
-        [
-            Problem(
-                code="over_budget",
-                field="objective.budget",
-                value=objective.budget,
-                message=f"the cheapest plan costs {enough:.6g} for {objective.tokens:g} tokens",
-                hint=f"{objective.tokens / (1 + over):.4g} tokens are within the budget",
-            )
-        ]
+    return InputError.of(
+        code="over_budget",
+        field="objective.budget",
+        value=objective.budget,
+        message=f"the cheapest plan costs {enough:.6g} for {objective.tokens:g} tokens",
+        hint=f"{objective.tokens / (1 + over):.4g} tokens are within the budget",
     )
 
 
-def _what_would_fit(question: Question, pricing: Pricing) -> str:
+def _what_would_fit(question: SearchProblem, pricing: Pricing) -> str:
     larger = smallest(question, pricing=pricing)
     ways = []
     if larger is not None:

@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from airflow_training.planning.plan import Candidates
 from airflow_training.planning.search import space, table
 from airflow_training.planning.search.counts import device_counts
-from airflow_training.planning.search.homogeneous import Question
+from airflow_training.planning.search.homogeneous import SearchProblem
 from airflow_training.planning.search.pricing import Pricing
+from airflow_training.planning.view.plan import StrategyTable
 
 _MOST_DOUBLINGS = 12
 _ROWS = 16_384
@@ -21,10 +21,10 @@ class Smallest:
     """The fewest devices that hold the model, and a strategy on them."""
 
     devices: int
-    row: Candidates
+    row: StrategyTable
 
 
-def smallest(question: Question, *, pricing: Pricing) -> Smallest | None:
+def smallest(question: SearchProblem, *, pricing: Pricing) -> Smallest | None:
     """Return the smallest cluster that would fit, at most 4,096 times as large; None: there is none.
 
     The device counts that are tried are those of `counts.device_counts`.
@@ -43,7 +43,9 @@ def smallest(question: Question, *, pricing: Pricing) -> Smallest | None:
     return None
 
 
-def first_fit(question: Question, splits: Candidates, pricing: Pricing) -> Candidates | None:
+def first_fit(
+    question: SearchProblem, splits: StrategyTable, pricing: Pricing
+) -> StrategyTable | None:
     """Return a strategy that fits, or None after all were tried; small micro-batches come first."""
     modes = space.modes(question.constraints)
     order = np.argsort(splits.micro_batch, kind="stable")
@@ -62,7 +64,7 @@ def first_fit(question: Question, splits: Candidates, pricing: Pricing) -> Candi
     return None
 
 
-def _with_nodes(question: Question, nodes: int) -> Question:
+def _with_nodes(question: SearchProblem, nodes: int) -> SearchProblem:
     """Return the question on so many nodes, whatever the constraints say of their number."""
     group = replace(question.cluster.groups[0], count=nodes)
     return replace(
@@ -72,7 +74,7 @@ def _with_nodes(question: Question, nodes: int) -> Question:
     )
 
 
-def _fit_on(question: Question, pricing: Pricing) -> Candidates | None:
+def _fit_on(question: SearchProblem, pricing: Pricing) -> StrategyTable | None:
     """Return a strategy that takes all devices and fits."""
     limits = space.limits_of(question.workload, question.cluster)
     splits = space.splits(limits, question.constraints)

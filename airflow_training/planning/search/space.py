@@ -12,16 +12,16 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from airflow_training.planning.cluster import ClusterView
-from airflow_training.planning.computation import ComputationView
-from airflow_training.planning.control_flow import inlined
-from airflow_training.planning.naming import named
-from airflow_training.planning.plan import Candidates, Workload
 from airflow_training.planning.search import table
 from airflow_training.planning.search.constraints import Constraints
 from airflow_training.planning.search.counts import device_counts, divisors
-from airflow_training.planning.stages import layer_span
-from airflow_training.planning.strategy import Strategy
+from airflow_training.planning.view.cluster import ClusterView
+from airflow_training.planning.view.computation import ComputationView
+from airflow_training.planning.view.control_flow import inline_bodies
+from airflow_training.planning.view.naming import name_dimensions
+from airflow_training.planning.view.plan import StrategyTable, Workload
+from airflow_training.planning.view.stages import layer_span
+from airflow_training.planning.view.strategy import Strategy
 
 AXES: Mapping[str, tuple[str, ...]] = {
     "tp": ("heads", "kv_heads", "ffn", "columns"),
@@ -49,9 +49,9 @@ class Limits:
 
 
 def limits_of(workload: Workload, cluster: ClusterView) -> Limits:
-    """Return the limits of a workload on a cluster."""
+    """Return which sizes, layers and device counts splits of a workload on a cluster may have."""
     begin, end = layer_span(workload.view.units)
-    view = named(inlined(workload.view))
+    view = name_dimensions(inline_bodies(workload.view))
     return Limits(
         axes={axis: tuple(sorted(_sizes(view, names))) for axis, names in AXES.items()},
         layers=end - begin,
@@ -114,7 +114,7 @@ def menus(limits: Limits, constraints: Constraints) -> dict[str, list[int]]:
     return found
 
 
-def splits(limits: Limits, constraints: Constraints) -> Candidates:
+def splits(limits: Limits, constraints: Constraints) -> StrategyTable:
     """Return every split: tables of modes are not crossed in yet, so those columns hold defaults."""
     menu = menus(limits, constraints)
     counts = _counts(limits, constraints)
@@ -137,7 +137,7 @@ def splits(limits: Limits, constraints: Constraints) -> Candidates:
     return table.take(found, constraints.mask("schedule", schedule))
 
 
-def stage_splits(limits: Limits, constraints: Constraints, *, widest: int) -> Candidates:
+def stage_splits(limits: Limits, constraints: Constraints, *, widest: int) -> StrategyTable:
     """Return every split of one stage that takes at most `widest` devices; `pp` is left at 1.
 
     A stage fills nodes or nodes are filled with stages, and stages hold one stretch of layers each.
@@ -160,7 +160,7 @@ def stage_splits(limits: Limits, constraints: Constraints, *, widest: int) -> Ca
     return found if plain else table.take(found, slice(0, 0))
 
 
-def modes(constraints: Constraints) -> Candidates:
+def modes(constraints: Constraints) -> StrategyTable:
     """Return every mode that the constraints allow and that makes sense by itself.
 
     Prefetching the weights of the next layer is what overlap means where weights are sharded (ZeRO 3),
@@ -180,7 +180,7 @@ def modes(constraints: Constraints) -> Candidates:
     return table.take(found, keep)
 
 
-def expand(split: Candidates, mode: Candidates) -> Candidates:
+def expand(split: StrategyTable, mode: StrategyTable) -> StrategyTable:
     """Return every split in every mode that it can be in.
 
     Sequence parallel needs a tensor-parallel group. Of modes that are the same for a split (nothing to
@@ -189,16 +189,18 @@ def expand(split: Candidates, mode: Candidates) -> Candidates:
     return _pairs(split, mode, *np.nonzero(allowed_modes(split, mode)))
 
 
-def cross_modes(split: Candidates, mode: Candidates) -> Candidates:
+def cross_modes(split: StrategyTable, mode: StrategyTable) -> StrategyTable:
     """Return every split in every mode, split by split, whether it can be in it or not."""
     left = np.repeat(np.arange(table.size(split)), table.size(mode))
     right = np.tile(np.arange(table.size(mode)), table.size(split))
     return _pairs(split, mode, left, right)
 
 
-def _pairs(split: Candidates, mode: Candidates, left: table.Ints, right: table.Ints) -> Candidates:
+def _pairs(
+    split: StrategyTable, mode: StrategyTable, left: table.Ints, right: table.Ints
+) -> StrategyTable:
     """Return the splits `left` in the modes `right`."""
-    return Candidates(
+    return StrategyTable(
         **{
             name: getattr(mode, name)[right] if name in MODE_COLUMNS else getattr(split, name)[left]
             for name in table.COLUMNS
@@ -206,18 +208,18 @@ def _pairs(split: Candidates, mode: Candidates, left: table.Ints, right: table.I
     )
 
 
-def with_mode(split: Candidates, mode: Candidates, row: int) -> Candidates:
+def with_mode(split: StrategyTable, mode: StrategyTable, row: int) -> StrategyTable:
     """Return every split in one mode."""
     return cross_modes(split, table.take(mode, slice(row, row + 1)))
 
 
-def leanest(split: Candidates, mode: Candidates) -> Candidates:
+def leanest(split: StrategyTable, mode: StrategyTable) -> StrategyTable:
     """Return every split in the mode that shards and recomputes most, to see whether it can fit at all."""
     order = np.lexsort((mode.sequence_parallel, mode.recompute, mode.zero))
     return with_mode(split, mode, int(order[-1]))
 
 
-def allowed_modes(split: Candidates, mode: Candidates) -> npt.NDArray[np.bool_]:
+def allowed_modes(split: StrategyTable, mode: StrategyTable) -> npt.NDArray[np.bool_]:
     """Return which modes each split can be in: shape (splits, modes)."""
     alone = (split.dp * split.cp == 1)[:, None]
     whole = ((split.tp == 1) & (split.dp * split.cp == 1) & (split.pp == 1))[:, None]

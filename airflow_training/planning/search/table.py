@@ -9,13 +9,13 @@ from typing import Any, get_args
 import numpy as np
 import numpy.typing as npt
 
-from airflow_training.planning.plan import Candidates, Workload
-from airflow_training.planning.program import Recompute
-from airflow_training.planning.strategy import Overlap, Strategy
+from airflow_training.planning.view.plan import StrategyTable, Workload
+from airflow_training.planning.view.program import Recompute
+from airflow_training.planning.view.strategy import Overlap, Strategy
 
 Ints = npt.NDArray[np.int64]
 
-COLUMNS = tuple(field.name for field in fields(Candidates))
+COLUMNS = tuple(field.name for field in fields(StrategyTable))
 TEXTS: Mapping[str, tuple[str, ...]] = {
     "recompute": get_args(Recompute),
     "overlap": get_args(Overlap),
@@ -23,7 +23,7 @@ TEXTS: Mapping[str, tuple[str, ...]] = {
 """Columns that hold codes, and the text of each code."""
 
 
-def build(columns: Mapping[str, npt.ArrayLike]) -> Candidates:
+def build(columns: Mapping[str, npt.ArrayLike]) -> StrategyTable:
     """Return a table of `columns`; a column that is missing is 1, `none`, 0 or false throughout."""
     length = len(np.asarray(next(iter(columns.values()))))
     whole: dict[str, Any] = {}
@@ -31,27 +31,27 @@ def build(columns: Mapping[str, npt.ArrayLike]) -> Candidates:
         kind = np.bool_ if name == "sequence_parallel" else np.int64
         start = int(name not in ("zero", "sequence_parallel", *TEXTS))
         whole[name] = np.asarray(columns.get(name, np.full(length, start)), dtype=kind)
-    return Candidates(**whole)
+    return StrategyTable(**whole)
 
 
-def size(candidates: Candidates) -> int:
+def size(candidates: StrategyTable) -> int:
     """Return the number of rows."""
     return len(candidates.tp)
 
 
-def devices(candidates: Candidates) -> Ints:
+def devices(candidates: StrategyTable) -> Ints:
     """Return how many devices each row takes."""
     return candidates.tp * candidates.pp * candidates.dp * candidates.cp
 
 
-def take(candidates: Candidates, rows: npt.NDArray[Any] | slice) -> Candidates:
+def take(candidates: StrategyTable, rows: npt.NDArray[Any] | slice) -> StrategyTable:
     """Return the rows of an index, a mask or a slice."""
-    return Candidates(**{name: getattr(candidates, name)[rows] for name in COLUMNS})
+    return StrategyTable(**{name: getattr(candidates, name)[rows] for name in COLUMNS})
 
 
-def stack(tables: Sequence[Candidates]) -> Candidates:
+def stack(tables: Sequence[StrategyTable]) -> StrategyTable:
     """Return tables below each other."""
-    return Candidates(
+    return StrategyTable(
         **{name: np.concatenate([getattr(table, name) for table in tables]) for name in COLUMNS}
     )
 
@@ -64,7 +64,7 @@ def cross(columns: Mapping[str, Ints], name: str, values: Sequence[int]) -> dict
     return wide
 
 
-def value_at(candidates: Candidates, name: str, row: int) -> int | bool | str:
+def value_at(candidates: StrategyTable, name: str, row: int) -> int | bool | str:
     """Return one cell as people write it."""
     cell = getattr(candidates, name)[row]
     if name in TEXTS:
@@ -72,8 +72,8 @@ def value_at(candidates: Candidates, name: str, row: int) -> int | bool | str:
     return bool(cell) if name == "sequence_parallel" else int(cell)
 
 
-def strategy_at(candidates: Candidates, row: int, workload: Workload) -> Strategy:
-    """Return one row as a strategy."""
+def strategy_at(candidates: StrategyTable, row: int, workload: Workload) -> Strategy:
+    """Return one row as a strategy, with the batch and precision of the workload."""
     cells: dict[str, Any] = {name: value_at(candidates, name, row) for name in COLUMNS}
     return Strategy(
         **cells,

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from airflow_training.planning.computation import ComputationView, Operator, Tensor, TensorKind
+from airflow_training.planning.view.computation import ComputationView, Operator, Tensor, TensorKind
 
 Convert = Callable[["Scribe", fx.Node], None]
 CONVERTERS: dict[str, Convert] = {}

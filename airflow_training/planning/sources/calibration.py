@@ -10,17 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from airflow_training.errors import InputError, Problem
-from airflow_training.planning.constants import FROZEN, TimeConstants, read
-from airflow_training.planning.plan import Workload
-from airflow_training.planning.refining import Measured, predicted
+from airflow_training.errors import InputError
+from airflow_training.planning.cost.constants import FROZEN, TimeConstants, read
+from airflow_training.planning.cost.refining import StepTiming, predicted
 from airflow_training.planning.sources.documents import parse_row
-from airflow_training.planning.transformer import computation
+from airflow_training.planning.view.plan import Workload
+from airflow_training.planning.view.transformer import computation
 
 __all__ = ["chosen_constants", "constants_document", "mean_error", "measured_rows"]
 
 
-def measured_rows(documents: Iterable[tuple[int, Any]]) -> list[Measured]:
+def measured_rows(documents: Iterable[tuple[int, Any]]) -> list[StepTiming]:
     """Return the rows that tell how long a step took; those that ran out of memory are left out.
 
     `documents`: line number and row, in the schema of `plan estimate` with
@@ -36,14 +36,13 @@ def measured_rows(documents: Iterable[tuple[int, Any]]) -> list[Measured]:
             row = parse_row(document, unknown="ignore")
             if isinstance(seconds, bool) or not isinstance(seconds, int | float) or seconds <= 0:
                 message = "must be seconds above 0"
-                problem = Problem(
+                raise InputError.of(
                     code="out_of_range", field="measured.step_time_s", message=message
                 )
-                raise InputError(problems=[problem])  # noqa: TRY301 - all mistakes of a line alike
         except InputError as error:
             raise InputError(problems=error.problems, path=f"line {line}") from None
         rows.append(
-            Measured(
+            StepTiming(
                 workload=Workload(
                     view=computation(row.model),
                     global_batch=row.strategy.global_batch,
@@ -58,7 +57,7 @@ def measured_rows(documents: Iterable[tuple[int, Any]]) -> list[Measured]:
     return rows
 
 
-def mean_error(rows: Sequence[Measured], constants: TimeConstants) -> float:
+def mean_error(rows: Sequence[StepTiming], constants: TimeConstants) -> float:
     """Return the mean absolute error of the estimates, as a share of what was measured."""
     measured = [row.step_seconds for row in rows]
     return float(np.mean(np.abs(predicted(rows, constants) / measured - 1.0)))
@@ -87,10 +86,13 @@ def _read(path: Path) -> TimeConstants:
         return read(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, KeyError, TypeError) as error:
         said = error.strerror if isinstance(error, OSError) else "is no file of `plan calibrate`"
-        problem = Problem(
-            code="unreadable", field="", message=str(said), hint="airflow-training plan calibrate"
-        )
-        raise InputError(problems=[problem], path=str(path)) from None
+        raise InputError.of(
+            code="unreadable",
+            field="",
+            message=str(said),
+            hint="airflow-training plan calibrate",
+            path=str(path),
+        ) from None
 
 
 def _plain(value: Any) -> Any:

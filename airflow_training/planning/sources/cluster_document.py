@@ -6,9 +6,9 @@ from typing import Annotated, Any
 
 from pydantic import Field, Tag
 
+from airflow_training.documents.base import discriminate_by_kind, drop_titles
 from airflow_training.planning.sources.reading import Document
-from airflow_training.planning.strategy import Precision
-from airflow_training.spec.base import either
+from airflow_training.planning.view.strategy import Precision
 
 __all__ = [
     "BetweenDocument",
@@ -65,11 +65,15 @@ class LinkDocument(Document):
 
 _DeviceChoice = Annotated[
     Annotated[str, Tag("<text>")] | Annotated[DeviceDocument, Tag("<object>")],
-    either("the name of a device or a mapping that describes one", kinds=("<text>", "<object>")),
+    discriminate_by_kind(
+        "the name of a device or a mapping that describes one", kinds=("<text>", "<object>")
+    ),
 ]
 _LinkChoice = Annotated[
     Annotated[str, Tag("<text>")] | Annotated[LinkDocument, Tag("<object>")],
-    either("the name of a link or a mapping that describes one", kinds=("<text>", "<object>")),
+    discriminate_by_kind(
+        "the name of a link or a mapping that describes one", kinds=("<text>", "<object>")
+    ),
 ]
 
 
@@ -140,17 +144,5 @@ def cluster_schema() -> dict[str, Any]:
     `clusters.parse_cluster`: neither is in it.
     """
     schema = ClusterDocument.model_json_schema()
-    _tidy(schema)
+    drop_titles(schema)
     return {"$schema": SCHEMA_ID, "title": "Cluster", **schema}
-
-
-def _tidy(schema: Any) -> None:
-    """Remove the titles pydantic makes from names, which only repeat the keys."""
-    if isinstance(schema, dict):
-        if isinstance(schema.get("title"), str):
-            del schema["title"]
-        for inner in schema.values():
-            _tidy(inner)
-    elif isinstance(schema, list):
-        for inner in schema:
-            _tidy(inner)

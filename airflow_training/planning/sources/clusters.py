@@ -8,9 +8,9 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from airflow_training.documents.paths import Loc, format_path
+from airflow_training.documents.spelling import did_you_mean
 from airflow_training.errors import InputError, Problem
-from airflow_training.planning import catalogue
-from airflow_training.planning.cluster import ClusterView, Device, Link, NodeGroup, Tier
 from airflow_training.planning.sources.cluster_document import (
     BetweenDocument,
     ClusterDocument,
@@ -20,8 +20,8 @@ from airflow_training.planning.sources.cluster_document import (
     TierDocument,
 )
 from airflow_training.planning.sources.reading import Mistakes, Unknown, read
-from airflow_training.spec.paths import Loc, format_path
-from airflow_training.spec.problems import did_you_mean
+from airflow_training.planning.view import catalogue
+from airflow_training.planning.view.cluster import ClusterView, Device, Link, NodeGroup, Tier
 
 __all__ = ["parse_cluster", "write_cluster"]
 
@@ -134,13 +134,12 @@ def _intra_node(nodes: NodesDocument, device: Device, *, at: Loc) -> Link:
         return _link(nodes.intra_node, at=at)
     usual = catalogue.usual_link(device.name)
     if usual is None:
-        problem = Problem(
+        raise InputError.of(
             code="missing",
             field=format_path(at),
             message=f"is required: nothing is known of how devices '{device.name}' are joined",
             allowed=catalogue.link_names(),
         )
-        raise InputError(problems=[problem])
     return usual
 
 

@@ -10,16 +10,16 @@ from typing import Annotated, Any, get_args, get_type_hints
 
 from pydantic import Field, Tag, create_model
 
+from airflow_training.documents.base import discriminate_by_kind
+from airflow_training.documents.paths import Loc, format_path
 from airflow_training.errors import InputError, Problem
-from airflow_training.planning.cluster import ClusterView
 from airflow_training.planning.sources.clusters import parse_cluster
 from airflow_training.planning.sources.reading import Document, Mistakes, Unknown, read
-from airflow_training.planning.strategy import Strategy, TransformerModel
-from airflow_training.spec.base import either
-from airflow_training.spec.paths import Loc, format_path
+from airflow_training.planning.view.cluster import ClusterView
+from airflow_training.planning.view.strategy import Strategy, TransformerModel
 
 __all__ = [
-    "Row",
+    "EstimateRequest",
     "Unknown",
     "parse_cluster",
     "parse_model",
@@ -29,7 +29,7 @@ __all__ = [
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class EstimateRequest:
     """One question of `plan estimate`: a model, a cluster, a strategy, and the framework."""
 
     id: str | int
@@ -68,7 +68,7 @@ _StrategyDocument = _document_of(Strategy, stage_layers=_Sizes | None, stage_dev
 class _RowDocument(Document):
     id: Annotated[
         Annotated[str, Tag("<text>")] | Annotated[int, Tag("<number>")],
-        either("text or a whole number", kinds=("<text>", "<number>")),
+        discriminate_by_kind("text or a whole number", kinds=("<text>", "<number>")),
     ]
     model: dict[str, Any]
     cluster: dict[str, Any]
@@ -97,7 +97,7 @@ def parse_strategy(data: Any, *, at: Loc = ("strategy",), unknown: Unknown = "re
     return strategy
 
 
-def parse_row(data: Any, *, unknown: Unknown = "ignore") -> Row:
+def parse_row(data: Any, *, unknown: Unknown = "ignore") -> EstimateRequest:
     """Return one row; `measured` is never read.
 
     Raises:
@@ -114,7 +114,9 @@ def parse_row(data: Any, *, unknown: Unknown = "ignore") -> Row:
         strategy = parse_strategy(row.strategy, unknown=unknown)
     if model is None or cluster is None or strategy is None:
         raise InputError(problems=mistakes)
-    return Row(id=row.id, model=model, cluster=cluster, strategy=strategy, runtime=row.runtime)
+    return EstimateRequest(
+        id=row.id, model=model, cluster=cluster, strategy=strategy, runtime=row.runtime
+    )
 
 
 def _model_problems(model: TransformerModel, at: Loc) -> list[Problem]:

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from airflow_training.errors import InputError, Problem
-from airflow_training.planning.cluster import ClusterView
+from airflow_training.documents.loading import load_documents
+from airflow_training.documents.paths import Loc
+from airflow_training.documents.problems import with_lines
+from airflow_training.errors import InputError
 from airflow_training.planning.sources.clusters import parse_cluster
 from airflow_training.planning.sources.measured import cluster_of_measurement
-from airflow_training.spec.loading import load_documents
-from airflow_training.spec.parsing import with_lines
-from airflow_training.spec.paths import Loc
+from airflow_training.planning.view.cluster import ClusterView
 
 __all__ = ["read_cluster", "read_file"]
 
@@ -59,5 +59,4 @@ def _cluster(data: object, /, *, at: Loc) -> ClusterView:
 
 
 def _refused(path: Path, message: str) -> InputError:
-    problem = Problem(code="unreadable", field="", message=message)
-    return InputError(problems=[problem], path=str(path))
+    return InputError.of(code="unreadable", field="", message=message, path=str(path))

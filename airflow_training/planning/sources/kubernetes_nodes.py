@@ -10,21 +10,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from airflow_training.errors import InputError, Problem
-from airflow_training.planning import catalogue
-from airflow_training.planning.cluster import ClusterView, Device, Link, NodeGroup
+from airflow_training.documents.quantities import parse_quantity
+from airflow_training.documents.words import counted
+from airflow_training.errors import InputError
 from airflow_training.planning.sources.node_labels import RESOURCES, count_of, device_of
-from airflow_training.spec.quantities import parse_quantity
-from airflow_training.spec.words import counted
+from airflow_training.planning.view import catalogue
+from airflow_training.planning.view.cluster import ClusterView, Device, Link, NodeGroup
 
-__all__ = ["Found", "cluster_of_nodes", "takes_work"]
+__all__ = ["ClusterReading", "cluster_of_nodes", "takes_work"]
 
 _INSTANCE_TYPE = "node.kubernetes.io/instance-type"
 _UNKNOWN_NETWORK = "ethernet-10"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class ClusterReading:
     """A view, and what had to be left out or assumed for it."""
 
     view: ClusterView
@@ -42,7 +42,9 @@ class _Node:
     memory_bytes: float
 
 
-def cluster_of_nodes(nodes: Sequence[Mapping[str, Any]], *, name: str = "kubernetes") -> Found:
+def cluster_of_nodes(
+    nodes: Sequence[Mapping[str, Any]], *, name: str = "kubernetes"
+) -> ClusterReading:
     """Return what the nodes that take work now have; those cordoned or not ready are left out.
 
     Where a node has accelerators, nodes without are left out. The rate of the network is known only
@@ -69,7 +71,7 @@ def cluster_of_nodes(nodes: Sequence[Mapping[str, Any]], *, name: str = "kuberne
         warnings.append(
             f"assumed: {_UNKNOWN_NETWORK} between nodes; a cluster file can say what it is"
         )
-    return Found(
+    return ClusterReading(
         view=ClusterView(name=name, groups=_grouped(known)),
         warnings=tuple(dict.fromkeys(warnings)),
     )
@@ -176,14 +178,13 @@ def _grouped(nodes: Sequence[_Node]) -> tuple[NodeGroup, ...]:
 
 
 def _nothing(warnings: Sequence[str]) -> InputError:
-    problem = Problem(
+    return InputError.of(
         code="not_supported",
         field="cluster",
         message="no node of the cluster can be planned for"
         + "".join(f"\n  {warning}" for warning in warnings),
         hint="describe the cluster in a file",
     )
-    return InputError(problems=[problem])
 
 
 @functools.cache

@@ -11,13 +11,13 @@ from typing import Annotated, Any, Literal, get_args
 import numpy as np
 from pydantic import Field
 
-from airflow_training.errors import InputError, Problem
-from airflow_training.planning import catalogue
-from airflow_training.planning.cluster import ClusterView, Device, Link, NodeGroup
-from airflow_training.planning.collectives import frozen
+from airflow_training.documents.paths import Loc
+from airflow_training.errors import InputError
+from airflow_training.planning.cost.collectives import frozen
 from airflow_training.planning.sources.reading import Document, read
-from airflow_training.planning.strategy import Precision
-from airflow_training.spec.paths import Loc
+from airflow_training.planning.view import catalogue
+from airflow_training.planning.view.cluster import ClusterView, Device, Link, NodeGroup
+from airflow_training.planning.view.strategy import Precision
 
 __all__ = ["MeasuredLink", "cluster_of_measurement", "links_of_metrics", "with_links"]
 
@@ -65,9 +65,7 @@ class _Measurement(Document):
     links: list[MeasuredLink] = Field(default_factory=list)
 
 
-def cluster_of_measurement(
-    data: Any, /, *, at: Loc = ("measurement",), name: str = "measured"
-) -> ClusterView:
+def cluster_of_measurement(data: Any, /, *, at: Loc = ("measurement",)) -> ClusterView:
     """Return the cluster that a measurement was made on.
 
     A device of the catalogue keeps its data sheet and takes the measured share of its peak; another one
@@ -83,13 +81,12 @@ def cluster_of_measurement(
     for rank in document.ranks:
         nodes[rank.host].append(rank)
     if len(nodes) > 1 and "inter_node" not in links:
-        problem = Problem(
+        raise InputError.of(
             code="missing",
             field=".".join(str(part) for part in (*at, "links")),
             message=f"says nothing of the network between {len(nodes)} nodes",
         )
-        raise InputError(problems=[problem])
-    return ClusterView(name=name, groups=_groups(list(nodes.values()), links))
+    return ClusterView(name="measured", groups=_groups(list(nodes.values()), links))
 
 
 def links_of_metrics(metrics: Mapping[str, float]) -> tuple[MeasuredLink, ...]:

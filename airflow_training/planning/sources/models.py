@@ -10,13 +10,13 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from airflow_training.errors import InputError, Problem
-from airflow_training.planning.computation import ComputationView
-from airflow_training.planning.serial import from_json
+from airflow_training.documents.paths import Loc, format_path
+from airflow_training.errors import InputError
 from airflow_training.planning.sources.documents import parse_model
 from airflow_training.planning.sources.files import read_file
-from airflow_training.planning.transformer import computation
-from airflow_training.spec.paths import Loc, format_path
+from airflow_training.planning.view.computation import ComputationView
+from airflow_training.planning.view.serial import from_json
+from airflow_training.planning.view.transformer import computation
 
 __all__ = ["is_reference", "read_model"]
 
@@ -100,7 +100,7 @@ def _importable(folder: str) -> Iterator[None]:
 def _bad(
     at: Loc, value: str, message: str, *, allowed: Sequence[str] = (), hint: str = ""
 ) -> InputError:
-    problem = Problem(
+    return InputError.of(
         code="bad_reference",
         field=format_path(at),
         value=value,
@@ -108,4 +108,3 @@ def _bad(
         allowed=allowed,
         hint=hint,
     )
-    return InputError(problems=[problem])

@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping
 
 from airflow_training.errors import InputError
-from airflow_training.planning import catalogue
-from airflow_training.planning.cluster import Device
+from airflow_training.planning.view import catalogue
+from airflow_training.planning.view.cluster import Device
 
 __all__ = ["RESOURCES", "count_of", "device_of"]
 

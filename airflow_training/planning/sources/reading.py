@@ -8,9 +8,9 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from airflow_training.documents.paths import Loc
+from airflow_training.documents.problems import field_loc, kind_of, problems_of
 from airflow_training.errors import InputError, Problem
-from airflow_training.spec.paths import Loc
-from airflow_training.spec.problems import field_loc, kind_of, problems_of
 
 __all__ = ["Document", "Mistakes", "Unknown", "read"]
 
@@ -59,12 +59,11 @@ def read(model: type[_Read], data: Any, *, at: Loc = (), unknown: Unknown = "ref
         InputError: with every mistake.
     """
     if not isinstance(data, Mapping):
-        problem = Problem(
+        raise InputError.of(
             code="wrong_type",
             field=".".join(str(part) for part in at),
             message=f"must be a mapping, not {kind_of(data)}",
         )
-        raise InputError(problems=[problem])
     try:
         return model.model_validate(data)
     except ValidationError as error:

@@ -11,9 +11,9 @@ from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
 from typing import Any
 
-from airflow_training.errors import InputError, Problem
-from airflow_training.planning.computation import ComputationView, TensorKind
-from airflow_training.planning.units import cut_into_units
+from airflow_training.errors import InputError
+from airflow_training.planning.view.computation import ComputationView, TensorKind
+from airflow_training.planning.view.units import cut_into_units
 
 __all__ = ["trace"]
 
@@ -136,4 +136,4 @@ def _recorded(torch: Any, module: Any, inputs: tuple[Any, ...]) -> tuple[Any, Gi
 
 
 def _error(code: str, message: str, hint: str) -> InputError:
-    return InputError([Problem(code=code, field="module", message=message, hint=hint)])
+    return InputError.of(code=code, field="module", message=message, hint=hint)

@@ -10,42 +10,46 @@ from airflow_training.runtimes.kubernetes import names
 from airflow_training.runtimes.kubernetes.observing import is_over
 from airflow_training.runtimes.port import InstanceRef
 
-__all__ = ["Verdict", "judge"]
+__all__ = ["AdoptionVerdict", "judge"]
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class AdoptionVerdict:
     """`adopt` it, `replace` it (it is over), `wait` until it is gone, or leave it alone."""
 
     step: Literal["adopt", "replace", "wait", "refuse", "foreign"]
     message: str = ""
 
 
-def judge(pod: Mapping[str, Any], wanted: InstanceRef) -> Verdict:
+def judge(pod: Mapping[str, Any], wanted: InstanceRef) -> AdoptionVerdict:
     """Return what a pod that exists means for the attempt that is wanted."""
     name = pod["metadata"]["name"]
     labels = pod["metadata"].get("labels") or {}
     owner = (labels.get(names.CONTROLLER), labels.get(names.RUN))
     if owner != (wanted.run.controller, wanted.run.uid):
         whose = f"run {owner[1]} of {owner[0]}" if owner[1] else "somebody else"
-        return Verdict("foreign", f"pod {name} belongs to {whose}: it is not touched")
+        return AdoptionVerdict("foreign", f"pod {name} belongs to {whose}: it is not touched")
     try:
         found = names.attempt_of(names.parse_ref(pod))
     except (KeyError, ValueError):
-        return Verdict("foreign", f"pod {name} has lost its labels: it is not touched")
+        return AdoptionVerdict("foreign", f"pod {name} has lost its labels: it is not touched")
     mine = names.attempt_of(wanted)
     if found > mine:
-        return Verdict("refuse", f"a newer attempt of {wanted.role} {wanted.index} exists: {name}")
+        return AdoptionVerdict(
+            "refuse", f"a newer attempt of {wanted.role} {wanted.index} exists: {name}"
+        )
     over = is_over(pod)
     if pod["metadata"].get("deletionTimestamp"):
         if over and found == mine:
-            return Verdict("adopt")
+            return AdoptionVerdict("adopt")
         node = (pod.get("spec") or {}).get("nodeName") or "no node"
-        return Verdict("wait", f"pod {name} still terminates on {node}")
+        return AdoptionVerdict("wait", f"pod {name} still terminates on {node}")
     if names.KEPT in labels:
-        return Verdict("replace")
+        return AdoptionVerdict("replace")
     if found == mine:
-        return Verdict("adopt")
+        return AdoptionVerdict("adopt")
     if over:
-        return Verdict("replace")
-    return Verdict("refuse", f"attempt {found[-1]} of {wanted.role} {wanted.index} lives: {name}")
+        return AdoptionVerdict("replace")
+    return AdoptionVerdict(
+        "refuse", f"attempt {found[-1]} of {wanted.role} {wanted.index} lives: {name}"
+    )

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import json
 import random
+import socket
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -43,6 +44,8 @@ _FIRST_PAUSE_SECONDS = 0.1
 _LONGEST_PAUSE_SECONDS = 5.0
 _DEAF_SECONDS = 100.0
 """A watch that is silent for longer has lost its connection: a server sends bookmarks by the minute."""
+_PROBES = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
+"""Of streams that may be silent for long: seconds, seconds, how often."""
 _PAGE = 500
 _TRANSIENT = frozenset({429, 500, 502, 503, 504})
 PatchType = Literal["merge-patch+json", "strategic-merge-patch+json", "json-patch+json"]
@@ -157,13 +160,20 @@ class Api:
             query["continue"] = about["continue"]
 
     async def create(
-        self, kind: Kind, namespace: str, document: Mapping[str, Any]
+        self, kind: Kind, namespace: str, document: Mapping[str, Any], *, dry_run: bool = False
     ) -> dict[str, Any]:
         """Return the object as it was made; raises AlreadyExists.
 
         A try whose answer was lost may have made it: then a later try says AlreadyExists too.
+        `dry_run`: the server says whether it would, and makes nothing.
         """
-        return await self._write("POST", kind.path(namespace), body=document, what=f"create {kind}")
+        return await self._write(
+            "POST",
+            kind.path(namespace),
+            query={"dryRun": "All" if dry_run else ""},
+            body=document,
+            what=f"create {kind}",
+        )
 
     async def replace(
         self, kind: Kind, namespace: str, document: Mapping[str, Any]
@@ -316,6 +326,7 @@ class Api:
         async with self._stream(
             path, query=query, what="get pods/log", seconds=silent_seconds
         ) as response:
+            _probe(response)
             yield b""
             try:
                 async for block in response.content.iter_any():
@@ -524,6 +535,18 @@ async def _blocks(response: ClientResponse) -> AsyncIterator[bytes]:
             yield block
     except (aiohttp.ClientError, asyncio.TimeoutError, ConnectionError):
         return
+
+
+def _probe(response: ClientResponse) -> None:
+    """Have the kernel ask whether the other side of a silent connection is still there."""
+    transport = None if response.connection is None else response.connection.transport
+    connected = None if transport is None else transport.get_extra_info("socket")
+    if connected is None:
+        return
+    connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _PROBES.items():
+        if hasattr(socket, name):  # not each system calls them so
+            connected.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
 def _passes(code: int, method: str, status: Mapping[str, Any]) -> bool:

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 __all__ = ["CONNECTIONS", "Connect", "configuration_from_here", "connect_from_here"]
 
-CONNECTIONS = 256
-"""At once to one cluster: writes, watches, and logs that are followed to their end for minutes."""
+CONNECTIONS = 640
+"""At once, of one client; logs have a client of their own, and are fewer (`collecting.STREAMS`)."""
 
 Connect = Callable[[str], "Awaitable[ApiClient]"]
 """Connection name -> a client of the event loop that asks; raises RuntimeUnavailable."""

@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from airflow_training.documents.resolved import ResolvedJob, RunRef
 from airflow_training.runtimes.kubernetes import names
-from airflow_training.runtimes.kubernetes.gangs import Gang, Group, gang_of
-from airflow_training.spec.resolved import ResolvedJob, RunRef
+from airflow_training.runtimes.kubernetes.gangs import Gang, GangGroup, gang_of
 
 __all__ = ["NEVER_REMOVED", "RECORD_KEY", "RoleFacts", "RunFacts", "facts_of"]
 
@@ -62,7 +62,7 @@ class RunFacts:
             known = _snake(json.loads(text))
             gang = dict(known.pop("gang", {}))
             groups = tuple(
-                Group(**{**group, "roles": tuple(group["roles"])})
+                GangGroup(**{**group, "roles": tuple(group["roles"])})
                 for group in gang.pop("groups", ())
             )
             roles = {name: RoleFacts(**role) for name, role in known.pop("roles", {}).items()}

@@ -14,16 +14,16 @@ from typing import Any
 
 from airflow_training.control.gang import gang_sizes
 from airflow_training.control.waves import waves
+from airflow_training.documents.quantities import parse_quantity
+from airflow_training.documents.resolved import ResolvedJob, RunRef
 from airflow_training.runtimes.kubernetes import names
-from airflow_training.spec.quantities import parse_quantity
-from airflow_training.spec.resolved import ResolvedJob, RunRef
 
 __all__ = [
     "ENDED_FOR_GOOD",
     "GROUP_APIS",
     "Gang",
+    "GangGroup",
     "GangMarks",
-    "Group",
     "gang_of",
     "marks_of",
     "pod_group_documents",
@@ -52,7 +52,7 @@ _BINARY = (("Gi", 2**30), ("Mi", 2**20))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
+class GangGroup:
     """Instances that are placed together or not at all."""
 
     name: str
@@ -71,9 +71,9 @@ class Gang:
     priority_class_name: str = ""
     schedule_timeout_seconds: float = 3600.0
     spread: Mapping[str, Any] | None = None
-    groups: Sequence[Group] = ()
+    groups: Sequence[GangGroup] = ()
 
-    def group_of(self, role: str) -> Group | None:
+    def group_of(self, role: str) -> GangGroup | None:
         """Return the group a role's instances belong to; None without a gang."""
         return next((group for group in self.groups if role in group.roles), None)
 
@@ -100,7 +100,7 @@ def gang_of(run: RunRef, job: ResolvedJob) -> Gang:
     )
 
 
-def _groups(run: RunRef, job: ResolvedJob) -> tuple[Group, ...]:
+def _groups(run: RunRef, job: ResolvedJob) -> tuple[GangGroup, ...]:
     startup = job.scheduling.startup
     sizes = gang_sizes(job, startup)
     order = waves(job)
@@ -117,14 +117,14 @@ def _groups(run: RunRef, job: ResolvedJob) -> tuple[Group, ...]:
 
 def _group(
     name: str, job: ResolvedJob, roles: Sequence[str], *, size: int, reserve: int | None = None
-) -> Group:
+) -> GangGroup:
     """Return one group; `reserve`: for how many instances, in start order, resources are asked."""
     needs = [
         pod_requests((job.role(role).template.get("spec")) or {})
         for role in roles
         for _ in range(job.role(role).replicas)
     ]
-    return Group(
+    return GangGroup(
         name=name,
         roles=tuple(roles),
         min_member=max(1, size),
@@ -232,7 +232,7 @@ def pod_group_documents(gang: Gang, run: RunRef, *, record_uid: str) -> list[dic
     ]
 
 
-def _group_spec(gang: Gang, group: Group) -> dict[str, Any]:
+def _group_spec(gang: Gang, group: GangGroup) -> dict[str, Any]:
     spec: dict[str, Any] = {"minMember": group.min_member}
     if group.min_resources:
         spec["minResources"] = dict(group.min_resources)

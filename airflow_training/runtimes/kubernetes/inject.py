@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from airflow_training.agent.order import ORDER_VARIABLE, Order
 from airflow_training.runtimes.kubernetes import names
 
 __all__ = [
     "AGENT_FOLDER",
+    "ORDERS_FILE",
     "PROGRAM_KEY",
     "TOKEN_KEY",
     "TRAINING_FOLDER",
@@ -20,6 +22,7 @@ __all__ = [
     "hold_container",
     "hold_volumes",
     "live_mount",
+    "order_variable",
     "order_volume",
     "wrapped_command",
 ]
@@ -35,6 +38,8 @@ _POD_FOLDER = f"{AGENT_FOLDER}/pod"
 _ANSWERS_FOLDER = f"{AGENT_FOLDER}/answers"
 _FILES_FOLDER = f"{AGENT_FOLDER}/files"
 _ORDER_FOLDER = f"{AGENT_FOLDER}/orders"
+ORDERS_FILE = f"{_ORDER_FOLDER}/order"
+"""Orders to the agent of a pod that stays."""
 _LIVE_FOLDER = f"{AGENT_FOLDER}/live"
 _PYTHON = ("python3", "-I", "-S")
 _RESOURCES = {"cpu": "200m", "memory": "64Mi"}
@@ -106,11 +111,16 @@ def hold_container(
 
     `live_keys`: key of a live file -> whether it is executable. `user`: 0 asks for none.
     """
-    command = [*_PYTHON, _PROGRAM, "hold", "--release", f"{_POD_FOLDER}/release"]
-    command += ["--answers", _ANSWERS_FOLDER, "--addresses", f"{TRAINING_FOLDER}/addresses.json"]
-    for key, executable in live_keys.items():
-        option = "--write-executable" if executable else "--write"
-        command += [option, f"{_FILES_FOLDER}/{key}", f"{_LIVE_FOLDER}/{key}"]
+    order = Order(
+        held=True,
+        release_file=f"{_POD_FOLDER}/release",
+        answers_dir=_ANSWERS_FOLDER,
+        addresses_file=f"{TRAINING_FOLDER}/addresses.json",
+        live_files={
+            f"{_LIVE_FOLDER}/{key}": {"source": f"{_FILES_FOLDER}/{key}", "executable": executable}
+            for key, executable in live_keys.items()
+        },
+    )
     security: dict[str, Any] = {
         "runAsNonRoot": True,
         "allowPrivilegeEscalation": False,
@@ -124,9 +134,10 @@ def hold_container(
         "name": names.AGENT_CONTAINER,
         "image": image,
         **({"imagePullPolicy": pull_policy} if pull_policy else {}),
-        "command": command,
+        "command": [*_PYTHON, _PROGRAM, "hold"],
         "env": [
-            {"name": "TRAINING_POD_UID", "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}}
+            {"name": "TRAINING_POD_UID", "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}},
+            order_variable(order),
         ],
         "resources": {"requests": dict(_RESOURCES), "limits": dict(_RESOURCES)},
         "securityContext": security,
@@ -145,38 +156,12 @@ def live_mount(key: str, path: str) -> dict[str, Any]:
     }
 
 
-def wrapped_command(
-    command: Sequence[str],
-    *,
-    output_dir: str = "",
-    output_uri: str = "",
-    progress_file: str = "",
-    progress_url: str = "",
-    progress_uri: str = "",
-    ready: str = "",
-    stall: str = "",
-    watch: str = "",
-    termination_log: str = "",
-    in_place_seconds: float = 0.0,
-) -> list[str]:
-    """Return the command line of the agent as the command's parent; empty options are left out."""
-    options = {
-        "--output": output_dir if output_uri else "",
-        "--output-uri": output_uri,
-        "--progress": progress_file if progress_url or progress_uri or ready or stall else "",
-        "--progress-url": progress_url,
-        "--progress-uri": progress_uri,
-        "--ready": ready,
-        "--stall": stall,
-        "--watch": watch,
-        "--termination-log": termination_log,
-        "--orders": f"{_ORDER_FOLDER}/order" if in_place_seconds else "",
-        "--in-place": f"{in_place_seconds:g}" if in_place_seconds else "",
-    }
-    given = [part for name, value in options.items() if value for part in (name, _literal(value))]
-    return [*_PYTHON, _PROGRAM, "run", *given, "--", *command]
+def wrapped_command(command: Sequence[str]) -> list[str]:
+    """Return the command line of the agent as the command's parent; it needs its `order_variable`."""
+    return [*_PYTHON, _PROGRAM, "run", "--", *command]
 
 
-def _literal(text: str) -> str:
-    """Keep Kubernetes from replacing what looks like a variable."""
-    return text.replace("$(", "$$(")
+def order_variable(order: Order) -> dict[str, Any]:
+    """Return the variable by which an agent in a pod gets its order."""
+    # `$$` is a `$` to Kubernetes, which replaces what looks like a variable
+    return {"name": ORDER_VARIABLE, "value": order.text().replace("$", "$$")}

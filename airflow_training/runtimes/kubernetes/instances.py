@@ -10,8 +10,10 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
+from airflow_training.documents.resolved import RunRef
 from airflow_training.errors import StillAlive
-from airflow_training.runtimes.kubernetes import gangs, names, objects, pods, turns
+from airflow_training.runtimes.kubernetes import gangs, names, objects, pods
+from airflow_training.runtimes.kubernetes import pod_attempts as turns
 from airflow_training.runtimes.kubernetes.adoption import judge
 from airflow_training.runtimes.kubernetes.api import (
     AlreadyExists,
@@ -21,12 +23,11 @@ from airflow_training.runtimes.kubernetes.api import (
     NotFound,
 )
 from airflow_training.runtimes.kubernetes.kinds import CONFIG_MAPS, PODS
-from airflow_training.runtimes.kubernetes.logs import LogArchive
+from airflow_training.runtimes.kubernetes.logs import LogArchive, WholeLog
 from airflow_training.runtimes.kubernetes.observing import is_over, observe
 from airflow_training.runtimes.port import InstanceRef, Outcome, ReleaseAnswer
-from airflow_training.spec.resolved import RunRef
 
-__all__ = ["Instances", "Keeps", "container_of", "identity", "together"]
+__all__ = ["Instances", "Keeps", "container_of", "gather_all", "identity"]
 
 _GONE_SECONDS = 5.0
 """How long `create` waits for an ended pod of the same name to go."""
@@ -37,14 +38,19 @@ _LOOK_SECONDS = (0.05, 2.0)
 
 Keeps = Callable[[Mapping[str, Any]], bool]
 """Whether a pod stays when its run is removed."""
+Whole = Callable[[RunRef, Mapping[str, Any]], WholeLog]
 
 
 class Instances:
     """The pods of one cluster."""
 
-    def __init__(self, api: Api, archive: LogArchive) -> None:
+    def __init__(self, api: Api, archive: LogArchive, whole: Whole) -> None:
+        """`whole`: the log of a pod of a run."""
         self._api = api
         self._archive = archive
+        self._whole = whole
+        self._keeping: dict[str, set[asyncio.Task[None]]] = {}
+        """Run uid -> logs that are being archived; a task nobody holds may vanish."""
 
     async def all(self, run: RunRef) -> Sequence[dict[str, Any]]:
         """Return every pod of a run, those that are only kept too."""
@@ -114,7 +120,9 @@ class Instances:
                 shard_bytes=pods.SHARD_BYTES,
                 record_uid=_owner_uid(pod),
             )
-            await together(self._api.apply(CONFIG_MAPS, run.namespace, each) for each in documents)
+            await gather_all(
+                self._api.apply(CONFIG_MAPS, run.namespace, each) for each in documents
+            )
             text = json.dumps({"uid": uid, "kind": answer.kind, "shards": len(documents)})
         change = {"metadata": {"uid": uid, "annotations": {names.RELEASE: text}}}
         with contextlib.suppress(NotFound, Conflict, Invalid):  # another pod of that name by now
@@ -137,12 +145,7 @@ class Instances:
         reached = asyncio.Event()
         keeping = asyncio.create_task(
             self._archive.keep(
-                self._api,
-                metadata["name"],
-                container_of(pod),
-                ref,
-                reached=reached,
-                begins=turns.begins(pod),
+                ref, self._whole(run, pod), reached=reached, begins=turns.first_log_line(pod)
             )
         )
         over = is_over(pod)
@@ -164,8 +167,9 @@ class Instances:
                 )
         finally:
             if not over:
-                _BACKGROUND.add(keeping)
-                keeping.add_done_callback(_BACKGROUND.discard)
+                of_run = self._keeping.setdefault(run.uid, set())
+                of_run.add(keeping)
+                keeping.add_done_callback(of_run.discard)
 
     async def end_all(self, run: RunRef, *, keeps: Keeps) -> bool:
         """Return whether pods stay (ended, and only to be looked at); raises StillAlive."""
@@ -175,13 +179,15 @@ class Instances:
             found = await self.all(run)
             kept = [pod for pod in found if keeps(pod)]
             waited = [pod for pod in found if not keeps(pod)]
-            await together(
+            await gather_all(
                 [
                     *(self._keep(run, pod) for pod in kept if names.KEPT not in _labels(pod)),
                     *(self._end(run, pod) for pod in waited),
                 ]
             )
             if not waited:
+                if keeping := self._keeping.pop(run.uid, None):
+                    await asyncio.wait(keeping, timeout=_END_SECONDS)
                 return bool(kept)
             if not until:
                 graces = [
@@ -209,20 +215,14 @@ class Instances:
         """Mark an ended pod as one that is no instance any more, its log archived."""
         metadata = pod["metadata"]
         ref = dataclasses.replace(names.parse_ref(pod), run=run)
-        await self._archive.keep(
-            self._api, metadata["name"], container_of(pod), ref, begins=turns.begins(pod)
-        )
+        await self._archive.keep(ref, self._whole(run, pod), begins=turns.first_log_line(pod))
         marks = {"labels": {names.KEPT: "true"}, "annotations": dict(gangs.ENDED_FOR_GOOD)}
         change = {"metadata": {"uid": metadata["uid"], **marks}}
         with contextlib.suppress(NotFound, Conflict, Invalid):
             await self._api.patch(PODS, run.namespace, metadata["name"], change)
 
 
-_BACKGROUND: set[asyncio.Task[None]] = set()
-"""Logs that are being followed to their end; a task nobody holds may vanish."""
-
-
-async def together(calls: Any) -> list[Any]:
+async def gather_all(calls: Any) -> list[Any]:
     """Await all of them; the first error is raised when every one is done."""
     answers = await asyncio.gather(*calls, return_exceptions=True)
     for each in answers:

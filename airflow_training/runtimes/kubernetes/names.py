@@ -11,9 +11,10 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from airflow_training.control.model import AttemptId
+from airflow_training.documents.resolved import RunRef
 from airflow_training.frameworks.naming import instance_name, service_name
 from airflow_training.runtimes.port import InstanceRef
-from airflow_training.spec.resolved import RunRef
 
 __all__ = [
     "ADDRESS",
@@ -228,18 +229,18 @@ def parse_ref(pod: Mapping[str, Any]) -> InstanceRef:
     metadata = pod["metadata"]
     labels = metadata.get("labels") or {}
     annotations = metadata.get("annotations") or {}
+    generation = int(annotations.get(GENERATION, 0))
     return InstanceRef(
         run=RunRef(
             uid=labels[RUN],
             job=labels[JOB],
             namespace=metadata.get("namespace", ""),
             controller=labels[CONTROLLER],
-            generation=int(annotations.get(GENERATION, 0)),
+            generation=generation,
         ),
-        role=labels[ROLE],
-        index=int(labels[INDEX]),
-        epoch=int(labels[EPOCH]),
-        job_attempt=int(labels[JOB_ATTEMPT]),
-        attempt=int(labels[ATTEMPT]),
+        key=(labels[ROLE], int(labels[INDEX])),
+        attempt_id=AttemptId(
+            int(labels[EPOCH]), int(labels[JOB_ATTEMPT]), int(labels[ATTEMPT]), generation
+        ),
         uid=metadata.get("uid", ""),
     )

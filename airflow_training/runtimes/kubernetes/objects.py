@@ -6,8 +6,8 @@ import base64
 from collections.abc import Mapping
 from typing import Any
 
+from airflow_training.documents.resolved import RunRef
 from airflow_training.runtimes.kubernetes import inject, names
-from airflow_training.spec.resolved import RunRef
 
 __all__ = [
     "agent_document",

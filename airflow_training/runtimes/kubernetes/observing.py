@@ -11,13 +11,13 @@ import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, NamedTuple
 
 from airflow_training.control import reasons
-from airflow_training.control.model import InstanceState, Observation, Progress
+from airflow_training.control.model import InstanceState, Observation, ProgressReport
+from airflow_training.documents.times import parse_time
 from airflow_training.runtimes.kubernetes import names
-from airflow_training.runtimes.kubernetes.turns import Turn, in_turn
+from airflow_training.runtimes.kubernetes.pod_attempts import AgentReport, with_agent_report
 
 __all__ = [
     "CANNOT_START_SECONDS",
@@ -85,9 +85,9 @@ def observe(
     pod: Mapping[str, Any],
     *,
     now: float,
-    progress: Progress | None = None,
+    progress: ProgressReport | None = None,
     environment: tuple[str, ...] = (),
-    turn: Turn | None = None,
+    turn: AgentReport | None = None,
 ) -> Observation:
     """Return what a pod of ours does; `now` is in epoch seconds, `turn` what its agent said.
 
@@ -103,13 +103,9 @@ def observe(
     node = (pod.get("spec") or {}).get("nodeName") or ""
     failed = said.state == "failed"
     seen = Observation(
-        role=ref.role,
-        index=ref.index,
+        key=ref.key,
         uid=ref.uid,
-        epoch=ref.epoch,
-        job_attempt=ref.job_attempt,
-        attempt=ref.attempt,
-        generation=ref.run.generation,
+        attempt_id=ref.attempt_id,
         state=said.state,
         reason=said.reason,
         message=said.message[:_MAX_MESSAGE],
@@ -131,7 +127,7 @@ def observe(
         environment=environment,
         output=_output(end) if said.state == "succeeded" else None,
     )
-    return in_turn(seen, pod, turn)
+    return with_agent_report(seen, pod, turn)
 
 
 def is_over(pod: Mapping[str, Any]) -> bool:
@@ -143,6 +139,19 @@ def is_over(pod: Mapping[str, Any]) -> bool:
     if _status(pod).get("phase") in _PHASES_OVER:
         return True
     return _is_deleted(pod) and not (pod.get("spec") or {}).get("nodeName")
+
+
+def container_started(pod: Mapping[str, Any], container: str) -> str:
+    """Return since when a container of a pod runs, as a time stamp; "" where it does not."""
+    for each in _status(pod).get("containerStatuses") or ():
+        if each["name"] == container:
+            return str(((each.get("state") or {}).get("running") or {}).get("startedAt") or "")
+    return ""
+
+
+def runs_container(pod: Mapping[str, Any], container: str) -> bool:
+    """Return whether a container of a pod runs, as far as anybody knows."""
+    return not is_over(pod) and bool(container_started(pod, container))
 
 
 def started_at(pod: Mapping[str, Any]) -> float | None:
@@ -259,7 +268,8 @@ def _ended(pod: Mapping[str, Any], end: _End | None) -> _Said:
     """Return how an instance ended: exit 0 counts only where nothing told it to end before."""
     status = _status(pod)
     if end is not None and end.reason == "OOMKilled":
-        return _Said("failed", "OOMKilled", end.message or "it used more memory than its limit")
+        # where a container leaves no message, its kubelet shows the end of its log as one
+        return _Said("failed", "OOMKilled", "it used more memory than its limit")
     if status.get("phase") == "Failed" and status.get("reason"):
         return _Said("failed", status["reason"], status.get("message") or "")
     disruption = _disruption(pod, end)
@@ -576,4 +586,4 @@ def _epoch(text: str | None) -> float | None:
     """Return epoch seconds of a time as the API server writes it."""
     if not text:
         return None
-    return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
+    return parse_time(text).timestamp()

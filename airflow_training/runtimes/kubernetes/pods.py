@@ -6,19 +6,21 @@ what makes it an instance: names, labels, owner, deadline, files, gang, and the 
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from airflow_training.errors import InputError, Problem
+from airflow_training.agent.order import TERMINATION_LOG, Order
+from airflow_training.errors import InputError
 from airflow_training.frameworks.naming import service_host
-from airflow_training.frameworks.render import OUTPUT_DIR_IN_POD
 from airflow_training.runtimes.kubernetes import inject, names
+from airflow_training.runtimes.kubernetes.capabilities import OUTPUT_DIR_IN_POD
 from airflow_training.runtimes.kubernetes.facts import RunFacts
 from airflow_training.runtimes.kubernetes.gangs import marks_of
+from airflow_training.runtimes.kubernetes.template import template_of
 from airflow_training.runtimes.port import InstanceSpec
+from airflow_training.runtimes.rendering import address_beside
 
 __all__ = [
     "ANSWER_BYTES",
@@ -38,6 +40,7 @@ ANSWER_BYTES = 64 * 1024
 SHARD_BYTES = 512 * 1024
 
 _PROGRESS_FILE = f"{inject.TRAINING_FOLDER}/progress.jsonl"
+_PREDICTIONS_DIR = f"{inject.TRAINING_FOLDER}/predictions"
 _BYTES_PER_ADDRESS = 200
 _PORT_PROBE_FAILURES = 1_000_000
 _MAX_SECONDS = 2**31 - 1
@@ -64,7 +67,7 @@ def pod_of(
 ) -> dict[str, Any]:
     """Return the pod to create; raises InputError for what cannot be made from the template."""
     ref = spec.ref
-    template = spec.pod
+    template = template_of(spec)
     pod_spec: dict[str, Any] = {
         key: value for key, value in (template.get("spec") or {}).items() if value not in (None, [])
     }
@@ -137,7 +140,7 @@ def _is_wrapped(spec: InstanceSpec, options: PodOptions) -> bool:
     """
     if spec.output_uri:
         return True
-    annotations = (spec.pod.get("metadata") or {}).get("annotations") or {}
+    annotations = (spec.resolved.template.get("metadata") or {}).get("annotations") or {}
     return (
         (bool(options.callback_url) or spec.stall is not None)
         and bool(spec.command)
@@ -297,7 +300,10 @@ class _Made:
             *(dict(each) for each in made.get("env") or ()),
         ]
         if _is_wrapped(instance, self._options):
-            made["command"] = self._wrapped(made)
+            made["command"], order = self._wrapped(made)
+            env.append(inject.order_variable(order))
+            if order.predictions_dir:
+                env.append({"name": "TRAINING_PREDICTIONS_DIR", "value": order.predictions_dir})
             volume, mount = inject.agent_volume(self._options.agent_config_map)
             self._add(volume, mount)
             if self._stays:
@@ -323,20 +329,17 @@ class _Made:
         made["volumeMounts"] = theirs + [m for m in self._mounts if m["mountPath"] not in taken]
         return made
 
-    def _wrapped(self, made: Mapping[str, Any]) -> list[str]:
+    def _wrapped(self, made: Mapping[str, Any]) -> tuple[list[str], Order]:
+        """Return the command line with the agent in front, and the agent's order."""
         instance, options = self._instance, self._options
         command = [str(part) for part in made.get("command") or ()]
         if not command:
-            raise InputError(
-                problems=(
-                    Problem(
-                        code="not_supported",
-                        field=f"spec.roles.{instance.ref.role}.command",
-                        message="the agent that uploads the output starts the command, so the job"
-                        " has to name it: what the image starts by itself cannot be seen from here",
-                        hint="write the image's entrypoint as command",
-                    ),
-                )
+            raise InputError.of(
+                code="not_supported",
+                field=f"spec.roles.{instance.ref.role}.command",
+                message="the agent that uploads the output starts the command, so the job"
+                " has to name it: what the image starts by itself cannot be seen from here",
+                hint="write the image's entrypoint as command",
             )
         ref = instance.ref
         progress_url = progress_uri = ""
@@ -344,19 +347,24 @@ class _Made:
             progress_url = f"{options.callback_url.rstrip('/')}/runs/{ref.run.uid}/progress"
         elif instance.output_uri:
             progress_uri = progress_uri_of(instance)
-        return inject.wrapped_command(
-            command,
-            output_dir=OUTPUT_DIR_IN_POD,
-            output_uri=instance.output_uri,
-            progress_file=_PROGRESS_FILE,
+        reports = progress_url or progress_uri or instance.readiness or instance.stall is not None
+        order = Order(
+            readiness=None if instance.readiness is None else dict(instance.readiness),
+            watch=instance.watch,
+            ports=dict(instance.ports) if self._stays else {},
+            progress_file=_PROGRESS_FILE if reports else "",
             progress_url=progress_url,
             progress_uri=progress_uri,
-            watch=instance.watch,
-            ready="" if instance.readiness is None else json.dumps(dict(instance.readiness)),
-            stall="" if instance.stall is None else json.dumps(dict(instance.stall)),
-            termination_log=str(made.get("terminationMessagePath") or ""),
+            stall=None if instance.stall is None else dict(instance.stall),
+            predictions_dir=_PREDICTIONS_DIR if instance.predictions_uri else "",
+            predictions_uri=instance.predictions_uri,
+            orders_file=inject.ORDERS_FILE if self._stays else "",
+            output_dir=OUTPUT_DIR_IN_POD if instance.output_uri else "",
+            output_uri=instance.output_uri,
+            termination_log=str(made.get("terminationMessagePath") or TERMINATION_LOG),
             in_place_seconds=instance.in_place_seconds if self._stays else 0.0,
         )
+        return inject.wrapped_command(command), order
 
     # volumes -------------------------------------------------------------------------------------
     def _add(self, volume: dict[str, Any], *mounts: dict[str, Any]) -> None:
@@ -443,7 +451,7 @@ class _Made:
         return 0 if pod_security.get("runAsUser") else self._options.agent_user
 
     def _template_annotations(self) -> Mapping[str, Any]:
-        found: Mapping[str, Any] = (self._instance.pod.get("metadata") or {}).get(
+        found: Mapping[str, Any] = (self._instance.resolved.template.get("metadata") or {}).get(
             "annotations"
         ) or {}
         return found
@@ -451,7 +459,8 @@ class _Made:
 
 def progress_uri_of(spec: InstanceSpec) -> str:
     """Return where an instance leaves its newest progress beside the job's output."""
-    return f"{spec.output_uri.rstrip('/')}.progress/{spec.ref.role}-{spec.ref.index}.json"
+    folder = address_beside(spec.output_uri, "progress")
+    return f"{folder}/{spec.ref.role}-{spec.ref.index}.json"
 
 
 def _away_from(nodes: Sequence[str], affinity: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
-from airflow_training.control.model import Progress
+from airflow_training.control.model import ProgressReport
 from airflow_training.runtimes.progress import progress_of
 
 __all__ = ["Report", "stored_report"]
@@ -22,9 +22,9 @@ _MOST_BYTES = 1 << 16
 class Report:
     """What an instance last said about itself."""
 
-    progress: Progress | None = None
+    progress: ProgressReport | None = None
     environment: tuple[str, ...] = ()
-    """The newest record of what it has around it, as its agent wrote it."""
+    """The newest record of what it has around it, as its agent wrote it, behind that of its software."""
 
 
 def stored_report(uri: str) -> Report | None:
@@ -33,10 +33,10 @@ def stored_report(uri: str) -> Report | None:
     try:
         with fsspec.open(uri, "rb") as file:
             document = json.loads(file.read(_MOST_BYTES))
-            line = document.get("environment")
+            records = (document.get("software"), document.get("environment"))
             return Report(
                 progress=progress_of(document.get("progress") or None),
-                environment=(line,) if isinstance(line, str) else (),
+                environment=tuple(line for line in records if line and isinstance(line, str)),
             )
     except FileNotFoundError:
         return None

@@ -10,14 +10,14 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from airflow_training.errors import InputError, LeaseLost, Problem, RuntimeUnavailable
+from airflow_training.documents.resolved import RunRef
+from airflow_training.errors import InputError, LeaseLost, RuntimeUnavailable
 from airflow_training.runtimes.kubernetes import names
 from airflow_training.runtimes.kubernetes.api import AlreadyExists, Api, Conflict, NotFound
 from airflow_training.runtimes.kubernetes.facts import NEVER_REMOVED, RunFacts
 from airflow_training.runtimes.kubernetes.kinds import CONFIG_MAPS
-from airflow_training.spec.resolved import RunRef
 
-__all__ = ["Records", "check_owner", "stale"]
+__all__ = ["Records", "check_owner", "stale_reason"]
 
 _TRIES = 10
 _PAUSE_SECONDS = 0.05
@@ -103,7 +103,7 @@ class Records:
 
 
 def _refuse_stale(known: RunFacts, run: RunRef) -> None:
-    why = stale(known, run.generation)
+    why = stale_reason(known, run.generation)
     if why:
         raise LeaseLost(f"run {run.uid}: {why}")
 
@@ -112,7 +112,7 @@ def _restless(run: RunRef) -> RuntimeUnavailable:
     return RuntimeUnavailable(f"run {run.uid}: its record changes all the time")
 
 
-def stale(facts: RunFacts, generation: int) -> str:
+def stale_reason(facts: RunFacts, generation: int) -> str:
     """Return why a holder of `generation` may not act; empty where it may."""
     if facts.removed != NEVER_REMOVED and facts.removed >= generation:
         return f"it was removed under generation {facts.removed}"
@@ -127,7 +127,7 @@ def check_owner(found: Mapping[str, Any], run: RunRef) -> None:
     if (labels.get(names.CONTROLLER), labels.get(names.RUN)) == (run.controller, run.uid):
         return
     whose = f"run {labels[names.RUN]}" if names.RUN in labels else "somebody else"
-    problem = Problem(
+    raise InputError.of(
         code="duplicate",
         field="metadata.name",
         value=run.job,
@@ -135,4 +135,3 @@ def check_owner(found: Mapping[str, Any], run: RunRef) -> None:
         f" {run.namespace} belongs to {whose}: it is not touched",
         hint="run it again under another run id",
     )
-    raise InputError(problems=[problem])

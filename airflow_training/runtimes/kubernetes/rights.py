@@ -1,6 +1,7 @@
 """What a job needs of a cluster, found out before anything is created.
 
-Every gap is named with the way to close it: a missing right as the rule to add to a Role.
+Every gap is named with the way to close it: a missing right as the rule to add to a Role. What
+else the server refuses (a quota, PodSecurity, a webhook), it says itself of a pod of each role.
 """
 
 from __future__ import annotations
@@ -9,10 +10,19 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
+from airflow_training.documents.quantities import parse_quantity
+from airflow_training.documents.resolved import ResolvedJob, ResolvedRole
 from airflow_training.errors import Problem
-from airflow_training.runtimes.kubernetes.api import Api, ApiError, Forbidden, NotFound
+from airflow_training.runtimes.kubernetes.api import (
+    AlreadyExists,
+    Api,
+    ApiError,
+    Forbidden,
+    NotFound,
+)
 from airflow_training.runtimes.kubernetes.facts import RunFacts
 from airflow_training.runtimes.kubernetes.gangs import pod_requests
 from airflow_training.runtimes.kubernetes.kinds import (
@@ -31,11 +41,25 @@ from airflow_training.runtimes.kubernetes.kinds import (
     VOLCANO_QUEUES,
     Kind,
 )
-from airflow_training.spec.quantities import parse_quantity
-from airflow_training.spec.resolved import ResolvedJob, ResolvedRole
 
-__all__ = ["allowed_instances", "check_cluster", "held_gpus", "needed_rights"]
+__all__ = [
+    "allowed_instances",
+    "check_cluster",
+    "held_gpus",
+    "may_pass",
+    "namespace_seen",
+    "needed_rights",
+]
 
+_PASSING = (
+    "exceeded quota",
+    "status unknown for quota",  # it was made a moment ago
+    'serviceaccount "default" not found',  # the namespace was
+    "cannot create resource",  # our rights: they were there when the run began
+    "Unauthorized",
+    "does not support dry run",
+)
+"""What the server refuses for the time being, or only of a question."""
 _ALIVE = "status.phase!=Succeeded,status.phase!=Failed"
 
 Right = tuple[Kind, str, str]
@@ -71,22 +95,65 @@ def needed_rights(facts: RunFacts, *, callback: bool = False) -> Sequence[Right]
     return [(kind, sub, verb) for (kind, sub), verbs in needed.items() for verb in verbs]
 
 
+def may_pass(error: Exception) -> bool:
+    """Return whether the server may accept a moment later what it has refused now."""
+    return any(text in str(error) for text in _PASSING)
+
+
 async def check_cluster(
-    api: Api, job: ResolvedJob, facts: RunFacts, *, callback: bool = False
+    api: Api,
+    job: ResolvedJob,
+    facts: RunFacts,
+    pods: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+    *,
+    callback: bool = False,
 ) -> list[Problem]:
-    """Return what keeps the job from running in its namespace; raises RuntimeUnavailable."""
-    answers = await asyncio.gather(
+    """Return what keeps the job from running in its namespace; raises RuntimeUnavailable.
+
+    `pods`: role -> its first pod, which the server is asked about.
+    """
+    lacks = await asyncio.gather(
         _namespace(api, job),
         _rights(api, job, needed_rights(facts, callback=callback)),
         _service_accounts(api, job),
         _scheduling(api, job),
-        _quota(api, job),
     )
-    return [problem for problems in answers for problem in problems]
+    problems = [problem for problems in lacks for problem in problems]
+    if not problems:  # else the server would only say the same
+        refusals = await asyncio.gather(
+            *(_refusal(api, job, role, pod) for role, pod in pods.items())
+        )
+        problems += [problem for problems in refusals for problem in problems]
+    return [*problems, *await _quota(api, job)]
+
+
+async def _refusal(api: Api, job: ResolvedJob, role: str, pod: Mapping[str, Any]) -> list[Problem]:
+    """Return why the server would not take a pod, in its own words."""
+    try:
+        await api.create(PODS, job.namespace, pod, dry_run=True)
+    except AlreadyExists:
+        return []
+    except ApiError as error:
+        if may_pass(error):
+            return []
+        return [
+            Problem(
+                code="not_allowed",
+                field=f"spec.roles.{role}",
+                value=role,
+                message=f"namespace '{job.namespace}' refuses its pods: {error}",
+            )
+        ]
+    return []
+
+
+async def namespace_seen(api: Api, namespace: str) -> Mapping[str, Any] | str:
+    """Return a namespace, `missing`, or `hidden` where we may not see whether it is there."""
+    return await _look(api, NAMESPACES, "", namespace)
 
 
 async def _namespace(api: Api, job: ResolvedJob) -> list[Problem]:
-    found = await _look(api, NAMESPACES, "", job.namespace)
+    found = await namespace_seen(api, job.namespace)
     if found == "missing":
         return [
             Problem(

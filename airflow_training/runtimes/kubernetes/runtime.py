@@ -21,87 +21,73 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ParamSpec, TypeVar
 
 from airflow_training.agent.package import portable_agent
 from airflow_training.control.model import InstanceKey
+from airflow_training.documents.resolved import ResolvedJob, RunRef
 from airflow_training.errors import InputError, LeaseLost, Problem, RuntimeUnavailable
 from airflow_training.frameworks.naming import service_host
-from airflow_training.runtimes.kubernetes import gangs, names, objects, pods, turns
+from airflow_training.runtimes.adapter import Reports, SweepQuery
+from airflow_training.runtimes.kubernetes import names, objects, pods
+from airflow_training.runtimes.kubernetes import pod_attempts as turns
 from airflow_training.runtimes.kubernetes.adoption import judge
 from airflow_training.runtimes.kubernetes.api import (
-    AlreadyExists,
     Api,
     ApiError,
     Forbidden,
     Invalid,
     NotFound,
 )
+from airflow_training.runtimes.kubernetes.capabilities import CAPABILITIES
+from airflow_training.runtimes.kubernetes.collecting import LogCollector, reading
 from airflow_training.runtimes.kubernetes.connection import Connect
 from airflow_training.runtimes.kubernetes.facts import RunFacts, facts_of
 from airflow_training.runtimes.kubernetes.instances import (
     Instances,
     container_of,
+    gather_all,
     identity,
-    together,
-)
-from airflow_training.runtimes.kubernetes.kinds import (
-    CONFIG_MAPS,
-    COSCHEDULING_GROUPS,
-    NODES,
-    SECRETS,
-    SERVICES,
-    VOLCANO_GROUPS,
-    Kind,
 )
 from airflow_training.runtimes.kubernetes.logs import LogArchive, read_live
+from airflow_training.runtimes.kubernetes.nodes import cluster_view
 from airflow_training.runtimes.kubernetes.observing import is_over, observe, started_at
-from airflow_training.runtimes.kubernetes.record import Records, check_owner, stale
-from airflow_training.runtimes.kubernetes.rights import allowed_instances, check_cluster, held_gpus
-from airflow_training.runtimes.kubernetes.services import service_documents
-from airflow_training.runtimes.kubernetes.sweep import Orphan, find_orphans
-from airflow_training.runtimes.kubernetes.turns import Turn
+from airflow_training.runtimes.kubernetes.pod_attempts import AgentReport
+from airflow_training.runtimes.kubernetes.record import Records, stale_reason
+from airflow_training.runtimes.kubernetes.rights import (
+    check_cluster,
+    may_pass,
+    namespace_seen,
+)
+from airflow_training.runtimes.kubernetes.run_objects import RunObjects
+from airflow_training.runtimes.kubernetes.sweep import OrphanObjects, find_orphans
 from airflow_training.runtimes.kubernetes.watching import NamespaceWatch
 from airflow_training.runtimes.port import (
     Address,
     Addresses,
-    Capabilities,
-    Changed,
-    ClusterView,
+    ClusterSnapshot,
     Cursor,
-    Gone,
     InstanceRef,
+    InstanceRemoval,
     InstanceSpec,
+    InstanceUpdate,
     LogChunk,
-    NodeView,
     Outcome,
     ReleaseAnswer,
     Snapshot,
 )
 from airflow_training.settings import Settings
-from airflow_training.spec.quantities import parse_quantity
-from airflow_training.spec.resolved import ResolvedJob, RunRef
 
 __all__ = ["KubernetesRuntime"]
 
-Reports = Callable[
-    [str, Collection[InstanceKey]], Mapping[InstanceKey, Sequence[Mapping[str, Any]]]
-]
-"""(Run uid, instances whose newest record is wanted, beside all ends) -> records, oldest first. Blocks."""
+_TAIL_LINES = 100
+_TAIL_BYTES = 1 << 20
+"""The API server counts both from the first of the last lines: the newest must not be cut off."""
+
 P = ParamSpec("P")
 T = TypeVar("T")
-
-_GROUP_KINDS: Mapping[str, Kind] = {
-    "volcano": VOLCANO_GROUPS,
-    "coscheduling": COSCHEDULING_GROUPS,
-}
-_PASSING = (
-    "exceeded quota",
-    "status unknown for quota",  # it was made a moment ago
-    'serviceaccount "default" not found',  # the namespace was
-)
-"""What the server forbids for the time being."""
 
 
 def _speaking(call: Callable[P, Awaitable[T]]) -> Callable[P, Coroutine[Any, Any, T]]:
@@ -121,12 +107,7 @@ class KubernetesRuntime:
     """Instances are pods of one cluster. Any number of objects may serve the same runs."""
 
     name = "kubernetes"
-    capabilities = Capabilities(
-        hold=True,
-        gangs=frozenset({"none", "volcano", "coscheduling", "kueue"}),
-        memory_limits=True,
-        leaves_objects=True,
-    )
+    capabilities = CAPABILITIES
 
     def __init__(
         self,
@@ -139,17 +120,26 @@ class KubernetesRuntime:
         callback_token: Callable[[str], str] | None = None,
         reports: Reports | None = None,
         patience_seconds: float = 20.0,
+        collected: Path | None = None,
     ) -> None:
         """`max_run_seconds`: longest life of any pod. `callback_token`: run uid -> its token.
+
+        `collected`: where the logs of living pods are, for all processes of this machine.
 
         `reports`: what instances left at the callback URL; without it nothing can stay in a pod.
         `patience_seconds`: how long the server may be away before anybody is told.
         """
         self.api = Api(connect, connection, budget_seconds=patience_seconds)
         self._patience_seconds = patience_seconds
+        self.log_api = Api(connect, connection, budget_seconds=patience_seconds)
+        """Connections of their own: however many logs are read, nothing else waits for one."""
         self._archive = archive
+        self._collector = LogCollector(self.log_api, collected, tail_bytes=archive.tail_bytes)
+        self._viewer = LogCollector(self.log_api, None, tail_bytes=archive.tail_bytes)
+        """Of whoever looks at logs while nobody on this machine collects them."""
         self._records = Records(self.api)
-        self._instances = Instances(self.api, archive)
+        self._objects = RunObjects(self.api)
+        self._instances = Instances(self.api, archive, self._collector.whole)
         self._options = options
         self._max_run_seconds = max_run_seconds
         self._callback_token = callback_token
@@ -185,23 +175,45 @@ class KubernetesRuntime:
             max_run_seconds=settings.max_run_seconds or None,
             callback_token=callback_token,
             reports=reports,
+            collected=settings.local_dir / "collected",
         )
 
     # the port ----------------------------------------------------------------------------------
     @_speaking
-    async def check(self, run: RunRef, job: ResolvedJob) -> Sequence[Problem]:
-        """Return what the cluster lacks for the job: rights, kinds, queues, quota."""
+    async def check(
+        self, run: RunRef, job: ResolvedJob, firsts: Sequence[InstanceSpec]
+    ) -> Sequence[Problem]:
+        """Return what the cluster lacks for the job (rights, kinds, queues), and what it refuses."""
         problem = _controller_problem(run)
         if problem is not None:
             return [problem]
-        return await check_cluster(self.api, job, facts_of(run, job), callback=self._has_callback)
+        facts = facts_of(run, job)
+        options = dataclasses.replace(self._options, agent_config_map=names.record_name(run))
+        documents = {
+            spec.ref.role: pods.pod_of(self._limited(spec), facts, run.uid, options=options)
+            for spec in firsts
+        }
+        problems = await check_cluster(self.api, job, facts, documents, callback=self._has_callback)
+        # only now: who may not read the record is told so with everything else that is missing
+        if not problems and run.submitted_at is None and await self._records.read(run) is not None:
+            return [_earlier_run(run)]
+        return problems
 
     @_speaking
-    async def prepare(self, run: RunRef, job: ResolvedJob) -> Addresses:
+    async def prepare(
+        self,
+        run: RunRef,
+        job: ResolvedJob,
+        *,
+        epoch: int = 0,  # noqa: ARG002 - the port's signature
+        job_attempt: int = 0,  # noqa: ARG002 - as above: a new pod has all ports of its own
+    ) -> Addresses:
         """Make the run's record, services and gang; raises LeaseLost and InputError."""
         try:
             return await self._prepare(run, job)
         except (Forbidden, Invalid, NotFound) as error:
+            if may_pass(error):
+                raise
             problem = Problem(
                 code="not_allowed",
                 field="metadata.namespace",
@@ -215,31 +227,11 @@ class KubernetesRuntime:
         if problem is not None:
             raise InputError(problems=[problem])
         record = await self._records.own(run, facts_of(run, job))
-        uid = record["metadata"]["uid"]
         facts = RunFacts.from_document(record)
-        made = [
-            self._ensure(SERVICES, run, document)
-            for document in service_documents(run, facts, record_uid=uid)
-        ]
-        group_kind = _GROUP_KINDS.get(facts.gang.kind)
-        if group_kind is not None:
-            made += [
-                self._bring_to(group_kind, run, document)
-                for document in gangs.pod_group_documents(facts.gang, run, record_uid=uid)
-            ]
-        if facts.ssh:
-            # made anew each time it is called: the first one counts
-            made.append(
-                self._ensure(SECRETS, run, objects.ssh_secret_document(run, record_uid=uid))
-            )
+        token = ""
         if self._callback_token is not None and self._has_callback:
             token = await asyncio.to_thread(self._callback_token, run.uid)
-            made.append(
-                self._ensure(
-                    SECRETS, run, objects.callback_secret_document(run, token, record_uid=uid)
-                )
-            )
-        await together(made)
+        await self._objects.make(run, facts, token=token, record_uid=record["metadata"]["uid"])
         return {
             role.name: tuple(
                 Address(
@@ -266,9 +258,9 @@ class KubernetesRuntime:
         facts = RunFacts.from_document(record)
         others = await self._instances.all(run) if facts.numbered else ()
         uid = record["metadata"]["uid"]
-        await self._mend_services(run, facts, record_uid=uid)
+        await self._objects.mend_services(run, facts, record_uid=uid)
         options = await self._with_agent(run, instances, record_uid=uid)
-        outcomes = await together(
+        outcomes = await gather_all(
             self._create_one(each, facts, uid, options, others) for each in instances
         )
         return await self._unless_removed(run, uid, outcomes)
@@ -276,7 +268,7 @@ class KubernetesRuntime:
     @_speaking
     async def release(self, instances: Sequence[InstanceRef], answer: ReleaseAnswer) -> None:
         """Give held pods their answer, through an annotation that reaches them as a file."""
-        await together(self._instances.release(ref, answer) for ref in instances)
+        await gather_all(self._instances.release(ref, answer) for ref in instances)
 
     @_speaking
     async def stop_process(
@@ -324,12 +316,9 @@ class KubernetesRuntime:
         if not (fits and pods.can_follow(spec, pod, document, age_seconds=age_seconds)):
             return dataclasses.replace(refused, message="the next attempt needs another pod")
         await self._archive.keep(
-            self.api,
-            pod["metadata"]["name"],
-            container_of(pod),
             turns.ref_of(pod, turn),
-            begins=turns.begins(pod),
-            follow=False,
+            self._collector.whole(run, pod, follow=False),
+            begins=turns.first_log_line(pod),
         )
         if not await self._instances.mark(run, pod, marks):
             return dataclasses.replace(refused, message="its pod has changed meanwhile")
@@ -345,13 +334,13 @@ class KubernetesRuntime:
         for run in {ref.run for ref in instances}:
             known = await self._by_uid(run)
             meant = [known[ref.uid] for ref in instances if ref.run == run and ref.uid in known]
-            await together(
+            await gather_all(
                 self._instances.mark(run, pod, {"annotations": turns.order_for(turn, do, **more)})
                 for pod, turn in meant
                 if turn is not None
             )
 
-    async def _by_uid(self, run: RunRef) -> dict[str, tuple[dict[str, Any], Turn | None]]:
+    async def _by_uid(self, run: RunRef) -> dict[str, tuple[dict[str, Any], AgentReport | None]]:
         """Return uid of an instance -> its pod, and what its agent said last."""
         found = await self._instances.all(run)
         said = await self._turns_of(run.uid, found)
@@ -366,8 +355,8 @@ class KubernetesRuntime:
         self,
         run_uid: str,
         found: Iterable[Mapping[str, Any]],
-        known: Mapping[str, Turn] = MappingProxyType({}),
-    ) -> Mapping[str, Turn]:
+        known: Mapping[str, AgentReport] = MappingProxyType({}),
+    ) -> Mapping[str, AgentReport]:
         """Return pod uid -> what its agent said last of the attempt in it. `known`: by then."""
         stays = {
             pod["metadata"]["uid"]: pod
@@ -407,13 +396,15 @@ class KubernetesRuntime:
             meant = [
                 found.get(ref.uid) if ref.uid else by_attempt.get(identity(ref)) for ref in refs
             ]
-            await together(
+            await gather_all(
                 self._instances.delete(run, pod, grace_seconds=grace_seconds)
                 for pod in meant
                 if pod is not None
             )
 
-    async def watch(self, run: RunRef) -> AsyncGenerator[Snapshot | Changed | Gone, None]:
+    async def watch(
+        self, run: RunRef
+    ) -> AsyncGenerator[Snapshot | InstanceUpdate | InstanceRemoval, None]:
         """Yield a snapshot, then changes; raises RuntimeUnavailable."""
         key = (asyncio.get_running_loop(), run.namespace, run.controller)
         shared = self._watches.get(key)
@@ -439,31 +430,110 @@ class KubernetesRuntime:
     ) -> LogChunk:
         """Return bytes of an attempt's log: of the archive once it has ended, else live."""
         if attempt is not None:
-            instance = dataclasses.replace(instance, attempt=attempt, uid="")
-        archived = await self._archive.read(instance, cursor, limit=limit)
-        if archived is not None:
-            return archived
-        pod = await self._instances.find(instance)
+            instance = instance.at_attempt(attempt)
+        pod = self._seen(instance)
+        if pod is None or is_over(pod):
+            archived = await self._archive.read(instance, cursor, limit=limit)
+            if archived is not None:
+                return archived
+            pod = pod or await self._instances.find(instance)
         if pod is None:
             return LogChunk(data=b"", next=cursor, end=True)
-        container, begins = container_of(pod), turns.begins(pod)
         if not is_over(pod):
-            waits = await self._waits(instance.run, pod)  # asked first: it then prints no more
-            chunk = await read_live(
-                self.api,
-                instance.run.namespace,
-                pod["metadata"]["name"],
-                container,
-                cursor,
-                limit=limit,
-                begins=begins,
-            )
-            return dataclasses.replace(chunk, end=waits and len(chunk.data) < limit)
-        await self._archive.keep(
-            self.api, pod["metadata"]["name"], container, instance, begins=begins
-        )
+            return await self._read_live(instance.run, pod, cursor, limit=limit)
+        whole = self._collector.whole(instance.run, pod)
+        await self._archive.keep(instance, whole, begins=turns.first_log_line(pod))
         archived = await self._archive.read(instance, cursor, limit=limit)
         return archived or LogChunk(data=b"", next=cursor, end=True)
+
+    @_speaking
+    async def tail_log(self, instance: InstanceRef, *, limit: int) -> bytes:
+        """Return the last lines of an attempt's log: of its pod by one request, else of the archive."""
+        pod = self._seen(instance) or await self._instances.find(instance)
+        if pod is None:
+            return await self._archive.tail(instance, limit=limit)
+        try:
+            lines = await self.log_api.log(
+                instance.run.namespace,
+                pod["metadata"]["name"],
+                container=container_of(pod),
+                tail_lines=_TAIL_LINES,
+                limit_bytes=_TAIL_BYTES,
+            )
+        except (Invalid, NotFound):  # it has not started, or has just gone
+            return b""
+        begins = turns.first_log_line(pod)
+        # what an earlier attempt wrote in this pod is not of this one
+        return (lines.rpartition(begins + b"\n")[2] if begins else lines)[-limit:]
+
+    async def _read_live(
+        self, run: RunRef, pod: Mapping[str, Any], cursor: Cursor, *, limit: int
+    ) -> LogChunk:
+        waits = await self._waits(run, pod)  # asked first: it then prints no more
+        metadata = pod["metadata"]
+        collected = await asyncio.to_thread(
+            lambda: (
+                self._collector.find(run, metadata["uid"])
+                or self._viewer.find(run, metadata["uid"])
+            )
+        )
+        if collected is None:
+            read = reading(self.log_api, run.namespace, metadata["name"], container_of(pod))
+        else:
+            read = collected.read
+            if not cursor.token:
+                dropped = await asyncio.to_thread(collected.dropped)
+                cursor = Cursor(offset=max(cursor.offset, dropped))
+        chunk = await read_live(read, cursor, limit=limit, begins=turns.first_log_line(pod))
+        return dataclasses.replace(chunk, end=waits and len(chunk.data) < limit)
+
+    def _seen(self, instance: InstanceRef) -> Mapping[str, Any] | None:
+        """Return the pod of an attempt where a watch of ours shows it."""
+        run = instance.run
+        shared = self._watches.get((asyncio.get_running_loop(), run.namespace, run.controller))
+        if shared is None:
+            return None
+        for numbered in (False, True):
+            pod = shared.pod(names.pod_name(instance, numbered=numbered))
+            if pod is not None and identity(names.parse_ref(pod)) == identity(instance):
+                return pod
+        return None
+
+    async def collect_logs(
+        self, run: RunRef, *, only: Collection[InstanceKey] | None = None
+    ) -> None:
+        """Follow the logs of the run's pods, one stream each; nothing is lost as nodes rotate them.
+
+        `only`: for somebody who looks at them beside the one who drives the run. Where that one is
+        on this machine, its copies are read.
+        """
+        key = (asyncio.get_running_loop(), run.namespace, run.controller)
+
+        def seen() -> Iterable[Mapping[str, Any]]:
+            shared = self._watches.get(key)
+            if only is not None and self._collector.is_collected(run):
+                return []
+            return [
+                pod
+                for pod in (shared.pods(run) if shared is not None else ())
+                if only is None or identity(names.parse_ref(pod))[:2] in only
+            ]
+
+        watching = asyncio.ensure_future(self._keep_watching(run))
+        collector = self._collector if only is None else self._viewer
+        try:
+            await collector.collect(run, seen)
+        finally:
+            watching.cancel()
+            await asyncio.gather(watching, return_exceptions=True)
+
+    async def _keep_watching(self, run: RunRef) -> None:
+        while True:
+            with contextlib.suppress(RuntimeUnavailable):
+                async with contextlib.aclosing(self.watch(run)) as changes:
+                    async for _ in changes:
+                        pass
+            await asyncio.sleep(1.0)
 
     @_speaking
     async def remove(self, run: RunRef) -> None:
@@ -476,84 +546,49 @@ class KubernetesRuntime:
         kept = await self._instances.end_all(
             run, keeps=functools.partial(_keeps, facts) if facts else _keeps_none
         )
-        await self._remove_rest(run, with_record=not kept)
+        await self._objects.remove(run, with_record=not kept)
+        for ref, begins, log in await asyncio.to_thread(self._collector.begun, run):
+            await self._archive.keep(ref, log, begins=begins)  # where its archiving was cut short
+        if not self._archive.is_failing:  # else what was collected is all there is
+            await asyncio.to_thread(self._collector.forget, run)
 
     @_speaking
     async def purge(self, run: RunRef) -> None:
         """As `remove`, but nothing is kept: for runs that no store knows; raises StillAlive."""
         await self._records.bury(run)
         await self._instances.end_all(run, keeps=_keeps_none)
-        await self._remove_rest(run, with_record=True)
+        await self._objects.remove(run, with_record=True)
+        await asyncio.to_thread(self._collector.forget, run)
 
-    async def find_orphans(
-        self,
-        namespace: str,
-        *,
-        controller: str,
-        living: Collection[str],
-        known: Collection[str],
-        older_than: float,
-    ) -> Sequence[Orphan]:
-        """See `sweep.find_orphans`; raises RuntimeUnavailable, also for a lack of rights."""
+    async def find_orphans(self, sought: SweepQuery) -> Sequence[OrphanObjects]:
+        """See `sweep.find_orphans`; raises RuntimeUnavailable.
+
+        Raises InputError where we have no rights at all, so that it may be gone as well.
+        """
         try:
-            return await find_orphans(
-                self.api,
-                namespace,
-                controller=controller,
-                living=living,
-                known=known,
-                older_than=older_than,
-            )
-        except ApiError as error:
+            return await find_orphans(self.api, sought)
+        except Forbidden as error:
+            namespace = sought.namespace
+            found = await namespace_seen(self.api, namespace)
+            if found == "missing":
+                return []  # what was in it has gone with it, our rights too
+            if found == "hidden":
+                problem = Problem(code="not_allowed", field="", message=str(error))
+                raise InputError(problems=[problem]) from error
             raise RuntimeUnavailable(f"namespace {namespace}: {error}") from error
+        except ApiError as error:
+            raise RuntimeUnavailable(f"namespace {sought.namespace}: {error}") from error
 
     @_speaking
     async def cluster_view(
         self, job: ResolvedJob | None = None, *, with_free: bool = False
-    ) -> ClusterView:
-        """Return the nodes that pods may go to; one made-up node where we may not see them."""
-        from airflow_training.planning.sources.kubernetes_nodes import takes_work  # for plans only
-
-        instances = None if job is None else await allowed_instances(self.api, job)
-        try:
-            nodes, _ = await self.api.list(NODES)
-        except Forbidden:
-            # unknown, not none: the scheduler decides
-            unknown = NodeView(name="cluster", cpus=float(2**20), memory_bytes=2**60, gpus=2**20)
-            return ClusterView(nodes=(unknown,), instances=instances)
-        held = await held_gpus(self.api) if with_free else None
-        usable = tuple(_node_view(node, held) for node in nodes if takes_work(node))
-        return ClusterView(nodes=usable, instances=instances)
+    ) -> ClusterSnapshot:
+        """Return the nodes that pods may go to."""
+        return await cluster_view(self.api, job, with_free=with_free)
 
     @property
     def _has_callback(self) -> bool:
         return bool(self._options.callback_url) and self._callback_token is not None
-
-    # objects -----------------------------------------------------------------------------------
-    async def _ensure(self, kind: Kind, run: RunRef, document: Mapping[str, Any]) -> None:
-        """Make an object unless it is there; raises InputError where the name is another's."""
-        try:
-            await self.api.create(kind, run.namespace, document)
-        except AlreadyExists:
-            found = await self.api.get(kind, run.namespace, document["metadata"]["name"])
-            check_owner(found, run)
-
-    async def _bring_to(self, kind: Kind, run: RunRef, document: Mapping[str, Any]) -> None:
-        """Make an object, or bring it to the size the job has now."""
-        with contextlib.suppress(NotFound):
-            found = await self.api.get(kind, run.namespace, document["metadata"]["name"])
-            check_owner(found, run)
-        await self.api.apply(kind, run.namespace, document)
-
-    async def _mend_services(self, run: RunRef, facts: RunFacts, *, record_uid: str) -> None:
-        """Make services again that somebody deleted."""
-        found, _ = await self.api.list(SERVICES, run.namespace, selector=names.run_selector(run))
-        there = {each["metadata"]["name"] for each in found}
-        await together(
-            self._ensure(SERVICES, run, document)
-            for document in service_documents(run, facts, record_uid=record_uid)
-            if document["metadata"]["name"] not in there
-        )
 
     async def _with_agent(
         self, run: RunRef, instances: Sequence[InstanceSpec], *, record_uid: str
@@ -562,9 +597,8 @@ class KubernetesRuntime:
         if not any(pods.needs_agent(each, self._options) for each in instances):
             return self._options
         program = portable_agent()
-        await self._ensure(
-            CONFIG_MAPS, run, objects.agent_document(run, program, record_uid=record_uid)
-        )
+        document = objects.agent_document(run, program, record_uid=record_uid)
+        await self._objects.make_config_map(run, document)
         return dataclasses.replace(self._options, agent_config_map=names.agent_name(run, program))
 
     # creating ----------------------------------------------------------------------------------
@@ -577,7 +611,7 @@ class KubernetesRuntime:
         others: Sequence[Mapping[str, Any]],
     ) -> Outcome:
         ref = spec.ref
-        why = stale(facts, ref.run.generation)
+        why = stale_reason(facts, ref.run.generation)
         if why:
             return Outcome(ref=ref, result="refused", message=f"run {ref.run.uid}: {why}")
         spec = self._limited(spec)
@@ -594,11 +628,14 @@ class KubernetesRuntime:
                 files = objects.files_document(
                     ref.run, document["metadata"]["name"], data, record_uid=record_uid
                 )
-                await self._ensure(CONFIG_MAPS, ref.run, files)
+                await self._objects.make_config_map(ref.run, files)
             return await self._instances.create(ref, document)
         except (ApiError, InputError) as error:
-            passes = any(text in str(error) for text in _PASSING)
-            return Outcome(ref=ref, result="refused" if passes else "error", message=str(error))
+            return Outcome(
+                ref=ref,
+                result="refused" if may_pass(error) else "impossible",
+                message=str(error),
+            )
 
     def _limited(self, spec: InstanceSpec) -> InstanceSpec:
         """Return the spec with no longer a life than any pod may have."""
@@ -614,7 +651,7 @@ class KubernetesRuntime:
         record = await self._records.read(run)
         gone = record is None or record["metadata"]["uid"] != record_uid
         facts = None if record is None or gone else RunFacts.from_document(record)
-        why = "was removed" if facts is None else stale(facts, run.generation)
+        why = "was removed" if facts is None else stale_reason(facts, run.generation)
         if not why:
             return outcomes
         if facts is None or facts.removed >= run.generation:
@@ -625,26 +662,6 @@ class KubernetesRuntime:
             Outcome(ref=each.ref, result="refused", message=f"run {run.uid}: {why}")
             for each in outcomes
         ]
-
-    async def _remove_rest(self, run: RunRef, *, with_record: bool) -> None:
-        """Delete services, gangs and secrets, then ConfigMaps, the record last."""
-        await self._delete_all(SERVICES, run)
-        for kind in _GROUP_KINDS.values():
-            with contextlib.suppress(NotFound, Forbidden):  # not installed, or never used
-                await self._delete_all(kind, run)
-        with contextlib.suppress(Forbidden):  # only jobs with ssh or a callback have any
-            await self._delete_all(SECRETS, run)
-        await self._delete_all(CONFIG_MAPS, run, but=names.record_name(run))
-        if with_record:
-            await self.api.delete(CONFIG_MAPS, run.namespace, names.record_name(run))
-
-    async def _delete_all(self, kind: Kind, run: RunRef, *, but: str = "") -> None:
-        found, _ = await self.api.list(kind, run.namespace, selector=names.run_selector(run))
-        await together(
-            self.api.delete(kind, run.namespace, each["metadata"]["name"])
-            for each in found
-            if each["metadata"]["name"] != but
-        )
 
 
 def _keeps(facts: RunFacts, pod: Mapping[str, Any]) -> bool:
@@ -668,18 +685,16 @@ def _controller_problem(run: RunRef) -> Problem | None:
     return Problem(code="bad_name", field="[training] deployment_id", message=message)
 
 
+def _earlier_run(run: RunRef) -> Problem:
+    name = names.record_name(run)
+    return Problem(
+        code="conflict",
+        field="run_id",
+        message="an earlier run of this id, which the store does not know, has left"
+        f" ConfigMap {name} in namespace {run.namespace}, and pods that belong to it",
+        hint=f"take another run id, or: kubectl delete configmap {name} -n {run.namespace}",
+    )
+
+
 def _refused(instances: Sequence[InstanceSpec], message: str) -> list[Outcome]:
     return [Outcome(ref=each.ref, result="refused", message=message) for each in instances]
-
-
-def _node_view(node: Mapping[str, Any], held: Mapping[str, int] | None) -> NodeView:
-    has = (node.get("status") or {}).get("allocatable") or {}
-    name, gpus = node["metadata"]["name"], int(parse_quantity(has.get("nvidia.com/gpu", 0)))
-    return NodeView(
-        name=name,
-        cpus=parse_quantity(has.get("cpu", 0)),
-        memory_bytes=int(parse_quantity(has.get("memory", 0))),
-        gpus=gpus,
-        labels=node["metadata"].get("labels") or {},
-        free_gpus=None if held is None else max(0, gpus - held.get(name, 0)),
-    )

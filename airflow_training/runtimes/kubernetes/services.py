@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from airflow_training.documents.resolved import RunRef
 from airflow_training.runtimes.kubernetes import names
 from airflow_training.runtimes.kubernetes.facts import RunFacts
-from airflow_training.spec.resolved import RunRef
 
 __all__ = ["service_documents"]
 

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
+from airflow_training.documents.resolved import RunRef
+from airflow_training.documents.times import parse_time
+from airflow_training.runtimes.adapter import SweepQuery
 from airflow_training.runtimes.kubernetes import names
 from airflow_training.runtimes.kubernetes.api import Api
 from airflow_training.runtimes.kubernetes.facts import NEVER_REMOVED, RunFacts
 from airflow_training.runtimes.kubernetes.kinds import CONFIG_MAPS, PODS
-from airflow_training.spec.resolved import RunRef
 
-__all__ = ["Orphan", "find_orphans"]
+__all__ = ["OrphanObjects", "find_orphans"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Orphan:
+class OrphanObjects:
     """Objects of a run that no known run accounts for; `Runtime.remove(run)` ends them."""
 
     run: RunRef
@@ -26,38 +27,30 @@ class Orphan:
     hosts: tuple[str, ...]
 
 
-async def find_orphans(
-    api: Api,
-    namespace: str,
-    *,
-    controller: str,
-    living: Collection[str],
-    known: Collection[str],
-    older_than: float,
-) -> list[Orphan]:
-    """Return runs of `controller` in a namespace that have objects there and should have none.
+async def find_orphans(api: Api, sought: SweepQuery) -> list[OrphanObjects]:
+    """Return runs of a deployment in a namespace that have objects there and should have none.
 
-    `living`: uids of runs that are not over; `known`: of all runs: the ended pods that those keep
-    are left alone. `older_than`: epoch seconds; what is younger may belong to a run that begins
-    now.
+    The ended pods that known runs keep are left alone, and their record while there is such a pod.
     """
-    selector = f"{names.CONTROLLER}={controller},{names.RUN}"
+    namespace = sought.namespace
+    selector = f"{names.CONTROLLER}={sought.controller},{names.RUN}"
     records, _ = await api.list(CONFIG_MAPS, namespace, selector=selector)
     pods, _ = await api.list(PODS, namespace, selector=f"{selector},{names.ROLE}")
+    with_pods = {_run_of(pod).uid for pod in pods}
     runs: dict[str, RunRef] = {}
     of_run: defaultdict[str, list[Mapping[str, Any]]] = defaultdict(list)
     for found in (*records, *pods):
         run = _run_of(found)
-        if run.uid in living or _created_at(found) > older_than:
+        if run.uid in sought.living or _created_at(found) > sought.older_than:
             continue
-        if run.uid in known and _is_settled(found):
+        if run.uid in sought.known and run.uid in with_pods and _is_settled(found):
             continue
         if names.ROLE in found["metadata"]["labels"]:
             of_run[run.uid].append(found)
         if run.uid not in runs or run.generation > runs[run.uid].generation:
             runs[run.uid] = run
     return [
-        Orphan(
+        OrphanObjects(
             run=run,
             instances=tuple(pod["metadata"]["name"] for pod in of_run[uid]) or (run.prefix,),
             hosts=tuple(
@@ -94,5 +87,4 @@ def _run_of(found: Mapping[str, Any]) -> RunRef:
 
 
 def _created_at(found: Mapping[str, Any]) -> float:
-    text = found["metadata"]["creationTimestamp"].replace("Z", "+00:00")
-    return datetime.fromisoformat(text).timestamp()
+    return parse_time(found["metadata"]["creationTimestamp"]).timestamp()

@@ -15,15 +15,15 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mappi
 from typing import Any
 
 from airflow_training.control.model import Observation
+from airflow_training.documents.resolved import RunRef
 from airflow_training.errors import RuntimeUnavailable
 from airflow_training.runtimes.kubernetes import names
 from airflow_training.runtimes.kubernetes.api import Api, ApiError, Expired
 from airflow_training.runtimes.kubernetes.kinds import PODS
 from airflow_training.runtimes.kubernetes.observing import look_again_at, observe, trimmed
+from airflow_training.runtimes.kubernetes.pod_attempts import AgentReport
 from airflow_training.runtimes.kubernetes.progress import Report, stored_report
-from airflow_training.runtimes.kubernetes.turns import Turn
-from airflow_training.runtimes.port import Changed, Gone, Snapshot
-from airflow_training.spec.resolved import RunRef
+from airflow_training.runtimes.port import InstanceRemoval, InstanceUpdate, Snapshot
 
 __all__ = ["NamespaceWatch"]
 
@@ -39,10 +39,11 @@ _PAUSES = (0.1, 5.0)
 """Seconds before the next try: at first, and at most."""
 
 TurnsOf = Callable[
-    [str, Iterable[Mapping[str, Any]], Mapping[str, Turn]], Awaitable[Mapping[str, Turn]]
+    [str, Iterable[Mapping[str, Any]], Mapping[str, AgentReport]],
+    Awaitable[Mapping[str, AgentReport]],
 ]
 """(Run uid, pods, what is known) -> pod uid -> what its agent said last."""
-Change = Snapshot | Changed | Gone
+Change = Snapshot | InstanceUpdate | InstanceRemoval
 _Told = Change | Exception
 
 
@@ -74,7 +75,7 @@ class NamespaceWatch:
         self._silent_seconds = silent_seconds
         self._progress_seconds = progress_seconds
         self._turns_of = turns
-        self._turns: dict[str, Turn] = {}
+        self._turns: dict[str, AgentReport] = {}
         """Pod uid -> what its agent said last."""
         self._reports: dict[str, Report] = {}
         """Pod uid -> the newest report that was read."""
@@ -92,6 +93,14 @@ class NamespaceWatch:
     def idle(self) -> bool:
         """Return whether nobody follows it."""
         return not self._followers
+
+    def pods(self, run: RunRef) -> Iterable[Mapping[str, Any]]:
+        """Return a run's pods as they were last seen; none while nobody follows it."""
+        return [self._pods[name] for name in self._seen.get(run.uid, ()) if name in self._pods]
+
+    def pod(self, name: str) -> Mapping[str, Any] | None:
+        """Return a pod as it was last seen."""
+        return self._pods.get(name)
 
     async def follow(self, run: RunRef) -> AsyncGenerator[Change, None]:
         """Yield a snapshot of the run, then its changes; raises RuntimeUnavailable."""
@@ -270,7 +279,7 @@ class NamespaceWatch:
             self._remove(known or {})
         seen = self._remember(pod)
         if seen is not None:
-            self._tell(pod["metadata"]["labels"][names.RUN], Changed(instance=seen))
+            self._tell(pod["metadata"]["labels"][names.RUN], InstanceUpdate(instance=seen))
 
     def _remove(self, pod: Mapping[str, Any]) -> None:
         name = pod["metadata"]["name"]
@@ -280,7 +289,7 @@ class NamespaceWatch:
         run_uid = known["metadata"]["labels"][names.RUN]
         seen = self._forget(name)
         if seen is not None:
-            self._tell(run_uid, Gone(role=seen.role, index=seen.index, uid=seen.uid))
+            self._tell(run_uid, InstanceRemoval(key=seen.key, uid=seen.uid))
 
     def _remember(self, pod: Mapping[str, Any]) -> Observation | None:
         """Return what the pod does now where that is news."""
@@ -304,7 +313,7 @@ class NamespaceWatch:
             return None
         before = of_run.get(name)
         if before is not None and before.uid != seen.uid:  # another attempt inside the same pod
-            gone = Gone(role=before.role, index=before.index, uid=before.uid)
+            gone = InstanceRemoval(key=before.key, uid=before.uid)
             self._tell(pod["metadata"]["labels"][names.RUN], gone)
         of_run[name] = seen
         return seen
@@ -339,7 +348,7 @@ class NamespaceWatch:
         pod = self._pods[name]
         seen = self._remember(pod)
         if seen is not None:
-            self._tell(pod["metadata"]["labels"][names.RUN], Changed(instance=seen))
+            self._tell(pod["metadata"]["labels"][names.RUN], InstanceUpdate(instance=seen))
 
     # followers ---------------------------------------------------------------------------------
     def _snapshot(self, run_uid: str) -> Snapshot:

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from airflow_training.agent.files import AttemptFolder
+from airflow_training.documents.quantities import parse_quantity
 from airflow_training.runtimes.port import InstanceSpec
-from airflow_training.spec.quantities import parse_quantity
 
 __all__ = ["command_line", "environment", "expand", "gpu_count", "inherited", "memory_bytes"]
 
@@ -82,6 +82,7 @@ def environment(
         base.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
     fixed = {
         "TRAINING_OUTPUT_DIR": str(folder.output),
+        "TRAINING_PREDICTIONS_DIR": str(folder.predictions),
         "TRAINING_PROGRESS_FILE": str(folder.progress),
         "TRAINING_INSTANCE_DIR": str(folder.path),
         "TRAINING_REMOTE_SHELL": str(remote_shell),

@@ -13,18 +13,18 @@ import shutil
 from pathlib import Path
 
 from airflow_training.agent.files import read_json
+from airflow_training.documents.resolved import RunRef
 from airflow_training.errors import StillAlive
 from airflow_training.runtimes.local.paths import RunFolder, locked
-from airflow_training.spec.resolved import RunRef
 
-__all__ = ["delete_aside", "due", "look_again", "set_aside"]
+__all__ = ["delete_aside", "due_runs", "schedule_check", "set_aside"]
 
 
 def _markers(local_dir: Path) -> Path:
     return local_dir / ".expiring"
 
 
-def look_again(local_dir: Path, uid: str, *, at: float) -> None:
+def schedule_check(local_dir: Path, uid: str, *, at: float) -> None:
     """Note that the run may be over at `at` (epoch seconds), not before."""
     marker = _markers(local_dir) / uid
     marker.parent.mkdir(parents=True, exist_ok=True)
@@ -32,7 +32,7 @@ def look_again(local_dir: Path, uid: str, *, at: float) -> None:
     os.utime(marker, (at, at))
 
 
-def due(local_dir: Path, *, now: float) -> list[str]:
+def due_runs(local_dir: Path, *, now: float) -> list[str]:
     """Return the uids of runs that may be over by now, those that waited longest first."""
     found = []
     try:

@@ -6,16 +6,16 @@ is void as soon as nothing of that attempt lives, so a crash of anybody leaves n
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from airflow_training.agent.files import AttemptFolder, read_json, write_json
-from airflow_training.runtimes.local.life import Life, look_at
+from airflow_training.runtimes.clock import steady_now
+from airflow_training.runtimes.local.life import Life, read_attempt_state
 from airflow_training.runtimes.local.node import visible_gpus
 from airflow_training.runtimes.local.paths import is_locked, locked
-from airflow_training.runtimes.local.settle import settle
+from airflow_training.runtimes.local.settle import settle_attempt
 
 __all__ = ["GpuBook"]
 
@@ -54,7 +54,7 @@ class GpuBook:
             if len(chosen) < count:
                 return None
             for device in chosen:
-                claim = {"folder": str(folder.path), "uid": uid, "at": time.time()}
+                claim = {"folder": str(folder.path), "uid": uid, "at": steady_now()}
                 write_json(self._file(device), claim)
         return sorted(chosen, key=devices.index)
 
@@ -77,9 +77,9 @@ def _holds(claim: Mapping[str, Any] | None) -> bool:
     if claim is None:
         return False
     folder = AttemptFolder(Path(claim["folder"]))
-    standing = look_at(folder)
+    standing = read_attempt_state(folder)
     if standing is None or standing.uid != claim["uid"] or standing.life is Life.MISSING:
         # not ordered yet, or no agent has come yet
-        young = 0 <= time.time() - claim["at"] < _START_SECONDS
+        young = 0 <= steady_now() - claim["at"] < _START_SECONDS
         return folder.instance.exists() and (young or is_locked(folder.create_lock))
-    return not settle(folder, standing).over
+    return not settle_attempt(folder, standing).over

@@ -17,7 +17,9 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from airflow_training.agent.files import AttemptFolder, read_json, write_json, write_text
+from airflow_training.agent.order import VERSION, Order
 from airflow_training.agent.package import agent_program, remote_shell_script
+from airflow_training.frameworks.pods import training_container
 from airflow_training.runtimes.local.environment import (
     command_line,
     environment,
@@ -25,9 +27,15 @@ from airflow_training.runtimes.local.environment import (
     memory_bytes,
 )
 from airflow_training.runtimes.local.gpus import GpuBook
-from airflow_training.runtimes.local.life import Life, Standing, find_attempt, look_at
+from airflow_training.runtimes.local.leftovers import end_strays
+from airflow_training.runtimes.local.life import (
+    AttemptState,
+    Life,
+    find_attempt,
+    read_attempt_state,
+)
 from airflow_training.runtimes.local.paths import RunFolder, attempt_of, locked
-from airflow_training.runtimes.local.settle import give_order, settle
+from airflow_training.runtimes.local.settle import give_order, settle_attempt
 from airflow_training.runtimes.port import InstanceRef, InstanceSpec, Outcome
 
 __all__ = ["Launcher"]
@@ -56,6 +64,11 @@ class Launcher:
 
     def create(self, specs: Sequence[InstanceSpec]) -> list[Outcome]:
         """Create or adopt every instance; blocks until each agent can be found."""
+        # looked for only where something may have lived: a first start need not wait for it
+        for uid in {each.ref.run.uid for each in specs if _may_have_lived(each.ref)}:
+            if left := end_strays(RunFolder(self.local_dir, uid)):
+                message = f"processes whose folder was deleted still live: {left}"
+                return [Outcome(ref=each.ref, result="refused", message=message) for each in specs]
         outcomes: dict[int, Outcome] = {}
         starting: dict[str, int] = {}
         # in one order for everybody, so that two creators never wait for each other
@@ -86,13 +99,16 @@ class Launcher:
         run = RunFolder(self.local_dir, ref.run.uid)
         folder = run.attempt(ref.role, ref.index, attempt_of(ref))
         with locked(folder.create_lock):
-            begun = look_at(folder)
+            begun = read_attempt_state(folder)
             if begun is not None and begun.recorded and not begun.deleted:
                 return Outcome(ref=replace(ref, uid=begun.uid), result="adopted")
             refusal = run.refuse_or_own(ref.run.generation)
             found = None if refusal else find_attempt(run, instance)
             if found is None or found[1].life is not Life.WAITING or found[1].deleted:
                 return Outcome(ref=ref, result="refused", message=refusal or "nothing waits there")
+            if found[1].order.version != VERSION:
+                message = "the agent that waits understands orders of another version"
+                return Outcome(ref=ref, result="refused", message=message)
             newest = max(
                 numbers for numbers, each in run.attempts(ref.role, ref.index) if each.spec.exists()
             )
@@ -111,14 +127,16 @@ class Launcher:
         ref = spec.ref
         wanted = attempt_of(ref)
         refusal = run.refuse_or_own(ref.run.generation)
+        if not run.about.exists():
+            refusal = "the folder of the run was deleted; it has to be prepared again"
         if refusal:
             return Outcome(ref=ref, result="refused", message=refusal)
         uid = ""
         for attempt, other in run.attempts(ref.role, ref.index):
-            standing = look_at(other)
+            standing = read_attempt_state(other)
             if standing is None:
                 continue
-            standing = settle(other, standing)
+            standing = settle_attempt(other, standing)
             if attempt > wanted and (standing.recorded or standing.life is Life.STARTING):
                 return Outcome(ref=ref, result="refused", message="a newer attempt exists")
             if attempt == wanted:
@@ -163,8 +181,10 @@ class Launcher:
                     f"file {path!r}: the local runtime writes only inside the instance's folder;"
                     " use a relative path"
                 )
+        container = training_container(spec.resolved.template, None, name=spec.container)
         folder.control.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder.output.mkdir(exist_ok=True)
+        folder.predictions.mkdir(exist_ok=True)
         folder.log.touch(mode=0o600)
         shell = remote_shell_script(self.cache, python=self.python)
         env = environment(
@@ -177,39 +197,39 @@ class Launcher:
             gpus=gpus,
         )
         base = str((read_json(run.about) or {}).get("base_dir") or folder.path)
-        document = {
-            "uid": uid,
-            "run": ref.run.uid,
-            "controller": ref.run.controller,
-            "generation": ref.run.generation,
-            "name": spec.name,
-            "role": ref.role,
-            "index": ref.index,
-            "epoch": ref.epoch,
-            "job_attempt": ref.job_attempt,
-            "attempt": ref.attempt,
-            "address": _address(run, ref),
-            "command": command_line(spec, env),
-            "env": env,
-            "files": _files(spec, spec.files),
-            "live_files": _files(spec, spec.live_files),
+        order = Order(
+            uid=uid,
+            generation=ref.run.generation,
+            role=ref.role,
+            index=ref.index,
+            epoch=ref.epoch,
+            job_attempt=ref.job_attempt,
+            attempt=ref.attempt,
+            address=_address(spec),
+            resources=dict(spec.resources),
+            held=spec.held,
+            files=_files(spec, spec.files),
+            live_files=_files(spec, spec.live_files),
+            readiness=None if spec.readiness is None else dict(spec.readiness),
+            watch=spec.watch,
+            ports=dict(spec.ports),
+            memory_bytes=memory_bytes(spec),
+            command=command_line(spec, env),
+            env=env,
             # an absolute second part replaces the first
-            "working_dir": str(Path(base) / spec.working_dir),
-            "ports": dict(spec.ports),
-            "resources": dict(spec.resources),
-            "memory_bytes": memory_bytes(spec),
-            "gpus": list(gpus),
-            "held": spec.held,
-            "deadline_seconds": spec.deadline_seconds,
-            "grace_seconds": spec.grace_seconds,
-            "in_place_seconds": spec.in_place_seconds,
-            "watch": spec.watch,
-            "readiness": None if spec.readiness is None else dict(spec.readiness),
-            "stall": None if spec.stall is None else dict(spec.stall),
-            "output_uri": _output_uri(spec.output_uri, base),
-            "readiness_probe": _readiness_probe(spec),
-        }
-        write_json(folder.spec, document)
+            working_dir=str(Path(base) / spec.working_dir),
+            progress_file=str(folder.progress),
+            readiness_probe=container.get("readinessProbe"),
+            stall=None if spec.stall is None else dict(spec.stall),
+            predictions_dir=str(folder.predictions),
+            predictions_uri=spec.predictions_uri or str(run.predictions / folder.instance.name),
+            deadline_seconds=spec.deadline_seconds,
+            grace_seconds=spec.grace_seconds,
+            output_dir=str(folder.output),
+            output_uri=_output_uri(spec.output_uri, base),
+            in_place_seconds=spec.in_place_seconds,
+        )
+        write_json(folder.spec, order.document())
         if spec.name:
             write_text(run.names / spec.name, folder.instance.name)
         link = folder.instance / f".current.{os.getpid()}"
@@ -242,14 +262,18 @@ class Launcher:
         return {folder: found.get(folder, silent) for folder in folders}
 
 
+def _may_have_lived(ref: InstanceRef) -> bool:
+    return ref.run.generation > 1 or attempt_of(ref) != (0, 0, 0)
+
+
 def _begun(folder: AttemptFolder, ref: InstanceRef, *, inside: AttemptFolder) -> Outcome:
     """Return what came of the order to begin the attempt in `folder`, once that is known."""
     until = time.monotonic() + _BEGIN_SECONDS
     waits = True
     while waits and time.monotonic() < until:
-        old = look_at(inside)
+        old = read_attempt_state(inside)
         waits = old is not None and old.life is Life.WAITING  # looked at first: it leaves last
-        standing = look_at(folder)
+        standing = read_attempt_state(folder)
         if standing is not None and standing.recorded:
             return Outcome(ref=ref, result="created")
         time.sleep(_LOOK_SECONDS)
@@ -258,7 +282,7 @@ def _begun(folder: AttemptFolder, ref: InstanceRef, *, inside: AttemptFolder) ->
 
 
 def _outcome(ref: InstanceRef, folder: AttemptFolder, line: Mapping[str, Any]) -> Outcome:
-    standing = look_at(folder)
+    standing = read_attempt_state(folder)
     known = replace(ref, uid=standing.uid) if standing else ref
     message = str(line.get("message", ""))
     match line["result"]:
@@ -273,18 +297,16 @@ def _outcome(ref: InstanceRef, folder: AttemptFolder, line: Mapping[str, Any]) -
     return Outcome(ref=ref, result="error", message=message)
 
 
-def _still_lives(standing: Standing) -> str:
-    attempt = standing.spec["attempt"]
+def _still_lives(standing: AttemptState) -> str:
+    attempt = standing.order.attempt
     if standing.life is Life.ELSEWHERE:
         return f"attempt {attempt} was started on {standing.place}, where we cannot see"
     return f"attempt {attempt} still lives (agent pid {standing.agent.get('pid')})"
 
 
-def _address(run: RunFolder, ref: InstanceRef) -> str:
-    roles = (read_json(run.ports) or {}).get("roles", {})
-    known = roles.get(ref.role, [])
-    ports = list(known[ref.index].values()) if ref.index < len(known) else []
-    return f"127.0.0.1:{ports[0]}" if ports else "127.0.0.1"
+def _address(spec: InstanceSpec) -> str:
+    port = next(iter(spec.ports.values()), None)
+    return "127.0.0.1" if port is None else f"127.0.0.1:{port}"
 
 
 def _files(spec: InstanceSpec, files: Mapping[str, str]) -> dict[str, dict[str, Any]]:
@@ -296,11 +318,3 @@ def _files(spec: InstanceSpec, files: Mapping[str, str]) -> dict[str, dict[str, 
 
 def _output_uri(uri: str, base: str) -> str:
     return str(Path(base) / uri) if uri and "://" not in uri else uri
-
-
-def _readiness_probe(spec: InstanceSpec) -> Mapping[str, Any] | None:
-    for container in (spec.pod.get("spec") or {}).get("containers") or ():
-        if container.get("name") == spec.container:
-            found: Mapping[str, Any] | None = container.get("readinessProbe")
-            return found
-    return None

@@ -12,10 +12,11 @@ from typing import Any
 
 from airflow_training.agent import proc
 from airflow_training.agent.files import AttemptFolder, read_json
+from airflow_training.agent.order import Order
 from airflow_training.runtimes.local.paths import RunFolder, attempt_of, is_locked
 from airflow_training.runtimes.port import InstanceRef
 
-__all__ = ["Life", "Standing", "find_attempt", "look_at"]
+__all__ = ["AttemptState", "Life", "find_attempt", "read_attempt_state"]
 
 
 class Life(Enum):
@@ -29,23 +30,24 @@ class Life(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class AttemptState:
     """One attempt as it is now. `state` and `end` are what its agent wrote."""
 
     life: Life
-    spec: Mapping[str, Any]
+    order: Order
+    """What its agent was started with."""
     state: Mapping[str, Any]
     end: Mapping[str, Any]
-    order: Mapping[str, Any]
+    deletion: Mapping[str, Any]
     """The order to delete it; empty without one."""
 
     @property
     def uid(self) -> str:
-        return str(self.spec.get("uid", ""))
+        return self.order.uid
 
     @property
     def deleted(self) -> bool:
-        return bool(self.order)
+        return bool(self.deletion)
 
     @property
     def recorded(self) -> bool:
@@ -92,17 +94,17 @@ def _here() -> _Here:
     return _Here(socket.gethostname(), proc.boot_id(), proc.pid_namespace())
 
 
-def look_at(folder: AttemptFolder) -> Standing | None:
+def read_attempt_state(folder: AttemptFolder) -> AttemptState | None:
     """Return how an attempt stands; None where nothing was ever ordered."""
-    spec = read_json(folder.spec)
-    if spec is None:
+    document = read_json(folder.spec)
+    if document is None:
         return None
-    uid = spec["uid"]
+    order = Order.seen(document)
 
     def own(path: Path) -> dict[str, Any]:
         """Return a file's content if it is about this object, not one of the same name before."""
         content = read_json(path) or {}
-        return content if content.get("uid") == uid else {}
+        return content if content.get("uid") == order.uid else {}
 
     state = own(folder.state)
     if state:
@@ -113,13 +115,13 @@ def look_at(folder: AttemptFolder) -> Standing | None:
     if end:
         waits = end.get("in_place") and life is Life.ALIVE
         life = Life.WAITING if waits else Life.ENDED
-    return Standing(life=life, spec=spec, state=state, end=end, order=own(folder.delete))
+    return AttemptState(life=life, order=order, state=state, end=end, deletion=own(folder.delete))
 
 
-def find_attempt(run: RunFolder, ref: InstanceRef) -> tuple[AttemptFolder, Standing] | None:
+def find_attempt(run: RunFolder, ref: InstanceRef) -> tuple[AttemptFolder, AttemptState] | None:
     """Return the attempt that `ref` means: the object itself, or without a uid its numbers."""
     for numbers, folder in run.attempts(ref.role, ref.index):
-        standing = look_at(folder)
+        standing = read_attempt_state(folder)
         if standing is not None and (
             ref.uid == standing.uid if ref.uid else numbers == attempt_of(ref)
         ):

@@ -112,7 +112,7 @@ def _by_uuid(name: str, gpus: Mapping[str, str]) -> str | None:
     return same[0] if len(same) == 1 else None
 
 
-class _Listing:
+class _GpuInventory:
     """What `nvidia-smi` lists. Asked again after a while: a GPU that breaks is listed no more."""
 
     def __init__(self) -> None:
@@ -146,7 +146,7 @@ class _Listing:
         return listed.stdout if answered else self._text
 
 
-_listing = _Listing()
+_listing = _GpuInventory()
 
 
 def _gpus() -> Mapping[str, str]:

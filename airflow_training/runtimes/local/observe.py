@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from airflow_training.control.model import Observation, Progress
-from airflow_training.runtimes.local.life import Life, Standing
+from airflow_training.control.model import AttemptId, Observation, ProgressReport
+from airflow_training.runtimes.local.life import AttemptState, Life
 
 __all__ = ["observe"]
 
@@ -14,26 +14,22 @@ _State = Literal["pending", "running", "succeeded", "failed", "terminating", "un
 
 
 def observe(
-    standing: Standing,
+    standing: AttemptState,
     *,
-    progress: Progress | None = None,
+    progress: ProgressReport | None = None,
     environment: tuple[str, ...] = (),
     port_open: bool = False,
 ) -> Observation | None:
     """Return what to tell about an attempt; None where its object does not exist (any more)."""
     if standing.life is Life.MISSING or (standing.deleted and standing.life is Life.ENDED):
         return None
-    spec, state, end = standing.spec, standing.state, standing.end
+    order, state, end = standing.order, standing.state, standing.end
     now, reason, message = _state(standing)
     running = now == "running"
     return Observation(
-        role=spec["role"],
-        index=spec["index"],
-        uid=spec["uid"],
-        epoch=spec["epoch"],
-        job_attempt=spec["job_attempt"],
-        attempt=spec["attempt"],
-        generation=spec["generation"],
+        key=(order.role, order.index),
+        uid=order.uid,
+        attempt_id=AttemptId(order.epoch, order.job_attempt, order.attempt, order.generation),
         state=now,
         reason=reason,
         message=message,
@@ -44,7 +40,7 @@ def observe(
         port_open=port_open and running,
         ready=running and bool(state["ready"]),
         node=standing.agent["host"],
-        address=spec["address"],
+        address=order.address,
         state_since=end.get("finished_at") or state["since"],
         started_at=state["started_at"] or end.get("started_at"),
         finished_at=end.get("finished_at"),
@@ -55,9 +51,9 @@ def observe(
     )
 
 
-def _in_place(standing: Standing, state: _State) -> bool:
+def _in_place(standing: AttemptState, state: _State) -> bool:
     if standing.life is Life.ALIVE:
-        return state in ("pending", "running") and standing.spec.get("in_place_seconds", 0) > 0
+        return state in ("pending", "running") and standing.order.in_place_seconds > 0
     return standing.life is Life.WAITING and state == "failed"
 
 
@@ -66,7 +62,7 @@ def _output(end: Mapping[str, Any]) -> Mapping[str, Any] | None:
     return {k: found[k] for k in ("uri", "bytes", "digest")} if found else None
 
 
-def _state(standing: Standing) -> tuple[_State, str, str]:
+def _state(standing: AttemptState) -> tuple[_State, str, str]:
     """Return (state, reason, message)."""
     state, end = standing.state, standing.end
     if standing.life is Life.WAITING and standing.deleted:

@@ -9,16 +9,28 @@ import contextlib
 import fcntl
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from airflow_training.agent.files import AttemptFolder, read_json, write_json
+from airflow_training.control.model import InstanceKey
 from airflow_training.runtimes.port import InstanceRef
 
-__all__ = ["Attempt", "RunFolder", "attempt_of", "instance_of", "is_locked", "locked"]
+__all__ = [
+    "Attempt",
+    "RolePorts",
+    "RunFolder",
+    "attempt_of",
+    "instance_of",
+    "is_locked",
+    "locked",
+    "ports_of",
+]
 
 Attempt = tuple[int, int, int]
 """(epoch, job attempt, attempt): a later one is greater."""
+RolePorts = dict[str, list[dict[str, int]]]
+"""Role -> port names and numbers, by index."""
 _ATTEMPT = re.compile(r"attempt-(\d+)\.(\d+)\.(\d+)")
 _INSTANCE = re.compile(r"(.+)-(\d+)")
 
@@ -28,10 +40,21 @@ def attempt_of(ref: InstanceRef, attempt: int | None = None) -> Attempt:
     return (ref.epoch, ref.job_attempt, ref.attempt if attempt is None else attempt)
 
 
-def instance_of(name: str) -> tuple[str, int] | None:
+def instance_of(name: str) -> InstanceKey | None:
     """Return (role, index) of a folder called `<role>-<index>`; None for other folders."""
     match = _INSTANCE.fullmatch(name)
     return (match[1], int(match[2])) if match else None
+
+
+def ports_of(book: Mapping[str, RolePorts]) -> set[int]:
+    """Return all ports of a run's book."""
+    return {
+        port
+        for roles in book.values()
+        for known in roles.values()
+        for ports in known
+        for port in ports.values()
+    }
 
 
 @contextlib.contextmanager
@@ -73,12 +96,18 @@ class RunFolder:
         self.fence = self.path / "fence.json"
         self.watchers = self.path / "notify.d"
         self.names = self.path / "names"
+        self.predictions = self.path / "predictions"
 
     def make(self) -> None:
         """Create the folders; only this user may enter."""
-        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for folder in (self.path.parent, self.path):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.watchers.mkdir(exist_ok=True)
         self.names.mkdir(exist_ok=True)
+
+    def port_book(self) -> dict[str, RolePorts]:
+        """Return the ports of the run by job attempt (`<epoch>.<job attempt>`), the newest last."""
+        return read_json(self.ports) or {}
 
     @property
     def removed_generation(self) -> int:
@@ -116,7 +145,7 @@ class RunFolder:
         name = "attempt-" + ".".join(str(part) for part in attempt)
         return AttemptFolder(self.instance(role, index) / name)
 
-    def instances(self) -> list[tuple[str, int]]:
+    def instances(self) -> list[InstanceKey]:
         """Return (role, index) of every instance that was ever created."""
         found = []
         with contextlib.suppress(FileNotFoundError):

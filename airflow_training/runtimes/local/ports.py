@@ -1,4 +1,4 @@
-"""Loopback ports taken in advance: unique on this machine, the same for every attempt of a run.
+"""Loopback ports taken in advance: unique on this machine, the same for a whole job attempt.
 
 A reservation is a file, made in one step, that names the run folder it belongs to; it is void when
 that folder has let go of it. Ports come from below the range the kernel hands out by itself.
@@ -10,12 +10,14 @@ import contextlib
 import errno
 import os
 import socket
+import stat
 from collections.abc import Iterable
+from functools import cached_property
 from pathlib import Path
 
-from airflow_training.agent.files import read_json, write_text
+from airflow_training.agent.files import write_text
 from airflow_training.errors import RuntimeUnavailable
-from airflow_training.runtimes.local.paths import is_locked, locked
+from airflow_training.runtimes.local.paths import RunFolder, is_locked, locked, ports_of
 
 __all__ = ["PortBook", "listening_ports"]
 
@@ -60,16 +62,23 @@ def _bindable(port: int) -> bool:
 class PortBook:
     """The reservations of one user on one machine."""
 
-    def __init__(self, folder: Path | None = None) -> None:
+    def __init__(self, own: Path, *, shared: Path | None = None) -> None:
+        """`own`: where nobody else can write; in use where `shared` is, or once was, taken."""
+        self._own = own
+        self._shared = shared
+
+    @classmethod
+    def of_this_user(cls, local_dir: Path) -> PortBook:
+        """Return the book that all local directories of this user share, where nobody hinders it."""
         # one place whatever TMPDIR says: everybody must look into the same book
-        self._folder = folder or Path("/tmp") / f"airflow-training-ports-{os.getuid()}"  # noqa: S108
+        shared = Path("/tmp") / f"airflow-training-ports-{os.getuid()}"  # noqa: S108 - owner and mode are checked
+        return cls(local_dir / ".ports", shared=shared)
 
     def reserve(self, owner: Path, *, count: int, start: int) -> list[int]:
         """Return `count` free ports reserved for the run folder `owner`.
 
         `start` spreads runs over the range. Raises RuntimeUnavailable when all are taken.
         """
-        self._open()
         low, high = _LOWEST, _first_ephemeral()
         found: list[int] = []
         for step in range(high - low):
@@ -85,7 +94,6 @@ class PortBook:
 
     def take(self, owner: Path, port: int) -> bool:
         """Reserve this very port; False where it is another's or in use. Ours stays ours."""
-        self._open()
         holder = self._holder(port)
         if holder == str(owner):
             return True
@@ -95,6 +103,12 @@ class PortBook:
             return False
         return self._claim(owner, port, instead_of=holder)
 
+    def keep(self, owner: Path, port: int) -> None:
+        """Reserve again what is the owner's, and may be in use by it: the note of it may be lost."""
+        holder = self._holder(port)
+        if holder != str(owner) and (holder is None or _void(holder, port)):
+            self._claim(owner, port, instead_of=holder)
+
     def release(self, owner: Path, ports: Iterable[int]) -> None:
         """Give reservations back; those of others stay."""
         for port in ports:
@@ -103,10 +117,12 @@ class PortBook:
                     if self._holder(port) == str(owner):
                         self._file(port).unlink(missing_ok=True)
 
-    def _open(self) -> None:
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if self._folder.stat().st_uid != os.getuid():
-            raise RuntimeUnavailable(f"{self._folder} belongs to somebody else")
+    @cached_property
+    def _folder(self) -> Path:
+        if self._shared is not None and not self._own.exists() and _make_private(self._shared):
+            return self._shared
+        self._own.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return self._own
 
     def _file(self, port: int) -> Path:
         return self._folder / str(port)
@@ -129,6 +145,17 @@ class PortBook:
         return True
 
 
+def _make_private(folder: Path) -> bool:
+    """Make a folder that only this user can enter; False where the name is somebody else's."""
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    found = folder.lstat()  # a link may lead anywhere
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+        return False
+    folder.chmod(0o700)
+    return True
+
+
 def _void(holder: str, port: int) -> bool:
     """Return whether the run folder `holder` does not use the port (any more)."""
     folder = Path(holder)
@@ -137,5 +164,4 @@ def _void(holder: str, port: int) -> bool:
     # Before looking into its book: while the lock is held the book may not be written yet.
     if is_locked(folder / "prepare.lock"):
         return False
-    roles = (read_json(folder / "ports.json") or {}).get("roles", {})
-    return port not in {p for known in roles.values() for ports in known for p in ports.values()}
+    return port not in ports_of(RunFolder(folder.parent, folder.name).port_book())

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
+import os
 import sys
 import time
 import zlib
@@ -11,38 +13,58 @@ from collections.abc import AsyncIterator, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
-from airflow_training.agent.files import read_json, write_json
-from airflow_training.agent.proc import marked
+from airflow_training.agent.files import write_json
+from airflow_training.agent.proc import marked_processes
+from airflow_training.control.model import InstanceKey
+from airflow_training.documents.quantities import parse_quantity
+from airflow_training.documents.resolved import ResolvedJob, RunRef
 from airflow_training.errors import LeaseLost, Problem, StillAlive
 from airflow_training.runtimes.local import expiry
+from airflow_training.runtimes.local.capabilities import CAPABILITIES
 from airflow_training.runtimes.local.gpus import GpuBook
 from airflow_training.runtimes.local.launch import Launcher
-from airflow_training.runtimes.local.life import Life, Standing, find_attempt, look_at
+from airflow_training.runtimes.local.leftovers import end_strays
+from airflow_training.runtimes.local.life import (
+    AttemptState,
+    Life,
+    find_attempt,
+    read_attempt_state,
+)
 from airflow_training.runtimes.local.node import this_node
-from airflow_training.runtimes.local.paths import RunFolder, attempt_of, locked
+from airflow_training.runtimes.local.paths import (
+    RolePorts,
+    RunFolder,
+    attempt_of,
+    locked,
+    ports_of,
+)
+from airflow_training.runtimes.local.place import place_here
 from airflow_training.runtimes.local.ports import PortBook
+from airflow_training.runtimes.local.previous_run import leftover_problem, move_aside
 from airflow_training.runtimes.local.scan import current
-from airflow_training.runtimes.local.settle import give_order, order_delete, poke, settle
-from airflow_training.runtimes.local.sweep import Orphan, find_orphans
+from airflow_training.runtimes.local.settle import (
+    give_order,
+    order_delete,
+    settle_attempt,
+    wake_agent,
+)
+from airflow_training.runtimes.local.sweep import OrphanProcesses, find_orphans
 from airflow_training.runtimes.local.watch import watch
 from airflow_training.runtimes.port import (
     Address,
     Addresses,
-    Capabilities,
-    Changed,
-    ClusterView,
+    ClusterSnapshot,
     Cursor,
-    Gone,
     InstanceRef,
+    InstanceRemoval,
     InstanceSpec,
+    InstanceUpdate,
     LogChunk,
     Outcome,
     ReleaseAnswer,
     Snapshot,
 )
 from airflow_training.settings import Settings
-from airflow_training.spec.quantities import parse_quantity
-from airflow_training.spec.resolved import ResolvedJob, RunRef
 
 __all__ = ["LocalRuntime"]
 
@@ -58,7 +80,6 @@ class LocalRuntime:
     """
 
     name = "local"
-    capabilities = Capabilities(hold=True, restart_in_place=True, memory_limits=True)
 
     def __init__(
         self,
@@ -73,8 +94,10 @@ class LocalRuntime:
         `python`: interpreter of the agents, not of the training.
         """
         self._dir = local_dir.absolute()
+        place = place_here(self._dir, inherit=inherit, python=python)
+        self.capabilities = dataclasses.replace(CAPABILITIES, place=place)
         self._launcher = Launcher(local_dir=self._dir, inherit=tuple(inherit), python=python)
-        self._ports = ports or PortBook()
+        self._ports = ports or PortBook.of_this_user(self._dir)
 
     @classmethod
     def from_settings(cls, settings: Settings) -> LocalRuntime:
@@ -82,13 +105,21 @@ class LocalRuntime:
         return cls(local_dir=settings.local_dir, inherit=settings.local_env)
 
     # the port ----------------------------------------------------------------------------------
-    async def check(self, run: RunRef, job: ResolvedJob) -> Sequence[Problem]:  # noqa: ARG002 - the port's signature
-        """Return nothing: whether the job fits the machine was asked before."""
-        return ()
+    async def check(
+        self,
+        run: RunRef,
+        job: ResolvedJob,  # noqa: ARG002 - the port's signature
+        firsts: Sequence[InstanceSpec],  # noqa: ARG002 - the port's signature
+    ) -> Sequence[Problem]:
+        """Return what of an earlier run of this id is in the way."""
+        problem = await asyncio.to_thread(leftover_problem, self._folder(run), run)
+        return () if problem is None else [problem]
 
-    async def prepare(self, run: RunRef, job: ResolvedJob) -> Addresses:
+    async def prepare(
+        self, run: RunRef, job: ResolvedJob, *, epoch: int = 0, job_attempt: int = 0
+    ) -> Addresses:
         """Reserve loopback ports; raises LeaseLost for a generation that lost the run."""
-        return await asyncio.to_thread(self._prepare, run, job)
+        return await asyncio.to_thread(self._prepare, run, job, f"{epoch}.{job_attempt}")
 
     async def create(self, instances: Sequence[InstanceSpec]) -> Sequence[Outcome]:
         """Start or adopt the agents of these attempts."""
@@ -129,10 +160,14 @@ class LocalRuntime:
             self._delete, instances, grace_seconds=grace_seconds, dump_stacks=dump_stacks
         )
 
-    async def watch(self, run: RunRef) -> AsyncIterator[Snapshot | Changed | Gone]:
+    async def watch(
+        self, run: RunRef
+    ) -> AsyncIterator[Snapshot | InstanceUpdate | InstanceRemoval]:
         """Yield a snapshot, then changes."""
         folder = self._folder(run)
         await asyncio.to_thread(folder.make)
+        if run.generation > 1:  # a holder before us may have made what has no folder any more
+            await asyncio.to_thread(end_strays, folder)
         async with contextlib.aclosing(watch(folder)) as changes:
             async for change in changes:
                 yield change
@@ -143,6 +178,15 @@ class LocalRuntime:
         """Return bytes of the attempt's log file; offsets are those of the file."""
         return await asyncio.to_thread(self._read_log, instance, cursor, limit, attempt)
 
+    async def tail_log(self, instance: InstanceRef, *, limit: int) -> bytes:
+        """Return the end of the attempt's log file."""
+        return await asyncio.to_thread(self._tail_log, instance, limit)
+
+    async def collect_logs(
+        self, run: RunRef, *, only: Collection[InstanceKey] | None = None
+    ) -> None:
+        """Do nothing: logs are files already."""
+
     async def remove(self, run: RunRef) -> None:
         """End everything that lives and give the ports back; raises StillAlive."""
         await asyncio.to_thread(self._remove, run)
@@ -152,11 +196,13 @@ class LocalRuntime:
         job: ResolvedJob | None = None,  # noqa: ARG002 - the port's signature
         *,
         with_free: bool = False,  # noqa: ARG002 - as above: it is always known here
-    ) -> ClusterView:
-        """Return this machine."""
+    ) -> ClusterSnapshot:
+        """Return this machine as the only node, with what is free of it."""
         return await asyncio.to_thread(self._cluster_view)
 
-    async def find_orphans(self, *, controller: str, known_uids: Collection[str]) -> list[Orphan]:
+    async def find_orphans(
+        self, *, controller: str, known_uids: Collection[str]
+    ) -> list[OrphanProcesses]:
         """Return runs of `controller` that live although they are not in `known_uids`."""
         return await asyncio.to_thread(
             find_orphans, self._dir, controller=controller, known_uids=known_uids
@@ -164,11 +210,11 @@ class LocalRuntime:
 
     async def due_runs(self) -> list[str]:
         """Return uids of runs here that may have outlived their `ttlSecondsAfterFinished`."""
-        return await asyncio.to_thread(expiry.due, self._dir, now=time.time())
+        return await asyncio.to_thread(expiry.due_runs, self._dir, now=time.time())
 
     async def look_again(self, uid: str, *, seconds: float) -> None:
         """Leave a run out of `due_runs` for so long."""
-        await asyncio.to_thread(expiry.look_again, self._dir, uid, at=time.time() + seconds)
+        await asyncio.to_thread(expiry.schedule_check, self._dir, uid, at=time.time() + seconds)
 
     async def set_aside(self, run: RunRef) -> None:
         """Take a removed run's folder away; raises StillAlive for one that is not ours or lives."""
@@ -182,8 +228,9 @@ class LocalRuntime:
     def _folder(self, run: RunRef) -> RunFolder:
         return RunFolder(self._dir, run.uid)
 
-    def _prepare(self, run: RunRef, job: ResolvedJob) -> Addresses:
+    def _prepare(self, run: RunRef, job: ResolvedJob, job_attempt: str) -> Addresses:
         folder = self._folder(run)
+        move_aside(folder, run)
         folder.make()
         refusal = folder.refuse_or_own(run.generation)
         if refusal:
@@ -193,34 +240,34 @@ class LocalRuntime:
             "namespace": run.namespace,
             "controller": run.controller,
             "base_dir": job.base_dir,
+            "submitted_at": run.submitted_at,
         }
         with locked(folder.prepare_lock):
             write_json(folder.about, about)
             if job.ttl_seconds_after_finished is not None:
                 at = time.time() + job.ttl_seconds_after_finished
-                expiry.look_again(self._dir, run.uid, at=at)
-            roles = self._reserve(folder, job)
+                expiry.schedule_check(self._dir, run.uid, at=at)
+            roles = self._reserve(folder, job, job_attempt)
         return {
             role: tuple(Address(host=_LOOPBACK, ports=ports) for ports in known)
             for role, known in roles.items()
         }
 
-    def _reserve(self, folder: RunFolder, job: ResolvedJob) -> dict[str, list[dict[str, int]]]:
-        """Return role -> ports by index: what was answered before, and what is new."""
-        roles: dict[str, list[dict[str, int]]] = (read_json(folder.ports) or {}).get("roles", {})
-        owner = folder.path
-        for known in roles.values():
-            for ports in known:
-                for name, port in ports.items():
-                    # taken by somebody else while this run was removed: nothing of it lives now
-                    if not self._ports.take(owner, port):
-                        ports[name] = self._new_ports(owner, 1)[0]
+    def _reserve(self, folder: RunFolder, job: ResolvedJob, job_attempt: str) -> RolePorts:
+        """Return role -> ports by index: what was answered for this job attempt, and what is new."""
+        owner, book = folder.path, folder.port_book()
+        roles = book.pop(job_attempt, {})
+        for port in ports_of({job_attempt: roles}):
+            self._ports.keep(owner, port)
         for role in job.roles:
             known = roles.setdefault(role.name, [])
             while len(known) < max(role.replicas, role.max_replicas or 0):
                 taken = self._new_ports(owner, len(role.ports))
                 known.append(dict(zip(role.ports, taken, strict=True)))
-        write_json(folder.ports, {"roles": roles})
+        # of the job attempt before something may still be ending; older ones are surely gone
+        kept = {**dict(list(book.items())[-1:]), job_attempt: roles}
+        write_json(folder.ports, kept)
+        self._ports.release(owner, ports_of(book) - ports_of(kept))
         return roles
 
     def _new_ports(self, owner: Path, count: int) -> list[int]:
@@ -230,7 +277,7 @@ class LocalRuntime:
         for ref in instances:
             run = self._folder(ref.run)
             folder = run.attempt(ref.role, ref.index, attempt_of(ref))
-            standing = look_at(folder)
+            standing = read_attempt_state(folder)
             if standing is None or (ref.uid and ref.uid != standing.uid):
                 continue
             write_json(
@@ -241,7 +288,7 @@ class LocalRuntime:
                     "addresses": {role: list(all_) for role, all_ in answer.addresses.items()},
                 },
             )
-            poke(folder)
+            wake_agent(folder)
 
     def _delete(
         self, instances: Sequence[InstanceRef], *, grace_seconds: float, dump_stacks: bool
@@ -268,7 +315,7 @@ class LocalRuntime:
         run = self._folder(ref.run)
         folder = run.attempt(ref.role, ref.index, attempt_of(ref, attempt))
         # looked at before reading: what is over then writes nothing after it
-        standing = look_at(folder)
+        standing = read_attempt_state(folder)
         over = run.removed_generation >= 0 if standing is None else bool(standing.end)
         try:
             with folder.log.open("rb") as file:
@@ -278,6 +325,16 @@ class LocalRuntime:
             return LogChunk(data=b"", next=cursor, end=over)
         position = cursor.offset + len(data)
         return LogChunk(data=data, next=Cursor(offset=position), end=over and len(data) < limit)
+
+    def _tail_log(self, ref: InstanceRef, limit: int) -> bytes:
+        folder = self._folder(ref.run).attempt(ref.role, ref.index, attempt_of(ref, None))
+        try:
+            with folder.log.open("rb") as file:
+                size = file.seek(0, os.SEEK_END)
+                file.seek(max(0, size - limit))
+                return file.read(limit)
+        except FileNotFoundError:
+            return b""
 
     def _remove(self, run: RunRef) -> None:
         folder = self._folder(run)
@@ -292,32 +349,34 @@ class LocalRuntime:
             if not living:
                 break
             if not until:
-                grace = max(float(each.spec["grace_seconds"]) for each in living)
+                grace = max(each.order.grace_seconds for each in living)
                 until = time.monotonic() + grace + _REMOVE_SECONDS
             hidden = all(each.life is Life.ELSEWHERE for each in living)
             if hidden or time.monotonic() > until:
                 raise StillAlive(f"run {run.uid}: {'; '.join(map(_describe, living))}")
             time.sleep(pause)
             pause = min(pause * 1.5, 0.25)
-        roles = (read_json(folder.ports) or {}).get("roles", {})
-        taken = [port for known in roles.values() for ports in known for port in ports.values()]
+        if left := end_strays(folder):
+            raise StillAlive(f"run {run.uid}: processes whose folder was deleted live: {left}")
+        taken = ports_of(folder.port_book())
+        folder.ports.unlink(missing_ok=True)
         self._ports.release(folder.path, taken)
 
-    def _standings(self, folder: RunFolder) -> list[Standing]:
+    def _standings(self, folder: RunFolder) -> list[AttemptState]:
         """Return every attempt, ordering the end of those that live."""
         found = []
         for role, index in folder.instances():
             for _, attempt in folder.attempts(role, index):
-                standing = look_at(attempt)
+                standing = read_attempt_state(attempt)
                 if standing is None:
                     continue
                 if not standing.deleted:
-                    grace = float(standing.spec["grace_seconds"])
+                    grace = standing.order.grace_seconds
                     order_delete(attempt, standing.uid, grace_seconds=grace)
-                found.append(settle(attempt, look_at(attempt) or standing))
+                found.append(settle_attempt(attempt, read_attempt_state(attempt) or standing))
         return found
 
-    def _cluster_view(self) -> ClusterView:
+    def _cluster_view(self) -> ClusterSnapshot:
         cpus, memory = 0.0, 0.0
         for path in self._dir.iterdir() if self._dir.is_dir() else ():
             if not (path / "run.json").exists() or (path / "tombstone.json").exists():
@@ -326,17 +385,17 @@ class LocalRuntime:
             for role, index in run.instances():
                 found = current(run, role, index)
                 if found is not None and not found[1].over:
-                    asked = found[1].spec["resources"]
+                    asked = found[1].order.resources
                     cpus += parse_quantity(asked.get("cpu", 0))
                     memory += parse_quantity(asked.get("memory", 0))
         free_gpus = GpuBook(self._dir).free()
         node = this_node(asked_cpus=cpus, asked_memory_bytes=int(memory), free_gpus=free_gpus)
-        return ClusterView(nodes=(node,))
+        return ClusterSnapshot(nodes=(node,))
 
 
-def _describe(standing: Standing) -> str:
-    spec = standing.spec
+def _describe(standing: AttemptState) -> str:
+    name = f"{standing.order.role} {standing.order.index}"
     if standing.life is Life.LOST:
-        left = sorted(marked([f"TRAINING_INSTANCE_UID={standing.uid}"]))
-        return f"{spec['role']} {spec['index']} left processes {left} on {standing.place}"
-    return f"{spec['role']} {spec['index']} lives on {standing.place}"
+        left = sorted(marked_processes([f"TRAINING_INSTANCE_UID={standing.uid}"]))
+        return f"{name} left processes {left} on {standing.place}"
+    return f"{name} lives on {standing.place}"

@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from airflow_training.agent.files import AttemptFolder
 from airflow_training.agent.newest import NewestProgress
-from airflow_training.control.model import InstanceKey, Observation, Progress
-from airflow_training.runtimes.local.life import Life, Standing, look_at
+from airflow_training.control.model import InstanceKey, Observation, ProgressReport
+from airflow_training.control.turnover import ENDED
+from airflow_training.runtimes.local.leftovers import end_strays
+from airflow_training.runtimes.local.life import AttemptState, Life, read_attempt_state
 from airflow_training.runtimes.local.observe import observe
 from airflow_training.runtimes.local.paths import RunFolder, instance_of
 from airflow_training.runtimes.local.ports import listening_ports
-from airflow_training.runtimes.local.settle import settle
-from airflow_training.runtimes.port import Changed, Gone
+from airflow_training.runtimes.local.settle import settle_attempt
+from airflow_training.runtimes.port import InstanceRemoval, InstanceUpdate
 from airflow_training.runtimes.progress import progress_of
 
-__all__ = ["Agent", "Scanner", "current"]
+__all__ = ["AgentProcess", "Scanner", "current"]
 
 _MOST_ENVIRONMENT_BYTES = 1 << 17
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Agent:
+class AgentProcess:
     """A living agent of this host, as its own record names it."""
 
     instance: str
@@ -32,12 +34,12 @@ class Agent:
     progress: Path
 
 
-def current(run: RunFolder, role: str, index: int) -> tuple[AttemptFolder, Standing] | None:
+def current(run: RunFolder, role: str, index: int) -> tuple[AttemptFolder, AttemptState] | None:
     """Return the newest attempt of an instance that ever had an agent, settled; None: none had."""
     for _, folder in run.attempts(role, index):
-        standing = look_at(folder)
+        standing = read_attempt_state(folder)
         if standing is not None and standing.recorded:
-            return folder, settle(folder, standing)
+            return folder, settle_attempt(folder, standing)
     return None
 
 
@@ -54,7 +56,7 @@ class Scanner:
     def __init__(self, run: RunFolder) -> None:
         self._run = run
         self.seen: dict[InstanceKey, Observation] = {}
-        self.agents: dict[str, Agent] = {}
+        self.agents: dict[str, AgentProcess] = {}
         """Uid of the object -> its living agent."""
         self._ports: dict[InstanceKey, int] = {}
         """First ports of running instances that nobody listens on yet."""
@@ -68,27 +70,27 @@ class Scanner:
         """Whether a running instance has a port that is not open yet."""
         return bool(self._ports)
 
-    def look(self, instances: Collection[str] | None) -> list[Changed | Gone]:
+    def look(self, instances: Collection[str] | None) -> list[InstanceUpdate | InstanceRemoval]:
         """Return what changed; `instances` limits the look to these, None is all of them."""
         if instances is None:
             keys = {*self._run.instances(), *self.seen}
         else:
             keys = {key for name in instances if (key := instance_of(name)) is not None}
-        changes: list[Changed | Gone] = []
+        changes: list[InstanceUpdate | InstanceRemoval] = []
         for key in sorted(keys):
             changes += self._compare(key, self._observe(key))
         return changes + self.look_at_ports()
 
-    def look_at_ports(self) -> list[Changed | Gone]:
+    def look_at_ports(self) -> list[InstanceUpdate | InstanceRemoval]:
         """Return what changed because an awaited port has opened."""
-        changes: list[Changed | Gone] = []
+        changes: list[InstanceUpdate | InstanceRemoval] = []
         listening = listening_ports() if self._ports else frozenset()
         for key in [k for k, port in self._ports.items() if port in listening]:
             self._opened.add(self.seen[key].uid)
             changes += self._compare(key, self._observe(key))
         return changes
 
-    def look_at_progress(self) -> list[Changed | Gone]:
+    def look_at_progress(self) -> list[InstanceUpdate | InstanceRemoval]:
         """Return what changed because a progress file has grown: one `stat` per living agent."""
         grown = [
             agent.instance
@@ -102,6 +104,9 @@ class Scanner:
         old = self.seen.get(key)
         found = current(self._run, *key)
         if old is not None and (found is None or found[1].uid != old.uid):
+            if old.state not in ENDED and end_strays(self._run):
+                message = "its folder was deleted, and what it ran does not end"
+                return replace(old, state="unknown", reason="FolderDeleted", message=message)
             self._forget(old.uid)
         if found is None:
             return None
@@ -118,15 +123,15 @@ class Scanner:
         if observation is None:
             self._forget(uid)
         elif observation.state == "running" and not port_open:
-            port = next(iter(standing.spec["ports"].values()), None)
+            port = next(iter(standing.order.ports.values()), None)
             if port is not None:
                 self._ports[key] = port
         return observation
 
-    def _attend(self, folder: AttemptFolder, standing: Standing) -> None:
+    def _attend(self, folder: AttemptFolder, standing: AttemptState) -> None:
         if standing.life in (Life.ALIVE, Life.WAITING) and standing.pids_mean_here:
             agent = standing.agent
-            self.agents[standing.uid] = Agent(
+            self.agents[standing.uid] = AgentProcess(
                 instance=folder.instance.name,
                 pid=agent["pid"],
                 start_time=agent["start_time"],
@@ -135,7 +140,7 @@ class Scanner:
         else:
             self.agents.pop(standing.uid, None)
 
-    def _newest_progress(self, folder: AttemptFolder, uid: str) -> Progress | None:
+    def _newest_progress(self, folder: AttemptFolder, uid: str) -> ProgressReport | None:
         """Read only what the file has grown by."""
         following = self._progress.setdefault(uid, NewestProgress(folder.progress))
         document = following.look()
@@ -164,14 +169,16 @@ class Scanner:
         self._environment.pop(uid, None)
         self._opened.discard(uid)
 
-    def _compare(self, key: InstanceKey, new: Observation | None) -> list[Changed | Gone]:
+    def _compare(
+        self, key: InstanceKey, new: Observation | None
+    ) -> list[InstanceUpdate | InstanceRemoval]:
         old = self.seen.get(key)
-        changes: list[Changed | Gone] = []
+        changes: list[InstanceUpdate | InstanceRemoval] = []
         if old is not None and (new is None or new.uid != old.uid):
-            changes.append(Gone(role=key[0], index=key[1], uid=old.uid))
+            changes.append(InstanceRemoval(key=key, uid=old.uid))
             del self.seen[key]
             old = None
         if new is not None and new != old:
             self.seen[key] = new
-            changes.append(Changed(instance=new))
+            changes.append(InstanceUpdate(instance=new))
         return changes

@@ -12,23 +12,20 @@ from typing import Any
 from airflow_training.agent import proc
 from airflow_training.agent.control import connect
 from airflow_training.agent.files import AttemptFolder, read_json, write_json
+from airflow_training.agent.instance import RECORD_SECONDS
 from airflow_training.agent.notify import notify
 from airflow_training.agent.stacks import DUMP_SECONDS
-from airflow_training.runtimes.local.life import Life, Standing, look_at
+from airflow_training.runtimes.clock import steady_now
+from airflow_training.runtimes.local.life import AttemptState, Life, read_attempt_state
 
-__all__ = ["give_order", "kill_leftovers", "order_delete", "poke", "settle"]
+__all__ = ["give_order", "kill_leftovers", "order_delete", "settle_attempt", "wake_agent"]
 
 _LEFTOVER_SECONDS = 5.0
 _IMPATIENCE_SECONDS = 10.0
 """How long after the grace an agent may still need before it is killed itself."""
 
 
-def _steady_now() -> float:
-    """Return seconds since boot: the same clock for every process here, and it never jumps."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
-
-
-def poke(folder: AttemptFolder) -> None:
+def wake_agent(folder: AttemptFolder) -> None:
     """Make the agent look at its folder now; it does so by itself every few seconds."""
     with contextlib.suppress(OSError), connect(folder.socket) as connection:
         connection.send(json.dumps({"op": "look"}).encode())
@@ -37,7 +34,7 @@ def poke(folder: AttemptFolder) -> None:
 def give_order(folder: AttemptFolder, uid: str, **order: Any) -> None:
     """Leave an order for an instance that stays, where its agent finds it."""
     write_json(folder.order, {"uid": uid, **order})
-    poke(folder)
+    wake_agent(folder)
 
 
 def order_delete(
@@ -52,21 +49,27 @@ def order_delete(
         order = {
             "uid": uid,
             "grace_seconds": grace_seconds,
-            "ordered_at": _steady_now(),
+            "ordered_at": steady_now(),
             "dump_stacks": dump_stacks,
         }
-        write_json(folder.delete, order)
-    poke(folder)
+        try:
+            write_json(folder.delete, order)
+        except OSError:  # a full disk keeps nobody from ending what runs: a signal needs no room
+            agent = (read_json(folder.state) or {}).get("agent") or {}
+            if not agent or agent["pid_ns"] != proc.pid_namespace():
+                raise
+            proc.kill_exactly(agent["pid"], agent["start_time"], signal.SIGTERM)
+    wake_agent(folder)
     notify(folder.watchers, folder.instance.name)  # an ended object is gone by the order alone
 
 
-def kill_leftovers(standings: Iterable[Standing]) -> list[int]:
+def kill_leftovers(standings: Iterable[AttemptState]) -> list[int]:
     """Kill whatever outlived the agents of these attempts; return what would not die."""
     until = time.monotonic() + _LEFTOVER_SECONDS
     lost = list(standings)
     pause = 0.002
     while True:
-        left = proc.marked({f"TRAINING_INSTANCE_UID={each.uid}" for each in lost})
+        left = proc.marked_processes({f"TRAINING_INSTANCE_UID={each.uid}" for each in lost})
         for each in lost:
             child = each.state.get("child") or {}
             # a session is the command's only while its first process is that very process
@@ -86,13 +89,22 @@ def kill_leftovers(standings: Iterable[Standing]) -> list[int]:
         pause = min(pause * 2, 0.1)
 
 
-def settle(folder: AttemptFolder, standing: Standing) -> Standing:
+def _ended_by(folder: AttemptFolder, standing: AttemptState) -> float:
+    """Return when a dead agent cannot have lived any more: beside a command it writes now and again."""
+    if standing.state["started_at"] is None:
+        return time.time()
+    signs = (folder.state, folder.environment, folder.progress, folder.log)
+    written = [path.stat().st_mtime for path in signs if path.exists()]
+    return min(time.time(), max(written, default=0.0) + RECORD_SECONDS)
+
+
+def settle_attempt(folder: AttemptFolder, standing: AttemptState) -> AttemptState:
     """Return how the attempt stands after everything was done that this host can do."""
     if standing.life in (Life.ALIVE, Life.WAITING) and standing.deleted:
-        patience = float(standing.order["grace_seconds"]) + _IMPATIENCE_SECONDS
-        if standing.order["dump_stacks"]:
+        patience = float(standing.deletion["grace_seconds"]) + _IMPATIENCE_SECONDS
+        if standing.deletion["dump_stacks"]:
             patience += DUMP_SECONDS
-        if _steady_now() > float(standing.order["ordered_at"]) + patience:
+        if steady_now() > float(standing.deletion["ordered_at"]) + patience:
             agent = standing.agent  # stuck, or stopped by somebody
             proc.kill_exactly(agent["pid"], agent["start_time"], signal.SIGKILL)
         return standing
@@ -104,7 +116,7 @@ def settle(folder: AttemptFolder, standing: Standing) -> Standing:
         {
             "uid": standing.uid,
             "started_at": standing.state["started_at"],
-            "finished_at": time.time(),
+            "finished_at": _ended_by(folder, standing),
             "exit_code": None,
             "signal": None,
             "reason": "NodeLost" if rebooted else "AgentLost",
@@ -115,4 +127,4 @@ def settle(folder: AttemptFolder, standing: Standing) -> Standing:
         },
         durable=True,
     )
-    return look_at(folder) or standing
+    return read_attempt_state(folder) or standing

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from airflow_training.agent.files import read_json
+from airflow_training.documents.resolved import RunRef
 from airflow_training.runtimes.local.paths import RunFolder
 from airflow_training.runtimes.local.scan import current
-from airflow_training.spec.resolved import RunRef
 
-__all__ = ["Orphan", "find_orphans"]
+__all__ = ["OrphanProcesses", "find_orphans"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Orphan:
+class OrphanProcesses:
     """A run with living instances that no known run accounts for; `Runtime.remove(run)` ends it."""
 
     run: RunRef
@@ -26,9 +26,11 @@ class Orphan:
     hosts: tuple[str, ...]
 
 
-def find_orphans(local_dir: Path, *, controller: str, known_uids: Collection[str]) -> list[Orphan]:
+def find_orphans(
+    local_dir: Path, *, controller: str, known_uids: Collection[str]
+) -> list[OrphanProcesses]:
     """Return the runs of `controller` that live and are not in `known_uids` (the runs not over)."""
-    found: list[Orphan] = []
+    found: list[OrphanProcesses] = []
     if not local_dir.is_dir():
         return found
     for folder in sorted(local_dir.iterdir()):
@@ -41,7 +43,7 @@ def find_orphans(local_dir: Path, *, controller: str, known_uids: Collection[str
     return found
 
 
-def _living(run: RunFolder, about: dict[str, str]) -> Orphan | None:
+def _living(run: RunFolder, about: dict[str, str]) -> OrphanProcesses | None:
     names, pids, hosts = [], [], set()
     for role, index in run.instances():
         found = current(run, role, index)
@@ -58,4 +60,6 @@ def _living(run: RunFolder, about: dict[str, str]) -> Orphan | None:
         controller=about["controller"],
         generation=run.generation,
     )
-    return Orphan(run=ref, instances=tuple(names), pids=tuple(pids), hosts=tuple(sorted(hosts)))
+    return OrphanProcesses(
+        run=ref, instances=tuple(names), pids=tuple(pids), hosts=tuple(sorted(hosts))
+    )

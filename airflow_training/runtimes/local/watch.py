@@ -18,8 +18,8 @@ from pathlib import Path
 
 from airflow_training.agent.proc import open_pidfd
 from airflow_training.runtimes.local.paths import RunFolder
-from airflow_training.runtimes.local.scan import Agent, Scanner
-from airflow_training.runtimes.port import Changed, Gone, Snapshot
+from airflow_training.runtimes.local.scan import AgentProcess, Scanner
+from airflow_training.runtimes.port import InstanceRemoval, InstanceUpdate, Snapshot
 
 __all__ = ["watch"]
 
@@ -30,20 +30,22 @@ _PORT_SECONDS = (0.02, 1.0)
 """How long between two looks for ports that are to open: at first, and after a while."""
 
 
-async def watch(run: RunFolder) -> AsyncGenerator[Snapshot | Changed | Gone, None]:
+async def watch(
+    run: RunFolder,
+) -> AsyncGenerator[Snapshot | InstanceUpdate | InstanceRemoval, None]:
     """Yield a full snapshot, then every change, until the caller stops asking."""
     with _Doorbell(run.watchers) as doorbell:  # before the first look: nothing may slip through
         scanner = Scanner(run)
-        with contextlib.closing(_Deathbed(doorbell.ring)) as deathbed:
+        with contextlib.closing(_PidfdWatcher(doorbell.ring)) as deaths:
             await asyncio.to_thread(scanner.look, None)
-            deathbed.attend(scanner.agents)
+            deaths.attend(scanner.agents)
             yield Snapshot(instances=tuple(scanner.seen.values()))
             rhythm = _Rhythm(asyncio.get_running_loop().time)
             while True:
                 rung = await doorbell.wait(rhythm.pause(ports=scanner.awaited_ports))
                 look = partial(scanner.look, rung) if rung else rhythm.due(scanner)
                 changes = await asyncio.to_thread(look)
-                deathbed.attend(scanner.agents)
+                deaths.attend(scanner.agents)
                 for change in changes:
                     yield change
 
@@ -67,7 +69,7 @@ class _Rhythm:
             self._port_pause = _PORT_SECONDS[0]
         return max(0.0, wait)
 
-    def due(self, scanner: Scanner) -> Callable[[], list[Changed | Gone]]:
+    def due(self, scanner: Scanner) -> Callable[[], list[InstanceUpdate | InstanceRemoval]]:
         """Return the look whose time it is."""
         if self._now() >= self._next_look:
             self._next_look = self._now() + _LOOK_SECONDS
@@ -106,7 +108,7 @@ class _Doorbell:
             (self._folder / self._name).unlink()
 
     def ring(self, name: str) -> None:
-        """Ring for one instance."""
+        """Note that something happened to an instance, and wake who waits."""
         self._rung.add(name)
         self._event.set()
 
@@ -128,14 +130,14 @@ class _Doorbell:
         return rung
 
 
-class _Deathbed:
+class _PidfdWatcher:
     """Rings when an agent dies: the kernel makes its pidfd readable."""
 
     def __init__(self, ring: Callable[[str], None]) -> None:
         self._ring = ring
         self._attended: dict[str, int] = {}
 
-    def attend(self, agents: Mapping[str, Agent]) -> None:
+    def attend(self, agents: Mapping[str, AgentProcess]) -> None:
         """Watch over exactly these agents: uid of the object -> who it is."""
         for uid in set(self._attended) - set(agents):
             self._leave(uid)

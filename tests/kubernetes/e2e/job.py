@@ -31,6 +31,7 @@ class Job:
         self.run_id = f"e2e-{uuid4().hex[:8]}"
         self._home = home
         self._file = home / f"{self.run_id}.yaml"
+        self._out = home / f"{self.run_id}.out"
         self._file.write_text(yaml.safe_dump(document, sort_keys=False))
         self._environment = {
             **os.environ,
@@ -38,13 +39,16 @@ class Job:
             "KUBECONFIG": str(kubeconfig or site.kubeconfig),
             "AIRFLOW__TRAINING__AGENT_IMAGE": site.training_image,
         }
-        self._process: subprocess.Popen[str] | None = None
+        self._process: subprocess.Popen[bytes] | None = None
 
     # the controlling process
 
     def start(self) -> Job:
         """Start the run, or go on with it after `kill_controller`."""
-        with (self._home / f"{self.run_id}.stderr").open("a") as errors:
+        with (
+            self._out.open("w") as out,
+            (self._home / f"{self.run_id}.stderr").open("a") as errors,
+        ):
             self._process = subprocess.Popen(
                 [
                     *COMMAND,
@@ -58,9 +62,8 @@ class Job:
                     "json",
                 ],
                 env=self._environment,
-                stdout=subprocess.PIPE,
+                stdout=out,
                 stderr=errors,
-                text=True,
             )
         return self
 
@@ -68,7 +71,7 @@ class Job:
         """End the process that drives the run, without a word to the run."""
         if self._process is not None:
             self._process.kill()
-            self._process.communicate()
+            self._process.wait()
 
     def interrupt(self) -> None:
         """Send what Ctrl-C sends."""
@@ -80,7 +83,8 @@ class Job:
         assert self._process is not None
         # a container may be unable to start for so long before that is a failure
         timeout = CANNOT_START_SECONDS + self.site.patience_seconds
-        out, _ = self._process.communicate(timeout=timeout)
+        self._process.wait(timeout)
+        out = self._out.read_text()
         assert out, f"exit code {self._process.returncode}:\n{self.stderr}"
         found: Document = json.loads(out)
         return found
@@ -97,7 +101,7 @@ class Job:
         if self._process is not None and self._process.poll() is None:
             self.interrupt()
             try:
-                self._process.communicate(timeout=30)
+                self._process.wait(timeout=30)
             except subprocess.TimeoutExpired:
                 self.kill_controller()
 
@@ -140,7 +144,7 @@ class Job:
 
     @property
     def uid(self) -> str:
-        from airflow_training.spec.resolved import RunKey
+        from airflow_training.documents.resolved import RunKey
 
         return RunKey(source="cli", run_id=self.run_id).uid
 

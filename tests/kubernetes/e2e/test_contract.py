@@ -9,10 +9,10 @@ from uuid import uuid4
 
 import pytest
 
-from airflow_training.runtimes.kubernetes import KubernetesRuntime
+from airflow_training.documents.resolved import ResolvedRole, RunRef
 from airflow_training.runtimes.kubernetes.logs import LogArchive
 from airflow_training.runtimes.kubernetes.pods import PodOptions
-from airflow_training.spec.resolved import RunRef
+from airflow_training.runtimes.kubernetes.runtime import KubernetesRuntime
 from tests.contracts import runtime as contract
 from tests.kubernetes.e2e.site import Site
 
@@ -37,9 +37,10 @@ class PodHarness(contract.Harness):
             "ports": [{"name": "main", "containerPort": 1234}],
         }
         values = {
-            "container": "main",
             "image": self.image,
-            "pod": {"spec": {"containers": [container]}},
+            "resolved": ResolvedRole(
+                name=kind, replicas=2, template={"spec": {"containers": [container]}}
+            ),
             "ports": {"main": 1234, "other": 1235},
             **changes,
         }

@@ -72,7 +72,8 @@ def test_pytorch_style_rendezvous(site: Site, jobs):
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_mpi_hello_across_pods(site: Site, jobs, workers: int):
-    hello = "from mpi4py import MPI; w = MPI.COMM_WORLD; print('hello', w.allreduce(w.Get_rank()), w.Get_size())"
+    # in one write: what two ranks print in pieces mixes within a line
+    hello = "import sys; from mpi4py import MPI; w = MPI.COMM_WORLD; sys.stdout.write(f'hello {w.allreduce(w.Get_rank())} {w.Get_size()}\\n')"
     job = jobs(
         document(
             site,

@@ -72,7 +72,7 @@ def test_a_paused_run_has_no_pods_and_goes_on_where_it_was(site: Site, jobs):
     script = 'if [ "$TRAINING_ATTEMPT" = 0 ]; then sleep 100000; fi'
     job = jobs(document(site, "paused", role("worker", script, replicas=2)))
     before = {pod["metadata"]["uid"] for pod in job.until_running("worker", 2)}
-    job.command("pause", job.run_id)
+    job.command("pause", job.run_id, "--yes")
     site.until("no living pod", lambda: not site.living(job.uid))
     time.sleep(2)
     assert not site.living(job.uid)

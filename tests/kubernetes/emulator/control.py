@@ -78,6 +78,10 @@ class Control:
         """Let the next log that is followed break off after so many bytes."""
         self._parts.logs.breaks.append(Break(after_bytes=after_bytes, how=how))
 
+    def cut_logs(self) -> None:
+        """Cut the connections over which logs are followed now."""
+        self._parts.logs.cut()
+
     def clear_faults(self) -> None:
         self._parts.faults.rules.clear()
         self._parts.faults.duplicated = False
@@ -170,8 +174,10 @@ class Control:
         options = DeleteOptions(grace_seconds=grace_seconds)
         self._registry.delete(kind, namespace if kind.namespaced else "", name, options)
 
-    def create_namespace(self, name: str) -> None:
-        self._registry.create(kinds.NAMESPACES, "", {"metadata": {"name": name}})
+    def create_namespace(self, name: str, *, pod_security: str = "privileged") -> None:
+        labels = {"pod-security.kubernetes.io/enforce": pod_security}
+        document = {"metadata": {"name": name, "labels": labels}}
+        self._registry.create(kinds.NAMESPACES, "", document)
 
     def _kind(self, document: Mapping[str, Any]) -> Kind:
         for kind in self._parts.discovery.kinds:
@@ -245,6 +251,13 @@ class Control:
         """Append to a container's log."""
         run = self._run(namespace, name)
         self._scripted.print(run, run.container(container).name, text)
+
+    def rotate_log(self, name: str, *, namespace: str = "default", container: str = "") -> None:
+        """Begin another file of a container's log, as the kubelet does with one that is full."""
+        run = self._run(namespace, name)
+        log = self._parts.kubelet.logs.current(run.entry, run.container(container).name)
+        if log is not None:
+            log.rotate()
 
     def evict_by_node(
         self,

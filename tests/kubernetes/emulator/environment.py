@@ -18,6 +18,7 @@ from tests.kubernetes.emulator.quantities import quantity
 from tests.kubernetes.emulator.store import Store
 
 _REFERENCE = re.compile(r"\$\$|\$\(([^()]*)\)")
+_PROGRAMS = Path(__file__).with_name("bin")
 _FROM_HOST = ("HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "TMPDIR", "TZ")
 
 
@@ -98,9 +99,12 @@ def environment(
 ) -> dict[str, str]:
     """Return the whole environment of a container; raises ConfigError."""
     namespace = pod["metadata"]["namespace"]
-    interpreter = str(Path(sys.executable).parent)
+    programs = f"{_PROGRAMS}:{Path(sys.executable).parent}"
     env = {key: os.environ[key] for key in _FROM_HOST if key in os.environ}
-    env |= {"PATH": f"{interpreter}:{os.environ.get('PATH', os.defpath)}", "HOSTNAME": hostname}
+    env |= {"PATH": f"{programs}:{os.environ.get('PATH', os.defpath)}", "HOSTNAME": hostname}
+    env["OMP_NUM_THREADS"] = (
+        "1"  # all nodes are this machine: ranks that each use it all slow each other down
+    )
     for source in container.get("envFrom") or ():
         for field, kind in (("configMapRef", kinds.CONFIGMAPS), ("secretRef", kinds.SECRETS)):
             if ref := source.get(field):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -16,6 +18,11 @@ from tests.kubernetes.emulator.clock import later, now, parsed
 from tests.kubernetes.emulator.store import Entry
 
 LONGEST_LINE = 16 * 1024
+MAX_BYTES = 10 << 20
+"""From which size on the kubelet begins another file (`containerLogMaxSize`)."""
+MAX_FILES = 5
+MONITOR_SECONDS = 10.0
+"""How often it looks at the sizes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,16 +47,50 @@ class Break:
 
 
 class ContainerLog:
-    """The output of one attempt: complete lines, or pieces of 16 KiB of longer ones."""
+    """The output of one attempt: complete lines, or pieces of 16 KiB of longer ones.
+
+    The file that is written is `path`; a full one is renamed, and only the newest few are kept.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.closed = False
+        self.rotations = 0
+        self._rotated: list[Path] = []
+        self._looked_at = time.monotonic()
         self._rest = b""
         self._news = asyncio.Event()
         self._file = path.open("wb")
 
+    def rotate(self) -> None:
+        """Rename the file and begin another one."""
+        if self.closed:
+            return
+        self._file.close()
+        self.rotations += 1
+        renamed = self.path.with_name(f"{self.path.name}.{self.rotations:06d}")
+        self.path.rename(renamed)
+        self._rotated.append(renamed)
+        while len(self._rotated) > MAX_FILES - 1:
+            self._rotated.pop(0).unlink()
+        self._file = self.path.open("wb")
+        self._wake()
+
+    def remove(self) -> None:
+        """Close it and take its files away."""
+        self.close()
+        for path in (self.path, *self._rotated):
+            path.unlink(missing_ok=True)
+
+    def _monitor(self) -> None:
+        if time.monotonic() - self._looked_at < MONITOR_SECONDS:
+            return
+        self._looked_at = time.monotonic()
+        if self._file.tell() >= MAX_BYTES:
+            self.rotate()
+
     def write(self, data: bytes) -> None:
+        self._monitor()
         *lines, self._rest = (self._rest + data).split(b"\n")
         prefix = now().strftime("%Y-%m-%dT%H:%M:%S.%f000Z").encode()
         out = [b"%b stdout F %b\n" % (prefix, line) for line in lines]
@@ -76,8 +117,10 @@ class ContainerLog:
         self._news.set()
         self._news = asyncio.Event()
 
-    async def changed(self) -> None:
-        await self._news.wait()
+    @property
+    def news(self) -> asyncio.Event:
+        """Return what is set with the next change; taken before a look, it misses nothing."""
+        return self._news
 
 
 def _pieces(
@@ -104,6 +147,7 @@ class PodLogs:
         self._logs: dict[tuple[str, str], list[ContainerLog]] = {}
         self.breaks: list[Break] = []
         """How the next logs that are followed break off."""
+        self._followers: list[web.Request] = []
 
     def open(self, pod: Entry, container: str) -> ContainerLog:
         """Begin the log of a new attempt."""
@@ -121,8 +165,7 @@ class PodLogs:
         """End and remove the logs of a pod that is gone."""
         for key in [key for key in self._logs if key[0] == pod.uid]:
             for log in self._logs.pop(key):
-                log.close()
-                log.path.unlink(missing_ok=True)
+                log.remove()
 
     def close(self) -> None:
         for attempts in self._logs.values():
@@ -156,11 +199,22 @@ class PodLogs:
                 )
                 await _break(request, response, whole[: broken.after_bytes], broken)
                 return response
+            if options.follow:
+                self._followers.append(request)
             await _send(response, log, options)
             await response.write_eof()
         except ConnectionError:
             pass
+        finally:
+            if request in self._followers:
+                self._followers.remove(request)
         return response
+
+    def cut(self) -> None:
+        """Cut the connections over which logs are followed."""
+        for request in self._followers:
+            if request.transport:
+                request.transport.abort()
 
     def _find(self, pod: Entry, container: str, *, previous: bool) -> ContainerLog:
         attempts = self._logs.get((pod.uid, container), [])
@@ -193,30 +247,37 @@ async def _send(response: web.StreamResponse, log: ContainerLog, options: LogOpt
     if options.since_seconds:
         since = later(-options.since_seconds)
     left = options.limit
-    offset = 0
     first = at_start = True
-    while True:
-        ended = log.closed
-        with log.path.open("rb") as file:
-            file.seek(offset)
+    with contextlib.ExitStack() as files:
+        file, rotations = files.enter_context(log.path.open("rb")), log.rotations
+        while True:
+            ended, news = log.closed, log.news
             data = file.read()
-        offset += len(data)
-        pieces = list(_pieces(data, timestamps=options.timestamps, since=since, at_start=at_start))
-        if pieces:
-            at_start = pieces[-1].endswith(b"\n")
-        if first and options.tail is not None:
-            pieces = pieces[-options.tail :] if options.tail else []
-        first = False
-        text = b"".join(pieces)
-        if left is not None:
-            text = text[:left]
-            left -= len(text)
-        if text:
-            await response.write(text)
-        if not options.follow or ended or left == 0:
-            return
-        if not log.closed:
-            await log.changed()
+            if log.rotations != rotations and not data:
+                # it goes on with the newest file, however many there were meanwhile
+                file, rotations = files.enter_context(log.path.open("rb")), log.rotations
+                continue
+            pieces = list(
+                _pieces(data, timestamps=options.timestamps, since=since, at_start=at_start)
+            )
+            if pieces:
+                at_start = pieces[-1].endswith(b"\n")
+            if first and options.tail is not None:
+                pieces = pieces[-options.tail :] if options.tail else []
+            first = False
+            text = b"".join(pieces)
+            if left is not None:
+                text = text[:left]
+                left -= len(text)
+            if text:
+                await response.write(text)
+            if not options.follow or left == 0:
+                return
+            if log.rotations == rotations:
+                if ended:
+                    return
+                if not log.closed:
+                    await news.wait()
 
 
 def _container(pod: Entry, wanted: str) -> str:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import fcntl
 import json
 import os
 import shutil
 import signal
 import sys
-from collections.abc import Mapping
+import tempfile
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +52,49 @@ class _Pod:
         return self.folder / "hosts"
 
 
+class _MasterPort:
+    """The port at which the master of a PyTorch job listens, for one cluster of this machine at a time.
+
+    Pods have addresses of their own, but torch's store listens at all of them: workers of one cluster would find the
+    master of another that runs beside it.
+    """
+
+    NUMBER = 23456
+
+    def __init__(self) -> None:
+        self._path = Path(tempfile.gettempdir()) / "airflow-training-test-master-port"
+        self._lock: int | None = None
+        self._users = 0
+
+    @contextlib.asynccontextmanager
+    async def held(self, spec: Object) -> AsyncIterator[None]:
+        """Hold the port where the pod declares it; waits while another cluster does."""
+        ports = (each for one in spec["containers"] for each in one.get("ports") or ())
+        if self.NUMBER not in (each["containerPort"] for each in ports):
+            yield
+            return
+        self._users += 1
+        try:
+            while self._lock is None and not self._try():  # noqa: ASYNC110 - no event tells of it
+                await asyncio.sleep(0.1)
+            yield
+        finally:
+            self._users -= 1
+            if not self._users and self._lock is not None:
+                os.close(self._lock)
+                self._lock = None
+
+    def _try(self) -> bool:
+        lock = os.open(self._path, os.O_RDWR | os.O_CREAT)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(lock)
+            return False
+        self._lock = lock
+        return True
+
+
 class ProcessKubelet(Kubelet):
     def __init__(
         self, registry: Registry, logs: PodLogs, folder: Path, *, pace: Pace, offline: bool
@@ -57,6 +103,7 @@ class ProcessKubelet(Kubelet):
         self._folder = folder / "pods"
         self._folder.mkdir()
         self._pods: dict[str, _Pod] = {}
+        self._master_port = _MasterPort()
         self._refreshing = False
         self._tasks: set[asyncio.Task[None]] = set()
         # Two clusters of one machine should not meet on one address.
@@ -113,12 +160,13 @@ class ProcessKubelet(Kubelet):
                 return
         for one in run.main:
             one.state = waiting("ContainerCreating")
-        await asyncio.gather(
-            *(
-                self._keep(pod, spec, one, policy=run.spec["restartPolicy"])
-                for spec, one in zip(run.spec["containers"], run.main, strict=True)
+        async with self._master_port.held(run.spec):
+            await asyncio.gather(
+                *(
+                    self._keep(pod, spec, one, policy=run.spec["restartPolicy"])
+                    for spec, one in zip(run.spec["containers"], run.main, strict=True)
+                )
             )
-        )
         if sidecars and not run.stopping:
             await self._end_processes(pod, float(run.spec["terminationGracePeriodSeconds"]))
             await asyncio.gather(*sidecars)

@@ -20,6 +20,7 @@ from airflow_training.logs.model import (
     Origin,
     Series,
 )
+from airflow_training.runtimes.kubernetes.stamped import gap_line
 
 
 def cause(cause_id: str, pattern: str = "", **details: Any) -> Cause:
@@ -104,6 +105,12 @@ OOM = f"{TRACEBACK}torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to all
 
 def test_a_log_without_errors_is_healthy():
     assert ask(log("loading\nstep 1 loss 0.5\n")) == Diagnosis()
+
+
+def test_what_lines_are_missing_before_is_told_with_any_answer():
+    gap = gap_line("2026-01-01T00:00:01Z", "2026-01-01T00:00:09Z").decode()
+    assert ask(log(f"step 1 loss 0.5\n{gap}step 9 loss 0.1\n")) == Diagnosis(gaps=("a.log:2",))
+    assert ask(log(f"start\n{gap}{OOM}")).gaps == ("a.log:2",)
 
 
 def test_an_exception_that_nobody_knows_is_the_cause_of_last_resort():

@@ -15,7 +15,6 @@ from pathlib import Path
 
 from airflow_training.logs.diagnosis.catalogue import load
 from airflow_training.logs.diagnosis.scanning import patterns
-from airflow_training.logs.engine import columns, scanning
 from airflow_training.logs.engine.automaton import Automaton, Hyperscan, Plain, Re2
 from airflow_training.logs.engine.compiled_walker import CompiledWalker
 from airflow_training.logs.engine.scanning import BLOCK_BYTES, Machine
@@ -93,9 +92,6 @@ def main(minutes: float, seed: int) -> int:
         sizes = [dice.choice([50, 300, 2000, 65_536, 1 << 20]) for _ in range(4)]
         expected = reference.scan(data, signatures=signatures, formats=wanted, origin=ORIGIN)
         automaton, walker = ways[0] if dice.random() < 0.7 else dice.choice(ways)
-        fewest = dice.choice([1, 1 << 30])
-        for module in (columns, scanning):
-            vars(module)["WORTH_COLUMNS"] = fewest
         walker.forget()
         machine = Machine(signatures, wanted, automaton=automaton, walker=walker)
         found = None

@@ -11,7 +11,7 @@ from airflow_training.logs.engine import Formats, Pattern
 from airflow_training.logs.engine.automaton import anchor_literals
 from airflow_training.logs.engine.cleaning import clean, kept_bytes, parts
 from airflow_training.logs.engine.hits import Hits, text_around
-from airflow_training.logs.engine.layouts import Piece, value
+from airflow_training.logs.engine.layouts import LayoutPiece, value
 from airflow_training.logs.engine.prefixes import prefix
 from airflow_training.logs.model import FileScan, Hit, Origin
 
@@ -46,7 +46,9 @@ def scan(
         if parsed is None:
             continue
         texts = [(slot, raw[slot.start : slot.end]) for slot in parsed.slots]
-        values = [value(Piece(slot.kind, slot.scale), text) for slot, text in texts if slot.metric]
+        values = [
+            value(LayoutPiece(slot.kind, slot.scale), text) for slot, text in texts if slot.metric
+        ]
         said = [int(text) for slot, text in texts if slot.kind == "rank"]
         # what a format reads as a value is neither rank nor time, though it may look like one
         kept = kept_bytes(raw)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from airflow_training.logs.reading.source import Part
+from airflow_training.logs.reading.source import LogSlice
 
 
 class Dribble:
@@ -17,11 +17,11 @@ class Dribble:
         self.sizes = sizes
         self.reads = 0
 
-    def read(self, offset: int, limit: int) -> Part:
+    def read(self, offset: int, limit: int) -> LogSlice:
         count = min(limit, self.sizes[self.reads % len(self.sizes)])
         self.reads += 1
         data = self.data[offset : offset + count]
-        return Part(data, offset + len(data), offset + len(data) == len(self.data))
+        return LogSlice(data, offset + len(data), offset + len(data) == len(self.data))
 
     def size(self) -> int | None:
         return None

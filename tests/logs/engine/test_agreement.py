@@ -10,13 +10,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from airflow_training.logs.engine import columns, scanning
 from airflow_training.logs.engine.automaton import Automaton, Hyperscan, Plain, Re2
 from airflow_training.logs.engine.scanning import BLOCK_BYTES, Machine
 from airflow_training.logs.engine.stretches import as_scan, scan_stretch
 from airflow_training.logs.engine.walking import PlainWalker, Walker
 from airflow_training.logs.metrics import formats
 from airflow_training.logs.model import FileScan, Origin, Series
+from tests.examples import examples
 from tests.logs.engine import reference
 from tests.logs.engine.sources import Dribble
 from tests.logs.engine.text import SIGNATURES, logs
@@ -35,22 +35,8 @@ def automaton(name: str) -> Automaton:
     return Plain(SIGNATURES, FORMATS.anchors())
 
 
-@pytest.fixture(autouse=True)
-def _columns(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without numba, read even single lines as columns, or none."""
-    callspec = getattr(request.node, "callspec", None)
-    if callspec is not None:
-        from_columns = callspec.params.get("walking") == "columns"
-        read_as_columns(monkeypatch, fewest=1 if from_columns else 1 << 30)
-
-
-def read_as_columns(monkeypatch: pytest.MonkeyPatch, *, fewest: int) -> None:
-    for module in (columns, scanning):
-        monkeypatch.setattr(module, "WORTH_COLUMNS", fewest)
-
-
 def walker(name: str) -> Walker:
-    if name in ("plain", "columns"):
+    if name == "plain":
         return PlainWalker()
     pytest.importorskip("numba")
     from airflow_training.logs.engine.compiled_walker import CompiledWalker
@@ -89,8 +75,7 @@ def assert_same(found: FileScan, expected: FileScan) -> None:
     [
         ("plain", "plain"),
         ("re2", "plain"),
-        ("re2", "columns"),
-        ("hyperscan", "columns"),
+        ("hyperscan", "plain"),
         ("hyperscan", "compiled"),
     ],
 )
@@ -98,7 +83,7 @@ def test_any_log_in_any_pieces(matching, walking):
     matcher, taker = automaton(matching), walker(walking)
 
     @settings(
-        max_examples=60,
+        max_examples=examples(60),
         deadline=None,
         derandomize=True,
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
@@ -117,7 +102,7 @@ def test_any_log_in_any_pieces(matching, walking):
     check()
 
 
-@pytest.mark.parametrize("walking", ["plain", "columns", "compiled"])
+@pytest.mark.parametrize("walking", ["plain", "compiled"])
 def test_a_colour_may_begin_inside_a_time_or_a_rank(walking):
     line = b"20\x1b[31m22-09-24 15:05:44,301 - INFO - Epoch [1][40/395] lr: 1.0e-05, loss: 1.5\n"
     ranked = b"[rank1\x1b[31m2]: step: 3 loss: 0.5\n"
@@ -128,7 +113,7 @@ def test_a_colour_may_begin_inside_a_time_or_a_rank(walking):
     assert_same(found, expected)
 
 
-@pytest.mark.parametrize("walking", ["plain", "columns", "compiled"])
+@pytest.mark.parametrize("walking", ["plain", "compiled"])
 def test_a_number_that_was_damaged_once_does_not_hide_the_next(walking):
     lines = b'{"epoch": 5, "iter": 12, "loss": 0.9409.0, "time": 6.7}\n'
     lines += b'{"epoch": 5, "iter": 13, "loss": 0.94091, "time": 6.7}\n'
@@ -138,7 +123,7 @@ def test_a_number_that_was_damaged_once_does_not_hide_the_next(walking):
     assert_same(found, expected)
 
 
-@pytest.mark.parametrize("walking", ["plain", "columns", "compiled"])
+@pytest.mark.parametrize("walking", ["plain", "compiled"])
 def test_a_date_that_was_damaged_once_does_not_hide_the_next(walking):
     end = b": step 670, loss = 2.86 (721.8 examples/sec; 0.177 sec/batch)\n"
     lines = b"2017-03-2872 14:51:06.1" + end + b"2017-03-28 14:51:07.1" + end
@@ -148,7 +133,7 @@ def test_a_date_that_was_damaged_once_does_not_hide_the_next(walking):
     assert_same(found, expected)
 
 
-@pytest.mark.parametrize("walking", ["plain", "columns", "compiled"])
+@pytest.mark.parametrize("walking", ["plain", "compiled"])
 def test_a_bar_whose_times_are_damaged_is_no_bar(walking):
     bar = b" 33%%|###   | 200/600 [01:11<%s01:58,  3.37it/s]\n"
     data = bar % b"" + bar % b","
@@ -161,7 +146,7 @@ def test_a_bar_whose_times_are_damaged_is_no_bar(walking):
 BAR = b"Epoch 0:  97% 1652/1702 [13:01<00:23,  2.11it/s, loss=0.158]"
 
 
-@pytest.mark.parametrize("walking", ["plain", "columns", "compiled"])
+@pytest.mark.parametrize("walking", ["plain", "compiled"])
 @pytest.mark.parametrize(
     ("learned", "other"),
     [
@@ -239,7 +224,7 @@ def test_a_layout_takes_only_lines_that_mean_the_same(walking, learned, other):
         assert_same(found, expected)
 
 
-@pytest.mark.parametrize("walking", ["plain", "columns", "compiled"])
+@pytest.mark.parametrize("walking", ["plain", "compiled"])
 def test_a_step_below_a_colour_is_no_rank(walking):
     data = b"87:     learn: 0.9540 \x1b[31mtest: 0.5\x1b[0m\n" * 3
     expected = reference.scan(data, signatures=SIGNATURES, formats=FORMATS, origin=ORIGIN)

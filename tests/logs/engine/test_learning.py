@@ -9,7 +9,7 @@ import pytest
 from airflow_training.logs.engine import Pattern
 from airflow_training.logs.engine.automaton import Plain
 from airflow_training.logs.engine.layouts import layout_of
-from airflow_training.logs.engine.learning import Learned, may_match
+from airflow_training.logs.engine.learning import LayoutTable, may_match
 from airflow_training.logs.engine.needs import needs_of
 from airflow_training.logs.engine.scanning import BLOCK_BYTES, Machine
 from airflow_training.logs.engine.stretches import scan_stretch
@@ -49,7 +49,7 @@ def test_whether_a_signature_may_match_lines_like_one(
 
 
 def test_a_line_that_never_comes_again_is_not_learned():
-    learned = Learned(FORMATS)
+    learned = LayoutTable(FORMATS)
     for word in ("alpha", "beta", "gamma", "beta"):
         assert learned.read(f"epoch of {word} 12".encode()) is None
     assert [line for line, _ in learned.new] == [b"epoch of beta 12"]

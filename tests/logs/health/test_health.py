@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from airflow_training.logs.health import assess
 from airflow_training.logs.health.balance import distribution, imbalance
 from airflow_training.logs.health.progress import progress
+from tests.examples import examples
 from tests.logs.health.simulation import START, a_series, a_training
 
 
@@ -31,7 +32,7 @@ def kinds(findings) -> list[str]:
 
 
 # healthy ---------------------------------------------------------------------------------------
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=examples(60), deadline=None, derandomize=True)
 @given(
     seed=st.integers(0, 2**32 - 1),
     ranks=st.integers(1, 5),
@@ -45,7 +46,7 @@ def test_a_healthy_run_raises_no_alarm(seed, ranks, reports, noise, jitter):
     assert [each for each in assess(run, until=ends) if each.severity != "info"] == []
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=examples(60), deadline=None, derandomize=True)
 @given(seed=st.integers(0, 2**32 - 1), sigma=st.sampled_from([0.1, 0.3, 0.6]))
 def test_noise_with_heavy_tails_is_no_spike(seed, sigma):
     dice = np.random.default_rng(seed)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from airflow_training.logs.live.pieces import scan_piece
 from airflow_training.logs.metrics import formats
 from airflow_training.logs.model import Origin
+from tests.examples import examples
 
 NOW = 1_767_225_600.0
 FORMATS = formats()
@@ -66,7 +67,7 @@ RANKS = b"".join(
 
 
 @pytest.mark.parametrize("text", [TEXT, RANKS], ids=["one rank", "three ranks"])
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(cuts=st.lists(st.integers(0, len(TEXT)), max_size=12), context=st.integers(0, 2000))
 def test_pieces_tell_the_same_as_the_whole(text, cuts, context):
     done, last_at, found = 0, 0.0, []

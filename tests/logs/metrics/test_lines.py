@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from airflow_training.logs.engine.patterns import required_literals
 from airflow_training.logs.metrics.formats import built_in
 from airflow_training.logs.metrics.lines import anchors, parse_line
-from airflow_training.logs.metrics.numbers import convert
+from tests.logs.metrics.values import convert
 
 GIB = 2.0**30
 
@@ -41,6 +42,11 @@ def test_every_format_reads_its_example(format_):
 def test_every_format_is_found_by_its_anchor(format_):
     assert re.search(format_.anchor.encode(), format_.example.encode())
     assert format_.anchor in anchors()
+
+
+@pytest.mark.parametrize("anchor", anchors())
+def test_no_anchor_makes_every_line_a_candidate(anchor):
+    assert min(map(len, required_literals(anchor)), default=0) >= 3
 
 
 @pytest.mark.parametrize(
@@ -189,3 +195,129 @@ def test_no_line_takes_long(piece, head):
     start = time.process_time()
     parse_line(line)
     assert time.process_time() - start < 1  # seconds of work; a backtracking pattern takes minutes
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        pytest.param(
+            "Epoch 3, batch 40, loss[loss=0.5, ctc_loss=0.75], total[loss=0.25, ctc_loss=1.5], lr: 1e-3",
+            {
+                "epoch": 3,
+                "step": 40,
+                "loss": 0.5,
+                "ctc_loss": 0.75,
+                "total/loss": 0.25,
+                "total/ctc_loss": 1.5,
+                "learning_rate": 1e-3,
+            },
+            id="groups",
+        ),
+        pytest.param(
+            "epoch   2 | batch    250 | examples/s:  15.5 | loss: 0.25",
+            {"epoch": 2, "step": 250, "samples_per_second": 15.5, "loss": 0.25},
+            id="batch-of-an-epoch",
+        ),
+        pytest.param(
+            "Epoch  2, 50/900; acc: 4.5; xent: 10.5; 3600 src tok/s; 3700 tgt tok/s",
+            {
+                "epoch": 2,
+                "step": 50,
+                "total_steps": 900,
+                "accuracy": 4.5,
+                "xent": 10.5,
+                "tokens_per_second": 3600,
+            },
+            id="part-of-an-epoch",
+        ),
+        pytest.param(
+            "50/900: episode: 7, episode steps: 180, episode reward: 12.5, loss: 0.5",
+            {
+                "step": 50,
+                "total_steps": 900,
+                "episode": 7,
+                "episode steps": 180,
+                "episode reward": 12.5,
+                "loss": 0.5,
+            },
+            id="step-before-all-else",
+        ),
+        pytest.param(
+            "40 | loss 6.5 | lr 3.0e-04 | 250.0ms",
+            {"step": 40, "loss": 6.5, "learning_rate": 3e-4, "step_time_seconds": 0.25},
+            id="step-without-a-name",
+        ),
+        pytest.param(
+            "Process 100/800(12.5%) average objf: -0.5 over 640.0 frames, epoch 1",
+            {"step": 100, "total_steps": 800, "epoch": 1, "average objf": -0.5},
+            id="share-behind-the-step",
+        ),
+        pytest.param(
+            '{"epoch": "3/50", "iter": "90/159", "loss": 2.5, "gpu_mem": "4.5G"}',
+            {"epoch": 3, "step": 90, "loss": 2.5, "memory_bytes": 4.5 * GIB},
+            id="totals-in-quotes",
+        ),
+        pytest.param(
+            "DEV  : loss 0.25 - f-score 0.5 - acc 0.75",
+            {"eval_loss": 0.25, "f-score": 0.5, "eval_accuracy": 0.75},
+            id="heading-of-an-evaluation",
+        ),
+        pytest.param(
+            "Training: loss = 1.5, acc = 0.5 | Val: loss = 1.75, acc = 0.25",
+            {"loss": 1.5, "accuracy": 0.5, "eval_loss": 1.75, "eval_accuracy": 0.25},
+            id="two-headings",
+        ),
+        pytest.param(
+            "step 900, policy=3.25 mse=0.5 total=3.75 (4955.5 pos/s)",
+            {"step": 900, "policy": 3.25, "mse": 0.5, "total": 3.75, "pos/s": 4955.5},
+            id="rate-of-anything",
+        ),
+        pytest.param(
+            "| > Step:9/20  GlobalStep:10  TotalLoss:0.5  GradNorm:0.25  StepTime:0.75",
+            {
+                "step": 10,
+                "loss": 0.5,
+                "grad_norm": 0.25,
+                "step_time_seconds": 0.75,
+            },
+            id="humps",
+        ),
+        pytest.param(
+            "recall@10 : 0.25    ndcg@10 : 0.5",
+            {"recall@10": 0.25, "ndcg@10": 0.5},
+            id="nothing-but-measures",
+        ),
+        pytest.param(
+            "agents: Brain: Step: 40. Mean Reward: 1.25. Std of Reward: 0.5.",
+            {"step": 40, "mean reward": 1.25, "std of reward": 0.5},
+            id="a-sentence-for-each",
+        ),
+        pytest.param(
+            "[Epoch 1 640/900][Iteration 5] Throughput is 400.5 records/second. Loss is 0.5.",
+            {"epoch": 1, "step": 5, "samples_per_second": 400.5, "loss": 0.5},
+            id="is",
+        ),
+        pytest.param(
+            "[ITER 70] Evaluating test: L1 0.125 PSNR 24.5 [26/11 18:13:40]",
+            {"step": 70, "l1": 0.125, "psnr": 24.5},
+            id="names-in-a-row",
+        ),
+        pytest.param(
+            "Iteration:  23%|##   | 650/2771 [01:23<04:25,  8.00it/s]Training Epoch: 0 Iteration: 651 loss : 2.5",
+            {"step": 651, "epoch": 0, "loss": 2.5, "step_time_seconds": 0.125, "total_steps": 2771},
+            id="beside-a-bar",
+        ),
+        pytest.param(
+            "At iteration 70/70/72, Mean rms=4.25%, word train=99.5%, wrote checkpoint.",
+            {"step": 70, "total_steps": 70, "mean rms": 4.25, "word train": 99.5},
+            id="a-checkpoint-behind-it",
+        ),
+        pytest.param(
+            "Epoch 2 train Loc Loss: 0.5 Cls Loss: 0.25 Accu :0.75",
+            {"epoch": 2, "train loc loss": 0.5, "cls loss": 0.25, "accuracy": 0.75},
+            id="names-of-several-words-in-a-row",
+        ),
+    ],
+)
+def test_a_line_of_any_program_gives_all_that_it_says(line, expected):
+    assert values(line) == expected

@@ -6,8 +6,8 @@ import pytest
 
 from airflow_training.errors import InputError
 from airflow_training.logs.metrics.lines import parse_line
-from airflow_training.logs.metrics.numbers import convert
 from airflow_training.logs.metrics.patterns import make_formats, read_patterns
+from tests.logs.metrics.values import convert
 
 GOOD = {
     "name": "trainer",

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_training.logs.metrics.lines import parse_line
-from airflow_training.logs.metrics.numbers import convert
 from airflow_training.logs.metrics.series import SeriesBuilder
 from airflow_training.logs.metrics.thinning import chart_points
 from airflow_training.logs.model import Origin
+from tests.logs.metrics.values import convert
 
 ORIGIN = Origin(file="train.log")
 
@@ -115,10 +115,37 @@ def test_bars_after_each_other_all_count():
 
 
 def test_lines_of_an_unknown_layout_count_when_they_repeat_with_growing_steps():
-    line = '{{"step": {}, "reward": 0.5}}'
+    line = '{{"step": {}, "gain": 0.5}}'
     assert read([line.format(1)]) == {}
     assert read([line.format(3), line.format(3)]) == {}
-    assert read([line.format(1), line.format(2)])["reward"] == [(1, 0.5), (2, 0.5)]
+    assert read([line.format(1), line.format(2)])["gain"] == [(1, 0.5), (2, 0.5)]
+
+
+def test_blocks_that_repeat_are_series_with_the_step_of_their_head():
+    block = [
+        "Learning iteration {}/90",
+        "Mean reward: {}",
+        "Value function loss: {}.5",
+        "Penalty scale: 3",
+    ]
+    found = read([line.format(n) for n in (1, 2) for line in block])
+    assert found == {
+        "step": [(1, 1), (2, 2)],
+        "total_steps": [(1, 90), (2, 90)],
+        "mean reward": [(1, 1), (2, 2)],
+        "value function loss": [(1, 1.5), (2, 2.5)],
+    }
+    assert read([line.format(1) for line in block]) == {}
+
+
+def test_rows_of_a_table_that_is_printed_again_with_other_numbers_are_series():
+    table = ["| fps         | {} |", "| clip_range  | 0.2 |", "| value_loss  | {}.5 |"]
+    found = read([row.format(n) for n in (7, 8) for row in table])
+    assert {metric: [value for _, value in points] for metric, points in found.items()} == {
+        "fps": [7, 8],
+        "value_loss": [7.5, 8.5],
+    }
+    assert read([row.format(7) for row in table]) == {}
 
 
 LINES = st.lists(

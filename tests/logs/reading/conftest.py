@@ -10,7 +10,7 @@ import fsspec
 import pytest
 import zstandard
 
-from airflow_training.logs.reading.instance import Fetched, InstanceLog
+from airflow_training.logs.reading.instance import FetchResult, InstanceLog
 from airflow_training.logs.reading.opening import open_log
 from airflow_training.logs.reading.source import Source
 
@@ -32,13 +32,13 @@ def served(text: bytes, *, opaque: bool = False, piece: int = 300_000) -> Instan
     """Return a runtime's log, in pieces; `opaque`: its cursors are counted, not offsets."""
     cursors = {"": 0}
 
-    def fetch(offset: int, token: str, limit: int) -> Fetched:
+    def fetch(offset: int, token: str, limit: int) -> FetchResult:
         start = cursors[token] if opaque else offset
         data = text[start : start + min(limit, piece)]
         after = start + len(data)
         name = f"line {len(cursors)}" if opaque and data else token
         cursors[name] = after
-        return Fetched(data, offset + len(data), name if opaque else "", not data)
+        return FetchResult(data, offset + len(data), name if opaque else "", not data)
 
     return InstanceLog("worker-0", fetch)
 

@@ -15,6 +15,7 @@ from airflow_training.logs.reading.search import BadPattern, Searcher
 from airflow_training.logs.reading.source import Line
 from airflow_training.logs.reading.tail import tail
 from airflow_training.logs.reading.times import between, offset_at, time_of
+from tests.examples import examples
 from tests.logs.reading.conftest import served
 
 START = 1_700_000_000.0
@@ -91,7 +92,7 @@ LINES = st.lists(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(
     LINES,
     st.booleans(),
@@ -165,7 +166,7 @@ def test_bisection_reads_little(tmp_path):
     asked = []
 
     class Counted(LocalFile):
-        def read(self, offset: int, limit: int) -> source.Part:
+        def read(self, offset: int, limit: int) -> source.LogSlice:
             asked.append(limit)
             return super().read(offset, limit)
 

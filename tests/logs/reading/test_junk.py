@@ -9,12 +9,13 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_training.logs.reading.compressed import Compressed, decoder_of
+from airflow_training.logs.reading.compressed import CompressedText, decoder_of
 from airflow_training.logs.reading.merge import clock_skews, merge
 from airflow_training.logs.reading.search import Searcher
 from airflow_training.logs.reading.source import LogUnreadable, lines
 from airflow_training.logs.reading.tail import tail
 from airflow_training.logs.reading.times import between, timed
+from tests.examples import examples
 from tests.logs.reading.conftest import served
 
 TEXT = b"".join(b"2026-01-01 00:00:%02d step: %d loss: 0.5\n" % (n % 60, n) for n in range(2000))
@@ -29,7 +30,7 @@ PIECES = st.sampled_from(
 JUNK = st.lists(st.one_of(PIECES, st.binary(max_size=12)), max_size=60).map(b"".join)
 
 
-@settings(max_examples=2000, deadline=None)
+@settings(max_examples=examples(2000), deadline=None)
 @given(
     packed=st.sampled_from(PACKED),
     cut=st.floats(0, 1),
@@ -42,7 +43,7 @@ def test_a_damaged_archive_is_read_or_refused(packed, cut, damage):
     new_decoder = decoder_of(bytes(broken[:4]))
     if new_decoder is None:
         return
-    source = Compressed(served(bytes(broken)), new_decoder)
+    source = CompressedText(served(bytes(broken)), new_decoder)
     with contextlib.suppress(LogUnreadable):
         found = b"".join(line.data for line in lines(source))
         if not damage:
@@ -52,7 +53,7 @@ def test_a_damaged_archive_is_read_or_refused(packed, cut, damage):
         source.read(10, 1000)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(first=JUNK, second=JUNK, piece=st.integers(1, 50))
 def test_junk_is_read_by_everything(first, second, piece):
     texts = [first, second]

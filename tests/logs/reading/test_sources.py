@@ -187,14 +187,14 @@ def test_following_a_file_across_a_rotation_and_a_truncation(tmp_path):
 
 
 def test_an_archive_that_kept_only_the_end_says_where_it_begins():
-    from airflow_training.logs.reading.instance import Fetched, InstanceLog
+    from airflow_training.logs.reading.instance import FetchResult, InstanceLog
 
     kept = LONG[1_000_000:1_000_500]
 
-    def fetch(offset: int, token: str, limit: int) -> Fetched:
+    def fetch(offset: int, token: str, limit: int) -> FetchResult:
         start = max(offset, 1_000_000)
         data = kept[start - 1_000_000 :][:limit]
-        return Fetched(data, start + len(data), "", not data)
+        return FetchResult(data, start + len(data), "", not data)
 
     source = InstanceLog("worker-0", fetch)
     assert source.read(0, 100) == (kept[:100], 1_000_100, False)

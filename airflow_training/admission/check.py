@@ -1,0 +1,292 @@
+"""From a job document to a resolved job: parse, framework, resolve, prove, trust. One answer.
+
+The command line, the plan task and the DAG loader all call this; what it accepts can be started.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from airflow_training.admission.layout import make_layout
+from airflow_training.admission.log_patterns import check_log_patterns
+from airflow_training.admission.request import AdmissionRequest, Planner, Source
+from airflow_training.admission.startable import check_rendering
+from airflow_training.control.gang import StartupChoice
+from airflow_training.documents.checks import check
+from airflow_training.documents.parsing import ParsedDocument, TrainingJob, parse
+from airflow_training.documents.problems import overflows, with_lines
+from airflow_training.documents.resolved import ResolvedJob
+from airflow_training.documents.words import counted
+from airflow_training.errors import InputError, Problem
+from airflow_training.frameworks.judge import judge
+from airflow_training.registered import is_runtime, runtime_names
+from airflow_training.settings import load_settings
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack  # of `typing` from 3.11 on
+
+__all__ = ["AdmissionResponse", "CheckOptions", "check_file", "check_text"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdmissionResponse:
+    """One document of a file after every check that needs no runtime."""
+
+    path: str
+    problems: Sequence[Problem]
+    """Errors; empty when valid."""
+    warnings: Sequence[Problem]
+    resolved: ResolvedJob | None
+    """None when there are errors."""
+    defaults: Sequence[Mapping[str, Any]] = ()
+    """`[{field, value, from}]` as `explain` prints it; from: user | framework | airflow-training."""
+    job: TrainingJob | None = None
+    """The document as a model; None when its fields could not be read."""
+    startup: StartupChoice | None = None
+    """How gang and start order live together, and why."""
+
+
+class CheckOptions(TypedDict, total=False):
+    """How a file is checked: see `check_text`."""
+
+    params: Mapping[str, Any] | None
+    overrides: Sequence[str]
+    variables: Mapping[str, Any] | None
+    runtime: str | None
+    fetch: bool
+    run_uid: str
+    user: str
+    planner: Planner | None
+
+
+def check_file(path: str | Path, **options: Unpack[CheckOptions]) -> Sequence[AdmissionResponse]:
+    """Check every document of a file, as `check_text` does. Raises nothing for bad input."""
+    from airflow_training.documents.loading import read_file
+
+    try:
+        text = read_file(path)
+    except InputError as error:
+        return (
+            AdmissionResponse(path=str(path), problems=error.problems, warnings=(), resolved=None),
+        )
+    return check_text(text, path=str(path), base_dir=str(Path(path).resolve().parent), **options)
+
+
+def check_text(
+    text: str,
+    *,
+    path: str = "<text>",
+    base_dir: str = "",
+    params: Mapping[str, Any] | None = None,
+    overrides: Sequence[str] = (),
+    variables: Mapping[str, Any] | None = None,
+    runtime: str | None = None,
+    fetch: bool = False,
+    run_uid: str = "",
+    source: Source = "file",
+    user: str = "",
+    planner: Planner | None = None,
+) -> Sequence[AdmissionResponse]:
+    """Check every document of a text.
+
+    `overrides` are those of `--set path=value`. `params` are values for `dag.params`, checked
+    against what the document declares; `variables` is what templates see besides (`run_id`,
+    `logical_date`, ...); `runtime` goes before the document's. `run_uid` is not empty when the job is about to run: then it must be complete, with
+    a value for each parameter and a command or an image. `source="form"` is text from a trigger
+    form: it names no files of the server and gets no rights over nodes. `user` is what the
+    `job_policy` hook is told. `planner` plans the jobs that ask for it; without one, nothing is
+    planned. It may raise RuntimeUnavailable.
+    """
+    try:
+        settings = load_settings()
+    except ValueError as error:
+        broken = Problem(code="not_allowed", field="[training]", message=str(error))
+        return (AdmissionResponse(path=path, problems=(broken,), warnings=(), resolved=None),)
+    request = AdmissionRequest(
+        base_dir="" if source == "form" else base_dir,
+        params=params or {},
+        variables=variables or {},
+        runtime=runtime,
+        fetch=fetch,
+        starts=bool(run_uid),
+        source=source,
+        user=user,
+        settings=settings,
+        planner=planner,
+    )
+    return [
+        _check(document, request)
+        for document in parse(
+            text, path, overrides=overrides, params=None if params is None else tuple(params)
+        )
+    ]
+
+
+def _check(document: ParsedDocument, request: AdmissionRequest) -> AdmissionResponse:
+    """Return the answer for one document: all its mistakes from every room."""
+    problems = list(document.problems)
+    warnings = list(document.warnings)
+    job = document.job
+    if job is None:
+        if not overflows(problems):
+            problems += _in_the_draft(document, request)
+        return _answer(document, problems, warnings)
+    values, mistakes = request.values_for(job)
+    problems += mistakes
+    runtime = request.runtime_of(job)
+    if not is_runtime(runtime):
+        problems.append(_no_runtime(runtime))
+        return _answer(document, problems, warnings)
+    oversized = _oversized(job, request.settings.max_replicas)
+    if oversized:
+        return _answer(document, [*problems, *oversized], warnings)
+    variables = {**request.variables, "params": values}
+    try:
+        laid = make_layout(job, document, request, runtime=runtime, variables=variables)
+        if job.spec.plan.model is not None:
+            ready = request.planner is not None and not (problems or laid.problems)
+            planned = request.planner(job, laid.resolved) if request.planner and ready else None
+            if planned is not None:
+                job = planned.sized(job)
+                problems += [*check(job.spec, document.raw), *planned.refused(job)]
+                laid = make_layout(job, document, request, runtime=runtime, variables=variables)
+                laid = replace(laid, resolved=planned.equipped(laid.resolved))
+            elif not ready:
+                problems += _unplannable(job, laid.resolved)
+    except InputError as error:
+        problems += _of_the_job(error, job)
+        return _answer(document, problems, warnings)
+    problems += [*laid.problems, *check_log_patterns(job.spec.logs.patterns)]
+    warnings += [*laid.warnings, *_not_followed(job, laid.resolved)]
+    if request.starts and not problems:
+        problems += check_rendering(laid.resolved)
+    answer = _answer(document, problems, warnings)
+    if answer.problems:
+        return answer
+    return replace(
+        answer, resolved=laid.resolved, defaults=laid.resolution.defaults, startup=laid.startup
+    )
+
+
+def _no_runtime(name: str) -> Problem:
+    return Problem(
+        code="not_allowed",
+        field="spec.runtime.name",
+        value=name,
+        message=f"there is no runtime '{name}'",
+        allowed=runtime_names(),
+    )
+
+
+def _oversized(job: TrainingJob, most: int) -> list[Problem]:
+    """Return `out_of_range` for more instances than this deployment lets a job have."""
+    sizes = [max(role.replicas, role.max_replicas or 0) for role in job.spec.roles]
+    if sum(sizes) <= most:
+        return []
+    largest = sizes.index(max(sizes))
+    role = job.spec.roles[largest]
+    key = "replicas" if role.replicas == sizes[largest] else "maxReplicas"
+    return [
+        Problem(
+            code="out_of_range",
+            field=f"spec.roles[{largest}].{key}",
+            value=sizes[largest],
+            message=f"the job has up to {counted(sum(sizes), 'instance')}, at most {most} are allowed",
+            hint="an administrator may raise [training] max_replicas",
+        )
+    ]
+
+
+def _unplannable(job: TrainingJob, resolved: ResolvedJob) -> list[Problem]:
+    """Return what of a plan can be seen to be wrong without a search."""
+    from airflow_training.admission.plan import (
+        step as planning,  # numpy: only where there is a plan
+    )
+
+    return planning.check_plan(job, resolved)
+
+
+def _not_followed(job: TrainingJob, resolved: ResolvedJob) -> list[Problem]:
+    """Return a warning where a plan that is to follow its cluster cannot, and nobody may expect that."""
+    plan = job.spec.plan
+    if plan.model is None or plan.replan == "Never":
+        return []
+    # numpy: only where there is a plan
+    from airflow_training.admission.plan.follow import PYTHON_MODEL, replan_obstacle
+
+    why = replan_obstacle(plan, resolved)
+    if not why or ("replan" not in plan.model_fields_set and why != PYTHON_MODEL):
+        return []
+    return [
+        Problem(
+            code="not_supported",
+            field="spec.plan.replan",
+            value=plan.replan,
+            message=f"has no effect: {why}",
+            hint="replan: Never says that it is meant to stay",
+        )
+    ]
+
+
+def _answer(
+    document: ParsedDocument, problems: Sequence[Problem], warnings: Sequence[Problem]
+) -> AdmissionResponse:
+    return AdmissionResponse(
+        path=document.path,
+        problems=with_lines(_once(problems), document.lines),
+        warnings=with_lines(warnings, document.lines),
+        resolved=None,
+        job=document.job,
+    )
+
+
+def _in_the_draft(document: ParsedDocument, request: AdmissionRequest) -> list[Problem]:
+    """Return what the framework refuses in a document whose fields could not all be read.
+
+    So a person who mistyped a key learns of a reserved variable in the same answer.
+    """
+    from pydantic import ValidationError
+
+    from airflow_training.documents.draft import find_further
+
+    def look(job: TrainingJob) -> list[Problem]:
+        try:
+            found = judge(job, request.framework_of(job), runtime=request.runtime_of(job))[1]
+            return [*found, *check_log_patterns(job.spec.logs.patterns)]
+        except InputError as error:
+            return _of_the_job(error, job)
+
+    try:
+        TrainingJob.__pydantic_validator__.validate_python(
+            document.raw, by_alias=True, by_name=False
+        )
+    except ValidationError as error:
+        return find_further(TrainingJob, document.raw, error, look)
+    return []
+
+
+def _of_the_job(error: InputError, job: TrainingJob) -> list[Problem]:
+    """Return problems of a framework as ones of the job that names it."""
+    if not error.path:
+        return list(error.problems)
+    return [
+        Problem(
+            code="bad_reference",
+            field="spec.framework",
+            value=job.spec.framework_name,
+            message=f"the framework's file {error.path} is not valid: {problem}",
+            hint=f"airflow-training frameworks check {error.path}",
+        )
+        for problem in error.problems
+    ]
+
+
+def _once(problems: Sequence[Problem]) -> list[Problem]:
+    """Return the problems without the second report of the same mistake from another room."""
+    seen: dict[tuple[str, str], Problem] = {}
+    for problem in problems:
+        seen.setdefault((problem.code, problem.field), problem)
+    return list(seen.values())

@@ -1,0 +1,153 @@
+"""A job laid out with its framework at the size it has, and whether it can start in any order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pydantic import ValidationError
+
+from airflow_training.admission.log_patterns import check_framework
+from airflow_training.admission.request import AdmissionRequest
+from airflow_training.admission.trust import trust_problems
+from airflow_training.control.gang import (
+    StartupChoice,
+    choose_startup,
+    prove_startup,
+)
+from airflow_training.control.waves import cycle
+from airflow_training.documents.parsing import ParsedDocument, TrainingJob
+from airflow_training.documents.problems import problems_of, unknown_keys
+from airflow_training.documents.resolved import ResolvedJob
+from airflow_training.errors import Problem
+from airflow_training.frameworks.resolve import Resolution, resolve
+from airflow_training.runtimes.adapter import Adapter
+from airflow_training.runtimes.registry import adapter_of
+from airflow_training.settings import Settings
+
+__all__ = ["JobLayout", "make_layout"]
+
+_GRAPH_MISTAKES = frozenset({"cycle", "duplicate", "self_dependency", "unknown_role"})
+"""After these there is no order of roles to prove anything about."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobLayout:
+    """A job laid out with its framework, and all that can be said against it."""
+
+    resolution: Resolution
+    resolved: ResolvedJob
+    startup: StartupChoice | None
+    problems: Sequence[Problem]
+    warnings: Sequence[Problem]
+
+
+def make_layout(
+    job: TrainingJob,
+    document: ParsedDocument,
+    request: AdmissionRequest,
+    *,
+    runtime: str,
+    variables: Mapping[str, Any],
+) -> JobLayout:
+    """Return what a job becomes at the size it has; raises InputError for the framework's faults."""
+    resolution = _resolve(job, document, request, runtime=runtime, variables=variables)
+    adapter = adapter_of(runtime)
+    problems = [*resolution.problems, *_options_problems(adapter, resolution.job)]
+    resolved, startup = resolution.job, None
+    if not _GRAPH_MISTAKES & {problem.code for problem in (*document.problems, *problems)}:
+        resolved, startup, mistakes = _prove(job, resolved, adapter)
+        problems += mistakes
+    warnings = list(adapter.warnings(resolved))
+    resolved = _bounded(resolved, request.settings)
+    problems += trust_problems(
+        job, resolved, source=request.source, user=request.user, settings=request.settings
+    )
+    (problems if request.starts else warnings).extend(adapter.missing(resolved))
+    return JobLayout(
+        resolution=resolution,
+        resolved=resolved,
+        startup=startup,
+        problems=problems,
+        warnings=warnings,
+    )
+
+
+def _resolve(
+    job: TrainingJob,
+    document: ParsedDocument,
+    request: AdmissionRequest,
+    *,
+    runtime: str,
+    variables: Mapping[str, Any],
+) -> Resolution:
+    """Return what the job's framework makes of it; raises InputError for the framework's own faults."""
+    framework = request.framework_of(job)
+    check_framework(framework)
+    return resolve(
+        job,
+        framework,
+        runtime=runtime,
+        variables=variables,
+        base_dir=request.base_dir,
+        document=document.raw,
+    )
+
+
+def _options_problems(adapter: Adapter, resolved: ResolvedJob) -> list[Problem]:
+    """Return what is wrong in the part of the document that only the runtime understands."""
+    field = ("spec", "runtime", "options")
+    if adapter.options is None:
+        message = f"is no key here: the runtime {adapter.name} has no options"
+        return unknown_keys(resolved.runtime_options, (), field=".".join(field), message=message)
+    try:
+        adapter.options.model_validate(resolved.runtime_options)
+    except ValidationError as error:
+        return problems_of(error, model=adapter.options, prefix=field)
+    return []
+
+
+def _prove(
+    job: TrainingJob, resolved: ResolvedJob, adapter: Adapter
+) -> tuple[ResolvedJob, StartupChoice | None, list[Problem]]:
+    """Return the job with the startup that was chosen, and what cannot work in any order."""
+    closed = _cycle(job, resolved)
+    if closed is not None:
+        return resolved, None, [closed]
+    choice = choose_startup(resolved, job.spec.scheduling_policy.startup)
+    scheduled = replace(resolved.scheduling, startup=choice.startup)
+    resolved = replace(resolved, scheduling=scheduled)
+    problem = prove_startup(resolved, choice.startup)
+    problems = [problem] if problem else []
+    return resolved, choice, [*problems, *adapter.problems(resolved)]
+
+
+def _cycle(job: TrainingJob, resolved: ResolvedJob) -> Problem | None:
+    """Return the cycle that the framework's default dependencies close, if they do."""
+    found = cycle({role.name: [d.role for d in role.depends_on] for role in resolved.roles})
+    if not found:
+        return None
+    names = [role.name for role in job.spec.roles]
+    implied = [
+        n for n in found if "depends_on" not in job.spec.roles[names.index(n)].model_fields_set
+    ]
+    blamed = implied[0] if implied else found[0]
+    return Problem(
+        code="cycle",
+        field=f"spec.roles[{names.index(blamed)}].dependsOn",
+        value=blamed,
+        message=f"the roles wait for each other: {' -> '.join(found)}",
+        hint=f"the framework makes '{blamed}' wait; dependsOn: [] there takes that away"
+        if implied
+        else "",
+    )
+
+
+def _bounded(resolved: ResolvedJob, settings: Settings) -> ResolvedJob:
+    """Return the job with the deployment's ceiling over its deadline."""
+    ceiling = settings.max_run_seconds
+    if ceiling <= 0:
+        return resolved
+    own = resolved.active_deadline_seconds
+    return replace(resolved, active_deadline_seconds=min(own or ceiling, ceiling))

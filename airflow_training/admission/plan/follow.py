@@ -1,0 +1,33 @@
+"""Whether the plan of a job follows its cluster, and why it does not. Pure."""
+
+from __future__ import annotations
+
+from airflow_training.documents.plan import Plan
+from airflow_training.documents.resolved import ResolvedJob
+from airflow_training.planning.sources.models import is_reference
+
+__all__ = ["PYTHON_MODEL", "adaptive_plan", "replan_obstacle"]
+
+PYTHON_MODEL = "its model is Python, which the loop does not run: save its view to a file"
+"""Why a plan does not follow its cluster though nothing in the document looks like it."""
+
+
+def adaptive_plan(job: ResolvedJob) -> Plan | None:
+    """Return what a job asks of the planner where its plan is to follow the cluster, else None."""
+    if job.plan is None:
+        return None
+    plan = Plan.model_validate(job.document["spec"]["plan"])
+    return None if plan.replan == "Never" or replan_obstacle(plan, job) else plan
+
+
+def replan_obstacle(plan: Plan, job: ResolvedJob) -> str:
+    """Return why a plan cannot follow its cluster; empty where it can."""
+    if not plan.apply:
+        return "nothing of the plan is applied"
+    if not isinstance(plan.cluster, str) or plan.cluster == "request":
+        return "its cluster is written in the job, and does not change"
+    if isinstance(plan.model, str) and is_reference(plan.model):
+        return PYTHON_MODEL
+    if job.scheduling.keeps_size:
+        return "a Kueue group keeps its size"
+    return ""

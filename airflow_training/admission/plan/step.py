@@ -1,0 +1,232 @@
+"""The plan step: what `spec.plan` asks, of which machines, is searched; `planned` says what comes of it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from airflow_training.admission.plan.cluster import Nodes, cluster_of
+from airflow_training.admission.plan.history import NO_HISTORY, History, pricing_of
+from airflow_training.admission.plan.job_plan import JobPlan, make_job_plan
+from airflow_training.admission.plan.sizes import Sizes, sizes_of
+from airflow_training.documents.parsing import TrainingJob
+from airflow_training.documents.plan import Objective, Plan
+from airflow_training.documents.resolved import ResolvedJob
+from airflow_training.documents.resolved_blocks import PlanCapacity
+from airflow_training.errors import InputError, Problem
+from airflow_training.planning.search import objectives
+from airflow_training.planning.search import search as search_plan
+from airflow_training.planning.search.constraints import Constraints
+from airflow_training.planning.search.constraints import parse as constraints_of
+from airflow_training.planning.search.pricing import Pricing
+from airflow_training.planning.sources.calibration import chosen_constants
+from airflow_training.planning.sources.models import is_reference, read_model
+from airflow_training.planning.view.plan import Workload
+from airflow_training.settings import load_settings
+
+if TYPE_CHECKING:
+    from airflow_training.planning.view.cluster import ClusterView
+    from airflow_training.planning.view.computation import ComputationView
+    from airflow_training.runtimes.port import ClusterSnapshot as Machines
+    from airflow_training.runtimes.port import Runtime
+
+__all__ = [
+    "ALTERNATIVES",
+    "PlanRequest",
+    "as_job_problem",
+    "check_plan",
+    "make_plan_request",
+    "plan_for_request",
+    "plan_job",
+]
+
+_HERE = ("spec", "plan")
+ALTERNATIVES = 5
+"""Plans that are kept: the best, and the next ones."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanRequest:
+    """What the planner is asked for a job."""
+
+    workload: Workload
+    cluster: ClusterView
+    constraints: Constraints
+    objective: objectives.Objective
+    pricing: Pricing
+    measurements: Mapping[str, Any]
+    """What the pricing learned from runs, as a plan's document says it."""
+    sizes: Sizes
+    warnings: tuple[str, ...]
+    capacity: PlanCapacity = "all"
+
+
+def plan_job(
+    job: TrainingJob,
+    resolved: ResolvedJob,
+    *,
+    runtime: Callable[[ResolvedJob], Runtime],
+    history: History,
+) -> JobPlan:
+    """Return the best plan of a job. Blocks for the search, seconds at most.
+
+    `runtime` is asked for its machines where the cluster is `nodes`, `history` for what runs
+    measured (`history_of(store)`). Raises InputError: something
+    of `spec.plan` cannot be read, contradicts itself, or fits nowhere (then with the smallest
+    cluster that would do), RuntimeUnavailable.
+    """
+
+    def nodes(asking: ResolvedJob) -> Machines:
+        return asyncio.run(runtime(asking).cluster_view(asking))
+
+    return plan_for_request(
+        job.spec.plan, make_plan_request(job, resolved, nodes=nodes, history=history)
+    )
+
+
+def plan_for_request(plan: Plan, question: PlanRequest) -> JobPlan:
+    """Return the answer to a question, as `plan_job` does."""
+    started = time.perf_counter()
+    try:
+        answer = search_plan(
+            question.workload,
+            question.cluster,
+            constraints=question.constraints,
+            objective=question.objective,
+            top_k=ALTERNATIVES,
+            pricing=question.pricing,
+        )
+    except InputError as error:
+        raise InputError(problems=[as_job_problem(problem) for problem in error.problems]) from None
+    answer = replace(answer, seconds=time.perf_counter() - started)
+    return make_job_plan(
+        answer,
+        plan=plan,
+        model=question.workload.view.name,
+        cluster=question.cluster,
+        sizes=question.sizes,
+        measurements=question.measurements,
+        capacity=question.capacity,
+        warnings=question.warnings,
+    )
+
+
+def as_job_problem(problem: Problem, *, path: str = "") -> Problem:
+    """Return a problem of the search, or of a file beside the job, as one of the job that asked."""
+    if path:
+        hint = problem.hint
+        said = replace(problem, hint="", allowed=())
+        return Problem(
+            code="bad_reference",
+            field="spec.plan",
+            message=f"{path}: {said}",
+            allowed=problem.allowed,
+            hint=hint,
+        )
+    if problem.field.startswith("spec."):
+        return problem
+    return replace(problem, field=f"spec.plan.{problem.field}".rstrip("."))
+
+
+def check_plan(job: TrainingJob, resolved: ResolvedJob) -> list[Problem]:
+    """Return what is wrong with the texts of a plan. Asks no runtime, and runs no Python of the user."""
+    plan = job.spec.plan
+    mistakes: list[Problem] = []
+    if isinstance(plan.model, Mapping) or not is_reference(plan.model or ""):
+        _or_mistakes(mistakes, lambda: _view(plan, resolved))
+    if plan.cluster != "nodes":
+        _or_mistakes(
+            mistakes, lambda: cluster_of(plan.cluster, resolved, nodes=_nobody, history=NO_HISTORY)
+        )
+    _or_mistakes(mistakes, lambda: objectives.parse(_goal(plan), where="spec.plan.objective"))
+    given = _snake(plan.constraints)
+    given.pop("global_batch", None)
+    _or_mistakes(mistakes, lambda: constraints_of(given, where="spec.plan.constraints"))
+    _or_mistakes(mistakes, lambda: sizes_of(job, resolved))
+    return mistakes
+
+
+def _nobody(_: ResolvedJob) -> Machines:
+    raise AssertionError("only `nodes` asks a runtime")
+
+
+def make_plan_request(
+    job: TrainingJob, resolved: ResolvedJob, *, nodes: Nodes, history: History
+) -> PlanRequest:
+    """Return what a job asks the planner.
+
+    Raises InputError with every mistake, and as `nodes` and `history` do.
+    """
+    plan = job.spec.plan
+    mistakes: list[Problem] = []
+    view = _or_mistakes(mistakes, lambda: _view(plan, resolved))
+    found = _or_mistakes(
+        mistakes, lambda: cluster_of(plan.cluster, resolved, nodes=nodes, history=history)
+    )
+    sizes = sizes_of(job, resolved)
+    objective = _or_mistakes(
+        mistakes, lambda: objectives.parse(_goal(plan), where="spec.plan.objective")
+    )
+    given = _snake(plan.constraints)
+    batch = plan.global_batch or given.pop("global_batch", None)
+    given.pop("global_batch", None)
+    if view is None or found is None or objective is None:
+        raise InputError(problems=mistakes)
+    cluster = found.view
+    bounded = sizes.bound(given, applied=plan.apply, cluster_devices=cluster.devices)
+    workload = Workload(
+        view=view,
+        global_batch=batch,
+        precision=plan.precision or _usual_precision(cluster),
+        runtime=resolved.framework,
+    )
+    constants = chosen_constants(load_settings().planner_constants)
+    pricing, measurements = pricing_of(constants, workload, cluster, history=history)
+    return PlanRequest(
+        workload=workload,
+        cluster=cluster,
+        constraints=constraints_of(bounded, where="spec.plan.constraints"),
+        objective=objective,
+        pricing=pricing,
+        measurements=measurements,
+        sizes=sizes,
+        warnings=(*found.warnings, *sizes.warnings),
+    )
+
+
+def _or_mistakes(mistakes: list[Problem], read: Callable[[], Any]) -> Any:
+    """Return what `read` returns; None where it refuses, with its problems added to `mistakes`."""
+    try:
+        return read()
+    except InputError as error:
+        mistakes += [as_job_problem(problem, path=error.path) for problem in error.problems]
+        return None
+
+
+def _view(plan: Plan, resolved: ResolvedJob) -> ComputationView:
+    """Return the view of the model that a plan names; raises InputError."""
+    model = _snake(plan.model) if isinstance(plan.model, Mapping) else plan.model or ""
+    return read_model(model, base_dir=resolved.base_dir, at=(*_HERE, "model"))
+
+
+def _goal(plan: Plan) -> Any:
+    goal = plan.objective
+    return goal.model_dump(exclude_none=True) if isinstance(goal, Objective) else goal
+
+
+def _snake(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a mapping with its keys spelled as in files of the planner: kvHeads is kv_heads."""
+    return {
+        "".join(f"_{c.lower()}" if c.isupper() else c for c in key): value
+        for key, value in document.items()
+    }
+
+
+def _usual_precision(cluster: ClusterView) -> Any:
+    """Return bf16 where every device is faster in it, else fp32."""
+    peaks = [group.device.peak_flops for group in cluster.groups]
+    faster = all(peak.get("bf16", 0.0) > peak.get("fp32", 0.0) for peak in peaks)
+    return "bf16" if faster else "fp32"

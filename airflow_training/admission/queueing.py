@@ -1,0 +1,131 @@
+"""Waiting for a turn: what a run wants of the machine, and whether the queue lets it start.
+
+The order of the queue is the store's; what there is to share is the runtime's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from airflow_training.control.model import Event, Ledger
+from airflow_training.documents.quantities import parse_quantity
+from airflow_training.documents.resolved import ResolvedJob, ResolvedRole
+from airflow_training.errors import InputError, Problem
+from airflow_training.runtimes.port import ClusterSnapshot, Runtime
+from airflow_training.state.store import Store
+
+__all__ = ["QueueTurn", "check_fits", "queued_ledger", "role_resources", "wanted_resources"]
+
+
+def role_resources(job: ResolvedJob) -> Mapping[str, Mapping[str, str]]:
+    """Return role -> what one instance asks for: limits where given, else requests."""
+    return {role.name: _resources_of(role) for role in job.roles}
+
+
+def _resources_of(role: ResolvedRole) -> Mapping[str, str]:
+    for container in role.template.get("spec", {}).get("containers", ()):
+        if container.get("name") == role.container:
+            asked = container.get("resources") or {}
+            merged = {**(asked.get("requests") or {}), **(asked.get("limits") or {})}
+            return {name: str(amount) for name, amount in merged.items()}
+    return {}
+
+
+def wanted_resources(job: ResolvedJob) -> Mapping[str, float]:
+    """Return what all instances ask for together: `cpu` in cores, `memory` in bytes, GPUs."""
+    wants: dict[str, float] = {}
+    for role in job.roles:
+        for name, amount in _resources_of(role).items():
+            wants[name] = wants.get(name, 0.0) + parse_quantity(amount) * role.replicas
+    return wants
+
+
+def _offered(view: ClusterSnapshot) -> Mapping[str, float]:
+    """Return what the machine has at all."""
+    return {
+        "cpu": sum(node.cpus for node in view.nodes),
+        "memory": float(sum(node.memory_bytes for node in view.nodes)),
+        "nvidia.com/gpu": float(sum(node.gpus for node in view.nodes)),
+    }
+
+
+def _free(view: ClusterSnapshot) -> Mapping[str, float]:
+    """Return what no living instance has asked for; all of it where a node does not say."""
+    free = {"cpu": 0.0, "memory": 0.0, "nvidia.com/gpu": 0.0}
+    for node in view.nodes:
+        free["cpu"] += node.cpus if node.free_cpus is None else node.free_cpus
+        memory = node.free_memory_bytes
+        free["memory"] += node.memory_bytes if memory is None else memory
+        free["nvidia.com/gpu"] += node.gpus if node.free_gpus is None else node.free_gpus
+    return free
+
+
+def check_fits(job: ResolvedJob, view: ClusterSnapshot) -> None:
+    """Raise InputError (`not_supported`) for a job that is larger than the whole machine."""
+    offered = _offered(view)
+    problems = [
+        Problem(
+            code="not_supported",
+            field="spec.resources",
+            value=f"{name}: {wanted:g}",
+            message=f"the job asks for {_amount(name, wanted)} of {name} in all,"
+            f" this machine has {_amount(name, offered.get(name, 0.0))}",
+            hint="ask for less, run fewer replicas, or use a larger machine",
+        )
+        for name, wanted in sorted(wanted_resources(job).items())
+        if wanted > offered.get(name, 0.0)
+    ]
+    if problems:
+        raise InputError(problems=problems)
+
+
+def _amount(name: str, value: float) -> str:
+    return f"{value / 2**30:.1f} GiB" if name == "memory" else f"{value:g}"
+
+
+def queued_ledger(ledger: Ledger, *, now: float) -> tuple[Ledger, tuple[Event, ...]]:
+    """Return the ledger of a run that must wait, and the event that says so."""
+    message = "waits until it is its turn and the machine has room"
+    job = dataclasses.replace(
+        ledger.job,
+        state="Queued",
+        condition="Queued",
+        reason="WaitingForTurn",
+        message=message,
+        last_transition_at=now,
+    )
+    return dataclasses.replace(ledger, job=job), (Event(at=now, reason="Queued", message=message),)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueTurn:
+    """One run's place in the queue."""
+
+    store: Store
+    runtime: Runtime
+    job: ResolvedJob
+    uid: str
+    max_running_jobs: int
+
+    async def has_come(self) -> bool:
+        """Take the run off the queue if it may start now; raises RuntimeUnavailable."""
+        free = wants = None
+        if self.runtime.capabilities.shares_machine:
+            wants = wanted_resources(self.job)
+            free = _free(await self.runtime.cluster_view()) if wants else None
+        return await asyncio.to_thread(
+            self.store.try_start,
+            self.uid,
+            max_running_jobs=self.max_running_jobs,
+            runtime=self.runtime.name,
+            free=free,
+            wants=wants or None,
+        )
+
+    def poll_seconds(self) -> float:
+        """Return seconds until the next try, spread so that many that wait do not try at once."""
+        return random.uniform(0.5, 1.5)  # noqa: S311 - no secret

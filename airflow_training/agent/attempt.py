@@ -1,0 +1,520 @@
+"""The life of one attempt, written once: prepare, run, watch over, end. One thread.
+
+What differs by the place it lives in is in two classes: `instance` (this machine) and `pod`. Python 3.8
+and newer.
+"""
+
+from __future__ import annotations
+
+import abc
+import contextlib
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+from airflow_training.agent import proc
+from airflow_training.agent.loop import Loop
+from airflow_training.agent.newest import NewestProgress
+from airflow_training.agent.predictions import NewPredictions
+from airflow_training.agent.preparing import Preparation
+from airflow_training.agent.stalls import StallWatch
+
+TYPE_CHECKING = False  # `typing` costs the agent 4 ms at every start
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Any
+
+    from airflow_training.agent.limits import MemoryLimit
+    from airflow_training.agent.order import Order
+
+__all__ = ["FORWARDED", "Attempt"]
+
+FORWARDED = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+"""Besides SIGTERM: what the command is passed on, as it would get it without us."""
+_HANG_GRACE_SECONDS = 2.0
+"""What hangs saves nothing."""
+_PREDICTIONS_SECONDS = 2.0
+"""Between two looks for new predictions."""
+_LAST_PREDICTIONS_SECONDS = 60.0
+"""How long the last ones may take, after which the attempt ends without them."""
+_NOT_FOUND, _NOT_EXECUTABLE, _NOT_SET_UP = 127, 126, 125
+_LEAVES_A_HEALTHY_PLACE = frozenset({"Error", "Hang", "Stopped"})
+"""Reasons after which nothing but the process has to be made anew."""
+
+
+class Attempt(abc.ABC):
+    """Watches over one attempt until nothing of it lives."""
+
+    def __init__(
+        self, order: Order, *, environment: Mapping[str, str], log: int, limit: MemoryLimit
+    ) -> None:
+        """`environment`: of the command, and of all that is done for it. `log`: the instance's own."""
+        self._order = order
+        self._environment = environment
+        self._log = log
+        self._limit = limit
+        self._phase = "held" if order.held else "starting"
+        self._started_at: float | None = None
+        self._started_steady = 0.0
+        self._child: int | None = None
+        self._child_start: int | None = None
+        self._status: int | None = None
+        self._start_error: tuple[int, str] | None = None
+        self._spared: set[int] = set()
+        """Children that are nothing of the attempt, and outlive it."""
+        self._dumping = False
+        self._stall: StallWatch | None = None
+        self._predictions: NewPredictions | None = None
+        self._publisher: int | None = None
+        """The child that brings predictions away."""
+        self._cannot_publish = False
+        """It was said."""
+        self._passed_on = 0
+        """The signal to end that was passed on to the command; its end is then no success."""
+        self._stop_reason = ""
+        self._message = limit.warning
+        self._output: dict[str, Any] | None = None
+        self._finished = False
+        self._waiting = False
+        """The command has failed, and the next attempt may begin in our place."""
+        self._loop = Loop((signal.SIGTERM, *FORWARDED), signalled=self._signalled)
+        self._preparation = Preparation(
+            order,
+            loop=self._loop,
+            cgroup=limit.folder,
+            environment=environment,
+            log=log,
+            say=self._say,
+            waits=self._waits_for,
+            fit=self._is_fit,
+            ready=self._start_command,
+            failed=self._not_ready,
+        )
+
+    # what the place adds -------------------------------------------------------------------------
+    def _record(self, phase: str | None = None) -> None:
+        """Write down how far it got."""
+        self._phase = phase or self._phase
+
+    @abc.abstractmethod
+    def _look(self) -> None:
+        """Look for orders, and again after a while."""
+
+    @abc.abstractmethod
+    def _told_to_end(self, number: int) -> None:
+        """SIGTERM, or what else ends an agent, has come."""
+
+    def _is_fit(self) -> None:
+        """All is there that the command needs; what was waited for needs no words any more."""
+        self._message = self._limit.warning
+
+    def _steps_before_command(self) -> Sequence[tuple[str, Callable[[], object]]]:
+        """Return what to do in the child that becomes the command, each with words for its failure."""
+        return ()
+
+    def _command_started(self) -> None:  # noqa: B027 - a place may have nothing to do then
+        """The command runs."""
+
+    @abc.abstractmethod
+    def _finish(self) -> None:
+        """Tell how it ended. Nothing of the attempt lives any more; may be called again."""
+
+    @abc.abstractmethod
+    def _restart(self, order: Mapping[str, Any]) -> None:
+        """Have the attempt that is ordered begin in our place."""
+
+    # the loop ------------------------------------------------------------------------------------
+    def _live(self) -> None:
+        """Return once it is over."""
+        try:
+            self._look()
+            if self._phase != "held" and not self._stop_reason:
+                self._prepare()
+            while not self._finished:
+                self._loop.turn()
+                self._settle()
+        except BaseException:  # whatever it is: nothing of the tree may outlive us
+            self._kill_tree()
+            raise
+        self._preparation.ports.let_go()
+        self._limit.close()
+        self._loop.close()
+
+    def _settle(self) -> None:
+        """Finish what was stopped, once nothing of it lives."""
+        if not self._stop_reason or self._is_told or self._tree():
+            return
+        self._loop.reap()  # else nobody may have heard yet how the command ended
+        if not self._is_told:
+            self._finish()
+
+    @property
+    def _is_told(self) -> bool:
+        """Whether it was told how it ended."""
+        return self._finished or self._waiting
+
+    def _say(self, text: str) -> None:
+        """Leave a line for people in the instance's own log."""
+        with contextlib.suppress(OSError):  # a full disk
+            os.write(self._log, f"airflow-training: {text}\n".encode())
+
+    def _signalled(self, number: int) -> None:
+        if number == signal.SIGTERM:
+            self._told_to_end(number)
+        else:
+            self._pass_on(number)
+
+    def _pass_on(self, number: int) -> bool:
+        """Signal the command, where it lives."""
+        # once it was waited for, its number may be another's
+        if self._child is None or self._status is not None:
+            return False
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self._child, number)
+        return True
+
+    def _follow(self, order: Mapping[str, Any]) -> None:
+        """Follow an order to an instance that stays."""
+        if order.get("do") == "stop" and not self._waiting:
+            grace = float(order["grace_seconds"])
+            self._dump_first(order, lambda: self._stop("Stopped", "", grace_seconds=grace))
+        elif order.get("do") == "leave" and self._waiting:
+            self._leave()
+        elif order.get("do") == "restart" and self._waiting:
+            self._restart(order)
+
+    # prepare -------------------------------------------------------------------------------------
+    def _prepare(self) -> None:
+        """Start the command, where asked for only once all is there that it needs."""
+        self._preparation.begin()
+
+    def _waits_for(self, what: str) -> None:
+        if what:
+            self._say(what)
+            self._message = what
+        self._record("checking")
+
+    def _not_ready(self, reason: str, message: str) -> None:
+        looked = self._preparation.looked
+        if looked is not None and not self._preparation.is_fit:
+            # it held its place for so long: its log and its usage are those of an attempt
+            self._started_at = time.time() - looked["seconds"]
+            self._started_steady = time.monotonic() - looked["seconds"]
+        self._stop(reason, message, grace_seconds=0)
+
+    # run -----------------------------------------------------------------------------------------
+    def _start_command(self) -> None:
+        if self._stop_reason:
+            return
+        self._message = self._limit.warning
+        self._started_at, self._started_steady = time.time(), time.monotonic()
+        if self._order.predictions_dir and self._order.predictions_uri:
+            with contextlib.suppress(OSError):  # then there is nothing to publish
+                Path(self._order.predictions_dir).mkdir(parents=True, exist_ok=True)
+            self._predictions = NewPredictions(self._order.predictions_dir, say=self._say)
+        read, write = os.pipe()
+        agent = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            self._become_command(write, agent)
+        os.close(write)
+        with os.fdopen(read, "rb") as pipe:
+            failure = pipe.read()  # ends when exec closes the other side
+        self._child, self._child_start = pid, proc.start_time(pid)
+        self._loop.when_ended(pid, self._command_ended)
+        if failure:
+            error = json.loads(failure)
+            self._start_error = (error["code"], error["message"])
+            self._say(error["message"])
+            return
+        companion = self._preparation.companion
+        if companion is not None:
+            companion.script_started()
+        if self._order.stall is not None and self._order.progress_file:
+            newest = NewestProgress(Path(self._order.progress_file))
+            self._stall = StallWatch(newest, self._order.stall)
+            self._loop.after(self._stall.every_seconds, "stall", self._check_progress)
+        self._look_for_predictions()
+        self._command_started()
+
+    def _become_command(self, failures: int, agent: int) -> None:
+        """Turn the forked child into the command; never returns."""
+        command = list(self._order.command)
+        code, what = _NOT_SET_UP, "cannot set up the process"
+        try:
+            self._loop.leave()
+            for each, step in self._steps_before_command():
+                what = each
+                step()
+            if os.getppid() != agent:  # died before the kernel was told
+                os._exit(255)
+            code, what = _NOT_EXECUTABLE, ""
+            os.execvpe(command[0], command, dict(self._environment))  # noqa: S606  # what we are for
+        except BaseException as error:  # noqa: BLE001  # a child must never run on as a second agent
+            if isinstance(error, FileNotFoundError):
+                code = _NOT_FOUND
+            reason = error.strerror if isinstance(error, OSError) else repr(error)
+            text = f"{what}: {reason}"
+            if not what and isinstance(error, OSError):
+                text = proc.cannot_run(command[0], error)
+            os.write(failures, json.dumps({"code": code, "message": text}).encode())
+        finally:
+            os._exit(255)
+
+    # hangs ---------------------------------------------------------------------------------------
+    def _check_progress(self) -> None:
+        """End a script that has stopped getting anywhere, once its log says where it stands."""
+        if self._stall is None or self._status is not None or self._stop_reason:
+            return
+        message = self._stall.look(now=time.monotonic())
+        if not message:
+            self._loop.after(self._stall.every_seconds, "stall", self._check_progress)
+            return
+        self._say(f"{message}; ending it, as it hangs")
+        grace = _HANG_GRACE_SECONDS
+        self._dump(lambda: self._stop("Hang", message, grace_seconds=grace))
+
+    def _dump_first(self, order: Mapping[str, Any], end: Callable[[], None]) -> None:
+        """Follow an order to end, which may want the stacks of the processes first."""
+        if order.get("dump_stacks") and self._phase == "running" and not self._stop_reason:
+            self._dump(end)
+        else:
+            end()
+
+    def _dump(self, then: Callable[[], None]) -> None:
+        """Dump stacks in a child, so that orders and the end of the command still count meanwhile."""
+        if self._dumping:
+            return
+        from airflow_training.agent import stacks
+
+        tree = self._tree()
+        path = self._environment.get("PATH", os.defpath)
+
+        def dump() -> None:
+            try:
+                stacks.dump_stacks(tree, log=self._log, search_path=path)
+            except Exception as error:  # noqa: BLE001  # whatever it is, the tree has to be ended
+                self._say(f"cannot dump stacks: {error!r}")
+
+        def dumped(_: int) -> None:
+            self._dumping = False
+            self._loop.cancel("dump")
+            then()
+
+        self._dumping = True
+        self._loop.fork(dump, ended=dumped)
+        self._loop.after(stacks.DUMP_SECONDS, "dump", then)
+
+    # end -----------------------------------------------------------------------------------------
+    def _tree(self) -> dict[int, int]:
+        """Return pid -> start time of everything that lives below."""
+        # looking at every process of the machine is dear; mostly there is nobody to look for
+        tree = proc.descendants(os.getpid()) if proc.has_children() else {}
+        for pid in self._limit.members():
+            start = proc.start_time(pid)
+            if start is not None:
+                tree.setdefault(pid, start)
+        for pid in self._spared:
+            tree.pop(pid, None)
+        for pid, start in self._preparation.abandoned.items():
+            if tree.get(pid) == start:
+                del tree[pid]
+        return tree
+
+    def _command_ended(self, wait_status: int) -> None:
+        """Take everything the command left behind with it, as a container's end would."""
+        self._status = wait_status
+        self._loop.cancel("probe", "stall", "predictions")
+        companion = self._preparation.companion
+        if not (self._stop_reason or self._dumping):  # else the others still have their grace
+            self._kill_tree(besides=companion.pid if companion is not None else None)
+        if companion is not None:
+            companion.end(wait_status, self._conclude)
+        else:
+            self._conclude()
+
+    def _conclude(self) -> None:
+        """Bring the output away, after the last checkpoint was committed."""
+        if self._stop_reason or self._dumping:
+            return
+        self._kill_tree()
+        if self._predictions is not None and (files := self._predictions.complete(at_end=True)):
+            self._publish(files, then=self._conclude_output)
+            publisher = self._publisher or 0
+            self._loop.after(
+                _LAST_PREDICTIONS_SECONDS, "publisher", lambda: os.kill(publisher, signal.SIGKILL)
+            )
+        else:
+            self._conclude_output()
+
+    def _conclude_output(self) -> None:
+        self._loop.cancel("publisher")
+        if self._stop_reason:
+            return
+        succeeded = self._status == 0 and self._start_error is None and not self._passed_on
+        if succeeded and self._order.output_uri:
+            self._begin_upload(self._order.output_uri)
+        else:
+            self._finish()
+
+    def _stop(self, reason: str, message: str, *, grace_seconds: float) -> None:
+        """TERM to the whole tree, KILL after the grace; the first reason stays."""
+        if self._waiting:
+            self._leave()
+            return
+        if self._stop_reason:
+            self._loop.sooner(grace_seconds, "kill")
+            return
+        self._stop_reason, self._message = reason, message or self._message
+        self._loop.cancel("deadline")
+        self._loop.after(grace_seconds, "kill", self._kill_tree)
+        self._preparation.give_up()
+        self._record("stopping")
+        tree = self._tree()
+        for pid, start in tree.items():
+            proc.kill_exactly(pid, start, signal.SIGTERM)
+            proc.kill_exactly(pid, start, signal.SIGCONT)
+        companion = self._preparation.companion
+        if self._child is None and companion is not None:
+            companion.kill()
+        if not tree:  # nothing was started yet: no event would come
+            self._loop.after(0, "kill", self._kill_tree)
+
+    def _kill_tree(self, *, besides: int | None = None) -> None:
+        """Return when nothing lives below: a process that forks meanwhile is found again."""
+        pause = 0.001
+        while True:
+            tree = self._tree()
+            tree.pop(besides or 0, None)
+            if not tree:
+                return
+            for pid, start in tree.items():
+                proc.kill_exactly(pid, start, signal.SIGKILL)
+            time.sleep(pause)  # no event says that a grandchild is gone
+            pause = min(pause * 2, 0.05)
+
+    # predictions ---------------------------------------------------------------------------------
+    def _look_for_predictions(self) -> None:
+        """Bring away what is complete, one child at a time."""
+        if self._predictions is None or self._status is not None or self._stop_reason:
+            return
+        files = self._predictions.complete(at_end=False)
+        if files and self._publisher is None:
+            self._publish(files, then=lambda: None)
+        self._loop.after(_PREDICTIONS_SECONDS, "predictions", self._look_for_predictions)
+
+    def _publish(self, files: Mapping[str, Any], *, then: Callable[[], None]) -> None:
+        predictions, order = self._predictions, self._order
+        if predictions is None:
+            return
+        read, write = os.pipe()
+
+        def publish_all() -> None:
+            os.environ.update(self._environment)  # credentials of the object storage
+            from airflow_training.agent.predictions import publish
+
+            try:
+                for done in publish(order.predictions_dir, files, order.predictions_uri):
+                    os.write(write, b"+" if done else b"-")
+            except BaseException as error:  # noqa: BLE001  # whatever a storage client raises
+                os.write(write, f" {error!r}"[:500].encode(errors="replace"))
+
+        def published(_: int) -> None:
+            self._publisher = None
+            with os.fdopen(read, "rb") as pipe:
+                told, _space, problem = pipe.read().decode(errors="replace").partition(" ")
+            there = zip(files, told)  # noqa: B905  # it may have been ended half-way
+            predictions.published({name: files[name] for name, done in there if done == "+"})
+            if problem and not self._cannot_publish:
+                self._cannot_publish = True
+                self._say(f"cannot publish predictions to {order.predictions_uri}: {problem}")
+            then()
+
+        self._publisher = self._loop.fork(publish_all, ended=published)
+        os.close(write)
+
+    # output --------------------------------------------------------------------------------------
+    def _begin_upload(self, uri: str) -> None:
+        """Upload in a child, so that orders and the deadline still count meanwhile."""
+        self._record("uploading")
+        read, write = os.pipe()
+
+        def upload() -> None:
+            os.environ.update(self._environment)  # credentials of the object storage
+            try:
+                from airflow_training.agent.upload import upload
+
+                answer = upload(Path(self._order.output_dir), uri, say=self._say)
+            except BaseException as error:  # noqa: BLE001  # whatever a storage client raises
+                self._say(f"cannot upload the output to {uri}: {error!r}")
+                answer = {"error": f"{uri}: {error!r}"}
+            os.write(write, json.dumps(answer).encode())
+
+        def uploaded(_: int) -> None:
+            with os.fdopen(read, "rb") as pipe:
+                answer = json.loads(pipe.read() or b'{"error": "it was killed"}')
+            if self._stop_reason:
+                return
+            if "error" in answer:
+                self._stop_reason = "OutputFailed"
+                self._message = f"the output could not be uploaded: {answer['error']}"
+            else:
+                self._output = answer
+            self._kill_tree()
+            self._finish()
+
+        self._loop.fork(upload, ended=uploaded)
+        os.close(write)
+
+    # the record ----------------------------------------------------------------------------------
+    def _result(self) -> dict[str, Any]:
+        """Return exit code, signal, reason, message and output, as records have them."""
+        exit_code: int | None = None
+        number: int | None = None
+        reason, message = self._stop_reason, self._message
+        if self._start_error is not None:
+            exit_code, message = self._start_error
+            reason = reason or "StartError"
+        elif self._status is not None:
+            exit_code = proc.exit_code(self._status)
+            if os.WIFSIGNALED(self._status):
+                number = os.WTERMSIG(self._status)
+            if not reason:
+                reason = "Completed" if exit_code == 0 else "Error"
+                # a shell in front shows the kill of its child as 137
+                if exit_code == 128 + signal.SIGKILL and self._limit.oom_killed:
+                    reason, message = "OOMKilled", "the kernel ended it for want of memory"
+        output = self._output if reason == "Completed" else None
+        if output is not None and not output.get("files"):
+            message = "the output folder is empty"
+        return {
+            "exit_code": exit_code,
+            "signal": number,
+            "reason": reason,
+            "message": message,
+            "output": output,
+        }
+
+    def _finished_at(self) -> float:
+        """Return the time of day, or as late as it took where somebody has set the clock meanwhile."""
+        if self._started_at is None:
+            return time.time()
+        return self._started_at + time.monotonic() - self._started_steady
+
+    # the next attempt in its place ---------------------------------------------------------------
+    def _may_be_followed(self, result: Mapping[str, Any]) -> bool:
+        """Return whether another attempt may begin here; `result`: of this one."""
+        return self._order.in_place_seconds > 0 and result["reason"] in _LEAVES_A_HEALTHY_PLACE
+
+    def _wait(self) -> None:
+        """Stay for the next attempt, but not for ever: whoever orders it may be gone."""
+        self._waiting = True
+        self._loop.cancel_all(but="deadline")
+        self._loop.after(self._order.in_place_seconds, "wait", self._leave)
+        self._look()
+
+    def _leave(self) -> None:
+        """Go as the command ended; that is written down."""
+        self._finished = True

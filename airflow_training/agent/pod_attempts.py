@@ -1,0 +1,52 @@
+"""Attempts that follow one another inside one pod: what is told of them, and how the next one begins.
+
+An attempt is a *turn* of its pod, the first one 0. Orders come as a file (an annotation, through the
+downward API) and name the turn they mean; what becomes of them is told with the progress.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+from pathlib import Path
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from airflow_training.agent.order import Order
+
+__all__ = ["BEGINS", "expand_variables", "prepare_next_attempt"]
+
+BEGINS = "airflow-training: attempt {} begins"
+"""Line of the log before which everything is of earlier attempts."""
+
+
+def expand_variables(text: str) -> str:
+    """Return a text with `$(NAME)` replaced, as a kubelet does it; unknown names stay."""
+
+    def value(found: re.Match[str]) -> str:
+        name = found.group(1)
+        return "$" if name is None else os.environ.get(name, found.group(0))
+
+    return re.sub(r"\$\$|\$\(([A-Za-z_][A-Za-z0-9_.-]*)\)", value, text)
+
+
+def prepare_next_attempt(order: Mapping[str, Any], *, after: Order) -> Order:
+    """Return what the next attempt in this pod is to do, and let it find nothing of the one before."""
+    for name, value in order["env"].items():
+        os.environ[name] = expand_variables(str(value))
+    if after.progress_file:
+        Path(after.progress_file).unlink(missing_ok=True)
+    for folder in filter(None, (after.output_dir, after.predictions_dir)):
+        for each in Path(folder).iterdir() if Path(folder).is_dir() else ():
+            if each.is_dir() and not each.is_symlink():
+                shutil.rmtree(each, ignore_errors=True)
+            else:
+                each.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):
+        os.write(1, (BEGINS.format(order["attempt"]) + "\n").encode())
+    return after.replaced(command=[expand_variables(str(word)) for word in order["command"]])

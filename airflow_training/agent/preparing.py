@@ -1,0 +1,147 @@
+"""Before a command starts: the look at what it needs, its folder put back, its ports free.
+
+Python 3.8 and newer: it runs inside pods too.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from airflow_training.agent.companion import Companion
+from airflow_training.agent.ports import LONGEST_WAIT_SECONDS, LOOK_SECONDS, HeldPorts, in_use
+
+TYPE_CHECKING = False  # `typing` costs the agent 4 ms at every start
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
+
+    from airflow_training.agent.loop import Loop
+    from airflow_training.agent.order import Order
+    from airflow_training.agent.preflight import Preflight
+
+__all__ = ["Preparation"]
+
+
+class Preparation:
+    """Prepares one start; calls either `ready` or `failed`, unless it is given up before."""
+
+    def __init__(
+        self,
+        order: Order,
+        *,
+        loop: Loop,
+        cgroup: Path | None,
+        environment: Mapping[str, str],
+        log: int,
+        say: Callable[[str], None],
+        waits: Callable[[str], None],
+        fit: Callable[[], None],
+        ready: Callable[[], None],
+        failed: Callable[[str, str], None],
+    ) -> None:
+        """`waits` is told what the start waits for; "": for nothing any more, or not yet.
+
+        `fit`: all is there that the attempt needs. `failed` gets reason and message.
+        """
+        self._order = order
+        self._loop = loop
+        self._cgroup = cgroup
+        self._environment = environment
+        self._say = say
+        self._waits = waits
+        self._fit = fit
+        self._ready = ready
+        self._failed = failed
+        self._given_up = False
+        self._preflight: Preflight | None = None
+        self.ports = HeldPorts(order.ports.values())
+        self._ports_until: float | None = None
+        self.companion: Companion | None = None
+        if order.watch:
+            self.companion = Companion(
+                order.watch,
+                loop=loop,
+                environment=environment,
+                working_dir=order.working_dir or str(Path.cwd()),
+                log=log,
+                say=say,
+            )
+        self.is_fit = False
+        """All is there that the attempt needs."""
+        self.looked: dict[str, Any] | None = None
+        """How many `seconds` the look at the surroundings took, and its `checks`."""
+        self.devices: list[dict[str, Any]] = []
+
+    def begin(self) -> None:
+        """Look at the surroundings first."""
+        if self._order.readiness is None:
+            self._restore()
+            return
+        from airflow_training.agent.preflight import Preflight
+
+        self._preflight = Preflight(
+            self._order.readiness,
+            folder=Path(self._order.progress_file).parent,
+            cgroup=self._cgroup,
+            environment=self._environment,
+            say=self._waits,
+        )
+        self._waits("")
+        self._check(self._preflight)
+
+    def give_up(self) -> None:
+        """Somebody else has ended the attempt."""
+        self._given_up = True
+        self._loop.cancel("readiness", "ports")
+        if self._preflight is not None:
+            self._preflight.give_up()
+
+    @property
+    def abandoned(self) -> dict[int, int]:
+        """Pid -> start time of what the kernel may never let go; nothing of the training."""
+        return {} if self._preflight is None else self._preflight.abandoned
+
+    def _check(self, preflight: Preflight) -> None:
+        verdict = preflight.look()
+        if verdict is None:
+            again = preflight.look_again_seconds
+            self._loop.after(again, "readiness", lambda: self._check(preflight))
+            return
+        self._say(verdict.message)
+        self.looked = {"seconds": verdict.seconds, "checks": verdict.checks}
+        self.devices = verdict.devices
+        if verdict.ready:
+            self._restore()
+        else:
+            self._failed(verdict.reason, verdict.message)
+
+    def _restore(self) -> None:
+        self.is_fit = True
+        self._fit()
+        if self.companion is None:
+            self._await_ports()
+        else:
+            self.companion.start(self._restored)
+
+    def _restored(self, reason: str, problem: str) -> None:
+        if self._given_up:
+            return
+        if problem:
+            self._say(f"no checkpoint can be restored or committed: {problem}")
+            self._failed(reason, problem)
+        else:
+            self._await_ports()
+
+    def _await_ports(self) -> None:
+        """Have the command started once its ports can be bound, or that was waited for long enough."""
+        taken = self.ports.take()
+        now = time.monotonic()
+        if taken and (self._ports_until is None or now < self._ports_until):
+            if self._ports_until is None:
+                self._ports_until = now + LONGEST_WAIT_SECONDS
+                self._waits(in_use(taken))
+            self._loop.after(LOOK_SECONDS, "ports", self._await_ports)
+            return
+        self.ports.let_go()
+        self._ready()

@@ -1,0 +1,345 @@
+"""Takes the observations into the ledger: what each attempt does now, and which objects are not ours.
+
+Drops what belongs to older attempts, epochs and generations. Reports failures; judges none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from operator import attrgetter
+from typing import Any
+
+from airflow_training.control import reasons
+from airflow_training.control.diagnosed import class_of
+from airflow_training.control.draft import Draft
+from airflow_training.control.environment import environment_state, read_records
+from airflow_training.control.failures import (
+    Failure,
+    classify,
+    ended_by_term,
+)
+from airflow_training.control.model import (
+    NOT_READY,
+    OWN_INSTANCE,
+    ActivePhase,
+    AttemptEnd,
+    FinalPhase,
+    InstanceEntry,
+    Observation,
+    Observations,
+    Readiness,
+)
+from airflow_training.control.readiness import seen_hardware
+from airflow_training.control.turnover import ENDED, delete_initializer
+
+__all__ = ["apply_observations"]
+
+_SAID = ("state", "reason", "message", "node", "address")
+_READINESS = ("address_live", "port_open", "ready")
+_seen_now = attrgetter(*_SAID, *_READINESS)
+_known = attrgetter(*_SAID, *(f"phase.readiness.{name}" for name in _READINESS))
+
+
+def apply_observations(draft: Draft, observations: Observations) -> list[Failure]:
+    """Update the draft from a snapshot; return new failures, the earliest first."""
+    draft.objects = {each.uid: each for each in observations.instances}
+    known = 0
+    attention: list[InstanceEntry] = []
+    objects = draft.objects
+    for entry in draft.instances.values():
+        if entry.uid and (seen := objects.get(entry.uid)) is not None:
+            known += 1
+            if _seen_now(seen) == _known(entry):
+                if entry.state == "running":
+                    continue
+                if entry.state == "pending" and entry.wanted:
+                    draft.current[entry.key] = seen
+                    continue
+            attention.append(entry)
+        elif entry.uid or _may_appear(entry):
+            attention.append(entry)
+    if known != len(objects):
+        _sort_out_unknown(draft)
+    failures = []
+    for entry in attention:
+        failure = _look(draft, entry, reachable=observations.reachable)
+        if failure is not None:
+            failures.append(failure)
+    order = {role.name: number for number, role in enumerate(draft.spec.roles)}
+    return sorted(
+        failures,
+        # at the same moment: what was told to end is more likely a consequence than the first
+        key=lambda f: (
+            f.at,
+            ended_by_term(signal=f.signal, exit_code=f.exit_code),
+            order[f.role],
+            f.index,
+        ),
+    )
+
+
+def _sort_out_unknown(draft: Draft) -> None:
+    """Find objects that no entry knows yet: the current attempt's first sighting, or not ours."""
+    for seen in draft.objects.values():
+        key = seen.key
+        entry = draft.instances.get(key)
+        if entry is not None and entry.uid == seen.uid:
+            continue
+        rival = draft.current.get(key)
+        if entry is not None and entry.host.uid == seen.uid:
+            draft.occupy(seen)
+        elif entry is None or not _is_expected(entry, seen):
+            draft.mark_for_deletion(seen)
+            draft.occupy(seen)
+        elif rival is None or (seen.generation, rival.uid) > (rival.generation, seen.uid):
+            draft.current[key] = seen
+            if rival is not None:
+                draft.mark_for_deletion(rival)
+        else:
+            draft.mark_for_deletion(seen)
+
+
+def _is_expected(entry: InstanceEntry, seen: Observation) -> bool:
+    """Return whether an object is the one that an entry waits for."""
+    expected = not entry.uid and _may_appear(entry)
+    same_attempt = seen.attempt_id == entry.attempt_id
+    # 0: made without a lease; anything else below ours comes from a holder that lost it
+    same_holder = seen.generation == 0 or seen.generation >= entry.generation
+    return expected and same_attempt and same_holder and not entry.retired
+
+
+def _may_appear(entry: InstanceEntry) -> bool:
+    """Return whether an object that nobody has seen yet may still come."""
+    return entry.wanted or entry.phase.deadline_at is not None
+
+
+def _look(draft: Draft, entry: InstanceEntry, *, reachable: bool) -> Failure | None:
+    key = entry.key
+    seen = draft.objects.get(entry.uid) if entry.uid else draft.current.get(key)
+    if seen is not None:
+        draft.current[key] = seen
+    phase = entry.phase
+    if not isinstance(phase, ActivePhase):
+        if seen is not None:
+            _look_at_closed(draft, entry, seen)
+        return None
+    if seen is not None:
+        return _absorb(draft, entry, phase, seen)
+    if entry.uid and reachable:
+        return _vanished(draft, entry)
+    return None
+
+
+def _look_at_closed(draft: Draft, entry: InstanceEntry, seen: Observation) -> None:
+    """An instance that is to be gone: remember its object and how it ended."""
+    phase = entry.phase
+    if seen.state in ENDED:
+        if entry.state == "terminating" and isinstance(phase, FinalPhase):
+            end = replace(phase.end, exit_code=seen.exit_code, signal=seen.signal)
+            at = seen.finished_at or draft.now
+            draft.put(replace(entry, uid=seen.uid, phase=FinalPhase(end=end), finished_at=at))
+        return
+    draft.mark_for_deletion(seen)
+    draft.put(replace(entry, uid=seen.uid, phase=replace(phase, deadline_at=None)))
+
+
+def _absorb(
+    draft: Draft, entry: InstanceEntry, phase: ActivePhase, seen: Observation
+) -> Failure | None:
+    """Write what the object of the current attempt does into its entry."""
+    if entry.was_running and seen.state == "pending":
+        return None  # an old message: nothing goes back to pending
+    if seen.state == "succeeded":
+        return _succeeded(draft, entry, seen)
+    if seen.state == "failed":
+        return _failed(draft, entry, seen)
+    if seen.state == "unknown":
+        return _unknown(draft, entry, phase, seen)
+    held = seen.held and seen.state == "pending"
+    running = seen.state == "running"
+    started_at = seen.started_at or entry.started_at
+    changed = draft.put(
+        replace(
+            entry,
+            uid=seen.uid,
+            node=seen.node or entry.node,
+            address=seen.address or entry.address,
+            started_at=started_at or draft.now if running else started_at,
+            state=seen.state,
+            reason=reasons.WAITING_FOR_DEPENDENCY if held else seen.reason,
+            message=seen.message,
+            phase=ActivePhase(
+                wanted_at=phase.wanted_at,
+                released=phase.released,
+                readiness=_readiness(draft, seen) if running else NOT_READY,
+            ),
+            was_running=entry.was_running or running,
+        )
+    )
+    where = f" on {seen.node}" if seen.node else ""
+    if running and not entry.was_running:
+        draft.tell(reasons.INSTANCE_RUNNING, f"running{where}", of=changed)
+    elif entry.state == "unknown":
+        draft.tell(
+            reasons.INSTANCE_KNOWN_AGAIN, f"is heard from again: {seen.state}{where}", of=changed
+        )
+    elif seen.reason == reasons.CHECKING_ENVIRONMENT and seen.message not in ("", entry.message):
+        draft.tell(seen.reason, seen.message, of=changed)
+    return None
+
+
+def _readiness(draft: Draft, seen: Observation) -> Readiness:
+    """Return what others may rely on; its address only once it listens, where others wait for that."""
+    live = seen.address_live and _listens(draft, seen)
+    return Readiness(live, seen.port_open, seen.ready)
+
+
+def _listens(draft: Draft, seen: Observation) -> bool:
+    """Return whether an instance listens, where others wait for that: before, they would be refused."""
+    awaited = any(
+        each.role == seen.role and each.status == "PortOpen"
+        for role in draft.spec.roles
+        for each in role.depends_on
+    )
+    return seen.port_open or not awaited
+
+
+def _with_end(entry: InstanceEntry, seen: Observation, *, at: float) -> InstanceEntry:
+    """Return the entry with what an object says that has ended, at `at`."""
+    return replace(
+        entry,
+        uid=seen.uid,
+        node=seen.node or entry.node,
+        address=seen.address or entry.address,
+        started_at=seen.started_at or entry.started_at or at,
+        finished_at=at,
+    )
+
+
+def _succeeded(draft: Draft, entry: InstanceEntry, seen: Observation) -> Failure | None:
+    at = seen.finished_at or draft.now
+    if draft.spec.role(entry.role).restart_policy == "Always":
+        draft.put(_with_end(entry, seen, at=at))
+        return _failure(
+            draft,
+            entry,
+            at=at,
+            reason=reasons.COMPLETED,
+            message=seen.message,
+            exit_code=0,
+            failure_class="user",
+            node=seen.node,
+        )
+    delete_initializer(draft, entry)
+    changed = draft.put(
+        replace(
+            _with_end(entry, seen, at=at),
+            phase=FinalPhase(end=AttemptEnd(exit_code=seen.exit_code or 0)),
+            state="succeeded",
+            reason=reasons.COMPLETED,
+            message=seen.message,
+            host=OWN_INSTANCE,
+        )
+    )
+    draft.tell(reasons.INSTANCE_SUCCEEDED, "ended with exit code 0", of=changed)
+    if seen.output is not None and not seen.output["bytes"]:
+        draft.tell(
+            reasons.OUTPUT_EMPTY,
+            "it left nothing in TRAINING_OUTPUT_DIR, so the output of the job is empty: does rank 0"
+            " write there, and is it this instance?",
+            of=changed,
+            level="warning",
+        )
+    return None
+
+
+def _failed(draft: Draft, entry: InstanceEntry, seen: Observation) -> Failure:
+    at = seen.finished_at or draft.now
+    known = draft.known_reasons.get(seen.reason)
+    failure_class = classify(
+        known=known,
+        disrupted=seen.disrupted,
+        signal=seen.signal,
+        exit_code=seen.exit_code,
+    )
+    if entry.state == "terminating" and not seen.disrupted and known is None:
+        # somebody else deleted it; how it took the signal says nothing about the script
+        failure_class = "infrastructure"
+    diagnosed = draft.diagnoses.get((entry.role, entry.index, entry.attempt))
+    said_by_runtime = seen.disrupted or known is not None or entry.state == "terminating"
+    if diagnosed is not None and not said_by_runtime:
+        failure_class = class_of(diagnosed, otherwise=failure_class)
+    around = seen_hardware(seen.environment) or entry.had
+    draft.put(replace(_with_end(entry, seen, at=at), had=around))
+    return _failure(
+        draft,
+        entry,
+        at=at,
+        reason=seen.reason,
+        message=seen.message,
+        exit_code=seen.exit_code,
+        signal=seen.signal,
+        failure_class=failure_class,
+        node=seen.node,
+        environment=environment_state(read_records(seen.environment), at=at),
+        step=None if seen.progress is None else seen.progress.step,
+        diagnosed=diagnosed,
+    )
+
+
+def _unknown(
+    draft: Draft, entry: InstanceEntry, phase: ActivePhase, seen: Observation
+) -> Failure | None:
+    until = draft.now + draft.spec.unknown_seconds
+    if entry.state == "unknown" and phase.deadline_at is not None:
+        until = phase.deadline_at
+    node = seen.node or entry.node
+    changed = draft.put(
+        replace(
+            entry,
+            uid=seen.uid,
+            node=node,
+            address=seen.address or entry.address,
+            started_at=seen.started_at or entry.started_at,
+            state="unknown",
+            reason=seen.reason or "Unknown",
+            message=seen.message or f"nothing is heard from node {node or '(unknown)'}",
+            phase=replace(phase, readiness=NOT_READY, deadline_at=until),
+        )
+    )
+    if entry.state != "unknown":
+        draft.tell(reasons.INSTANCE_UNKNOWN, changed.message, of=changed, level="warning")
+    if draft.now < until:
+        draft.wake(until)
+        return None
+    return _failure(
+        draft,
+        entry,
+        at=draft.now,
+        reason=reasons.UNKNOWN_TOO_LONG,
+        message=f"unknown for {draft.spec.unknown_seconds:g} s on node {node or '(unknown)'}",
+        failure_class="infrastructure",
+        node=node,
+    )
+
+
+def _vanished(draft: Draft, entry: InstanceEntry) -> Failure:
+    return _failure(
+        draft,
+        entry,
+        at=draft.now,
+        reason=reasons.VANISHED,
+        message="its object disappeared without a trace (deleted by somebody else?)",
+        failure_class="infrastructure",
+        node=entry.node,
+    )
+
+
+def _failure(draft: Draft, entry: InstanceEntry, *, reason: str, **facts: Any) -> Failure:
+    return Failure(
+        key=entry.key,
+        attempt_id=entry.attempt_id,
+        reason=reason,
+        known=draft.known_reasons.get(reason),
+        **facts,
+    )

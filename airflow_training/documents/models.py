@@ -1,0 +1,190 @@
+"""Models of what a TrainingJob holds: every field, default and range. No cross-field checks.
+
+A field whose default is None takes its value from the framework, or has none. What the user set
+is in `model_fields_set`, and only that is written by `to_dict` and `to_yaml`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field, Tag, WithJsonSchema
+from pydantic_core import PydanticCustomError
+
+from airflow_training.documents.base import (
+    DnsLabel,
+    KubernetesLabels,
+    Many,
+    Model,
+    Number,
+    RuntimeName,
+    discriminate_by_kind,
+)
+from airflow_training.documents.dag import Dag
+from airflow_training.documents.logs import Logs
+from airflow_training.documents.plan import Plan
+from airflow_training.documents.policies import FailurePolicy, Restart, SuccessPolicy
+from airflow_training.documents.roles import Role, Shorthand
+
+__all__ = [
+    "Checkpoint",
+    "Data",
+    "FrameworkRef",
+    "Metadata",
+    "Output",
+    "Progress",
+    "ResumeFrom",
+    "RuntimeChoice",
+    "SchedulingPolicy",
+    "Spread",
+    "TrainingJobSpec",
+]
+
+_DIGEST_PATTERN = r"^sha256:[0-9a-f]{64}$"
+
+
+def _digest(value: str) -> str:
+    if not re.fullmatch(_DIGEST_PATTERN, value):
+        raise PydanticCustomError(
+            "not_allowed", "must be 'sha256:' and 64 lower-case hexadecimal digits"
+        )
+    return value
+
+
+class Metadata(Model):
+    name: DnsLabel
+    namespace: DnsLabel = "default"
+    labels: KubernetesLabels = Field(default_factory=dict)
+    annotations: dict[str, str] = Field(default_factory=dict)
+
+
+class FrameworkRef(Model):
+    """A framework from an address."""
+
+    name: DnsLabel
+    ref: str | None = None
+    digest: (
+        Annotated[
+            str,
+            AfterValidator(_digest),
+            WithJsonSchema({"type": "string", "pattern": _DIGEST_PATTERN}),
+        ]
+        | None
+    ) = None
+
+
+class RuntimeChoice(Model):
+    name: RuntimeName | None = None
+    """None: `[training] default_runtime`."""
+    connection: str | None = None
+    """An Airflow connection id."""
+    options: dict[str, Any] = Field(default_factory=dict)
+    """Of the runtime, checked against what it declares; those that come with us have none."""
+
+
+class Data(Model):
+    uri: str | None = None
+    files: Many[str] = Field(default_factory=list)
+    shard: Literal["byInstance"] | None = None
+    initial_model: str | None = None
+
+
+class Spread(Model):
+    topology_key: str
+    max_skew: Annotated[int, Field(ge=1)] = 1
+    when_unsatisfiable: Literal["ScheduleAnyway", "DoNotSchedule"] = "ScheduleAnyway"
+
+
+class SchedulingPolicy(Model):
+    gang: Literal["none", "volcano", "coscheduling", "kueue"] = "none"
+    min_available: Annotated[int, Field(ge=1)] | None = None
+    """None: all instances."""
+    startup: Literal["auto", "ordered", "perWave", "firstWaveReserveAll", "createAllHold"] = "auto"
+    queue: str | None = None
+    priority_class_name: str | None = None
+    priority: int = 0
+    """In our own queue: higher first, then first come."""
+    schedule_timeout_seconds: Annotated[Number, Field(gt=0)] = 3600.0
+    spread: Spread | None = None
+
+
+class Progress(Model):
+    """When a job that reports progress counts as stalled."""
+
+    stall_seconds: Annotated[Number, Field(gt=0)] | None = None
+    stall_factor: Annotated[Number, Field(gt=0)] | None = None
+    sections: dict[str, Annotated[Number, Field(gt=0)]] = Field(default_factory=dict)
+    """Seconds allowed to a named section."""
+
+
+class ResumeFrom(Model):
+    """A checkpoint of another run, or one that is known as an asset: exactly one of the two."""
+
+    from_run: str | None = None
+    step: Annotated[int, Field(ge=0)] | None = None
+    """Of that run; None: its newest."""
+    asset: str | None = None
+
+
+class Checkpoint(Model):
+    uri: str
+    every_seconds: Annotated[Number, Field(gt=0)] | None = None
+    """With none of the three: 600."""
+    every_steps: Annotated[int, Field(ge=1)] | None = None
+    every: Literal["auto"] | None = None
+    keep: Annotated[int, Field(ge=1)] = 3
+    keep_every: Annotated[int, Field(ge=1)] | None = None
+    resume: Annotated[
+        Annotated[Literal["latest", "none"], Tag("<text>")]
+        | Annotated[int, Field(ge=0), Tag("<number>")]
+        | Annotated[ResumeFrom, Tag("<object>")],
+        discriminate_by_kind(
+            "latest, none, a step, {fromRun: <run>, step: <step>} or {asset: <uri>}",
+            kinds=("<text>", "<number>", "<object>"),
+        ),
+    ] = "latest"
+    watch: str | None = None
+    progress: Progress | None = None
+
+
+class Output(Model):
+    uri: str
+    role: str | None = None
+    """None: the role of rank 0."""
+
+
+class TrainingJobSpec(Shorthand):
+    framework: Annotated[
+        Annotated[str, Tag("<text>")] | Annotated[FrameworkRef, Tag("<object>")],
+        discriminate_by_kind(
+            "a framework's name or {name, ref, digest}", kinds=("<text>", "<object>")
+        ),
+    ]
+    parameters: dict[str, Any] = Field(default_factory=dict)
+    """Of the framework, checked against the schema it declares."""
+    runtime: RuntimeChoice = Field(default_factory=RuntimeChoice)
+    data: Data | None = None
+    roles: Annotated[Many[Role], Field(min_length=1, max_length=1000)]
+    success_policy: SuccessPolicy | None = None
+    """None: the framework's."""
+    failure_policy: FailurePolicy | None = None
+    """None: the framework's, else any failed role fails the job."""
+    restart: Restart = Field(default_factory=Restart)
+    scheduling_policy: SchedulingPolicy = Field(default_factory=SchedulingPolicy)
+    active_deadline_seconds: Annotated[Number, Field(gt=0)] | None = None
+    ttl_seconds_after_finished: Annotated[Number, Field(ge=0)] | None = None
+    clean_pod_policy: Literal["Running", "All", "None"] = "Running"
+    reconcile_seconds: Annotated[Number, Field(ge=1)] = 10.0
+    suspend: bool = False
+    checkpoint: Checkpoint | None = None
+    output: Output | None = None
+    plan: Plan = Field(default_factory=Plan)
+    """Nothing is planned without `model`."""
+    logs: Logs = Field(default_factory=Logs)
+    dag: Dag | None = None
+
+    @property
+    def framework_name(self) -> str:
+        """Return the framework's name, however it was given."""
+        return self.framework if isinstance(self.framework, str) else self.framework.name

@@ -1,0 +1,109 @@
+"""Models of what counts as success and failure, and of restarts. Fields and ranges only."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field, Tag
+from pydantic_core import PydanticCustomError
+
+from airflow_training.documents.base import Many, Model, Number, discriminate_by_kind
+from airflow_training.documents.resolved import FailureClass, RestartScope, RuleAction
+
+__all__ = [
+    "Backoff",
+    "ExitCodes",
+    "FailurePolicy",
+    "FailurePolicyRule",
+    "OnExitCodes",
+    "Restart",
+    "RestartWindow",
+    "SuccessPolicy",
+]
+
+ExitCode = Annotated[int, Field(ge=1, le=255)]
+
+
+def _regular_expression(value: str) -> str:
+    try:
+        re.compile(value)
+    except re.error as error:
+        raise PydanticCustomError(
+            "not_allowed", "is no regular expression: {error}", {"error": str(error)}
+        ) from error
+    return value
+
+
+class SuccessPolicy(Model):
+    operator: Literal["All", "Any"] = "All"
+    target_roles: Many[str] = Field(default_factory=list)
+    """Empty: every tracked role."""
+
+
+class OnExitCodes(Model):
+    operator: Literal["In", "NotIn"] = "In"
+    values: Annotated[Many[ExitCode], Field(min_length=1)]
+
+
+class FailurePolicyRule(Model):
+    """One rule; all conditions that it names must hold."""
+
+    name: str = ""
+    action: RuleAction
+    on_classes: Many[FailureClass] = Field(default_factory=list)
+    on_reasons: Many[str] = Field(default_factory=list)
+    on_exit_codes: OnExitCodes | None = None
+    on_message_pattern: Annotated[str, AfterValidator(_regular_expression)] = ""
+    target_roles: Many[str] = Field(default_factory=list)
+
+
+class FailurePolicy(Model):
+    operator: Literal["All", "Any"] = "Any"
+    target_roles: Many[str] = Field(default_factory=list)
+    """Empty: every role, tracked or not."""
+    rules: Many[FailurePolicyRule] = Field(default_factory=list)
+
+
+class RestartWindow(Model):
+    """A sliding ceiling: at most `max_restarts` within any `seconds`."""
+
+    seconds: Annotated[Number, Field(gt=0)]
+    max_restarts: Annotated[int, Field(ge=0)]
+
+
+class Backoff(Model):
+    initial_seconds: Annotated[Number, Field(ge=0)] = 2.0
+    factor: Annotated[Number, Field(ge=1)] = 2.0
+    max_seconds: Annotated[Number, Field(ge=0)] = 300.0
+
+
+class ExitCodes(Model):
+    """A table of one's own: which exit codes may be retried and which may not."""
+
+    retryable: Many[ExitCode] = Field(default_factory=list)
+    permanent: Many[ExitCode] = Field(default_factory=list)
+
+
+NamedExitCodes = Literal["default", "kubeflow", "kubedl"]
+
+
+class Restart(Model):
+    scope: RestartScope | None = None
+    """None: the framework's."""
+    max_restarts: Annotated[int, Field(ge=0)] = 3
+    window: RestartWindow | None = None
+    backoff: Backoff = Field(default_factory=Backoff)
+    exit_codes: Annotated[
+        Annotated[NamedExitCodes, Tag("<text>")] | Annotated[ExitCodes, Tag("<object>")],
+        discriminate_by_kind(
+            "the name of a table (default, kubeflow, kubedl) or {retryable, permanent}",
+            kinds=("<text>", "<object>"),
+        ),
+    ] = "default"
+    then: Literal["FreshJob", "Fail"] | None = None
+    """None: FreshJob where the job has a checkpoint, else Fail."""
+    max_fresh_jobs: Annotated[int, Field(ge=0)] = 1
+    fresh_from: Literal["newest", "scratch"] = "newest"
+    ready_timeout_seconds: Annotated[Number, Field(gt=0)] = 60.0
+    """How long what an instance needs around it may take to be there, before its command starts."""

@@ -1,0 +1,317 @@
+"""The resolved job: immutable plain data, everything later rooms need and nothing they must look up.
+
+Made by `frameworks.resolve`, stored by `state`, read by `control`, `runtimes` and `supervise`.
+Standard library and our errors only. Serialise with `to_json` / `from_json`.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from airflow_training.documents.resolved_blocks import (
+    ResolvedCheckpoint,
+    ResolvedData,
+    ResolvedLogPattern,
+    ResolvedPlan,
+)
+from airflow_training.errors import InputError, Problem
+from airflow_training.registered import HERE
+
+DependencyStatus = Literal["Running", "AddressKnown", "PortOpen", "Ready", "Complete"]
+FailureClass = Literal["user", "infrastructure", "preemption", "resource", "unknown"]
+RestartPolicy = Literal["Always", "OnFailure", "Never", "ExitCode"]
+RuleAction = Literal[
+    "FailJob",
+    "RestartJob",
+    "RestartJobAndIgnoreMaxRestarts",
+    "RestartRole",
+    "RestartInstance",
+    "Ignore",
+    "CompleteJob",
+]
+RestartScope = Literal["Instance", "Role", "Job"]
+Startup = Literal["ordered", "perWave", "firstWaveReserveAll", "createAllHold"]
+Threshold = int | str
+"""`All`, `Any`, a count, or a percentage such as `50%`."""
+KEY_LENGTH = 250
+"""Of each text in a run's key."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunKey:
+    """What names one execution of a job; `uid` is the opaque id used everywhere outside."""
+
+    source: str
+    """`cli`, or the deployment id of an Airflow."""
+    run_id: str
+    dag_id: str = ""
+    group_id: str = ""
+    map_index: int = -1
+
+    @property
+    def uid(self) -> str:
+        """Return 20 characters of a-z and 2-7, equal for equal keys.
+
+        Base 32, because object names carry only the first five: 33 million names for the runs of a
+        job where hex digits would give one million.
+        """
+        parts = (self.source, self.dag_id, self.run_id, self.group_id, str(self.map_index))
+        digest = hashlib.sha256("\x1f".join(parts).encode()).digest()
+        return base64.b32encode(digest).decode().lower()[:20]
+
+    def check(self) -> None:
+        """Raise InputError where a part of it is longer than the store keeps."""
+        problems = [
+            Problem(
+                code="out_of_range",
+                field=name,
+                message=f"is longer than {KEY_LENGTH} characters",
+                value=value,
+            )
+            for name in ("source", "dag_id", "run_id", "group_id")
+            if len(value := getattr(self, name)) > KEY_LENGTH
+        ]
+        if problems:
+            raise InputError(problems=problems)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRef:
+    """A run as the runtime sees it."""
+
+    uid: str
+    job: str
+    namespace: str
+    controller: str
+    """Deployment id: adopt and sweep only one's own."""
+    generation: int = 0
+    submitted_at: float | None = None
+    """None: the store does not know the run yet. What has another time is of an earlier run of that id."""
+
+    @property
+    def prefix(self) -> str:
+        """Return `<job>-<5-character hash>`, with which every object name of the run begins."""
+        return f"{self.job}-{self.uid[:5]}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResolvedDependency:
+    role: str
+    status: DependencyStatus = "AddressKnown"
+    require: Literal["All", "Any"] = "All"
+    listener: Literal["Each", "Any"] = "Each"
+    answer: Literal["Auto", "List", "Confirmation"] = "Auto"
+    timeout_seconds: float = 600.0
+    poll_seconds: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileTemplate:
+    """A file the framework writes into the instance before its command starts."""
+
+    path: str
+    content: str
+    reads_addresses: bool = False
+    """True where the content depends on *live* addresses (so `answer: Auto` means `List`)."""
+    executable: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResolvedRole:
+    name: str
+    replicas: int
+    min_replicas: int | None = None
+    max_replicas: int | None = None
+    depends_on: tuple[ResolvedDependency, ...] = ()
+    restart_policy: RestartPolicy = "OnFailure"
+    backoff_limit: int = 6
+    min_succeeded: Threshold = "All"
+    min_failed: Threshold = "Any"
+    tracked: bool = True
+    container: str = "main"
+    """Name of the training container inside `template`."""
+    ports: Mapping[str, int] = field(default_factory=dict)
+    """Port name -> number; the first one is what `PortOpen` and the address mean."""
+    template: Mapping[str, Any] = field(default_factory=dict)
+    """Merged PodTemplateSpec as JSON; strings still hold the user's template expressions."""
+    env: Mapping[str, str] = field(default_factory=dict)
+    """The framework's and our own environment as templates (the user's is in `template`)."""
+    files: tuple[FileTemplate, ...] = ()
+    rank_offset: int | None = 0
+    """Rank of index 0; None where the role takes no rank (a parameter server, a launcher)."""
+    chief: bool = False
+    """True for the role whose index 0 is rank 0 (deleted last, its output counts)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailureRule:
+    name: str
+    action: RuleAction
+    on_classes: tuple[FailureClass, ...] = ()
+    on_reasons: tuple[str, ...] = ()
+    on_exit_codes: tuple[int, ...] = ()
+    exit_code_operator: Literal["In", "NotIn"] = "In"
+    on_message_pattern: str = ""
+    target_roles: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResolvedSuccessPolicy:
+    operator: Literal["All", "Any"] = "All"
+    target_roles: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResolvedFailurePolicy:
+    operator: Literal["All", "Any"] = "Any"
+    target_roles: tuple[str, ...] = ()
+    rules: tuple[FailureRule, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExitCodeTable:
+    """Which exit codes may be retried; a code in neither set falls to its failure class."""
+
+    name: str = "default"
+    retryable: tuple[int, ...] = ()
+    permanent: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestartRules:
+    scope: RestartScope = "Instance"
+    max_restarts: int = 3
+    window_seconds: float | None = None
+    window_max_restarts: int | None = None
+    backoff_initial_seconds: float = 2.0
+    backoff_factor: float = 2.0
+    backoff_max_seconds: float = 300.0
+    exit_codes: ExitCodeTable = field(default_factory=ExitCodeTable)
+    then: Literal["FreshJob", "Fail"] = "Fail"
+    max_fresh_jobs: int = 1
+    fresh_from: Literal["newest", "scratch"] = "newest"
+    ready_timeout_seconds: float = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scheduling:
+    gang: Literal["none", "volcano", "coscheduling", "kueue"] = "none"
+    min_available: int | None = None
+    startup: Startup = "ordered"
+    """Never `auto`: `control.gang` has chosen."""
+    queue: str = ""
+    priority_class_name: str = ""
+    priority: int = 0
+    schedule_timeout_seconds: float = 3600.0
+    spread: Mapping[str, Any] | None = None
+
+    @property
+    def keeps_size(self) -> bool:
+        """Return whether its group stays as large as it began, and loses a member only to another."""
+        return self.gang == "kueue"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResolvedJob:
+    """A job after defaults, framework merge and checks. Nothing in it changes any more."""
+
+    name: str
+    namespace: str = "default"
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    framework: str = "custom"
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    """Of the framework, with its defaults filled in."""
+    runtime: str = HERE
+    connection: str = ""
+    runtime_options: Mapping[str, Any] = field(default_factory=dict)
+    """What only the runtime understands, as its own model has checked it."""
+    roles: tuple[ResolvedRole, ...] = ()
+    """In rank order: the chief's role first."""
+    success_policy: ResolvedSuccessPolicy = field(default_factory=ResolvedSuccessPolicy)
+    failure_policy: ResolvedFailurePolicy = field(default_factory=ResolvedFailurePolicy)
+    restart: RestartRules = field(default_factory=RestartRules)
+    scheduling: Scheduling = field(default_factory=Scheduling)
+    active_deadline_seconds: float | None = None
+    ttl_seconds_after_finished: float | None = None
+    clean_pod_policy: Literal["Running", "All", "None"] = "Running"
+    reconcile_seconds: float = 10.0
+    unknown_seconds: float = 60.0
+    grace_seconds: float = 30.0
+    suspend: bool = False
+    elastic: bool = False
+    """True where the framework re-forms when replicas change; False: restart with dense ranks."""
+    data: ResolvedData = field(default_factory=ResolvedData)
+    checkpoint: ResolvedCheckpoint | None = None
+    """None: the job keeps none."""
+    output_uri: str = ""
+    output_role: str = ""
+    role_variable: str = "TRAINING_ROLE"
+    """Name of the variable that tells an instance its role."""
+    log_patterns: tuple[ResolvedLogPattern, ...] = ()
+    """Formats of its own log lines, those of its framework last."""
+    variables: Mapping[str, Any] = field(default_factory=dict)
+    """What template expressions see: `params`, `run_id`, `logical_date`, data interval, assets."""
+    base_dir: str = ""
+    """Folder of the job file, absolute: `workingDir` on the local runtime is relative to it."""
+    document: Mapping[str, Any] = field(default_factory=dict)
+    """The user's document as written, for `export`."""
+    plan: ResolvedPlan | None = None
+    """None: nothing was planned."""
+
+    def role(self, name: str) -> ResolvedRole:
+        """Return the role called `name`; raises KeyError."""
+        for role in self.roles:
+            if role.name == name:
+                return role
+        raise KeyError(name)
+
+    def grace_of(self, role: str) -> float:
+        """Return how many seconds an instance has to end: what its pod says, else the job's."""
+        pod = next((each.template.get("spec") for each in self.roles if each.name == role), None)
+        own = (pod or {}).get("terminationGracePeriodSeconds")
+        return self.grace_seconds if own is None else float(own)
+
+    @property
+    def starts_from_elsewhere(self) -> bool:
+        """Return whether training begins with something that another one left."""
+        if self.data.initial_model:
+            return True
+        return self.checkpoint is not None and self.checkpoint.resume not in ("latest", "none")
+
+    def may_shrink(self, name: str) -> bool:
+        """Return whether a role goes on with fewer instances where not all can be had.
+
+        An elastic one does. But a plan that was applied fits one size, a group of Kueue has a fixed
+        number of pods, and any other gang starts with no fewer than its `minAvailable`.
+        """
+        plan = self.plan
+        planned = plan is not None and bool(plan.applied_replicas or plan.applied_env)
+        elastic = self.role(name).min_replicas is not None
+        return elastic and not planned and self._gang_may_shrink
+
+    @property
+    def _gang_may_shrink(self) -> bool:
+        gang = self.scheduling
+        if gang.gang == "none" or gang.keeps_size:
+            return not gang.keeps_size
+        return gang.startup != "perWave" and self.gang_size < self.instances
+
+    def least_of(self, name: str) -> int:
+        """Return with how many instances a role can train: all of them, unless it may shrink."""
+        role = self.role(name)
+        return max(1, role.min_replicas or 0) if self.may_shrink(name) else role.replicas
+
+    @property
+    def gang_size(self) -> int:
+        """Return how many instances its gang needs: `minAvailable`, else all."""
+        return self.scheduling.min_available or self.instances
+
+    @property
+    def instances(self) -> int:
+        """Return how many instances all roles want together."""
+        return sum(role.replicas for role in self.roles)

@@ -1,0 +1,320 @@
+"""The blocks of a resolved job that are stored in a document's own spelling: typed here, JSON outside.
+
+`from_document` and `to_document` of each are the only place that knows the keys; the store calls them. What is
+unknown is ignored, what is missing has its default: another version may have written it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+__all__ = [
+    "CheckpointReference",
+    "FromAsset",
+    "FromRun",
+    "PlanCapacity",
+    "ResolvedCheckpoint",
+    "ResolvedData",
+    "ResolvedLogPattern",
+    "ResolvedPlan",
+    "Resume",
+    "SaveEverySeconds",
+    "SaveEverySteps",
+    "SaveInterval",
+    "StallRules",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResolvedData:
+    """What a job trains on; all of it empty where the document has no `data`."""
+
+    uri: str = ""
+    files: tuple[str, ...] = ()
+    by_instance: bool = False
+    """Each instance gets a part of `files` of its own."""
+    initial_model: str = ""
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any] | None) -> ResolvedData:
+        """Return `spec.data`."""
+        found = document or {}
+        return cls(
+            uri=found.get("uri") or "",
+            files=tuple(found.get("files") or ()),
+            by_instance=found.get("shard") == "byInstance",
+            initial_model=found.get("initialModel") or "",
+        )
+
+    def to_document(self) -> dict[str, Any] | None:
+        """Return `spec.data`; None where nothing is in it."""
+        if self == ResolvedData():
+            return None
+        return {
+            "uri": self.uri or None,
+            "files": list(self.files),
+            "shard": "byInstance" if self.by_instance else None,
+            "initialModel": self.initial_model or None,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointReference:
+    """What names one committed checkpoint."""
+
+    uri: str
+    """Of its root."""
+    step: int
+    digest: str
+    """Of its manifest."""
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> CheckpointReference:
+        """Return the reference in what a ledger, a manifest or somebody's asset event says."""
+        return cls(uri=document["uri"], step=document["step"], digest=document["digest"])
+
+    def to_document(self) -> dict[str, Any]:
+        """Return it as instances and `status` read it."""
+        return {"uri": self.uri, "step": self.step, "digest": self.digest}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointCommit:
+    """One committed checkpoint, as its writer reported it or the store of checkpoints shows it."""
+
+    uri: str
+    """Of its root."""
+    step: int
+    digest: str
+    """Of its manifest."""
+    at: float
+    """When it was committed, epoch seconds."""
+    seconds: float | None = None
+    """How long saving it took."""
+    stall_seconds: float | None = None
+    """For how much of that training stood still."""
+    bytes: int | float | None = None
+
+    @property
+    def reference(self) -> CheckpointReference:
+        """What names it elsewhere."""
+        return CheckpointReference(uri=self.uri, step=self.step, digest=self.digest)
+
+    def to_document(self) -> dict[str, Any]:
+        """Return it as `status` prints it, without what was not reported."""
+        return {key: value for key, value in asdict(self).items() if value is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class SaveEverySteps:
+    steps: int
+
+
+@dataclass(frozen=True, slots=True)
+class SaveEverySeconds:
+    seconds: float = 600
+
+
+SaveInterval = SaveEverySteps | SaveEverySeconds | Literal["auto"]
+
+
+@dataclass(frozen=True, slots=True)
+class FromRun:
+    run: str
+    step: int | None = None
+    """None: the newest."""
+
+
+@dataclass(frozen=True, slots=True)
+class FromAsset:
+    uri: str
+
+
+Resume = Literal["latest", "none"] | int | FromRun | FromAsset
+"""A number: of the step, in an earlier lineage of the same run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StallRules:
+    """When an instance that reports progress counts as stalled; None: as the agent thinks right."""
+
+    seconds: float | None = None
+    factor: float | None = None
+    sections: Mapping[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> StallRules:
+        """Return `spec.checkpoint.progress`."""
+        return cls(
+            seconds=document.get("stallSeconds"),
+            factor=document.get("stallFactor"),
+            sections=document.get("sections") or {},
+        )
+
+    def to_document(self) -> dict[str, Any]:
+        """Return `spec.checkpoint.progress`, as agents read it too."""
+        numbers = {"stallSeconds": self.seconds, "stallFactor": self.factor}
+        return {**_given(numbers), "sections": dict(self.sections)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResolvedCheckpoint:
+    """Where a job keeps its checkpoints, how often it saves, and what it starts from."""
+
+    uri: str = ""
+    every: SaveInterval = SaveEverySeconds()
+    keep: int = 3
+    keep_every: int | None = None
+    resume: Resume = "latest"
+    watch: str = ""
+    """Folder in which the script saves by itself; "": it does not."""
+    stall: StallRules | None = None
+    initial: CheckpointReference | None = None
+    """What `resume` means, found when the run began; used while the run has no checkpoint of its own."""
+    initial_of_each: Mapping[str, CheckpointReference] = field(default_factory=dict)
+    """The same by instance (`worker-0`), where each saves alone."""
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> ResolvedCheckpoint:
+        """Return `spec.checkpoint`, with what was found for `resume` beside it."""
+        progress, initial = document.get("progress"), document.get("initial")
+        return cls(
+            uri=document.get("uri", ""),
+            every=_interval(document),
+            keep=document.get("keep", 3),
+            keep_every=document.get("keepEvery"),
+            resume=_resume(document.get("resume", "latest")),
+            watch=document.get("watch") or "",
+            stall=None if progress is None else StallRules.from_document(progress),
+            initial=None if initial is None else CheckpointReference.from_document(initial),
+            initial_of_each={
+                name: CheckpointReference.from_document(each)
+                for name, each in (document.get("initialOfEach") or {}).items()
+            },
+        )
+
+    def to_document(self) -> dict[str, Any]:
+        """Return what `from_document` reads."""
+        match self.every:
+            case SaveEverySteps(steps):
+                every: dict[str, Any] = {"everySteps": steps}
+            case SaveEverySeconds(seconds):
+                every = {"everySeconds": seconds}
+            case auto:
+                every = {"every": auto}
+        match self.resume:
+            case FromRun(run, step):
+                resume: Any = _given({"fromRun": run, "step": step})
+            case FromAsset(uri):
+                resume = {"asset": uri}
+            case as_written:
+                resume = as_written
+        own = {name: each.to_document() for name, each in self.initial_of_each.items()}
+        return _given(
+            {
+                "uri": self.uri,
+                **every,
+                "keep": self.keep,
+                "keepEvery": self.keep_every,
+                "resume": resume,
+                "watch": self.watch or None,
+                "progress": self.stall and self.stall.to_document(),
+                "initial": self.initial and self.initial.to_document(),
+                "initialOfEach": own or None,
+            }
+        )
+
+
+def _interval(document: Mapping[str, Any]) -> SaveInterval:
+    if document.get("everySteps") is not None:
+        return SaveEverySteps(document["everySteps"])
+    if document.get("every") == "auto":
+        return "auto"
+    return SaveEverySeconds(document.get("everySeconds", 600))
+
+
+def _resume(value: Any) -> Resume:
+    if not isinstance(value, Mapping):
+        return "none" if value == "none" else value if isinstance(value, int) else "latest"
+    if "fromRun" in value:
+        return FromRun(value["fromRun"], value.get("step"))
+    return FromAsset(value["asset"])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResolvedLogPattern:
+    """One shape of a program's own log lines; what the fields mean says `documents.logs.LogPattern`."""
+
+    name: str
+    line: str
+    example: str
+    pairs: Literal["signed", "worded", "both", "none"] = "none"
+    around: bool = False
+    names: Mapping[str, str] = field(default_factory=dict)
+    units: Mapping[str, str] = field(default_factory=dict)
+    anchor: str | None = None
+    unless: str | None = None
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> ResolvedLogPattern:
+        """Return one item of `spec.logs.patterns`."""
+        fields = cls.__dataclass_fields__
+        return cls(**{name: value for name, value in document.items() if name in fields})
+
+    def to_document(self) -> dict[str, Any]:
+        """Return what `logs.metrics.patterns` reads: no more than differs from the defaults."""
+        plain = type(self)(name=self.name, line=self.line, example=self.example)
+        optional = ("pairs", "around", "names", "units", "anchor", "unless")
+        changed = [name for name in optional if getattr(self, name) != getattr(plain, name)]
+        return {name: getattr(self, name) for name in ("name", "line", "example", *changed)}
+
+
+PlanCapacity = Literal["all", "free"]
+"""What a plan was made for: all of the cluster, or what others left of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResolvedPlan:
+    """What the planner answered, and what of it this job got."""
+
+    document: Mapping[str, Any]
+    """The whole answer as `status` shows it; the fields below are read from it."""
+    id: str
+    capacity: PlanCapacity = "all"
+    strategy: Mapping[str, Any] = field(default_factory=dict)
+    step_seconds: float = 0.0
+    applied_replicas: Mapping[str, int] = field(default_factory=dict)
+    applied_env: frozenset[str] = frozenset()
+    subject: str = ""
+    """What measurements of a run under it are about; "": nothing is measured."""
+    measured_factor: float = 1.0
+    """What `step_seconds` was multiplied by, as runs before measured."""
+    cluster_view: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> ResolvedPlan:
+        """Return the plan whose document this is."""
+        applied = document.get("applied") or {}
+        measurements = document.get("measurements") or {}
+        return cls(
+            document=document,
+            id=document.get("id", ""),
+            capacity=document.get("capacity", "all"),
+            strategy=document.get("strategy") or {},
+            step_seconds=document.get("step_time_s", 0.0),
+            applied_replicas=applied.get("replicas") or {},
+            applied_env=frozenset(applied.get("env") or ()),
+            subject=measurements.get("subject", ""),
+            measured_factor=measurements.get("factor", 1.0),
+            cluster_view=document.get("cluster_view") or {},
+        )
+
+    def to_document(self) -> Mapping[str, Any]:
+        """Return the whole answer."""
+        return self.document
+
+
+def _given(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}

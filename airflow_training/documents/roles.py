@@ -1,0 +1,67 @@
+"""Models of roles, their dependencies, and the shorthand for the training container."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from airflow_training.documents.base import DnsLabel, Many, Model, Number, Threshold
+from airflow_training.documents.resolved import DependencyStatus, RestartPolicy
+
+__all__ = ["SHORTHAND", "Dependency", "Role", "Shorthand"]
+
+
+class Shorthand(Model):
+    """Keys for the training container that may stand on the job and on each role.
+
+    Their insides are Kubernetes' own and are checked by `podmodel`. None: not given, or, when
+    written as null on a role, "not the job's".
+    """
+
+    image: str | None = None
+    command: Many[str] | None = None
+    args: Many[str] | None = None
+    env: Many[dict[str, Any]] | None = None
+    env_from: Many[dict[str, Any]] | None = None
+    working_dir: str | None = None
+    """On the local runtime relative to the job file."""
+    resources: dict[str, Any] | None = None
+    ports: Many[dict[str, Any]] | None = None
+    volumes: Many[dict[str, Any]] | None = None
+    volume_mounts: Many[dict[str, Any]] | None = None
+
+
+SHORTHAND: tuple[str, ...] = tuple(Shorthand.model_fields)
+"""Python names of the shorthand keys."""
+
+
+class Dependency(Model):
+    role: str
+    status: DependencyStatus = "AddressKnown"
+    require: Literal["All", "Any"] = "All"
+    listener: Literal["Each", "Any"] = "Each"
+    answer: Literal["Auto", "List", "Confirmation"] = "Auto"
+    timeout_seconds: Annotated[Number, Field(gt=0)] = 600.0
+    """Counted from when nothing but this dependency holds the role."""
+    poll_seconds: Annotated[Number, Field(gt=0)] = 1.0
+
+
+class Role(Shorthand):
+    """A group of equal instances."""
+
+    name: DnsLabel
+    replicas: Annotated[int, Field(ge=0)] = 1
+    min_replicas: Annotated[int, Field(ge=0)] | None = None
+    max_replicas: Annotated[int, Field(ge=1)] | None = None
+    template: dict[str, Any] | None = None
+    """PodTemplateSpec, merged over the shorthand."""
+    depends_on: Many[Dependency] = Field(default_factory=list)
+    """Not set: the framework's."""
+    restart_policy: RestartPolicy | None = None
+    """None: the framework's."""
+    backoff_limit: Annotated[int, Field(ge=0)] = 6
+    min_succeeded: Threshold = "All"
+    min_failed: Threshold = "Any"
+    tracked: bool | None = None
+    """None: the framework's."""

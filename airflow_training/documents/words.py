@@ -1,0 +1,55 @@
+"""How numbers of things and long texts are said, and texts of others without their control characters."""
+
+from __future__ import annotations
+
+import json
+import re
+import textwrap
+from typing import Any
+
+__all__ = ["counted", "headline", "printable", "value_text", "wrap_lines"]
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+"""What makes a terminal do something, or text look like another; not the tab and the line's end."""
+
+
+def counted(number: int, noun: str) -> str:
+    """Return `1 instance`, `2 instances`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def headline(text: str, *, most: int = 160) -> str:
+    """Return the last line of a text that says something, in at most so many characters.
+
+    Messages of containers are often the end of a log: its last line says why.
+    """
+    last = next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")
+    return last if len(last) <= most else f"{last[: most - 1]}…"
+
+
+def printable(text: str) -> str:
+    """Return the text with each control character as its escape in JSON."""
+    return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def value_text(value: Any) -> str:
+    """Return a value as it stands in a document."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def wrap_lines(text: str, *, width: int = 100) -> list[str]:
+    """Return a text as printable lines of at most so many characters, what goes on indented by two.
+
+    A longer word, such as a path or an address, stays whole so that it can be copied.
+    """
+    lines = []
+    for line in map(printable, text.splitlines()):
+        margin = " " * (len(line) - len(line.lstrip()) + 2)
+        lines += textwrap.wrap(
+            line,
+            width,
+            subsequent_indent=margin,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+    return lines

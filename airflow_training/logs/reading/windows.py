@@ -1,0 +1,143 @@
+"""Stretches of several logs merged by time: what belongs on one page, forward or backward. Bounded, and pure but for reading.
+
+The order is that of `merge`: by time, within a log as it is; a line without a time stands with the
+one before it in its log, and one before the first time where its attempt began.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from airflow_training.logs.reading.merge import MergedLine, merge
+from airflow_training.logs.reading.source import Line, Source
+from airflow_training.logs.reading.times import TimedLine, time_of
+
+__all__ = ["LogWindow", "page_after", "page_before", "window_after", "window_before"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogWindow:
+    """Whole lines of one log that touch each other."""
+
+    lines: Sequence[TimedLine]
+    start: int
+    end: int
+    more: bool
+    """There are lines beyond, in the direction that was read."""
+
+
+def window_after(
+    source: Source, start: int, *, size: int, time: float, over: bool = False
+) -> LogWindow:
+    """Return what follows an offset, at which a line begins. `time`: of the line before it.
+
+    `over`: nobody writes any more, so that a last line without an end is whole.
+    """
+    data, at, ended = b"", start, False
+    while len(data) < size and not ended:
+        part = source.read(at, size - len(data))
+        if not part.data:
+            ended = part.end
+            break
+        data, at, ended = data + part.data, part.next_offset, part.end
+    begin = at - len(data)  # the beginning of a log may be gone
+    full = len(data) >= size
+    if not ended and not (over and not full):
+        data = data[: data.rfind(b"\n") + 1] or (data if full else b"")
+    lines = _timed(data, begin, time)
+    end = begin + len(data)
+    return LogWindow(lines=lines, start=begin, end=end, more=full and not ended)
+
+
+def window_before(
+    source: Source, end: int, *, size: int, time: float, growing: bool = False
+) -> LogWindow:
+    """Return what is before an offset, at which a line begins. `time`: where the log begins.
+
+    `growing`: the offset is the end of what is being written, perhaps half a line.
+    """
+    asked = max(0, end - size)
+    data, at = b"", asked
+    while at < end:
+        part = source.read(at, end - at)
+        if not part.data:
+            break
+        data, at = data + part.data, part.next_offset
+    begin = at - len(data)
+    if growing:
+        data = data[: data.rfind(b"\n") + 1] or (data if asked else b"")
+        end = begin + len(data)
+    lines = _timed(data, begin, time)
+    if not asked:
+        return LogWindow(lines=lines, start=begin, end=end, more=False)
+    # the first is half a line, and what follows a line that is not here belongs to it
+    whole = lines[1:] if len(lines) > 1 else lines
+    timed = next((n for n, each in enumerate(whole) if time_of(each.line.data) is not None), 0)
+    whole = whole[timed:]
+    return LogWindow(lines=whole, start=whole[0].line.offset if whole else end, end=end, more=True)
+
+
+def page_after(windows: Sequence[LogWindow], *, size: int) -> tuple[list[MergedLine], list[int]]:
+    """Return the first lines of the windows together, and where each log goes on.
+
+    A log of which only a part was read says nothing about what comes after that part.
+    """
+    limit = min(
+        (
+            (each.lines[-1].time or 0.0, number)
+            for number, each in enumerate(windows)
+            if each.more and each.lines
+        ),
+        default=None,
+    )
+    ends = [each.start for each in windows]
+    page: list[MergedLine] = []
+    taken = 0
+    for merged in merge([each.lines for each in windows]):
+        line = merged.line.line
+        late = limit is not None and (merged.time or 0.0, merged.source) > limit
+        if late or (page and taken + len(line.data) > size):
+            break
+        page.append(merged)
+        taken += len(line.data)
+        ends[merged.source] = line.offset + len(line.data)
+    return page, ends
+
+
+def page_before(windows: Sequence[LogWindow], *, size: int) -> tuple[list[MergedLine], list[int]]:
+    """Return the last lines of the windows together, and where each log begins on the page."""
+    limit = max(
+        (
+            (each.lines[0].time or 0.0, number)
+            for number, each in enumerate(windows)
+            if each.more and each.lines
+        ),
+        default=None,
+    )
+    starts = [each.end for each in windows]
+    page: list[MergedLine] = []
+    taken = 0
+    for merged in reversed([*merge([each.lines for each in windows])]):
+        line = merged.line.line
+        early = limit is not None and (merged.time or 0.0, merged.source) < limit
+        if early or (page and taken + len(line.data) > size):
+            break
+        page.append(merged)
+        taken += len(line.data)
+        starts[merged.source] = line.offset
+    return page[::-1], starts
+
+
+def _timed(data: bytes, begin: int, time: float) -> list[TimedLine]:
+    found = []
+    at = 0
+    while at < len(data):
+        stop = data.find(b"\n", at) + 1 or len(data)
+        text = data[at:stop]
+        own = time_of(text)
+        # never back: a line out of order stays behind the one before it
+        time = time if own is None else max(time, own)
+        found.append(TimedLine(time, Line(begin + at, text)))
+        at = stop
+    return found

@@ -1,0 +1,1 @@
+"""What the planner answers: documents, text, launcher arguments, and whether to plan again."""

@@ -1,0 +1,1 @@
+"""From one layout of tensors to another: the cheapest steps."""

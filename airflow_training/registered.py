@@ -1,0 +1,50 @@
+"""Which runtimes there are, by name: those that come with us, and other packages' by entry point. Loads none.
+
+Ours are a table here and no entry points of our own: so a checkout runs whatever metadata was
+installed beside it, and the names that everybody types cost no look at all installed packages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+
+__all__ = ["EXPLAINED", "GROUP", "HERE", "SIMULATED", "adapter_at", "is_runtime", "runtime_names"]
+
+GROUP = "airflow_training.runtimes"
+"""Of entry points: name of a runtime -> its `runtimes.adapter.Adapter`, as `module:name`."""
+HERE = "local"
+"""What starts instances on this machine."""
+EXPLAINED = "kubernetes"
+"""Whose objects `explain` shows where nobody says."""
+SIMULATED = "memory"
+"""What `--simulate` takes. No document names it."""
+
+_OURS: Mapping[str, str] = {
+    HERE: "airflow_training.runtimes.local.adapter:LOCAL",
+    EXPLAINED: "airflow_training.runtimes.kubernetes.adapter:KUBERNETES",
+}
+_SIMULATION = {SIMULATED: "airflow_training.runtimes.memory:MEMORY"}
+
+
+@lru_cache(maxsize=1)
+def _others() -> Mapping[str, str]:
+    from importlib.metadata import entry_points  # slow to import: only for names that are not ours
+
+    found = {each.name: each.value for each in entry_points(group=GROUP)}
+    return {name: found[name] for name in sorted(found.keys() - {*_OURS, *_SIMULATION})}
+
+
+def runtime_names() -> tuple[str, ...]:
+    """Return the names that a document may use, ours first."""
+    return (*_OURS, *_others())
+
+
+def is_runtime(name: str) -> bool:
+    """Return whether a document may name it."""
+    return name in _OURS or name in _others()
+
+
+def adapter_at(name: str) -> str:
+    """Return where the adapter called `name` is, as `module:name`; "" for no such runtime."""
+    return _OURS.get(name) or _SIMULATION.get(name) or _others().get(name, "")

@@ -1,0 +1,117 @@
+"""What Kubernetes brings: its capabilities, and what can be said of a job without asking a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, cast
+
+from airflow_training.documents.resolved import ResolvedJob
+from airflow_training.errors import InputError, Problem
+from airflow_training.frameworks.naming import service_host, service_name
+from airflow_training.runtimes.adapter import (
+    Adapter,
+    Leftover,
+    RuntimeContext,
+    SweepQuery,
+    missing_key_problems,
+)
+from airflow_training.runtimes.kubernetes.capabilities import CAPABILITIES, OUTPUT_DIR_IN_POD
+from airflow_training.runtimes.kubernetes.gang_rules import kueue_problems
+from airflow_training.runtimes.kubernetes.lost_with_pods import lost_with_pods
+from airflow_training.runtimes.port import Address, Addresses, Runtime
+from airflow_training.settings import Settings
+
+if TYPE_CHECKING:
+    from airflow_training.runtimes.kubernetes.runtime import KubernetesRuntime
+
+__all__ = ["KUBERNETES"]
+
+
+class _Kubernetes(Adapter):
+    name = "kubernetes"
+    module = "airflow_training.runtimes.kubernetes.runtime"
+    capabilities = CAPABILITIES
+    output_dir = OUTPUT_DIR_IN_POD
+    files_dir = "/etc/training"
+
+    def open(self, settings: Settings, given: RuntimeContext) -> Runtime:
+        from airflow_training.runtimes.kubernetes.connection import connect_from_here
+        from airflow_training.runtimes.kubernetes.runtime import KubernetesRuntime
+
+        if find_spec("kubernetes_asyncio") is None:
+            raise InputError.of(
+                code="not_supported",
+                field="spec.runtime.name",
+                value=self.name,
+                message="the client of Kubernetes is not installed here",
+                hint="pip install 'airflow-training[kubernetes]'",
+            )
+        return KubernetesRuntime.from_settings(
+            settings,
+            connect=given.connect or connect_from_here,
+            connection=given.connection or settings.kubernetes_connection,
+            callback_token=given.callback_token,
+            reports=given.reports,
+        )
+
+    def problems(self, job: ResolvedJob) -> Sequence[Problem]:
+        return kueue_problems(job)
+
+    def missing(self, job: ResolvedJob) -> Sequence[Problem]:
+        return missing_key_problems(job, "image", "a pod needs an image")
+
+    def warnings(self, job: ResolvedJob) -> Sequence[Problem]:
+        gang, queue = job.scheduling.gang, job.scheduling.queue
+        if not queue or gang not in ("none", "coscheduling"):
+            return [*lost_with_pods(job)]
+        useless = Problem(
+            code="not_supported",
+            field="spec.schedulingPolicy.queue",
+            value=queue,
+            message=f"has no effect: gang {gang} knows no queues",
+        )
+        return [*lost_with_pods(job), useless]
+
+    def expected_addresses(self, job: ResolvedJob, prefix: str) -> Addresses:
+        return {
+            role.name: [
+                Address(
+                    host=service_host(prefix, job.namespace, role.name, i), ports=dict(role.ports)
+                )
+                for i in range(role.replicas)
+            ]
+            for role in job.roles
+        }
+
+    def services(self, job: ResolvedJob, prefix: str) -> Sequence[Mapping[str, Any]]:
+        return [
+            {"name": service_name(prefix, role.name), "headless": True}
+            for role in job.roles
+            if role.replicas
+        ]
+
+    def places(
+        self, runs: Iterable[tuple[str, str]], settings: Settings
+    ) -> Iterable[tuple[str, str]]:
+        """Return the namespaces of its runs, and of those that jobs may name where they run here."""
+        found = set(runs)
+        if found or settings.default_runtime == self.name:
+            named = (each for each in settings.allowed_namespaces if not set(each) & set("*?["))
+            found |= {("", each) for each in named}
+        return found
+
+    async def leftovers(self, runtime: Runtime, sought: SweepQuery) -> Sequence[Leftover]:
+        own = cast("KubernetesRuntime", runtime)
+        found = []
+        for orphan in await own.find_orphans(sought):
+            where = f"{', '.join(orphan.instances)} on {', '.join(orphan.hosts)}"
+            known = orphan.run.uid in sought.known
+            why = "left over from a run that has ended" if known else "without a run"
+            end = None if known else partial(own.purge, orphan.run)
+            found.append(Leftover(run=orphan.run, why=f"{where}: {why}", end=end))
+        return found
+
+
+KUBERNETES = _Kubernetes()

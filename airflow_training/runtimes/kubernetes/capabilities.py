@@ -1,0 +1,17 @@
+"""What Kubernetes can, and where pods keep things: known without asking a cluster."""
+
+from __future__ import annotations
+
+from airflow_training.runtimes.kubernetes.reasons import REASONS
+from airflow_training.runtimes.port import Capabilities
+
+__all__ = ["CAPABILITIES", "OUTPUT_DIR_IN_POD"]
+
+OUTPUT_DIR_IN_POD = "/training/output"
+CAPABILITIES = Capabilities(
+    hold=True,
+    gangs=frozenset({"none", "volcano", "coscheduling", "kueue"}),
+    memory_limits=True,
+    leaves_objects=True,
+    reasons=REASONS,
+)

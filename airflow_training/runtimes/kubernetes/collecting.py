@@ -1,0 +1,347 @@
+"""Brings what living pods print to this machine as it comes: a node keeps 10 MiB of a log, and we all of it.
+
+One stream for each pod, over connections of their own, so that whatever creates, deletes and watches
+never waits for a log. Beyond so many streams, pods are read in turns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import functools
+import logging
+import shutil
+import tempfile
+import time
+import weakref
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from airflow_training.control.model import AttemptId
+from airflow_training.documents.resolved import RunRef
+from airflow_training.errors import RuntimeUnavailable
+from airflow_training.runtimes.kubernetes import names
+from airflow_training.runtimes.kubernetes import pod_attempts as turns
+from airflow_training.runtimes.kubernetes.api import Api, ApiError, Invalid, NotFound
+from airflow_training.runtimes.kubernetes.collected import CollectedLog, CollectedRun
+from airflow_training.runtimes.kubernetes.instances import container_of
+from airflow_training.runtimes.kubernetes.logs import Read, begun_late, followed
+from airflow_training.runtimes.kubernetes.observing import container_started, runs_container
+from airflow_training.runtimes.kubernetes.stamped import Piece, StampedReader
+from airflow_training.runtimes.port import InstanceRef
+
+__all__ = ["LogCollector", "PodLog"]
+
+log = logging.getLogger(__name__)
+
+STREAMS = 384
+"""Logs that one process follows at the same time while pods live."""
+_LAST_STREAMS = 128
+"""Others that it follows to their end, as their pods are told to go."""
+_TURN_SECONDS = 1.0
+"""Between two reads of pods that have no stream."""
+_TURN_BYTES = 16 << 20
+_LOOK_SECONDS = 1.0
+_AGAIN_SECONDS = 30.0
+"""Before a log is followed again that could not be."""
+_END_SECONDS = 5.0
+"""How long a stream that ended waits for the news that its container has."""
+_LEAST_BYTES = 16 << 20
+"""Kept of each log at least while its pod lives."""
+
+Pods = Callable[[], Iterable[Mapping[str, Any]]]
+"""The pods of a run as they are now."""
+
+
+class _Limits:
+    """What belongs to one event loop."""
+
+    def __init__(self) -> None:
+        self.streams = asyncio.Semaphore(STREAMS)
+        self.last_streams = asyncio.Semaphore(_LAST_STREAMS)
+        self.turn = asyncio.Lock()
+
+
+class LogCollector:
+    """The logs that this process collects, and those that another one on this machine does."""
+
+    def __init__(self, api: Api, folder: Path | None, *, tail_bytes: int) -> None:
+        """`folder`: of all processes on this machine; None: of this one alone.
+
+        `tail_bytes`: how much of its end is wanted of a log; 0: all of it.
+        """
+        self._api = api
+        self._given = folder
+        self._most_bytes = max(tail_bytes, _LEAST_BYTES) if tail_bytes else 0
+        self._streams: dict[str, asyncio.Task[None]] = {}
+        """Pod uid -> what collects its log, or has."""
+        self._running: defaultdict[str, int] = defaultdict(int)
+        """Run uid -> calls of `collect`."""
+        self._limits: dict[asyncio.AbstractEventLoop, _Limits] = {}
+
+    @functools.cached_property
+    def _folder(self) -> Path:
+        if self._given is not None:
+            return self._given
+        made = tempfile.mkdtemp(prefix="airflow-training-logs-")
+        weakref.finalize(self, shutil.rmtree, made, ignore_errors=True)
+        return Path(made)
+
+    async def collect(self, run: RunRef, pods: Pods) -> None:
+        """Collect the logs of a run's pods until cancelled; another process may do it instead."""
+        kept = CollectedRun(self._folder, run.uid)
+        begun: dict[str, asyncio.Task[None]] = {}
+        start = asyncio.get_running_loop().create_task
+        self._running[run.uid] += 1
+        try:
+            while True:
+                if await asyncio.to_thread(_acquire, kept):
+                    for pod in pods():
+                        uid = pod["metadata"]["uid"]
+                        if uid not in self._streams and runs_container(pod, container_of(pod)):
+                            work = self._collect_pod(run, pod, pods)
+                            # what it logs belongs to no follower
+                            begun[uid] = contextvars.Context().run(start, work)
+                            self._streams[uid] = begun[uid]
+                await asyncio.sleep(_LOOK_SECONDS)
+        finally:
+            self._running[run.uid] -= 1
+            for task in begun.values():
+                task.cancel()
+            await asyncio.gather(*begun.values(), return_exceptions=True)
+            for uid in begun:
+                self._streams.pop(uid, None)
+            kept.release()
+
+    def is_collected(self, run: RunRef) -> bool:
+        """Return whether somebody on this machine collects a run's logs. Blocks."""
+        return bool(self._running.get(run.uid)) or CollectedRun(self._folder, run.uid).is_written
+
+    def find(self, run: RunRef, pod_uid: str) -> CollectedLog | None:
+        """Return the log of a living pod where somebody on this machine collects it. Blocks."""
+        if not self._running.get(run.uid) and self._given is None:
+            return None
+        found = CollectedRun(self._folder, run.uid).log(pod_uid, most_bytes=self._most_bytes)
+        return found if self.is_collected(run) else None
+
+    def whole(self, run: RunRef, pod: Mapping[str, Any], *, follow: bool = True) -> PodLog:
+        """Return the log of a pod from its beginning on. `follow`: until it ends, else until now."""
+        uid = pod["metadata"]["uid"]
+        return PodLog(
+            api=self._api,
+            pod=pod,
+            collected=CollectedRun(self._folder, run.uid).log(uid, most_bytes=self._most_bytes),
+            stream=self._streams.get(uid),
+            slots=self._here().last_streams,
+            follow=follow,
+        )
+
+    def begun(self, run: RunRef) -> list[tuple[InstanceRef, bytes, CollectedOnly]]:
+        """Return the attempts whose logs somebody began to archive: with their first line, and their logs.
+
+        Who did may have been killed, and the pods be gone. Blocks.
+        """
+        kept = CollectedRun(self._folder, run.uid)
+        return [
+            (
+                _ref_of(run, about["attempt"]),
+                about["begins"].encode(),
+                CollectedOnly(kept.log(uid, most_bytes=self._most_bytes)),
+            )
+            for uid, about in kept.notes().items()
+        ]
+
+    def forget(self, run: RunRef) -> None:
+        """Remove what was collected of a run whose logs are in the archive. Blocks."""
+        CollectedRun(self._folder, run.uid).remove()
+
+    def _here(self) -> _Limits:
+        return self._limits.setdefault(asyncio.get_running_loop(), _Limits())
+
+    async def _collect_pod(self, run: RunRef, pod: Mapping[str, Any], pods: Pods) -> None:
+        uid, name, container = pod["metadata"]["uid"], pod["metadata"]["name"], container_of(pod)
+        collected = CollectedRun(self._folder, run.uid).log(uid, most_bytes=self._most_bytes)
+        reader = await asyncio.to_thread(collected.reader)
+        is_new, started, since = not reader.token, container_started(pod, container), time.time()
+        streams = self._here().streams
+        while True:
+            try:
+                if streams.locked():
+                    await self._take_turn(run.namespace, name, container, reader, collected)
+                    if not _runs(uid, pods):
+                        return
+                    continue
+                async with streams:
+                    pieces = followed(self._api, run.namespace, name, container, reader=reader)
+                    async for fresh in pieces:
+                        if fresh and is_new:
+                            late, is_new = begun_late(started, fresh, read_since=since), False
+                            await _append(collected, late)
+                        await _append(collected, fresh)
+                if await _has_ended(uid, pods):
+                    return
+            except (Invalid, NotFound):
+                return
+            except (ApiError, RuntimeUnavailable, OSError) as error:
+                log.debug("the log of %s is not collected now: %s", name, error)
+                await asyncio.sleep(_AGAIN_SECONDS)
+                reader = await asyncio.to_thread(collected.reader)  # not all may have been written
+
+    async def _take_turn(
+        self,
+        namespace: str,
+        name: str,
+        container: str,
+        reader: StampedReader,
+        collected: CollectedLog,
+    ) -> None:
+        async with self._here().turn:
+            await asyncio.sleep(_TURN_SECONDS)
+            read = reading(self._api, namespace, name, container)
+            text = await read(reader.reopen(), _TURN_BYTES)
+        await _append(collected, list(reader.take(text)))
+
+
+class CollectedOnly:
+    """The log of a pod that is gone: what was collected of it."""
+
+    def __init__(self, collected: CollectedLog) -> None:
+        self.dropped = 0
+        self._collected = collected
+
+    async def blocks(self) -> AsyncIterator[bytes]:
+        """Yield the text of the log, without time stamps."""
+        reader = StampedReader()
+        self.dropped, blocks = await asyncio.to_thread(self._collected.open)
+        while block := await asyncio.to_thread(next, blocks, b""):
+            yield _content(list(reader.take(block)))
+
+
+class PodLog:
+    """The log of one pod: what was collected of it, and what comes after."""
+
+    def __init__(
+        self,
+        *,
+        api: Api,
+        pod: Mapping[str, Any],
+        collected: CollectedLog,
+        stream: asyncio.Task[None] | None,
+        slots: asyncio.Semaphore,
+        follow: bool,
+    ) -> None:
+        self.dropped = 0
+        self._api = api
+        self._pod = pod
+        self._collected = collected
+        self._stream = stream
+        self._slots = slots
+        self._follow = follow
+
+    async def blocks(self) -> AsyncIterator[bytes]:
+        """Yield it; first something empty: the log is open. Raises what `followed` does."""
+        # before its pod may go: whoever is killed from here on leaves a copy that says whose it is
+        await asyncio.to_thread(lambda: self._collected.note(_about(self._pod)))
+        has_ended = False
+        if self._stream is not None and self._follow:
+            yield b""
+            await asyncio.wait({self._stream})
+            has_ended = not self._stream.cancelled() and self._stream.exception() is None
+        reader = StampedReader()
+        self.dropped, blocks = await asyncio.to_thread(self._collected.open)
+        while block := await asyncio.to_thread(next, blocks, b""):
+            yield _content(list(reader.take(block)))
+        if has_ended:
+            return
+        metadata = self._pod["metadata"]
+        place = metadata["namespace"], metadata["name"], container_of(self._pod)
+        gone = [Invalid, NotFound] if reader.token else []
+        with contextlib.suppress(*gone):  # then what was collected is all there is
+            async with self._slots:
+                if self._follow:
+                    async for pieces in followed(self._api, *place, reader=reader):
+                        yield _content(pieces)
+                else:
+                    since = reader.reopen()
+                    text = await self._api.log(
+                        *place[:2], container=place[2], timestamps=True, since_time=since
+                    )
+                    yield _content(list(reader.take(text)))
+
+
+def reading(api: Api, namespace: str, pod: str, container: str) -> Read:
+    """Return what reads a running container's log; nothing while it has not started."""
+
+    async def read(since: str, size: int) -> bytes:
+        try:
+            return await api.log(
+                namespace,
+                pod,
+                container=container,
+                timestamps=True,
+                since_time=since,
+                limit_bytes=size,
+            )
+        except (Invalid, NotFound):
+            return b""
+
+    return read
+
+
+def _ref_of(run: RunRef, noted: Mapping[str, Any]) -> InstanceRef:
+    attempt = AttemptId(noted["epoch"], noted["job_attempt"], noted["attempt"])
+    return InstanceRef(run=run, key=(noted["role"], noted["index"]), attempt_id=attempt)
+
+
+def _about(pod: Mapping[str, Any]) -> dict[str, Any]:
+    ref = names.parse_ref(pod)
+    attempt = {
+        "role": ref.role,
+        "index": ref.index,
+        "epoch": ref.epoch,
+        "job_attempt": ref.job_attempt,
+        "attempt": ref.attempt,
+    }
+    return {"attempt": attempt, "begins": turns.first_log_line(pod).decode()}
+
+
+def _acquire(kept: CollectedRun) -> bool:
+    try:
+        return kept.acquire()
+    except OSError as error:
+        if not kept.failed:
+            log.warning("logs of living pods cannot be kept on this machine: %s", error)
+        kept.failed = True
+        return False
+
+
+async def _append(collected: CollectedLog, pieces: Sequence[Piece]) -> None:
+    if pieces:
+        lines = [
+            b"%b %b" % (stamp.encode(), content) if stamp else content for stamp, content in pieces
+        ]
+        await asyncio.to_thread(collected.append, b"".join(lines))
+
+
+def _content(pieces: Sequence[Piece]) -> bytes:
+    return b"".join(content for _, content in pieces)
+
+
+def _runs(uid: str, pods: Pods) -> bool:
+    return any(
+        pod["metadata"]["uid"] == uid and runs_container(pod, container_of(pod)) for pod in pods()
+    )
+
+
+async def _has_ended(uid: str, pods: Pods) -> bool:
+    """Return whether a container whose stream ended has; its server may have gone instead."""
+    loop = asyncio.get_running_loop()
+    until = loop.time() + _END_SECONDS
+    while _runs(uid, pods):
+        if loop.time() > until:
+            return False
+        await asyncio.sleep(0.2)
+    return True

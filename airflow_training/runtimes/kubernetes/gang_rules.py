@@ -1,0 +1,74 @@
+"""What a group of Kueue cannot do that a job may ask of it. Pure."""
+
+from __future__ import annotations
+
+from airflow_training.control.waves import waves
+from airflow_training.documents.resolved import ResolvedJob
+from airflow_training.errors import Problem
+
+__all__ = ["kueue_problems"]
+
+_KUEUE_SHAPES = 8
+
+
+def kueue_problems(job: ResolvedJob) -> list[Problem]:
+    """Return what a Kueue group of plain pods cannot do; empty for any other gang.
+
+    Such a group has a fixed number of pods: it starts when all of them exist, replaces one by one,
+    and has an extra one deleted. Its pods may have at most eight different shapes.
+    """
+    if job.scheduling.gang != "kueue":
+        return []
+    problems, startup = [], job.scheduling.startup
+    wanted = job.scheduling.min_available
+    if wanted is not None and wanted < job.instances:
+        problems.append(
+            Problem(
+                code="not_supported",
+                field="spec.schedulingPolicy.minAvailable",
+                value=wanted,
+                message=f"Kueue starts a group when all of its pods ({job.instances}) exist",
+                hint="leave minAvailable out, or use gang: volcano or coscheduling",
+            )
+        )
+    if startup == "firstWaveReserveAll":
+        problems.append(
+            Problem(
+                code="not_supported",
+                field="spec.schedulingPolicy.startup",
+                value=startup,
+                message="a Kueue group reserves for the pods that exist, not for those to come",
+                allowed=("auto", "perWave", "createAllHold"),
+                hint="use startup: auto",
+            )
+        )
+    growing = [r.name for r in job.roles if r.max_replicas and r.max_replicas > r.replicas]
+    if growing:
+        problems.append(
+            Problem(
+                code="not_supported",
+                field="spec.schedulingPolicy.gang",
+                value="kueue",
+                message=f"{', '.join(growing)} may grow (maxReplicas), but a Kueue group cannot:"
+                " pods beyond its total would be deleted",
+                hint="use maxReplicas: <replicas>, or gang: volcano or coscheduling",
+            )
+        )
+    largest = max((len(each) for each in _kueue_groups(job, startup)), default=0)
+    if largest > _KUEUE_SHAPES:
+        problems.append(
+            Problem(
+                code="not_supported",
+                field="spec.schedulingPolicy.gang",
+                value="kueue",
+                message=f"a Kueue group has at most {_KUEUE_SHAPES} kinds of pods, and"
+                f" {largest} roles would be in one",
+                hint="use startup: perWave, or gang: volcano or coscheduling",
+            )
+        )
+    return problems
+
+
+def _kueue_groups(job: ResolvedJob, startup: str) -> list[list[str]]:
+    groups = waves(job) if startup == "perWave" else [[role.name for role in job.roles]]
+    return [[name for name in group if job.role(name).replicas] for group in groups]

@@ -1,0 +1,187 @@
+"""Attempts that follow one another inside one pod: which one it runs, and the orders for them. Pure.
+
+Labels and the annotation TURN say what a pod is to run; that it does, its agent reports. Until then it
+is still the attempt before. Each attempt has a uid of its own: the pod's, and from the second one on
+its turn behind it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from airflow_training.agent.order import ORDER_VARIABLE
+from airflow_training.agent.pod_attempts import BEGINS
+from airflow_training.control.model import AttemptId, Observation
+from airflow_training.runtimes.kubernetes import names
+from airflow_training.runtimes.port import InstanceRef
+
+__all__ = [
+    "AgentReport",
+    "first_log_line",
+    "intended_uid",
+    "newest_turn",
+    "number_of",
+    "order_for",
+    "ref_of",
+    "restart_marks",
+    "text_of",
+    "with_agent_report",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentReport:
+    """What the agent of a pod last said about the attempt in it."""
+
+    number: int
+    """How many attempts this pod has had before."""
+    started_at: float | None = None
+    waits: bool = False
+    """The command has failed, and the next attempt may begin here."""
+    finished_at: float | None = None
+    exit_code: int | None = None
+    signal: int | None = None
+    reason: str = ""
+    message: str = ""
+
+
+def newest_turn(
+    records: Iterable[Mapping[str, Any]], pod_uid: str, *, after: AgentReport | None = None
+) -> AgentReport:
+    """Return what the newest of an instance's records says of this pod. `records`: oldest first.
+
+    `after`: what was said before; a pod of which nobody has said anything is in its first turn.
+    """
+    newest = after or AgentReport(number=0)
+    fields = [each.name for each in dataclasses.fields(AgentReport)]
+    for record in records:
+        told = record.get("turn")
+        if not isinstance(told, dict) or told.get("pod") != pod_uid:
+            continue
+        if told.get("number", -1) >= newest.number:
+            newest = AgentReport(**{name: told[name] for name in fields if name in told})
+    return newest
+
+
+def number_of(pod: Mapping[str, Any]) -> int:
+    """Return the turn that a pod was last ordered to begin; 0 for its first."""
+    return int(_mark(pod).get("number", 0))
+
+
+def intended_uid(pod: Mapping[str, Any]) -> str:
+    """Return the uid of the attempt that the labels name."""
+    return _uid(pod, number_of(pod))
+
+
+def ref_of(pod: Mapping[str, Any], turn: AgentReport | None) -> InstanceRef:
+    """Return the attempt that a pod runs, or ran; raises KeyError and ValueError for others' pods."""
+    ref, intended = names.parse_ref(pod), number_of(pod)
+    if not intended or (turn is not None and turn.number >= intended):
+        return dataclasses.replace(ref, uid=_uid(pod, intended))
+    epoch, job_attempt, attempt = _mark(pod)["before"]
+    before = AttemptId(epoch, job_attempt, attempt, ref.run.generation)
+    return dataclasses.replace(ref, attempt_id=before, uid=_uid(pod, intended - 1))
+
+
+def first_log_line(pod: Mapping[str, Any]) -> bytes:
+    """Return the line with which the log of the pod's last attempt begins; empty: with its first."""
+    return BEGINS.format(text_of(names.parse_ref(pod))).encode() if number_of(pod) else b""
+
+
+def text_of(ref: InstanceRef) -> str:
+    """Return an attempt as its log names it."""
+    return f"{ref.epoch}.{ref.job_attempt}.{ref.attempt}"
+
+
+def with_agent_report(
+    seen: Observation, pod: Mapping[str, Any], turn: AgentReport | None
+) -> Observation:
+    """Return the observation of a pod in which attempts may follow, with what its agent said."""
+    if names.IN_PLACE not in (pod["metadata"].get("annotations") or {}):
+        return seen
+    ref = ref_of(pod, turn)
+    seen = dataclasses.replace(
+        seen,
+        uid=ref.uid,
+        attempt_id=ref.attempt_id,
+        in_place=seen.state == "running" and turn is not None,
+    )
+    if turn is None or seen.state != "running":
+        return seen
+    seen = dataclasses.replace(seen, started_at=turn.started_at or seen.started_at)
+    if not turn.waits:
+        return seen
+    return dataclasses.replace(
+        seen,
+        state="failed",
+        reason=turn.reason,
+        message=turn.message,
+        exit_code=turn.exit_code,
+        signal=turn.signal,
+        address_live=False,
+        port_open=False,
+        ready=False,
+        state_since=turn.finished_at or seen.state_since,
+        finished_at=turn.finished_at,
+    )
+
+
+# orders -------------------------------------------------------------------------------------------
+def order_for(turn: AgentReport, do: str, **more: Any) -> dict[str, Any]:
+    """Return the annotations that order something of the attempt in a pod."""
+    return {names.ORDER: json.dumps({"turn": turn.number, "do": do, **more})}
+
+
+def restart_marks(
+    pod: Mapping[str, Any], turn: AgentReport, document: Mapping[str, Any], ref: InstanceRef
+) -> dict[str, Any]:
+    """Return labels and annotations by which a pod begins the next attempt.
+
+    `document`: the pod that would be made for that attempt.
+    """
+    before = ref_of(pod, turn)
+    container = next(
+        each
+        for each in document["spec"]["containers"]
+        if each["name"] == document["metadata"]["annotations"][names.CONTAINER]
+    )
+    command = container["command"][container["command"].index("--") + 1 :]
+    env = {
+        each["name"]: each["value"]
+        for each in container["env"]
+        if "value" in each and each["name"] != ORDER_VARIABLE  # its agent has one
+    }
+    order = order_for(
+        turn,
+        "restart",
+        attempt=text_of(ref),
+        env=env,
+        command=[*command, *(container.get("args") or ())],
+    )
+    mark = {
+        "number": turn.number + 1,
+        "before": [before.epoch, before.job_attempt, before.attempt],
+    }
+    annotations = {**order, names.TURN: json.dumps(mark)}
+    annotations[names.GENERATION] = str(ref.run.generation)
+    labels = {
+        names.EPOCH: str(ref.epoch),
+        names.JOB_ATTEMPT: str(ref.job_attempt),
+        names.ATTEMPT: str(ref.attempt),
+    }
+    return {"labels": labels, "annotations": annotations}
+
+
+def _uid(pod: Mapping[str, Any], number: int) -> str:
+    uid = pod["metadata"].get("uid", "")
+    return f"{uid}.{number}" if number else uid
+
+
+def _mark(pod: Mapping[str, Any]) -> Mapping[str, Any]:
+    text = (pod["metadata"].get("annotations") or {}).get(names.TURN)
+    found: Mapping[str, Any] = json.loads(text) if text else {}
+    return found

@@ -1,0 +1,14 @@
+"""What the reasons say that instances on this machine end with."""
+
+from __future__ import annotations
+
+from airflow_training.control.reason_facts import ReasonFacts, Reasons
+from airflow_training.runtimes.agent_reasons import AGENT_REASONS
+
+__all__ = ["REASONS"]
+
+REASONS: Reasons = {
+    **AGENT_REASONS,
+    # it was started again since
+    "NodeLost": ReasonFacts("infrastructure", "node", "node-lost"),
+}

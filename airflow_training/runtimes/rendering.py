@@ -1,0 +1,254 @@
+"""One attempt of one instance, ready for a runtime: every template rendered, nothing left to ask.
+
+The pieces come from `frameworks.render`; here they become an InstanceSpec. No decisions.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from airflow_training.control.model import FIRST_ATTEMPT, AttemptId, JobEntry
+from airflow_training.control.readiness import required_hardware
+from airflow_training.control.recovery import checkpoint_root, order, run_address, save_grace
+from airflow_training.documents.resolved import ResolvedJob, RunRef
+from airflow_training.frameworks.naming import instance_name
+from airflow_training.frameworks.pods import container_env, training_container
+from airflow_training.frameworks.ranks import chief_role
+from airflow_training.frameworks.render import InstancePlace, Rendering
+from airflow_training.runtimes.port import Addresses, InstanceRef, InstanceSpec
+from airflow_training.runtimes.registry import adapter_of
+
+__all__ = [
+    "CHECKPOINT",
+    "address_beside",
+    "checkpoint_address",
+    "expected_addresses",
+    "followed_root",
+    "initial_model",
+    "predictions_address",
+    "render_instance",
+    "runs_here",
+]
+
+CHECKPOINT = "TRAINING_CHECKPOINT"
+"""Variable that tells an attempt where its checkpoints are, and from which one it goes on."""
+
+
+def render_instance(
+    job: ResolvedJob,
+    run: RunRef,
+    addresses: Addresses,
+    *,
+    role: str,
+    index: int,
+    attempt: AttemptId = FIRST_ATTEMPT,
+    held: bool = False,
+    replicas: Mapping[str, int] | None = None,
+    live: Mapping[str, Sequence[str]] | None = None,
+    deadline_seconds: float | None = None,
+    prefix: str = "",
+    run_id: str = "",
+    state: JobEntry | None = None,
+) -> InstanceSpec:
+    """Return what the runtime needs to start one attempt of one instance.
+
+    `addresses` are those that `Runtime.prepare` fixed. `replicas` are the sizes of the roles now,
+    the document's for a role that is not named. `live` (role -> addresses) is for files that an
+    instance which is not held writes at once. `deadline_seconds` goes before the job's own,
+    `prefix` before the run's (`explain` leaves the hash out), `run_id` before the one among the
+    job's variables. `state` is the ledger's, which says where training goes on from.
+
+    Raises InputError for a template that cannot be rendered.
+    """
+    made = job.role(role)
+    sizes = {each.name: (replicas or {}).get(each.name, each.replicas) for each in job.roles}
+    # what is to join a role that goes on with fewer is beyond its size
+    sizes[role] = max(sizes[role], index + 1)
+    rendering = Rendering(
+        job=job,
+        place=InstancePlace(
+            role=role, index=index, job_attempt=attempt.job_attempt, attempt=attempt.attempt
+        ),
+        run_id=run_id or _run_id(job, run),
+        prefix=prefix or run.prefix,
+        addresses=addresses,
+        replicas=sizes,
+        live=live or {},
+        output_dir=adapter_of(job.runtime).output_dir,
+    )
+    container = training_container(made.template, None, name=made.container)
+    where = f"spec.roles.{role}"
+    command = [
+        rendering.user(part, where=f"{where}.command") for part in _list(container, "command")
+    ]
+    args = [rendering.user(part, where=f"{where}.args") for part in _list(container, "args")]
+    env = rendering.environment()
+    users = {
+        entry["name"]: rendering.user(entry["value"], where=f"{where}.env")
+        for entry in container_env(container)
+        if isinstance(entry.get("value"), str)
+    }
+    env |= users
+    grace_seconds, stall = job.grace_of(role), None
+    if job.checkpoint is not None:
+        state = state or JobEntry()
+        grace_seconds = save_grace(job, state, role)
+        told = order(
+            job,
+            state,
+            root=_checkpoint_root(job, rendering, run, state.recovery.lineage),
+            role=role,
+            attempt=attempt,
+            command=[*command, *args],
+            image=str(container.get("image") or ""),
+            env=users,
+        )
+        env[CHECKPOINT] = json.dumps(told, sort_keys=True)
+        env.setdefault(
+            "PYTHONFAULTHANDLER", "1"
+        )  # what hangs can say where, with nothing installed
+        rules = job.checkpoint.stall
+        stall = {} if rules is None else rules.to_document()
+    written = rendering.files()
+    # without a hold there is no later moment: what is live now is what the file says
+    files = written.files if held else {**written.files, **written.live}
+    own = addresses[role][index]
+    given = container.get("resources") or {}
+    resources = {
+        **{name: str(value) for name, value in (given.get("requests") or {}).items()},
+        **{name: str(value) for name, value in (given.get("limits") or {}).items()},
+    }
+    uploads = bool(job.output_uri) and role == job.output_role and index == 0
+    return InstanceSpec(
+        ref=InstanceRef(
+            run=run, key=(role, index), attempt_id=replace(attempt, generation=run.generation)
+        ),
+        name=instance_name(prefix or run.prefix, role, index),
+        resolved=made,
+        image=str(container.get("image") or ""),
+        command=command,
+        args=args,
+        env=env,
+        files=files,
+        executables=written.executables,
+        live_files=written.live if held else {},
+        working_dir=_working_dir(job, container),
+        ports=dict(own.ports),
+        resources=resources,
+        held=held,
+        deadline_seconds=(
+            job.active_deadline_seconds if deadline_seconds is None else deadline_seconds
+        ),
+        grace_seconds=grace_seconds,
+        readiness=required_hardware(job, resources),
+        stall=stall,
+        watch=job.checkpoint.watch if job.checkpoint else "",
+        predictions_uri=_predictions_uri(job, rendering, run, f"{role}-{index}"),
+        output_uri=rendering.output_uri() if uploads else "",
+    )
+
+
+def expected_addresses(job: ResolvedJob, prefix: str) -> Addresses:
+    """Return where each instance would be reached, without preparing anything."""
+    return adapter_of(job.runtime).expected_addresses(job, prefix)
+
+
+def runs_here(job: ResolvedJob) -> bool:
+    """Return whether the job's instances see the files of this machine."""
+    return adapter_of(job.runtime).capabilities.runs_here
+
+
+def followed_root(job: ResolvedJob, run: RunRef, *, lineage: int) -> str:
+    """Return the root of the checkpoints that the ledger follows: those of rank 0's group.
+
+    Raises InputError for a template in the address that cannot be rendered.
+    """
+    return _checkpoint_root(job, _chief_rendering(job, run), run, lineage)
+
+
+def checkpoint_address(job: ResolvedJob, run: RunRef) -> str:
+    """Return the address below which all checkpoints of a run lie; raises as `followed_root`."""
+    rendering = _chief_rendering(job, run)
+    uri = _checkpoint_uri(job, rendering)
+    return run_address(uri, run_id=rendering.run_id, run_uid=run.uid)
+
+
+def predictions_address(job: ResolvedJob, run: RunRef) -> str:
+    """Return where folders of instances lie that hold their predictions; raises as `followed_root`.
+
+    Beside the job's output, else beside its checkpoints; "": where the runtime keeps things itself.
+    """
+    return _predictions_uri(job, _chief_rendering(job, run), run, "")
+
+
+def address_beside(address: str, name: str) -> str:
+    """Return where things of one name lie beside a folder; nothing is beside a bucket: there inside."""
+    folder = address.rstrip("/")
+    scheme, _, path = folder.rpartition("://")
+    return f"{folder}/{name}" if scheme and "/" not in path else f"{folder}.{name}"
+
+
+def initial_model(job: ResolvedJob, run: RunRef) -> str:
+    """Return the model that training starts from, "" for none; raises as `followed_root`."""
+    model = job.data.initial_model
+    return _chief_rendering(job, run).user(model, where="spec.data.initialModel")
+
+
+def _chief_rendering(job: ResolvedJob, run: RunRef) -> Rendering:
+    return Rendering(
+        job=job,
+        place=InstancePlace(role=chief_role(job), index=0),
+        run_id=_run_id(job, run),
+        prefix=run.prefix,
+        addresses={},
+        replicas={},
+    )
+
+
+def _run_id(job: ResolvedJob, run: RunRef) -> str:
+    return str(job.variables.get("run_id") or run.uid)
+
+
+def _predictions_uri(job: ResolvedJob, rendering: Rendering, run: RunRef, name: str) -> str:
+    base = _from_job_file(job, rendering.output_uri()) or _checkpoint_uri(job, rendering)
+    if not base:
+        return ""
+    return f"{address_beside(base, 'predictions')}/{run.uid}/{name}".rstrip("/")
+
+
+def _checkpoint_uri(job: ResolvedJob, rendering: Rendering) -> str:
+    return _from_job_file(job, rendering.checkpoint_uri())
+
+
+def _from_job_file(job: ResolvedJob, uri: str) -> str:
+    """Return an address of the document: here a plain path is relative to the job file."""
+    if not uri:
+        return ""
+    if job.base_dir and "://" not in uri and runs_here(job):
+        return str(Path(job.base_dir) / uri)
+    return uri
+
+
+def _checkpoint_root(job: ResolvedJob, rendering: Rendering, run: RunRef, lineage: int) -> str:
+    return checkpoint_root(
+        job,
+        lineage,
+        uri=_checkpoint_uri(job, rendering),
+        run_id=rendering.run_id,
+        run_uid=run.uid,
+        role=rendering.place.role,
+        index=rendering.place.index,
+    )
+
+
+def _list(container: Mapping[str, Any], key: str) -> Sequence[str]:
+    return [str(part) for part in container.get(key) or ()]
+
+
+def _working_dir(job: ResolvedJob, container: Mapping[str, Any]) -> str:
+    wanted = str(container.get("workingDir") or "")
+    return str(Path(job.base_dir) / wanted) if job.base_dir and runs_here(job) else wanted

@@ -1,0 +1,65 @@
+"""What instances have read of their data: one bounded row each, renewed by every report of progress."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sqlalchemy import Connection, select
+
+from airflow_training.control.model import FileRead, FilesReport, InstanceKey, ProgressReport
+from airflow_training.control.reading import DataReading, follow_reading
+from airflow_training.state.codec import from_json, to_json
+from airflow_training.state.database import upsert
+from airflow_training.state.models import DataReadingRow, table_of
+
+__all__ = ["of_run", "save"]
+
+
+def of_run(
+    connection: Connection, uid: str, *, instance: InstanceKey | None = None
+) -> Mapping[InstanceKey, DataReading]:
+    """Return what is known per (role, index): of one instance, or of all that told anything."""
+    row = DataReadingRow
+    wanted = [row.run == uid]
+    if instance is not None:
+        wanted += [row.role == instance[0], row.index == instance[1]]
+    found = connection.execute(
+        select(row.role, row.index, row.body).where(*wanted).order_by(row.role, row.index)
+    )
+    return {(role, index): from_json(DataReading, body) for role, index, body in found}
+
+
+def save(
+    connection: Connection,
+    uid: str,
+    progress: Mapping[InstanceKey, Mapping[str, Any]],
+    *,
+    now: float,
+) -> None:
+    """Take what lines of progress say of data."""
+    only = next(iter(progress)) if len(progress) == 1 else None
+    known = of_run(connection, uid, instance=only)
+    rows = []
+    for (role, index), line in progress.items():
+        earlier = known.get((role, index))
+        reading = follow_reading(earlier, _report(line), now=now)
+        if reading is not None and reading != earlier:
+            rows.append({"run": uid, "role": role, "index": index, "body": to_json(reading)})
+    upsert(connection, table_of(DataReadingRow), rows)
+
+
+def _report(line: Mapping[str, Any]) -> ProgressReport:
+    files = line.get("files")
+    return ProgressReport(
+        step=line.get("step"),
+        total_steps=line.get("total_steps"),
+        samples=line.get("samples"),
+        time=line.get("time"),
+        section=line.get("section") or "",
+        files=None
+        if files is None
+        else FilesReport(
+            **{**files, "newest": tuple(FileRead(**each) for each in files["newest"])}
+        ),
+    )

@@ -1,0 +1,180 @@
+"""Carries out what one holder decides about its run, and takes note of what the runtime refuses.
+
+`effects` says how an action becomes a call; this says when: once the run is prepared, and how soon again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from airflow_training.control.model import Decision, Delete, Ledger
+from airflow_training.documents.resolved import ResolvedJob, RunRef
+from airflow_training.errors import InputError, RuntimeUnavailable, StillAlive
+from airflow_training.runtimes.port import Addresses, Runtime
+from airflow_training.runtimes.rendering import expected_addresses
+from airflow_training.state.store import Store
+from airflow_training.supervise.effects import Effects, never_created
+from airflow_training.supervise.lease_keeper import LeaseKeeper
+from airflow_training.supervise.retrying import retry_delay
+from airflow_training.supervise.run_clock import RunClock
+from airflow_training.supervise.watcher import Watcher
+
+__all__ = ["ActionRunner"]
+
+log = logging.getLogger(__name__)
+
+_PATIENT_REFUSALS = 4
+"""After so many it is told: most refusals are over at once, a wait for a GPU is not."""
+_REMOVE_TRIES = 8
+
+
+class ActionRunner:
+    """Acts on one run under one lease, as its decisions say."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        runtime: Runtime,
+        keeper: LeaseKeeper,
+        clock: RunClock,
+        is_halted: Callable[[], bool],
+    ) -> None:
+        """`is_halted`: whether the run is being stopped, so that nothing may begin any more."""
+        self._store = store
+        self._runtime = runtime
+        self._keeper = keeper
+        self._uid = keeper.lease.run
+        self._clock = clock
+        self._is_halted = is_halted
+        self._watcher: Watcher | None = None
+        self._effects: Effects | None = None
+        self._failures = 0
+        """In a row."""
+
+    @property
+    def is_prepared(self) -> bool:
+        """Return whether anything can have been made by this holder."""
+        return self._effects is not None
+
+    async def prepare(
+        self, run: RunRef, job: ResolvedJob, ledger: Ledger, *, watcher: Watcher
+    ) -> bool:
+        """Fix the addresses; return False while the runtime does not answer."""
+        self._watcher = watcher
+        await self._keeper.confirm()
+        prepared = True
+        job_attempt = (ledger.job.epoch, ledger.job.job_attempt)
+        try:
+            addresses = await self._runtime.prepare(
+                run, job, epoch=job_attempt[0], job_attempt=job_attempt[1]
+            )
+        except RuntimeUnavailable as error:
+            self._unreachable(error)
+            return False
+        except InputError as error:
+            # an instance that cannot be created is a failure like any other, with its limits
+            log.warning("run %s could not be prepared: %s", self._uid, error)
+            addresses, prepared = expected_addresses(job, run.prefix), False
+        await self._store_addresses(addresses)
+        self._effects = Effects(
+            runtime=self._runtime,
+            run=run,
+            job=job,
+            addresses=addresses,
+            prepared_for=job_attempt,
+            keeper=self._keeper,
+            prepared=prepared,
+            is_halted=self._is_halted,
+        )
+        return True
+
+    async def _store_addresses(self, addresses: Addresses) -> None:
+        await self._keeper.confirm()
+        stored = {
+            role: [{"host": each.host, "ports": dict(each.ports)} for each in team]
+            for role, team in addresses.items()
+        }
+        await asyncio.to_thread(self._store.set_addresses, self._uid, stored)
+
+    def go_on_as(self, job: ResolvedJob) -> None:
+        """Create what comes from another resolved job."""
+        if self._effects is not None:
+            self._effects.go_on_as(job)
+
+    async def act(self, decision: Decision) -> float:
+        """Return seconds after which a refused action is to be tried again (infinite: none)."""
+        if self._effects is None or self._watcher is None:
+            return retry_delay(self._failures)
+        actions = [
+            action
+            for action in decision.actions
+            if not (isinstance(action, Delete) and self._watcher.forget(action.uid))
+        ]
+        if not actions:
+            return float("inf")
+        addresses = self._effects.addresses
+        try:
+            performed = await self._effects.perform(
+                actions,
+                ledger=decision.new_ledger,
+                seen=self._watcher.instances,
+                now=self._clock.now(),
+            )
+        except RuntimeUnavailable as error:
+            return self._unreachable(error)
+        if self._effects.addresses is not addresses:  # a role was scaled beyond what was known
+            await self._store_addresses(self._effects.addresses)
+        for outcome in performed.failed:
+            self._watcher.imagine(never_created(outcome, now=self._clock.now()))
+        if not performed.refused:
+            self._failures = 0
+            return float("inf")
+        self._failures += 1
+        if self._failures == _PATIENT_REFUSALS:
+            for outcome in performed.refused:
+                name = f"{outcome.ref.role}-{outcome.ref.index}"
+                log.warning(
+                    "run %s: %s cannot be created yet: %s", self._uid, name, outcome.message
+                )
+        return retry_delay(min(self._failures, 4))
+
+    async def end(self, decision: Decision) -> bool:
+        """End what a decision ends, without asking for the lease; return whether nothing is left to end."""
+        if self._effects is None or self._watcher is None:
+            return True
+        if decision.done and not self._effects.creating:
+            return True
+        try:
+            await self._effects.end(
+                decision.actions, ledger=decision.new_ledger, seen=self._watcher.instances
+            )
+        except RuntimeUnavailable as error:
+            self._unreachable(error)
+        return False
+
+    async def remove(self, run: RunRef) -> None:
+        """Leave behind what `cleanPodPolicy` says; nothing of the run is alive any more."""
+        for failures in range(1, _REMOVE_TRIES + 1):
+            await self._keeper.confirm()
+            try:
+                await self._runtime.remove(run)
+            except (RuntimeUnavailable, StillAlive) as error:
+                log.warning("leftovers of run %s not removed: %s", run.uid, error)
+                await self._clock.sleep(retry_delay(failures))
+            else:
+                return
+
+    def _unreachable(self, error: RuntimeUnavailable) -> float:
+        """Take note that the runtime does not answer; return seconds until the next try."""
+        log.warning("runtime of run %s unreachable: %s", self._uid, error)
+        if self._watcher is not None:
+            self._watcher.distrust()
+        return self.count_failure()
+
+    def count_failure(self) -> float:
+        """Take note of something that went wrong; return seconds until the next try."""
+        self._failures += 1
+        return retry_delay(self._failures)

@@ -1,0 +1,308 @@
+"""Why instances of a run failed: asked when one fails, in a thread beside the loop, and at the end.
+
+What reads and understands logs is imported with the first failure: runs that succeed never pay.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from airflow_training.control.failures import CANNOT_START_CODES
+from airflow_training.control.model import (
+    TERMINAL_JOB_STATES,
+    Attempt,
+    InstanceDiagnosis,
+    InstanceEntry,
+    InstanceKey,
+    JobEntry,
+    Ledger,
+    Observation,
+    ProgressReport,
+)
+from airflow_training.control.reason_facts import Reasons
+from airflow_training.control.root_cause import proven_cause
+from airflow_training.documents.resolved import ResolvedJob, RunRef
+from airflow_training.logs.model import InstanceFact
+from airflow_training.runtimes.port import InstanceRef, Runtime
+from airflow_training.supervise.followers.log_ends import LogEnd, read_end
+
+if TYPE_CHECKING:
+    from airflow_training.logs.model import FoundCause
+
+__all__ = ["Diagnoser", "facts_of"]
+
+log = logging.getLogger(__name__)
+
+_PATIENCE_SECONDS = 0.1
+"""How long a decision waits for a diagnosis; one that comes later is taken in later."""
+_LONGEST_SECONDS = 15.0
+"""How long what is restarted waits for it: the first one of a process loads signatures."""
+_TAIL_BYTES = 64 << 10
+_END_SECONDS = 10.0
+"""How long the end of a job waits for the last diagnosis."""
+_END_TAIL_BYTES = 1 << 20
+_MOST_LOGS = 64
+"""At the end; those of instances that failed first."""
+
+
+class Diagnoser:
+    """The diagnoses of one run, under one holder of its lease."""
+
+    def __init__(
+        self, *, runtime: Runtime, run: RunRef, job: ResolvedJob, on_answer: Callable[[], None]
+    ) -> None:
+        """`on_answer` is called on the event loop when there is an answer, or none will come."""
+        self._runtime = runtime
+        self._run = run
+        self._job = job
+        self._on_answer = on_answer
+        self._asked: dict[Attempt, asyncio.Task[None]] = {}
+        self._awaited: set[Attempt] = set()
+        self._answers: dict[Attempt, InstanceDiagnosis] = {}
+
+    async def ask(
+        self,
+        ledger: Ledger,
+        seen: Collection[Observation],
+        progress: Mapping[InstanceKey, ProgressReport],
+    ) -> None:
+        """Look into the logs of attempts that failed just now, and wait a moment for the answers."""
+        fresh, last = [], []
+        for each in seen:
+            if self._is_new(ledger, each):
+                said = each.progress or progress.get(each.key)
+                task = asyncio.ensure_future(self._diagnose(each, said))
+                attempt = (each.role, each.index, each.attempt)
+                self._asked[attempt] = task
+                if _ended_by_exit(each):
+                    self._awaited.add(attempt)
+                fresh.append(task)
+                if each.exit_code in CANNOT_START_CODES and not each.message:
+                    last.append(
+                        task
+                    )  # no restart follows, so the words of its shell are waited for
+        if last:
+            await asyncio.wait(last)
+        if fresh:
+            await asyncio.wait(fresh, timeout=_PATIENCE_SECONDS)
+
+    def _is_new(self, ledger: Ledger, seen: Observation) -> bool:
+        entry = ledger.instances.get(seen.key)
+        return (
+            seen.state == "failed"
+            and entry is not None
+            and entry.wanted
+            and entry.attempt_id == seen.attempt_id
+            and (seen.role, seen.index, seen.attempt) not in self._asked
+        )
+
+    @property
+    def answers(self) -> Sequence[InstanceDiagnosis]:
+        """Return what is known and was not taken in yet."""
+        return tuple(self._answers.values())
+
+    @property
+    def under_way(self) -> Collection[Attempt]:
+        """Return attempts whose restart waits: they ended by themselves, and it will be known why."""
+        return frozenset(self._awaited)
+
+    def forget(self, answers: Collection[InstanceDiagnosis]) -> None:
+        """Forget answers: a decision that knew them is in the store."""
+        for each in answers:
+            self._answers.pop((each.role, each.index, each.attempt), None)
+
+    async def _diagnose(self, seen: Observation, progress: ProgressReport | None) -> None:
+        try:
+            await asyncio.wait_for(self._find_out(seen, progress), _LONGEST_SECONDS)
+        except asyncio.TimeoutError:
+            log.warning(
+                "run %s: why %s-%d failed was not found in its log within %g s",
+                self._run.uid,
+                seen.role,
+                seen.index,
+                _LONGEST_SECONDS,
+            )
+        except Exception:
+            log.warning(
+                "run %s: %s-%d was not diagnosed",
+                self._run.uid,
+                seen.role,
+                seen.index,
+                exc_info=True,
+            )
+        finally:
+            self._awaited.discard((seen.role, seen.index, seen.attempt))
+            self._on_answer()
+
+    async def _find_out(self, seen: Observation, progress: ProgressReport | None) -> None:
+        """Find out why one attempt failed; without a log there is nothing to find out."""
+        ref = InstanceRef(run=self._run, key=seen.key, attempt_id=seen.attempt_id, uid=seen.uid)
+        end = await read_end(self._runtime, ref, limit=_TAIL_BYTES)
+        if not end.data:
+            return
+        fact = _fact(seen)
+        found = await asyncio.to_thread(_explain, [(ref, self._rank(ref), end)], [fact])
+        if found is None or found["file"] is None:
+            return  # what the runtime saw alone, decisions know better
+        self._answers[seen.role, seen.index, seen.attempt] = InstanceDiagnosis(
+            key=seen.key,
+            attempt_id=seen.attempt_id,
+            cause=found,
+            step=None if progress is None else progress.step,
+            reason=seen.reason,
+            exit_code=seen.exit_code,
+            signal=seen.signal,
+            finished_at=seen.finished_at,
+        )
+
+    async def root_cause(self, ledger: Ledger) -> Mapping[str, Any] | None:
+        """Return why a job failed as a cause object with whose log proves it; None: no log tells."""
+        entries = [each for each in ledger.instances.values() if _has_run(each)]
+        entries.sort(key=lambda each: (each.end.failure_class is None, each.finished_at or 0.0))
+        try:
+            return await asyncio.wait_for(
+                self._explain_all(
+                    entries[:_MOST_LOGS], facts_of(ledger, self._runtime.capabilities.reasons)
+                ),
+                _END_SECONDS,
+            )
+        except Exception:
+            log.warning("run %s: the end was not diagnosed", self._run.uid, exc_info=True)
+            return None
+
+    async def _explain_all(
+        self, entries: Sequence[InstanceEntry], facts: Sequence[InstanceFact]
+    ) -> Mapping[str, Any] | None:
+        refs = [_ref(self._run, each) for each in entries]
+        ends = await asyncio.gather(
+            *(read_end(self._runtime, ref, limit=_END_TAIL_BYTES) for ref in refs)
+        )
+        logs = [
+            (ref, self._rank(ref), end) for ref, end in zip(refs, ends, strict=True) if end.data
+        ]
+        return await asyncio.to_thread(_explain, logs, facts) if logs else None
+
+    def _rank(self, ref: InstanceRef) -> int | None:
+        offset = self._job.role(ref.role).rank_offset
+        return None if offset is None else offset + ref.index
+
+    async def close(self) -> None:
+        """Stop looking."""
+        for task in self._asked.values():
+            task.cancel()
+        await asyncio.gather(*self._asked.values(), return_exceptions=True)
+
+
+def facts_of(ledger: Ledger, reasons: Reasons) -> Sequence[InstanceFact]:
+    """Return how the instances of a run ended by themselves, and why others of it do not begin.
+
+    Of a job that failed without one of them (a deadline, no place), how the job ended.
+    `reasons`: what those of the runtime say.
+    """
+    entries = ledger.instances.values()
+    ended = [each for each in entries if _ended_by_itself(each)]
+    job = ledger.job
+    if job.state in TERMINAL_JOB_STATES:
+        if job.state == "Failed" and not any(each.end.failure_class for each in ended):
+            return [_fact_of_job(job)]
+        return [_fact(each) for each in ended]
+    waits = [
+        each
+        for each in entries
+        if each.state in ("pending", "unknown") and proven_cause(each.reason, reasons)
+    ]
+    return [_fact(each) for each in (*(each for each in ended if each.end.failure_class), *waits)]
+
+
+def _fact_of_job(job: JobEntry) -> InstanceFact:
+    """Return why a job failed in which no instance ended by itself: its root cause where one is known."""
+    root = job.root_cause or {}
+    return InstanceFact(
+        role=root.get("role") or "",
+        index=root.get("index") or 0,
+        reason=root.get("reason") or job.reason,
+        message=root.get("message") or job.message,
+    )
+
+
+def _ended_by_exit(seen: Observation) -> bool:
+    """Return whether a program ended with an exit code of its own: only then its log may forbid a restart."""
+    return seen.signal is None and seen.exit_code is not None and 0 < seen.exit_code < 128
+
+
+def _has_run(entry: InstanceEntry) -> bool:
+    ended = entry.end.exit_code is not None or entry.end.signal is not None
+    return bool(entry.uid or entry.attempt) or ended
+
+
+def _ended_by_itself(entry: InstanceEntry) -> bool:
+    return entry.final and (entry.state == "succeeded" or entry.end.failure_class is not None)
+
+
+def _fact(entry: InstanceEntry | Observation) -> InstanceFact:
+    end = entry.end if isinstance(entry, InstanceEntry) else entry
+    return InstanceFact(
+        role=entry.role,
+        index=entry.index,
+        exit_code=end.exit_code,
+        signal=None if end.signal is None else str(end.signal),
+        reason=entry.reason,
+        message=entry.message,
+        finished_at=entry.finished_at,
+    )
+
+
+def _ref(run: RunRef, entry: InstanceEntry) -> InstanceRef:
+    return InstanceRef(run=run, key=entry.key, attempt_id=entry.attempt_id, uid=entry.uid)
+
+
+def _explain(
+    logs: Sequence[tuple[InstanceRef, int | None, LogEnd]], facts: Sequence[InstanceFact]
+) -> Mapping[str, Any] | None:
+    """Return the root cause that the ends of logs tell, None where they tell none. Blocks."""
+    from airflow_training.logs.diagnosis.catalogue import load
+    from airflow_training.logs.diagnosis.diagnose import diagnose
+    from airflow_training.logs.diagnosis.scanning import scan_ends
+    from airflow_training.logs.model import Origin
+    from airflow_training.logs.reading.memory import BytesLog
+    from airflow_training.settings import load_settings
+
+    catalogue = load(load_settings().causes_folder)
+    pairs = [
+        (
+            Origin(
+                file=f"{ref.role}-{ref.index}",
+                role=ref.role,
+                index=ref.index,
+                attempt=ref.attempt,
+                rank=rank,
+            ),
+            BytesLog(f"{ref.role}-{ref.index}", end.data),
+        )
+        for ref, rank, end in logs
+    ]
+    found = diagnose(scan_ends(pairs, catalogue), facts, catalogue=catalogue)
+    if not found.causes or found.causes[0].id == "unknown":
+        return None
+    return _cause_object(found.causes[0], logs)
+
+
+def _cause_object(
+    cause: FoundCause, logs: Sequence[tuple[InstanceRef, int | None, LogEnd]]
+) -> Mapping[str, Any]:
+    """Return a cause with the instance whose log proves it, and its place in the whole log.
+
+    Of a log that was not read from its beginning the number of the line is not known.
+    """
+    told = dataclasses.asdict(cause) | {"role": None, "index": None, "attempt": None}
+    for ref, _, end in logs:
+        if cause.file == f"{ref.role}-{ref.index}":
+            told |= {"role": ref.role, "index": ref.index, "attempt": ref.attempt}
+            if end.offset:
+                told["line"] = None
+                told["offset"] = None if cause.offset is None else cause.offset + end.offset
+    return told

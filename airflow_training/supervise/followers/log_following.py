@@ -1,0 +1,399 @@
+"""Reads the logs of running instances through the runtime's port and hands them to the log worker.
+
+What is read is in memory only until the worker has stored its values; where to go on is in the
+store. So a worker or a whole host that dies leaves no gap, and nothing is stored twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+import os
+import re
+import signal
+import sys
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
+
+from airflow_training.control.model import InstanceEntry, InstanceKey, Ledger, ProgressReport
+from airflow_training.documents.resolved import RunRef
+from airflow_training.documents.resolved_blocks import ResolvedLogPattern
+from airflow_training.errors import RuntimeUnavailable
+from airflow_training.runtimes.port import Cursor, InstanceRef, LogChunk, Runtime
+from airflow_training.runtimes.progress import progress_of
+from airflow_training.state.store import LogPosition, Store
+from airflow_training.supervise.followers.log_worker import (
+    LogPieceResult,
+    PieceOfLog,
+    decode_answer,
+    encode_piece,
+    encode_store,
+)
+
+__all__ = ["LogFollower", "LogWorker", "WorkerDied"]
+
+log = logging.getLogger(__name__)
+
+_EVERY_SECONDS = 5.0
+_READS_PER_SECOND = 20.0
+"""On Kubernetes each is a request to the API server: many instances are read less often."""
+_YOUNG_SECONDS = 5.0
+"""An instance that ends before is not worth a process: most of them failed to start."""
+_CHUNK_BYTES = 1 << 20
+_CHUNKS_AT_ONCE = 16
+"""Of one instance, before the others have their turn."""
+_CONTEXT_BYTES = 16 << 10
+"""Of what was read, given along with the next piece: a value may belong to a step told before."""
+_END = re.compile(rb"[\r\n]")
+_LONGEST_LINE = 8 << 20
+_ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+"""Linear algebra that nobody uses would reserve memory for each core."""
+_ANSWER_SECONDS = 60.0
+_FINISH_SECONDS = 10.0
+_TRIES = 3
+"""A piece that the worker has died over so often is left out."""
+
+
+class WorkerDied(Exception):
+    """The worker went away before it answered; what it was given may be stored or not."""
+
+    def __init__(self, message: str, *, killed: bool) -> None:
+        """`killed`: by somebody, so that what it was given is not at fault."""
+        super().__init__(message)
+        self.killed = killed
+
+
+class LogWorker:
+    """The worker process of an event loop: started when it is first needed, and again when it died."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._process: asyncio.subprocess.Process | None = None
+        self._turn = asyncio.Lock()
+        self.users = 0
+        """Followers; the process ends with the last."""
+
+    @property
+    def pid(self) -> int | None:
+        """Return the process, while there is one."""
+        return None if self._process is None else self._process.pid
+
+    async def scan(self, piece: PieceOfLog, text: bytes) -> LogPieceResult:
+        """Return what became of a piece; raises WorkerDied."""
+        async with self._turn:
+            asking = asyncio.ensure_future(self._ask(piece, text))
+            try:
+                await asyncio.wait({asking}, timeout=_ANSWER_SECONDS)
+                if asking.done():
+                    return asking.result()
+                killed, reason = False, f"no answer within {_ANSWER_SECONDS:g} s"
+            except (OSError, EOFError, ValueError) as error:
+                killed, reason = await self._was_killed(), repr(error)
+            except asyncio.CancelledError:
+                asking.cancel()
+                await self.stop()  # its answer would be taken for the next one
+                raise
+            asking.cancel()
+            await self.stop()
+            raise WorkerDied(f"the log worker died: {reason}", killed=killed)
+
+    async def _was_killed(self) -> bool:
+        """Return whether a signal ended the process that has closed its pipes."""
+        if self._process is None:
+            return False
+        ended = asyncio.ensure_future(self._process.wait())
+        await asyncio.wait({ended}, timeout=1.0)
+        ended.cancel()
+        return self._process.returncode in (-signal.SIGKILL, -signal.SIGTERM)
+
+    async def _ask(self, piece: PieceOfLog, text: bytes) -> LogPieceResult:
+        process = self._process or await self._start()
+        writer, reader = process.stdin, process.stdout
+        if writer is None or reader is None:
+            raise EOFError
+        writer.write(encode_piece(piece, text))
+        await writer.drain()
+        return decode_answer(await reader.readuntil(b"\n"))
+
+    async def _start(self) -> asyncio.subprocess.Process:
+        self._process = process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "airflow_training.supervise.followers.log_worker"),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+            env={**os.environ, **_ONE_THREAD},
+            start_new_session=True,  # Ctrl-C is for us: it would lose the end of the logs
+        )
+        if process.stdin is not None:
+            process.stdin.write(encode_store(self._url))
+        return process
+
+    async def stop(self) -> None:
+        """End the process, if there is one."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+_workers: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, LogWorker]] = WeakKeyDictionary()
+
+
+def _worker_of(store: Store) -> LogWorker:
+    """Return the one worker of the running event loop for this store."""
+    workers = _workers.setdefault(asyncio.get_running_loop(), {})
+    return workers.setdefault(store.url, LogWorker(store.url))
+
+
+class _Chunk(NamedTuple):
+    cursor: Cursor
+    """Where it was read from."""
+    offset: int
+    """Of its first byte."""
+    data: bytes
+
+
+class _LogProgress:
+    """What is known of the log of one instance."""
+
+    def __init__(self, stored: LogPosition | None) -> None:
+        self.stored = stored
+        self.position = stored
+        """Of the attempt that is read now; None: of none yet."""
+        self.chunks: deque[_Chunk] = deque()
+        self.next = Cursor() if stored is None else Cursor(offset=stored.offset, token=stored.token)
+        self.deaths = 0
+
+    def begin(self, position: LogPosition) -> None:
+        """Go over to another attempt."""
+        self.position = position
+        self.chunks.clear()
+        self.next = Cursor()
+
+    def add(self, chunk: LogChunk) -> None:
+        """Take what was read next."""
+        start = chunk.next.offset - len(chunk.data)
+        if self.chunks and self.chunks[-1].offset + len(self.chunks[-1].data) != start:
+            self.chunks.clear()  # the runtime did not keep what is between
+        self.chunks.append(_Chunk(self.next, start, chunk.data))
+        self.next = chunk.next
+
+    def forget(self, done: int) -> None:
+        """Keep the line that is not complete, and some context before it."""
+        begin = done - _CONTEXT_BYTES
+        while len(self.chunks) > 1 and self.chunks[1].offset <= begin:
+            self.chunks.popleft()
+        if self.chunks and self.chunks[0].offset < begin:
+            cursor, offset, data = self.chunks[0]
+            found = _END.search(data, begin - offset)
+            cut = 0 if found is None else found.end()
+            if 0 < cut <= done - offset:
+                self.chunks[0] = _Chunk(cursor, offset + cut, data[cut:])
+
+
+class LogFollower:
+    """The logs of one run, as long as one holder drives it."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        runtime: Runtime,
+        run: RunRef,
+        patterns: Sequence[ResolvedLogPattern] = (),
+        ledger: Callable[[], Ledger],
+        now: Callable[[], float],
+        on_progress: Callable[[InstanceKey, ProgressReport], None],
+    ) -> None:
+        """`patterns`: formats of the job's own lines. `on_progress` is told what logs say of instances that report nothing themselves."""
+        self._store = store
+        self._runtime = runtime
+        self._run = run
+        self._patterns = patterns
+        self._ledger = ledger
+        self._now = now
+        self._on_progress = on_progress
+        self._followed: dict[InstanceKey, _LogProgress] = {}
+        self._reporting: set[InstanceKey] = set()
+        self._stored: Mapping[InstanceKey, LogPosition] | None = None
+        self._worker: LogWorker | None = None
+        self._turn = asyncio.Lock()
+
+    def reported(self, progress: Mapping[InstanceKey, ProgressReport]) -> None:
+        """Say what scripts report themselves: where that has metrics, the log is not read."""
+        self._reporting |= {key for key, each in progress.items() if each.metrics}
+
+    async def run(self) -> None:
+        """Follow until cancelled."""
+        try:
+            while True:
+                await self._look()
+                alive = len(self._ledger().instances)
+                await asyncio.sleep(max(_EVERY_SECONDS, alive / _READS_PER_SECOND))
+        finally:
+            await self._leave()
+
+    async def finish(self) -> None:
+        """Read what is left, where anything was read before."""
+        if self._worker is None:
+            return
+        looking = asyncio.ensure_future(self._look())
+        try:
+            await asyncio.wait({looking}, timeout=_FINISH_SECONDS)
+        finally:
+            if not looking.done():
+                log.warning("run %s: the end of its logs was not read in time", self._run.uid)
+            looking.cancel()
+            await asyncio.gather(looking, return_exceptions=True)
+
+    async def _leave(self) -> None:
+        if self._worker is not None:
+            self._worker.users -= 1
+            if not self._worker.users:
+                await self._worker.stop()
+            self._worker = None
+
+    async def _look(self) -> None:
+        async with self._turn:
+            for key, entry in list(self._ledger().instances.items()):
+                if entry.was_running and key not in self._reporting:
+                    await self._try_to_follow(key, entry)
+
+    async def _try_to_follow(self, key: InstanceKey, entry: InstanceEntry) -> None:
+        end = entry.finished_at or self._now()
+        young = end - (entry.started_at or end) < _YOUNG_SECONDS
+        if young and key not in self._followed:
+            return
+        try:
+            await self._follow(key, entry)
+        except RuntimeUnavailable as error:
+            log.debug("log of %s-%d not readable now: %s", *key, error)
+        except WorkerDied as error:
+            log.warning("run %s: %s", self._run.uid, error)
+            await self._after_death(key, killed=error.killed)
+        except Exception:
+            log.warning("log of %s-%d could not be read", *key, exc_info=True)
+            self._forget(key)
+
+    async def _follow(self, key: InstanceKey, entry: InstanceEntry) -> None:
+        """Bring what is new in an instance's log to the store."""
+        followed = self._followed.get(key) or await self._begin(key)
+        newest = entry.attempt_id
+        for _ in range(_CHUNKS_AT_ONCE):
+            position = followed.position
+            if position is None or (position.ended and position.attempt_id != newest):
+                last_at = 0.0 if position is None else position.last_at
+                position = LogPosition(
+                    epoch=newest.epoch,
+                    job_attempt=newest.job_attempt,
+                    attempt=newest.attempt,
+                    last_at=last_at,
+                )
+                followed.begin(position)
+            if position.ended:
+                return
+            chunk = await self._runtime.read_log(
+                self._ref(key, position), followed.next, limit=_CHUNK_BYTES
+            )
+            over = not chunk.data and (chunk.end or position.attempt_id != newest)
+            if chunk.data:
+                followed.add(chunk)
+            elif not over:
+                return
+            begun = entry.started_at or self._now()
+            if not await self._scan(key, followed, position, begun=begun, over=over):
+                return
+
+    async def _begin(self, key: InstanceKey) -> _LogProgress:
+        if self._stored is None:
+            self._stored = await asyncio.to_thread(self._store.log_positions, self._run.uid)
+        self._followed[key] = found = _LogProgress(self._stored.get(key))
+        return found
+
+    async def _scan(
+        self,
+        key: InstanceKey,
+        followed: _LogProgress,
+        position: LogPosition,
+        *,
+        begun: float,
+        over: bool,
+    ) -> bool:
+        """Give the worker what was read; return whether to go on."""
+        text = b"".join(chunk.data for chunk in followed.chunks)
+        first = followed.chunks[0] if followed.chunks else None
+        back = followed.next if first is None else first.cursor
+        offset = followed.next.offset if first is None else first.offset
+        endless = len(text) - max(0, position.done - offset) > _LONGEST_LINE
+        if over and self._worker is None and not text:
+            return False  # it printed nothing: that is not worth a process
+        if self._worker is None:
+            self._worker = _worker_of(self._store)
+            self._worker.users += 1
+        after = dataclasses.replace(
+            position,
+            done=max(position.done, offset),
+            offset=back.offset,
+            token=back.token,
+            ended=over,
+        )
+        piece = PieceOfLog(
+            uid=self._run.uid,
+            key=key,
+            before=followed.stored,
+            after=after,
+            offset=offset,
+            begun=begun,
+            patterns=self._patterns,
+            complete=over or endless,
+        )
+        answer = await self._worker.scan(piece, text)
+        if answer.position is None:
+            if answer.error:
+                log.debug("values of %s-%d not stored: %s", *key, answer.error)
+            self._forget(key)
+            return False
+        followed.stored = followed.position = answer.position
+        followed.deaths = 0
+        followed.forget(answer.position.done)
+        told = progress_of(answer.progress)
+        if told is not None and key not in self._reporting:
+            self._on_progress(key, told)
+        return True
+
+    async def _after_death(self, key: InstanceKey, *, killed: bool) -> None:
+        """Read on from what the store says; leave out what the worker dies of again and again."""
+        followed = self._followed[key]
+        deaths = followed.deaths + (not killed)
+        stored = followed.stored
+        if deaths >= _TRIES and followed.position is not None:
+            log.warning("a part of the log of %s-%d is left out", *key)
+            cursor = followed.next
+            after = dataclasses.replace(
+                followed.position, done=cursor.offset, offset=cursor.offset, token=cursor.token
+            )
+            await asyncio.to_thread(
+                self._store.save_log_values,
+                self._run.uid,
+                key,
+                before=stored,
+                after=after,
+                values=(),
+                progress=None,
+            )
+            deaths = 0
+        self._forget(key)
+        (await self._begin(key)).deaths = deaths
+
+    def _forget(self, key: InstanceKey) -> None:
+        """Take the store's word for where an instance's log goes on."""
+        self._followed.pop(key, None)
+        self._stored = None
+
+    def _ref(self, key: InstanceKey, position: LogPosition) -> InstanceRef:
+        return InstanceRef(run=self._run, key=key, attempt_id=position.attempt_id)

@@ -1,0 +1,244 @@
+"""Logs of a run's instances: which attempts have one, and how the runtime reads it. Prints nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from airflow_training.control.model import (
+    TERMINAL_JOB_STATES,
+    AttemptId,
+    InstanceKey,
+    InstanceRecord,
+)
+from airflow_training.documents.times import parse_time
+from airflow_training.errors import InputError
+from airflow_training.supervise.role_checks import check_role
+
+if TYPE_CHECKING:
+    from airflow_training.control.model import InstanceEntry
+    from airflow_training.logs.reading.instance import FetchResult, InstanceLog
+    from airflow_training.runtimes.port import InstanceRef, Runtime
+    from airflow_training.state.store import RunRecord, RunState, Store
+
+__all__ = ["InstanceLogs", "NewestLog", "RunLogs"]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunLogs:
+    """A run whose instances print, with the runtime that reads what they printed."""
+
+    store: Store
+    record: RunRecord
+    runtime: Runtime
+
+    def instance(self, role: str, index: int) -> InstanceLogs:
+        """Return the logs of an instance of the run, whether it was ever started or not."""
+        return InstanceLogs(store=self.store, uid=self.record.uid, key=(role, index))
+
+    def instances(self) -> list[InstanceLogs]:
+        """Return all that were ever started, in the order of the job's roles."""
+        state = self.store.read([self.record.uid])[self.record.uid]
+        order = {role.name: number for number, role in enumerate(state.job.roles)}
+        known = {(row["role"], row["index"]) for row in self.store.usage(self.record.uid)}
+        known |= {key for key, entry in state.ledger.instances.items() if _has_log(entry)}
+        ordered = sorted(known, key=lambda key: (order.get(key[0], len(order)), key[1]))
+        return [self.instance(role, index) for role, index in ordered]
+
+    def newest(self) -> list[NewestLog]:
+        """Return the newest attempt of each instance that was ever started, in the same order."""
+        from airflow_training.runtimes.port import InstanceRef
+
+        state = self.store.read([self.record.uid])[self.record.uid]
+        order = {role.name: number for number, role in enumerate(state.job.roles)}
+        found: dict[InstanceKey, tuple[AttemptId, float]] = {}
+        for row in self.store.usage(self.record.uid):
+            attempt = AttemptId(int(row["epoch"]), int(row["job_attempt"]), int(row["attempt"]))
+            key = (str(row["role"]), int(row["index"]))
+            if key not in found or found[key][0] <= attempt:
+                found[key] = attempt, parse_time(row["started_at"]).timestamp()
+        for key, entry in state.ledger.instances.items():
+            if _has_log(entry) and (key not in found or found[key][0] != entry.attempt_id):
+                found[key] = entry.attempt_id, entry.started_at or entry.last_transition_at
+        drained = state.ledger.job.state in TERMINAL_JOB_STATES and state.ledger.job.drained
+        run = state.record.ref()
+        newest = []
+        for key in sorted(found, key=lambda each: (order.get(each[0], len(order)), each[1])):
+            known = state.ledger.instances.get(key)
+            newest.append(
+                NewestLog(
+                    instance=self.instance(*key),
+                    ref=InstanceRef(run=run, key=key, attempt_id=found[key][0]),
+                    begun=found[key][1],
+                    over=drained or (known is not None and known.final),
+                )
+            )
+        return newest
+
+    def open(
+        self,
+        instance: InstanceLogs,
+        attempt_id: AttemptId,
+        *,
+        loop: asyncio.AbstractEventLoop | None = None,
+        before: Callable[[], None] = lambda: None,
+    ) -> InstanceLog:
+        """Return the log of one attempt, for readers that block; see `open_ref`."""
+        return self.open_ref(instance.name, instance.ref(attempt_id), loop=loop, before=before)
+
+    def open_ref(
+        self,
+        name: str,
+        ref: InstanceRef,
+        *,
+        loop: asyncio.AbstractEventLoop | None = None,
+        before: Callable[[], None] = lambda: None,
+    ) -> InstanceLog:
+        """Return the log of one attempt, for readers that block.
+
+        `loop`: runs in another thread, where the runtime is at home; None: one of its own. A reader
+        is then in no thread that the runtime waits for, as those of `asyncio.to_thread` are.
+        `before`: called before each read, which it may refuse by raising.
+        """
+        from airflow_training.logs.reading.instance import FetchResult, InstanceLog
+        from airflow_training.runtimes.port import Cursor
+
+        used = asyncio.new_event_loop() if loop is None else loop
+
+        def wait(coroutine: Coroutine[None, None, T]) -> T:
+            if loop is None:
+                return used.run_until_complete(coroutine)
+            return asyncio.run_coroutine_threadsafe(coroutine, used).result()
+
+        def fetch(offset: int, token: str, limit: int) -> FetchResult:
+            before()
+            cursor = Cursor(offset=offset, token=token)
+            chunk = wait(self.runtime.read_log(ref, cursor, limit=limit))
+            return FetchResult(chunk.data, chunk.next.offset, chunk.next.token, chunk.end)
+
+        def close() -> None:
+            if loop is None:
+                used.run_until_complete(used.shutdown_asyncgens())  # they hold the connections
+                used.close()
+
+        return InstanceLog(name, fetch, close=close)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewestLog:
+    """The newest attempt of one instance."""
+
+    instance: InstanceLogs
+    ref: InstanceRef
+    begun: float
+    over: bool
+    """Nothing follows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstanceLogs(InstanceRecord):
+    """One instance of a run in the store. Every method blocks."""
+
+    store: Store
+    uid: str
+    key: InstanceKey
+
+    @property
+    def name(self) -> str:
+        """Return how people call it."""
+        return f"{self.role}-{self.index}"
+
+    def state(self) -> RunState:
+        """Return the run as it is now; raises InputError where it has no such instance."""
+        state = self.store.read([self.uid])[self.uid]
+        roles = state.ledger.roles
+        check_role(self.role, roles)
+        there = {index for role, index in state.ledger.instances if role == self.role}
+        there |= set(range(roles[self.role].replicas))
+        if self.index not in there:
+            raise InputError.of(
+                code="not_allowed",
+                field="--index",
+                message=f"role {self.role!r} has no instance {self.index}",
+                value=self.index,
+                allowed=sorted(there),
+            )
+        return state
+
+    def rank(self) -> int | None:
+        """Return the rank of its first process; None where the role takes none."""
+        role = next((each for each in self.state().job.roles if each.name == self.role), None)
+        return None if role is None or role.rank_offset is None else role.rank_offset + self.index
+
+    def attempts(self, state: RunState) -> Mapping[int, AttemptId]:
+        """Return the attempts that may have a log, by their number."""
+        known = {
+            int(row["attempt"]): AttemptId(
+                int(row["epoch"]), int(row["job_attempt"]), int(row["attempt"])
+            )
+            for row in self.store.usage(self.uid)
+            if (row["role"], row["index"]) == self.key
+        }
+        entry = state.ledger.instances.get(self.key)
+        if entry is not None and _has_log(entry):
+            known[entry.attempt] = entry.attempt_id
+        return known
+
+    def chosen(self, attempt: int | None) -> AttemptId | None:
+        """Return that attempt, by default the newest; None where none was started yet.
+
+        Raises InputError for an attempt that there is not.
+        """
+        known = self.attempts(self.state())
+        if attempt is not None and attempt not in known:
+            raise InputError.of(
+                code="not_allowed",
+                field="--attempt",
+                message=f"{self.name} has no attempt {attempt}",
+                value=attempt,
+                allowed=sorted(known),
+            )
+        return known[max(known) if attempt is None else attempt] if known else None
+
+    def printed_until(self, attempt_id: AttemptId) -> float | None:
+        """Return when the newest attempt failed, now while it runs; else None: it did not hang."""
+        entry = self.state().ledger.instances.get(self.key)
+        if entry is None or entry.attempt_id != attempt_id:
+            return None
+        if entry.state == "running":
+            return time.time()
+        return entry.finished_at if entry.state in ("failed", "stopped") else None
+
+    def after(self, attempt_id: AttemptId | None) -> AttemptId | None:
+        """Return the first attempt after the one that was shown, if there is one."""
+        later = self.attempts(self.state()).values()
+        return min(
+            (each for each in later if attempt_id is None or each > attempt_id), default=None
+        )
+
+    def final(self) -> bool:
+        """Return whether no other attempt can follow."""
+        entry = self.state().ledger.instances.get(self.key)
+        return (entry is not None and entry.final) or self.drained()
+
+    def drained(self) -> bool:
+        """Return whether the run is over and nothing of it is alive."""
+        job = self.state().ledger.job
+        return job.state in TERMINAL_JOB_STATES and job.drained
+
+    def ref(self, attempt_id: AttemptId) -> InstanceRef:
+        """Return one of its attempts as a runtime names it."""
+        from airflow_training.runtimes.port import InstanceRef
+
+        return InstanceRef(run=self.state().record.ref(), key=self.key, attempt_id=attempt_id)
+
+
+def _has_log(entry: InstanceEntry) -> bool:
+    """Return whether there is a process of the current attempt, or was one if only for a moment."""
+    ran = entry.was_running or entry.end.exit_code is not None or entry.end.signal is not None
+    return entry.wanted or ran

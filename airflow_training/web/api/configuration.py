@@ -1,0 +1,30 @@
+"""With what a run was configured. Every handler runs in a thread."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Depends, HTTPException
+from fastapi.responses import PlainTextResponse
+
+from airflow_training.documents.loading import dump_yaml
+from airflow_training.state.store import open_store
+from airflow_training.web.configuration import ConfigurationAnswer, configuration
+from airflow_training.web.rights import RunDep, read
+
+__all__ = ["router"]
+
+router = APIRouter()
+
+
+@router.get("/dags/{dag}/trainings/{uid}/document", dependencies=[Depends(read)])
+def document(run: RunDep) -> PlainTextResponse:
+    """Return the job file as it ran."""
+    return PlainTextResponse(dump_yaml(dict(open_store().job(run.uid).document)))
+
+
+@router.get("/dags/{dag}/trainings/{uid}/configuration", dependencies=[Depends(read)])
+def training_configuration(run: RunDep) -> ConfigurationAnswer:
+    """Return the document of a run, and who gave each value that it need not hold."""
+    state = open_store().read([run.uid]).get(run.uid)
+    if state is None:
+        raise HTTPException(404, f"there is no training {run.uid} here")
+    return configuration(state)

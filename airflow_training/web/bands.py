@@ -1,0 +1,136 @@
+"""What the series of very many ranks say together: a band around the median, and how far each rank is from it. Pure.
+
+Values are put into buckets of x of equal width. A value that no number is, is in none of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from airflow_training.web.series import StoredSeries
+
+__all__ = ["Axis", "Band", "HeatMap", "band_of", "heat_map_of"]
+
+Axis = Literal["step", "time"]
+
+_Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Band:
+    """Per bucket, of the values of all series in it; buckets without any are left out."""
+
+    x: _Floats
+    """Where a bucket begins."""
+    minimum: _Floats
+    low: _Floats
+    """5 % are less."""
+    median: _Floats
+    high: _Floats
+    """95 % are less."""
+    maximum: _Floats
+    worst: Sequence[int]
+    """The series that are farthest from the median, farthest first: their places."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeatMap:
+    """A row per series, or per so many that follow each other; a column per bucket."""
+
+    x: _Floats
+    per_row: int
+    """How many series a row stands for."""
+    values: _Floats
+    """Of all values of a cell the one that is farthest from the bucket's median, [row, column]; NaN: none."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Points:
+    """The points of all series, as three columns."""
+
+    bucket: NDArray[np.uint16]
+    """So few that they are sorted fast."""
+    series: NDArray[np.int32]
+    value: _Floats
+    x: _Floats
+    """Of each bucket."""
+
+
+def band_of(found: Sequence[StoredSeries], *, axis: Axis, buckets: int, worst: int) -> Band:
+    """Return the band of at most so many buckets, with the places of so many of the worst series."""
+    points = _bucketed(found, axis, buckets)
+    by_value = np.argsort(points.value)
+    order = by_value[np.argsort(points.bucket[by_value], kind="stable")]
+    values = points.value[order]
+    in_bucket = np.bincount(points.bucket, minlength=len(points.x))
+    used = np.flatnonzero(in_bucket)
+    counts = in_bucket[used]
+    begins = np.cumsum(counts) - counts
+
+    def quantile(share: float) -> _Floats:
+        place = begins + share * (counts - 1)
+        low = np.floor(place).astype(np.intp)
+        high = np.minimum(low + 1, begins + counts - 1)
+        share_of_high = place - low
+        at_share: _Floats = values[low] * (1 - share_of_high) + values[high] * share_of_high
+        return at_share
+
+    median = quantile(0.5)
+    of_bucket = np.full(len(points.x), np.nan)
+    of_bucket[used] = median
+    distance = np.abs(points.value - of_bucket[points.bucket])
+    total = np.bincount(points.series, weights=distance, minlength=len(found))
+    seen = np.bincount(points.series, minlength=len(found))
+    mean = np.divide(total, seen, out=np.full(len(found), -1.0), where=seen > 0)
+    return Band(
+        x=points.x[used],
+        minimum=values[begins],
+        low=quantile(0.05),
+        median=median,
+        high=quantile(0.95),
+        maximum=values[begins + counts - 1],
+        worst=[int(each) for each in np.argsort(-mean, kind="stable")[:worst] if mean[each] >= 0],
+    )
+
+
+def heat_map_of(found: Sequence[StoredSeries], *, axis: Axis, columns: int, rows: int) -> HeatMap:
+    """Return a picture of at most so many rows and columns; a spike of one sample is in it."""
+    per_row = -(-len(found) // rows) if found else 1
+    points = _bucketed(found, axis, columns)
+    band = band_of(found, axis=axis, buckets=columns, worst=0)
+    column = np.searchsorted(band.x, points.x)[points.bucket]
+    values = np.full((-(-len(found) // per_row), len(band.x)), np.nan)
+    # of values that are written to the same cell the last one stays: the farthest
+    order = np.argsort(np.abs(points.value - band.median[column]))
+    values[points.series[order] // per_row, column[order]] = points.value[order]
+    return HeatMap(x=band.x, per_row=per_row, values=values)
+
+
+def _bucketed(found: Sequence[StoredSeries], axis: Axis, buckets: int) -> _Points:
+    columns = [_numbers(each, axis) for each in found]
+    x = np.concatenate([np.empty(0), *(x for x, _ in columns)])
+    values = np.concatenate([np.empty(0), *(values for _, values in columns)])
+    series = np.repeat(np.arange(len(found), dtype=np.int32), [len(x) for x, _ in columns])
+    first, last = (float(x.min()), float(x.max())) if len(x) else (0.0, 0.0)
+    width = (last - first) / buckets or 1.0
+    if axis == "step":
+        width = max(1.0, math.ceil((last - first + 1) / buckets))  # no bucket between two steps
+    bucket = np.minimum((x - first) / width, buckets - 1).astype(np.uint16)
+    return _Points(bucket, series, values, first + width * np.arange(buckets, dtype=np.float64))
+
+
+def _numbers(series: StoredSeries, axis: Axis) -> tuple[_Floats, _Floats]:
+    """Return x and value of the points that have both. Of a step that was done again, the newest counts."""
+    x, values = (series.steps if axis == "step" else series.at), series.values
+    both = np.isfinite(x) & np.isfinite(values)
+    x, values = x[both], values[both]
+    if (np.diff(x) <= 0).any():
+        x, from_end = np.unique(x[::-1], return_index=True)
+        values = values[::-1][from_end]
+    return x, values

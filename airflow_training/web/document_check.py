@@ -1,0 +1,83 @@
+"""Checks a document that somebody has written in a page, as the start of a run would. Starts nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pydantic import BaseModel
+
+from airflow_training.admission.check import check_text
+from airflow_training.admission.request import Source
+from airflow_training.documents.words import value_text
+from airflow_training.errors import Problem
+from airflow_training.runtimes.registry import adapter_of
+from airflow_training.settings import load_settings
+
+__all__ = ["MOST_CHARACTERS", "CheckAnswer", "DocumentCheck", "check_document"]
+
+MOST_CHARACTERS = 256 * 1024
+"""Of a document that is written in a page; a longer one is a job file."""
+
+
+class ProblemAnswer(BaseModel):
+    """A mistake or a warning, as `validate` tells it."""
+
+    field: str
+    message: str
+    line: int | None
+    """From 1; None: of the whole document."""
+    allowed: list[str]
+    hint: str
+
+
+class CheckAnswer(BaseModel):
+    mistakes: list[ProblemAnswer]
+    """Empty: the document can run."""
+    warnings: list[ProblemAnswer]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DocumentCheck:
+    mistakes: Sequence[Problem]
+    warnings: Sequence[Problem]
+
+    def answer(self) -> CheckAnswer:
+        """Return it as a page gets it."""
+        return CheckAnswer(
+            mistakes=[*map(_answer, self.mistakes)], warnings=[*map(_answer, self.warnings)]
+        )
+
+
+def check_document(
+    text: str, *, base_dir: str, run_uid: str, source: Source, user: str
+) -> DocumentCheck:
+    """Return everything that is to be said about the one job of a text; may raise RuntimeUnavailable.
+
+    `run_uid`: of any run. With one, the job must be complete, as it begins as it is.
+    """
+    found = check_text(
+        text, path="", base_dir=base_dir, run_uid=run_uid, source=source, user=user, params={}
+    )
+    mistakes = [each for checked in found for each in checked.problems]
+    if len(found) > 1:
+        message = f"holds {len(found)} jobs where one is wanted"
+        mistakes.append(Problem(code="conflict", field="", message=message))
+    if source == "form":  # it would run inside Airflow, which does not start everything
+        settings = load_settings()
+        for runtime in {each.resolved.runtime for each in found if each.resolved}:
+            refused = adapter_of(runtime).refused_in_airflow(settings)
+            mistakes += [refused] if refused else []
+    return DocumentCheck(
+        mistakes=mistakes, warnings=[each for checked in found for each in checked.warnings]
+    )
+
+
+def _answer(problem: Problem) -> ProblemAnswer:
+    return ProblemAnswer(
+        field=problem.field,
+        message=problem.message,
+        line=problem.line,
+        allowed=[value_text(each) for each in problem.allowed],
+        hint=problem.hint,
+    )

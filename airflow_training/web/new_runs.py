@@ -1,0 +1,56 @@
+"""How a run's job is started again, by whom it takes: the port that `api.again` asks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from fastapi import Request
+
+from airflow_training.admission.request import Source
+from airflow_training.documents.resolved import RunKey
+from airflow_training.registered import SIMULATED
+from airflow_training.state.records import RunRecord
+
+__all__ = ["NewRuns", "refuse_simulated", "resume_of"]
+
+
+class NewRuns(Protocol):
+    """Starts runs."""
+
+    document_source: Source
+    """How far a document is trusted that somebody has written in a page."""
+
+    def refusal(self, run: RunRecord) -> str:
+        """Return why the job of this run cannot be started again here; empty: it can."""
+
+    def key(self, run: RunRecord, digest: str) -> RunKey:
+        """Return the key of the new run; the same digest gives the same."""
+
+    async def begin(
+        self, request: Request, run: RunRecord, run_id: str, *, resume: Mapping[str, Any] | None
+    ) -> None:
+        """Begin a run of this id, which there may be already; raises HTTPException.
+
+        `resume`: instead of what the job says in `checkpoint.resume`.
+        """
+
+    def document_key(self, run: RunRecord, digest: str) -> RunKey:
+        """Return the key of a run of another document, in the place of this one."""
+
+    async def begin_document(
+        self, request: Request, run: RunRecord, run_id: str, *, document: str
+    ) -> None:
+        """Begin a run of a document that was checked; else as `begin`."""
+
+
+def resume_of(run: RunRecord, step: int) -> Mapping[str, Any]:
+    """Return `checkpoint.resume` for a new run that goes on from a checkpoint of this one."""
+    return {"fromRun": run.uid, "step": step}
+
+
+def refuse_simulated(run: RunRecord) -> str:
+    """Return why a simulated run is not started again: nobody knows its faults any more."""
+    return "a simulated run is started again by `airflow-training run --simulate`" * (
+        run.runtime == SIMULATED
+    )

@@ -1,0 +1,75 @@
+// Builds the pages into ../static: hashed names, the same bytes for the same sources.
+//
+//   pages: what Airflow's UI loads; React, Chakra UI and the router are the host's
+//   yamlEditor: what the pages load where somebody edits a document
+//   shell: the same host's libraries for `airflow-training ui`, where there is no Airflow; loads the pages
+//
+// `node build.mjs DIRECTORY` writes elsewhere, to compare.
+import { build } from "esbuild";
+import { mkdir, readdir, rm, writeFile } from "node:fs/promises";
+import { basename, join } from "node:path";
+import { fileURLToPath } from "node:url";
+
+const here = fileURLToPath(new URL(".", import.meta.url));
+const target = process.argv[2] ?? join(here, "..", "static");
+
+// The libraries that Airflow shares with plugins, and the global that holds each.
+const SHARED = {
+  "react": "React",
+  "react-dom": "ReactDOM",
+  "react/jsx-runtime": "ReactJSXRuntime",
+  "react-router-dom": "ReactRouterDOM",
+  "@chakra-ui/react": "ChakraUI",
+};
+
+const shared = {
+  name: "shared",
+  setup(builder) {
+    const names = new RegExp(`^(${Object.keys(SHARED).map((name) => name.replace("/", "\\/")).join("|")})$`);
+    builder.onResolve({ filter: names }, ({ path }) => ({ path, namespace: "shared" }));
+    builder.onLoad({ filter: /.*/, namespace: "shared" }, ({ path }) => ({
+      contents: `module.exports = globalThis[${JSON.stringify(SHARED[path])}]`,
+    }));
+  },
+};
+
+const common = {
+  absWorkingDir: here,
+  bundle: true,
+  charset: "utf8",
+  define: { "process.env.NODE_ENV": '"production"' },
+  entryNames: "[name].[hash]",
+  chunkNames: "[name].[hash]",
+  format: "esm",
+  jsx: "automatic",
+  legalComments: "none",
+  loader: { ".css": "text" },
+  metafile: true,
+  minify: true,
+  outdir: target,
+  target: "es2022",
+};
+
+function output(result, entry) {
+  const [path] = Object.entries(result.metafile.outputs).find(([, each]) => each.entryPoint === entry);
+  return basename(path);
+}
+
+await mkdir(target, { recursive: true });
+for (const name of await readdir(target)) await rm(join(target, name));
+const editor = output(await build({ ...common, entryPoints: ["src/yamlEditor.ts"] }), "src/yamlEditor.ts");
+
+// Built apart: split off the pages by esbuild, it would take a piece of the first load with it into a third file.
+const lazy = {
+  name: "lazy",
+  setup(builder) {
+    builder.onResolve({ filter: /\/yamlEditor\.ts$/ }, () => ({ path: `./${editor}`, external: true }));
+  },
+};
+
+const pages = output(
+  await build({ ...common, entryPoints: ["src/pages.tsx"], plugins: [shared, lazy] }),
+  "src/pages.tsx",
+);
+const shell = output(await build({ ...common, entryPoints: ["src/shell.tsx"] }), "src/shell.tsx");
+await writeFile(join(target, "manifest.json"), `${JSON.stringify({ pages, shell }, null, 2)}\n`);

@@ -1,0 +1,122 @@
+// Starts the training's job once more: from the beginning, or from one of its checkpoints.
+import { Box, Button, CloseButton, Dialog, Link as StyledLink, Portal, Text } from "@chakra-ui/react";
+import { useQuery } from "@tanstack/react-query";
+import { useRef, useState } from "react";
+import { Link } from "react-router-dom";
+
+import { get, ofTraining, post, type AgainOffer, type AgainRequest, type AgainTaken, type Detail, type Summary, type SummaryPage } from "./api.ts";
+import { isStandalone } from "./parts.tsx";
+import { quantity } from "./words.ts";
+
+function pageOf(taken: AgainTaken): string {
+  if (isStandalone()) return `/runs/${taken.uid}`;
+  return `/dags/${encodeURIComponent(taken.dag)}/runs/${encodeURIComponent(taken.run_id)}/plugin/training-run`;
+}
+
+/** Whether this user may start the job again from here; null until that is known. */
+export function useAgainOffer({ dag, uid }: Summary): AgainOffer | null {
+  const { data } = useQuery({ queryKey: ["again", uid], queryFn: () => get<AgainOffer>(ofTraining(dag, uid, "/again")) });
+  return data ?? null;
+}
+
+/** `step`: of the checkpoint that the new run goes on from. */
+export function AgainButton({ detail, label, step, size = "sm" }: { detail: Detail; label: string; step?: number; size?: "xs" | "sm" }) {
+  const [open, setOpen] = useState(false);
+  return (
+    <>
+      <Button onClick={() => setOpen(true)} size={size} variant="outline">
+        {label}
+      </Button>
+      {open && <AgainDialog detail={detail} onClose={() => setOpen(false)} step={step} />}
+    </>
+  );
+}
+
+/** Where a run is that was just begun. */
+export function Begun({ taken }: { taken: AgainTaken }) {
+  // a DAG run is there at once; a process needs a moment, in which its page would be none
+  const { data } = useQuery({
+    queryKey: ["begun", taken.run_id],
+    queryFn: () => get<SummaryPage>("trainings", { limit: 1, text: taken.run_id }),
+    enabled: isStandalone(),
+    refetchInterval: (found) => (found.state.data?.trainings.length ? false : 1000),
+  });
+  if (isStandalone() && !data?.trainings.length)
+    return `Received: ${taken.run_id} begins. What keeps it from beginning stands in this run's events.`;
+  return (
+    <>
+      Received:{" "}
+      <StyledLink asChild textDecoration="underline">
+        <Link to={pageOf(taken)}>{taken.run_id}</Link>
+      </StyledLink>
+    </>
+  );
+}
+
+/** What sends the wish for another run, once; `said`: how that stands, until it is `taken`. */
+export function useAgain({ dag, uid }: Summary) {
+  const [said, setSaid] = useState<string | null>(null);
+  const [taken, setTaken] = useState<AgainTaken | null>(null);
+  const sent = useRef(false);
+  const send = async (asked: AgainRequest): Promise<boolean> => {
+    if (sent.current) return false;
+    sent.current = true;
+    setSaid("sending");
+    try {
+      setTaken(await post<AgainTaken>(ofTraining(dag, uid, "/again"), asked));
+      setSaid(null);
+      return true;
+    } catch (problem) {
+      sent.current = false;
+      setSaid(problem instanceof Error ? problem.message : String(problem));
+      return false;
+    }
+  };
+  return { said, taken, send };
+}
+
+function AgainDialog({ detail, onClose, step }: { detail: Detail; onClose: () => void; step?: number }) {
+  const { summary } = detail;
+  const { said, taken, send } = useAgain(summary);
+  const from = step === undefined ? "from the beginning" : `from the checkpoint of step ${quantity(step)}`;
+  const how = isStandalone()
+    ? "by a process of `airflow-training run` on this machine, in the folder and environment of this server"
+    : "as a new DAG run with the same parameters (conf), by the DAG as it is now; it runs all that the DAG has";
+  return (
+    <Dialog.Root onOpenChange={({ open }) => !open && onClose()} open placement="center">
+      <Portal>
+        <Dialog.Backdrop />
+        <Dialog.Positioner>
+          <Dialog.Content>
+            <Dialog.Header>
+              <Dialog.Title>
+                Run {summary.job} again {from}?
+              </Dialog.Title>
+            </Dialog.Header>
+            <Dialog.Body>
+              <Text>
+                The job begins {how}. This run stays as it is.
+              </Text>
+              <Box aria-live="polite" mt={3} wordBreak="break-word">
+                {taken ? <Begun taken={taken} /> : said}
+              </Box>
+            </Dialog.Body>
+            <Dialog.Footer>
+              <Button onClick={onClose} variant="outline">
+                {taken ? "Close" : "Cancel"}
+              </Button>
+              {!taken && (
+                <Button autoFocus colorPalette="blue" loading={said === "sending"} onClick={() => void send({ step: step ?? null, document: null })}>
+                  Run again
+                </Button>
+              )}
+            </Dialog.Footer>
+            <Dialog.CloseTrigger asChild>
+              <CloseButton aria-label="Close" size="sm" />
+            </Dialog.CloseTrigger>
+          </Dialog.Content>
+        </Dialog.Positioner>
+      </Portal>
+    </Dialog.Root>
+  );
+}

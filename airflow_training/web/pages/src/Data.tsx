@@ -1,0 +1,358 @@
+// What each instance has read: how evenly samples are spread, which files, how fast, and who waits.
+import { Alert, Badge, Box, Code, Flex, Input, Link, NativeSelect, Progress, Table, Text, VisuallyHidden } from "@chakra-ui/react";
+import { useQuery } from "@tanstack/react-query";
+import { useState } from "react";
+
+import { get, ofTraining, type Detail } from "./api.ts";
+import { Fact, Loading, Problem, Section } from "./parts.tsx";
+import { compact, deviation, fraction, ordered, ORDERS, signed, type Order } from "./reading.ts";
+import type { DataPage, FilePage, Imbalance, InstanceData } from "./schema.ts";
+import { colourOfInstance, duration, moment, quantity } from "./words.ts";
+
+const REFRESH_MS = 3000;
+const MOST_ROWS = 256;
+const MOST_FILES = 200;
+const MOST_NAMED = 5;
+
+const nameOf = (each: { role: string; index: number }) => `${each.role}-${each.index}`;
+
+export function Data({ detail }: { detail: Detail }) {
+  const path = ofTraining(detail.summary.dag, detail.summary.uid, "/data");
+  const refetchInterval = detail.held ? REFRESH_MS : (false as const);
+  const [chosen, setChosen] = useState("");
+  const { data, error } = useQuery({
+    queryKey: ["data", detail.summary.uid, detail.status.state],
+    queryFn: () => get<DataPage>(path),
+    placeholderData: (before) => before,
+    refetchInterval,
+  });
+  if (error && !data) return <Problem error={error} />;
+  if (!data) return <Loading />;
+  const told = data.instances.some((each) => each.samples !== null || each.read !== null);
+  return (
+    <>
+      {told ? <Reading data={data} onFiles={setChosen} /> : <Untold />}
+      <Files chosen={chosen} data={data} onChoose={setChosen} path={`${path}/files`} refetchInterval={refetchInterval} uid={detail.summary.uid} />
+      {data.stalls.length > 0 && (
+        <Section title="Stalls">
+          <Stalls data={data} />
+        </Section>
+      )}
+    </>
+  );
+}
+
+function Untold() {
+  return (
+    <Box color="fg.muted" mb={6}>
+      <Text>The script has not told what it reads. It does so with the lines of progress that it writes:</Text>
+      <Code as="pre" display="block" mt={2} overflowX="auto" p={3} tabIndex={0} whiteSpace="pre">
+        {'report(step=step, samples=seen, files=[{"name": "part-03.npz", "read": 4096, "total": 50000}])'}
+      </Code>
+    </Box>
+  );
+}
+
+function Reading({ data, onFiles }: { data: DataPage; onFiles: (instance: string) => void }) {
+  const { imbalance } = data;
+  const waiting = data.instances.filter((each) => each.stalled_seconds !== null);
+  const stalled = data.instances.reduce((sum, each) => sum + each.stall_seconds, 0);
+  const stalls = data.instances.reduce((sum, each) => sum + each.stall_count, 0);
+  return (
+    <>
+      {waiting.length > 0 && (
+        <Alert.Root mb={4} role="alert" status="warning">
+          <Alert.Indicator />
+          <Alert.Content>
+            <Alert.Title>
+              {waiting.length === 1 ? "1 instance waits" : `${waiting.length} instances wait`}: neither files, samples nor steps move
+            </Alert.Title>
+            <Alert.Description wordBreak="break-word">
+              {ordered(waiting, "stalled")
+                .slice(0, MOST_NAMED)
+                .map((each) => `${nameOf(each)} for ${duration(each.stalled_seconds)}${each.step === null ? "" : ` at step ${quantity(each.step)}`}`)
+                .join(", ")}
+              {waiting.length > MOST_NAMED && ` and ${waiting.length - MOST_NAMED} more`}
+            </Alert.Description>
+          </Alert.Content>
+        </Alert.Root>
+      )}
+      <Flex columnGap={8} flexWrap="wrap" mb={5} rowGap={2}>
+        {data.samples !== null && <Fact name="Samples">{quantity(data.samples)}</Fact>}
+        {data.samples_per_second !== null && <Fact name="Samples/s">{compact(data.samples_per_second)}</Fact>}
+        {data.read_per_second !== null && <Fact name="Read/s">{compact(data.read_per_second)}</Fact>}
+        {imbalance && (
+          <Fact name="Imbalance">
+            {imbalance.percent.toFixed(1)} %{imbalance.percent >= 0.05 && `: ${imbalance.most} most, ${imbalance.least} least`}
+          </Fact>
+        )}
+        <Fact name="Stalls">{stalls === 0 ? "none" : `${stalls}, ${duration(stalled)} in all`}</Fact>
+      </Flex>
+      {imbalance && (
+        <Section title="Samples per rank">
+          <Bars data={data} imbalance={imbalance} />
+        </Section>
+      )}
+      <Instances data={data} onFiles={onFiles} />
+    </>
+  );
+}
+
+/** A bar for each rank from zero upwards, and the mean as a line through all of them. */
+function Bars({ data, imbalance }: { data: DataPage; imbalance: Imbalance }) {
+  const told = data.instances.filter((each) => each.samples !== null);
+  const most = Math.max(1, ...told.map((each) => each.samples!));
+  const { mean } = imbalance;
+  const few = told.length <= 16;
+  const summary = `Samples of ${told.length} ranks: ${quantity(Math.round(mean))} on average, ${imbalance.most} has the most, ${imbalance.least} the fewest`;
+  return (
+    <Box aria-label={summary} borderRadius="md" borderWidth="1px" overflowX="auto" p={3} role="img" tabIndex={0}>
+      <Box h="9rem" minW={`${told.length * 2}px`} position="relative">
+        <Flex align="flex-end" gap={told.length > 128 ? 0 : few ? 3 : "2px"} h="100%">
+          {told.map((each) => (
+            <Box
+              bg={each.stalled_seconds === null ? "blue.solid" : "orange.solid"}
+              borderTopRadius={few ? "sm" : 0}
+              flex="1"
+              h={`${(100 * each.samples!) / most}%`}
+              key={nameOf(each)}
+              maxW="12rem"
+              minH="1px"
+              minW="1px"
+              title={`${nameOf(each)}: ${quantity(each.samples)} ${signed(deviation(each.samples, mean))}${each.stalled_seconds === null ? "" : ", waits"}`}
+            />
+          ))}
+        </Flex>
+        <Box borderColor="fg" borderTopStyle="dashed" borderTopWidth="1px" bottom={`${(100 * mean) / most}%`} left={0} position="absolute" right={0} />
+      </Box>
+      {few && (
+        <Flex color="fg.muted" fontSize="xs" gap={3} mt={1}>
+          {told.map((each) => (
+            <Text flex="1" key={nameOf(each)} maxW="12rem" minW={0} textAlign="center" truncate>
+              {nameOf(each)}
+            </Text>
+          ))}
+        </Flex>
+      )}
+      <Text color="fg.muted" fontSize="xs" mt={1}>
+        {`Dashed: the mean, ${quantity(Math.round(mean))}. `}
+        {!few && `${nameOf(told[0]!)} to ${nameOf(told.at(-1)!)}. `}
+        {told.some((each) => each.stalled_seconds !== null) && "Orange: waits."}
+      </Text>
+    </Box>
+  );
+}
+
+function Instances({ data, onFiles }: { data: DataPage; onFiles: (instance: string) => void }) {
+  const [order, setOrder] = useState<Order>("rank");
+  const rows = ordered(data.instances, order);
+  const select = (
+    <NativeSelect.Root size="sm" w="13rem">
+      <NativeSelect.Field aria-label="Order" onChange={(event) => setOrder(event.currentTarget.value as Order)} value={order}>
+        {Object.entries(ORDERS).map(([name, label]) => (
+          <option key={name} value={name}>
+            {label}
+          </option>
+        ))}
+      </NativeSelect.Field>
+      <NativeSelect.Indicator />
+    </NativeSelect.Root>
+  );
+  return (
+    <Section aside={rows.length > 1 && select} title="Ranks">
+      <Table.ScrollArea borderRadius="md" borderWidth="1px" maxH="50vh" position="relative" tabIndex={0}>
+        <Table.Root size="sm" stickyHeader>
+          <Table.Header>
+            <Table.Row>
+              {["Instance", "Rank", "Node", "State", "Step", "Samples", "to mean", "Samples/s", "Read", "Read/s", "Files", "Stalls"].map((name) => (
+                <Table.ColumnHeader key={name} whiteSpace="nowrap">
+                  {name}
+                </Table.ColumnHeader>
+              ))}
+            </Table.Row>
+          </Table.Header>
+          <Table.Body>
+            {rows.slice(0, MOST_ROWS).map((each) => (
+              <Row each={each} key={nameOf(each)} mean={data.imbalance?.mean} onFiles={onFiles} />
+            ))}
+          </Table.Body>
+        </Table.Root>
+      </Table.ScrollArea>
+      {rows.length > MOST_ROWS && (
+        <Text color="fg.muted" fontSize="xs" mt={1}>
+          The first {MOST_ROWS} of {rows.length} in this order.
+        </Text>
+      )}
+    </Section>
+  );
+}
+
+function Row({ each, mean, onFiles }: { each: InstanceData; mean: number | undefined; onFiles: (instance: string) => void }) {
+  const name = nameOf(each);
+  const numbers = [
+    each.step === null ? "" : quantity(each.step),
+    each.samples === null ? "" : quantity(each.samples),
+    signed(deviation(each.samples, mean)),
+    compact(each.samples_per_second),
+    compact(each.read),
+    compact(each.read_per_second),
+  ];
+  return (
+    <Table.Row>
+      <Table.Cell fontWeight="medium" whiteSpace="nowrap">
+        {name}
+      </Table.Cell>
+      <Table.Cell>{each.rank ?? ""}</Table.Cell>
+      <Table.Cell>{each.node}</Table.Cell>
+      <Table.Cell whiteSpace="nowrap">
+        {each.stalled_seconds === null ? (
+          <Badge colorPalette={colourOfInstance(each.state)}>{each.state}</Badge>
+        ) : (
+          <Badge colorPalette="orange">waits for {duration(each.stalled_seconds)}</Badge>
+        )}
+      </Table.Cell>
+      {numbers.map((text, column) => (
+        <Table.Cell fontVariantNumeric="tabular-nums" key={column} whiteSpace="nowrap">
+          {text}
+        </Table.Cell>
+      ))}
+      <Table.Cell whiteSpace="nowrap">
+        {each.files_known > 0 && (
+          <Link as="button" onClick={() => onFiles(name)} textDecoration="underline">
+            {quantity(each.files_done)} of {quantity(each.files_known)}
+            <VisuallyHidden> files of {name}</VisuallyHidden>
+          </Link>
+        )}
+      </Table.Cell>
+      <Table.Cell whiteSpace="nowrap">{each.stall_count > 0 && `${each.stall_count}, ${duration(each.stall_seconds)}`}</Table.Cell>
+    </Table.Row>
+  );
+}
+
+function Files({
+  chosen,
+  data,
+  onChoose,
+  path,
+  refetchInterval,
+  uid,
+}: {
+  chosen: string;
+  data: DataPage;
+  onChoose: (instance: string) => void;
+  path: string;
+  refetchInterval: number | false;
+  uid: string;
+}) {
+  const [text, setText] = useState("");
+  const of = data.instances.find((each) => nameOf(each) === chosen);
+  const found = useQuery({
+    queryKey: ["files", uid, of ? chosen : "", text],
+    queryFn: () => get<FilePage>(path, { role: of?.role, index: of?.index, text, limit: MOST_FILES }),
+    placeholderData: (before) => before,
+    refetchInterval,
+  });
+  if (found.error && !found.data) return <Problem error={found.error} />;
+  const files = found.data?.files ?? [];
+  if (files.length === 0 && !text && !of) return null;
+  const filter = (
+    <Flex flexWrap="wrap" gap={2}>
+      <NativeSelect.Root size="sm" w="10rem">
+        <NativeSelect.Field aria-label="Files of" onChange={(event) => onChoose(event.currentTarget.value)} value={of ? chosen : ""}>
+          <option value="">All instances</option>
+          {data.instances.map((each) => (
+            <option key={nameOf(each)} value={nameOf(each)}>
+              {nameOf(each)}
+            </option>
+          ))}
+        </NativeSelect.Field>
+        <NativeSelect.Indicator />
+      </NativeSelect.Root>
+      <Input
+        aria-label="Files whose names contain"
+        maxLength={200}
+        onChange={(event) => setText(event.currentTarget.value)}
+        placeholder="Name contains"
+        size="sm"
+        value={text}
+        w="12rem"
+      />
+    </Flex>
+  );
+  return (
+    <Section aside={filter} title="Files">
+      <Table.ScrollArea borderRadius="md" borderWidth="1px" maxH="50vh" position="relative" tabIndex={0}>
+        <Table.Root size="sm" stickyHeader>
+          <Table.Header>
+            <Table.Row>
+              {["File", "Instance", "Node", "Read", "Progress"].map((name) => (
+                <Table.ColumnHeader key={name}>{name}</Table.ColumnHeader>
+              ))}
+            </Table.Row>
+          </Table.Header>
+          <Table.Body>
+            {files.map((each) => {
+              const part = fraction(each.read, each.total);
+              const told = each.read === null ? "not told" : `${compact(each.read)}${each.total === null ? "" : ` of ${compact(each.total)}`}`;
+              return (
+                <Table.Row key={`${nameOf(each)} ${each.name}`}>
+                  <Table.Cell fontFamily="mono" fontSize="xs" minW="10rem" wordBreak="break-all">
+                    {each.name}
+                  </Table.Cell>
+                  <Table.Cell whiteSpace="nowrap">{nameOf(each)}</Table.Cell>
+                  <Table.Cell>{each.node}</Table.Cell>
+                  <Table.Cell color={each.read === null ? "fg.muted" : undefined} fontVariantNumeric="tabular-nums" whiteSpace="nowrap">
+                    {told}
+                  </Table.Cell>
+                  <Table.Cell minW="8rem" w="20%">
+                    {part !== null && (
+                      <Progress.Root aria-label={`Read of ${each.name}`} colorPalette={part === 1 ? "green" : "blue"} max={1} size="xs" value={part}>
+                        <Progress.Track>
+                          <Progress.Range />
+                        </Progress.Track>
+                      </Progress.Root>
+                    )}
+                  </Table.Cell>
+                </Table.Row>
+              );
+            })}
+          </Table.Body>
+        </Table.Root>
+      </Table.ScrollArea>
+      {(files.length === 0 || found.data?.more) && (
+        <Text color="fg.muted" fontSize="xs" mt={1}>
+          {files.length === 0 ? "No file's name contains that." : `The first ${MOST_FILES}: choose an instance or a name to see others.`}
+        </Text>
+      )}
+    </Section>
+  );
+}
+
+function Stalls({ data }: { data: DataPage }) {
+  return (
+    <Table.ScrollArea borderRadius="md" borderWidth="1px" maxH="40vh" position="relative" tabIndex={0}>
+      <Table.Root size="sm" stickyHeader>
+        <Table.Header>
+          <Table.Row>
+            {["Instance", "Since", "How long", "At step"].map((name) => (
+              <Table.ColumnHeader key={name}>{name}</Table.ColumnHeader>
+            ))}
+          </Table.Row>
+        </Table.Header>
+        <Table.Body>
+          {data.stalls.map((each) => (
+            <Table.Row key={nameOf(each) + each.started_at}>
+              <Table.Cell whiteSpace="nowrap">{nameOf(each)}</Table.Cell>
+              <Table.Cell whiteSpace="nowrap">{moment(each.started_at)}</Table.Cell>
+              <Table.Cell whiteSpace="nowrap">
+                {duration(each.seconds)}
+                {!each.over && ", still"}
+              </Table.Cell>
+              <Table.Cell>{each.step === null ? "" : quantity(each.step)}</Table.Cell>
+            </Table.Row>
+          ))}
+        </Table.Body>
+      </Table.Root>
+    </Table.ScrollArea>
+  );
+}

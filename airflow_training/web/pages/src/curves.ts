@@ -1,0 +1,118 @@
+// What a chart draws of the series that the server sends. Pure.
+import type { BandAnswer, SeriesAnswer } from "./api.ts";
+
+export type Axis = "step" | "time" | "minutes";
+type Points = [number[], (number | null)[]];
+
+/** The server answers more curves than this as a band. */
+export const MOST_CURVES = 64;
+
+export interface Curve {
+  label: string;
+  /** `band`: the edge of an area; `raw`: faint, behind its smoothed line. */
+  kind: "line" | "raw" | "band";
+  points: Points;
+}
+
+export function labelOf(series: SeriesAnswer): string {
+  return `${series.role}-${series.index}${series.rank === null ? "" : ` rank ${series.rank}`}`;
+}
+
+/** The points of a series on one axis, ascending. Of a step that was done again, the newest value counts. */
+export function pointsOf(series: SeriesAnswer, axis: Axis, start: number): Points {
+  if (axis !== "step") {
+    const scale = axis === "minutes" ? 60 : 1;
+    const origin = axis === "minutes" ? start : 0;
+    return [series.x_time.map((at) => (at - origin) / scale), series.y];
+  }
+  const found = new Map<number, number | null>();
+  let last = -Infinity;
+  let ascending = true;
+  series.x_step.forEach((step, place) => {
+    if (step === null) return;
+    if (step <= last) ascending = false;
+    last = step;
+    found.set(step, series.y[place] ?? null);
+  });
+  const steps = [...found.keys()];
+  if (!ascending) steps.sort((one, other) => one - other);
+  return [steps, steps.map((step) => found.get(step) ?? null)];
+}
+
+/** Exponential moving average without bias at its start; `weight` 0 changes nothing. Gaps stay gaps. */
+export function smooth([x, y]: Points, weight: number): Points {
+  let sum = 0;
+  let count = 0;
+  return [
+    x,
+    y.map((value) => {
+      if (value === null) return null;
+      sum = weight * sum + (1 - weight) * value;
+      count = weight * count + (1 - weight);
+      return sum / count;
+    }),
+  ];
+}
+
+/** One x for all: the union, with undefined where a series has no point. */
+export function join(all: readonly Points[]): [number[], (number | null | undefined)[][]] {
+  const union = [...new Set(all.flatMap(([x]) => x))].sort((one, other) => one - other);
+  const place = new Map(union.map((x, index) => [x, index]));
+  return [
+    union,
+    all.map(([x, y]) => {
+      const row = new Array<number | null | undefined>(union.length).fill(undefined);
+      x.forEach((each, index) => {
+        row[place.get(each)!] = y[index] ?? null;
+      });
+      return row;
+    }),
+  ];
+}
+
+/** Median, the 5-95 % band, minimum and maximum. */
+export function bandCurves(band: BandAnswer, axis: Axis, start: number): Curve[] {
+  const x = axis === "minutes" ? band.x.map((at) => (at - start) / 60) : band.x;
+  return [
+    { label: "minimum", kind: "raw", points: [x, band.minimum] },
+    { label: "maximum", kind: "raw", points: [x, band.maximum] },
+    { label: "95 %", kind: "band", points: [x, band.high] },
+    { label: "5 %", kind: "band", points: [x, band.low] },
+    { label: "median", kind: "line", points: [x, band.median] },
+  ];
+}
+
+/** One line per point, as spreadsheets read it. */
+export function csv(all: readonly SeriesAnswer[]): string {
+  const lines = ["name,role,index,rank,step,time,value"];
+  for (const each of all) {
+    each.y.forEach((value, place) => {
+      const time = new Date(each.x_time[place]! * 1000).toISOString();
+      lines.push([each.name, each.role, each.index, each.rank ?? "", each.x_step[place] ?? "", time, value ?? "NaN"].map(cell).join(","));
+    });
+  }
+  return `${lines.join("\r\n")}\r\n`;
+}
+
+function cell(value: string | number): string {
+  const text = String(value);
+  // a name that a spreadsheet would take for a formula stays text
+  const safe = typeof value === "string" && /^[=+@-]/.test(text) ? `'${text}` : text;
+  return /[",\r\n]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
+}
+
+/** The path of a line through values, evenly spaced; it is broken where there is none. */
+export function sparkline(values: readonly (number | null)[], width: number, height: number): string {
+  const told = values.filter((each) => each !== null);
+  const least = Math.min(...told);
+  const size = Math.max(...told) - least;
+  const x = (place: number) => (values.length > 1 ? (place / (values.length - 1)) * width : 0);
+  const y = (value: number) => (size > 0 ? (1 - (value - least) / size) * height : height / 2);
+  return values
+    .map((value, place) => {
+      if (value === null) return "";
+      const begins = place === 0 || values[place - 1] === null;
+      return `${begins ? "M" : "L"}${x(place).toFixed(1)} ${y(value).toFixed(1)}`;
+    })
+    .join("");
+}

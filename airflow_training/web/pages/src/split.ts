@@ -1,0 +1,88 @@
+// How a plan splits the model over devices, as a picture draws it. Pure.
+
+/** As `status` says it; what pages use of it. */
+export interface Plan {
+  model: string;
+  cluster: string;
+  strategy: Record<string, unknown> & { tp: number; pp: number; dp: number; cp: number; ep: number };
+  devices: number;
+  step_time_s: number;
+  p10: number;
+  p90: number;
+  peak_memory_bytes: number;
+  price_per_step: number | null;
+  breakdown: { time_s: Part[]; memory_bytes: Part[] };
+  stages: { memory_bytes: number; device_memory_bytes: number }[];
+  placement: { axes?: Record<string, { size: number; stride: number; level: string }>; stages?: { stage: number; device: string }[] };
+  applied: { replicas: Record<string, number>; env: string[] };
+  alternatives: Alternative[];
+  warnings: string[];
+  measured: { step_time_s: number; steps: number; peak_memory_bytes: number | null } | null;
+}
+
+export interface Part {
+  name: string;
+  value: number;
+}
+
+type Alternative = Pick<Plan, "strategy" | "step_time_s" | "peak_memory_bytes" | "price_per_step">;
+
+/** So many replicas of the data are drawn; the others are like them. */
+export const MOST_ROWS = 16;
+
+export interface Cell {
+  stage: number;
+  /** Numbers of the devices that share this stage of this replica, in the order of the placement. */
+  devices: number[];
+}
+
+/** A row for each replica of the data, a cell for each stage of the pipeline. */
+export function cells({ strategy, placement }: Pick<Plan, "strategy" | "placement">): Cell[][] {
+  const { tp, pp, dp, cp } = strategy;
+  const stride = (axis: string, otherwise: number) => placement.axes?.[axis]?.stride ?? otherwise;
+  const strides = { tp: stride("tp", 1), cp: stride("cp", tp), dp: stride("dp", tp * cp), pp: stride("pp", tp * cp * dp) };
+  return range(Math.min(dp, MOST_ROWS)).map((replica) =>
+    range(pp).map((stage) => ({
+      stage,
+      devices: range(cp).flatMap((context) =>
+        range(tp).map((tensor) => replica * strides.dp + stage * strides.pp + context * strides.cp + tensor * strides.tp),
+      ),
+    })),
+  );
+}
+
+const NAMES: Record<string, string> = { dp: "data", tp: "tensor", pp: "pipeline", cp: "context", ep: "expert" };
+
+/** `data 4 x tensor 2 x pipeline 8, micro-batch 2, ZeRO 2`. */
+export function strategyWords(strategy: Plan["strategy"]): string {
+  const axes = Object.entries(NAMES).flatMap(([axis, name]) => (Number(strategy[axis]) > 1 ? [`${name} ${strategy[axis]}`] : []));
+  const more = [
+    `micro-batch ${strategy["micro_batch"]}`,
+    ...(strategy["zero"] ? [`ZeRO ${strategy["zero"]}`] : []),
+    ...(strategy["sequence_parallel"] ? ["sequence parallel"] : []),
+    ...(strategy["recompute"] && strategy["recompute"] !== "none" ? [`recompute ${strategy["recompute"]}`] : []),
+    ...(Number(strategy["virtual_stages"]) > 1 ? [`${strategy["virtual_stages"]} virtual stages`] : []),
+  ];
+  return `${axes.join(" × ") || "one device"}, ${more.join(", ")}`;
+}
+
+/** Which axes lie within what, below the cluster as a whole. */
+export function levels({ axes = {} }: Plan["placement"]): [string, string[]][] {
+  const found = new Map<string, string[]>();
+  for (const [axis, { size, level }] of Object.entries(axes)) {
+    if (size > 1 && level !== "cluster") found.set(level, [...(found.get(level) ?? []), NAMES[axis] ?? axis]);
+  }
+  return [...found];
+}
+
+/** The largest parts first; what is below one in a hundred together as `other`. */
+export function largest(parts: readonly Part[]): Part[] {
+  const whole = parts.reduce((sum, each) => sum + each.value, 0);
+  const shown = parts.filter((each) => each.value >= 0.01 * whole && each.value > 0).sort((one, other) => other.value - one.value);
+  const rest = whole - shown.reduce((sum, each) => sum + each.value, 0);
+  return rest > 1e-9 * whole ? [...shown, { name: "other", value: rest }] : shown;
+}
+
+function range(count: number): number[] {
+  return Array.from({ length: count }, (_, number) => number);
+}

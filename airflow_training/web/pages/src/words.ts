@@ -1,0 +1,141 @@
+// Numbers, times and states as people read them. Pure.
+import type { Action, Detail, InstanceUsage, Phrase } from "./api.ts";
+
+const COLOURS: Record<Phrase, string> = {
+  "platform received the job": "gray",
+  "sending it to the cluster": "blue",
+  sent: "blue",
+  "sending failed": "red",
+  queued: "gray",
+  running: "green",
+  "state unknown": "orange",
+  "received the stop command": "orange",
+  paused: "purple",
+  stopped: "gray",
+  failed: "red",
+  succeeded: "green",
+};
+
+export function colourOf(phrase: Phrase): string {
+  return COLOURS[phrase] ?? "gray";
+}
+
+export function colourOfInstance(state: string): string {
+  return { running: "green", succeeded: "green", failed: "red", unknown: "orange", terminating: "orange" }[state] ?? "gray";
+}
+
+/** `95` is `1 min 35 s`: two units at most. */
+export function duration(seconds: number | null | undefined): string {
+  if (seconds === null || seconds === undefined || !Number.isFinite(seconds)) return "";
+  const whole = Math.max(0, Math.round(seconds));
+  const units: [string, number][] = [
+    ["d", 86400],
+    ["h", 3600],
+    ["min", 60],
+    ["s", 1],
+  ];
+  const first = units.findIndex(([, size]) => whole >= size);
+  if (first < 0) return "0 s";
+  const [name, size] = units[first]!;
+  const next = units[first + 1];
+  const rest = next ? Math.floor((whole % size) / next[1]) : 0;
+  return `${Math.floor(whole / size)} ${name}${next && rest ? ` ${rest} ${next[0]}` : ""}`;
+}
+
+export function bytes(count: number | null | undefined): string {
+  if (count === null || count === undefined) return "";
+  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+  let value = count;
+  let unit = 0;
+  while (value >= 1024 && unit < units.length - 1) {
+    value /= 1024;
+    unit += 1;
+  }
+  return `${value >= 100 || unit === 0 ? Math.round(value) : value.toFixed(1)} ${units[unit]}`;
+}
+
+const WHOLE = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
+
+/** A metric's value: four significant digits, and powers of ten where zeros would hide them. */
+export function quantity(value: number | null | undefined): string {
+  if (value === null || value === undefined) return "–";
+  if (Number.isInteger(value) && Math.abs(value) < 1e9) return WHOLE.format(value);
+  const size = Math.abs(value);
+  return size !== 0 && (size < 1e-3 || size >= 1e6) ? value.toExponential(3) : String(Number(value.toPrecision(4)));
+}
+
+export function seconds(time: string | null | undefined): number | null {
+  return time ? Date.parse(time) / 1000 : null;
+}
+
+export function clock(time: string | null | undefined): string {
+  return time ? new Date(time).toLocaleTimeString() : "";
+}
+
+export function moment(time: string | null | undefined): string {
+  return time ? new Date(time).toLocaleString() : "";
+}
+
+/** `3 min ago`. */
+export function ago(time: string | null | undefined, now: number): string {
+  const at = seconds(time);
+  return at === null ? "" : `${duration(Math.max(0, now / 1000 - at))} ago`;
+}
+
+/** `1.5 of 4 cores`. */
+export function cpuText(usage: InstanceUsage): string {
+  const { cpu_cores: used, cpu_limit: limit } = usage;
+  if (used === null) return "";
+  const text = used < 10 ? used.toFixed(used < 1 ? 2 : 1) : WHOLE.format(used);
+  return `${text}${limit === null ? "" : ` of ${quantity(limit)}`} ${(limit ?? used) === 1 ? "core" : "cores"}`;
+}
+
+export function memoryText(usage: InstanceUsage): string {
+  const { memory_bytes: used, memory_limit_bytes: limit } = usage;
+  return used === null ? "" : `${bytes(used)}${limit === null ? "" : ` of ${bytes(limit)}`}`;
+}
+
+/** `8: 93 %, 503 GiB of 640 GiB`: how many, how busy on average, their memory together. */
+export function gpuText(usage: InstanceUsage): string {
+  if (usage.gpus === 0) return "";
+  const busy = usage.gpu_busy_percent === null ? "" : `${Math.round(usage.gpu_busy_percent)} %`;
+  const { gpu_memory_bytes: used, gpu_memory_limit_bytes: limit } = usage;
+  const memory = used === null ? "" : `${bytes(used)}${limit === null ? "" : ` of ${bytes(limit)}`}`;
+  const said = [busy, memory].filter(Boolean).join(", ");
+  return usage.gpus === 1 ? said || "1" : `${usage.gpus}${said && `: ${said}`}`;
+}
+
+/** What an action costs: the work since the last checkpoint, as far as that is known. */
+export function lostBy(action: Action, detail: Pick<Detail, "last_checkpoint" | "progress">, now: number): string {
+  const { last_checkpoint: last, progress } = detail;
+  const killed = action === "kill";
+  const saved = killed ? "is lost: it is given no time to save." : "is lost unless the script saves when it is asked to end.";
+  if (last) return `The last checkpoint is of step ${last.step}, ${ago(last.at, now)}. What came after it ${saved}`;
+  if (progress.step === null) return "No checkpoint is known: a training that goes on later begins again at its first step.";
+  return `No checkpoint is known: the work of ${progress.step} steps is lost${killed ? "." : " unless the script saves it itself."}`;
+}
+
+/** Hours to a hundredth; few of them are not shown as none. */
+export function hours(value: number): string {
+  if (value > 0 && value < 0.005) return "< 0.01";
+  return value.toLocaleString("en", { maximumFractionDigits: value < 100 ? 2 : 0 });
+}
+
+function dayOf(at: Date): string {
+  const two = (value: number) => String(value).padStart(2, "0");
+  return `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())}`;
+}
+
+/** The last so many days of here, today among them, as inputs of dates have them. */
+export function lastDays(days: number, now: Date): { from: string; to: string } {
+  return { from: dayOf(new Date(now.getFullYear(), now.getMonth(), now.getDate() - days + 1)), to: dayOf(now) };
+}
+
+/** From the beginning of the first day to the end of the last one, of here; null where that is no span, or more than a year. */
+export function daySpan(from: string, to: string): { start: string; end: string } | null {
+  const start = new Date(`${from}T00:00:00`);
+  const last = new Date(`${to}T00:00:00`);
+  const end = new Date(last.getFullYear(), last.getMonth(), last.getDate() + 1);
+  const days = (end.getTime() - start.getTime()) / 86_400_000;
+  return days > 0 && days <= 366 ? { start: start.toISOString(), end: end.toISOString() } : null;
+}

@@ -1,0 +1,97 @@
+// An editor for YAML, by CodeMirror. Loaded only where something is edited: nothing of it is in the first load.
+import { defaultKeymap, history, historyKeymap, indentWithTab } from "@codemirror/commands";
+import { yaml } from "@codemirror/lang-yaml";
+import { bracketMatching, HighlightStyle, indentOnInput, syntaxHighlighting } from "@codemirror/language";
+import { lintGutter, setDiagnostics } from "@codemirror/lint";
+import { highlightSelectionMatches, searchKeymap } from "@codemirror/search";
+import { EditorState } from "@codemirror/state";
+import { drawSelection, EditorView, highlightActiveLine, keymap, lineNumbers } from "@codemirror/view";
+import { tags } from "@lezer/highlight";
+
+import { rangeOfLine } from "./lineRange.ts";
+import type { Mark } from "./marks.ts";
+
+export interface YamlEditor {
+  show(marks: readonly Mark[]): void;
+  goTo(line: number): void;
+  close(): void;
+}
+
+const colour = (name: string) => `var(--chakra-colors-${name})`;
+
+// names of the host's colours, so that it is dark where the host is
+const theme = EditorView.theme({
+  "&": { backgroundColor: colour("bg-subtle"), color: colour("fg"), fontSize: "0.875rem", maxHeight: "70vh" },
+  "&.cm-focused": { outline: `2px solid ${colour("border-emphasized")}` },
+  ".cm-scroller": { fontFamily: "var(--chakra-fonts-mono, monospace)", lineHeight: "1.6" },
+  ".cm-content": { caretColor: colour("fg"), padding: "8px 0" },
+  ".cm-cursor": { borderLeftColor: colour("fg") },
+  ".cm-gutters": { backgroundColor: colour("bg-subtle"), borderRight: `1px solid ${colour("border")}`, color: colour("fg-muted") },
+  ".cm-activeLine": { backgroundColor: "transparent" },
+  "&.cm-focused .cm-activeLine": { backgroundColor: colour("bg-muted") },
+  "&.cm-focused > .cm-scroller > .cm-selectionLayer .cm-selectionBackground, .cm-selectionBackground": {
+    backgroundColor: colour("blue-muted"),
+  },
+  ".cm-selectionMatch, .cm-searchMatch": { backgroundColor: colour("yellow-muted") },
+  ".cm-tooltip, .cm-panels": { backgroundColor: colour("bg-panel"), borderColor: colour("border"), color: colour("fg") },
+  ".cm-textfield, .cm-button": { backgroundColor: colour("bg"), backgroundImage: "none", borderColor: colour("border"), color: colour("fg") },
+  ".cm-textfield::placeholder": { color: colour("fg-muted") },
+  ".cm-diagnostic": { whiteSpace: "pre-wrap" },
+});
+
+const colours = HighlightStyle.define([
+  { tag: [tags.definition(tags.propertyName), tags.propertyName], color: colour("blue-fg") },
+  { tag: [tags.string, tags.special(tags.string)], color: colour("green-fg") },
+  { tag: [tags.comment, tags.lineComment], color: colour("fg-muted"), fontStyle: "italic" },
+  { tag: [tags.keyword, tags.typeName, tags.labelName], color: colour("purple-fg") },
+]);
+
+/** Put an editor into an element. `onChange` is told each new text. */
+export function openEditor(
+  parent: HTMLElement,
+  { label, text, onChange }: { label: string; text: string; onChange: (text: string) => void },
+): YamlEditor {
+  const view = new EditorView({
+    parent,
+    state: EditorState.create({
+      doc: text,
+      extensions: [
+        lineNumbers(),
+        lintGutter(),
+        history(),
+        drawSelection(),
+        indentOnInput(),
+        bracketMatching(),
+        highlightActiveLine(),
+        highlightSelectionMatches(),
+        yaml(),
+        syntaxHighlighting(colours),
+        theme,
+        EditorView.lineWrapping,
+        EditorView.contentAttributes.of({ "aria-label": label }),
+        // Tab indents; Escape, then Tab leaves the editor
+        keymap.of([...defaultKeymap, ...historyKeymap, ...searchKeymap, indentWithTab]),
+        EditorView.updateListener.of((update) => {
+          if (update.docChanged) onChange(update.state.doc.toString());
+        }),
+      ],
+    }),
+  });
+  return {
+    show(marks) {
+      const text = view.state.doc.toString();
+      view.dispatch(
+        setDiagnostics(
+          view.state,
+          marks.map((each) => ({ ...rangeOfLine(text, each.line), message: each.text, severity: each.severity })),
+        ),
+      );
+    },
+    goTo(line) {
+      const { from, to } = rangeOfLine(view.state.doc.toString(), line);
+      view.dispatch({ selection: { anchor: from, head: to }, scrollIntoView: true });
+      view.focus();
+    },
+    close: () => view.destroy(),
+  };
+}

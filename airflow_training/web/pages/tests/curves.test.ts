@@ -1,0 +1,65 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import type { SeriesAnswer } from "../src/api.ts";
+import { bandCurves, csv, join, pointsOf, smooth, sparkline } from "../src/curves.ts";
+
+function series(values: Partial<SeriesAnswer>): SeriesAnswer {
+  return { name: "loss", role: "worker", index: 0, rank: null, x_step: [], x_time: [], y: [], total: 0, ...values };
+}
+
+test("of a step that was done again, the newest value counts, and steps ascend", () => {
+  const again = series({ x_step: [1, 2, 3, 2, 3, 4], x_time: [1, 2, 3, 4, 5, 6], y: [9, 8, 7, 6, 5, 4] });
+  assert.deepEqual(pointsOf(again, "step", 0), [
+    [1, 2, 3, 4],
+    [9, 6, 5, 4],
+  ]);
+});
+
+test("on the axis of time nothing is left out", () => {
+  const again = series({ x_step: [2, 2], x_time: [120, 180], y: [1, null] });
+  assert.deepEqual(pointsOf(again, "minutes", 60), [
+    [1, 2],
+    [1, null],
+  ]);
+  assert.deepEqual(pointsOf(again, "time", 60)[0], [120, 180]);
+});
+
+test("points without a step are not on the axis of steps", () => {
+  assert.deepEqual(pointsOf(series({ x_step: [null, 5], x_time: [1, 2], y: [3, 4] }), "step", 0), [[5], [4]]);
+});
+
+test("a smoothed constant is itself from its first point on, gaps stay gaps", () => {
+  const [, y] = smooth([[1, 2, 3, 4], [5, 5, null, 5]], 0.99);
+  assert.ok(y.every((each) => each === null || Math.abs(each - 5) < 1e-9));
+  assert.equal(y[2], null);
+});
+
+test("curves with other x are joined on the union", () => {
+  assert.deepEqual(join([[[1, 3], [10, 30]], [[2, 3], [null, 3]]]), [
+    [1, 2, 3],
+    [
+      [10, undefined, 30],
+      [undefined, null, 3],
+    ],
+  ]);
+});
+
+test("a band begins with the run on the axis of minutes", () => {
+  const band = { name: "loss", count: 99, x: [60, 120], minimum: [0, 1], low: [1, 2], median: [2, 3], high: [3, 4], maximum: [4, 5] };
+  const curves = bandCurves(band, "minutes", 60);
+  assert.deepEqual(curves.at(-1), { label: "median", kind: "line", points: [[0, 1], [2, 3]] });
+  assert.deepEqual(curves.map((each) => each.kind), ["raw", "raw", "band", "band", "line"]);
+});
+
+test("a spreadsheet gets numbers as numbers and names as text", () => {
+  const text = csv([series({ name: '=cmd()"', x_step: [1], x_time: [0], y: [null] })]);
+  assert.equal(text, 'name,role,index,rank,step,time,value\r\n"\'=cmd()""",worker,0,,1,1970-01-01T00:00:00.000Z,NaN\r\n');
+});
+
+test("a short line goes from edge to edge and is broken where there is no value", () => {
+  assert.equal(sparkline([4, 2, 0], 10, 8), "M0.0 0.0L5.0 4.0L10.0 8.0");
+  assert.equal(sparkline([1, null, 3], 10, 8), "M0.0 8.0M10.0 0.0");
+  assert.equal(sparkline([5, 5], 10, 8), "M0.0 4.0L10.0 4.0");
+  assert.equal(sparkline([], 10, 8), "");
+});

@@ -1,0 +1,65 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { ago, bytes, cpuText, duration, gpuText, lostBy, memoryText, daySpan, hours, lastDays, quantity } from "../src/words.ts";
+
+test("durations have two units at most", () => {
+  assert.deepEqual([0, 59.6, 95, 3600, 3725, 90061, -5, null, NaN].map(duration), [
+    "0 s", "1 min", "1 min 35 s", "1 h", "1 h 2 min", "1 d 1 h", "0 s", "", "",
+  ]);
+});
+
+test("sizes are powers of 1,024", () => {
+  assert.deepEqual([0, 1023, 1536, 5 * 2 ** 30, null].map(bytes), ["0 B", "1023 B", "1.5 KiB", "5.0 GiB", ""]);
+});
+
+test("small and large numbers keep their digits", () => {
+  assert.deepEqual([0, 1200, 0.31234567, 0.00001234, 12345678.9, null].map(quantity), [
+    "0", "1,200", "0.3123", "1.234e-5", "1.235e+7", "–",
+  ]);
+});
+
+test("a moment is told from now", () => {
+  assert.equal(ago("2026-01-01T00:00:00Z", Date.parse("2026-01-01T00:03:00Z")), "3 min ago");
+});
+
+test("usage says of how much, where that is known", () => {
+  const usage = {
+    at: "", cpu_cores: 1.52, cpu_limit: 4, memory_bytes: 3 * 2 ** 30, memory_limit_bytes: null,
+    gpus: 2, gpu_busy_percent: 93.4, gpu_memory_bytes: 2 ** 30, gpu_memory_limit_bytes: 2 ** 31, gpu_errors: [],
+  };
+  const nothing = {
+    ...usage, cpu_cores: null, memory_bytes: null, gpus: 0, gpu_busy_percent: null, gpu_memory_bytes: null,
+  };
+  const texts = (each: typeof nothing | typeof usage) => [cpuText(each), memoryText(each), gpuText(each)];
+  assert.deepEqual(texts(usage), ["1.5 of 4 cores", "3.0 GiB", "2: 93 %, 1.0 GiB of 2.0 GiB"]);
+  assert.deepEqual(texts(nothing), ["", "", ""]);
+  assert.equal(cpuText({ ...usage, cpu_limit: null }), "1.5 cores");
+  assert.equal(gpuText({ ...nothing, gpus: 1 }), "1");
+});
+
+test("what is lost is said with the age of the last checkpoint", () => {
+  const last = { step: 40, at: "2026-01-01T00:00:00Z" };
+  const now = Date.parse("2026-01-01T00:03:00Z");
+  const progress = { step: 55 } as Parameters<typeof lostBy>[1]["progress"];
+  assert.match(lostBy("kill", { last_checkpoint: last, progress }, now), /step 40, 3 min ago.*is lost: it is given no time to save\.$/);
+  assert.match(lostBy("stop", { last_checkpoint: last, progress }, now), /is lost unless the script saves/);
+  assert.match(lostBy("kill", { last_checkpoint: null, progress }, now), /the work of 55 steps is lost\.$/);
+});
+
+test("days are those of here, the last one whole", () => {
+  const now = new Date(2024, 2, 1, 23, 59);
+  assert.deepEqual(lastDays(1, now), { from: "2024-03-01", to: "2024-03-01" });
+  assert.deepEqual(lastDays(7, now), { from: "2024-02-24", to: "2024-03-01" });
+  assert.deepEqual(daySpan("2024-02-29", "2024-03-01"), {
+    start: new Date(2024, 1, 29).toISOString(),
+    end: new Date(2024, 2, 2).toISOString(),
+  });
+  assert.deepEqual([daySpan("2024-03-02", "2024-03-01"), daySpan("", "2024-03-01"), daySpan("x", "y")], [null, null, null]);
+  assert.equal(daySpan("2023-02-28", "2024-03-01"), null);
+  assert.notEqual(daySpan("2024-01-01", "2024-12-31"), null);
+});
+
+test("hours keep their hundredths while they are few", () => {
+  assert.deepEqual([0, 0.004, 1.256, 1234.5].map(hours), ["0", "< 0.01", "1.26", "1,235"]);
+});

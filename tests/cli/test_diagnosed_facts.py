@@ -1,0 +1,93 @@
+"""`logs diagnose` and `status` of runs whose logs say nothing: what the runtime saw is told all the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from airflow_training.control import reasons
+from airflow_training.control.root_cause import cause_document
+from airflow_training.state.store import Store
+from tests.state.samples import a_job, a_key, a_ledger, worker
+
+NO_PLACE = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu."
+NO_IMAGE = 'Back-off pulling image "ghcr.io/acme/digitz:1"'
+
+
+@pytest.fixture
+def run(home):
+    """Return a function that puts a run into the store as it stands."""
+
+    def put(*entries: Any, **job: Any) -> None:
+        store = Store(f"sqlite:///{home / 'airflow_training.db'}")
+        ledger = a_ledger(*entries, **job)
+        store.create_run(a_key("one"), a_job(), ledger, controller="here", queue=False)
+        store.close()
+
+    return put
+
+
+def waiting(reason: str, message: str, **fields: Any) -> Any:
+    return worker(0, state="pending", reason=reason, message=message, **fields)
+
+
+@pytest.mark.parametrize(
+    ("entry", "expected"),
+    [
+        pytest.param(
+            waiting("Unschedulable", NO_PLACE), ("unschedulable", "yes", NO_PLACE), id="no-place"
+        ),
+        pytest.param(
+            waiting("ImagePullBackOff", NO_IMAGE, wanted=True),
+            ("image-pull-failure", "no", NO_IMAGE),
+            id="no-image",
+        ),
+    ],
+)
+def test_what_does_not_begin_is_explained_while_it_waits(typed, run, entry, expected):
+    run(entry, worker(1, state="pending", reason="Creating"), state="Starting")
+    (found, *_) = typed("logs", "diagnose", "one", "-o", "json").json["causes"]
+    assert (found["id"], found["retryable"]) == expected[:2]
+    assert expected[2] in found["evidence"]
+    assert "seen by the runtime" in typed("logs", "diagnose", "one").stdout
+
+
+def test_a_job_that_found_no_place_in_time_has_the_cause_of_its_status(typed, run):
+    message = f"worker-1 found no place within 60 s: {NO_PLACE}"
+    root = cause_document(
+        reason=reasons.SCHEDULE_TIMEOUT, message=message, at=1.0, role="worker", index=1, attempt=0
+    )
+    run(
+        worker(0),
+        state="Failed",
+        reason=reasons.SCHEDULE_TIMEOUT,
+        message=message,
+        root_cause=root,
+        drained=True,
+    )
+    (found, *_) = typed("logs", "diagnose", "one", "-o", "json").json["causes"]
+    assert (found["id"], found["rank"]) == ("unschedulable", 1)
+    assert NO_PLACE in found["evidence"]
+    assert f"root cause: {message[:80]}" in typed("status", "one").stdout
+
+
+def test_nothing_is_said_of_a_run_of_which_nothing_is_known(typed, run):
+    run(worker(0), state="Queued")
+    answer = typed("logs", "diagnose", "one")
+    assert answer.code == 2
+    assert "nothing of it was ever started" in answer.stderr
+
+
+def test_a_message_of_many_lines_takes_one_in_a_table(typed, run):
+    tail = "step 7\nstep 8 " + "loss " * 60 + "\nKeyError: 'label'\n\n"
+    run(
+        worker(0, state="failed", final=True, failure_class="user", exit_code=1, message=tail),
+        state="Failed",
+        reason=reasons.INSTANCE_FAILED,
+        message=f"role worker failed: worker-0: {tail}",
+    )
+    shown = typed("status", "one").stdout
+    assert "KeyError: 'label'" in shown
+    assert "step 7" not in shown
+    assert max(map(len, shown.splitlines())) < 200

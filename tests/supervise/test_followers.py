@@ -1,0 +1,60 @@
+"""Which followers a run has, in which order, and how what they know comes together."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import cast
+
+import pytest
+
+from airflow_training.control.model import Ledger
+from airflow_training.documents.resolved import RunRef
+from airflow_training.documents.resolved_blocks import CheckpointCommit, ResolvedCheckpoint
+from airflow_training.runtimes.port import Runtime
+from airflow_training.state.store import Store
+from airflow_training.supervise.followers.follower import Evidence, FollowedRun
+from airflow_training.supervise.followers.selection import followers_of
+from airflow_training.supervise.watcher import Watcher
+from tests.builders import job, role
+
+
+def a_run(*, checkpoint: ResolvedCheckpoint | None) -> FollowedRun:
+    made = replace(job(role("worker", 1)), checkpoint=checkpoint)
+    return FollowedRun(
+        store=cast("Store", None),  # making followers asks for nothing
+        runtime=cast("Runtime", None),
+        ref=RunRef(uid="u", job="digits", namespace="default", controller="c"),
+        watcher=cast("Watcher", None),
+        state=lambda: (made, Ledger()),
+        may_create=lambda: True,
+        progress={},
+        now=lambda: 0.0,
+        wake=lambda: None,
+    )
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "read_logs", "expected"),
+    [
+        pytest.param(None, False, ["ProgressFollower", "FailureFollower"], id="any-run"),
+        pytest.param(
+            None, True, ["ProgressFollower", "DelayedLogFollower", "FailureFollower"], id="logs"
+        ),
+        pytest.param(
+            ResolvedCheckpoint(uri="unused"),
+            False,
+            ["ProgressFollower", "FailureFollower", "CheckpointReferences", "Processes"],
+            id="checkpoints",
+        ),
+    ],
+)
+def test_a_run_has_the_followers_that_its_job_asks_for(checkpoint, read_logs, expected):
+    """Progress comes first, so that the last look of the others finds all of it in the store."""
+    followers = followers_of(a_run(checkpoint=checkpoint), read_logs=read_logs)
+    assert [type(each).__name__ for each in followers] == expected
+
+
+def test_what_followers_know_comes_together():
+    commit = CheckpointCommit(uri="/c", step=1, digest="d", at=1.0)
+    known = Evidence(undiagnosed=[("worker", 0, 1)]) | Evidence(committed=[commit])
+    assert (known.undiagnosed, known.committed) == ((("worker", 0, 1),), (commit,))

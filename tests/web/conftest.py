@@ -1,0 +1,133 @@
+"""A server of the API with users of its own, over a store of its own."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Collection
+from pathlib import Path
+from typing import Annotated, Any
+
+import pytest
+from fastapi import FastAPI, Header, HTTPException, Request
+
+from airflow_training.admission.request import Source
+from airflow_training.documents.resolved import RunKey
+from airflow_training.runtimes.port import Cursor, LogChunk
+from airflow_training.state.store import RunRecord, open_store
+from airflow_training.web.app import add_routes
+from airflow_training.web.rights import User, Verb, keep_user
+from tests.state.samples import a_job, a_ledger, worker
+
+SOURCE = "here"
+
+
+async def _authenticate(request: Request, user: Annotated[str, Header()] = "") -> None:
+    if not user:
+        raise HTTPException(401, "Not authenticated")
+    keep_user(request, User(name=user))
+
+
+class FakeRights:
+    """Users are named in a header: `viewer` reads DAG `digits`, `op` acts on it, `admin` on all."""
+
+    standalone = False
+    authenticate = staticmethod(_authenticate)
+
+    def may(self, user: User, verb: Verb, dag_id: str | None) -> bool:
+        if user.name == "admin":
+            return True
+        return dag_id == "digits" and (user.name == "op" or verb not in ("act", "submit"))
+
+    def readable(self, user: User) -> Collection[str] | None:
+        return None if user.name == "admin" else ["digits"]
+
+    def team_of(self, dag_id: str) -> str | None:
+        return {"digits": "red", "secret": "green"}.get(dag_id)
+
+    def sources(self) -> Collection[str] | None:
+        return ("cli", SOURCE)
+
+
+class FakeLogs:
+    """A runtime that knows the log of every instance."""
+
+    def __init__(self) -> None:
+        self.text = b""
+        self.texts: dict[str, bytes] = {}
+        """Of single instances, by name."""
+        self.over = True
+
+    async def read_log(self, instance: Any, cursor: Cursor, *, limit: int) -> LogChunk:
+        text = self.texts.get(f"{instance.role}-{instance.index}", self.text)
+        data = text[cursor.offset : cursor.offset + limit]
+        end = cursor.offset + len(data)
+        over = self.over and end >= len(text)
+        return LogChunk(data=data, next=Cursor(offset=end), end=over)
+
+
+@pytest.fixture
+def logs() -> FakeLogs:
+    return FakeLogs()
+
+
+class FakeNewRuns:
+    """Keeps what was begun."""
+
+    def __init__(self) -> None:
+        self.begun: dict[str, Any] = {}
+        self.why = ""
+
+    def refusal(self, run: RunRecord) -> str:
+        return self.why
+
+    def key(self, run: RunRecord, digest: str) -> RunKey:
+        return RunKey(source=run.key.source, dag_id=run.key.dag_id, run_id=digest)
+
+    async def begin(self, request: Any, run: RunRecord, run_id: str, *, resume: Any) -> None:
+        self.begun[run_id] = resume
+
+    document_source: Source = "form"
+
+    def document_key(self, run: RunRecord, digest: str) -> RunKey:
+        return RunKey(source=run.key.source, dag_id="training_job", run_id=digest)
+
+    async def begin_document(
+        self, request: Any, run: RunRecord, run_id: str, *, document: str
+    ) -> None:
+        self.begun[run_id] = document
+
+
+@pytest.fixture
+def new_runs() -> FakeNewRuns:
+    return FakeNewRuns()
+
+
+@pytest.fixture
+def app(airflow_home: Path, logs: FakeLogs, new_runs: FakeNewRuns) -> FastAPI:
+    served = FastAPI()
+    add_routes(served, FakeRights(), runtime_of=lambda _: logs, new_runs=new_runs)  # type: ignore[arg-type,return-value]  # what they use of it
+    return served
+
+
+@pytest.fixture
+def client(app: FastAPI) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of libraries that the client imports
+        from fastapi.testclient import TestClient
+    return TestClient(app, headers={"user": "op"})
+
+
+def a_run(
+    run_id: str = "first", *, dag: str = "digits", source: str = SOURCE, **more: Any
+) -> RunRecord:
+    """Add a run of a DAG with two workers to the store."""
+    by = more.pop("submitted_by", "")
+    ledger = more.pop("ledger", None)
+    return open_store().create_run(
+        RunKey(source=source, dag_id=dag, run_id=run_id, **more),
+        a_job(),
+        ledger or a_ledger(worker(0), worker(1), state="Running", started_at=1.0),
+        controller="here",
+        queue=False,
+        submitted_by=by,
+    )

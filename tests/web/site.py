@@ -1,0 +1,211 @@
+"""`airflow-training ui` over the store of real runs, and a browser that looks at it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+CHROMIUM = next(
+    (path for path in map(Path, ("/usr/bin/chromium", "/usr/bin/google-chrome")) if path.exists()),
+    None,
+)
+FLAGS = [
+    "--no-sandbox",  # CI is root in a container
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-gpu",
+    "--disable-sync",
+    "--no-first-run",
+]
+
+SCRIPT = r"""
+import json, math, os, struct, sys, time, zlib
+from pathlib import Path
+
+def picture(step):
+    # a PNG of rings that grow with the steps
+    def chunk(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    def pixel(x, y):
+        value = (1 + math.sin(math.hypot(x - 160, y - 60) * 2 / step)) / 2
+        return bytes((int(40 + 180 * value), int(80 + 60 * value), int(200 - 120 * value)))
+
+    rows = b"".join(b"\0" + b"".join(pixel(x, y) for x in range(320)) for y in range(120))
+    head = chunk(b"IHDR", struct.pack(">IIBBBBB", 320, 120, 8, 2, 0, 0, 0))
+    return b"\x89PNG\r\n\x1a\n" + head + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+
+rank, last = int(os.environ["TRAINING_RANK"]), int(sys.argv[1])
+for step in range(1, last + 1):
+    line = {"step": step, "total_steps": last, "metrics": {"loss": 1 / step + rank}, "time": time.time()}
+    line["samples"] = step * (64 - 4 * rank)
+    line["files"] = [{"name": f"part-{rank}-<b>0</b>.npz", "read": min(640, 64 * step), "total": 640}]
+    line["files"] += [{"name": f"part-{rank}-1.npz", "read": 64 * (step - 10), "total": 6400}] * (step > 10)
+    with Path(os.environ["TRAINING_PROGRESS_FILE"]).open("a") as file:
+        file.write(json.dumps(line) + "\n")
+    if rank == 0 and step % 5 == 0 and step <= 20:
+        folder = Path(os.environ["TRAINING_PREDICTIONS_DIR"])
+        drawn = [(i % 10, i % 10 if i % 23 < step else i * i % 10) for i in range(400)]
+        rows = [f"{label},{prediction},<b>{i}</b>" for i, (label, prediction) in enumerate(drawn)]
+        (folder / ".step.tmp").write_text("\n".join(["label,prediction,id", *rows]))
+        (folder / ".step.tmp").rename(folder / f"step-{step:06}.csv")
+        amounts = [{"label": i / 100, "prediction": i / 100 + (21 - step) * (i % 7 - 3) / 60} for i in range(300)]
+        (folder / f"step-{step:06}.values.jsonl").write_text("\n".join(map(json.dumps, amounts)))
+        (folder / f"step-{step:06}.png").write_bytes(picture(step))
+    print(f"step {step} \x1b[32mgreen\x1b[0m <b>not bold</b>", flush=True)
+    time.sleep(0.05)
+if "break" in sys.argv:
+    raise ValueError("<img src=x onerror=alert(1)> is no learning rate")
+"""
+JOB = """
+apiVersion: airflow-training/v1
+kind: TrainingJob
+metadata: {{name: {name}}}
+spec:
+  framework: custom
+  command: [python, train.py, "{steps}", {more}]
+  restart: {{maxRestarts: 0}}
+  roles:
+    - {{name: master}}
+    - {{name: worker, replicas: 2, dependsOn: [{{role: master}}]}}
+"""
+PLAN = """
+  plan:
+    model: {hidden: 4096, layers: 24, heads: 32, seq: 2048, vocab: 51200}
+    cluster: {name: one, nodes: [{count: 1, device: A100-SXM4-80GB, devices_per_node: 3}]}
+    globalBatch: 48
+    constraints: {pp: 3, recompute: none}
+    apply: []
+"""
+"""Shown alone: three processes that count are no such training."""
+
+SAVING = """
+from airflow_training.checkpoints import restore, save
+
+state = restore() or {"step": 0}
+print("goes on after step", state["step"], flush=True)
+for step in range(state["step"] + 1, 31):
+    if step % 10 == 0:
+        save({"step": step, "weights": bytes(50_000)}, step=step)
+"""
+SAVED_JOB = """
+apiVersion: airflow-training/v1
+kind: TrainingJob
+metadata: {name: saved}
+spec:
+  framework: custom
+  command: [python, save.py]
+  checkpoint: {uri: checkpoints}
+  roles: [{name: worker}]
+"""
+
+
+@dataclass
+class Site:
+    """A running `airflow-training ui`, and a browser."""
+
+    address: str
+    """With the token."""
+    uids: dict[str, str]
+    browser: Any
+
+    @property
+    def base(self) -> str:
+        return self.address.partition("/?")[0]
+
+    @contextlib.contextmanager
+    def page(self, *, width: int = 1440, height: int = 900, dark: bool = False) -> Iterator[Any]:
+        """Give a page that has the cookie; afterwards nothing may have gone wrong in it."""
+        scheme = "dark" if dark else "light"
+        context = self.browser.new_context(
+            viewport={"width": width, "height": height}, color_scheme=scheme, accept_downloads=True
+        )
+        problems: list[str] = []
+        page = context.new_page()
+        page.set_default_timeout(60_000)
+        page.on("console", lambda each: problems.extend([each.text] * (each.type == "error")))
+        page.on("pageerror", lambda each: problems.append(str(each)))
+        page.on("dialog", lambda each: problems.append(f"a dialog: {each.message}"))
+        page.goto(self.address)
+        try:
+            yield page
+            assert problems == []
+        finally:
+            context.close()
+
+    def open(self, page: Any, run: str, tab: str = "overview") -> None:
+        page.goto(f"{self.base}/runs/{self.uids[run]}?tab={tab}")
+        page.get_by_role("heading", name=run, exact=True).wait_for()
+
+
+@contextlib.contextmanager
+def serve(folder: Path) -> Iterator[Site]:
+    """Run `done`, `broken` and `saved` to their ends, leave `living` running, and serve their pages."""
+    from playwright.sync_api import sync_playwright
+
+    (folder / "train.py").write_text(SCRIPT)
+    (folder / "save.py").write_text(SAVING)
+    jobs = {
+        "done": JOB.format(name="done", steps=20, more="") + PLAN,
+        "broken": JOB.format(name="broken", steps=5, more="break"),
+        "saved": SAVED_JOB,
+        "living": JOB.format(name="living", steps=100_000, more=""),
+    }
+    environment = {**os.environ, "AIRFLOW_HOME": str(folder)}
+    command = [sys.executable, "-m", "airflow_training.cli"]
+    running: list[subprocess.Popen[Any]] = []
+    for name, document in jobs.items():
+        (folder / f"{name}.yaml").write_text(document)
+        running.append(
+            subprocess.Popen(
+                [*command, "run", f"{name}.yaml", "--run-id", name],
+                cwd=folder,
+                env=environment,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+        )
+    for process in running[:-1]:
+        process.wait(timeout=120)
+    server = subprocess.Popen(
+        [*command, "ui", "--no-browser"],
+        cwd=folder,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    running.append(server)
+    assert server.stdout is not None
+    try:
+        address = next(
+            found.group() for line in server.stdout if (found := re.search(r"http://\S+", line))
+        )
+        with sync_playwright() as driver:
+            browser = driver.chromium.launch(executable_path=str(CHROMIUM), args=FLAGS)
+            yield Site(address, _uids(folder), browser)
+            browser.close()
+    finally:
+        for process in running:
+            process.send_signal(signal.SIGINT)
+        for process in running:
+            process.wait(timeout=60)
+        server.stdout.close()
+
+
+def _uids(folder: Path) -> dict[str, str]:
+    from airflow_training.state.store import Store
+
+    store = Store(f"sqlite:///{folder / 'airflow_training.db'}")
+    try:
+        return {each.key.run_id: each.uid for each in store.runs(limit=10)}
+    finally:
+        store.close()

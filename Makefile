@@ -5,6 +5,10 @@ CONSTRAINTS ?= constraints.txt
 PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3.13 || command -v python3)
 BIN := .venv/bin
 INSTALLED := .venv/.installed
+# uv installs in seconds what takes pip minutes; but pip alone looks where a machine may keep its own build of torch.
+PINS := $(addprefix --constraint ,$(CONSTRAINTS))
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(PINS)
+PACKAGES := $(PINS) --editable '.[dev]' $(WITH)
 PAGES := airflow_training/web/pages
 # Where there is no npm, the tests of the pages' sources are skipped; what is built of them is in the repository.
 NODE := $(if $(shell command -v npm),$(PAGES)/node_modules/.installed)
@@ -13,7 +17,7 @@ NODE := $(if $(shell command -v npm),$(PAGES)/node_modules/.installed)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install pages screenshots demo docs test processes airflow check lint fmt types e2e frameworks light soak mutations bench changelog clean
+.PHONY: help install pages screenshots demo docs check test scenarios lint types pure fmt e2e cluster frameworks light soak mutations bench changelog clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -21,7 +25,8 @@ help: ## list the targets
 $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10 if "$(CONSTRAINTS)" == "" else 11))' || { echo "Python 3.11 or newer is needed, $(PYTHON) is older: make PYTHON=/path/to/python3.11"; exit 2; }
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(addprefix --constraint ,$(CONSTRAINTS)) --editable '.[dev]' $(WITH)
+	$(PIP) --no-compile --no-deps torch
+	if $(PIP) uv; then $(BIN)/uv pip install --quiet --python $(BIN)/python $(PACKAGES); else $(PIP) $(PACKAGES); fi
 	@touch $@
 
 $(PAGES)/node_modules/.installed: $(PAGES)/package-lock.json
@@ -40,23 +45,20 @@ install: $(INSTALLED) ## make .venv with everything the project needs
 demo: $(INSTALLED) ## start Airflow and train a real job, end to end (KEEP=1 leaves Airflow running)
 	$(BIN)/airflow-training demo --airflow $(if $(KEEP),--keep)
 
-test: lint $(NODE) ## lint, types and all tests, also those with real processes and a real Airflow
-	$(MAKE) --no-print-directory --jobs 3 types processes airflow
+check: lint types pure ## lint, types and all tests that start no process: while working
 
-# What takes seconds to import is imported by one process, beside an Airflow that mostly waits.
-IMPORTS := tests/airflow $(patsubst %,tests/checkpoints/test_%.py,huggingface keras lightning xgboost) tests/planning/test_tracing.py
+test: check scenarios ## the same and some scenarios with real processes: what CI runs
 
-# More of both than cores, beside each other: half of the time goes by in waiting for what was started.
-processes: $(INSTALLED)
-	$(BIN)/python -m pytest -n 3 --maxschedchunk 4 --durations 50 -m "not cluster and not frameworks and not soak" $(addprefix --ignore ,$(IMPORTS) tests/kubernetes/e2e)
+pure: $(INSTALLED)
+	$(BIN)/python -m pytest -n 2 --timeout 60 --durations 20 -m pure
 
-airflow: $(INSTALLED)
-	$(BIN)/python -m pytest --durations 20 -m "not soak" $(IMPORTS)
+scenarios: $(INSTALLED)
+	$(BIN)/python -m tests.gate.rerun -n 2 --dist loadgroup --durations 20 -m scenario
 
-check: lint types ## the same without the slow end-to-end tests
-	$(BIN)/python -m pytest -n 2 -m "not e2e and not cluster and not soak"
+e2e: $(INSTALLED) $(NODE) ## all other tests with real processes, emulated pods and a real Airflow (ROOM=runtimes for those of one room)
+	$(BIN)/python -m tests.gate.rerun -n 2 --dist loadgroup --durations 50 -m "e2e and not cluster and not frameworks and not soak" $(if $(ROOM),tests/$(ROOM))
 
-e2e: $(INSTALLED) ## benchmarks and tests on the cluster of KUBECONFIG, with TRAINING_IMAGE and BUSYBOX_IMAGE
+cluster: $(INSTALLED) ## benchmarks and tests on the cluster of KUBECONFIG, with TRAINING_IMAGE and BUSYBOX_IMAGE
 	-$(BIN)/python -m benchmarks kubernetes
 	$(BIN)/python -m pytest tests/kubernetes/e2e -m cluster
 
@@ -64,10 +66,10 @@ light: ## the command line's tests where only the wheel and what it requires are
 	rm -rf .light
 	$(PYTHON) -m venv .light
 	.light/bin/python -m pip install --quiet --disable-pip-version-check '.[logs,plots,postgres]' hypothesis pytest pytest-timeout
-	.light/bin/python -m pytest tests/cli -m "not airflow and not e2e"
+	.light/bin/python -m pytest tests/cli -m pure
 
-soak: $(INSTALLED) ## the long random tests, of which `make test` runs a sample
-	ALL_EXAMPLES=1 $(BIN)/python -m pytest -m "soak or hypothesis"
+soak: $(INSTALLED) ## the long random tests, of which `make e2e` runs a sample
+	ALL_EXAMPLES=1 $(BIN)/python -m pytest --hypothesis-profile=default -W error::ResourceWarning -W error::pytest.PytestUnraisableExceptionWarning -m "soak or hypothesis"
 
 # A virtual environment for each framework that ours does not hold.
 .frameworks/%/.installed: tests/trainings/requirements/%.txt

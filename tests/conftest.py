@@ -11,13 +11,16 @@ from pathlib import Path
 
 import pytest
 
+from tests.gate.tiers import mark_tier, needs_import
+
 # Before anything imports airflow: tests never see the user's own Airflow home.
 os.environ["AIRFLOW_HOME"] = tempfile.mkdtemp(prefix="airflow-training-tests-")
 os.environ.setdefault("AIRFLOW__CORE__LOAD_EXAMPLES", "False")
 
 # Before anything imports numpy or torch: there are as many processes as cores already, and threads that
 # wait for each other by spinning cost several times what they compute.
-os.environ.setdefault("OMP_NUM_THREADS", "1")
+for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
+    os.environ.setdefault(variable, "1")
 
 # Thousands of tests are collected, and nothing of that is garbage: looking for some took a quarter of the time.
 gc.disable()
@@ -37,13 +40,21 @@ multiprocessing.set_forkserver_preload(
 )
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Import of a tier only what is in it: Airflow and torch take seconds."""
+    if not collection_path.match("test_*.py"):
+        return None
+    return None if needs_import(collection_path, config.option.markexpr) else True
+
+
 @pytest.hookimpl(tryfirst=True)  # before pytest looks at -m
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what needs a running Airflow, which has a run of its own; what takes longest begins first."""
+    """Mark the tier of each test, and what needs a running Airflow; what takes longest begins first."""
     for item in items:
         path = item.path.as_posix()
         if item.get_closest_marker("e2e") is not None and "/tests/airflow/" in path:
             item.add_marker(pytest.mark.airflow)
+        mark_tier(item)
     items.sort(key=_rank)
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, MutableMapping
 from typing import Any
 
 from fastapi import HTTPException, Request, Response
 from fastapi.routing import APIRoute
-from starlette.types import Message
 
 __all__ = ["DocumentRoute"]
 
@@ -25,7 +24,7 @@ class DocumentRoute(APIRoute):
         async def handle_limited(request: Request) -> Response:
             read = 0
 
-            async def receive() -> Message:
+            async def receive() -> MutableMapping[str, Any]:
                 nonlocal read
                 message = await request.receive()
                 read += len(message.get("body", b""))

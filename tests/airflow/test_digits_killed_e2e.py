@@ -14,7 +14,7 @@ import yaml
 from airflow_training.checkpoints import reading
 from tests.airflow.stack import Airflow, wait_for
 
-# in `make test`: tests/cli/test_digits_killed.py, and of Airflow test_survival_e2e.py
+# in `make e2e`: tests/cli/test_digits_killed.py, and of Airflow test_survival_e2e.py
 pytestmark = [pytest.mark.e2e, pytest.mark.soak, pytest.mark.timeout(600)]
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "dags" / "examples" / "digits"

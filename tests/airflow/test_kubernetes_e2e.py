@@ -76,7 +76,7 @@ def test_a_job_runs_on_the_cluster_of_an_airflow_connection(airflow: Airflow, cl
     assert page.text == "trained by worker\n"
 
 
-@pytest.mark.soak  # in `make test` the snippets of the README run it
+@pytest.mark.soak  # in `make e2e` the snippets of the README run it
 def test_the_job_of_the_readme_trains_as_a_dag(airflow: Airflow, cluster: Cluster):
     pytest.importorskip("torch")
     connect(airflow, "emulated", cluster.kubeconfig())

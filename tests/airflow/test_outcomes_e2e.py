@@ -50,7 +50,7 @@ class Row:
     then: Act | None = None
     """What the user does once the job has ended."""
     sample: bool = False
-    """`make test` has it too, not only `make soak`."""
+    """`make e2e` has it too, not only `make soak`."""
 
 
 def mark(task_id: str, state: str) -> Act:

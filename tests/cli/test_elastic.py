@@ -14,7 +14,7 @@ import pytest
 
 from tests.cli.conftest import COMMAND, job_file
 
-# in `make test`: tests/supervise/test_lost_instance.py, and for ranks tests/checkpoints/test_rejoining.py
+# in `make e2e`: tests/supervise/test_lost_instance.py, and for ranks tests/checkpoints/test_rejoining.py
 pytestmark = [pytest.mark.e2e, pytest.mark.soak, pytest.mark.timeout(300)]
 
 SAMPLES, EPOCHS = 120, 8

@@ -28,7 +28,7 @@ LAST_STEPS = {
     "own.py": 40,
 }
 SAMPLE = {"anything.py", "own.py"}
-"""The others import a framework twice each; `make test` trains with it where it is there (tests/checkpoints)."""
+"""The others import a framework twice each; `make e2e` trains with it where it is there (tests/checkpoints)."""
 
 
 def test_every_script_of_the_page_has_its_last_step_here() -> None:

@@ -34,7 +34,7 @@ CONTROLLER = "tests"
 
 @pytest.hookimpl(tryfirst=True)  # before pytest looks at -m
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let each test of the contract meet two of the faults in `make test`, each time others."""
+    """Let each test of the contract meet two of the faults in `make e2e`, each time others."""
     faulty = [item for item in items if "TestKubernetesUnderFaults" in item.nodeid]
     for number, item in enumerate(faulty):
         test, fault = divmod(number, FAULTS)

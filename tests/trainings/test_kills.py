@@ -15,7 +15,7 @@ MODULES = {"custom": "json", "pytorch": "torch"}
 
 
 def with_marks(name: str, *sample: str, soak: tuple[str, ...] = ()) -> object:
-    """`sample` and `soak`: those that `make test` and `make soak` run, not only `make frameworks`."""
+    """`sample` and `soak`: those that `make e2e` and `make soak` run, not only `make frameworks`."""
     marks = [] if name in sample else [pytest.mark.soak if name in soak else pytest.mark.frameworks]
     if name == "mpi":
         no_mpi = shutil.which("mpicc") is None

@@ -1,4 +1,4 @@
-"""The suite that `make e2e` runs against the cluster of `$KUBECONFIG`; see docs/kubernetes.md."""
+"""The suite that `make cluster` runs against the cluster of `$KUBECONFIG`; see docs/kubernetes.md."""
 
 from __future__ import annotations
 

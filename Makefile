@@ -24,10 +24,11 @@ help: ## list the targets
 
 $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10 if "$(CONSTRAINTS)" == "" else 11))' || { echo "Python 3.11 or newer is needed, $(PYTHON) is older: make PYTHON=/path/to/python3.11"; exit 2; }
+	@mkdir -p .venv && date +%s > .venv/.started
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(PIP) --no-compile --no-deps torch
 	if $(PIP) uv; then $(BIN)/uv pip install --quiet --python $(BIN)/python $(PACKAGES); else $(PIP) $(PACKAGES); fi
-	@touch $@
+	@echo "installed in $$(($$(date +%s) - $$(cat .venv/.started))) s" | tee $@
 
 $(PAGES)/node_modules/.installed: $(PAGES)/package-lock.json
 	npm ci --prefix $(PAGES) --silent
@@ -45,9 +46,11 @@ install: $(INSTALLED) ## make .venv with everything the project needs
 demo: $(INSTALLED) ## start Airflow and train a real job, end to end (KEEP=1 leaves Airflow running)
 	$(BIN)/airflow-training demo --airflow $(if $(KEEP),--keep)
 
-check: lint types pure ## lint, types and all tests that start no process: while working
+check: $(INSTALLED) ## lint, types and all tests that start no process: while working
+	$(BIN)/python -m tests.gate lint types pure
 
-test: check scenarios ## the same and some scenarios with real processes: what CI runs
+test: $(INSTALLED) ## the same and some scenarios with real processes: what CI runs
+	$(BIN)/python -m tests.gate lint types pure scenarios
 
 pure: $(INSTALLED)
 	$(BIN)/python -m pytest -n 2 --timeout 60 --durations 20 -m pure

@@ -7,14 +7,22 @@ import multiprocessing
 import os
 import shutil
 import tempfile
+from collections.abc import Generator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
+from tests.gate.purity import hold_pure
 from tests.gate.tiers import mark_tier, needs_import
 
-# Before anything imports airflow: tests never see the user's own Airflow home.
-os.environ["AIRFLOW_HOME"] = tempfile.mkdtemp(prefix="airflow-training-tests-")
+# Before anything imports airflow: tests never see the user's own Airflow home, caches and cluster.
+_ONE_OF_MANY = "PYTEST_XDIST_WORKER" in os.environ
+if not _ONE_OF_MANY:
+    os.environ["TESTS_FOLDER"] = tempfile.mkdtemp(prefix="airflow-training-tests-")
+_FOLDER = os.environ["TESTS_FOLDER"]
+os.environ["AIRFLOW_HOME"] = tempfile.mkdtemp(prefix="airflow-", dir=_FOLDER)
+os.environ["XDG_CACHE_HOME"] = f"{_FOLDER}/cache"
 os.environ.setdefault("AIRFLOW__CORE__LOAD_EXAMPLES", "False")
 
 # Before anything imports numpy or torch: there are as many processes as cores already, and threads that
@@ -38,6 +46,16 @@ multiprocessing.set_forkserver_preload(
         "alembic.command",
     ]
 )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.option.markexpr != "cluster":  # these tests are about the cluster that it names
+        os.environ["KUBECONFIG"] = f"{_FOLDER}/no-cluster"
+
+
+def pytest_unconfigure() -> None:
+    if not _ONE_OF_MANY:
+        shutil.rmtree(_FOLDER, ignore_errors=True)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -79,6 +97,18 @@ def _rank(item: pytest.Item) -> tuple[int, bool, bool]:
 def pytest_collection_finish() -> None:
     gc.freeze()
     gc.enable()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None]:
+    with hold_pure() if item.get_closest_marker("pure") else nullcontext():
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None]:
+    with hold_pure() if item.get_closest_marker("pure") else nullcontext():
+        return (yield)
 
 
 @pytest.fixture

@@ -121,7 +121,7 @@ def scene(airflow_home: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
     runtime = MemoryRuntime()
     for module in (hosting, live_log, log_tail):
         monkeypatch.setattr(module, "runtime_of", lambda name: runtime)
-    monkeypatch.setattr(reconcile, "_WATCH_SECONDS", 0.1)
+    monkeypatch.setattr(reconcile, "_WATCH_SECONDS", 0.01)
     airflow = Airflow()
     monkeypatch.setattr(task_runner, "SUPERVISOR_COMMS", airflow, raising=False)
     return Scene(store=open_store(), runtime=runtime, airflow=airflow)

@@ -1,0 +1,84 @@
+"""Holds pure tests to what makes them pure: no process, no socket, no sleep.
+
+A test that breaks this can fail though nothing is broken, so it belongs to another tier. What is
+forbidden raises where it is tried, so that the traceback names it, and fails the test once more at
+its end, in case that something caught it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Any
+
+__all__ = ["ImpureTestError", "hold_pure"]
+
+LONGEST_SLEEP = 0.05
+"""Seconds: a loop that yields to others may sleep, waiting for what is to happen is another thing."""
+_PROCESSES = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system", "os.exec"}
+_SOCKETS = {"socket.bind", "socket.connect"}  # not socketpair, of which every event loop has one
+
+
+class ImpureTestError(BaseException):
+    """A pure test did what only tests of the other tiers may; no `except Exception` hides it."""
+
+
+class _Watch:
+    """What the test that runs now did; an audit hook can never be taken away, so there is one."""
+
+    def __init__(self) -> None:
+        self.deeds: list[str] | None = None
+        self.others: set[int] = set()
+        """The threads that were there before the test, which are not its doing."""
+        self.hooked = False
+
+    def audit(self, event: str, values: tuple[Any, ...]) -> None:
+        if self.deeds is None:
+            return
+        if event == "time.sleep":
+            if values[0] > LONGEST_SLEEP:
+                self.forbid(f"time.sleep({values[0]})")
+        elif event in _PROCESSES or event in _SOCKETS:
+            self.forbid(f"{event}{values!r:.200}")
+
+    def forbid(self, deed: str) -> None:
+        if self.deeds is None or threading.get_ident() in self.others:
+            return
+        self.deeds.append(deed)
+        raise ImpureTestError(f"a pure test may not: {deed}; see tests/gate/tiers.py")
+
+
+_watch = _Watch()
+_sleep = asyncio.sleep
+
+
+async def _sleep_shortly(delay: float, result: Any = None) -> Any:
+    """Sleep as asyncio does; a timer may be set and taken back, but not waited for."""
+    value = await _sleep(delay, result)
+    if delay > LONGEST_SLEEP:
+        _watch.forbid(f"asyncio.sleep({delay})")
+    return value
+
+
+@contextmanager
+def hold_pure() -> Generator[None]:
+    """Raise `ImpureTestError` for each process, socket and sleep of what runs inside."""
+    if not _watch.hooked:
+        sys.addaudithook(_watch.audit)
+        _watch.hooked = True
+    main = threading.main_thread()
+    _watch.others = {
+        each.ident for each in threading.enumerate() if each is not main and each.ident
+    }
+    _watch.deeds = deeds = []
+    asyncio.sleep = _sleep_shortly
+    try:
+        yield
+    finally:
+        _watch.deeds = None
+        asyncio.sleep = _sleep
+    if deeds:
+        raise ImpureTestError("a pure test did what it may not: " + "; ".join(deeds))

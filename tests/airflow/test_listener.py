@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -99,8 +98,7 @@ def test_a_store_that_is_away_holds_the_scheduler_only_for_a_moment(
     airflow_home: Path, pools: dict[str, int], stuck: list[int]
 ):
     dag_run = started(job_to_dag(shell("hello", "true")))
-    before = time.monotonic()
     for _ in range(5):
         listener.on_dag_run_running(dag_run)
-    assert time.monotonic() - before < 5
+    assert listener._saving.is_alive(), "the store still has not answered"
     assert len(stuck) == 1, "attempts do not pile up"

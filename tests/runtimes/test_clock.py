@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 
 import pytest
 
@@ -23,9 +22,7 @@ def test_an_idle_loop_jumps_from_moment_to_moment():
         await asyncio.gather(sleeper(86400.0), sleeper(0.1), sleeper(3600.0))
         return "done"
 
-    began = time.monotonic()
     assert clock.run(work()) == "done"
-    assert time.monotonic() - began < 30
     assert woken == [(each, 1_000_000_000.0 + each) for each in (0.1, 3600.0, 86400.0)]
 
 

@@ -8,20 +8,25 @@ import json
 import os
 import socket
 import sys
+from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import anyio
 import pytest
 
 from airflow_training.agent.files import AttemptFolder, read_json, write_json
 from airflow_training.agent.limits import own_cgroup
 from airflow_training.documents.resolved import ResolvedJob, ResolvedRole
+from airflow_training.runtimes.local import watch
 from airflow_training.runtimes.local.life import Life, read_attempt_state
 from airflow_training.runtimes.local.observe import observe
 from airflow_training.runtimes.local.runtime import LocalRuntime
+from airflow_training.runtimes.local.scan import Scanner
 from airflow_training.runtimes.port import Cursor, ReleaseAnswer
-from tests.contracts.runtime import JOB, Harness, watching
+from tests.contracts.runtime import JOB, PATIENCE_SECONDS, Harness, watching
 from tests.runtimes.local_runs import (
     attempt_folder,
     eventually,
@@ -536,12 +541,40 @@ async def test_a_remote_command_ends_with_its_caller(harness: Harness, tmp_path:
         assert seen.now["sleeper", 0].state == "running"
 
 
-async def test_a_watch_costs_nothing_while_nothing_happens(harness: Harness) -> None:
+async def test_a_watch_looks_at_progress_only_while_nothing_happens(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[str] = []
+
+    def note(name: str) -> None:
+        look = getattr(Scanner, name)
+
+        def noted(*arguments: Any) -> Any:
+            looks.append(name)
+            return look(*arguments)
+
+        monkeypatch.setattr(Scanner, name, noted)
+
+    for name in ("look", "look_at_progress", "look_at_ports"):
+        note(name)
+    monkeypatch.setattr(watch, "_LOOK_SECONDS", 3600.0)
+    monkeypatch.setattr(watch, "_PROGRESS_SECONDS", 0.05)
     await harness.runtime.create([harness.spec("sleeper", i) for i in range(2)])
     async with watching(harness.runtime, harness.run) as seen:
         await seen.until(lambda now: all(i.state == "running" for i in now.values()))
-        told = len(seen.history)
-        before = sum(os.times()[:2])
-        await asyncio.sleep(1.0)
-        assert sum(os.times()[:2]) - before < 0.2
-        assert len(seen.history) == told
+        with anyio.fail_after(PATIENCE_SECONDS):
+            while looks[-10:] != ["look_at_progress"] * 10:  # noqa: ASYNC110 - no event tells of it
+                await asyncio.sleep(0.01)
+
+
+def test_a_watch_looks_at_progress_each_second_and_at_everything_each_five() -> None:
+    now = 0.0
+    rhythm = watch._Rhythm(lambda: now)
+    scanner: Any = SimpleNamespace(
+        look=lambda _: "all", look_at_progress=lambda: "progress", look_at_ports=lambda: "ports"
+    )
+    looks: Counter[Any] = Counter()
+    while now < 60:
+        now += rhythm.pause(ports=False)
+        looks[rhythm.due(scanner)()] += 1
+    assert looks == {"all": 12, "progress": 59}  # one more is due now

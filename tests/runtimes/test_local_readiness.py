@@ -62,7 +62,7 @@ async def test_the_command_starts_once_all_is_there(harness: Harness, tmp_path: 
     assert "checked: node, devices, memory, disk" in second
     told = (read_json(folder.exit) or {})["readiness"]
     assert told["checks"] == ["node", "devices", "memory", "disk"]
-    assert 0 < told["seconds"] < 30
+    assert told["seconds"] > 0
 
 
 async def test_a_place_that_never_gets_fit_fails_the_instance(

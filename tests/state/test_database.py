@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import shutil
-import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from sqlalchemy import create_engine, text
 
 from airflow_training.errors import InputError, RuntimeUnavailable
+from airflow_training.state import database
 from airflow_training.state.store import Store, deployment_id, open_store
 from tests.state.conftest import PostgresCluster
-from tests.state.samples import add_run, an_event, take
+from tests.state.samples import START, add_run, an_event, take
 
 
 @pytest.mark.parametrize(
@@ -69,15 +71,24 @@ def test_a_server_that_restarts_is_found_again(postgres: PostgresCluster):
     postgres.clear()
 
 
-def test_the_clock_is_the_hosts_or_the_servers(url: str):
+def test_the_clock_is_the_hosts_or_the_servers(
+    url: str, server: str, monkeypatch: pytest.MonkeyPatch
+):
+    """The host's says START for ever."""
+    monkeypatch.setattr(database, "time", SimpleNamespace(time=lambda: START))
     store = Store(url)
-    before = time.time()
-    now = store.now()
-    assert before - 1 < now < time.time() + 1  # the test's server runs on this host
-    later = store.now()
-    assert now < later
-    lease = take(store, add_run(store).uid)
-    assert before + 14 < lease.expires_at < time.time() + 16
+    uid = add_run(store).uid
+    if server == "sqlite":
+        assert store.now() == START
+        assert take(store, uid).expires_at == START + 15
+    else:
+        with create_engine(url).connect() as connection:
+            connection.execution_options(isolation_level="AUTOCOMMIT")
+            question = text("SELECT CAST(extract(epoch FROM clock_timestamp()) AS float)")
+            before = connection.scalar(question)
+            now, lease = store.now(), take(store, uid)
+            after = connection.scalar(question)
+        assert START < before < now < lease.expires_at - 15 < after
     store.close()
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import tracemalloc
+import gc
 from datetime import datetime, timezone
 
 import pytest
 
+from airflow_training.logs.reading import source
 from airflow_training.logs.reading.local import LocalFile
 from airflow_training.logs.reading.merge import clock_skews, merge
-from airflow_training.logs.reading.times import timed
+from airflow_training.logs.reading.times import TimedLine, timed
+from tests.logs.reading.counted import CountedFile
 
 START = 1_700_000_000.0
 
@@ -81,12 +83,22 @@ def test_a_line_out_of_order_stays_behind_the_one_before_it(tmp_path):
     assert [each.line.line.data.split()[1] for each in merged] == [b"a", b"b", b"d", b"c"]
 
 
-@pytest.mark.soak
-def test_memory_does_not_grow_with_the_logs(tmp_path):
-    logs = [rank_log(tmp_path / f"{rank}.log", rank, steps=10_000) for rank in range(4)]
-    tracemalloc.start()
-    try:
-        assert sum(1 for _ in merge([timed(log) for log in logs])) == 4 * 20_000
-        assert tracemalloc.get_traced_memory()[1] < 20_000_000
-    finally:
-        tracemalloc.stop()
+def test_what_is_held_does_not_grow_with_the_logs(tmp_path, monkeypatch):
+    """A block and a line of each log."""
+    monkeypatch.setattr(source, "BLOCK_BYTES", 4096)
+    paths = [tmp_path / f"{rank}.log" for rank in range(4)]
+    for rank, path in enumerate(paths):
+        rank_log(path, rank, steps=1000)
+    logs = [CountedFile(path) for path in paths]
+    before = held_lines()
+    given = 0
+    for number, each in enumerate(merge([timed(log) for log in logs])):
+        given += len(each.line.line.data)
+        assert sum(log.read_bytes for log in logs) - given <= 4 * 2 * 4096
+        if number % 2000 == 1999:
+            assert held_lines() - before <= 2 * len(logs)
+    assert given == sum(log.size() for log in logs)
+
+
+def held_lines() -> int:
+    return sum(isinstance(each, TimedLine) for each in gc.get_objects())

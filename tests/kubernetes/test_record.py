@@ -10,7 +10,6 @@ import pytest
 from airflow_training.documents.resolved import RunRef
 from airflow_training.errors import LeaseLost
 from airflow_training.runtimes.adapter import SweepQuery
-from airflow_training.runtimes.kubernetes.runtime import KubernetesRuntime
 from airflow_training.runtimes.port import InstanceSpec
 from tests.kubernetes.conftest import Stage, resolved, until
 from tests.kubernetes.samples import an_instance

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -653,9 +654,12 @@ async def test_an_end_that_cannot_be_written_now_is_written_later(
     folder.exit.mkdir()  # nothing can be put in its place
     go.touch()
     eventually(lambda: not descendants(pid))
+
+    def was_touched(since: int) -> bool:
+        return folder.control.stat().st_mtime_ns != since
+
     for _ in range(3):  # each try leaves its mark on the folder
-        before = folder.control.stat().st_mtime_ns
-        eventually(lambda before=before: folder.control.stat().st_mtime_ns != before)
+        eventually(partial(was_touched, folder.control.stat().st_mtime_ns))
     assert alive(pid)
     eventually(lambda: not [*folder.control.glob("*.tmp")])  # it may be trying again right now
     folder.exit.rmdir()

@@ -39,6 +39,7 @@ from airflow_training.triggers.reconcile import ReconcileTrigger
 from airflow_training.triggers.role import RoleTrigger, verdict
 from airflow_training.triggers.story import EventLogger, line_of
 from tests.builders import after, job, role
+from tests.rounds import Rounds
 
 
 @dataclass
@@ -313,7 +314,8 @@ async def test_a_task_that_was_over_before_it_began_reopens_nothing(scene: Scene
     scene.airflow.states = {"reconcile": "failed", "worker.run": "failed"}
     await outcome(started(ReconcileTrigger(), "reconcile", try_number=2))
     await asyncio.wait({role_task(try_number=2).task}, timeout=20)
-    await asyncio.wait({asyncio.create_task(asyncio.sleep(0.5))})
+    loops = [each for each in asyncio.all_tasks() if each.get_name() == f"training {scene.uid}"]
+    await asyncio.gather(*loops, return_exceptions=True)
     assert "reopen" not in scene.kinds()
     assert (scene.ledger.job.state, scene.ledger.job.epoch) == ("Succeeded", 0)
 
@@ -403,12 +405,16 @@ async def test_reconcile_looks_after_tasks_that_cannot_speak_for_themselves(
     await running.cancel(by_user=False)
 
 
-async def test_reconcile_waits_for_roles_that_are_still_to_come(scene: Scene):
+async def test_reconcile_waits_for_roles_that_are_still_to_come(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+):
+    answers = Rounds(monkeypatch, scene.airflow, "asend")
     scene.launch(job(runtime="memory"))
     running = Running(started(ReconcileTrigger(watched=["worker.run"]), "reconcile"))
     await scene.until("it drives", lambda: scene.store.lease(scene.uid) is not None)
     scene.airflow.states = {"worker.run": None}
-    await asyncio.wait({running.task}, timeout=0.5)
+    looked = answers.more()
+    await scene.until("it looked at them", lambda: looked() or scene.kinds())
     assert scene.kinds() == []
     await running.cancel(by_user=False)
 

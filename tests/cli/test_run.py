@@ -250,7 +250,14 @@ def test_a_killed_host_is_continued_and_the_instances_never_notice(start, home, 
     first.wait()
     pids = Path("pids").read_text()
     second = start(*words)
-    time.sleep(1.0)
+    store = Store(f"sqlite:///{home / 'airflow_training.db'}")
+    uid = store.find_run("same").uid
+    wait_for(home / "training" / uid / "fence.json", second, '"generation": 2')
+    asked = store.add_request(uid, "resume")  # nothing is paused: it only shows that it looked
+    while store.ledger(uid).job.seen_request < asked:
+        assert second.poll() is None, second.communicate()
+        time.sleep(0.02)
+    store.close()
     Path("go").touch()
     out, _ = second.communicate(timeout=60)
     assert second.returncode == 0

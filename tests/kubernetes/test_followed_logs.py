@@ -107,8 +107,9 @@ async def test_a_log_is_whole_though_its_connection_died(
         control.break_log(after_bytes=after_bytes, how=how)
     ref = instance_of(FIRST).ref
     archive = LogArchive(str(tmp_path / "archive"), tail_bytes=0)
-    keeping = asyncio.create_task(archive.keep(ref, whole(stage.runtime().log_api, name, tmp_path)))
-    await asyncio.sleep(2.5)
+    api = stage.runtime().log_api
+    keeping = asyncio.create_task(archive.keep(ref, whole(api, name, tmp_path)))
+    await until(lambda: api.requests["get pods/log"] > 3)
     control.print(name, "the last words\n")
     control.finish(name)
     await asyncio.wait_for(keeping, 20)

@@ -42,6 +42,7 @@ from tests.kubernetes.samples import (
     main_container,
 )
 from tests.kubernetes.strict import complaints
+from tests.rounds import Reads
 
 PATIENCE_SECONDS = 30.0
 UID = "3f0c"
@@ -249,6 +250,14 @@ def until(holds: Any) -> None:
         time.sleep(0.01)
 
 
+def until_it_looked(process: subprocess.Popen[str], release: Path) -> None:
+    """Return when it has read its release several times, and waits on."""
+    with Reads(release) as reads:
+        looked = reads.more()
+        until(lambda: looked() or process.poll() is not None)
+    assert process.poll() is None
+
+
 def holding(tmp_path: Path) -> Order:
     (tmp_path / "files").mkdir()
     source = tmp_path / "files" / "live-0"
@@ -269,8 +278,7 @@ def test_hold_waits_for_the_release_that_means_this_pod(tmp_path, program, pytho
     release = tmp_path / "release"
     release.write_text(json.dumps({"uid": "another", "kind": "Confirmation"}))
     with agent(python, program, holding(tmp_path), "hold", TRAINING_POD_UID=UID) as process:
-        with pytest.raises(subprocess.TimeoutExpired):
-            process.wait(timeout=1)
+        until_it_looked(process, release)
         assert not (tmp_path / "live").exists()
         answer = {"uid": UID, "kind": "List", "addresses": {"ps": ["a:1"]}}
         release.write_text(json.dumps(answer))
@@ -287,9 +295,8 @@ def test_hold_puts_a_large_answer_together(tmp_path, program, python):
     documents = answer_documents(
         RUN, "p", UID, json.dumps(addresses), shard_bytes=100, record_uid="u"
     )
-    (tmp_path / "release").write_text(
-        json.dumps({"uid": UID, "kind": "List", "shards": len(documents)})
-    )
+    release = tmp_path / "release"
+    release.write_text(json.dumps({"uid": UID, "kind": "List", "shards": len(documents)}))
     folder = tmp_path / "answers"
     folder.mkdir()
     parts = {key: text for each in documents for key, text in each["data"].items()}
@@ -298,18 +305,19 @@ def test_hold_puts_a_large_answer_together(tmp_path, program, python):
         (folder / key).write_text(parts[key])
     (folder / f"other-{len(parts) - 1}").write_text("of an older pod")
     with agent(python, program, holding(tmp_path), "hold", TRAINING_POD_UID=UID) as process:
-        with pytest.raises(subprocess.TimeoutExpired):
-            process.wait(timeout=1)
+        until_it_looked(process, release)
         (folder / last).write_text(parts[last])
         assert process.wait(PATIENCE_SECONDS) == 0
     assert json.loads((tmp_path / "training" / "addresses.json").read_text()) == addresses
 
 
 def test_hold_ends_when_it_is_told_to(tmp_path, program, python):
+    release = tmp_path / "release"
+    release.write_text("{}")
     with agent(python, program, holding(tmp_path), "hold", TRAINING_POD_UID=UID) as process:
-        time.sleep(0.5)
+        until_it_looked(process, release)  # before that it would end by the signal itself
         process.terminate()
-        assert process.wait(PATIENCE_SECONDS) in (143, -15)
+        assert process.wait(PATIENCE_SECONDS) == 143
 
 
 @pytest.mark.parametrize(

@@ -10,14 +10,12 @@ import pytest
 from airflow_training.documents.resolved import RunRef
 from airflow_training.errors import LeaseLost
 from airflow_training.runtimes.adapter import SweepQuery
-from airflow_training.runtimes.kubernetes.runtime import KubernetesRuntime
 from airflow_training.runtimes.port import InstanceSpec
 from tests.kubernetes.conftest import Stage, resolved, until
 from tests.kubernetes.samples import an_instance
 
 JOB = resolved()
 FIRST = RunRef(uid="a" * 20, job="digits", namespace="default", controller="tests", generation=1)
-STALL_SECONDS = 2.0
 
 
 def held_by(generation: int) -> RunRef:
@@ -38,31 +36,27 @@ def objects(stage: Stage) -> list[str]:
     ]
 
 
-async def stalled(runtime: KubernetesRuntime, what: str) -> None:
-    """Return when a request of the runtime is on its way, which the server holds for a while."""
-    await until(lambda: runtime.api.requests[what])
-    await asyncio.sleep(0.3)
-
-
 async def test_a_new_holder_that_stalls_while_the_run_is_removed_makes_nothing(stage: Stage):
-    holder, other = stage.runtime(), stage.runtime()
+    holder, other, control = stage.runtime(), stage.runtime(), stage.cluster.control
     await other.prepare(FIRST, JOB)
-    stage.cluster.control.hang_requests(seconds=STALL_SECONDS, verb="update", path="/configmaps/")
+    control.hold_requests(verb="update", path="/configmaps/")
     creating = asyncio.create_task(holder.create([instance_of(held_by(2))]))
-    await stalled(holder, "update configmaps")
+    await until(control.held_requests)
     await other.remove(held_by(3))
     assert objects(stage) == []
+    control.let_requests_go()
     (outcome,) = await creating
     assert outcome.result == "refused"
     assert objects(stage) == []
 
 
 async def test_a_record_that_comes_after_the_removal_lets_nobody_create_and_is_swept(stage: Stage):
-    stale, other = stage.runtime(), stage.runtime()
-    stage.cluster.control.hang_requests(seconds=STALL_SECONDS, verb="create", path="/configmaps$")
+    stale, other, control = stage.runtime(), stage.runtime(), stage.cluster.control
+    control.hold_requests(verb="create", path="/configmaps$")
     preparing = asyncio.create_task(stale.prepare(held_by(2), JOB))
-    await stalled(stale, "create configmaps")
+    await until(control.held_requests)
     await other.remove(held_by(3))
+    control.let_requests_go()
     await preparing
     (outcome,) = await other.create([instance_of(FIRST)])
     assert outcome.result == "refused"

@@ -123,7 +123,7 @@ async def test_quotas_bound_how_many_instances_a_job_may_have(stage: Stage):
 
 async def test_a_cluster_that_does_not_answer_is_said_as_such(stage: Stage):
     stage.patience_seconds = 0.5
-    stage.cluster.control.server_away(seconds=3.0)
+    stage.cluster.control.server_away()
     with pytest.raises(RuntimeUnavailable, match="the cluster does not answer"):
         await problems(stage.runtime(), resolved())
 

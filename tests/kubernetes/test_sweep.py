@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import time
 from collections.abc import Sequence
 
 import pytest
@@ -60,13 +61,17 @@ def objects(stage: Stage) -> list[str]:
 QUICK = {"name": "worker", "command": ["true"]}
 
 
-async def test_ended_pods_stay_until_their_time_is_over(stage: Stage, settings: Settings):
+async def test_ended_pods_stay_until_their_time_is_over(
+    stage: Stage, settings: Settings, monkeypatch: pytest.MonkeyPatch
+):
     job = resolved(QUICK, ttlSecondsAfterFinished=3600)
     await ended(stage, job)
     assert objects(stage) == ["pods", "configmaps"], "what cleanPodPolicy keeps, and the record"
     assert await swept(stage, settings) == []
-    await ended(stage, dataclasses.replace(job, ttl_seconds_after_finished=6.0), run_id="two")
-    await asyncio.sleep(7.1)  # whole seconds; and with fewer, its own end could be too late for it
+    await ended(stage, dataclasses.replace(job, ttl_seconds_after_finished=600.0), run_id="two")
+    assert await swept(stage, settings) == []
+    now = time.time
+    monkeypatch.setattr(time, "time", lambda: now() + 601.0)
     looked = await swept(stage, settings, dry_run=True)
     assert [(each.run_id, each.done) for each in looked] == [("two", False)]
     assert objects(stage) == ["pods"] * 2 + ["configmaps"] * 2, "it only looked"

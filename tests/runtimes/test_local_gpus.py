@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
-import textwrap
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -15,13 +12,13 @@ from typing import Any
 import pytest
 
 from airflow_training.agent.files import AttemptFolder, read_json, write_json
-from airflow_training.documents.resolved import RunRef
 from airflow_training.runtimes.clock import steady_now
 from airflow_training.runtimes.local import node
 from airflow_training.runtimes.local.gpus import GpuBook
 from airflow_training.runtimes.local.node import visible_gpus
 from airflow_training.runtimes.local.paths import locked
 from tests.contracts.runtime import Harness, watching
+from tests.runtimes.creators import Creator, let_go
 from tests.runtimes.local_runs import (
     agent_pid,
     alive,
@@ -217,59 +214,20 @@ async def test_what_cannot_be_started_keeps_none(harness: Harness) -> None:
 
 
 # crashes and races -------------------------------------------------------------------------------
-CREATOR = """
-    import asyncio, sys, time
-    from pathlib import Path
-    from airflow_training.runtimes.local.runtime import LocalRuntime
-    from airflow_training.runtimes.port import InstanceRef, InstanceSpec
-    from airflow_training.documents.resolved import RunRef
-
-    local_dir, uid, start_at = sys.argv[1:]
-    run = RunRef(uid=uid, job="contract", namespace="default", controller="tests")
-    specs = [
-        InstanceSpec(
-            ref=InstanceRef(run=run, key=("sleeper", index)),
-            name=f"s-{index}",
-            command=("sleep", "3600"),
-            resources={"nvidia.com/gpu": "1"},
-        )
-        for index in range(2)
-    ]
-    time.sleep(max(0.0, float(start_at) - time.time()))
-    outcomes = asyncio.run(LocalRuntime(local_dir=Path(local_dir)).create(specs))
-    print(*[outcome.result for outcome in outcomes], flush=True)
-    time.sleep(3600)
-"""
-
-
-def start_creator(tmp_path: Path, run: RunRef, *, start_at: float = 0.0) -> subprocess.Popen[str]:
-    arguments = [str(tmp_path), run.uid, str(start_at)]
-    return subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(CREATOR), *arguments],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-
-
-def end(creator: subprocess.Popen[str]) -> str:
-    """Return what it printed, and kill it."""
-    assert creator.stdout is not None
-    line = creator.stdout.readline().strip()
-    creator.kill()
-    creator.wait()
-    creator.stdout.close()
-    return line
-
-
 @pytest.mark.e2e
 async def test_two_runs_at_once_share_none_and_their_killed_creators_hold_none(
     harness: Harness, tmp_path: Path
 ) -> None:
     async with local_harness(tmp_path) as other:
-        at = time.time() + 2.0
-        creators = [start_creator(tmp_path, each.run, start_at=at) for each in (harness, other)]
-        lines = [end(creator) for creator in creators]
-        assert lines == ["created created"] * 2
+        instances = [{"resources": ONE}] * 2
+        creators = [Creator(tmp_path, each.run, *instances) for each in (harness, other)]
+        try:
+            let_go(*creators)
+            results = [result for creator in creators for result, _ in creator.answer()]
+        finally:
+            for creator in creators:
+                creator.end()
+        assert results == ["created"] * 4
         folders = [of(tmp_path, each, i) for each in (harness, other) for i in (0, 1)]
         # their creators are gone, and every instance keeps what it has
         assert sorted(str(assigned(folder)) for folder in folders) == ["0", "1", "2", "3"]

@@ -9,9 +9,9 @@ import shutil
 import signal
 import subprocess
 import sys
-import textwrap
 import time
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from airflow_training.runtimes.local.paths import is_locked
 from airflow_training.runtimes.local.runtime import LocalRuntime
 from airflow_training.runtimes.port import Cursor, ReleaseAnswer
 from tests.contracts.runtime import JOB, Harness, watching
+from tests.runtimes.creators import Creator, let_go
 from tests.runtimes.local_runs import (
     agent_pid,
     alive,
@@ -299,63 +300,13 @@ async def test_agents_belong_to_nobody_and_leave_no_zombies(
 
 
 # other processes ---------------------------------------------------------------------------------
-CREATOR = """
-    import asyncio, sys, time
-    from pathlib import Path
-    from airflow_training.runtimes.local.runtime import LocalRuntime
-    from airflow_training.runtimes.port import InstanceRef, InstanceSpec
-    from airflow_training.documents.resolved import RunRef
-
-    local_dir, uid, start_at, deadline, *command = sys.argv[1:]
-    run = RunRef(uid=uid, job="contract", namespace="default", controller="tests")
-    ref = InstanceRef(run=run, key=("sleeper", 0))
-    spec = InstanceSpec(
-        ref=ref, name="s", command=tuple(command), deadline_seconds=float(deadline) or None
-    )
-    runtime = LocalRuntime(local_dir=Path(local_dir))
-    time.sleep(max(0.0, float(start_at) - time.time()))
-    outcome = asyncio.run(runtime.create([spec]))[0]
-    print(outcome.result, outcome.ref.uid, outcome.message, flush=True)
-    time.sleep(3600)
-"""
-
-
-def start_creator(
-    tmp_path: Path,
-    harness: Harness,
-    *,
-    start_at: float = 0.0,
-    deadline: float = 0.0,
-    command: tuple[str, ...] = ("sleep", "3600"),
-) -> subprocess.Popen[str]:
-    arguments = [str(tmp_path), harness.run.uid, str(start_at), str(deadline), *command]
-    return subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(CREATOR), *arguments],
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,  # so that a test can kill its process group, and not our own
-    )
-
-
-def answer_of(creator: subprocess.Popen[str]) -> tuple[str, str]:
-    assert creator.stdout is not None
-    result, uid, *_ = creator.stdout.readline().split(" ")
-    return result, uid.strip()
-
-
-def end(creator: subprocess.Popen[str]) -> None:
-    creator.kill()
-    creator.wait()
-    assert creator.stdout is not None
-    creator.stdout.close()
-
-
 async def test_an_instance_outlives_its_killed_creator_and_is_adopted(
     harness: Harness, tmp_path: Path
 ) -> None:
-    creator = start_creator(tmp_path, harness)
-    result, uid = answer_of(creator)
-    end(creator)
+    creator = Creator(tmp_path, harness.run)
+    let_go(creator)
+    [(result, uid)] = creator.answer()
+    creator.end()
     assert result == "created"
     adopted = (await harness.runtime.create([harness.spec("sleeper")]))[0]
     assert (adopted.result, adopted.ref.uid) == ("adopted", uid)
@@ -375,8 +326,9 @@ async def test_killing_the_creators_whole_process_group_costs_no_step(
     harness: Harness, tmp_path: Path
 ) -> None:
     """As a service manager ends a triggerer: everything it started and can name."""
-    creator = start_creator(tmp_path, harness, command=python_script(STEPS))
-    assert answer_of(creator)[0] == "created"
+    creator = Creator(tmp_path, harness.run, {"command": python_script(STEPS)})
+    let_go(creator)
+    assert creator.answer()[0][0] == "created"
     log = attempt_folder(tmp_path, harness, "sleeper").log
 
     def steps() -> list[list[int]]:
@@ -384,8 +336,8 @@ async def test_killing_the_creators_whole_process_group_costs_no_step(
 
     eventually(lambda: len(steps()) > 5)
     for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGKILL):
-        os.killpg(creator.pid, number)
-    end(creator)
+        os.killpg(creator.process.pid, number)
+    creator.end()
     assert alive(agent_pid(attempt_folder(tmp_path, harness, "sleeper")))
     before = len(steps())
     eventually(lambda: len(steps()) > before + 20)
@@ -394,9 +346,10 @@ async def test_killing_the_creators_whole_process_group_costs_no_step(
 
 
 async def test_a_deadline_needs_no_controller(harness: Harness, tmp_path: Path) -> None:
-    creator = start_creator(tmp_path, harness, deadline=0.5)
-    answer_of(creator)
-    end(creator)
+    creator = Creator(tmp_path, harness.run, {"deadline_seconds": 0.5})
+    let_go(creator)
+    creator.answer()
+    creator.end()
     folder = attempt_folder(tmp_path, harness, "sleeper")
     pid = agent_pid(folder)
     eventually(folder.exit.exists)
@@ -405,13 +358,13 @@ async def test_a_deadline_needs_no_controller(harness: Harness, tmp_path: Path) 
 
 
 async def test_of_two_racing_creators_one_adopts(harness: Harness, tmp_path: Path) -> None:
-    start_at = time.time() + 2.5
-    creators = [start_creator(tmp_path, harness, start_at=start_at) for _ in range(2)]
+    creators = [Creator(tmp_path, harness.run) for _ in range(2)]
     try:
-        answers = [answer_of(creator) for creator in creators]
+        let_go(*creators)
+        answers = [each for creator in creators for each in creator.answer()]
     finally:
         for creator in creators:
-            end(creator)
+            creator.end()
     assert sorted(result for result, _ in answers) == ["adopted", "created"]
     assert len({uid for _, uid in answers}) == 1
     assert len(agents_of(attempt_folder(tmp_path, harness, "sleeper").path)) == 1
@@ -421,10 +374,10 @@ async def test_creators_killed_at_any_moment_leave_one_instance(
     harness: Harness, tmp_path: Path
 ) -> None:
     for delay in (0.0, 0.02, 0.05, 0.08, 0.12):
-        start_at = time.time() + 1.0
-        creator = start_creator(tmp_path, harness, start_at=start_at)
-        await asyncio.sleep(max(0.0, start_at + delay - time.time()))
-        end(creator)
+        creator = Creator(tmp_path, harness.run)
+        let_go(creator)
+        await asyncio.sleep(delay)
+        creator.end()
     async with watching(harness.runtime, harness.run) as seen:
         outcome = (await harness.runtime.create([harness.spec("sleeper")]))[0]
         assert outcome.result in ("created", "adopted")
@@ -714,9 +667,14 @@ async def test_an_end_that_cannot_be_written_now_is_written_later(
     folder.exit.mkdir()  # nothing can be put in its place
     go.touch()
     eventually(lambda: not descendants(pid))
-    await asyncio.sleep(0.3)
+
+    def was_touched(since: int) -> bool:
+        return folder.control.stat().st_mtime_ns != since
+
+    for _ in range(3):  # each try leaves its mark on the folder
+        eventually(partial(was_touched, folder.control.stat().st_mtime_ns))
     assert alive(pid)
-    assert [each.name for each in folder.control.iterdir() if each.suffix == ".tmp"] == []
+    eventually(lambda: not [*folder.control.glob("*.tmp")])  # it may be trying again right now
     folder.exit.rmdir()
     eventually(lambda: not alive(pid))
     assert (read_json(folder.exit) or {})["reason"] == "Completed"

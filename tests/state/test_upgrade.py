@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import sqlite3
 import subprocess
@@ -201,14 +202,32 @@ def test_a_store_of_a_newer_version_is_refused(empty_url: str):
         Store(empty_url)
 
 
+def is_awaited(lock: Path) -> bool:
+    """Return whether somebody waits for a lock that another one holds."""
+    inode = f":{lock.stat().st_ino} "
+    lines = Path("/proc/locks").read_text().splitlines()
+    return any("->" in line and inode in line for line in lines)
+
+
+def lets_readers_in(file: Path) -> bool:
+    with contextlib.closing(sqlite3.connect(file, timeout=0)) as reader:
+        try:
+            reader.execute("SELECT * FROM other").fetchall()
+        except sqlite3.OperationalError:
+            return False
+        return True
+
+
 def test_an_upgrade_waits_for_another_process(tmp_path: Path):
     url = f"sqlite:///{tmp_path}/store.db"
-    with (tmp_path / "store.db.upgrade-lock").open("w") as file:
+    lock = tmp_path / "store.db.upgrade-lock"
+    with lock.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         thread = threading.Thread(target=upgrade, args=(url,))
         thread.start()
-        thread.join(0.3)
-        assert thread.is_alive()
+        while not is_awaited(lock):
+            thread.join(0.01)
+            assert thread.is_alive()
         assert check(url) == (None, HEAD)
     thread.join(30)
     assert check(url) == (HEAD, HEAD)
@@ -222,8 +241,9 @@ def test_an_upgrade_waits_until_nobody_reads_the_file(tmp_path: Path):
     reader.execute("SELECT * FROM other").fetchall()
     thread = threading.Thread(target=upgrade, args=(url,))
     thread.start()
-    thread.join(0.3)
-    assert thread.is_alive()
+    while lets_readers_in(tmp_path / "store.db"):  # one that waits for its turn lets nobody in
+        thread.join(0.01)
+        assert thread.is_alive()
     reader.execute("COMMIT")
     thread.join(30)
     reader.close()

@@ -8,10 +8,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from airflow_training.runtimes.clock import steady_now
 from airflow_training.runtimes.faults import Behaviour, Script
 from airflow_training.state.store import Store
 from airflow_training.supervise.hub import Hub, get_hub
 from tests.builders import job, role
+from tests.rounds import Rounds
 from tests.supervise.conftest import until
 
 SOON = 20.0
@@ -19,10 +21,13 @@ SOON = 20.0
 
 class CountingStore(Store):
     reads = 0
-    questions = 0
+
+    def __init__(self, url):
+        super().__init__(url)
+        self.asked_at = []
 
     def versions(self, uids):
-        self.questions += 1
+        self.asked_at.append(steady_now())
         return super().versions(uids)
 
     def read(self, uids):
@@ -37,14 +42,16 @@ def store(tmp_path):
     opened.close()
 
 
-async def test_the_first_state_comes_at_once_and_then_only_changes(stage):
+async def test_the_first_state_comes_at_once_and_then_only_changes(stage, monkeypatch):
+    polls = Rounds(monkeypatch, stage.store, "versions")
     uid = stage.launch(job(runtime="memory"))
     hub = Hub(stage.store, poll_seconds=0.05)
     async with hub.subscription(uid) as sub:
         first = await asyncio.wait_for(sub.next(), SOON)
         assert first.record.uid == uid
         assert first.lease is None
-        assert not await sub.changed_within(0.3)
+        await until(polls.more())
+        assert not await sub.changed_within(0)
         stage.store.acquire(uid, owner="a/b/1/1/c")
         assert (await asyncio.wait_for(sub.next(), SOON)).lease.generation == 1
         stage.store.add_request(uid, "pause")
@@ -68,7 +75,7 @@ async def test_an_unknown_run_is_none(stage):
 
 async def test_many_subscribers_of_many_runs_share_one_read(stage):
     uids = [stage.launch(job(runtime="memory"), run_id=str(i)) for i in range(20)]
-    hub = Hub(stage.store, poll_seconds=0.2)
+    hub = Hub(stage.store, poll_seconds=0.1)
 
     async def listen(uid):
         async with hub.subscription(uid) as sub:
@@ -81,9 +88,10 @@ async def test_many_subscribers_of_many_runs_share_one_read(stage):
     tasks = [asyncio.ensure_future(listen(uid)) for uid in uids * 5]
     await until(lambda: len(ready) == 100)
     assert stage.store.reads <= 3
-    asked = stage.store.questions
-    await asyncio.sleep(1.0)
-    assert stage.store.questions - asked <= 7
+    asked = len(stage.store.asked_at)
+    await until(lambda: len(stage.store.asked_at) >= asked + 11)
+    first, last = stage.store.asked_at[asked], stage.store.asked_at[asked + 10]
+    assert last - first > 10 * 0.1 / 2, "a busy machine asks less often, never more"
     assert stage.store.reads <= 3
     stop.set()
     await asyncio.gather(*tasks)

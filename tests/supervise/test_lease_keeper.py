@@ -20,13 +20,25 @@ from airflow_training.supervise.effects import Effects
 from airflow_training.supervise.lease_keeper import LeaseKeeper
 from airflow_training.supervise.owners import Owner, forget_owner, is_provably_dead, new_owner
 from tests.builders import job, role
+from tests.supervise.conftest import until
 
 LEASE = Lease(run="r", owner="me", generation=1, expires_at=0.0)
 CREATE = Create(key=("worker", 0), attempt_id=AttemptId(attempt=0))
 
 
-def keeper(*, seconds_left: float) -> LeaseKeeper:
-    return LeaseKeeper(LEASE, seconds=15.0, taken_at=steady_now() - 15.0 + seconds_left)
+class Asked(LeaseKeeper):
+    """Counts how often it was asked whether it is good."""
+
+    questions = 0
+
+    @property
+    def good(self) -> bool:
+        self.questions += 1
+        return super().good
+
+
+def keeper(*, seconds_left: float) -> Asked:
+    return Asked(LEASE, seconds=15.0, taken_at=steady_now() - 15.0 + seconds_left)
 
 
 async def effects(stage, held: LeaseKeeper) -> Effects:
@@ -82,8 +94,10 @@ async def test_a_lease_that_ran_out_waits_for_its_renewal_before_it_acts(stage):
     """As after a stall: nobody knows yet whether another has taken over."""
     held = keeper(seconds_left=-1.0)
     acting = asyncio.ensure_future(act(await effects(stage, held)))
-    await asyncio.sleep(0.05)
-    assert not stage.live("r")
+    await until(lambda: held.questions)
+    held.renewed(LEASE, asked_at=steady_now() - 20.0)
+    await until(lambda: held.questions > 1)
+    assert not stage.live("r"), "an answer to an old question is worth nothing"
     held.renewed(LEASE, asked_at=steady_now())
     await asyncio.wait_for(acting, 5)
     assert stage.live("r") == {("worker", 0)}

@@ -27,6 +27,7 @@ from airflow_training.supervise.followers import log_following
 from airflow_training.supervise.followers.log_following import LogFollower, _worker_of
 from airflow_training.supervise.followers.log_worker import encode_piece
 from tests.builders import entry as an_entry
+from tests.rounds import Rounds
 from tests.state.samples import a_job, a_key, a_ledger
 
 NOW = 1_767_225_600.0
@@ -104,6 +105,11 @@ def scene(request, tmp_path: Path):
     store.close()
 
 
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> Rounds:
+    return Rounds(monkeypatch, LogFollower, "_look")
+
+
 @contextlib.asynccontextmanager
 async def followed(scene: Scene, monkeypatch, *, every: float = 0.02) -> AsyncIterator[LogFollower]:
     monkeypatch.setattr(log_following, "_EVERY_SECONDS", every)
@@ -177,7 +183,9 @@ async def test_the_next_attempt_follows_the_end_of_the_one_before(scene, monkeyp
 @pytest.mark.parametrize(
     "kills", [pytest.param(12, id="sample"), pytest.param(50, id="all", marks=pytest.mark.soak)]
 )
-async def test_a_worker_killed_many_times_leaves_no_gap_and_no_duplicate(scene, monkeypatch, kills):
+async def test_a_worker_killed_many_times_leaves_no_gap_and_no_duplicate(
+    scene, looks, monkeypatch, kills
+):
     monkeypatch.setattr(log_following, "_CHUNK_BYTES", 700)
     monkeypatch.setattr(log_following, "_CHUNKS_AT_ONCE", 3)
     dice = random.Random(3)
@@ -199,7 +207,7 @@ async def test_a_worker_killed_many_times_leaves_no_gap_and_no_duplicate(scene, 
                         killed += 1
     async with followed(scene, monkeypatch):
         await until(lambda: len(scene.steps()) >= written)
-        await asyncio.sleep(0.2)
+        await until(looks.more())
     assert scene.steps() == [*range(written)]
 
 
@@ -226,7 +234,7 @@ async def test_what_a_script_reports_itself_wins(scene, monkeypatch):
 
 
 @pytest.mark.parametrize("why", ["silent", "reports", "young"])
-async def test_who_needs_no_worker_starts_none(scene, monkeypatch, why):
+async def test_who_needs_no_worker_starts_none(scene, looks, monkeypatch, why):
     if why != "silent":
         scene.logs.texts[0] = b"".join(map(metric_line, range(30)))
     if why == "young":
@@ -234,7 +242,7 @@ async def test_who_needs_no_worker_starts_none(scene, monkeypatch, why):
     async with followed(scene, monkeypatch) as follower:
         if why == "reports":
             follower.reported({KEY: ProgressReport(step=1, metrics={"loss": 0.5})})
-        await asyncio.sleep(0.3)
+        await until(looks.more())
         assert _worker_of(scene.store).pid is None
     assert scene.steps() == []
 

@@ -43,6 +43,7 @@ from airflow_training.runtimes.memory import MemoryRuntime
 from airflow_training.runtimes.port import ClusterSnapshot, NodeView
 from airflow_training.supervise.followers.follower import Change
 from airflow_training.supervise.followers.replanning import Replanner, RunView
+from tests.rounds import Rounds
 from tests.supervise.conftest import Stage, until
 
 FOREVER = Script(default=Behaviour(run_seconds=None))
@@ -145,6 +146,11 @@ def forever(stage: Stage) -> None:
     stage.runtime.script = FOREVER
 
 
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> Rounds:
+    return Rounds(monkeypatch, Replanner, "look")
+
+
 def alive(stage: Stage, uid: str) -> list[int]:
     return sorted(index for _, index in stage.live(uid))
 
@@ -193,7 +199,7 @@ async def test_a_run_goes_on_with_fewer_and_goes_back_when_the_node_is_there_aga
     assert regained.data["cost_steps"] > 10, "without a checkpoint all steps are run again"
 
 
-async def test_it_does_not_move_where_that_does_not_pay_and_says_so_once(stage, lab):
+async def test_it_does_not_move_where_that_does_not_pay_and_says_so_once(stage, lab, looks):
     lab.has(2)
     uid = stage.launch(lab.job())
     async with stage.driving(uid):
@@ -201,7 +207,7 @@ async def test_it_does_not_move_where_that_does_not_pay_and_says_so_once(stage, 
         report(stage, uid, step=FAR, of=FAR + 3)
         lab.has(3)
         await until(lambda: told(stage, uid, "ClusterChanged"))
-        await asyncio.sleep(0.4)
+        await until(looks.more())
     [event] = told(stage, uid, "ClusterChanged")
     assert event.message.startswith("gpus gained 1 node, now 3: the best split saves")
     assert event.data["action"] == "stay"
@@ -220,14 +226,15 @@ async def test_where_nothing_fits_it_says_so_and_stays_as_it_is(stage, lab):
     assert "spec.plan.constraints.devices" in event.message
 
 
-async def test_a_paused_run_changes_when_it_is_resumed(stage, lab):
+async def test_a_paused_run_changes_when_it_is_resumed(stage, lab, looks):
     uid = stage.launch(lab.job())
     async with stage.driving(uid):
         await until(lambda: len(alive(stage, uid)) == 3)
         stage.store.add_request(uid, "pause")
         await until(lambda: not alive(stage, uid))
+        await until(lambda: stage.store.ledger(uid).job.state == "Paused")
         lab.has(2)
-        await asyncio.sleep(0.5)
+        await until(looks.more())
         assert stage.store.ledger(uid).job.state == "Paused"
         assert not told(stage, uid, "Replanned")
         stage.store.add_request(uid, "resume")
@@ -285,13 +292,13 @@ async def test_a_store_that_breaks_during_the_change_leaves_the_old_split_or_the
     assert stage.store.ledger(uid).job.job_attempt == 1
 
 
-async def test_a_cluster_that_cannot_be_seen_is_no_change_and_told_once(stage, lab, caplog):
+async def test_a_cluster_that_cannot_be_seen_is_no_change_and_told_once(stage, lab, looks, caplog):
     uid = stage.launch(lab.job())
     async with stage.driving(uid):
         await until(lambda: len(alive(stage, uid)) == 3)
         lab.file.unlink()
         await until(lambda: "cannot be seen" in caplog.text)
-        await asyncio.sleep(0.4)
+        await until(looks.more())
         assert caplog.text.count("cannot be seen") == 1
         assert len(alive(stage, uid)) == 3
         lab.has(2)

@@ -7,7 +7,7 @@ import json
 import tempfile
 import threading
 import urllib.request
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, cast
@@ -126,7 +126,8 @@ class Cluster:
 
         def call(name: str, /, *args: Any, **values: Any) -> Any:
             async def run() -> Any:
-                return getattr(parts.control, name)(*args, **values)
+                result = getattr(parts.control, name)(*args, **values)
+                return await result if isinstance(result, Awaitable) else result
 
             return self._wait(run())
 

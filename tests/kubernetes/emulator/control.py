@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -37,7 +37,6 @@ class Control:
         self._parts = parts
         self._registry = parts.registry
         self._store = parts.registry.store
-        self._background: set[asyncio.Task[None]] = set()
 
     # Requests that go wrong
 
@@ -63,6 +62,18 @@ class Control:
     ) -> None:
         """Let requests wait before they are served."""
         self._rule(Rule(action="hang", verb=verb, path=path, times=times, seconds=seconds))
+
+    def hold_requests(self, *, times: int = 1, verb: str = "", path: str = "") -> None:
+        """Let requests wait before they are served, until `let_requests_go`."""
+        self._rule(Rule(action="hold", verb=verb, path=path, times=times))
+
+    def held_requests(self) -> int:
+        """Return how many wait."""
+        return sum(rule.held for rule in self._parts.faults.rules if not rule.door.is_set())
+
+    def let_requests_go(self) -> None:
+        for rule in self._parts.faults.rules:
+            rule.door.set()
 
     def reset_requests(
         self, *, after_effect: bool, times: int = 1, verb: str = "", path: str = ""
@@ -110,17 +121,13 @@ class Control:
         """Let watch events of objects (`namespace/name`) come late, so others overtake them."""
         self._parts.faults.delays[pattern] = seconds
 
-    def server_away(self, *, seconds: float) -> None:
-        """Close the listener and all connections; it listens again on the same port after that."""
+    def server_away(self) -> Awaitable[None]:
+        """Close the listener and all connections; not from another process, whose own it is too."""
+        return self._parts.server.stop()
 
-        async def away() -> None:
-            await self._parts.server.stop()
-            await asyncio.sleep(seconds)
-            await self._parts.server.start()
-
-        task = asyncio.get_running_loop().create_task(away())
-        self._background.add(task)
-        task.add_done_callback(self._background.discard)
+    def server_back(self) -> Awaitable[None]:
+        """Let a server that is away listen again on the same port."""
+        return self._parts.server.start()
 
     def request_counts(self, *, agent: str = "", since: float = 0.0) -> dict[str, int]:
         """Return `verb resource` -> number of requests, by user agents that contain `agent`."""

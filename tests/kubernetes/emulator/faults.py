@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from dataclasses import dataclass, field
 from typing import Literal
 
-Action = Literal["status", "hang", "reset-before", "reset-after"]
+Action = Literal["status", "hang", "hold", "reset-before", "reset-after"]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -18,6 +19,9 @@ class Rule:
     code: int = 500
     retry_after: int | None = None
     seconds: float = 0.0
+    held: int = 0
+    """How many requests wait before the door."""
+    door: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 @dataclass(slots=True)

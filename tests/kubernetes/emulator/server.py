@@ -806,6 +806,10 @@ async def _fault(request: web.Request, rule: Rule) -> None:
     if rule.action == "hang":
         await asyncio.sleep(rule.seconds)
         return
+    if rule.action == "hold":
+        rule.held += 1
+        await rule.door.wait()
+        return
     if rule.action == "status":
         raise _fault_error(rule)
     await request.read()  # the client has sent everything; only its answer is lost

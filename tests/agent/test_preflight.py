@@ -16,6 +16,7 @@ from airflow_training.agent.devices import COMMAND
 from airflow_training.agent.preflight import Preflight, Verdict
 from airflow_training.control.readiness import required_hardware
 from tests.builders import job, role
+from tests.waiting import wait_until
 
 PATIENCE_SECONDS = 30.0
 ONE = '[{"id": "npu0", "name": "NPU"}]'
@@ -184,14 +185,10 @@ def test_a_store_that_this_python_has_no_driver_for_is_left_to_the_script(tmp_pa
 def test_a_check_that_nobody_waits_for_any_more_leaves_nothing(tmp_path):
     pid = tmp_path / "pid"
     preflight = checks(tmp_path, env={COMMAND: f"echo $$ > {pid}; exec sleep 600"}, devices=1)
-    until = time.monotonic() + PATIENCE_SECONDS
-    while not (pid.exists() and pid.read_text().strip()):
-        assert preflight.look() is None
-        assert time.monotonic() < until
-        time.sleep(0.01)
+    wait_until(
+        lambda: pid.exists() and pid.read_text().strip(), alive=lambda: preflight.look() is None
+    )
     preflight.give_up()
     assert int(pid.read_text()) in preflight.abandoned, "inside a driver it might live on"
     hung = Path("/proc", pid.read_text().strip())
-    while hung.exists() and "\nState:\tZ" not in (hung / "status").read_text():
-        assert time.monotonic() < until
-        time.sleep(0.01)
+    wait_until(lambda: not hung.exists() or "\nState:\tZ" in (hung / "status").read_text())

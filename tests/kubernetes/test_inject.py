@@ -42,8 +42,8 @@ from tests.kubernetes.samples import (
     main_container,
 )
 from tests.kubernetes.strict import complaints
+from tests.waiting import PATIENCE, wait_until
 
-PATIENCE_SECONDS = 30.0
 UID = "3f0c"
 
 
@@ -242,13 +242,6 @@ def agent(
         process.communicate()
 
 
-def until(holds: Any) -> None:
-    limit = time.monotonic() + PATIENCE_SECONDS
-    while not holds():
-        assert time.monotonic() < limit
-        time.sleep(0.01)
-
-
 def holding(tmp_path: Path) -> Order:
     (tmp_path / "files").mkdir()
     source = tmp_path / "files" / "live-0"
@@ -274,7 +267,7 @@ def test_hold_waits_for_the_release_that_means_this_pod(tmp_path, program, pytho
         assert not (tmp_path / "live").exists()
         answer = {"uid": UID, "kind": "List", "addresses": {"ps": ["a:1"]}}
         release.write_text(json.dumps(answer))
-        assert process.wait(PATIENCE_SECONDS) == 0
+        assert process.wait(PATIENCE) == 0
     written = tmp_path / "live" / "live-0"
     assert written.read_text() == "host a\n"
     assert written.stat().st_mode & 0o777 == 0o644
@@ -301,7 +294,7 @@ def test_hold_puts_a_large_answer_together(tmp_path, program, python):
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(timeout=1)
         (folder / last).write_text(parts[last])
-        assert process.wait(PATIENCE_SECONDS) == 0
+        assert process.wait(PATIENCE) == 0
     assert json.loads((tmp_path / "training" / "addresses.json").read_text()) == addresses
 
 
@@ -309,7 +302,7 @@ def test_hold_ends_when_it_is_told_to(tmp_path, program, python):
     with agent(python, program, holding(tmp_path), "hold", TRAINING_POD_UID=UID) as process:
         time.sleep(0.5)
         process.terminate()
-        assert process.wait(PATIENCE_SECONDS) in (143, -15)
+        assert process.wait(PATIENCE) in (143, -15)
 
 
 @pytest.mark.parametrize(
@@ -325,7 +318,7 @@ def test_hold_ends_when_it_is_told_to(tmp_path, program, python):
 def test_run_ends_as_the_command_did(tmp_path, program, python, command, code):
     log = tmp_path / "termination-log"
     with agent(python, program, Order(termination_log=str(log)), "run", "--", *command) as process:
-        assert process.wait(PATIENCE_SECONDS) == code
+        assert process.wait(PATIENCE) == code
     if code in (126, 127):
         assert json.loads(log.read_text())["airflow-training"]["reason"] in (
             "CommandNotFound",
@@ -340,16 +333,16 @@ def test_run_passes_signals_on(tmp_path, program, python, name):
     ready, got = tmp_path / "ready", tmp_path / "got"
     script = f"trap 'echo {name} > {got}; exit 9' {name[3:]}; echo > {ready}; while :; do sleep 0.05; done"
     with agent(python, program, Order(), "run", "--", "sh", "-c", script) as process:
-        until(ready.exists)
+        wait_until(ready.exists)
         process.send_signal(getattr(signal, name))
-        assert process.wait(PATIENCE_SECONDS) == 9
+        assert process.wait(PATIENCE) == 9
     assert got.read_text().strip() == name
 
 
 def test_run_buries_orphans_and_keeps_the_commands_streams(program, python):
     script = "(sleep 0.2 &) ; echo out; echo err >&2; exit 3"
     with agent(python, program, Order(), "run", "--", "sh", "-c", script) as process:
-        out, err = process.communicate(timeout=PATIENCE_SECONDS)
+        out, err = process.communicate(timeout=PATIENCE)
     assert (process.returncode, out, err) == (3, "out\n", "err\n")
 
 
@@ -372,7 +365,7 @@ def test_run_uploads_the_output_and_leaves_the_result(tmp_path, program, python)
     order = uploading(tmp_path, uri)
     script = f"echo model > {tmp_path}/output/m.txt"
     with agent(python, program, order, "run", "--", "sh", "-c", script) as process:
-        assert process.wait(PATIENCE_SECONDS) == 0
+        assert process.wait(PATIENCE) == 0
     assert (tmp_path / "bucket" / "final" / "m.txt").read_text() == "model\n"
     output = last_words(tmp_path)["output"]
     assert (output["uri"], output["bytes"], output["files"]) == (uri, 6, 1)
@@ -385,7 +378,7 @@ def test_a_failed_upload_fails_the_instance(tmp_path, program, python):
     order = uploading(tmp_path, f"file://{tmp_path}/file/final")
     script = f"echo model > {tmp_path}/output/m.txt"
     with agent(python, program, order, "run", "--", "sh", "-c", script) as process:
-        assert process.wait(PATIENCE_SECONDS) == 1
+        assert process.wait(PATIENCE) == 1
     said = last_words(tmp_path)
     assert said["reason"] == "OutputFailed"
     assert "could not be uploaded" in said["message"]
@@ -398,7 +391,7 @@ def test_run_publishes_predictions_however_the_command_ends(tmp_path, program, p
     order = Order(predictions_dir=str(folder), predictions_uri=f"file://{there}")
     script = f"cd {folder}; echo 1 > .a; mv .a step-1.csv; echo x > a.html; exit {code}"
     with agent(python, program, order, "run", "--", "sh", "-c", script) as process:
-        _, err = process.communicate(timeout=PATIENCE_SECONDS)
+        _, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == code
     assert [each.name for each in there.iterdir()] == ["step-1.csv"]
     assert "'a.html' is not published: its name" in err
@@ -410,16 +403,16 @@ def test_what_was_told_to_end_uploads_nothing(tmp_path, program, python, code):
     ready = tmp_path / "ready"
     script = f"trap 'exit {code}' TERM; echo > {ready}; while :; do sleep 0.05; done"
     with agent(python, program, order, "run", "--", "sh", "-c", script) as process:
-        until(ready.exists)
+        wait_until(ready.exists)
         process.terminate()
-        assert process.wait(PATIENCE_SECONDS) == (code or 143)
+        assert process.wait(PATIENCE) == (code or 143)
     assert not (tmp_path / "bucket").exists()
 
 
 def test_a_failed_command_uploads_nothing(tmp_path, program, python):
     order = uploading(tmp_path, f"file://{tmp_path}/bucket")
     with agent(python, program, order, "run", "--", "false") as process:
-        assert process.wait(PATIENCE_SECONDS) == 1
+        assert process.wait(PATIENCE) == 1
     assert not (tmp_path / "bucket").exists()
 
 
@@ -478,7 +471,7 @@ def test_run_posts_the_newest_progress_with_its_token(tmp_path, program, python,
         "FILE": str(progress),
     }
     with agent(python, program, order, "run", "--", "sh", "-c", SCRIPT, **env) as process:
-        assert process.wait(PATIENCE_SECONDS) == 0  # also: the command does not see the token
+        assert process.wait(PATIENCE) == 0  # also: the command does not see the token
     path, authorization, body = callback.posted[-1]
     assert (path, authorization) == ("/runs/x/progress", "Bearer secret")
     record = json.loads(body.pop("environment"))
@@ -505,7 +498,7 @@ def test_the_command_starts_once_its_port_can_be_bound(program, python):
             said = process.stderr.readline()
             assert f"waits until port {port} is free" in said
             before.close()
-            assert process.wait(PATIENCE_SECONDS) == 0
+            assert process.wait(PATIENCE) == 0
 
 
 def test_without_a_callback_progress_is_left_in_storage(tmp_path, program, python):
@@ -513,7 +506,7 @@ def test_without_a_callback_progress_is_left_in_storage(tmp_path, program, pytho
     order = Order(progress_file=str(progress), progress_uri=f"file://{target}")
     env = {"FILE": str(progress), "TRAINING_INDEX": "0"}
     with agent(python, program, order, "run", "--", "sh", "-c", SCRIPT, **env) as process:
-        assert process.wait(PATIENCE_SECONDS) == 0
+        assert process.wait(PATIENCE) == 0
     assert json.loads(target.read_text())["progress"] == {"step": 2}
 
 
@@ -525,7 +518,7 @@ def test_training_goes_on_when_nobody_takes_its_reports(tmp_path, program, pytho
         order = Order(progress_file=str(progress), progress_url=url)
         env = {"FILE": str(progress)}
         with agent(python, program, order, "run", "--", "sh", "-c", SCRIPT, **env) as process:
-            _, err = process.communicate(timeout=PATIENCE_SECONDS)
+            _, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0
     assert err.count("cannot report progress") == 1
 
@@ -554,7 +547,7 @@ def test_training_goes_on_when_nobody_takes_its_reports(tmp_path, program, pytho
 )
 def test_an_order_that_is_not_understood_is_refused(program, python, text, arguments, why):
     with agent(python, program, Order(), *arguments, **{ORDER_VARIABLE: text}) as process:
-        _, err = process.communicate(timeout=PATIENCE_SECONDS)
+        _, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 2
     assert why in err
     assert "usage: agent hold" in err
@@ -565,7 +558,7 @@ def test_last_words_are_never_too_long_to_be_read(tmp_path, program, python):
     log = tmp_path / "termination-log"
     command = "ü" * 1500
     with agent(python, program, Order(termination_log=str(log)), "run", "--", command) as process:
-        assert process.wait(PATIENCE_SECONDS) == 126
+        assert process.wait(PATIENCE) == 126
     assert log.stat().st_size <= 2000
     words = json.loads(log.read_text())["airflow-training"]
     assert words["reason"] == "StartError"
@@ -590,7 +583,7 @@ here_it_waits()
     )
     command = [sys.executable, "-X", "faulthandler", "-c", script]
     with agent(python, program, order, "run", "--", *command) as process:
-        _, err = process.communicate(timeout=PATIENCE_SECONDS)
+        _, err = process.communicate(timeout=PATIENCE)
     assert process.returncode != 0
     assert last_words(tmp_path)["reason"] == "Hang"
     assert "after step 11" in last_words(tmp_path)["message"]
@@ -607,7 +600,7 @@ def test_a_folder_that_cannot_be_committed_keeps_the_command_from_starting(tmp_p
     command = ["touch", tmp_path / "started"]
     env = {"TRAINING_CHECKPOINT": json.dumps(told)}
     with agent(sys.executable, program, order, "run", "--", *command, **env) as process:
-        assert process.wait(PATIENCE_SECONDS) == 1
+        assert process.wait(PATIENCE) == 1
     assert last_words(tmp_path)["reason"] == "CheckpointRefused"
     assert not (tmp_path / "started").exists()
 
@@ -648,7 +641,7 @@ def test_run_starts_the_command_once_all_is_there(tmp_path, program, python):
         assert process.stderr is not None
         assert "devices: 0 of 1 are there" in process.stderr.readline()
         there.touch()
-        out, err = process.communicate(timeout=PATIENCE_SECONDS)
+        out, err = process.communicate(timeout=PATIENCE)
     assert (process.returncode, out) == (0, "started\n"), err
     assert "checked: node, devices, memory, disk" in err
 
@@ -659,7 +652,7 @@ def test_run_does_not_start_the_command_where_something_stays_away(tmp_path, pro
     with agent(
         python, program, order, "run", "--", "touch", tmp_path / "started", **env
     ) as process:
-        assert process.wait(PATIENCE_SECONDS) == 1
+        assert process.wait(PATIENCE) == 1
     assert last_words(tmp_path)["reason"] == "EnvironmentNotReady"
     assert "devices: 0 of 1 are there" in last_words(tmp_path)["message"]
     assert not (tmp_path / "started").exists()
@@ -669,11 +662,11 @@ def test_run_ends_when_it_is_told_to_while_it_looks(tmp_path, program, python):
     pid = tmp_path / "pid"
     env = {COMMAND: f"echo $$ > {pid}; exec sleep 600"}
     with agent(python, program, readiness(tmp_path), "run", "--", "true", **env) as process:
-        until(lambda: pid.exists() and pid.read_text().strip())
+        wait_until(lambda: pid.exists() and pid.read_text().strip())
         process.terminate()
-        assert process.wait(PATIENCE_SECONDS) == 143
+        assert process.wait(PATIENCE) == 143
     hung = Path("/proc", pid.read_text().strip())
-    until(lambda: not hung.exists() or "\nState:\tZ" in (hung / "status").read_text())
+    wait_until(lambda: not hung.exists() or "\nState:\tZ" in (hung / "status").read_text())
 
 
 def test_the_first_record_has_the_devices_that_were_found(tmp_path, program, python):
@@ -684,11 +677,11 @@ def test_the_first_record_has_the_devices_that_were_found(tmp_path, program, pyt
     with agent(python, program, order, "run", "--", "sleep", "600", **env) as process:
         record = tmp_path / "environment.jsonl"
         try:
-            until(lambda: record.exists() and record.read_text().strip())
+            wait_until(lambda: record.exists() and record.read_text().strip())
             first = json.loads(record.read_text().splitlines()[0])
         finally:
             process.terminate()  # with its command
-            process.wait(PATIENCE_SECONDS)
+            process.wait(PATIENCE)
     assert first["on"] == "start"
     assert [each["name"] for each in first["devices"]] == ["NPU"]
 
@@ -700,7 +693,7 @@ def test_run_ends_when_it_is_told_to_while_its_port_is_taken(tmp_path, program, 
             assert process.stderr is not None
             assert "is free" in process.stderr.readline()
             process.terminate()
-            assert process.wait(PATIENCE_SECONDS) == 143
+            assert process.wait(PATIENCE) == 143
     assert not (tmp_path / "started").exists()
 
 
@@ -717,8 +710,8 @@ def test_a_command_that_was_ordered_to_stop_has_not_succeeded(tmp_path, program,
     )
     with before, agent(python, program, order, "run", "--", "sh", "-c", script) as process:
         if at == "while-it-runs":
-            until(ready.exists)
+            wait_until(ready.exists)
         stop = {"turn": 0, "do": "stop", "grace_seconds": 30, "dump_stacks": False}
         orders.write_text(json.dumps(stop))
-        assert process.wait(PATIENCE_SECONDS) == 143
+        assert process.wait(PATIENCE) == 143
     assert ready.exists() == (at == "while-it-runs")

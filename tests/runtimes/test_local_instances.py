@@ -24,10 +24,10 @@ from airflow_training.runtimes.port import Cursor, ReleaseAnswer
 from tests.contracts.runtime import JOB, Harness, watching
 from tests.runtimes.local_runs import (
     attempt_folder,
-    eventually,
     local_harness,
     python_script,
 )
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.e2e
 TELL_ENVIRONMENT = python_script("import json, os; print(json.dumps(dict(os.environ)))")
@@ -528,11 +528,11 @@ async def test_a_remote_command_ends_with_its_caller(harness: Harness, tmp_path:
     async with watching(harness.runtime, harness.run) as seen:
         made = await harness.runtime.create([harness.spec("quick", command=("sh", "-c", call))])
         log = attempt_folder(tmp_path, harness, "quick").log
-        eventually(lambda: log.read_text().endswith("\n"))
+        wait_until(lambda: log.read_text().endswith("\n"))
         remote = int(log.read_text())
         await harness.runtime.delete([made[0].ref], grace_seconds=0)
         await seen.gone("quick", 0)
-        eventually(lambda: not Path(f"/proc/{remote}").exists())
+        wait_until(lambda: not Path(f"/proc/{remote}").exists())
         assert seen.now["sleeper", 0].state == "running"
 
 

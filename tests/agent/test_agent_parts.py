@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -21,6 +20,7 @@ from airflow_training.agent.package import agent_program, remote_shell_script
 from airflow_training.agent.progress import report
 from airflow_training.agent.remote_shell import parse
 from airflow_training.agent.upload import describe, local_target, upload
+from tests.waiting import wait_until
 
 
 # processes ---------------------------------------------------------------------------------------
@@ -42,10 +42,7 @@ def test_only_the_very_process_is_killed() -> None:
 
 def test_a_zombie_is_not_alive() -> None:
     child = subprocess.Popen(["true"])
-    until = time.monotonic() + 20
-    while proc.start_time(child.pid) is not None:
-        assert time.monotonic() < until
-        time.sleep(0.01)
+    wait_until(lambda: proc.start_time(child.pid) is None)
     assert child.pid not in proc.descendants(os.getpid())
     child.wait()
 
@@ -53,9 +50,7 @@ def test_a_zombie_is_not_alive() -> None:
 def test_marked_processes_are_found() -> None:
     child = subprocess.Popen(["sleep", "600"], env={**os.environ, "MARK": "a-b"})
     try:
-        until = time.monotonic() + 20
-        while child.pid not in proc.marked_processes(["MARK=a-b"]):
-            assert time.monotonic() < until
+        wait_until(lambda: child.pid in proc.marked_processes(["MARK=a-b"]))
         assert proc.marked_processes(["MARK=a-b"]) == {child.pid: proc.start_time(child.pid)}
         assert proc.marked_processes(["MARK=a"]) == {}
         assert child.pid in proc.descendants(os.getpid())

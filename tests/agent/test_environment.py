@@ -18,6 +18,7 @@ from airflow_training.agent.devices import COMMAND, DeviceWatch, device_watch, v
 from airflow_training.agent.environment import MOST_BYTES, Cgroup, Recorder
 from airflow_training.agent.software import MOST_BYTES as MOST_SOFTWARE_BYTES
 from airflow_training.agent.software import _line_of
+from tests.waiting import wait_until
 
 
 def a_recorder(tmp_path: Path, **more) -> Recorder:
@@ -80,11 +81,7 @@ def test_the_python_that_runs_is_asked_what_it_finds(tmp_path):
     )
     recorder = a_recorder(tmp_path, root=shell.pid)
     try:
-        deadline = time.monotonic() + 60
-        while not recorder.software:
-            assert time.monotonic() < deadline
-            recorder.record("interval")
-            time.sleep(0.02)
+        wait_until(lambda: (recorder.record("interval"), recorder.software)[1])
     finally:
         os.killpg(shell.pid, signal.SIGKILL)
         shell.wait()
@@ -308,18 +305,13 @@ def test_a_plug_in_that_hangs_holds_up_nobody_and_is_ended(tmp_path):
     watch = device_watch({COMMAND: command, "PATH": os.environ["PATH"]})
     assert watch is not None
     watch.ask()
-    until = time.monotonic() + 20
-    while not (pid_file.exists() and pid_file.read_text().strip()):
-        assert time.monotonic() < until
-        time.sleep(0.01)
+    wait_until(lambda: pid_file.exists() and pid_file.read_text().strip())
     hanging = Path(f"/proc/{pid_file.read_text().strip()}")
     assert watch.newest() == []
     watch.ask()
     assert "\nState:\tS" in (hanging / "status").read_text(), "nobody waited for its end"
     assert watch.finish(0.05) == []
-    while hanging.exists() and "\nState:\tZ" not in (hanging / "status").read_text():
-        assert time.monotonic() < until + 20
-        time.sleep(0.01)
+    wait_until(lambda: not hanging.exists() or "\nState:\tZ" in (hanging / "status").read_text())
 
 
 def test_a_machine_without_devices_is_not_asked(monkeypatch):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import time
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,9 @@ from airflow_training.agent.devices import COMMAND
 from airflow_training.agent.preflight import Preflight, Verdict
 from airflow_training.control.readiness import required_hardware
 from tests.builders import job, role
+from tests.waiting import wait_until
 
-PATIENCE_SECONDS = 30.0
+TIMEOUT_SECONDS = 30.0
 BEGUN_AT = 1000.0
 ONE = '[{"id": "npu0", "name": "NPU"}]'
 
@@ -53,7 +53,7 @@ def checks(
     folder = tmp_path / "instance"
     folder.mkdir(exist_ok=True)
     return Preflight(
-        {**asked, "timeout_seconds": PATIENCE_SECONDS, **more},
+        {**asked, "timeout_seconds": TIMEOUT_SECONDS, **more},
         folder=folder,
         cgroup=None,
         environment={"PATH": os.environ["PATH"], **(env or {})},
@@ -62,13 +62,7 @@ def checks(
 
 
 def verdict_of(preflight: Preflight) -> Verdict:
-    until = time.monotonic() + PATIENCE_SECONDS
-    while True:
-        found = preflight.look()
-        if found is not None:
-            return found
-        assert time.monotonic() < until
-        time.sleep(preflight.look_again_seconds)
+    return wait_until(preflight.look)
 
 
 def store_at(root: object, *, incarnation: str = "0.0.0", initial: object = None) -> dict[str, str]:
@@ -102,11 +96,12 @@ def test_a_device_that_stays_away_ends_the_wait_in_time(tmp_path, clock):
     said: list[str] = []
     command = f"echo x >> {asked}; echo '[]'"
     preflight = checks(tmp_path, said=said, env={COMMAND: command}, devices=1, timeout_seconds=4.0)
-    until = time.monotonic() + PATIENCE_SECONDS
-    while not said:  # the first answer
+
+    def first_answer() -> list[str]:
         assert preflight.look() is None
-        assert time.monotonic() < until
-        time.sleep(0.01)
+        return said
+
+    wait_until(first_answer)
     clock.now = BEGUN_AT + 0.1
     assert preflight.look() is None, "too early to ask again"
     clock.now = BEGUN_AT + 4.0
@@ -216,14 +211,10 @@ def test_a_store_that_this_python_has_no_driver_for_is_left_to_the_script(tmp_pa
 def test_a_check_that_nobody_waits_for_any_more_leaves_nothing(tmp_path):
     pid = tmp_path / "pid"
     preflight = checks(tmp_path, env={COMMAND: f"echo $$ > {pid}; exec sleep 600"}, devices=1)
-    until = time.monotonic() + PATIENCE_SECONDS
-    while not (pid.exists() and pid.read_text().strip()):
-        assert preflight.look() is None
-        assert time.monotonic() < until
-        time.sleep(0.01)
+    wait_until(
+        lambda: pid.exists() and pid.read_text().strip(), alive=lambda: preflight.look() is None
+    )
     preflight.give_up()
     assert int(pid.read_text()) in preflight.abandoned, "inside a driver it might live on"
     hung = Path("/proc", pid.read_text().strip())
-    while hung.exists() and "\nState:\tZ" not in (hung / "status").read_text():
-        assert time.monotonic() < until
-        time.sleep(0.01)
+    wait_until(lambda: not hung.exists() or "\nState:\tZ" in (hung / "status").read_text())

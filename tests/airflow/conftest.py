@@ -12,6 +12,7 @@ import pytest
 
 from airflow_training.cli.airflow_stack import AirflowStack
 from tests.airflow.stack import PASSWORD, Airflow
+from tests.waiting import PATIENCE
 
 GENERIC = '''"""The DAG that runs any job (airflow)."""
 from airflow_training.compiler.generic import generic_dag
@@ -53,7 +54,9 @@ def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Airflow]:
     running.room.mkdir()
     # the form of `training_job` lists what is there when it is parsed
     command = Path(sys.executable).with_name("airflow-training")
-    subprocess.run([command, "init", home / "jobs"], check=True, capture_output=True, timeout=120)
+    subprocess.run(
+        [command, "init", home / "jobs"], check=True, capture_output=True, timeout=PATIENCE
+    )
     (home / "xcom").mkdir()
     (home / "passwords.json").write_text(json.dumps({"admin": PASSWORD, "reader": PASSWORD}))
     (home / "dags" / "generic.py").write_text(GENERIC)

@@ -10,11 +10,10 @@ import contextlib
 import os
 import signal
 import sqlite3
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import httpx
 import yaml
@@ -24,8 +23,7 @@ from airflow_training.control.model import Ledger
 from airflow_training.documents.resolved import RunKey
 from airflow_training.state.store import Store
 from airflow_training.triggers.epochs import STARTED
-
-T = TypeVar("T")
+from tests.waiting import PATIENCE, wait_until
 
 SCRIPT = """\
 echo $$$$ >> {room}/{job}.$TRAINING_ROLE-$TRAINING_INDEX
@@ -35,18 +33,6 @@ exit $code
 """
 PASSWORD = "only-in-tests"
 ENDED = frozenset({"success", "failed"})
-
-
-def wait_for(what: str, probe: Callable[[], T | None], *, seconds: float = 300) -> T:
-    """Return the first true answer of `probe`; fails with `what` when none comes in time."""
-    deadline = time.monotonic() + seconds
-    while True:
-        found = probe()
-        if found:
-            return found
-        if time.monotonic() > deadline:
-            raise AssertionError(f"not within {seconds:g} s: {what}")
-        time.sleep(0.3)
 
 
 @dataclass
@@ -73,13 +59,13 @@ class Airflow:
         self.client = httpx.Client(
             base_url=f"{self.stack.url}/api/v2",
             headers={"Authorization": f"Bearer {self.token_of('admin')}"},
-            timeout=100,
+            timeout=PATIENCE,
         )
 
     def token_of(self, user: str) -> str:
         """Return a token of `admin`, or of `reader`, who may only look."""
         who = {"username": user, "password": PASSWORD}
-        answer = httpx.post(f"{self.stack.url}/auth/token", json=who, timeout=60)
+        answer = httpx.post(f"{self.stack.url}/auth/token", json=who, timeout=PATIENCE)
         return str(answer.raise_for_status().json()["access_token"])
 
     # jobs ------------------------------------------------------------------------------------
@@ -149,11 +135,17 @@ class Airflow:
             found = self.pids(job)
             return found if len(found) >= count else None
 
-        return wait_for(f"{count} instances of {job} started", started)
+        return wait_until(
+            started, f"{count} instances of {job} started", seen=lambda: self.pids(job)
+        )
 
     def wait_nothing_alive(self, job: str) -> None:
         """Return when no process of the job is left."""
-        wait_for(f"nothing of {job} is alive", lambda: not self.alive(job))
+        wait_until(
+            lambda: not self.alive(job),
+            f"nothing of {job} is alive",
+            seen=lambda: self.alive(job),
+        )
 
     # runs ------------------------------------------------------------------------------------
     def trigger(self, dag_id: str, **conf: Any) -> str:
@@ -175,22 +167,28 @@ class Airflow:
     def run_state(self, dag_id: str, run_id: str) -> str:
         return str(self.client.get(f"/dags/{dag_id}/dagRuns/{run_id}").json().get("state"))
 
-    def wait_run(self, dag_id: str, run_id: str, *, seconds: float = 300) -> str:
+    def wait_run(self, dag_id: str, run_id: str) -> str:
         """Return the final state of a DAG run, when all its tasks have ended too."""
 
         def ended() -> str | None:
-            assert not self.dead(), f"{self.dead()} ended"
             if not self._has_ended(dag_id, run_id):
                 return None
             state = self.run_state(dag_id, run_id)
             open_tasks = [t for t, s in self.states(dag_id, run_id).items() if s not in _OVER]
             return state if state in ENDED and not open_tasks else None
 
-        try:
-            return wait_for(f"{dag_id} ended", ended, seconds=seconds)
-        except AssertionError as error:
-            told = "\n".join(self._story(dag_id, run_id))
-            raise AssertionError(f"{error}: {self.states(dag_id, run_id)}\n{told}") from None
+        def seen() -> str:
+            states = f"{self.dead()} ended" if self.dead() else self.states(dag_id, run_id)
+            return "\n".join([str(states), *self._story(dag_id, run_id)])
+
+        # a DAG run is many events
+        return wait_until(
+            ended,
+            f"{dag_id} ended",
+            alive=lambda: not self.dead(),
+            seen=seen,
+            patience=2 * PATIENCE,
+        )
 
     def _story(self, dag_id: str, run_id: str) -> Iterator[str]:
         """Yield what the store knows of the jobs of a DAG run: what a reader of a failed test asks first."""
@@ -221,13 +219,14 @@ class Airflow:
             told = (each.event for each in self.store.events(uid))
             return {*task_ids} <= {e.data.get("task") for e in told if e.reason == STARTED}
 
-        wait_for(f"{task_ids} of {dag_id} are taken up", begun)
+        wait_until(begun, f"{task_ids} of {dag_id} are taken up")
 
     def wait_task(self, dag_id: str, run_id: str, task_id: str, state: str) -> None:
         """Return when a task has this state."""
-        wait_for(
-            f"{dag_id}.{task_id} is {state}",
+        wait_until(
             lambda: self.states(dag_id, run_id).get(task_id) == state,
+            f"{dag_id}.{task_id} is {state}",
+            seen=lambda: self.states(dag_id, run_id),
         )
 
     def log(
@@ -313,7 +312,7 @@ class Airflow:
     def age(self, dag_id: str, run_id: str, *, hours: int) -> None:
         """Let a DAG run have started so much earlier, so that its timeout comes when the test is ready."""
         with contextlib.closing(
-            sqlite3.connect(self.stack.home / "airflow.db", timeout=60)
+            sqlite3.connect(self.stack.home / "airflow.db", timeout=PATIENCE)
         ) as database:
             database.execute(
                 "update dag_run set start_date = strftime('%Y-%m-%d %H:%M:%f', start_date, ?)"
@@ -329,7 +328,7 @@ class Airflow:
             answer = self.client.request(method, path, json=body)
             return None if answer.status_code >= 500 else answer
 
-        return wait_for(f"{method} {path}", asked)
+        return wait_until(asked, f"{method} {path}")
 
     def _send(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
         answer = self.ask(method, path, body)
@@ -343,7 +342,7 @@ class Airflow:
         if restart:
             self.stack.start(*components)
             if "api-server" in components:
-                wait_for("the API server answers", self._answers)
+                wait_until(self._answers, "the API server answers")
                 self.connect()
 
     def revive(self) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.airflow.stack import Airflow, wait_for
+from tests.airflow.stack import Airflow
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
@@ -79,7 +80,6 @@ def test_callbacks_fire_once_for_each_task_with_its_end(
 
     # what the triggerer ended is told by the DAG processor, some seconds later
     expected = (sorted({*succeeded, "cleanup"}), sorted(failed))
-    wait_for(
-        f"callbacks of {job}: {expected}",
-        lambda: (told("success"), told("failure")) == expected,
+    wait_until(
+        lambda: (told("success"), told("failure")) == expected, f"callbacks of {job}: {expected}"
     )

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from airflow_training.documents.resolved_blocks import CheckpointReference
-from tests.airflow.stack import Airflow, wait_for
+from tests.airflow.stack import Airflow
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
@@ -77,7 +78,7 @@ def test_a_checkpoint_is_handed_on_by_a_clear_and_by_an_asset(airflow: Airflow):
     # whoever names the asset goes on from what its newest event names, started by it or not
     asking = airflow.trigger("asks")
     refused = airflow.trigger("asks-wrong")
-    wait_for("the other training began", lambda: begun(airflow, "takes"))
+    wait_until(lambda: begun(airflow, "takes"), "the other training began")
     answer = airflow.client.get("/dags/takes/dagRuns")
     (other,) = [each["dag_run_id"] for each in answer.json()["dag_runs"]]
     assert airflow.wait_run("takes", other) == "success"

@@ -12,7 +12,8 @@ import pytest
 import yaml
 
 from airflow_training.checkpoints import reading
-from tests.airflow.stack import Airflow, wait_for
+from tests.airflow.stack import Airflow
+from tests.waiting import wait_until
 
 # in `make e2e`: tests/cli/test_digits_killed.py, and of Airflow test_survival_e2e.py
 pytestmark = [pytest.mark.e2e, pytest.mark.soak, pytest.mark.timeout(600)]
@@ -92,10 +93,7 @@ def test_a_dag_ends_as_if_nothing_had_been(airflow: Airflow):
     for number, victim in enumerate(VICTIMS, start=1):
         # with newer checkpoints between them: recoveries without progress are limited
         least = number * expected[1] // (len(VICTIMS) + 2)
-        wait_for(
-            f"step {least} is saved",
-            lambda: committed_step(airflow, rough) >= least,  # noqa: B023 - called here
-        )
+        wait_until(lambda: committed_step(airflow, rough) >= least, f"step {least} is saved")  # noqa: B023 - called here
         strike(airflow, uid, victim)
     airflow.revive()
     assert airflow.wait_run(rough, run_id) == "success"

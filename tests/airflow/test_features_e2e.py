@@ -10,7 +10,8 @@ import pytest
 import yaml
 
 from airflow_training.admission.check import check_text
-from tests.airflow.stack import Airflow, wait_for
+from tests.airflow.stack import Airflow
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
@@ -111,7 +112,7 @@ def test_the_model_is_an_asset_with_its_uri_metrics_and_run(pipeline: Airflow, t
         extras = [pipeline.xcom("follower", each, "use") for each in runs if _ended(pipeline, each)]
         return next((each for each in extras if each["run"] == uid), None)
 
-    extra = wait_for("the follower was told of the model", follower)
+    extra = wait_until(follower, "the follower was told of the model")
     assert extra["metrics"] == {"accuracy": 0.97}
     assert extra["uri"].startswith("file://")
 
@@ -265,7 +266,7 @@ def test_a_broken_file_is_its_own_import_error_and_harms_no_other(airflow: Airfl
         found = airflow.client.get("/importErrors").json()["import_errors"]
         return next((each["stack_trace"] for each in found if "broken_" in each["filename"]), None)
 
-    text = wait_for("the import error", error)
+    text = wait_until(error, "the import error")
     assert "no role is called 'wroker'" in text
     assert airflow.client.get("/dags/broken").status_code == 404
     (airflow.stack.home / "jobs" / "broken.yaml").unlink()
@@ -280,9 +281,9 @@ def test_a_role_task_links_to_the_logs_of_its_instances_for_those_who_may_read_t
     document["spec"]["command"][-1] = f"echo hello from inside\n{document['spec']['command'][-1]}"
     airflow.write(document)
     run_id = airflow.trigger(job)
-    wait_for(
-        "the task tells what its training prints",
+    wait_until(
         lambda: "worker-0 | hello from inside" in airflow.log(job, run_id, "worker.run"),
+        "the task tells what its training prints",
     )
     assert airflow.states(job, run_id)["worker.run"] == "deferred"
     airflow.end(job)

@@ -13,6 +13,7 @@ import yaml
 from tests.airflow.stack import Airflow
 from tests.kubernetes.emulator import Cluster
 from tests.kubernetes.readme import readme_job
+from tests.waiting import PATIENCE
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
@@ -71,7 +72,7 @@ def test_a_job_runs_on_the_cluster_of_an_airflow_connection(airflow: Airflow, cl
         f"{airflow.stack.url}/training/log",
         params={**where, "role": "worker", "index": 1},
         headers=airflow.client.headers,
-        timeout=30,
+        timeout=PATIENCE,
     )
     assert page.text == "trained by worker\n"
 

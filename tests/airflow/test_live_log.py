@@ -21,6 +21,7 @@ from airflow_training.triggers.live_log import (
 from airflow_training.triggers.reconcile import ReconcileTrigger
 from tests.airflow.test_triggers import Running, Scene, role_task, scene, started
 from tests.builders import job, role
+from tests.waiting import PATIENCE, until
 
 __all__ = ["role_task", "scene"]
 
@@ -139,7 +140,7 @@ async def running(scene: Scene, role_task: Any) -> Any:
     scene.launch(job(role("worker", 2), runtime="memory"))
     role_task()
     reconciling = Running(started(ReconcileTrigger(), "reconcile"))
-    await scene.until("they run", lambda: scene.ledger.roles["worker"].state == "Running")
+    await until(lambda: scene.ledger.roles["worker"].state == "Running", "they run")
     yield scene
     await reconciling.cancel(by_user=False)
 
@@ -209,7 +210,7 @@ async def test_a_role_task_tells_what_its_training_prints(
         told += capsys.readouterr().out
         return "worker-0 | " in told and "running" in told.rpartition("worker-0 | ")[2]
 
-    await scene.until("it is told", tells)
+    await until(tells, "it is told")
     assert not following.task.done()
     await following.cancel(by_user=False)
     here = asyncio.current_task()
@@ -251,7 +252,7 @@ async def test_a_log_that_cannot_be_read_neither_fails_nor_delays_the_task(
     scene.launch(job(role("worker"), runtime="memory"))
     following = role_task()
     reconciling = Running(started(ReconcileTrigger(), "reconcile"))
-    await asyncio.wait({following.task}, timeout=20)
+    await asyncio.wait({following.task}, timeout=PATIENCE)
     (event,) = following.task.result()
     assert type(event).__name__ == "TaskSuccessEvent"
     assert runtime.asked.is_set()

@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 
 from airflow_training.runtimes.local.node import this_node
-from tests.airflow.stack import Airflow, wait_for
+from tests.airflow.stack import Airflow
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
@@ -225,10 +226,10 @@ def runs(airflow: Airflow, request: pytest.FixtureRequest) -> dict[str, str]:
 def test_what_becomes_of_the_training(airflow: Airflow, runs: dict[str, str], row: Row):
     run_id = runs[row.name]
     if row.goes_on:
-        wait_for(f"{row.name} has a new task", lambda: _settled(airflow, row, run_id))
+        wait_until(lambda: _settled(airflow, row, run_id), f"{row.name} has a new task")
         airflow.end(row.name)
     if row.then is not None:
-        wait_for("the job ended", lambda: airflow.ledger(row.name, run_id).job.drained)
+        wait_until(lambda: airflow.ledger(row.name, run_id).job.drained, "the job ended")
         row.then(airflow, row.name, run_id)
     assert airflow.wait_run(row.name, run_id) == row.run
     states = airflow.states(row.name, run_id)
@@ -269,9 +270,9 @@ def test_a_dag_run_timeout_leaves_nothing_alive(timed: Airflow):
     assert timed.wait_run("run-timeout", run_id) == "failed"
     assert timed.states("run-timeout", run_id)["g.cleanup"] == "skipped"
     timed.wait_nothing_alive("run-timeout")
-    wait_for(
-        "the job stopped",
+    wait_until(
         lambda: timed.ledger("run-timeout", run_id, group_id="g").job.state == "Stopped",
+        "the job stopped",
     )
 
 
@@ -399,11 +400,11 @@ def test_deleting_a_dag_leaves_nothing_alive(airflow: Airflow):
     airflow.wait_started("dag-deleted")
     airflow.wait_task("dag-deleted", run_id, "reconcile", "deferred")
     uid = airflow.uid("dag-deleted", run_id)
-    wait_for("reconcile drives the run", lambda: airflow.store.lease(uid))
+    wait_until(lambda: airflow.store.lease(uid), "reconcile drives the run")
     (airflow.stack.home / "jobs" / "dag-deleted.yaml").unlink()
     airflow.delete_dag("dag-deleted")
     airflow.wait_nothing_alive("dag-deleted")
-    wait_for("the job ended", lambda: airflow.ledger("dag-deleted", run_id).job.drained)
+    wait_until(lambda: airflow.ledger("dag-deleted", run_id).job.drained, "the job ended")
     assert airflow.ledger("dag-deleted", run_id).job.state == "Stopped"
 
 
@@ -423,12 +424,12 @@ def test_a_dag_that_is_deleted_while_its_job_is_queued_frees_the_place(airflow: 
         if name == "queue-holds":
             airflow.wait_started(name)
         else:
-            wait_for(f"{name} is queued", lambda: _queued(airflow, name, runs[name]))  # noqa: B023 - called here
+            wait_until(lambda: _queued(airflow, name, runs[name]), f"{name} is queued")  # noqa: B023 - called here
     (airflow.stack.home / "jobs" / "queue-deleted.yaml").unlink()
     airflow.delete_dag("queue-deleted")
-    wait_for(
-        "the queued job was stopped",
+    wait_until(
         lambda: airflow.ledger("queue-deleted", runs["queue-deleted"]).job.drained,
+        "the queued job was stopped",
     )
     airflow.end("queue-holds")
     airflow.wait_started("queue-behind")
@@ -481,7 +482,7 @@ def test_a_dag_run_that_times_out_before_reconcile_leaves_nothing_behind(airflow
             ended.extend(_sweep(airflow))  # it must have been idle for some seconds
             return started[0] in ended
 
-        wait_for("the forgotten run is swept", first_is_swept)
+        wait_until(first_is_swept, "the forgotten run is swept")
         assert started[1] not in ended
         airflow.store.release(lease)
     finally:

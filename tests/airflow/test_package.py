@@ -18,6 +18,7 @@ import airflow_training
 from airflow_training.plugin import InstanceLogsLink, TrainingPlugin
 from airflow_training.settings import OPTIONS
 from tests.airflow.shapes import round_trip
+from tests.waiting import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "dags" / "examples").glob("*.py"))
@@ -151,7 +152,7 @@ async def test_the_first_requests_are_answered_while_others_go_on(airflow_home: 
     def slowly() -> Any:
         loads.append(threading.current_thread().name)
         begun.set()
-        assert load.wait(60)
+        assert load.wait(PATIENCE)
         return real()
 
     plugin._served.clear()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -35,6 +34,7 @@ from airflow_training.supervise.runtimes import place_here
 from tests.airflow.jobs import shell
 from tests.airflow.test_triggers import TaskInstance
 from tests.runtimes.local_runs import alive
+from tests.waiting import wait_until
 
 
 def context(*, params: Mapping[str, Any] | None = None, **task_instance: Any) -> Any:
@@ -313,10 +313,7 @@ def marks(folder: Path) -> dict[str, Any]:
 
 def lines(path: Path, count: int) -> list[str]:
     """Return the lines of a file as soon as there are so many."""
-    deadline = time.monotonic() + 60
-    while not path.exists() or path.read_text().count("\n") < count:
-        assert time.monotonic() < deadline, "nothing was started"
-        time.sleep(0.01)
+    wait_until(lambda: path.exists() and path.read_text().count("\n") >= count)
     return path.read_text().splitlines()
 
 

@@ -15,8 +15,9 @@ from pathlib import Path
 import pytest
 
 from airflow_training.supervise.owners import Owner
-from tests.airflow.stack import Airflow, wait_for
+from tests.airflow.stack import Airflow
 from tests.ports import free_port
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
@@ -50,12 +51,11 @@ def test_killing_airflow_costs_the_training_nothing(airflow: Airflow, components
     before = airflow.wait_started(job, count=2)
     airflow.wait_task(job, run_id, "reconcile", "deferred")
     uid = airflow.uid(job, run_id)
-    driver = wait_for("somebody drives the run", lambda: holder(airflow, uid))
+    driver = wait_until(lambda: holder(airflow, uid), "somebody drives the run")
     airflow.crash(*components)
     if "triggerer" in components:
-        wait_for(
-            "another process drives the run",
-            lambda: holder(airflow, uid) not in (None, driver),
+        wait_until(
+            lambda: holder(airflow, uid) not in (None, driver), "another process drives the run"
         )
     assert airflow.pids(job) == before
     assert all(pid in airflow.alive(job) for (pid,) in before.values())
@@ -102,7 +102,7 @@ def test_two_triggerers_share_the_runs(airflow: Airflow, second_triggerer: subpr
         runs.append(airflow.trigger(job))
         uid = airflow.uid(job, runs[-1])
         airflow.wait_task(job, runs[-1], "plan", "success")  # it made the first pass
-        drivers.add(wait_for("somebody drives the run", lambda: holder(airflow, uid)))  # noqa: B023 - called here
+        drivers.add(wait_until(lambda: holder(airflow, uid), "somebody drives the run"))  # noqa: B023 - called here
     assert len(drivers) == 2
     airflow.end(job)
     for run_id in runs:
@@ -115,7 +115,7 @@ def stall(airflow: Airflow, group: int) -> None:
     """SIGSTOP processes between two writes: amid one, SQLite would let nobody else go on."""
     while True:
         os.killpg(group, signal.SIGSTOP)
-        wait_for("all are stopped", lambda: states(group) <= {"T", "Z"})
+        wait_until(lambda: states(group) <= {"T", "Z"}, "all are stopped")
         if not any(locked(airflow.stack.home / f"{name}.db") for name in DATABASES):
             return
         os.killpg(group, signal.SIGCONT)
@@ -154,19 +154,19 @@ def test_a_triggerer_that_stalls_and_wakes_up_stops_nothing(
     before = airflow.wait_started(job)
     airflow.wait_task(job, run_id, "reconcile", "deferred")
     uid = airflow.uid(job, run_id)
-    driver = wait_for("somebody drives the run", lambda: holder(airflow, uid))
+    driver = wait_until(lambda: holder(airflow, uid), "somebody drives the run")
     stalled = os.getpgid(driver)
     try:
         stall(airflow, stalled)
-        wait_for(
-            f"the other triggerer ({second_triggerer.pid}) drives the run",
+        wait_until(
             lambda: holder(airflow, uid) not in (None, driver),
+            f"the other triggerer ({second_triggerer.pid}) drives the run",
         )
     finally:
         os.killpg(stalled, signal.SIGCONT)
-    wait_for(
-        "the one that woke up let go",
+    wait_until(
         lambda: "has a future elsewhere" in airflow.log(job, run_id, "reconcile"),
+        "the one that woke up let go",
     )
     assert airflow.pids(job) == before
     assert not [r for r in airflow.store.requests(uid) if r.kind == "stop"]

@@ -40,6 +40,7 @@ from airflow_training.triggers.role import RoleTrigger, verdict
 from airflow_training.triggers.story import EventLogger, line_of
 from tests.builders import after, job, role
 from tests.rounds import Rounds
+from tests.waiting import PATIENCE, until
 
 
 @dataclass
@@ -108,13 +109,6 @@ class Scene:
 
     def kinds(self) -> list[str]:
         return [request.kind for request in self.store.requests(self.uid)]
-
-    async def until(self, what: str, probe: Any) -> None:
-        for _ in range(400):
-            if probe():
-                return
-            await asyncio.sleep(0.05)
-        raise AssertionError(f"not in time: {what}")
 
 
 @pytest.fixture
@@ -275,12 +269,12 @@ async def test_a_killed_reconcile_stops_the_job_only_when_the_task_is_over(
     scene.launch(job(runtime="memory"))
     role_task()
     running = Running(started(ReconcileTrigger(), "reconcile"))
-    await scene.until("the job runs", lambda: scene.ledger.job.state == "Running")
+    await until(lambda: scene.ledger.job.state == "Running", "the job runs")
     scene.airflow.states = {"reconcile": state}
     await running.cancel(by_user=True)
     if stopped:
         # nobody else is there any more: the loop itself goes on until nothing is alive
-        await scene.until("the job drained", lambda: scene.ledger.job.drained)
+        await until(lambda: scene.ledger.job.drained, "the job drained")
         assert (scene.ledger.job.state, scene.runtime.live(scene.uid)) == ("Stopped", {})
     else:
         assert "stop" not in scene.kinds()
@@ -298,7 +292,7 @@ async def test_a_task_that_was_over_before_a_triggerer_took_it_up_starts_nothing
     role_task()
     event = await outcome(started(ReconcileTrigger(), "reconcile"))
     assert event.payload == {"message": f"reconcile is {state}"}
-    await scene.until("the run ended", lambda: scene.ledger.job.drained)
+    await until(lambda: scene.ledger.job.drained, "the run ended")
     record = scene.store.run(scene.uid)
     assert record is not None
     assert (record.state, record.queued) == ("Stopped", False)
@@ -310,10 +304,10 @@ async def test_a_task_that_was_over_before_it_began_reopens_nothing(scene: Scene
     scene.launch(job(runtime="memory"))
     first = role_task()
     await outcome(started(ReconcileTrigger(), "reconcile"))
-    await asyncio.wait({first.task}, timeout=20)
+    await asyncio.wait({first.task}, timeout=PATIENCE)
     scene.airflow.states = {"reconcile": "failed", "worker.run": "failed"}
     await outcome(started(ReconcileTrigger(), "reconcile", try_number=2))
-    await asyncio.wait({role_task(try_number=2).task}, timeout=20)
+    await asyncio.wait({role_task(try_number=2).task}, timeout=PATIENCE)
     loops = [each for each in asyncio.all_tasks() if each.get_name() == f"training {scene.uid}"]
     await asyncio.gather(*loops, return_exceptions=True)
     assert "reopen" not in scene.kinds()
@@ -334,7 +328,7 @@ async def test_an_airflow_that_cannot_answer_fails_no_task(
     scene.launch(job(runtime="memory"))
     role = role_task()
     assert isinstance(await outcome(started(ReconcileTrigger(), "reconcile")), TaskSuccessEvent)
-    await asyncio.wait({role.task}, timeout=20)
+    await asyncio.wait({role.task}, timeout=PATIENCE)
     assert isinstance(role.task.result()[0], TaskSuccessEvent)
 
 
@@ -343,10 +337,10 @@ async def test_a_deleted_run_is_stopped(scene: Scene, role_task: Any):
     scene.launch(job(runtime="memory"))
     role_task()
     running = Running(started(ReconcileTrigger(), "reconcile"))
-    await scene.until("the job runs", lambda: scene.ledger.job.state == "Running")
+    await until(lambda: scene.ledger.job.state == "Running", "the job runs")
     scene.airflow.states = None
     await running.cancel(by_user=True)
-    await scene.until("the job drained", lambda: scene.ledger.job.drained)
+    await until(lambda: scene.ledger.job.drained, "the job drained")
     assert scene.ledger.job.state == "Stopped"
 
 
@@ -361,11 +355,11 @@ async def test_another_triggerer_adopts_what_is_alive(scene: Scene, role_task: A
     scene.launch(job(runtime="memory"))
     role_task()
     first = Running(started(ReconcileTrigger(), "reconcile"))
-    await scene.until("the job runs", lambda: scene.ledger.job.state == "Running")
+    await until(lambda: scene.ledger.job.state == "Running", "the job runs")
     before = {key: each.uid for key, each in scene.runtime.live(scene.uid).items()}
     await first.cancel(by_user=False)
     second = Running(started(ReconcileTrigger(), "reconcile"))
-    await scene.until("adopted", lambda: generation(scene) == 2)
+    await until(lambda: generation(scene) == 2, "adopted")
     assert {key: each.uid for key, each in scene.runtime.live(scene.uid).items()} == before
     await second.cancel(by_user=False)
 
@@ -401,7 +395,7 @@ async def test_reconcile_looks_after_tasks_that_cannot_speak_for_themselves(
     scene.launch(job(runtime="memory"))
     scene.airflow.states = dict(states)
     running = Running(started(ReconcileTrigger(watched=["worker.run"]), "reconcile"))
-    await scene.until(f"a request to {kind}", lambda: kind in scene.kinds())
+    await until(lambda: kind in scene.kinds(), f"a request to {kind}")
     await running.cancel(by_user=False)
 
 
@@ -411,10 +405,10 @@ async def test_reconcile_waits_for_roles_that_are_still_to_come(
     answers = Rounds(monkeypatch, scene.airflow, "asend")
     scene.launch(job(runtime="memory"))
     running = Running(started(ReconcileTrigger(watched=["worker.run"]), "reconcile"))
-    await scene.until("it drives", lambda: scene.store.lease(scene.uid) is not None)
+    await until(lambda: scene.store.lease(scene.uid) is not None, "it drives")
     scene.airflow.states = {"worker.run": None}
     looked = answers.more()
-    await scene.until("it looked at them", lambda: looked() or scene.kinds())
+    await until(lambda: looked() or scene.kinds(), "it looked at them")
     assert scene.kinds() == []
     await running.cancel(by_user=False)
 
@@ -462,7 +456,7 @@ async def test_two_tries_of_a_role_task_ask_once(scene: Scene, role_task: Any):
     running = role_task()
     again = role_task()
     reconciling = Running(started(ReconcileTrigger(), "reconcile"))
-    await asyncio.wait({running.task, again.task}, timeout=20)
+    await asyncio.wait({running.task, again.task}, timeout=PATIENCE)
     assert isinstance(running.task.result()[0], TaskSuccessEvent)
     activated = [e for e in scene.store.events(scene.uid) if e.event.reason == "RoleActivated"]
     assert len(activated) == 1
@@ -476,7 +470,7 @@ async def test_a_failed_role_shows_the_last_lines_of_its_instance(
     scene.launch(job(role(restart_policy="Never"), runtime="memory"))
     running = role_task()
     await outcome(started(ReconcileTrigger(), "reconcile"))
-    await asyncio.wait({running.task}, timeout=20)
+    await asyncio.wait({running.task}, timeout=PATIENCE)
     assert isinstance(running.task.result()[0], TaskFailedEvent)
     assert "last lines of worker-0 (attempt 0)" in capsys.readouterr().out
 
@@ -579,7 +573,7 @@ async def test_a_role_that_is_taken_out_of_the_run_stops_the_job(
 ):
     scene.launch(job(runtime="memory"))
     running = role_task()
-    await scene.until("it asked", lambda: scene.kinds() == ["activate"])
+    await until(lambda: scene.kinds() == ["activate"], "it asked")
     scene.airflow.states = {"worker.run": state}
     await running.cancel(by_user=True)
     assert ("stop" in scene.kinds()) is stops
@@ -620,11 +614,11 @@ async def test_clearing_a_role_alone_lends_the_run_a_loop(
     scene.launch(job(role(restart_policy="Never"), runtime="memory"))
     first = role_task()
     await outcome(started(ReconcileTrigger(), "reconcile"))
-    await asyncio.wait({first.task}, timeout=20)
+    await asyncio.wait({first.task}, timeout=PATIENCE)
     scene.airflow.states = {"reconcile": "failed"}
     scene.behave(run_seconds=0.1)
     second = role_task(try_number=2)
-    await asyncio.wait({second.task}, timeout=20)
+    await asyncio.wait({second.task}, timeout=PATIENCE)
     assert isinstance(second.task.result()[0], TaskSuccessEvent)
     assert scene.ledger.job.epoch == 1
 

@@ -18,8 +18,7 @@ from airflow_training.checkpoints.store import Data
 from airflow_training.checkpoints.survey import survey
 from tests.checkpoints.groups import assert_is_state_of, save, train
 from tests.checkpoints.stores import DictStore
-
-_SECONDS = 20.0
+from tests.waiting import PATIENCE
 
 
 class Turns:
@@ -50,7 +49,7 @@ class Turns:
         with self._change:
             self._waiting.add(name)
             self._change.notify_all()
-            assert self._change.wait_for(lambda: self._chosen == name, _SECONDS)
+            assert self._change.wait_for(lambda: self._chosen == name, PATIENCE)
             self._chosen = None
             self._waiting.discard(name)
 
@@ -59,7 +58,7 @@ class Turns:
         with self._change:
             while self._alive:
                 ready = self._change.wait_for(
-                    lambda: self._chosen is None and self._alive <= self._waiting, _SECONDS
+                    lambda: self._chosen is None and self._alive <= self._waiting, PATIENCE
                 )
                 assert ready, f"waiting: {self._waiting}, alive: {self._alive}"
                 if self._alive:

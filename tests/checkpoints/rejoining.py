@@ -23,6 +23,7 @@ from airflow_training.checkpoints import reading, verifying
 from airflow_training.checkpoints.checkpointer import Checkpointer
 from tests.checkpoints.training import Rank, Training
 from tests.ports import free_port
+from tests.waiting import PATIENCE
 
 TOTAL, EVERY = 40, 10
 
@@ -135,11 +136,11 @@ def run(folder: Path, plan: Plan) -> None:
         for number, world in enumerate(plan.worlds[1:], start=1):
             if plan.kills:
                 killed, _ = plan.kills[number - 1]
-                running[killed].join(90)
+                running[killed].join(PATIENCE)
                 assert running.pop(killed).exitcode == -signal.SIGKILL
             running |= {rank: start(rank, number) for rank in range(world) if rank not in running}
         for process in running.values():
-            process.join(90)
+            process.join(PATIENCE)
         assert {rank: process.exitcode for rank, process in running.items()} == dict.fromkeys(
             running, 0
         )

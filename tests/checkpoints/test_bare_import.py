@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.waiting import PATIENCE
+
 ROOT = Path(__file__).resolve().parents[2]
 
 ADAPTERS = {
@@ -40,5 +42,5 @@ def test_every_module_loads_and_saves_without_any_package():
     names = {path.stem for path in (ROOT / "airflow_training/checkpoints").glob("*.py")}
     script = SCRIPT.format(root=str(ROOT), names=sorted(names - ADAPTERS - {"__init__"}))
     command = [sys.executable, "-I", "-S", "-W", "error", "-c", script]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert ended.returncode == 0, ended.stderr

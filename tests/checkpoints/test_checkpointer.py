@@ -21,6 +21,7 @@ from airflow_training.checkpoints.errors import CheckpointError, StaleGeneration
 from airflow_training.checkpoints.group import Group
 from airflow_training.checkpoints.torch_state import Parts, capture
 from tests.checkpoints.training import Training
+from tests.waiting import PATIENCE
 
 EVERY_STEP = {"steps": 1}
 
@@ -382,7 +383,7 @@ def test_a_save_that_is_due_during_another_waits_for_its_end(tmp_path, monkeypat
 
     def slow(self: Group, step: int, *args: Any, **more: Any) -> Any:
         begun.append(step)
-        assert go_on.wait(30)
+        assert go_on.wait(PATIENCE)
         return write(self, step, *args, **more)
 
     monkeypatch.setattr(Group, "write", slow)

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.checkpoints.kills import INTERVAL
+from tests.waiting import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -38,7 +39,7 @@ def test_no_kill_tears_or_loses_a_checkpoint(folder, world):
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=PATIENCE,
     )
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)

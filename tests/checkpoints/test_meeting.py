@@ -15,6 +15,7 @@ import torch.distributed as dist
 from airflow_training.checkpoints.errors import CheckpointError
 from airflow_training.checkpoints.torch_meeting import Meeting
 from tests.ports import free_port
+from tests.waiting import PATIENCE
 
 SECONDS = 20
 """How long ranks wait for each other: a group that breaks while it is formed costs as much."""
@@ -53,7 +54,6 @@ def together(meeting: Meeting, *, dies: bool) -> bool:
 
 
 @pytest.mark.e2e
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize("victim", [0, pytest.param(2, marks=pytest.mark.soak)])
 def test_a_group_forms_again_at_the_same_address(victim):
     context = multiprocessing.get_context("forkserver")
@@ -67,10 +67,10 @@ def test_a_group_forms_again_at_the_same_address(victim):
     first = [start(rank, dies=rank == victim) for rank in range(3)]
     running = list(first)
     try:
-        first[victim].join(90)
+        first[victim].join(PATIENCE)
         running.append(start(victim, dies=False))
         for process in running:
-            process.join(90)
+            process.join(PATIENCE)
         codes = [process.exitcode for process in first]
         assert codes == [-signal.SIGKILL if rank == victim else 0 for rank in range(3)]
         assert running[-1].exitcode == 0
@@ -81,7 +81,6 @@ def test_a_group_forms_again_at_the_same_address(victim):
 
 
 @pytest.mark.e2e
-@pytest.mark.timeout(180)
 def test_a_rank_that_died_while_it_waited_is_not_counted_on():
     context = multiprocessing.get_context("forkserver")
     port = free_port()
@@ -92,7 +91,7 @@ def test_a_rank_that_died_while_it_waited_is_not_counted_on():
         first.start()
         dead.start()
         store = dist.TCPStore(  # type: ignore[attr-defined]  # documented, not in __all__
-            "127.0.0.1", port, timeout=timedelta(seconds=90)
+            "127.0.0.1", port, timeout=timedelta(seconds=PATIENCE)
         )
         store.wait(["group-0-here/2"])
         dead.kill()
@@ -101,7 +100,7 @@ def test_a_rank_that_died_while_it_waited_is_not_counted_on():
         store.wait(["group-0-here/1"])
         again.start()
         for process in (first, last, again):
-            process.join(90)
+            process.join(PATIENCE)
         assert [process.exitcode for process in (first, last, again)] == [0, 0, 0]
     finally:
         for process in (first, dead, last, again):

@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +20,7 @@ from airflow_training.checkpoints.reachable import find_problem
 from airflow_training.control.readiness import required_hardware
 from tests.builders import job, role
 from tests.checkpoints.stores import DictStore, Full
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from werkzeug.serving import BaseWSGIServer
@@ -132,10 +132,7 @@ def test_a_bucket_that_comes_up_late_is_waited_for(tmp_path: Path, monkeypatch):
         say=come_up,
     )
     try:
-        until = time.monotonic() + 90
-        while (verdict := preflight.look()) is None:
-            assert time.monotonic() < until
-            time.sleep(0.05)
+        verdict = wait_until(preflight.look)
     finally:
         preflight.give_up()
         for server in servers:

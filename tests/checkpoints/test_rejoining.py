@@ -15,7 +15,7 @@ from tests.checkpoints.rejoining import TOTAL, Plan, Repeatable, never_killed, r
 from tests.checkpoints.test_sharded import Sharded
 from tests.checkpoints.training import Rank, course, noted, processes
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.e2e
 
 
 def starts(folder: Path, rank: int) -> list[int]:

@@ -11,7 +11,7 @@ from airflow_training.checkpoints import reading
 from airflow_training.checkpoints.checkpointer import Checkpointer
 from tests.checkpoints.training import Rank, Training, broken_off, course, noted, processes
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.e2e
 
 STEPS = 60
 

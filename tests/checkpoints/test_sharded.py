@@ -20,7 +20,7 @@ from airflow_training.checkpoints.exporting import whole_state
 from airflow_training.checkpoints.torch_state import Parts, capture
 from tests.checkpoints.training import Rank, digest_of, noted, processes
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.e2e
 
 
 def network(seed: int) -> nn.Sequential:

@@ -28,6 +28,7 @@ from airflow_training.checkpoints import reading, tree
 from airflow_training.checkpoints.checkpointer import Checkpointer
 from airflow_training.checkpoints.torch_state import Parts, capture
 from tests.ports import free_port
+from tests.waiting import PATIENCE
 
 SAMPLES, BATCH = 48, 8
 
@@ -201,9 +202,9 @@ def processes(work: Callable[..., None], world: int, folder: Path, *arguments: A
     ]
     for process in ranks:
         process.start()
-    ranks[-1].join(90)
+    ranks[-1].join(PATIENCE)
     for process in ranks:
-        process.join(0 if (ranks[-1].exitcode or 0) < 0 else 90)
+        process.join(0 if (ranks[-1].exitcode or 0) < 0 else PATIENCE)
         if process.is_alive():
             process.kill()
         process.join()

@@ -14,9 +14,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
+
+from tests.waiting import PATIENCE, wait_until
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -76,18 +80,13 @@ def command(home, tmp_path) -> Callable[..., Answer]:
     numbers = itertools.count()
 
     def run(*words: str) -> Answer:
-        return forked(words, Path.cwd(), os.environ, tmp_path / f"{next(numbers)}", seconds=250)
+        return forked(words, Path.cwd(), os.environ, tmp_path / f"{next(numbers)}")
 
     return run
 
 
 def forked(
-    words: Sequence[str],
-    folder: Path,
-    environment: Mapping[str, str],
-    output: Path,
-    *,
-    seconds: float,
+    words: Sequence[str], folder: Path, environment: Mapping[str, str], output: Path
 ) -> Answer:
     """Run a command in a process of its own that has imported everything; `output` is where it may write."""
     out, err = (output.with_suffix(f".{name}") for name in ("out", "err"))
@@ -96,7 +95,7 @@ def forked(
     )
     process.start()
     try:
-        process.join(seconds)
+        process.join(2 * PATIENCE)  # it may be a whole training
         assert process.exitcode is not None, f"{words} takes too long: {err.read_text()}"
     finally:
         process.kill()
@@ -125,12 +124,21 @@ class Background:
     def poll(self) -> int | None:
         return self.returncode
 
-    def wait(self, timeout: float | None = None) -> int:
+    def until(self, probe: Callable[[], T | None], what: str = "") -> T:
+        """Wait for what the command is to bring about; tell what it said where it ended before."""
+        return wait_until(
+            probe,
+            what,
+            alive=lambda: self.returncode is None,
+            seen=lambda: "it runs" if self.returncode is None else self.communicate(),
+        )
+
+    def wait(self, timeout: float = PATIENCE) -> int:
         self._process.join(timeout)
         assert self.returncode is not None, f"{self.pid} takes too long"
         return self.returncode
 
-    def communicate(self, timeout: float | None = None) -> tuple[str, str]:
+    def communicate(self, timeout: float = PATIENCE) -> tuple[str, str]:
         """Return what it still says on stdout and stderr, when it has ended."""
         with ThreadPoolExecutor(2) as pool:
             found = [pool.submit(each.read) for each in (self.stdout, self.stderr)]
@@ -170,7 +178,7 @@ def background(
     yield run
     for each in started:
         each.terminate()
-        each.wait(60)
+        each.wait()
         each.close()
 
 

@@ -6,16 +6,15 @@ import json
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.cli.conftest import COMMAND, job_file
+from tests.waiting import PATIENCE, wait_until
 
 # in `make e2e`: tests/supervise/test_lost_instance.py, and for ranks tests/checkpoints/test_rejoining.py
-pytestmark = [pytest.mark.e2e, pytest.mark.soak, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.soak]
 
 SAMPLES, EPOCHS = 120, 8
 TRAIN = f"""
@@ -68,12 +67,6 @@ def committed_step() -> int:
     return max((int(path.name.partition("-")[0]) for path in found), default=0)
 
 
-def until(run: subprocess.Popen[str], wanted: Callable[[], bool]) -> None:
-    while not wanted():
-        assert run.poll() is None, run.communicate()[0]
-        time.sleep(0.05)
-
-
 @pytest.mark.parametrize(
     ("size", "victim"),
     [
@@ -95,12 +88,16 @@ def test_a_lost_instance_costs_a_rank_until_it_is_back(command, home, size, vict
     words = [*COMMAND, "run", str(path), "--run-id", "r", "-o", "json"]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as run:
         try:
-            until(run, lambda: committed_step() >= 10)
+            wait_until(lambda: committed_step() >= 10, alive=lambda: run.poll() is None)
             (state,) = home.glob(f"training/*/worker-{victim}/current/.agent/state.json")
             os.kill(json.loads(state.read_text())["child"]["pid"], 9)
-            until(run, lambda: [world for _, world in starts(home)] == [size, size - 1, size])
+            wait_until(
+                lambda: [world for _, world in starts(home)] == [size, size - 1, size],
+                alive=lambda: run.poll() is None,
+                seen=lambda: starts(home),
+            )
             Path("hurry").touch()
-            out, _ = run.communicate(timeout=120)
+            out, _ = run.communicate(timeout=PATIENCE)
         finally:
             run.kill()
     assert run.returncode == 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -81,10 +80,7 @@ def test_a_run_that_is_not_over_keeps_its_folder(command, background, home):
         Path("long.yaml"), command=["sh", "-c", "touch up; sleep 300"], ttlSecondsAfterFinished=0
     )
     process = background("run", str(path), "--run-id", "long")
-    until = time.monotonic() + 60
-    while not Path("up").exists():
-        assert time.monotonic() < until
-        time.sleep(0.02)
+    process.until(Path("up").exists)
     folder = folder_of(command, home, "long")
     os.utime(home / "training" / ".expiring" / folder.name, (0, 0))  # whatever the marker says
     run(command, home, "another")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -89,9 +88,9 @@ if attempt == 0:
 def test_an_agent_that_dies_while_it_waits_costs_no_further_restart(command, background, home):
     path = failing(restart={"backoff": {"initialSeconds": 3}})
     run = background("run", str(path), "--run-id", "r")
-    (pid,) = until(lambda: agents(home) if waits(home) else None)
+    (pid,) = run.until(lambda: agents(home) if waits(home) else None)
     os.kill(pid, 9)
-    assert run.wait(60) == 0
+    assert run.wait() == 0
     first, second = agents(home)
     assert first != second
     assert len(restarted(command, "r")) == 1
@@ -100,7 +99,7 @@ def test_an_agent_that_dies_while_it_waits_costs_no_further_restart(command, bac
 def test_whoever_drives_the_run_next_goes_on_in_place(command, background, home):
     path = failing(restart={"backoff": {"initialSeconds": 3}})
     run = background("run", str(path), "--run-id", "r")
-    until(lambda: waits(home) and restarted(command, "r"))
+    run.until(lambda: waits(home) and restarted(command, "r"))
     run.kill()
     run.wait()
     done = command("run", "--open", "-o", "json")
@@ -120,11 +119,3 @@ def test_a_job_that_fails_leaves_no_agent_waiting(command, home):
 def waits(home: Path) -> bool:
     """Return whether the first attempt is over."""
     return any(home.glob("training/*/worker-0/attempt-0.0.0/.agent/exit.json"))
-
-
-def until(holds):
-    deadline = time.monotonic() + 40
-    while not (found := holds()):
-        assert time.monotonic() < deadline, "it never came true"
-        time.sleep(0.05)
-    return found

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import job_file
+from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.e2e
 
@@ -48,7 +49,7 @@ def interrupted(*words: str, at: int) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=PATIENCE,
     )
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import COMMAND, job_file
+from tests.waiting import PATIENCE
 
 LINES = [
     f"step: {step}  loss: {loss}  mfu: 10.0%  "
@@ -58,7 +59,7 @@ def test_parquet_goes_to_stdout(home, logs):
     parquet = pytest.importorskip("pyarrow.parquet")
     with Path("out.parquet").open("wb") as out:
         words = ["logs", "metrics", *logs, "--output", "parquet"]
-        subprocess.run([*COMMAND, *words], stdout=out, check=True, timeout=90)
+        subprocess.run([*COMMAND, *words], stdout=out, check=True, timeout=PATIENCE)
     table = parquet.read_table("out.parquet").to_pylist()
     rows = [row for row in table if row["metric"] == "loss" and row["rank"] == 0]
     assert (rows[0]["step"], rows[0]["line"], rows[0]["offset"]) == (1.0, 1, 0)

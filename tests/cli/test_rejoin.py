@@ -12,7 +12,7 @@ import pytest
 
 from tests.cli.conftest import COMMAND, job_file
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.e2e
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "resumable.md"
 STEPS = 20

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import job_file
+from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.e2e
 
@@ -110,7 +111,7 @@ def test_the_same_error_at_the_same_step_is_tried_once_more(command, home):
 def test_a_run_that_succeeds_loads_nothing_that_reads_logs(home):
     path = job_file(Path("job.yaml"))
     words = [sys.executable, "-X", "importtime", "-m", "airflow_training.cli", "run", str(path)]
-    done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=90)
+    done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=PATIENCE)
     loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
     assert "airflow_training.supervise.drive" in loaded
     assert [name for name in loaded if name.startswith("airflow_training.logs")] == []

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +17,7 @@ from airflow_training.state.store import LogPosition, LogValue, Store
 from tests.cli.conftest import COMMAND, job_file
 from tests.logs.health.simulation import a_series
 from tests.state.samples import a_job, a_key, a_ledger, take, worker
+from tests.waiting import PATIENCE, wait_until
 
 SCRIPT = """\
 import datetime, json, os, time
@@ -45,12 +45,12 @@ def test_who_gets_nowhere_hangs_and_who_is_busy_does_not(command, home):
     words = [*COMMAND, "run", str(path), "--run-id", "one"]
     with subprocess.Popen(words, stderr=subprocess.DEVNULL, env=os.environ) as run:
         try:
-            until(lambda: shown(command).count("ready") == 4)
-            until(lambda: told_section(home))
+            wait_until(lambda: shown(command).count("ready") == 4)
+            wait_until(lambda: told_section(home))
             found = command("logs", "diagnose", "one", "-o", "json").json
         finally:
             command("kill", "one")
-            run.wait(timeout=60)
+            run.wait(timeout=PATIENCE)
     (cause,) = found["causes"]
     assert (cause["id"], cause["file"], cause["line"]) == ("hang", "worker-0", 61)
     assert "its last line: ready" in cause["evidence"]
@@ -69,13 +69,6 @@ def told_section(home: Path) -> bool:
     said = store.progress(store.find_run("one").uid).get(("worker", 3), {})
     store.close()
     return said.get("section") == "eval"
-
-
-def until(condition, seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come to that"
-        time.sleep(0.3)
 
 
 # lines without a time: the store knows when they came ----------------------------------------------

@@ -8,7 +8,6 @@ import resource
 import signal
 import sqlite3
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -72,21 +71,14 @@ def host(home: Path, background: Callable[..., Background]) -> Iterator[tuple[Ba
     )  # fmt: skip
     process = background("run", str(path), "--run-id", "o", "-o", "json")
     try:
-        until(lambda: Path("up").exists() and Path("up").read_text().count("up") == 2)
-        until(lambda: seen(home / "airflow_training.db") == "Running")
+        process.until(lambda: Path("up").exists() and Path("up").read_text().count("up") == 2)
+        process.until(lambda: seen(home / "airflow_training.db") == "Running")
         yield process, marker
     finally:
         process.kill()
         for pid in alive(marker):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-
-
-def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def seen(store: Path) -> str:
@@ -108,7 +100,7 @@ def test_a_run_whose_store_is_away_ends_all_it_started(host, home, trouble, numb
     process, marker = host
     with trouble(home / "airflow_training.db", process.pid):
         process.send_signal(number)
-        out, err = process.communicate(timeout=25)
+        out, err = process.communicate(timeout=25)  # it does not wait for the store
         assert not alive(marker)
     assert process.returncode == 1
     assert out == ""

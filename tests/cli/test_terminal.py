@@ -17,6 +17,7 @@ from airflow_training.control.model import JobEntry, Ledger
 from airflow_training.documents.words import printable
 from tests.builders import entry
 from tests.cli.conftest import COMMAND, job_file
+from tests.waiting import PATIENCE
 
 EVIL = "\x1b[31mred\x07\x9b2J\u202eevil\r"
 
@@ -96,7 +97,7 @@ def test_a_run_on_a_terminal_keeps_its_colours_and_escapes_what_others_wrote(hom
                 shown += chunk
         except OSError:
             pass  # the other end is closed
-        process.wait(timeout=60)
+        process.wait(timeout=PATIENCE)
     os.close(ours)
     assert b"\x1b[" in shown
     assert "\x9b" not in shown.decode()
@@ -163,7 +164,7 @@ def test_a_diagnosis_wraps_at_words(typed, home, width):
                 shown += chunk
         except OSError:
             pass  # the other end is closed
-        process.wait(timeout=60)
+        process.wait(timeout=PATIENCE)
     os.close(ours)
     lines = shown.decode().splitlines()
     assert max(map(len, lines)) <= width

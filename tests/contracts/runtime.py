@@ -29,6 +29,7 @@ from airflow_training.runtimes.port import (
     Snapshot,
 )
 from tests.builders import with_attempt_id
+from tests.waiting import PATIENCE
 
 Kind = Literal["sleeper", "quick", "broken"]
 """Roles of the job: runs until it is ended; exits with 0 at once; exits with 3 at once."""
@@ -39,7 +40,6 @@ JOB = ResolvedJob(
         for name in ("sleeper", "quick", "broken")
     ),
 )
-PATIENCE_SECONDS = 30.0
 
 
 @dataclass(kw_only=True)
@@ -78,6 +78,11 @@ class Seen:
         self.now: dict[tuple[str, int], Observation] = {}
         self.history: list[Snapshot | InstanceUpdate | InstanceRemoval] = []
         self._news = asyncio.Event()
+        self._ended = False
+
+    def end(self, _: object) -> None:
+        self._ended = True
+        self._news.set()
 
     async def follow(self, runtime: Runtime, run: RunRef) -> None:
         async for change in runtime.watch(run):
@@ -94,9 +99,10 @@ class Seen:
             self._news.set()
 
     async def until(self, holds: Callable[[dict[tuple[str, int], Observation]], bool]) -> None:
-        """Wait until the picture is such; fails after a while."""
-        with anyio.fail_after(PATIENCE_SECONDS):
+        """Wait until the picture is such; fails where no news will come."""
+        with anyio.fail_after(PATIENCE):
             while not (self.first and holds(self.now)):
+                assert not self._ended, f"the watch ended: {self.now}"
                 self._news.clear()
                 await self._news.wait()
 
@@ -124,6 +130,7 @@ async def watching(runtime: Runtime, run: RunRef) -> AsyncIterator[Seen]:
     """Watch a run while the block lasts; it begins after the snapshot."""
     seen = Seen()
     task = asyncio.create_task(seen.follow(runtime, run))
+    task.add_done_callback(seen.end)
     try:
         await seen.until(lambda now: True)
         yield seen

@@ -17,6 +17,7 @@ import yaml
 from airflow_training.documents.resolved import RunRef
 from tests.contracts.runtime import JOB, Harness, RuntimeContract
 from tests.contracts.spool.adapter import SPOOL, SpoolRuntime
+from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.e2e
 
@@ -53,7 +54,7 @@ def installed(tmp_path: Path) -> dict[str, str]:
 def typed(env: Mapping[str, str], *words: object) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "airflow_training.cli", *map(str, words)]
     return subprocess.run(
-        command, check=False, env=env, capture_output=True, text=True, timeout=100
+        command, check=False, env=env, capture_output=True, text=True, timeout=PATIENCE
     )
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from airflow_training import __version__
 from tests.docs.pages import ROOT
+from tests.waiting import PATIENCE
 
 KINDS = ("Added", "Changed", "Deprecated", "Removed", "Fixed", "Security")
 
@@ -50,7 +51,7 @@ def _build(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=PATIENCE,
     )
 
 

@@ -13,6 +13,7 @@ import pytest
 from airflow_training.checkpoints import reading
 from tests.docs.pages import ROOT, blocks_of
 from tests.ports import free_port
+from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.e2e
 
@@ -35,7 +36,6 @@ def test_every_script_of_the_page_has_its_last_step_here() -> None:
     assert {name for name in SCRIPTS if name.endswith(".py")} == {*LAST_STEPS, "parts.py"}
 
 
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize(
     ("name", "last_step"),
     [
@@ -67,7 +67,7 @@ def test_a_script_trains_to_the_end_once(tmp_path: Path, name: str, last_step: i
             capture_output=True,
             text=True,
             check=False,
-            timeout=80,
+            timeout=PATIENCE,
         )
         assert done.returncode == 0, done.stderr
         saved.append([entry.step for entry in reading.history(root)])

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from tests.docs.pages import ROOT
+from tests.waiting import PATIENCE
 
 
 def test_the_site_is_built_and_has_every_page(tmp_path: Path):
@@ -18,7 +19,7 @@ def test_the_site_is_built_and_has_every_page(tmp_path: Path):
         capture_output=True,
         text=True,
         check=False,
-        timeout=100,
+        timeout=PATIENCE,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     listed = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")

@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from tests.frameworks.samples import a_document
+from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.e2e
 
@@ -33,7 +34,7 @@ def run(tmp_path: Path, home: Path, command: list[str], **parameters: Any) -> di
         env={**os.environ, "AIRFLOW_HOME": str(home)},
         capture_output=True,
         text=True,
-        timeout=90,
+        timeout=PATIENCE,
         check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr

@@ -6,52 +6,42 @@ First come the facts of the machine, with which a lost run can be read; last, wh
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 import time
-
-import psutil
+from pathlib import Path
 
 from tests.gate.tiers import ROOT
 
 BUSY_PERCENT = 5.0
-"""Of one core: a process that takes more of it is named."""
+"""Of one core, on average since it began: a process that takes more of it is named."""
 
 
 def describe_machine() -> str:
     """Return load, free memory and disk, and what else uses the processor."""
     load = " ".join(f"{each:.1f}" for each in os.getloadavg())
-    memory = psutil.virtual_memory().available / 2**30
+    found = re.search(r"MemAvailable: +(\d+) kB", Path("/proc/meminfo").read_text(encoding="utf-8"))
+    memory = int(found[1]) / 2**20 if found else 0.0
     disk = shutil.disk_usage(ROOT).free / 2**30
-    lines = [
-        f"load {load} on {os.cpu_count()} cores, {memory:.1f} GiB of memory and {disk:.0f} GiB of disk free"
-    ]
-    processes = list(psutil.process_iter())
-    for each in processes:
-        _processor_use(each)
-    time.sleep(1.0)
-    lines += [
-        f"busy beside us: {use:.0f} % of a core, pid {each.pid}: {_command(each)[:100]}"
-        for each in processes
-        if (use := _processor_use(each)) > BUSY_PERCENT and each.pid != os.getpid()
-    ]
-    return "\n".join(lines)
-
-
-def _processor_use(process: psutil.Process) -> float:
-    """Return the percentage of one core that it used since it was asked last."""
-    try:
-        return process.cpu_percent()
-    except psutil.Error:
-        return 0.0
-
-
-def _command(process: psutil.Process) -> str:
-    try:
-        return " ".join(process.cmdline()) or process.name()
-    except psutil.Error:
-        return "ended"
+    listed = subprocess.run(
+        ["ps", "-eo", "pcpu,pid,args", "--sort=-pcpu", "--no-headers"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    busy = [line.split(maxsplit=2) for line in listed.stdout.splitlines()]
+    return "\n".join(
+        [
+            f"load {load} on {os.cpu_count()} cores, {memory:.1f} GiB of memory and {disk:.0f} GiB of disk free",
+            *(
+                f"busy beside us: {percent} % of a core, process {pid}: {command[:100]}"
+                for percent, pid, command in busy
+                if float(percent) > BUSY_PERCENT and int(pid) != os.getpid()
+            ),
+        ]
+    )
 
 
 def main(targets: list[str]) -> int:

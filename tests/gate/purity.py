@@ -12,7 +12,10 @@ import sys
 import threading
 from collections.abc import Generator
 from contextlib import contextmanager
+from types import FrameType
 from typing import Any
+
+from tests import waiting
 
 __all__ = ["ImpureTestError", "hold_pure"]
 
@@ -20,6 +23,11 @@ LONGEST_SLEEP = 0.05
 """Seconds: a loop that yields to others may sleep, waiting for what is to happen is another thing."""
 _PROCESSES = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system", "os.exec"}
 _SOCKETS = {"socket.bind", "socket.connect"}  # not socketpair, of which every event loop has one
+
+
+def _is_wait(frame: FrameType) -> bool:
+    """Return whether who sleeps looks for an event: how long that takes is no matter."""
+    return frame.f_globals.get("__name__") == waiting.__name__
 
 
 class ImpureTestError(BaseException):
@@ -39,7 +47,7 @@ class _Watch:
         if self.deeds is None:
             return
         if event == "time.sleep":
-            if values[0] > LONGEST_SLEEP:
+            if values[0] > LONGEST_SLEEP and not _is_wait(sys._getframe(1)):
                 self.forbid(f"time.sleep({values[0]})")
         elif event in _PROCESSES or event in _SOCKETS:
             self.forbid(f"{event}{values!r:.200}")
@@ -57,8 +65,9 @@ _sleep = asyncio.sleep
 
 async def _sleep_shortly(delay: float, result: Any = None) -> Any:
     """Sleep as asyncio does; a timer may be set and taken back, but not waited for."""
+    waits = _is_wait(sys._getframe(1))
     value = await _sleep(delay, result)
-    if delay > LONGEST_SLEEP:
+    if delay > LONGEST_SLEEP and not waits:
         _watch.forbid(f"asyncio.sleep({delay})")
     return value
 
@@ -73,7 +82,8 @@ def hold_pure() -> Generator[None]:
     _watch.others = {
         each.ident for each in threading.enumerate() if each is not main and each.ident
     }
-    _watch.deeds = deeds = []
+    deeds: list[str] = []
+    _watch.deeds = deeds
     asyncio.sleep = _sleep_shortly
     try:
         yield

@@ -25,8 +25,8 @@ from airflow_training.state.store import Store
 from airflow_training.supervise.loop import Supervisor
 from airflow_training.supervise.owners import new_owner
 from tests.kubernetes.emulator import Cluster
+from tests.waiting import until
 
-WAIT_SECONDS = 30.0
 FAULTS = 10
 """How many there are in the contract of the port under faults."""
 CONTROLLER = "tests"
@@ -153,22 +153,15 @@ class Stage:
     def uid(self, instance: str) -> str:
         return str(self.pods()[instance]["metadata"]["uid"])
 
-    async def until_running(self, uid: str, **also: Any) -> None:
-        await until(lambda: set(self.states(uid).values()) == {"running"}, **also)
+    async def until_running(self, uid: str) -> None:
+        await until(
+            lambda: set(self.states(uid).values()) == {"running"}, seen=lambda: self.states(uid)
+        )
 
 
 class _Labels(dict[str, str]):
     def __init__(self, pod: Any) -> None:
         super().__init__(pod["metadata"]["labels"])
-
-
-async def until(condition: Callable[[], Any], *, seconds: float = WAIT_SECONDS) -> None:
-    """Return as soon as the condition holds; fail after a deadline."""
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + seconds
-    while not condition():
-        assert loop.time() < deadline, "it did not come to that"
-        await asyncio.sleep(0.02)
 
 
 @pytest.fixture

@@ -38,10 +38,10 @@ class Shell:
     kubeconfig: Path
     _numbers: Iterator[int] = field(default_factory=itertools.count)
 
-    def __call__(self, *words: str, seconds: float = 110) -> subprocess.CompletedProcess[str]:
+    def __call__(self, *words: str) -> subprocess.CompletedProcess[str]:
         mine = {"AIRFLOW_HOME": str(self.home), "KUBECONFIG": str(self.kubeconfig)}
         output = self.home.with_name(f"{self.home.name}-{next(self._numbers)}")
-        done = forked(words, self.home, {**os.environ, **mine}, output, seconds=seconds)
+        done = forked(words, self.home, {**os.environ, **mine}, output)
         return subprocess.CompletedProcess(words, done.code, done.stdout, done.stderr)
 
 
@@ -104,14 +104,12 @@ def test_a_context_that_does_not_exist_is_named(shell: Shell):
 
 @pytest.mark.e2e
 @pytest.mark.soak  # the snippets of the README run it as well, where nobody counts its ranks
-@pytest.mark.timeout(180)
 def test_the_job_of_the_readme_trains_across_pods_as_it_stands(shell: Shell, cluster: Cluster):
     """Real distributed data parallel: ranks find each other by the names of their services."""
     pytest.importorskip("torch")
     (shell.home / "digits.yaml").write_text(readme_job(cluster))
     done = shell(
         "run", "digits.yaml", "--runtime", "kubernetes", "--run-id", "digits", "-o", "json",
-        seconds=160,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["state"] == "Succeeded"

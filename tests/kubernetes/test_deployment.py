@@ -25,6 +25,7 @@ from airflow_training.supervise.loop import Supervisor
 from tests.kubernetes.conftest import connect_to
 from tests.kubernetes.emulator import Cluster
 from tests.kubernetes.samples import RUN, a_job
+from tests.waiting import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[2]
 GANGS = ("none", "volcano", "coscheduling", "kueue")
@@ -128,7 +129,7 @@ async def test_a_run_gets_by_with_the_role(cluster: Cluster, tmp_path: Path, gan
     )
     assert await check_cluster(runtime.api, job, facts_of(RUN, job), callback=True) == []
     supervisor = Supervisor(store=store, runtime=runtime, run_uid=run.uid, owner="test")
-    assert await asyncio.wait_for(supervisor.run(), 40) == "Succeeded"
+    assert await asyncio.wait_for(supervisor.run(), PATIENCE) == "Succeeded"
     await clean_up(run.uid, store=store, runtime=runtime, timeout_seconds=30)
     left = [
         f"{plural}/{each['metadata']['name']}"

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.kubernetes.emulator import Cluster
+from tests.waiting import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[2]
 QUICK = (
@@ -52,7 +53,7 @@ def test_its_quick_part_passes_and_ends_with_the_count(kubeconfig: Path) -> None
             "KUBECONFIG": str(kubeconfig),
             "TRAINING_IMAGE": "train",  # no tag: it would be pulled, and there is no registry
             "BUSYBOX_IMAGE": "busybox",
-            "E2E_PATIENCE_SECONDS": "60",
+            "E2E_PATIENCE_SECONDS": str(PATIENCE),
         },
         capture_output=True,
         text=True,

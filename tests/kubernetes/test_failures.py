@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from airflow_training.runtimes.kubernetes import collecting, observing
-from tests.kubernetes.conftest import Stage, resolved, until
+from tests.kubernetes.conftest import Stage, resolved
 from tests.kubernetes.emulator import Control
 from tests.rounds import Rounds
+from tests.waiting import PATIENCE, until
 
 
 @pytest.fixture(autouse=True)
@@ -66,7 +67,7 @@ async def test_an_instance_that_is_taken_away_is_replaced_and_charged_to_its_cau
         assert restarts(stage, uid) == [charged_to]
         for instance in ("worker-0", "worker-1"):
             stage.cluster.control.finish(stage.name(instance))
-        assert await asyncio.wait_for(task, 30) == "Succeeded"
+        assert await asyncio.wait_for(task, PATIENCE) == "Succeeded"
 
 
 async def test_the_log_of_a_deleted_pod_is_in_the_archive(stage: Stage):
@@ -76,7 +77,7 @@ async def test_the_log_of_a_deleted_pod_is_in_the_archive(stage: Stage):
         await stage.until_running(uid)
         stage.cluster.control.print(stage.name("worker-0"), "step 7\n")
         stage.store.add_request(uid, "stop", reason="enough")
-        await asyncio.wait_for(task, 30)
+        await asyncio.wait_for(task, PATIENCE)
     assert not stage.pods()
     archived = list((stage.folder / "logs").rglob("*.log"))
     assert [path.read_text() for path in archived] == ["step 7\n"]
@@ -147,7 +148,7 @@ async def test_a_node_that_is_not_fit_for_it_is_left(stage: Stage):
         assert "EnvironmentNotReady" in told.message
         assert told.data["recovery"] == "node"
         stage.cluster.control.finish(stage.name("worker-0"))
-        assert await asyncio.wait_for(task, 30) == "Succeeded"
+        assert await asyncio.wait_for(task, PATIENCE) == "Succeeded"
 
 
 # the API server ----------------------------------------------------------------------------------
@@ -182,7 +183,7 @@ async def test_what_ends_while_the_api_server_is_away_is_seen_afterwards(stage: 
         for name in names:
             control.finish(name)
         control.server_back()
-        assert await asyncio.wait_for(task, 30) == "Succeeded"
+        assert await asyncio.wait_for(task, PATIENCE) == "Succeeded"
         assert restarts(stage, uid) == []
 
 
@@ -267,7 +268,7 @@ async def test_a_namespace_that_is_being_deleted_ends_the_run_with_its_name(stag
     async with stage.driving(uid) as task:
         await stage.until_running(uid)
         control.delete("namespaces", "team")
-        assert await asyncio.wait_for(task, 60) == "Failed"
+        assert await asyncio.wait_for(task, PATIENCE) == "Failed"
     job = stage.store.ledger(uid).job
     assert "team" in job.message + str(job.root_cause) + stage.entry(uid).message
 

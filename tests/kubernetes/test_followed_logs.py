@@ -18,8 +18,9 @@ from airflow_training.runtimes.kubernetes.collecting import PodLog
 from airflow_training.runtimes.kubernetes.logs import LogArchive
 from airflow_training.runtimes.kubernetes.stamped import Piece, StampedReader
 from airflow_training.runtimes.port import Cursor
-from tests.kubernetes.conftest import Stage, resolved, until
+from tests.kubernetes.conftest import Stage, resolved
 from tests.kubernetes.test_record import FIRST, instance_of
+from tests.waiting import PATIENCE, until
 
 LINES = [
     ("00.1", b"one\n"),
@@ -112,7 +113,7 @@ async def test_a_log_is_whole_though_its_connection_died(
     await until(lambda: api.requests["get pods/log"] > 3)
     control.print(name, "the last words\n")
     control.finish(name)
-    await asyncio.wait_for(keeping, 20)
+    await asyncio.wait_for(keeping, PATIENCE)
     chunk = await archive.read(ref, Cursor(), limit=1 << 20)
     assert chunk is not None
     assert chunk.data.decode() == first + "the last words\n"
@@ -198,7 +199,7 @@ async def test_more_pods_than_logs_that_can_be_read_at_once_lose_no_last_words(
         for index in range(count):
             control.print(stage.name(f"worker-{index}"), f"words of {index}\n")
         stage.store.add_request(uid, "stop", reason="enough")
-        await asyncio.wait_for(task, 30)
+        await asyncio.wait_for(task, PATIENCE)
     archived = [path.read_text() for path in (stage.folder / "logs").rglob("*.log")]
     assert sorted(archived) == [f"words of {index}\n" for index in range(count)]
 

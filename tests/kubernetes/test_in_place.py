@@ -9,7 +9,6 @@ import re
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -30,6 +29,7 @@ from tests.kubernetes.reports import Reports
 from tests.kubernetes.test_command_line import Shell
 from tests.kubernetes.test_contract import COMMANDS, PodHarness
 from tests.ports import free_port
+from tests.waiting import PATIENCE, wait_until
 
 
 @pytest.fixture(scope="module")
@@ -120,14 +120,13 @@ def route(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         [sys.executable, "-c", ROUTE, str(port)], env={**os.environ, "AIRFLOW_HOME": str(tmp_path)}
     )
     try:
-        until = time.monotonic() + 30
-        while not _listens(port):
-            assert time.monotonic() < until, "the route does not listen"
-            time.sleep(0.1)
+        wait_until(
+            lambda: _listens(port), "the route listens", alive=lambda: process.poll() is None
+        )
         yield url
     finally:
         process.terminate()
-        process.wait(10)
+        process.wait(PATIENCE)
 
 
 def _listens(port: int) -> bool:
@@ -136,7 +135,6 @@ def _listens(port: int) -> bool:
 
 
 @pytest.mark.e2e
-@pytest.mark.timeout(180)
 @pytest.mark.usefixtures("route")
 def test_all_ranks_go_on_in_their_pods_from_their_checkpoint(cluster: Cluster, tmp_path: Path):
     shell = Shell(tmp_path, cluster.write_kubeconfig(tmp_path / "kubeconfig"))
@@ -154,9 +152,7 @@ def test_all_ranks_go_on_in_their_pods_from_their_checkpoint(cluster: Cluster, t
         },
     }
     (tmp_path / "job.yaml").write_text(yaml.safe_dump(document))
-    done = shell(
-        "run", "job.yaml", "--runtime", "kubernetes", "--run-id", "r", "-o", "json", seconds=150
-    )
+    done = shell("run", "job.yaml", "--runtime", "kubernetes", "--run-id", "r", "-o", "json")
     assert done.returncode == 0, done.stderr
     status = json.loads(done.stdout)
     assert (status["restarts"]["user"], status["job_attempt"]) == (1, 1)

@@ -13,7 +13,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -43,8 +42,8 @@ from tests.kubernetes.samples import (
 )
 from tests.kubernetes.strict import complaints
 from tests.rounds import Reads
+from tests.waiting import PATIENCE, wait_until
 
-PATIENCE_SECONDS = 30.0
 UID = "3f0c"
 
 
@@ -243,19 +242,10 @@ def agent(
         process.communicate()
 
 
-def until(holds: Any) -> None:
-    limit = time.monotonic() + PATIENCE_SECONDS
-    while not holds():
-        assert time.monotonic() < limit
-        time.sleep(0.01)
-
-
 def until_it_looked(process: subprocess.Popen[str], release: Path) -> None:
     """Return when it has read its release several times, and waits on."""
     with Reads(release) as reads:
-        looked = reads.more()
-        until(lambda: looked() or process.poll() is not None)
-    assert process.poll() is None
+        wait_until(reads.more(), alive=lambda: process.poll() is None)
 
 
 def holding(tmp_path: Path) -> Order:
@@ -282,7 +272,7 @@ def test_hold_waits_for_the_release_that_means_this_pod(tmp_path, program, pytho
         assert not (tmp_path / "live").exists()
         answer = {"uid": UID, "kind": "List", "addresses": {"ps": ["a:1"]}}
         release.write_text(json.dumps(answer))
-        assert process.wait(PATIENCE_SECONDS) == 0
+        assert process.wait(PATIENCE) == 0
     written = tmp_path / "live" / "live-0"
     assert written.read_text() == "host a\n"
     assert written.stat().st_mode & 0o777 == 0o644
@@ -307,7 +297,7 @@ def test_hold_puts_a_large_answer_together(tmp_path, program, python):
     with agent(python, program, holding(tmp_path), "hold", TRAINING_POD_UID=UID) as process:
         until_it_looked(process, release)
         (folder / last).write_text(parts[last])
-        assert process.wait(PATIENCE_SECONDS) == 0
+        assert process.wait(PATIENCE) == 0
     assert json.loads((tmp_path / "training" / "addresses.json").read_text()) == addresses
 
 
@@ -317,7 +307,7 @@ def test_hold_ends_when_it_is_told_to(tmp_path, program, python):
     with agent(python, program, holding(tmp_path), "hold", TRAINING_POD_UID=UID) as process:
         until_it_looked(process, release)  # before that it would end by the signal itself
         process.terminate()
-        assert process.wait(PATIENCE_SECONDS) == 143
+        assert process.wait(PATIENCE) == 143
 
 
 @pytest.mark.parametrize(
@@ -333,7 +323,7 @@ def test_hold_ends_when_it_is_told_to(tmp_path, program, python):
 def test_run_ends_as_the_command_did(tmp_path, program, python, command, code):
     log = tmp_path / "termination-log"
     with agent(python, program, Order(termination_log=str(log)), "run", "--", *command) as process:
-        assert process.wait(PATIENCE_SECONDS) == code
+        assert process.wait(PATIENCE) == code
     if code in (126, 127):
         assert json.loads(log.read_text())["airflow-training"]["reason"] in (
             "CommandNotFound",
@@ -348,16 +338,16 @@ def test_run_passes_signals_on(tmp_path, program, python, name):
     ready, got = tmp_path / "ready", tmp_path / "got"
     script = f"trap 'echo {name} > {got}; exit 9' {name[3:]}; echo > {ready}; while :; do sleep 0.05; done"
     with agent(python, program, Order(), "run", "--", "sh", "-c", script) as process:
-        until(ready.exists)
+        wait_until(ready.exists)
         process.send_signal(getattr(signal, name))
-        assert process.wait(PATIENCE_SECONDS) == 9
+        assert process.wait(PATIENCE) == 9
     assert got.read_text().strip() == name
 
 
 def test_run_buries_orphans_and_keeps_the_commands_streams(program, python):
     script = "(sleep 0.2 &) ; echo out; echo err >&2; exit 3"
     with agent(python, program, Order(), "run", "--", "sh", "-c", script) as process:
-        out, err = process.communicate(timeout=PATIENCE_SECONDS)
+        out, err = process.communicate(timeout=PATIENCE)
     assert (process.returncode, out, err) == (3, "out\n", "err\n")
 
 
@@ -380,7 +370,7 @@ def test_run_uploads_the_output_and_leaves_the_result(tmp_path, program, python)
     order = uploading(tmp_path, uri)
     script = f"echo model > {tmp_path}/output/m.txt"
     with agent(python, program, order, "run", "--", "sh", "-c", script) as process:
-        assert process.wait(PATIENCE_SECONDS) == 0
+        assert process.wait(PATIENCE) == 0
     assert (tmp_path / "bucket" / "final" / "m.txt").read_text() == "model\n"
     output = last_words(tmp_path)["output"]
     assert (output["uri"], output["bytes"], output["files"]) == (uri, 6, 1)
@@ -393,7 +383,7 @@ def test_a_failed_upload_fails_the_instance(tmp_path, program, python):
     order = uploading(tmp_path, f"file://{tmp_path}/file/final")
     script = f"echo model > {tmp_path}/output/m.txt"
     with agent(python, program, order, "run", "--", "sh", "-c", script) as process:
-        assert process.wait(PATIENCE_SECONDS) == 1
+        assert process.wait(PATIENCE) == 1
     said = last_words(tmp_path)
     assert said["reason"] == "OutputFailed"
     assert "could not be uploaded" in said["message"]
@@ -406,7 +396,7 @@ def test_run_publishes_predictions_however_the_command_ends(tmp_path, program, p
     order = Order(predictions_dir=str(folder), predictions_uri=f"file://{there}")
     script = f"cd {folder}; echo 1 > .a; mv .a step-1.csv; echo x > a.html; exit {code}"
     with agent(python, program, order, "run", "--", "sh", "-c", script) as process:
-        _, err = process.communicate(timeout=PATIENCE_SECONDS)
+        _, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == code
     assert [each.name for each in there.iterdir()] == ["step-1.csv"]
     assert "'a.html' is not published: its name" in err
@@ -418,16 +408,16 @@ def test_what_was_told_to_end_uploads_nothing(tmp_path, program, python, code):
     ready = tmp_path / "ready"
     script = f"trap 'exit {code}' TERM; echo > {ready}; while :; do sleep 0.05; done"
     with agent(python, program, order, "run", "--", "sh", "-c", script) as process:
-        until(ready.exists)
+        wait_until(ready.exists)
         process.terminate()
-        assert process.wait(PATIENCE_SECONDS) == (code or 143)
+        assert process.wait(PATIENCE) == (code or 143)
     assert not (tmp_path / "bucket").exists()
 
 
 def test_a_failed_command_uploads_nothing(tmp_path, program, python):
     order = uploading(tmp_path, f"file://{tmp_path}/bucket")
     with agent(python, program, order, "run", "--", "false") as process:
-        assert process.wait(PATIENCE_SECONDS) == 1
+        assert process.wait(PATIENCE) == 1
     assert not (tmp_path / "bucket").exists()
 
 
@@ -486,7 +476,7 @@ def test_run_posts_the_newest_progress_with_its_token(tmp_path, program, python,
         "FILE": str(progress),
     }
     with agent(python, program, order, "run", "--", "sh", "-c", SCRIPT, **env) as process:
-        assert process.wait(PATIENCE_SECONDS) == 0  # also: the command does not see the token
+        assert process.wait(PATIENCE) == 0  # also: the command does not see the token
     path, authorization, body = callback.posted[-1]
     assert (path, authorization) == ("/runs/x/progress", "Bearer secret")
     record = json.loads(body.pop("environment"))
@@ -513,7 +503,7 @@ def test_the_command_starts_once_its_port_can_be_bound(program, python):
             said = process.stderr.readline()
             assert f"waits until port {port} is free" in said
             before.close()
-            assert process.wait(PATIENCE_SECONDS) == 0
+            assert process.wait(PATIENCE) == 0
 
 
 def test_without_a_callback_progress_is_left_in_storage(tmp_path, program, python):
@@ -521,7 +511,7 @@ def test_without_a_callback_progress_is_left_in_storage(tmp_path, program, pytho
     order = Order(progress_file=str(progress), progress_uri=f"file://{target}")
     env = {"FILE": str(progress), "TRAINING_INDEX": "0"}
     with agent(python, program, order, "run", "--", "sh", "-c", SCRIPT, **env) as process:
-        assert process.wait(PATIENCE_SECONDS) == 0
+        assert process.wait(PATIENCE) == 0
     assert json.loads(target.read_text())["progress"] == {"step": 2}
 
 
@@ -533,7 +523,7 @@ def test_training_goes_on_when_nobody_takes_its_reports(tmp_path, program, pytho
         order = Order(progress_file=str(progress), progress_url=url)
         env = {"FILE": str(progress)}
         with agent(python, program, order, "run", "--", "sh", "-c", SCRIPT, **env) as process:
-            _, err = process.communicate(timeout=PATIENCE_SECONDS)
+            _, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0
     assert err.count("cannot report progress") == 1
 
@@ -562,7 +552,7 @@ def test_training_goes_on_when_nobody_takes_its_reports(tmp_path, program, pytho
 )
 def test_an_order_that_is_not_understood_is_refused(program, python, text, arguments, why):
     with agent(python, program, Order(), *arguments, **{ORDER_VARIABLE: text}) as process:
-        _, err = process.communicate(timeout=PATIENCE_SECONDS)
+        _, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 2
     assert why in err
     assert "usage: agent hold" in err
@@ -573,7 +563,7 @@ def test_last_words_are_never_too_long_to_be_read(tmp_path, program, python):
     log = tmp_path / "termination-log"
     command = "ü" * 1500
     with agent(python, program, Order(termination_log=str(log)), "run", "--", command) as process:
-        assert process.wait(PATIENCE_SECONDS) == 126
+        assert process.wait(PATIENCE) == 126
     assert log.stat().st_size <= 2000
     words = json.loads(log.read_text())["airflow-training"]
     assert words["reason"] == "StartError"
@@ -598,7 +588,7 @@ here_it_waits()
     )
     command = [sys.executable, "-X", "faulthandler", "-c", script]
     with agent(python, program, order, "run", "--", *command) as process:
-        _, err = process.communicate(timeout=PATIENCE_SECONDS)
+        _, err = process.communicate(timeout=PATIENCE)
     assert process.returncode != 0
     assert last_words(tmp_path)["reason"] == "Hang"
     assert "after step 11" in last_words(tmp_path)["message"]
@@ -615,7 +605,7 @@ def test_a_folder_that_cannot_be_committed_keeps_the_command_from_starting(tmp_p
     command = ["touch", tmp_path / "started"]
     env = {"TRAINING_CHECKPOINT": json.dumps(told)}
     with agent(sys.executable, program, order, "run", "--", *command, **env) as process:
-        assert process.wait(PATIENCE_SECONDS) == 1
+        assert process.wait(PATIENCE) == 1
     assert last_words(tmp_path)["reason"] == "CheckpointRefused"
     assert not (tmp_path / "started").exists()
 
@@ -656,7 +646,7 @@ def test_run_starts_the_command_once_all_is_there(tmp_path, program, python):
         assert process.stderr is not None
         assert "devices: 0 of 1 are there" in process.stderr.readline()
         there.touch()
-        out, err = process.communicate(timeout=PATIENCE_SECONDS)
+        out, err = process.communicate(timeout=PATIENCE)
     assert (process.returncode, out) == (0, "started\n"), err
     assert "checked: node, devices, memory, disk" in err
 
@@ -667,7 +657,7 @@ def test_run_does_not_start_the_command_where_something_stays_away(tmp_path, pro
     with agent(
         python, program, order, "run", "--", "touch", tmp_path / "started", **env
     ) as process:
-        assert process.wait(PATIENCE_SECONDS) == 1
+        assert process.wait(PATIENCE) == 1
     assert last_words(tmp_path)["reason"] == "EnvironmentNotReady"
     assert "devices: 0 of 1 are there" in last_words(tmp_path)["message"]
     assert not (tmp_path / "started").exists()
@@ -677,11 +667,11 @@ def test_run_ends_when_it_is_told_to_while_it_looks(tmp_path, program, python):
     pid = tmp_path / "pid"
     env = {COMMAND: f"echo $$ > {pid}; exec sleep 600"}
     with agent(python, program, readiness(tmp_path), "run", "--", "true", **env) as process:
-        until(lambda: pid.exists() and pid.read_text().strip())
+        wait_until(lambda: pid.exists() and pid.read_text().strip())
         process.terminate()
-        assert process.wait(PATIENCE_SECONDS) == 143
+        assert process.wait(PATIENCE) == 143
     hung = Path("/proc", pid.read_text().strip())
-    until(lambda: not hung.exists() or "\nState:\tZ" in (hung / "status").read_text())
+    wait_until(lambda: not hung.exists() or "\nState:\tZ" in (hung / "status").read_text())
 
 
 def test_the_first_record_has_the_devices_that_were_found(tmp_path, program, python):
@@ -692,11 +682,11 @@ def test_the_first_record_has_the_devices_that_were_found(tmp_path, program, pyt
     with agent(python, program, order, "run", "--", "sleep", "600", **env) as process:
         record = tmp_path / "environment.jsonl"
         try:
-            until(lambda: record.exists() and record.read_text().strip())
+            wait_until(lambda: record.exists() and record.read_text().strip())
             first = json.loads(record.read_text().splitlines()[0])
         finally:
             process.terminate()  # with its command
-            process.wait(PATIENCE_SECONDS)
+            process.wait(PATIENCE)
     assert first["on"] == "start"
     assert [each["name"] for each in first["devices"]] == ["NPU"]
 
@@ -708,7 +698,7 @@ def test_run_ends_when_it_is_told_to_while_its_port_is_taken(tmp_path, program, 
             assert process.stderr is not None
             assert "is free" in process.stderr.readline()
             process.terminate()
-            assert process.wait(PATIENCE_SECONDS) == 143
+            assert process.wait(PATIENCE) == 143
     assert not (tmp_path / "started").exists()
 
 
@@ -725,8 +715,8 @@ def test_a_command_that_was_ordered_to_stop_has_not_succeeded(tmp_path, program,
     )
     with before, agent(python, program, order, "run", "--", "sh", "-c", script) as process:
         if at == "while-it-runs":
-            until(ready.exists)
+            wait_until(ready.exists)
         stop = {"turn": 0, "do": "stop", "grace_seconds": 30, "dump_stacks": False}
         orders.write_text(json.dumps(stop))
-        assert process.wait(PATIENCE_SECONDS) == 143
+        assert process.wait(PATIENCE) == 143
     assert ready.exists() == (at == "while-it-runs")

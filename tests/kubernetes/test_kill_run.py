@@ -26,6 +26,7 @@ from tests.supervise.test_kill_run import (
     kill_some_time,
     write_job,
 )
+from tests.waiting import PATIENCE
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ def cluster(tmp_path: Path) -> Iterator[Remote]:
         yield Remote(kubeconfig, remote_control(url))
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(PATIENCE)
         process.stdout.close()
 
 
@@ -83,7 +84,7 @@ def test_killed_and_continued_runs_end_as_if_nothing_had_happened(tmp_path, clus
                 break
             killed += 1
         process = start(job, home, cluster)
-        process.wait(60)
+        process.wait(PATIENCE)
         stderr = (home / "stderr").read_text()
         assert process.returncode == 0, f"seed {SEED}: {stderr}"
         status = json.loads((home / "stdout").read_text())

@@ -20,6 +20,7 @@ from airflow_training.runtimes.port import InstanceUpdate, Snapshot
 from tests.kubernetes import samples
 from tests.kubernetes.conftest import connect_to
 from tests.kubernetes.emulator import Cluster, Control
+from tests.waiting import PATIENCE
 
 RUN = dataclasses.replace(samples.RUN, namespace="default")
 POD = f"{RUN.prefix}-worker-0"
@@ -65,7 +66,7 @@ async def test_an_end_is_judged_when_all_is_said(
     spec = samples.an_instance(job)
     await runtime.create([dataclasses.replace(spec, ref=dataclasses.replace(spec.ref, run=RUN))])
     ends: list[str] = []
-    with anyio.fail_after(20):
+    with anyio.fail_after(PATIENCE):
         async with contextlib.aclosing(runtime.watch(RUN)) as changes:
             async for seen in observations(changes):
                 if seen.state == "running" and seen.reason == "Started" and not ends:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import os
 import pwd
 import shutil
 import socket
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,7 @@ from airflow_training.runtimes.kubernetes.objects import ssh_secret_document
 from tests.frameworks.samples import a_resolved_job
 from tests.kubernetes.samples import RUN, an_instance
 from tests.ports import free_port
+from tests.waiting import PATIENCE, wait_until
 
 SSHD = shutil.which("sshd") or next((p for p in ("/usr/sbin/sshd",) if Path(p).exists()), None)
 
@@ -28,7 +29,6 @@ def _has_sshd() -> bool:
 
 
 needs_sshd = pytest.mark.skipif(not _has_sshd(), reason="needs an installed ssh and sshd")
-PATIENCE_SECONDS = 30.0
 
 
 @pytest.fixture
@@ -65,14 +65,9 @@ def test_a_command_runs_in_the_workers_own_environment(place):
         ["/bin/sh", place / "etc/mpi/sshd.sh"], env=environment, stderr=subprocess.DEVNULL
     )
     try:
-        until = time.monotonic() + PATIENCE_SECONDS
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", int((place / "port").read_text()))).close()
-                break
-            except OSError:
-                assert time.monotonic() < until
-                time.sleep(0.05)
+        wait_until(
+            lambda: listens(place / "port"), "sshd listens", alive=lambda: server.poll() is None
+        )
         done = subprocess.run(
             [
                 "/bin/sh",
@@ -85,7 +80,7 @@ def test_a_command_runs_in_the_workers_own_environment(place):
             ],
             capture_output=True,
             text=True,
-            timeout=PATIENCE_SECONDS,
+            timeout=PATIENCE,
             check=False,
         )
     finally:
@@ -110,10 +105,18 @@ def test_a_name_that_is_not_known_yet_is_waited_for(place, tmp_path):
         ["/bin/sh", place / "etc/mpi/ssh.sh", "-x", "-o", "A=b", "me@host-1", "orted", "-x", "y"],
         env={"PATH": f"{tools}:/usr/bin:/bin"},
         check=True,
-        timeout=PATIENCE_SECONDS,
+        timeout=PATIENCE,
     )
     assert (tmp_path / "asked").read_text().split() == ["host-1"] * 3
     called = (tmp_path / "called").read_text().split("\n")
     assert called[-8:-1] == ["-x", "-o", "A=b", "me@host-1", "orted", "-x", "y"]
     key = Path(called[called.index("-i") + 1])
     assert key.stat().st_mode & 0o077 == 0
+
+
+def listens(port: Path) -> bool:
+    """Return whether somebody listens on the port that a file tells."""
+    with contextlib.suppress(OSError, ValueError):
+        socket.create_connection(("127.0.0.1", int(port.read_text()))).close()
+        return True
+    return False

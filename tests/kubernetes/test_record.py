@@ -11,8 +11,9 @@ from airflow_training.documents.resolved import RunRef
 from airflow_training.errors import LeaseLost
 from airflow_training.runtimes.adapter import SweepQuery
 from airflow_training.runtimes.port import InstanceSpec
-from tests.kubernetes.conftest import Stage, resolved, until
+from tests.kubernetes.conftest import Stage, resolved
 from tests.kubernetes.samples import an_instance
+from tests.waiting import until
 
 JOB = resolved()
 FIRST = RunRef(uid="a" * 20, job="digits", namespace="default", controller="tests", generation=1)

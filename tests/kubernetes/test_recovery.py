@@ -13,7 +13,7 @@ import yaml
 from tests.kubernetes.emulator import Cluster
 from tests.kubernetes.test_command_line import Shell
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.e2e
 
 WATCHED = """
 import os, pathlib, time
@@ -91,9 +91,7 @@ def test_a_watched_folder_is_put_back_in_the_next_pod(shell: Shell):
 @pytest.mark.soak  # in one pod after the other: test_in_place.py
 def test_all_ranks_go_on_from_the_step_that_all_of_them_saved(shell: Shell):
     a_job(shell, SAVED, replicas=2, scope="Job", everySteps=3)
-    done = shell(
-        "run", "job.yaml", "--runtime", "kubernetes", "--run-id", "r", "-o", "json", seconds=150
-    )
+    done = shell("run", "job.yaml", "--runtime", "kubernetes", "--run-id", "r", "-o", "json")
     assert done.returncode == 0, done.stderr
     status = json.loads(done.stdout)
     assert status["restarts"]["infrastructure"] == 1

@@ -24,6 +24,7 @@ from airflow_training.runtimes.kubernetes.runtime import KubernetesRuntime
 from tests.kubernetes import samples
 from tests.kubernetes.conftest import CONTROLLER, Stage, connect_to, resolved
 from tests.kubernetes.emulator import Cluster
+from tests.waiting import PATIENCE
 
 
 @pytest.fixture
@@ -109,7 +110,7 @@ async def test_what_the_server_will_never_take_ends_the_run_at_once_in_its_words
     words = rule(stage.cluster)  # after the check: somebody was faster
     uid = stage.launch(resolved(namespace="ruled"))
     async with stage.driving(uid) as task:
-        assert await asyncio.wait_for(task, 30) == "Failed"
+        assert await asyncio.wait_for(task, PATIENCE) == "Failed"
     job = stage.store.ledger(uid).job
     assert (job.condition, job.reason, job.restarts) == ("SubmitFailed", "NotRetryable", ())
     assert words in job.message

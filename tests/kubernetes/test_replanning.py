@@ -17,8 +17,9 @@ from airflow_training.documents.resolved import ResolvedJob
 from airflow_training.runtimes.memory import MemoryRuntime
 from airflow_training.runtimes.port import ClusterSnapshot, NodeView
 from airflow_training.state.store import Store
-from tests.kubernetes.conftest import Stage, until
+from tests.kubernetes.conftest import Stage
 from tests.kubernetes.emulator import Cluster, Node
+from tests.waiting import until
 
 LABELS = {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB"}
 GPT = {"hidden": 1024, "layers": 8, "heads": 16, "seq": 1024, "vocab": 32000}

@@ -12,7 +12,8 @@ from airflow_training.documents.resolved import ResolvedJob, RunKey
 from airflow_training.errors import InputError, RuntimeUnavailable
 from airflow_training.runtimes.kubernetes.rights import needed_rights
 from airflow_training.runtimes.kubernetes.runtime import KubernetesRuntime
-from tests.kubernetes.conftest import CONTROLLER, Stage, resolved, until
+from tests.kubernetes.conftest import CONTROLLER, Stage, resolved
+from tests.waiting import until
 
 
 async def problems(runtime: KubernetesRuntime, job: ResolvedJob) -> list[Any]:

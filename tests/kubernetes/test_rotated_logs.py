@@ -13,8 +13,9 @@ from airflow_training.runtimes.kubernetes import collecting, logs
 from airflow_training.runtimes.kubernetes.collected import CollectedLog, CollectedRun
 from airflow_training.runtimes.kubernetes.stamped import GAP, Piece, StampedReader
 from airflow_training.runtimes.port import Cursor, InstanceRef
-from tests.kubernetes.conftest import Stage, resolved, until
+from tests.kubernetes.conftest import Stage, resolved
 from tests.kubernetes.test_record import FIRST, instance_of
+from tests.waiting import PATIENCE, until
 
 
 def lines(first: int, count: int, *, per_second: int = 3) -> list[tuple[str, bytes]]:
@@ -142,7 +143,7 @@ async def test_the_archive_holds_every_line_whatever_the_node_rotated(stage: Sta
                 await until(lambda last=last: last in collected_of(stage))  # type: ignore[misc]
                 control.rotate_log(name)
         control.finish(name)
-        await asyncio.wait_for(task, 30)
+        await asyncio.wait_for(task, PATIENCE)
     (archived,) = (stage.folder / "logs").rglob("*.log")
     assert archived.read_text() == "".join(f"line {number}\n" for number in range(200))
     assert not list((stage.folder / "collected").rglob("*.log"))
@@ -173,7 +174,7 @@ async def test_whoever_is_killed_while_it_archives_leaves_the_whole_log(
         with monkeypatch.context() as patched:
             patched.setattr(logs.LogArchive, "_write", half)
             stage.store.add_request(uid, "stop", reason="enough")
-            await asyncio.wait_for(begun.wait(), 30)
+            await asyncio.wait_for(begun.wait(), PATIENCE)
             await until(lambda: not stage.pods())
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
@@ -205,7 +206,7 @@ async def test_what_was_printed_while_nobody_could_read_is_missing_where_it_is(
         control.print(name, "line 2\n")
         await until(lambda: b"line 2" in collected_of(stage))
         control.finish(name)
-        await asyncio.wait_for(task, 30)
+        await asyncio.wait_for(task, PATIENCE)
     (archived,) = (stage.folder / "logs").rglob("*.log")
     zero, gap, two = archived.read_text().splitlines()
     assert (zero, two) == ("line 0", "line 2")
@@ -239,7 +240,7 @@ async def test_logs_never_hold_a_connection_that_control_needs(
             control.print(stage.name(f"worker-{index}"), f"words of {index}\n")
         await until(lambda: len(list((stage.folder / "collected").rglob("*.log"))) == count)
         stage.store.add_request(uid, "stop", reason="enough")
-        await asyncio.wait_for(task, 20)
+        await asyncio.wait_for(task, PATIENCE)
     archived = [path.read_text() for path in (stage.folder / "logs").rglob("*.log")]
     assert sorted(archived) == sorted(f"words of {index}\n" for index in range(count))
 

@@ -15,6 +15,7 @@ from airflow_training.state.store import Store
 from airflow_training.supervise import sweep as sweeping
 from airflow_training.supervise.sweep import Swept, sweep
 from tests.kubernetes.conftest import CONTROLLER, Stage, connect_to, resolved
+from tests.waiting import PATIENCE
 
 
 @pytest.fixture(autouse=True)
@@ -44,7 +45,7 @@ async def ended(stage: Stage, job: ResolvedJob, *, run_id: str = "one") -> str:
     """Return the uid of a run that was driven to its end."""
     uid = stage.launch(job, run_id=run_id)
     async with stage.driving(uid) as task:
-        assert await asyncio.wait_for(task, 30) == "Succeeded"
+        assert await asyncio.wait_for(task, PATIENCE) == "Succeeded"
     return uid
 
 

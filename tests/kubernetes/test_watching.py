@@ -19,6 +19,7 @@ from airflow_training.runtimes.kubernetes.api import Expired
 from airflow_training.runtimes.kubernetes.watching import NamespaceWatch
 from airflow_training.runtimes.port import InstanceUpdate, Snapshot
 from tests.kubernetes.samples import a_job, a_pod
+from tests.waiting import PATIENCE
 
 
 def a_running_pod(uid: str = "u-1", version: int = 5) -> dict[str, Any]:
@@ -82,7 +83,7 @@ def a_watch(server: Server) -> NamespaceWatch:
 async def test_a_pod_that_goes_while_it_is_listed_does_not_come_back():
     server = Server(POD)
     watch = a_watch(server)
-    with anyio.fail_after(10):
+    with anyio.fail_after(PATIENCE):
         async with contextlib.aclosing(watch.follow(RUN)) as first:
             assert len((await anext(first)).instances) == 1
             server.may_answer.clear()
@@ -100,7 +101,7 @@ async def test_a_pod_that_goes_while_it_is_listed_does_not_come_back():
 async def test_a_watch_that_breaks_tells_its_followers_and_starts_again(error):
     server = Server(POD)
     watch = a_watch(server)
-    with anyio.fail_after(10):
+    with anyio.fail_after(PATIENCE):
         async with contextlib.aclosing(watch.follow(RUN)) as changes:
             await anext(changes)
             server.events.put_nowait(error)
@@ -117,7 +118,7 @@ async def test_a_watch_that_breaks_tells_its_followers_and_starts_again(error):
 async def test_an_old_list_takes_nothing_away_that_is_newer():
     server = Server()
     watch = a_watch(server)
-    with anyio.fail_after(10):
+    with anyio.fail_after(PATIENCE):
         async with contextlib.aclosing(watch.follow(RUN)) as first:
             assert await anext(first) == Snapshot(instances=())
             slow = server.may_answer = asyncio.Event()
@@ -147,7 +148,7 @@ async def test_progress_in_object_storage_reaches_followers(tmp_path: Path):
         silent_seconds=30.0,
         progress_seconds=0.01,
     )
-    with anyio.fail_after(10):
+    with anyio.fail_after(PATIENCE):
         async with contextlib.aclosing(watch.follow(RUN)) as changes:
             assert isinstance(first := await anext(changes), Snapshot)
             assert first.instances[0].progress is None

@@ -15,6 +15,8 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
+from tests.waiting import PATIENCE
+
 ROOT = Path(__file__).parents[2]
 
 JOB = """\
@@ -93,7 +95,7 @@ def light(python: Path, tmp_path: Path):
             capture_output=True,
             text=True,
             check=False,
-            timeout=100,
+            timeout=PATIENCE,
         )
 
     return run

@@ -7,8 +7,7 @@ import os
 import secrets
 import signal
 import sys
-import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 from airflow_training.agent.files import AttemptFolder, read_json
@@ -16,6 +15,7 @@ from airflow_training.agent.proc import start_time
 from airflow_training.documents.resolved import RunRef
 from airflow_training.runtimes.local.runtime import LocalRuntime
 from tests.contracts.runtime import JOB, Harness, Kind
+from tests.waiting import wait_until
 
 COMMANDS: dict[Kind, tuple[str, ...]] = {
     "sleeper": ("sleep", "3600"),
@@ -48,20 +48,12 @@ def agent_pid(folder: AttemptFolder) -> int:
     return int(state["agent"]["pid"])
 
 
-def eventually(holds: Callable[[], object], *, seconds: float = 20.0) -> None:
-    """Return when it holds; fails when it does not in time."""
-    until = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < until, "it never came true"
-        time.sleep(0.01)
-
-
 @contextlib.contextmanager
 def stopped(pid: int) -> Iterator[None]:
     """Stop a process, and let it go on afterwards."""
     os.kill(pid, signal.SIGSTOP)
     try:
-        eventually(
+        wait_until(
             lambda: Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
         )
         yield

@@ -8,6 +8,7 @@ import threading
 import pytest
 
 from airflow_training.runtimes.clock import VirtualClock
+from tests.waiting import PATIENCE
 
 
 def test_an_idle_loop_jumps_from_moment_to_moment():
@@ -31,7 +32,7 @@ def test_time_stands_still_while_a_thread_works():
     go = threading.Event()
 
     def thread() -> float:
-        assert go.wait(30)
+        assert go.wait(PATIENCE)
         return clock.now()
 
     async def work() -> tuple[float, float]:

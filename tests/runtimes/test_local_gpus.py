@@ -23,10 +23,10 @@ from tests.runtimes.local_runs import (
     agent_pid,
     alive,
     attempt_folder,
-    eventually,
     local_harness,
     python_script,
 )
+from tests.waiting import wait_until
 
 ONE, TWO = {"nvidia.com/gpu": "1"}, {"nvidia.com/gpu": "2"}
 UUIDS = ("GPU-aa10", "GPU-aa11", "GPU-bb12", "GPU-cc13")
@@ -157,7 +157,7 @@ async def test_the_command_sees_them(harness: Harness, tmp_path: Path) -> None:
     )
     folder = attempt_folder(tmp_path, harness, "quick")
     await harness.runtime.create([harness.spec("quick", command=tell, resources=ONE)])
-    eventually(folder.exit.exists)
+    wait_until(folder.exit.exists)
     assert json.loads(folder.log.read_text()) == ["0", "PCI_BUS_ID", None]
 
 
@@ -283,7 +283,7 @@ async def test_a_device_is_free_once_its_killed_agents_leftovers_are_gone(
     await create(harness, 0, resources=TWO)
     pid = agent_pid(of(tmp_path, harness, 0))
     os.kill(pid, 9)
-    eventually(lambda: not alive(pid))
+    wait_until(lambda: not alive(pid))
     assert await free(harness) == 4
     end_record = read_json(of(tmp_path, harness, 0).exit)
     assert end_record is not None

@@ -26,13 +26,13 @@ from airflow_training.runtimes.local.observe import observe
 from airflow_training.runtimes.local.runtime import LocalRuntime
 from airflow_training.runtimes.local.scan import Scanner
 from airflow_training.runtimes.port import Cursor, ReleaseAnswer
-from tests.contracts.runtime import JOB, PATIENCE_SECONDS, Harness, watching
+from tests.contracts.runtime import JOB, Harness, watching
 from tests.runtimes.local_runs import (
     attempt_folder,
-    eventually,
     local_harness,
     python_script,
 )
+from tests.waiting import PATIENCE, wait_until
 
 pytestmark = pytest.mark.e2e
 TELL_ENVIRONMENT = python_script("import json, os; print(json.dumps(dict(os.environ)))")
@@ -533,11 +533,11 @@ async def test_a_remote_command_ends_with_its_caller(harness: Harness, tmp_path:
     async with watching(harness.runtime, harness.run) as seen:
         made = await harness.runtime.create([harness.spec("quick", command=("sh", "-c", call))])
         log = attempt_folder(tmp_path, harness, "quick").log
-        eventually(lambda: log.read_text().endswith("\n"))
+        wait_until(lambda: log.read_text().endswith("\n"))
         remote = int(log.read_text())
         await harness.runtime.delete([made[0].ref], grace_seconds=0)
         await seen.gone("quick", 0)
-        eventually(lambda: not Path(f"/proc/{remote}").exists())
+        wait_until(lambda: not Path(f"/proc/{remote}").exists())
         assert seen.now["sleeper", 0].state == "running"
 
 
@@ -562,7 +562,7 @@ async def test_a_watch_looks_at_progress_only_while_nothing_happens(
     await harness.runtime.create([harness.spec("sleeper", i) for i in range(2)])
     async with watching(harness.runtime, harness.run) as seen:
         await seen.until(lambda now: all(i.state == "running" for i in now.values()))
-        with anyio.fail_after(PATIENCE_SECONDS):
+        with anyio.fail_after(PATIENCE):
             while looks[-10:] != ["look_at_progress"] * 10:  # noqa: ASYNC110 - no event tells of it
                 await asyncio.sleep(0.01)
 

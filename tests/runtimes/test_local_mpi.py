@@ -12,7 +12,8 @@ import pytest
 from airflow_training.control.model import Observation
 from airflow_training.runtimes.port import InstanceSpec
 from tests.contracts.runtime import Harness, watching
-from tests.runtimes.local_runs import attempt_folder, eventually, local_harness
+from tests.runtimes.local_runs import attempt_folder, local_harness
+from tests.waiting import wait_until
 
 pytestmark = [
     pytest.mark.e2e,
@@ -145,7 +146,7 @@ async def test_a_rank_that_dies_fails_the_launcher_and_leaves_nothing(
         await seen.until(ended)
         assert seen.now["quick", 0].state == "failed"
         assert seen.now["sleeper", 0].state == "running"
-    eventually(lambda: not marked_by(program))
+    wait_until(lambda: not marked_by(program))
 
 
 def marked_by(program: Path) -> list[str]:

@@ -16,6 +16,7 @@ from airflow_training.agent.files import write_json
 from airflow_training.errors import RuntimeUnavailable
 from airflow_training.runtimes.local.paths import RunFolder, locked
 from airflow_training.runtimes.local.ports import PortBook, listening_ports
+from tests.waiting import PATIENCE
 
 
 @pytest.fixture
@@ -131,7 +132,7 @@ def test_many_processes_at_once_never_share_a_port(tmp_path: Path) -> None:
     running = [
         subprocess.Popen([*command, f"run{i}"], stdout=subprocess.PIPE, text=True) for i in range(4)
     ]
-    answers = [process.communicate(timeout=60)[0].split() for process in running]
+    answers = [process.communicate(timeout=PATIENCE)[0].split() for process in running]
     taken = [port for answer in answers for port in answer]
     assert len(taken) == len(set(taken)) == 160
 

@@ -31,11 +31,11 @@ from tests.runtimes.local_runs import (
     agent_pid,
     alive,
     attempt_folder,
-    eventually,
     local_harness,
     python_script,
     stopped,
 )
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.e2e
 
@@ -71,13 +71,13 @@ async def harness(tmp_path: Path) -> AsyncIterator[Harness]:
 
 def pids_of(folder: Path) -> list[int]:
     names = ("own-session.pid", "orphan.pid", "main.pid")
-    eventually(lambda: all((folder / name).exists() for name in names))
+    wait_until(lambda: all((folder / name).exists() for name in names))
     return [int((folder / name).read_text()) for name in names]
 
 
 def kill_and_wait(pid: int) -> None:
     os.kill(pid, signal.SIGKILL)
-    eventually(lambda: not alive(pid))
+    wait_until(lambda: not alive(pid))
 
 
 def start_sleeper(**environment: str) -> subprocess.Popen[bytes]:
@@ -156,7 +156,7 @@ time.sleep(3600)
 """
     await harness.runtime.create([harness.spec("sleeper", command=python_script(polite))])
     log = attempt_folder(tmp_path, harness, "sleeper").log
-    eventually(lambda: b"ready" in log.read_bytes())
+    wait_until(lambda: b"ready" in log.read_bytes())
     async with watching(harness.runtime, harness.run) as seen:
         await harness.runtime.delete([harness.ref("sleeper")], grace_seconds=20)
         await seen.state("sleeper", 0, "terminating")
@@ -225,11 +225,11 @@ async def test_a_command_does_not_outlive_its_agent_even_without_a_controller(
 ) -> None:
     await harness.runtime.create([harness.spec("sleeper")])
     folder = attempt_folder(tmp_path, harness, "sleeper")
-    eventually(lambda: (read_json(folder.state) or {})["phase"] == "running")
+    wait_until(lambda: (read_json(folder.state) or {})["phase"] == "running")
     state = read_json(folder.state)
     assert state is not None
     kill_and_wait(state["agent"]["pid"])
-    eventually(lambda: not alive(state["child"]["pid"]))
+    wait_until(lambda: not alive(state["child"]["pid"]))
 
 
 async def test_a_stopped_agent_is_killed_in_the_end(
@@ -266,7 +266,7 @@ time.sleep(3600)
     async with watching(harness.runtime, harness.run) as seen:
         await harness.runtime.create([harness.spec("sleeper", command=python_script(listener))])
         folder = attempt_folder(tmp_path, harness, "sleeper")
-        eventually(lambda: b"ready" in folder.log.read_bytes())
+        wait_until(lambda: b"ready" in folder.log.read_bytes())
         os.kill(agent_pid(folder), signal.SIGUSR1)
         await seen.state("sleeper", 0, "failed", exit_code=7)
 
@@ -334,13 +334,13 @@ async def test_killing_the_creators_whole_process_group_costs_no_step(
     def steps() -> list[list[int]]:
         return [[int(word) for word in line.split()] for line in log.read_text().splitlines()[:-1]]
 
-    eventually(lambda: len(steps()) > 5)
+    wait_until(lambda: len(steps()) > 5)
     for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGKILL):
         os.killpg(creator.process.pid, number)
     creator.end()
     assert alive(agent_pid(attempt_folder(tmp_path, harness, "sleeper")))
     before = len(steps())
-    eventually(lambda: len(steps()) > before + 20)
+    wait_until(lambda: len(steps()) > before + 20)
     assert [step for _, step in steps()] == list(range(len(steps())))
     assert len({pid for pid, _ in steps()}) == 1
 
@@ -352,9 +352,9 @@ async def test_a_deadline_needs_no_controller(harness: Harness, tmp_path: Path) 
     creator.end()
     folder = attempt_folder(tmp_path, harness, "sleeper")
     pid = agent_pid(folder)
-    eventually(folder.exit.exists)
+    wait_until(folder.exit.exists)
     assert (read_json(folder.exit) or {})["reason"] == "DeadlineExceeded"
-    eventually(lambda: not alive(pid))
+    wait_until(lambda: not alive(pid))
 
 
 async def test_of_two_racing_creators_one_adopts(harness: Harness, tmp_path: Path) -> None:
@@ -385,7 +385,7 @@ async def test_creators_killed_at_any_moment_leave_one_instance(
     folder = attempt_folder(tmp_path, harness, "sleeper").path
     assert len(marked_processes([f"TRAINING_INSTANCE_DIR={folder}"])) == 1
     # an agent that somebody started before he was killed may still wait a moment for the lock
-    eventually(lambda: len(agents_of(folder)) == 1)
+    wait_until(lambda: len(agents_of(folder)) == 1)
 
 
 # records that lie --------------------------------------------------------------------------------
@@ -443,7 +443,7 @@ async def test_what_a_record_from_elsewhere_means(
     await harness.runtime.create([harness.spec("sleeper")])
     folder = attempt_folder(tmp_path, harness, "sleeper")
     kill_and_wait(agent_pid(folder))
-    eventually(lambda: not is_locked(folder.lock))  # a child that it had just forked holds it too
+    wait_until(lambda: not is_locked(folder.lock))  # a child that it had just forked holds it too
     record = read_json(folder.state)
     assert record is not None
     write_json(folder.state, {**record, "agent": {**record["agent"], **forged}})
@@ -488,7 +488,7 @@ async def test_an_agent_whose_folder_was_deleted_ends_itself(
     folder = attempt_folder(tmp_path, harness, "sleeper")
     agent = agent_pid(folder)
     shutil.rmtree(tmp_path / harness.run.uid)
-    eventually(lambda: not alive(agent))
+    wait_until(lambda: not alive(agent))
     assert not any(alive(pid) for pid in pids)
 
 
@@ -559,7 +559,7 @@ async def test_an_agent_needs_its_archive_no_more_once_it_runs(
     shutil.rmtree(tmp_path / ".agent")
     async with watching(harness.runtime, harness.run) as seen:
         found = await seen.state("sleeper", 0, "running")
-        eventually(attempt_folder(tmp_path, harness, "sleeper").environment.exists)
+        wait_until(attempt_folder(tmp_path, harness, "sleeper").environment.exists)
         await harness.runtime.delete([harness.ref("sleeper")], grace_seconds=0.2, dump_stacks=True)
         await seen.gone("sleeper", 0)
         await harness.runtime.release([harness.ref("quick")], ReleaseAnswer(kind="Confirmation"))
@@ -666,17 +666,17 @@ async def test_an_end_that_cannot_be_written_now_is_written_later(
     pid = agent_pid(folder)
     folder.exit.mkdir()  # nothing can be put in its place
     go.touch()
-    eventually(lambda: not descendants(pid))
+    wait_until(lambda: not descendants(pid))
 
     def was_touched(since: int) -> bool:
         return folder.control.stat().st_mtime_ns != since
 
     for _ in range(3):  # each try leaves its mark on the folder
-        eventually(partial(was_touched, folder.control.stat().st_mtime_ns))
+        wait_until(partial(was_touched, folder.control.stat().st_mtime_ns))
     assert alive(pid)
-    eventually(lambda: not [*folder.control.glob("*.tmp")])  # it may be trying again right now
+    wait_until(lambda: not [*folder.control.glob("*.tmp")])  # it may be trying again right now
     folder.exit.rmdir()
-    eventually(lambda: not alive(pid))
+    wait_until(lambda: not alive(pid))
     assert (read_json(folder.exit) or {})["reason"] == "Completed"
 
 
@@ -688,11 +688,11 @@ async def test_a_record_that_cannot_be_written_does_not_end_the_training(
     await harness.runtime.create([harness.spec("quick", command=command, output_uri=str(output))])
     folder = attempt_folder(tmp_path, harness, "quick")
     pid = agent_pid(folder)
-    eventually(lambda: (read_json(folder.state) or {}).get("phase") == "running")
+    wait_until(lambda: (read_json(folder.state) or {}).get("phase") == "running")
     folder.state.rename(folder.control / "state.before")
     folder.state.mkdir()
     go.touch()  # from here on it wants to record that it uploads
-    eventually(lambda: not alive(pid))
+    wait_until(lambda: not alive(pid))
     assert (read_json(folder.exit) or {})["reason"] == "Completed"
     folder.state.rmdir()
     (folder.control / "state.before").rename(folder.state)
@@ -709,7 +709,7 @@ async def test_a_clock_that_jumps_shortens_no_grace(
     )
     await harness.runtime.create([harness.spec("sleeper", command=command)])
     folder = attempt_folder(tmp_path, harness, "sleeper")
-    eventually(ready.exists)
+    wait_until(ready.exists)
     await harness.runtime.delete([harness.ref("sleeper")], grace_seconds=20)
     real = time.time
     monkeypatch.setattr(time, "time", lambda: real() + 3600)
@@ -729,4 +729,4 @@ async def test_an_agent_keeps_no_descriptors_of_those_started_before_it(
     run = tmp_path / harness.run.uid
     pids = [agent_pid(AttemptFolder(run / f"sleeper-{i}" / "attempt-0.0.0")) for i in range(4)]
     # one that is just reading a file has one more for a moment; a leak stays
-    eventually(lambda: len({open_descriptors(pid) for pid in pids}) == 1)
+    wait_until(lambda: len({open_descriptors(pid) for pid in pids}) == 1)

@@ -15,7 +15,8 @@ from airflow_training.agent.files import read_json
 from airflow_training.control.readiness import required_hardware
 from tests.builders import job, role
 from tests.contracts.runtime import Harness, watching
-from tests.runtimes.local_runs import alive, attempt_folder, eventually, local_harness
+from tests.runtimes.local_runs import alive, attempt_folder, local_harness
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.e2e
 ONE = '[{"id": "npu0", "name": "NPU"}]'
@@ -99,10 +100,10 @@ async def test_an_instance_that_is_deleted_while_it_is_checked_leaves_nothing(
         )
         (outcome,) = await harness.runtime.create([spec])
         await seen.state("quick", 0, "pending", reason="CheckingEnvironment")
-        eventually(lambda: pid.exists() and pid.read_text().strip())
+        wait_until(lambda: pid.exists() and pid.read_text().strip())
         await harness.runtime.delete([outcome.ref], grace_seconds=0)
         await seen.gone("quick", 0)
-    eventually(lambda: not alive(int(pid.read_text())))
+    wait_until(lambda: not alive(int(pid.read_text())))
 
 
 async def test_records_say_what_was_checked(harness: Harness, tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from airflow_training.state.models import Base
 from airflow_training.state.store import Store, check, upgrade
 from airflow_training.state.upgrade import HEAD, VERSION_TABLE
 from tests.state.samples import a_job, a_key, a_ledger, add_run
+from tests.waiting import PATIENCE
 
 OPEN_AND_CREATE = """
 import sys, time
@@ -49,7 +50,7 @@ def start(code: str, *arguments: str) -> subprocess.Popen[str]:
 
 
 def finish(process: subprocess.Popen[str]) -> str:
-    out, _ = process.communicate("go\n", timeout=60)
+    out, _ = process.communicate("go\n", timeout=PATIENCE)
     assert process.returncode == 0
     return out.split("\n")[1]
 
@@ -64,7 +65,7 @@ def test_four_processes_starting_at_once_make_one_store(empty_url: str):
         assert process.stdin is not None
         process.stdin.write("go\n")
         process.stdin.flush()
-    answers = [process.communicate(timeout=60)[0].split() for process in processes]
+    answers = [process.communicate(timeout=PATIENCE)[0].split() for process in processes]
     assert [process.returncode for process in processes] == [0, 0, 0, 0]
     assert len({uid for uid, _, _ in answers}) == 4
     assert len({deployment for _, deployment, _ in answers}) == 1

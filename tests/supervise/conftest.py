@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import shutil
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,8 +19,6 @@ from airflow_training.runtimes.memory import MemoryRuntime
 from airflow_training.state.store import RunRecord, Store
 from airflow_training.supervise.loop import Supervisor
 from airflow_training.supervise.owners import new_owner
-
-WAIT_SECONDS = 20.0
 
 
 @dataclass
@@ -64,15 +62,6 @@ class Stage:
 
     def reasons(self, uid: str) -> list[str]:
         return [each.event.reason for each in self.store.events(uid)]
-
-
-async def until(condition: Callable[[], Any], *, seconds: float = WAIT_SECONDS) -> None:
-    """Return as soon as the condition holds; fail after a deadline."""
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + seconds
-    while not condition():
-        assert loop.time() < deadline, "it did not come to that"
-        await asyncio.sleep(0.005)
 
 
 @pytest.fixture

@@ -22,6 +22,7 @@ from airflow_training.runtimes.local.runtime import LocalRuntime
 from airflow_training.state.store import Store
 from airflow_training.supervise.loop import Supervisor
 from airflow_training.supervise.owners import new_owner
+from tests.waiting import PATIENCE
 
 __all__ = ["SEAMS", "Beginner", "local_runtime", "supervisor"]
 
@@ -53,13 +54,13 @@ class Beginner:
 
     def wait_until_it_begins(self) -> None:
         """Return when the run is in the store, and the lease is what comes next."""
-        assert self._ready.wait(60)
+        assert self._ready.wait(PATIENCE)
 
     def end(self, *, after_seconds: float | None = None) -> bool:
         """Kill it after a while (None: let it end by itself); return whether a kill ended it."""
-        self.process.join(60 if after_seconds is None else after_seconds)
+        self.process.join(PATIENCE if after_seconds is None else after_seconds)
         self.process.kill()
-        self.process.join(60)
+        self.process.join(PATIENCE)
         return self.process.exitcode == -signal.SIGKILL
 
 

@@ -14,7 +14,7 @@ from airflow_training.runtimes.memory import MemoryRuntime
 from airflow_training.runtimes.port import InstanceRef, InstanceSpec
 from airflow_training.supervise.cleanup import clean_up
 from tests.builders import job, role
-from tests.supervise.conftest import until
+from tests.waiting import PATIENCE, until
 
 FOREVER = Script(default=Behaviour(run_seconds=None))
 
@@ -54,7 +54,7 @@ async def test_cleanup_ends_what_lives_although_the_run_is_over(stage):
     """Somebody's create was on its way while the run ended; nobody watches it any more."""
     uid = stage.launch(job(runtime="memory"))
     stage.runtime.script = Script(default=Behaviour(run_seconds=0.01))
-    await asyncio.wait_for(stage.supervisor(uid).run(), 20)
+    await asyncio.wait_for(stage.supervisor(uid).run(), PATIENCE)
     assert stage.store.ledger(uid).job.drained
     stage.runtime.script = FOREVER
     run = RunRef(uid=uid, job="digits", namespace="default", controller="here", generation=9)
@@ -76,7 +76,7 @@ class Unreachable(MemoryRuntime):
 async def test_cleanup_names_what_it_cannot_end_and_lets_others_try(stage):
     stage.runtime.script = Script(default=Behaviour(run_seconds=0.01))
     uid = stage.launch(job(runtime="memory"))
-    await asyncio.wait_for(stage.supervisor(uid).run(), 20)
+    await asyncio.wait_for(stage.supervisor(uid).run(), PATIENCE)
     with pytest.raises(StillAlive, match="n7"):
         await clean(stage, uid, runtime=Unreachable())
     assert stage.store.lease(uid) is None

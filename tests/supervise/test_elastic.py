@@ -9,7 +9,7 @@ from airflow_training.control.model import ProgressReport
 from airflow_training.documents.resolved_blocks import CheckpointCommit
 from airflow_training.runtimes.faults import Behaviour, Script
 from tests.builders import job, role
-from tests.supervise.conftest import until
+from tests.waiting import until
 
 FOREVER = Script(default=Behaviour(run_seconds=None))
 

@@ -18,6 +18,7 @@ from airflow_training.state.store import Store
 from tests.builders import after, job, role
 from tests.supervise.first_pass import SEAMS, Beginner, local_runtime, supervisor
 from tests.supervise.test_kill_run import check_marks
+from tests.waiting import PATIENCE
 
 SEED = int(os.environ.get("TRAINING_SEED", "0")) or random.SystemRandom().randrange(1, 10**6)
 BRIEF = Script(default=Behaviour(run_seconds=0.05))
@@ -100,7 +101,7 @@ def go_on(home: Path) -> None:
     """Drive the run to its end as the reconciler does, and check that all is as if undisturbed."""
     store = Store(f"sqlite:///{home / 'store.db'}")
     holder = supervisor(home, store, local_runtime(home))
-    assert asyncio.run(asyncio.wait_for(holder.run(), 60)) == "Succeeded"
+    assert asyncio.run(asyncio.wait_for(holder.run(), PATIENCE)) == "Succeeded"
     [record] = store.runs()
     ledger = store.ledger(record.uid)
     assert [(each.role, each.index) for each in ledger.job.restarts] == [("worker", 0)]

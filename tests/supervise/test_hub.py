@@ -14,9 +14,7 @@ from airflow_training.state.store import Store
 from airflow_training.supervise.hub import Hub, get_hub
 from tests.builders import job, role
 from tests.rounds import Rounds
-from tests.supervise.conftest import until
-
-SOON = 20.0
+from tests.waiting import PATIENCE, until
 
 
 class CountingStore(Store):
@@ -47,30 +45,30 @@ async def test_the_first_state_comes_at_once_and_then_only_changes(stage, monkey
     uid = stage.launch(job(runtime="memory"))
     hub = Hub(stage.store, poll_seconds=0.05)
     async with hub.subscription(uid) as sub:
-        first = await asyncio.wait_for(sub.next(), SOON)
+        first = await asyncio.wait_for(sub.next(), PATIENCE)
         assert first.record.uid == uid
         assert first.lease is None
         await until(polls.more())
         assert not await sub.changed_within(0)
         stage.store.acquire(uid, owner="a/b/1/1/c")
-        assert (await asyncio.wait_for(sub.next(), SOON)).lease.generation == 1
+        assert (await asyncio.wait_for(sub.next(), PATIENCE)).lease.generation == 1
         stage.store.add_request(uid, "pause")
-        await asyncio.wait_for(sub.next(), SOON)
+        await asyncio.wait_for(sub.next(), PATIENCE)
 
 
 async def test_a_lease_that_runs_out_is_a_change(stage):
     uid = stage.launch(job(runtime="memory"))
     stage.store.acquire(uid, owner="a/b/1/1/c", seconds=0.4)
     async with Hub(stage.store, poll_seconds=0.05).subscription(uid) as sub:
-        held = await asyncio.wait_for(sub.next(), SOON)
+        held = await asyncio.wait_for(sub.next(), PATIENCE)
         assert held.lease.expires_at > stage.store.now()
-        await asyncio.wait_for(sub.next(), SOON)
+        await asyncio.wait_for(sub.next(), PATIENCE)
         assert held.lease.expires_at <= stage.store.now()
 
 
 async def test_an_unknown_run_is_none(stage):
     async with Hub(stage.store, poll_seconds=0.05).subscription("nobody") as sub:
-        assert await asyncio.wait_for(sub.next(), SOON) is None
+        assert await asyncio.wait_for(sub.next(), PATIENCE) is None
 
 
 async def test_many_subscribers_of_many_runs_share_one_read(stage):
@@ -104,7 +102,7 @@ async def test_a_poke_is_faster_than_the_poll(stage):
         await sub.next()
         stage.store.add_request(uid, "pause")
         hub.poke(uid)
-        await asyncio.wait_for(sub.next(), SOON)
+        await asyncio.wait_for(sub.next(), PATIENCE)
 
 
 async def test_reads_do_not_wait_for_a_thread_that_others_hold(stage):
@@ -113,12 +111,12 @@ async def test_reads_do_not_wait_for_a_thread_that_others_hold(stage):
     over = threading.Event()
     with ThreadPoolExecutor(1) as busy:
         asyncio.get_running_loop().set_default_executor(busy)
-        holding = asyncio.ensure_future(asyncio.to_thread(over.wait, SOON))
+        holding = asyncio.ensure_future(asyncio.to_thread(over.wait, 2 * PATIENCE))
         try:
             hub = Hub(stage.store)
             async with hub.subscription(uid) as sub:
-                assert (await asyncio.wait_for(sub.next(), SOON / 2)).record.uid == uid
-            assert await asyncio.wait_for(hub.now(), SOON / 2) > 0
+                assert (await asyncio.wait_for(sub.next(), PATIENCE)).record.uid == uid
+            assert await asyncio.wait_for(hub.now(), PATIENCE) > 0
         finally:
             over.set()
             await holding
@@ -135,7 +133,7 @@ async def test_a_store_that_fails_for_a_while_is_read_again(stage, monkeypatch):
 
     monkeypatch.setattr(stage.store, "versions", broken)
     async with Hub(stage.store, poll_seconds=0.05).subscription(uid) as sub:
-        assert await asyncio.wait_for(sub.next(), SOON) is not None
+        assert await asyncio.wait_for(sub.next(), PATIENCE) is not None
 
 
 async def test_the_hub_is_shared_within_a_loop(stage):
@@ -152,11 +150,11 @@ async def test_hundreds_of_supervisors_in_one_process(stage, jobs):
         stage.launch(job(role("worker", 5), runtime="memory"), run_id=str(i)) for i in range(jobs)
     ]
     tasks = [asyncio.ensure_future(stage.supervisor(uid).run()) for uid in uids]
-    await until(lambda: all(len(stage.live(uid)) == 5 for uid in uids), seconds=90)
+    await until(lambda: all(len(stage.live(uid)) == 5 for uid in uids))
     for uid in uids:
         for index in range(5):
             stage.runtime.finish(uid, "worker", index)
-    assert set(await asyncio.wait_for(asyncio.gather(*tasks), 90)) == {"Succeeded"}
+    assert set(await asyncio.wait_for(asyncio.gather(*tasks), PATIENCE)) == {"Succeeded"}
 
 
 async def test_leases_are_renewed_together_and_a_lost_one_is_told(stage):

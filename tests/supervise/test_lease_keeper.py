@@ -20,7 +20,7 @@ from airflow_training.supervise.effects import Effects
 from airflow_training.supervise.lease_keeper import LeaseKeeper
 from airflow_training.supervise.owners import Owner, forget_owner, is_provably_dead, new_owner
 from tests.builders import job, role
-from tests.supervise.conftest import until
+from tests.waiting import until
 
 LEASE = Lease(run="r", owner="me", generation=1, expires_at=0.0)
 CREATE = Create(key=("worker", 0), attempt_id=AttemptId(attempt=0))

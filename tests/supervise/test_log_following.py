@@ -29,6 +29,7 @@ from airflow_training.supervise.followers.log_worker import encode_piece
 from tests.builders import entry as an_entry
 from tests.rounds import Rounds
 from tests.state.samples import a_job, a_key, a_ledger
+from tests.waiting import until
 
 NOW = 1_767_225_600.0
 KEY = ("worker", 0)
@@ -122,13 +123,6 @@ async def followed(scene: Scene, monkeypatch, *, every: float = 0.02) -> AsyncIt
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def until(condition, seconds: float = 40.0) -> None:
-    deadline = asyncio.get_running_loop().time() + seconds
-    while not condition():
-        assert asyncio.get_running_loop().time() < deadline, "it did not come to that"
-        await asyncio.sleep(0.02)
-
-
 async def test_values_and_progress_reach_the_store_as_they_are_written(scene, monkeypatch):
     scene.logs.texts[0] = b"hello\n" + b"".join(map(metric_line, range(30))) + metric_line(30)[:25]
     async with followed(scene, monkeypatch):
@@ -178,7 +172,6 @@ async def test_the_next_attempt_follows_the_end_of_the_one_before(scene, monkeyp
     assert (position.attempt, position.ended) == (1, True)
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("scene", [True], indirect=True, ids=["tokens"])
 @pytest.mark.parametrize(
     "kills", [pytest.param(12, id="sample"), pytest.param(50, id="all", marks=pytest.mark.soak)]

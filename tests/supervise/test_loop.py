@@ -17,7 +17,8 @@ from airflow_training.runtimes.port import InstanceRef, InstanceSpec, InstanceUp
 from airflow_training.state.store import Store
 from airflow_training.supervise.effects import remaining_seconds
 from tests.builders import job, role
-from tests.supervise.conftest import Stage, until
+from tests.supervise.conftest import Stage
+from tests.waiting import PATIENCE, until
 
 FOREVER = Script(default=Behaviour(run_seconds=None))
 
@@ -43,7 +44,7 @@ def quick(*faults: Fault, run_seconds: float | None = 0.05) -> Script:
 async def test_a_job_ends_as_its_instances_do(stage, script, state, restarts):
     stage.runtime.script = script
     uid = stage.launch(job(role("worker", 2, backoff_limit=1), max_restarts=2, runtime="memory"))
-    assert await asyncio.wait_for(stage.supervisor(uid).run(), 30) == state
+    assert await asyncio.wait_for(stage.supervisor(uid).run(), PATIENCE) == state
     ledger = stage.store.ledger(uid)
     assert ledger.job.state == state
     assert ledger.job.drained
@@ -84,7 +85,7 @@ async def test_requests_reach_a_running_job(stage):
         stage.store.add_request(uid, "resume")
         await until(lambda: len(stage.live(uid)) == 2)
         stage.store.add_request(uid, "stop", reason="enough")
-        assert await asyncio.wait_for(task, 20) == "Stopped"
+        assert await asyncio.wait_for(task, PATIENCE) == "Stopped"
     assert not stage.live(uid)
 
 
@@ -160,7 +161,7 @@ async def test_a_store_that_fails_neither_ends_nor_doubles_anything(tmp_path, tr
     stage = Stage(store=store, runtime=MemoryRuntime(script=quick()))
     uid = stage.launch(job(role("worker", 3), runtime="memory"))
     store.trouble = trouble
-    assert await asyncio.wait_for(stage.supervisor(uid).run(), 30) == "Succeeded"
+    assert await asyncio.wait_for(stage.supervisor(uid).run(), PATIENCE) == "Succeeded"
     assert all(each.attempt == 0 for each in store.ledger(uid).instances.values())
     assert not store.ledger(uid).job.restarts
     assert [stage.reasons(uid).count(each) for each in ("JobStarted", "InstancesCreated")] == [1, 1]
@@ -200,7 +201,7 @@ async def test_a_stop_does_not_wait_for_the_store(tmp_path, lease_seconds, runs_
     supervisor.stop(reason="Interrupted", by="test")
     stage.runtime.finish(uid, "worker", 0, exit_code=75)
     with pytest.raises(RuntimeUnavailable):
-        await asyncio.wait_for(driving, 30)
+        await asyncio.wait_for(driving, PATIENCE)
     assert not stage.live(uid)
     assert store.ledger(uid).job.state == "Running", "of that it knows nothing"
     store.away = False
@@ -217,7 +218,7 @@ async def test_a_stop_that_the_store_takes_is_recorded_before_it_is_acted_on(sto
     driving = asyncio.ensure_future(supervisor.run())
     await until(lambda: store.ledger(uid).job.state == "Running")
     supervisor.stop(reason="Interrupted", by="test")
-    assert await asyncio.wait_for(driving, 30) == "Stopped"
+    assert await asyncio.wait_for(driving, PATIENCE) == "Stopped"
     assert runtime.unannounced == []
     assert store.ledger(uid).job.message == "Interrupted"
     assert not stage.live(uid)
@@ -331,7 +332,7 @@ async def test_the_output_is_recorded_before_the_end_that_nobody_looks_behind(tm
     store = OutputFirst(f"sqlite:///{tmp_path / 'output.db'}")
     stage = Stage(store=store, runtime=Uploading(script=quick()))
     uid = stage.launch(job(runtime="memory", output_role="worker"))
-    assert await asyncio.wait_for(stage.supervisor(uid).run(), 30) == "Succeeded"
+    assert await asyncio.wait_for(stage.supervisor(uid).run(), PATIENCE) == "Succeeded"
     assert store.had_output
     store.close()
 
@@ -348,7 +349,7 @@ class BrokenRuntime(MemoryRuntime):
 async def test_what_cannot_be_created_is_a_failure_like_any_other(store):
     stage = Stage(store=store, runtime=BrokenRuntime(script=quick()))
     uid = stage.launch(job(role("worker", 2), runtime="memory"))
-    assert await asyncio.wait_for(stage.supervisor(uid).run(), 30) == "Succeeded"
+    assert await asyncio.wait_for(stage.supervisor(uid).run(), PATIENCE) == "Succeeded"
     ledger = store.ledger(uid)
     assert ledger.instances["worker", 1].attempt == 1
     assert [each.index for each in ledger.job.restarts] == [1]
@@ -407,7 +408,7 @@ async def test_a_holder_that_stalls_in_an_effect_is_fenced_in_store_and_runtime(
         before = {each.uid for each in stage.runtime.live(uid).values()}
         slow.wake.set()
         with pytest.raises(LeaseLost):
-            await asyncio.wait_for(first, 20)
+            await asyncio.wait_for(first, PATIENCE)
         assert [each.result for each in slow.outcomes] == ["refused", "refused"]
         assert {each.uid for each in stage.runtime.live(uid).values()} == before
         ledger = stage.store.ledger(uid)
@@ -425,7 +426,7 @@ async def test_a_holder_whose_lease_was_taken_acts_on_nothing_any_more(stage):
         assert taken.generation == mine.generation + 1
         stage.runtime.finish(uid, "worker", 0, exit_code=1)
         with pytest.raises(LeaseLost):
-            await asyncio.wait_for(first, 10)
+            await asyncio.wait_for(first, PATIENCE)
     ledger = stage.store.ledger(uid)
     assert ledger.job.state == "Running"
     assert not ledger.job.restarts
@@ -443,4 +444,4 @@ async def test_a_lease_that_ran_out_but_that_nobody_took_is_taken_up_again(stage
         lease = stage.store.lease(uid)
         stage.store.renew_all([lease], seconds=-5.0)
         stage.runtime.finish(uid, "worker", 0)
-        assert await asyncio.wait_for(task, 20) == "Succeeded"
+        assert await asyncio.wait_for(task, PATIENCE) == "Succeeded"

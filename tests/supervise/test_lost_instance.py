@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from typing import Any
 import pytest
 
 from airflow_training.state.store import Store
+from tests.waiting import PATIENCE, wait_until
 
 SEED = int(os.environ.get("TRAINING_SEED", "0")) or random.SystemRandom().randrange(1, 10**6)
 GPT = {"hidden": 1024, "layers": 8, "heads": 16, "seq": 1024, "vocab": 32000}
@@ -117,23 +118,19 @@ class Lab:
 
     def until_it_trains(self, *, attempt: int, ranks: int) -> None:
         """Return when all ranks of a job attempt have begun."""
-        self._until(
+        wait_until(
             lambda: (
                 sum(what == "start" and job == attempt for what, job, *_ in self.marks()) >= ranks
-            )
+            ),
+            f"{ranks} ranks of attempt {attempt}, seed {SEED}",
+            alive=lambda: self.hosts[-1].poll() is None,
+            seen=lambda: f"{self.marks()}\n{(self.folder / 'stderr').read_text()}",
         )
-
-    def _until(self, condition: Callable[[], Any], *, seconds: float = 60.0) -> None:
-        deadline = time.monotonic() + seconds
-        while not condition():
-            said = (self.folder / "stderr").read_text()
-            assert time.monotonic() < deadline, f"seed {SEED}: {self.marks()}\n{said}"
-            time.sleep(0.02)
 
     def end(self) -> dict[str, Any]:
         """Let the training end; return what the host printed last."""
         (self.folder / "enough").touch()
-        code = self.hosts[-1].wait(60)
+        code = self.hosts[-1].wait(PATIENCE)
         stderr = (self.folder / "stderr").read_text()
         assert code == 0, f"seed {SEED}: {stderr}"
         assert "Traceback" not in stderr
@@ -155,7 +152,7 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
     (tmp_path / "enough").touch()
     for host in lab.hosts:
         with contextlib.suppress(subprocess.TimeoutExpired):
-            host.wait(20)
+            host.wait(PATIENCE)
         host.kill()
         host.wait()
 
@@ -174,7 +171,6 @@ def check_lives(lab: Lab, expected: dict[int, int]) -> None:
 
 
 @pytest.mark.e2e
-@pytest.mark.timeout(240)
 def test_a_run_loses_an_instance_goes_on_with_fewer_and_gets_it_back(lab):
     lab.host()
     lab.until_it_trains(attempt=0, ranks=3)
@@ -196,7 +192,6 @@ def test_a_run_loses_an_instance_goes_on_with_fewer_and_gets_it_back(lab):
 
 @pytest.mark.e2e
 @pytest.mark.soak
-@pytest.mark.timeout(300)
 def test_a_host_that_is_killed_while_the_split_changes_changes_it_once(lab):
     """SIGKILL at random moments from the change on; the same run goes on each time."""
     moments = random.Random(SEED)

@@ -31,7 +31,8 @@ from airflow_training.supervise.followers.processes import Processes
 from airflow_training.supervise.stored_records import StoredRecords
 from tests.builders import job, restorable, role
 from tests.checkpoints.groups import train
-from tests.supervise.conftest import Stage, until
+from tests.supervise.conftest import Stage
+from tests.waiting import PATIENCE, until
 
 KEPT = ResolvedCheckpoint(uri="unused")
 
@@ -232,7 +233,7 @@ async def test_the_loop_tells_a_damaged_snapshot_and_goes_back_a_step(stage, tmp
 async def test_a_driven_run_leaves_where_its_processes_ended(stage):
     stage.runtime.script = Script(default=Behaviour(run_seconds=0.05))
     uid = stage.launch(a_job(2))
-    assert await asyncio.wait_for(stage.supervisor(uid).run(), 30) == "Succeeded"
+    assert await asyncio.wait_for(stage.supervisor(uid).run(), PATIENCE) == "Succeeded"
     assert [*rank_states(read_snapshot(stage.store.subtasks(uid)[""]))] == ["DONE", "DONE"]
 
 

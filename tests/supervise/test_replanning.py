@@ -44,7 +44,8 @@ from airflow_training.runtimes.port import ClusterSnapshot, NodeView
 from airflow_training.supervise.followers.follower import Change
 from airflow_training.supervise.followers.replanning import Replanner, RunView
 from tests.rounds import Rounds
-from tests.supervise.conftest import Stage, until
+from tests.supervise.conftest import Stage
+from tests.waiting import PATIENCE, until
 
 FOREVER = Script(default=Behaviour(run_seconds=None))
 GPT = {"hidden": 1024, "layers": 8, "heads": 16, "seq": 1024, "vocab": 32000}
@@ -256,7 +257,7 @@ async def test_a_holder_that_dies_right_after_the_new_job_was_stored_is_followed
 
         monkeypatch.setattr(stage.store, "commit", commit_and_die)
         lab.has(2)
-        await asyncio.wait([task], timeout=20)
+        await asyncio.wait([task], timeout=PATIENCE)
         assert task.cancelled()
     assert stage.store.ledger(uid).job.job_attempt == 1
     assert stage.store.job(uid).role("worker").replicas == 2

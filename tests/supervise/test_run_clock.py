@@ -12,7 +12,7 @@ from airflow_training.runtimes.clock import WallClock
 from airflow_training.runtimes.faults import Behaviour, Script
 from airflow_training.supervise.run_clock import RunClock, newest_time
 from tests.builders import entry, job, role, seen
-from tests.supervise.conftest import until
+from tests.waiting import PATIENCE, until
 
 HOUR = 3600.0
 
@@ -65,5 +65,5 @@ async def test_a_restart_is_not_held_by_a_clock_that_is_set(stage, wall, off):
     async with stage.driving(uid) as driving:
         await until(lambda: stage.live(uid))
         wall.off = off
-        assert await asyncio.wait_for(driving, 30) == "Failed"
+        assert await asyncio.wait_for(driving, PATIENCE) == "Failed"
     assert stage.store.ledger(uid).instances["worker", 0].attempt == 2

@@ -8,6 +8,7 @@ from airflow_training.control.model import Ledger
 from airflow_training.runtimes.faults import Behaviour, Script
 from airflow_training.supervise.short_lives import with_short_lives
 from tests.builders import entry, job, role, seen
+from tests.waiting import PATIENCE
 
 
 def test_only_attempts_that_were_replaced_get_their_times():
@@ -43,7 +44,7 @@ def test_an_attempt_that_ended_while_nobody_watched_is_charged_until_then():
 async def test_every_attempt_has_its_usage(stage):
     stage.runtime.script = Script(default=Behaviour(run_seconds=0.0, exit_code=1))
     uid = stage.launch(job(role("worker", 2, backoff_limit=2), max_restarts=9, runtime="memory"))
-    assert await asyncio.wait_for(stage.supervisor(uid).run(), 30) == "Failed"
+    assert await asyncio.wait_for(stage.supervisor(uid).run(), PATIENCE) == "Failed"
     attempts = {
         (key[1], attempt)
         for key, each in stage.store.ledger(uid).instances.items()

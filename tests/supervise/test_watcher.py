@@ -15,6 +15,7 @@ from airflow_training.documents.resolved import RunRef
 from airflow_training.runtimes.port import InstanceRemoval, InstanceUpdate, Runtime, Snapshot
 from airflow_training.supervise.watcher import Watcher
 from tests.builders import seen
+from tests.waiting import PATIENCE
 
 RUN = RunRef(uid="u", job="j", namespace="n", controller="c", generation=0)
 WORKER = seen("worker", 0, "running", uid="1")
@@ -45,7 +46,7 @@ async def watching() -> AsyncIterator[tuple[Watcher, Any, list[str]]]:
     async def tell(*changes: Snapshot | InstanceUpdate | InstanceRemoval) -> None:
         for change in changes:
             runtime.queue.put_nowait(change)
-        await asyncio.wait_for(runtime.queue.join(), 10)
+        await asyncio.wait_for(runtime.queue.join(), PATIENCE)
 
     try:
         await tell(Snapshot(instances=(WORKER,)))

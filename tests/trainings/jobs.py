@@ -19,13 +19,13 @@ import yaml
 
 from airflow_training.agent.files import read_json
 from airflow_training.agent.proc import marked_processes
+from tests.waiting import PATIENCE, wait_until
 
 __all__ = ["TRAININGS", "Running", "Training"]
 
 HERE = Path(__file__).resolve().parent
 ENVIRONMENTS = HERE.parents[1] / ".frameworks"
 """Made by `make frameworks`: a virtual environment for each framework that ours does not hold."""
-_PATIENCE_SECONDS = 240.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,7 +156,7 @@ class Running:
     def wait(self) -> int:
         """Return the exit code of `run`."""
         assert self.controller is not None
-        code = self.controller.wait(timeout=_PATIENCE_SECONDS)
+        code = self.controller.wait(timeout=2 * PATIENCE)
         self.status = json.loads((self.folder / "run.out").read_text() or "{}")
         return code
 
@@ -183,11 +183,12 @@ class Running:
 
     def until(self, holds: Callable[[], object]) -> None:
         """Return once it holds; fails where `run` has ended before."""
-        until = time.monotonic() + _PATIENCE_SECONDS
-        while not holds():
-            assert self.controller is None or self.controller.poll() is None, self.said()
-            assert time.monotonic() < until, self.said()
-            time.sleep(0.02)
+        wait_until(
+            holds,
+            alive=lambda: self.controller is None or self.controller.poll() is None,
+            seen=self.said,
+            patience=2 * PATIENCE,  # to train as far may be long
+        )
 
     def trains(self) -> bool:
         """Return whether the first checkpoint past the gate's step is there."""

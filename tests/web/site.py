@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.waiting import PATIENCE
+
 CHROMIUM = next(
     (path for path in map(Path, ("/usr/bin/chromium", "/usr/bin/google-chrome")) if path.exists()),
     None,
@@ -174,7 +176,7 @@ def serve(folder: Path) -> Iterator[Site]:
             )
         )
     for process in running[:-1]:
-        process.wait(timeout=120)
+        process.wait(timeout=PATIENCE)
     server = subprocess.Popen(
         [*command, "ui", "--no-browser"],
         cwd=folder,
@@ -197,7 +199,7 @@ def serve(folder: Path) -> Iterator[Site]:
         for process in running:
             process.send_signal(signal.SIGINT)
         for process in running:
-            process.wait(timeout=60)
+            process.wait(timeout=PATIENCE)
         server.stdout.close()
 
 

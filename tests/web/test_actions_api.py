@@ -15,6 +15,7 @@ import pytest
 
 from airflow_training.state.store import RunRecord, open_store
 from tests.state.samples import START, a_ledger
+from tests.waiting import PATIENCE
 from tests.web.conftest import a_run
 
 
@@ -195,7 +196,7 @@ class Server:
         self.client = httpx.Client(
             base_url=f"http://127.0.0.1:{port}/training",
             headers={"Authorization": "Bearer token"},
-            timeout=60,
+            timeout=PATIENCE,
         )
 
     def kill(self) -> None:

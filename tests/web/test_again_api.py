@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from airflow_training.errors import InputError
 from airflow_training.state.store import RunRecord, open_store
 from airflow_training.web.command_runs import CommandRuns
 from tests.state.samples import START, a_job, a_ledger
+from tests.waiting import wait_until
 from tests.web.conftest import FakeNewRuns, a_run
 
 
@@ -216,10 +216,7 @@ def test_what_cannot_begin_is_said_in_the_story_of_the_old_run(airflow_home: Pat
     runs = CommandRuns()
     for _ in range(2):
         asyncio.run(runs.begin(None, run, "digits-again-1", resume=None))  # type: ignore[arg-type]  # not asked
-    until = time.monotonic() + 60
-    while not told(run) and time.monotonic() < until:
-        time.sleep(0.05)
-    [refusal] = told(run)
+    [refusal] = wait_until(lambda: told(run))
     assert refusal.startswith("digits-again-1: ")
     assert open_store().run(RunKey(source="cli", run_id="digits-again-1").uid) is None
 
@@ -239,9 +236,7 @@ def test_an_edited_document_runs_where_the_old_one_did(airflow_home: Path, tmp_p
     assert new.run_id == "digits-edited-01234567"
     for _ in range(2):
         asyncio.run(runs.begin_document(None, run, new.run_id, document=document))  # type: ignore[arg-type]  # not asked
-    until = time.monotonic() + 60
-    while not (ended(new) or told(run)) and time.monotonic() < until:
-        time.sleep(0.05)
+    wait_until(lambda: ended(new) or told(run))
     assert told(run) == []
     assert (tmp_path / "said").read_text() == "new\n"
 

@@ -18,9 +18,8 @@ from airflow_training.state.store import Store, open_store
 from airflow_training.web.api.live import stream
 from airflow_training.web.live import Feeds
 from tests.state.samples import an_event
+from tests.waiting import PATIENCE
 from tests.web.conftest import a_run
-
-WAIT = 30.0
 
 
 class CountingStore:
@@ -54,7 +53,7 @@ def anyio_backend() -> str:
 
 
 def following(store: Any, uid: str, **options: Any) -> AsyncGenerator[str, None]:
-    options = {"seen": "", "may_act": True, "seconds": WAIT, **options}
+    options = {"seen": "", "may_act": True, "seconds": PATIENCE, **options}
     return stream(Feeds(store, poll_seconds=0.05), uid, **options)
 
 
@@ -70,16 +69,16 @@ async def detail(events: AsyncIterator[str]) -> tuple[str, Any]:
 async def test_a_page_gets_the_run_at_once_and_each_change(store: CountingStore):
     run = a_run()
     events = following(store, run.uid)
-    first, told = await asyncio.wait_for(detail(events), WAIT)
+    first, told = await asyncio.wait_for(detail(events), PATIENCE)
     assert told["summary"]["uid"] == run.uid
     assert told["actions"] == ["pause", "stop", "kill", "scale"]
     store.save_progress(run.uid, {("worker", 0): {"step": 7}})  # which no version counts
-    second, told = await asyncio.wait_for(detail(events), WAIT)
+    second, told = await asyncio.wait_for(detail(events), PATIENCE)
     assert told["progress"]["step"] == 7
     store.add_events(run.uid, [an_event()])
-    third, _ = await asyncio.wait_for(detail(events), WAIT)
+    third, _ = await asyncio.wait_for(detail(events), PATIENCE)
     store.save_environment(run.uid, {("worker", 0): ['{"at": 7, "usage": {"rss_bytes": 1}}']})
-    fourth, told = await asyncio.wait_for(detail(events), WAIT)
+    fourth, told = await asyncio.wait_for(detail(events), PATIENCE)
     assert told["usage"]["worker-0"]["memory_bytes"] == 1
     assert len({first, second, third, fourth}) == 4
     await events.aclose()
@@ -87,24 +86,24 @@ async def test_a_page_gets_the_run_at_once_and_each_change(store: CountingStore)
 
 async def test_a_page_that_comes_back_gets_only_what_is_new_to_it(store: CountingStore):
     run = a_run()
-    seen, _ = await asyncio.wait_for(detail(following(store, run.uid)), WAIT)
+    seen, _ = await asyncio.wait_for(detail(following(store, run.uid)), PATIENCE)
     again = following(store, run.uid, seen=seen, heartbeat_seconds=0.3)
     assert [await anext(again), await anext(again)] == ["retry: 1000\n\n", ": still there\n\n"]
     store.add_events(run.uid, [an_event()])
-    assert (await asyncio.wait_for(detail(again), WAIT))[0] != seen
+    assert (await asyncio.wait_for(detail(again), PATIENCE))[0] != seen
 
 
 async def test_who_may_not_act_is_offered_nothing(store: CountingStore):
     run = a_run()
-    _, told = await asyncio.wait_for(detail(following(store, run.uid, may_act=False)), WAIT)
+    _, told = await asyncio.wait_for(detail(following(store, run.uid, may_act=False)), PATIENCE)
     assert told["actions"] == []
 
 
 async def test_many_pages_share_one_look(store: CountingStore):
     run = a_run()
     feeds = Feeds(store, poll_seconds=3600)  # type: ignore[arg-type]  # what they use of it
-    pages = [stream(feeds, run.uid, seen="", may_act=True, seconds=WAIT) for _ in range(200)]
-    told = await asyncio.wait_for(asyncio.gather(*(detail(page) for page in pages)), WAIT)
+    pages = [stream(feeds, run.uid, seen="", may_act=True, seconds=PATIENCE) for _ in range(200)]
+    told = await asyncio.wait_for(asyncio.gather(*(detail(page) for page in pages)), PATIENCE)
     assert len({each for each, _ in told}) == 1
     assert store.looks == 1
     for page in pages:
@@ -115,22 +114,22 @@ async def test_many_pages_share_one_look(store: CountingStore):
 async def test_nobody_looks_when_nobody_follows(store: CountingStore):
     run = a_run()
     feeds = Feeds(store, poll_seconds=0.01)  # type: ignore[arg-type]  # what they use of it
-    page = stream(feeds, run.uid, seen="", may_act=True, seconds=WAIT)
-    await asyncio.wait_for(detail(page), WAIT)
+    page = stream(feeds, run.uid, seen="", may_act=True, seconds=PATIENCE)
+    await asyncio.wait_for(detail(page), PATIENCE)
     await page.aclose()
     assert feeds._task is not None
-    await asyncio.wait_for(feeds._task, WAIT)
+    await asyncio.wait_for(feeds._task, PATIENCE)
 
 
 async def test_a_stream_outlives_an_outage_of_the_store(store: CountingStore):
     run = a_run()
     events = following(store, run.uid)
-    await asyncio.wait_for(detail(events), WAIT)
+    await asyncio.wait_for(detail(events), PATIENCE)
     store.away = True
-    assert await asyncio.to_thread(store.failed.wait, WAIT)
+    assert await asyncio.to_thread(store.failed.wait, PATIENCE)
     store.away = False
     store.add_events(run.uid, [an_event()])
-    await asyncio.wait_for(detail(events), WAIT)
+    await asyncio.wait_for(detail(events), PATIENCE)
 
 
 async def test_a_stream_ends_after_its_time_with_when_to_come_back(store: CountingStore):
@@ -156,11 +155,11 @@ async def test_a_server_that_ends_waits_for_no_page(store: CountingStore):
     before = signal.signal(signal.SIGTERM, server.handle_exit)
     try:
         events = following(store, run.uid)
-        await asyncio.wait_for(detail(events), WAIT)
+        await asyncio.wait_for(detail(events), PATIENCE)
         server.handle_exit()
         with contextlib.suppress(StopAsyncIteration):
             while True:
-                await asyncio.wait_for(anext(events), WAIT)
+                await asyncio.wait_for(anext(events), PATIENCE)
     finally:
         signal.signal(signal.SIGTERM, before)
 

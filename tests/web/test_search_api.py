@@ -16,9 +16,8 @@ from airflow_training.runtimes.port import Cursor, LogChunk
 from airflow_training.state.store import RunRecord
 from airflow_training.web.api import search
 from tests.state.samples import START, a_ledger, worker
+from tests.waiting import PATIENCE
 from tests.web.conftest import FakeLogs, a_run
-
-WAIT = 30.0
 
 
 @pytest.fixture
@@ -121,8 +120,8 @@ async def test_a_search_ends_when_nobody_waits_for_it(
         "client": ("127.0.0.1", 1),
         "server": ("127.0.0.1", 80),
     }
-    await asyncio.wait_for(app(scope, receive, send), WAIT)
-    assert await asyncio.to_thread(ended.wait, WAIT)
+    await asyncio.wait_for(app(scope, receive, send), PATIENCE)
+    assert await asyncio.to_thread(ended.wait, PATIENCE)
 
 
 class ThreadedLogs(FakeLogs):
@@ -143,5 +142,5 @@ async def test_many_readers_at_once_do_not_wait_for_each_other(app: FastAPI, run
     async with httpx.AsyncClient(transport=transport, headers={"user": "op"}) as client:
         paths = ["?role=worker&index=0", "/search?pattern=x", "/download?role=worker&index=0"] * 6
         asked = [client.get(base + path) for path in paths]
-        answers = await asyncio.wait_for(asyncio.gather(*asked), WAIT)
+        answers = await asyncio.wait_for(asyncio.gather(*asked), PATIENCE)
     assert {each.status_code for each in answers} == {200}

@@ -16,6 +16,7 @@ from fastapi.routing import APIRoute
 from starlette.routing import Mount
 
 from airflow_training.web.standalone import standalone_app
+from tests.waiting import PATIENCE
 from tests.web.conftest import a_run
 
 TOKEN = "the token of this test"
@@ -85,7 +86,7 @@ def test_the_command_serves_at_the_address_that_it_prints(airflow_home: Path):
         assert serving.stdout is not None
         address = serving.stdout.readline().decode().strip()
         assert address.startswith("http://127.0.0.1:")
-        with httpx.Client(follow_redirects=True, timeout=60) as browser:
+        with httpx.Client(follow_redirects=True, timeout=PATIENCE) as browser:
             page = browser.get(address)
             assert page.status_code == 200
             assert "token" not in str(page.url)
@@ -96,12 +97,12 @@ def test_the_command_serves_at_the_address_that_it_prints(airflow_home: Path):
             check=False,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=PATIENCE,
         )
         assert taken.returncode == 2
         assert "cannot be used" in taken.stderr
         serving.send_signal(signal.SIGINT)
-        _, said = serving.communicate(timeout=60)
+        _, said = serving.communicate(timeout=PATIENCE)
     assert b"Traceback" not in said
 
 
@@ -116,7 +117,7 @@ def test_a_run_serves_its_own_page_while_it_runs(airflow_home: Path, tmp_path: P
     with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as running:
         assert running.stderr is not None
         address = next(line for line in running.stderr if "its page: " in line).split()[-1]
-        with httpx.Client(follow_redirects=True, timeout=60) as browser:
+        with httpx.Client(follow_redirects=True, timeout=PATIENCE) as browser:
             page = browser.get(address)
             uid = page.url.path.rpartition("/")[2]
             found = browser.get(page.url.join(f"/training/api/dags/~/trainings/{uid}")).json()
@@ -133,6 +134,10 @@ def test_airflow_is_not_imported():
         "print(sorted(name for name in sys.modules if name.split('.')[0] == 'airflow'))"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=PATIENCE,
     )
     assert done.stdout.strip() == "[]"

@@ -78,6 +78,8 @@ class LogCollector:
         self._most_bytes = max(tail_bytes, _LEAST_BYTES) if tail_bytes else 0
         self._streams: dict[str, asyncio.Task[None]] = {}
         """Pod uid -> what collects its log, or has."""
+        self._followed: set[str] = set()
+        """Pods whose logs are followed now, or were to their end; those read in turns are not."""
         self._running: defaultdict[str, int] = defaultdict(int)
         """Run uid -> calls of `collect`."""
         self._limits: dict[asyncio.AbstractEventLoop, _Limits] = {}
@@ -114,6 +116,7 @@ class LogCollector:
             await asyncio.gather(*begun.values(), return_exceptions=True)
             for uid in begun:
                 self._streams.pop(uid, None)
+                self._followed.discard(uid)
             kept.release()
 
     def is_collected(self, run: RunRef) -> bool:
@@ -134,7 +137,7 @@ class LogCollector:
             api=self._api,
             pod=pod,
             collected=CollectedRun(self._folder, run.uid).log(uid, most_bytes=self._most_bytes),
-            stream=self._streams.get(uid),
+            stream=self._streams.get(uid) if uid in self._followed else None,
             slots=self._here().last_streams,
             follow=follow,
         )
@@ -170,11 +173,13 @@ class LogCollector:
         while True:
             try:
                 if streams.locked():
+                    self._followed.discard(uid)
                     await self._take_turn(run.namespace, name, container, reader, collected)
                     if not _runs(uid, pods):
                         return
                     continue
                 async with streams:
+                    self._followed.add(uid)
                     pieces = followed(self._api, run.namespace, name, container, reader=reader)
                     async for fresh in pieces:
                         if fresh and is_new:
@@ -187,6 +192,7 @@ class LogCollector:
                 return
             except (ApiError, RuntimeUnavailable, OSError) as error:
                 log.debug("the log of %s is not collected now: %s", name, error)
+                self._followed.discard(uid)
                 await asyncio.sleep(_AGAIN_SECONDS)
                 reader = await asyncio.to_thread(collected.reader)  # not all may have been written
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,8 @@ from kubernetes.client.api.core_v1_api import CoreV1Api
 from kubernetes.client.api.custom_objects_api import CustomObjectsApi
 from kubernetes.client.exceptions import ApiException
 from kubernetes.config.kube_config import new_client_from_config
+
+from tests.waiting import wait_until
 
 Document = dict[str, Any]
 T = TypeVar("T")
@@ -48,16 +49,9 @@ class Site:
 
     # waiting
 
-    def until(self, what: str, look: Callable[[], T | None], *, seconds: float = 0) -> T:
+    def until(self, what: str, look: Callable[[], T | None]) -> T:
         """Return the first answer of `look` that is something; fails after a while."""
-        end = time.monotonic() + (seconds or self.patience_seconds)
-        while True:
-            found = look()
-            if found:
-                return found
-            if time.monotonic() > end:
-                raise AssertionError(f"waited in vain for {what}")
-            time.sleep(0.3)
+        return wait_until(look, what, patience=self.patience_seconds)
 
     # objects
 
@@ -204,7 +198,7 @@ def a_namespace(site: Site, *, pod_security: str) -> Iterator[Site]:
 def _await_service_account(site: Site) -> None:
     """A pod is refused until the namespace has its default service account; not all clusters use them."""
     with contextlib.suppress(AssertionError):
-        site.until("the default service account", lambda: _has_account(site), seconds=20)
+        wait_until(lambda: _has_account(site), patience=20)
 
 
 def _has_account(site: Site) -> bool:

@@ -54,7 +54,7 @@ class TestOnTheCluster(contract.RuntimeContract):
     ) -> AsyncIterator[contract.Harness]:
         from kubernetes_asyncio import config
 
-        monkeypatch.setattr(contract, "PATIENCE_SECONDS", site.patience_seconds)
+        monkeypatch.setattr(contract, "PATIENCE", site.patience_seconds)
 
         async def connect(connection: str) -> Any:
             return await config.new_client_from_config(str(site.kubeconfig))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +13,7 @@ from kubernetes_asyncio import client, config
 from kubernetes_asyncio.client import ApiException
 
 from tests.kubernetes.emulator import ADMIN_TOKEN, Cluster
+from tests.waiting import PATIENCE, until
 
 POD_FOREVER = ["sleep", "inf"]
 
@@ -60,15 +60,6 @@ async def connect(cluster: Cluster, token: str = ADMIN_TOKEN) -> tuple[client.Ap
     return connection, Api(cluster, connection, token)
 
 
-async def eventually(look: Callable[[], Any], seconds: float = 10.0) -> Any:
-    """Wait until `look` returns something true."""
-    end = time.monotonic() + seconds
-    while not (found := look()):
-        assert time.monotonic() < end, "it never came"
-        await asyncio.sleep(0.01)
-    return found
-
-
 def phase_is(cluster: Cluster, name: str, *phases: str) -> Callable[[], Any]:
     def look() -> Any:
         found = cluster.control.get("pods", name)
@@ -97,7 +88,7 @@ class Events:
     async def __aenter__(self) -> Events:
         self._open = asyncio.Event()
         self._task = asyncio.create_task(self._collect())
-        await asyncio.wait_for(self._open.wait(), 10)
+        await asyncio.wait_for(self._open.wait(), PATIENCE)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -120,7 +111,7 @@ class Events:
                 self.error = error
 
     async def until(self, *event: str) -> None:
-        await eventually(lambda: event in self.seen)
+        await until(lambda: event in self.seen)
 
     async def ended(self) -> None:
-        await asyncio.wait_for(self._task, 10)
+        await asyncio.wait_for(self._task, PATIENCE)

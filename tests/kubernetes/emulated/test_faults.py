@@ -11,11 +11,11 @@ from kubernetes_asyncio.client import ApiException
 from tests.kubernetes.emulated.client import (
     Api,
     Events,
-    eventually,
     pod,
     refused,
 )
 from tests.kubernetes.emulator import Cluster
+from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
 
@@ -48,7 +48,7 @@ class TestFaults:
 
     async def test_cut_watches(self, cluster: Cluster, api: Api) -> None:
         async with Events(api) as events:
-            await eventually(lambda: cluster.control.open_watches() == 1)
+            await until(lambda: cluster.control.open_watches() == 1)
             assert cluster.control.cut_watches() == 1
             await events.ended()
         assert isinstance(events.error, aiohttp.ClientError)
@@ -57,7 +57,7 @@ class TestFaults:
         cluster.control.duplicate_events()
         cluster.control.delay_events(pattern="default/slow", seconds=0.2)
         async with Events(api, resource_version="0") as events:
-            await eventually(lambda: cluster.control.open_watches() == 1)
+            await until(lambda: cluster.control.open_watches() == 1)
             cluster.control.create(pod("slow", nodeSelector={"no": "where"}))
             cluster.control.create(pod("fast", nodeSelector={"no": "where"}))
             await events.until("MODIFIED", "slow")
@@ -67,7 +67,7 @@ class TestFaults:
 
     async def test_a_server_that_is_away(self, cluster: Cluster, api: Api) -> None:
         async with Events(api) as events:
-            await eventually(lambda: cluster.control.open_watches() == 1)
+            await until(lambda: cluster.control.open_watches() == 1)
             cluster.control.server_away()
             await events.ended()
         with pytest.raises((aiohttp.ClientError, ConnectionError)):

@@ -9,12 +9,12 @@ from kubernetes_asyncio.client import ApiException
 
 from tests.kubernetes.emulated.client import (
     connect,
-    eventually,
     phase_is,
     pod,
     refused,
 )
 from tests.kubernetes.emulator import Cluster
+from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
 
@@ -64,35 +64,35 @@ class TestKueue:
         assert made["metadata"]["labels"]["kueue.x-k8s.io/managed"] == "true"
         assert kueue.control.get("workloads", "g") is None
         kueue.control.create(self.member("g", "b"))
-        await eventually(phase_is(kueue, "a", "Running"))
-        await eventually(phase_is(kueue, "b", "Running"))
+        await until(phase_is(kueue, "a", "Running"))
+        await until(phase_is(kueue, "b", "Running"))
         assert self.conditions(kueue, "g")["Admitted"]["status"] == "True"
 
         kueue.control.create(self.member("h", "c"))
         kueue.control.create(self.member("h", "d"))
-        refusal = await eventually(lambda: self.conditions(kueue, "h").get("QuotaReserved"))
+        refusal = await until(lambda: self.conditions(kueue, "h").get("QuotaReserved"))
         assert refusal["status"] == "False"
         assert "insufficient unused quota for cpu in flavor f, 2 more needed" in refusal["message"]
         for name in ("a", "b"):
             kueue.control.finish(name)
-        await eventually(lambda: self.conditions(kueue, "g").get("Finished"))
+        await until(lambda: self.conditions(kueue, "g").get("Finished"))
         assert "finalizers" not in kueue.control.get("pods", "a")["metadata"]
-        await eventually(phase_is(kueue, "d", "Running"))
+        await until(phase_is(kueue, "d", "Running"))
 
     async def test_a_failed_pod_keeps_its_finalizer_until_it_is_replaced(
         self, kueue: Cluster
     ) -> None:
         for name in ("a", "b"):
             kueue.control.create(self.member("g", name))
-        await eventually(phase_is(kueue, "b", "Running"))
+        await until(phase_is(kueue, "b", "Running"))
         kueue.control.finish("b", exit_code=1)
-        await eventually(lambda: self.conditions(kueue, "g").get("WaitingForReplacementPods"))
+        await until(lambda: self.conditions(kueue, "g").get("WaitingForReplacementPods"))
         kueue.control.delete("pods", "b")
         kept = kueue.control.get("pods", "b")
         assert kept["metadata"]["finalizers"] == ["kueue.x-k8s.io/managed"]
         kueue.control.create(self.member("g", "b-1"))
-        await eventually(lambda: kueue.control.get("pods", "b") is None)
-        await eventually(phase_is(kueue, "b-1", "Running"))
+        await until(lambda: kueue.control.get("pods", "b") is None)
+        await until(phase_is(kueue, "b-1", "Running"))
         assert self.conditions(kueue, "g")["WaitingForReplacementPods"]["status"] == "False"
 
     async def test_half_named_groups_are_refused(self, kueue: Cluster) -> None:

@@ -11,12 +11,12 @@ from kubernetes_asyncio.client import ApiException
 
 from tests.kubernetes.emulated.client import (
     Api,
-    eventually,
     phase_is,
     pod,
     refused,
 )
 from tests.kubernetes.emulator import Cluster
+from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
 
@@ -213,19 +213,19 @@ class TestDeletion:
     ) -> None:
         cluster.control.behave("default/a", stop_seconds=0.3)
         await api.core.create_namespaced_pod("default", pod("a"))
-        await eventually(phase_is(cluster, "a", "Running"))
+        await until(phase_is(cluster, "a", "Running"))
         gone = await api.core.delete_namespaced_pod("a", "default")
         assert gone.metadata.deletion_grace_period_seconds == 30
         assert (await api.core.read_namespaced_pod("a", "default")).metadata.deletion_timestamp
         with pytest.raises(ApiException) as error:
             await api.core.create_namespaced_pod("default", pod("a"))
         assert error.value.status == 409
-        await eventually(lambda: cluster.control.get("pods", "a") is None)
+        await until(lambda: cluster.control.get("pods", "a") is None)
 
     async def test_pending_and_ended_pods_go_at_once(self, cluster: Cluster, api: Api) -> None:
         await api.core.create_namespaced_pod("default", pod("p", nodeSelector={"no": "where"}))
         await api.core.create_namespaced_pod("default", pod("e", ["true"]))
-        await eventually(phase_is(cluster, "e", "Succeeded"))
+        await until(phase_is(cluster, "e", "Succeeded"))
         for name in ("p", "e"):
             await api.core.delete_namespaced_pod(name, "default")
         assert (await api.core.list_namespaced_pod("default")).items == []
@@ -269,9 +269,9 @@ class TestDeletion:
         owned: dict[str, Any] = {"metadata": {"ownerReferences": [ref]}}
         await api.core.create_namespaced_pod("default", pod("a", **owned))
         await api.core.delete_namespaced_config_map("o", "default")
-        await eventually(lambda: cluster.control.get("pods", "a") is None)
+        await until(lambda: cluster.control.get("pods", "a") is None)
         await api.core.create_namespaced_pod("default", pod("late", **owned))
-        await eventually(lambda: cluster.control.get("pods", "late") is None)
+        await until(lambda: cluster.control.get("pods", "late") is None)
 
     async def test_orphans_stay(self, cluster: Cluster, api: Api) -> None:
         owner = await api.core.create_namespaced_config_map(
@@ -282,7 +282,7 @@ class TestDeletion:
             "default", pod("a", metadata={"ownerReferences": [ref]})
         )
         await api.core.delete_namespaced_config_map("o", "default", propagation_policy="Orphan")
-        await eventually(lambda: cluster.control.get("configmaps", "o") is None)
+        await until(lambda: cluster.control.get("configmaps", "o") is None)
         left = await api.core.read_namespaced_pod("a", "default")
         assert left.metadata.owner_references is None
 
@@ -299,7 +299,7 @@ class TestDeletion:
         cluster.control.create_namespace("team")
         cluster.control.behave("team/a", stop_seconds=0.3)
         await api.core.create_namespaced_pod("team", pod("a"))
-        await eventually(
+        await until(
             lambda: cluster.control.get("pods", "a", namespace="team")["status"].get("podIP")
         )
         await api.core.delete_namespace("team")
@@ -312,4 +312,4 @@ class TestDeletion:
             "being terminated"
         )
         assert body["details"]["causes"][0]["reason"] == "NamespaceTerminating"
-        await eventually(lambda: cluster.control.get("namespaces", "team") is None)
+        await until(lambda: cluster.control.get("namespaces", "team") is None)

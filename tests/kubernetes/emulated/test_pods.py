@@ -11,13 +11,13 @@ from kubernetes_asyncio.client import ApiException
 
 from tests.kubernetes.emulated.client import (
     Api,
-    eventually,
     phase_is,
     pod,
     refused,
 )
 from tests.kubernetes.emulator import Cluster, Node
 from tests.kubernetes.emulator.parts import Parts
+from tests.waiting import until
 from tests.work import Calls
 
 pytestmark = pytest.mark.anyio
@@ -37,7 +37,7 @@ class TestScriptedPods:
         self, cluster: Cluster, command: list[str], phase: str, exit_code: int
     ) -> None:
         cluster.control.create(pod("a", command))
-        found = await eventually(phase_is(cluster, "a", phase))
+        found = await until(phase_is(cluster, "a", phase))
         ended = found["status"]["containerStatuses"][0]["state"]["terminated"]
         assert ended["exitCode"] == exit_code
         assert ended["reason"] == ("Error" if exit_code else "Completed")
@@ -45,7 +45,7 @@ class TestScriptedPods:
     async def test_running_pods_are_ready_and_have_addresses(self, cluster: Cluster) -> None:
         for name in ("a", "b"):
             cluster.control.create(pod(name))
-        found = [await eventually(phase_is(cluster, name, "Running")) for name in ("a", "b")]
+        found = [await until(phase_is(cluster, name, "Running")) for name in ("a", "b")]
         assert len({one["status"]["podIP"] for one in found}) == 2
         conditions = {one["type"]: one["status"] for one in found[0]["status"]["conditions"]}
         assert (conditions["Ready"], conditions["PodScheduled"]) == ("True", "True")
@@ -55,7 +55,7 @@ class TestScriptedPods:
             cluster.control.unpullable("none:1")
             image = {"image": "none:1"} if name == "pull" else {}
             cluster.control.create(pod(name, container=image))
-        await eventually(phase_is(cluster, "preempted", "Running"))
+        await until(phase_is(cluster, "preempted", "Running"))
         cluster.control.oom_kill("oom")
         state = cluster.control.get("pods", "oom")["status"]["containerStatuses"][0]["state"]
         assert (state["terminated"]["exitCode"], state["terminated"]["reason"]) == (
@@ -68,7 +68,7 @@ class TestScriptedPods:
         targets = [one for one in status["conditions"] if one["type"] == "DisruptionTarget"]
         assert targets[0]["reason"] == "TerminationByKubelet"
         cluster.control.preempt("preempted")
-        await eventually(lambda: cluster.control.get("pods", "preempted") is None)
+        await until(lambda: cluster.control.get("pods", "preempted") is None)
         waiting = cluster.control.get("pods", "pull")["status"]["containerStatuses"][0]["state"]
         assert waiting["waiting"]["reason"] == "ErrImagePull"
         cluster.control.image_back_off("pull")
@@ -77,7 +77,7 @@ class TestScriptedPods:
 
     async def test_restarts_inside_a_pod(self, cluster: Cluster) -> None:
         cluster.control.create(pod("a", restartPolicy="OnFailure"))
-        await eventually(phase_is(cluster, "a", "Running"))
+        await until(phase_is(cluster, "a", "Running"))
         cluster.control.finish("a", exit_code=9)
         found = cluster.control.get("pods", "a")["status"]
         assert found["phase"] == "Running"
@@ -86,12 +86,12 @@ class TestScriptedPods:
 
     async def test_deadlines(self, cluster: Cluster) -> None:
         cluster.control.create(pod("a", activeDeadlineSeconds=1))
-        found = await eventually(phase_is(cluster, "a", "Failed"))
+        found = await until(phase_is(cluster, "a", "Failed"))
         assert found["status"]["reason"] == "DeadlineExceeded"
 
     async def test_logs(self, cluster: Cluster, api: Api) -> None:
         cluster.control.create(pod("a"))
-        await eventually(phase_is(cluster, "a", "Running"))
+        await until(phase_is(cluster, "a", "Running"))
         with pytest.raises(ApiException) as error:
             await api.core.read_namespaced_pod_log("a", "default", container="other")
         assert refused(error)["message"] == "container other is not valid for pod a"
@@ -118,9 +118,7 @@ class TestScriptedPods:
     async def test_waiting_pods_have_no_log(self, cluster: Cluster, api: Api) -> None:
         cluster.control.behave("default/a", creating=True)
         cluster.control.create(pod("a"))
-        await eventually(
-            lambda: cluster.control.get("pods", "a")["status"].get("containerStatuses")
-        )
+        await until(lambda: cluster.control.get("pods", "a")["status"].get("containerStatuses"))
         with pytest.raises(ApiException) as error:
             await api.core.read_namespaced_pod_log("a", "default")
         assert refused(error)["message"] == (
@@ -167,7 +165,7 @@ class TestJobs:
         cluster.control.create(
             self.job(command=["true"], completions=3, parallelism=2, completionMode="Indexed")
         )
-        await eventually(lambda: "Complete" in self.conditions(cluster))
+        await until(lambda: "Complete" in self.conditions(cluster))
         status = cluster.control.get("jobs", "j")["status"]
         assert (status["succeeded"], status["completedIndexes"]) == (3, "0,1,2")
         assert {p["spec"]["hostname"] for p in cluster.control.list("pods")} == {
@@ -178,6 +176,6 @@ class TestJobs:
 
     async def test_too_many_failures_end_a_job(self, cluster: Cluster) -> None:
         cluster.control.create(self.job(command=["false"], backoffLimit=1))
-        await eventually(lambda: "Failed" in self.conditions(cluster))
+        await until(lambda: "Failed" in self.conditions(cluster))
         assert self.conditions(cluster)["Failed"] == "BackoffLimitExceeded"
         assert len(cluster.control.list("pods")) == 2

@@ -16,11 +16,11 @@ from kubernetes_asyncio import client, config
 from tests.kubernetes.emulated.client import (
     Events,
     connect,
-    eventually,
     phase_is,
     pod,
 )
 from tests.kubernetes.emulator import Cluster, remote_control
+from tests.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.anyio
 
@@ -43,16 +43,14 @@ class TestProcess:
                 core: Any = client.CoreV1Api(connection)
                 await core.create_namespaced_pod("default", pod("a"))
                 control = remote_control(url)
-                await eventually(
-                    lambda: control.get(plural="pods", name="a")["status"].get("podIP")
-                )
+                await until(lambda: control.get(plural="pods", name="a")["status"].get("podIP"))
                 control.finish(name="a", exit_code=5)
                 found = await core.read_namespaced_pod("a", "default")
             assert found.status.container_statuses[0].state.terminated.exit_code == 5
             assert control.request_counts(agent="OpenAPI")["create pods"] == 1
         finally:
             process.send_signal(signal.SIGTERM)
-            assert process.wait(10) == 0
+            assert process.wait(PATIENCE) == 0
             process.stdout.close()
 
 
@@ -91,7 +89,7 @@ class TestProcessPods:
         machines.control.create(
             pod("env", ["sh", "-c", script.replace("$(", "$$(")], container=container)
         )
-        found = await eventually(phase_is(machines, "env", "Succeeded"))
+        found = await until(phase_is(machines, "env", "Succeeded"))
         text = await self.log(machines, "env")
         assert text.splitlines() == [
             "1-$(NONE)-$(A)|from-map|from-map|2|1|/usr|env", found["status"]["podIP"],
@@ -132,7 +130,7 @@ class TestProcessPods:
                 initContainers=init, metadata={"labels": {"a": "b"}},
             )
         )  # fmt: skip
-        await eventually(phase_is(machines, "volumes", "Succeeded"))
+        await until(phase_is(machines, "volumes", "Succeeded"))
         assert await self.log(machines, "volumes") == 'ran\nmade\nxro\na="b"'
         assert not os.path.lexists("/opt/nowhere")  # noqa: ASYNC240 - quick
 
@@ -145,13 +143,13 @@ class TestProcessPods:
                 volumes=[{"name": "info", "downwardAPI": {"items": [item]}}],
             )
         )  # fmt: skip
-        await eventually(phase_is(machines, "held", "Running"))
+        await until(phase_is(machines, "held", "Running"))
         connection, api = await connect(machines)
         async with connection:
             await api.core.patch_namespaced_pod(
                 "held", "default", {"metadata": {"annotations": {"go": "now"}}}
             )
-        await eventually(phase_is(machines, "held", "Succeeded"))
+        await until(phase_is(machines, "held", "Succeeded"))
         assert await self.log(machines, "held") == "released\n"
 
     async def test_pods_find_each_other_by_name(self, machines: Cluster) -> None:
@@ -182,7 +180,7 @@ class TestProcessPods:
         machines.control.create(
             pod("first", ["python", "-c", server], container={"env": env}, **labels)
         )
-        found = await eventually(phase_is(machines, "second", "Succeeded"))
+        found = await until(phase_is(machines, "second", "Succeeded"))
         assert (await self.log(machines, "second")).split() == ["hello", found["status"]["podIP"]]
 
     @pytest.mark.parametrize(
@@ -197,7 +195,7 @@ class TestProcessPods:
         self, machines: Cluster, name: str, command: list[str], code: int, reason: str
     ) -> None:
         machines.control.create(pod(name, command))
-        found = await eventually(phase_is(machines, name, "Failed"))
+        found = await until(phase_is(machines, name, "Failed"))
         ended = found["status"]["containerStatuses"][0]["state"]["terminated"]
         assert (ended["exitCode"], ended["reason"]) == (code, reason)
 
@@ -209,7 +207,7 @@ class TestProcessPods:
         machines.control.create(pod("deaf", ["sleep", "1000"], terminationGracePeriodSeconds=1))
         machines.control.create(pod("spared", ["sleep", "1000"], **hour))
         for name in ("polite", "deaf", "spared"):
-            await eventually(phase_is(machines, name, "Running"))
+            await until(phase_is(machines, name, "Running"))
         connection, api = await connect(machines)
         async with connection, Events(api, resource_version="0") as events:
             for name in ("spared", "polite", "deaf"):
@@ -239,10 +237,10 @@ class TestProcessPods:
             one = (status.get("containerStatuses") or [{}])[0]
             return one if one.get("restartCount") and "running" in one["state"] else None
 
-        found = await eventually(restarted)
+        found = await until(restarted)
         assert found["lastState"]["terminated"]["exitCode"] == 3
         first = await self.log(machines, "again", previous=True)
-        assert await eventually(lambda: first)
+        assert await until(lambda: first)
         assert first != await self.log(machines, "again")
 
     async def test_readiness_probes(self, machines: Cluster) -> None:
@@ -257,9 +255,9 @@ class TestProcessPods:
                 volumes=[{"name": "work", "emptyDir": {}}],
             )
         )  # fmt: skip
-        found = await eventually(phase_is(machines, "probed", "Running"))
+        found = await until(phase_is(machines, "probed", "Running"))
         assert found["status"]["containerStatuses"][0]["ready"] is False
-        await eventually(
+        await until(
             lambda: machines.control.get("pods", "probed")["status"]["containerStatuses"][0][
                 "ready"
             ]
@@ -269,7 +267,7 @@ class TestProcessPods:
         with Cluster(kubelet="processes") as cluster:
             script = "sleep 1000 & setsid sleep 1001 & wait"
             cluster.control.create(pod("a", ["sh", "-c", script]))
-            await eventually(phase_is(cluster, "a", "Running"))
+            await until(phase_is(cluster, "a", "Running"))
             run = next(iter(cluster.parts.kubelet.runs.values()))
             parent = cluster.parts.kubelet._pods[run.entry.uid].processes["main"].pid  # type: ignore[attr-defined]
 
@@ -278,9 +276,9 @@ class TestProcessPods:
                 below = Path(f"/proc/{first}/task/{first}/children").read_text().split()
                 return [first, *map(int, below)] if len(below) >= 2 else []
 
-            pids = await eventually(tree)
+            pids = await until(tree)
         for pid in (parent, *pids):
-            await eventually(functools.partial(_ended, pid))
+            await until(functools.partial(_ended, pid))
 
 
 def _ended(pid: int) -> bool:

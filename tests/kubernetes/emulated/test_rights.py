@@ -13,11 +13,11 @@ from kubernetes_asyncio.client import ApiException
 from tests.kubernetes.emulated.client import (
     Api,
     connect,
-    eventually,
     pod,
     refused,
 )
 from tests.kubernetes.emulator import Cluster
+from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
 
@@ -42,9 +42,7 @@ class TestQuota:
             'pods "b" is forbidden: exceeded quota: q, requested: requests.cpu=2, '
             "used: requests.cpu=2, limited: requests.cpu=3"
         )
-        used = await eventually(
-            lambda: cluster.control.get("resourcequotas", "q")["status"].get("used")
-        )
+        used = await until(lambda: cluster.control.get("resourcequotas", "q")["status"].get("used"))
         assert used == {"pods": "1", "requests.cpu": "2"}
 
 

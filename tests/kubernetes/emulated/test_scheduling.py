@@ -11,12 +11,12 @@ from kubernetes_asyncio.client import ApiException
 from tests.kubernetes.emulated.client import (
     Api,
     Events,
-    eventually,
     phase_is,
     pod,
     refused,
 )
 from tests.kubernetes.emulator import Cluster, Node
+from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
 
@@ -32,36 +32,34 @@ class TestScheduling:
             conditions = cluster.control.get("pods", "a")["status"].get("conditions") or ()
             return next((one for one in conditions if one["reason"] == "Unschedulable"), None)
 
-        found = await eventually(unschedulable)
+        found = await until(unschedulable)
         assert (found["type"], found["status"]) == ("PodScheduled", "False")
         assert found["message"] == (
             "0/3 nodes are available: 3 Insufficient nvidia.com/gpu. preemption: 0/3 nodes are "
             "available: 3 No preemption victims found for incoming pod."
         )
         cluster.control.add_node("gpu-node", gpus=1)
-        assert (await eventually(phase_is(cluster, "a", "Running")))["spec"][
-            "nodeName"
-        ] == "gpu-node"
+        assert (await until(phase_is(cluster, "a", "Running")))["spec"]["nodeName"] == "gpu-node"
 
     async def test_taints_and_cordons_keep_pods_away(self, api: Api, cluster: Cluster) -> None:
         for name in ("node-1", "node-2", "node-3"):
             cluster.control.cordon(name)
         await api.core.create_namespaced_pod("default", pod("a"))
-        await eventually(lambda: cluster.control.get("pods", "a")["status"].get("conditions"))
+        await until(lambda: cluster.control.get("pods", "a")["status"].get("conditions"))
         assert cluster.control.get("pods", "a")["spec"].get("nodeName") is None
         cluster.control.cordon("node-2", on=False)
-        assert (await eventually(phase_is(cluster, "a", "Running")))["spec"]["nodeName"] == "node-2"
+        assert (await until(phase_is(cluster, "a", "Running")))["spec"]["nodeName"] == "node-2"
 
     async def test_gated_pods_wait(self, api: Api, cluster: Cluster) -> None:
         await api.core.create_namespaced_pod("default", pod("a", schedulingGates=[{"name": "x/y"}]))
-        conditions = await eventually(
+        conditions = await until(
             lambda: cluster.control.get("pods", "a")["status"].get("conditions")
         )
         assert conditions[0]["reason"] == "SchedulingGated"
         await api.core.patch_namespaced_pod(
             "a", "default", [{"op": "remove", "path": "/spec/schedulingGates"}]
         )
-        await eventually(phase_is(cluster, "a", "Running"))
+        await until(phase_is(cluster, "a", "Running"))
 
     @pytest.mark.parametrize("kind", ["volcano", "coscheduling"])
     async def test_a_gang_is_placed_together_or_not_at_all(self, kind: str) -> None:
@@ -94,19 +92,17 @@ class TestScheduling:
                     if c.get("reason") == "Unschedulable" and "Insufficient cpu" in c["message"]
                 ]
 
-            await eventually(lambda: len(unschedulable()) == 4)
+            await until(lambda: len(unschedulable()) == 4)
             assert all(not p["spec"].get("nodeName") for p in cluster.control.list("pods"))
             if kind == "volcano":
                 status = cluster.control.get("podgroups", "g")["status"]
                 assert status["conditions"][0]["type"] == "Unschedulable"
                 assert status["conditions"][0]["reason"] == "NotEnoughResources"
             cluster.control.add_node("m", cpu="1")
-            await eventually(
+            await until(
                 lambda: all(p["status"]["phase"] == "Running" for p in cluster.control.list("pods"))
             )
-            await eventually(
-                lambda: cluster.control.get("podgroups", "g")["status"].get("running") == 4
-            )
+            await until(lambda: cluster.control.get("podgroups", "g")["status"].get("running") == 4)
 
 
 class TestNodes:
@@ -114,9 +110,9 @@ class TestNodes:
         self, cluster: Cluster, api: Api
     ) -> None:
         cluster.control.create(pod("a"))
-        node = (await eventually(phase_is(cluster, "a", "Running")))["spec"]["nodeName"]
+        node = (await until(phase_is(cluster, "a", "Running")))["spec"]["nodeName"]
         cluster.control.node_lost(node, evict_after=0.05)
-        lost = await eventually(
+        lost = await until(
             lambda: (
                 cluster.control.get("pods", "a")["status"].get("reason") == "NodeLost"
                 and cluster.control.get("pods", "a")
@@ -129,22 +125,20 @@ class TestNodes:
         assert {one.type: one.status for one in found.status.conditions} == {"Ready": "Unknown"}
         assert "node.kubernetes.io/unreachable" in {one.key for one in found.spec.taints}
         cluster.control.node_back(node)
-        await eventually(lambda: cluster.control.get("pods", "a") is None)
+        await until(lambda: cluster.control.get("pods", "a") is None)
 
     async def test_a_fenced_node_gives_its_pods_up(self, cluster: Cluster) -> None:
         cluster.control.create(pod("a"))
-        node = (await eventually(phase_is(cluster, "a", "Running")))["spec"]["nodeName"]
+        node = (await until(phase_is(cluster, "a", "Running")))["spec"]["nodeName"]
         cluster.control.node_lost(node, evict_after=0)
-        await eventually(
-            lambda: cluster.control.get("pods", "a")["metadata"].get("deletionTimestamp")
-        )
+        await until(lambda: cluster.control.get("pods", "a")["metadata"].get("deletionTimestamp"))
         cluster.control.fence_node(node)
         assert cluster.control.get("pods", "a") is None
 
     async def test_evictions_ask_the_disruption_budget(self, cluster: Cluster, api: Api) -> None:
         meta = {"labels": {"app": "x"}}
         cluster.control.create(pod("a", metadata=meta))
-        await eventually(phase_is(cluster, "a", "Running"))
+        await until(phase_is(cluster, "a", "Running"))
         spec = client.V1PodDisruptionBudgetSpec(
             min_available=1, selector=client.V1LabelSelector(match_labels={"app": "x"})
         )
@@ -164,6 +158,6 @@ class TestNodes:
 
     async def test_a_drain_empties_a_node(self, cluster: Cluster) -> None:
         cluster.control.create(pod("a"))
-        node = (await eventually(phase_is(cluster, "a", "Running")))["spec"]["nodeName"]
+        node = (await until(phase_is(cluster, "a", "Running")))["spec"]["nodeName"]
         assert cluster.control.drain(node) == []
-        await eventually(lambda: cluster.control.get("pods", "a") is None)
+        await until(lambda: cluster.control.get("pods", "a") is None)

@@ -10,12 +10,12 @@ from tests.kubernetes.emulated.client import (
     Api,
     Events,
     connect,
-    eventually,
     phase_is,
     pod,
     refused,
 )
 from tests.kubernetes.emulator import Cluster
+from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
 
@@ -24,7 +24,7 @@ class TestWatches:
     async def test_what_happens_is_seen_in_order(self, cluster: Cluster, api: Api) -> None:
         async with Events(api, resource_version="0") as events:
             await api.core.create_namespaced_pod("default", pod("a", ["true"]))
-            await eventually(phase_is(cluster, "a", "Succeeded"))
+            await until(phase_is(cluster, "a", "Succeeded"))
             await api.core.delete_namespaced_pod("a", "default")
             await events.until("DELETED", "a")
         assert events.seen[0] == ("ADDED", "a")

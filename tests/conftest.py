@@ -67,11 +67,8 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest looks at -m
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tier of each test, and what needs a running Airflow; what takes longest begins first."""
+    """Mark the tier of each test; what takes longest begins first."""
     for item in items:
-        path = item.path.as_posix()
-        if item.get_closest_marker("e2e") is not None and "/tests/airflow/" in path:
-            item.add_marker(pytest.mark.airflow)
         mark_tier(item)
     items.sort(key=_rank)
 

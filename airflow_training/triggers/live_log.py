@@ -140,6 +140,7 @@ class LiveLog:
         """Say nothing any more."""
         if self._task is not None:
             self._task.cancel()
+            await asyncio.wait({self._task})
 
     async def _follow(self, waits: Iterator[float]) -> None:
         for seconds in waits:

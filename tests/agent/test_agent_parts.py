@@ -24,6 +24,7 @@ from tests.waiting import wait_until
 
 
 # processes ---------------------------------------------------------------------------------------
+@pytest.mark.e2e
 def test_only_the_very_process_is_killed() -> None:
     innocent = subprocess.Popen(["sleep", "600"])
     try:
@@ -40,6 +41,7 @@ def test_only_the_very_process_is_killed() -> None:
         innocent.wait()
 
 
+@pytest.mark.e2e
 def test_a_zombie_is_not_alive() -> None:
     child = subprocess.Popen(["true"])
     wait_until(lambda: proc.start_time(child.pid) is None)
@@ -47,6 +49,7 @@ def test_a_zombie_is_not_alive() -> None:
     child.wait()
 
 
+@pytest.mark.e2e
 def test_marked_processes_are_found() -> None:
     child = subprocess.Popen(["sleep", "600"], env={**os.environ, "MARK": "a-b"})
     try:
@@ -59,6 +62,7 @@ def test_marked_processes_are_found() -> None:
         child.wait()
 
 
+@pytest.mark.e2e
 def test_a_command_name_with_brackets_is_read_right(tmp_path: Path) -> None:
     odd = tmp_path / "a) R (b"
     odd.symlink_to("/bin/sleep")
@@ -90,6 +94,7 @@ def test_what_is_no_object_is_nothing(tmp_path: Path, content: str) -> None:
 
 
 # notify ------------------------------------------------------------------------------------------
+@pytest.mark.e2e
 def test_everybody_is_told_and_dead_sockets_are_removed(tmp_path: Path) -> None:
     living, dead = (socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) for _ in range(2))
     living.bind(str(tmp_path / "living"))
@@ -118,6 +123,7 @@ def test_progress_outside_a_job_does_nothing(monkeypatch: pytest.MonkeyPatch) ->
     report(step=1)
 
 
+@pytest.mark.e2e
 def test_the_progress_helper_is_light() -> None:
     script = "import sys, airflow_training.agent.progress; print('airflow' in sys.modules)"
     done = subprocess.run(
@@ -250,6 +256,7 @@ def test_the_program_is_packed_once_and_named_by_its_content(tmp_path: Path) -> 
     assert [p.name for p in tmp_path.iterdir()] == [first.name]
 
 
+@pytest.mark.e2e
 def test_the_program_needs_nothing_but_the_standard_library(tmp_path: Path) -> None:
     program = agent_program(tmp_path)
     command = [sys.executable, "-I", "-S", "-X", "importtime", str(program)]
@@ -262,6 +269,7 @@ def test_the_program_needs_nothing_but_the_standard_library(tmp_path: Path) -> N
     assert "airflow_training.agent.instance" in imported
 
 
+@pytest.mark.e2e
 def test_the_remote_shell_is_executable(tmp_path: Path) -> None:
     script = remote_shell_script(tmp_path, python=sys.executable)
     done = subprocess.run([str(script)], capture_output=True, text=True, check=False)

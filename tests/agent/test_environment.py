@@ -46,6 +46,7 @@ def test_the_last_ten_records_are_kept(tmp_path):
     assert json.loads(line) == kept[-1]
 
 
+@pytest.mark.e2e
 def test_a_record_says_what_is_around(tmp_path):
     (tmp_path / "progress.jsonl").write_text('{"step": 4}\n{"section": "eval"}\n{"step": 9')
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
@@ -62,6 +63,7 @@ def test_a_record_says_what_is_around(tmp_path):
     assert record["processes"]["count"] >= 1
 
 
+@pytest.mark.e2e
 def test_the_python_that_runs_is_asked_what_it_finds(tmp_path):
     """A virtual environment, called by name, with packages on a path of its own."""
     link, packages = tmp_path / "bin" / "python3", tmp_path / "packages"
@@ -95,6 +97,7 @@ def test_the_python_that_runs_is_asked_what_it_finds(tmp_path):
     assert [each["on"] for each in records(tmp_path)[1:]][-1] == "exit"
 
 
+@pytest.mark.e2e
 def test_what_runs_no_python_is_not_asked(tmp_path):
     shell = subprocess.Popen(["sh", "-c", "sleep 600; exit"], start_new_session=True)
     recorder = a_recorder(tmp_path, root=shell.pid)
@@ -125,6 +128,7 @@ time.sleep(600)
 """
 
 
+@pytest.mark.e2e
 def test_the_usage_is_that_of_the_instance_whatever_else_its_group_and_machine_do(tmp_path):
     """Two instances of one group: what one uses does not show in the record of the other."""
     idle = [sys.executable, "-c", "print('idle', flush=True); import time; time.sleep(600)"]
@@ -157,6 +161,7 @@ def test_the_usage_is_that_of_the_instance_whatever_else_its_group_and_machine_d
     assert busy["usage"]["threads"] >= 1
 
 
+@pytest.mark.e2e
 def test_processes_that_have_ended_are_in_the_usage(tmp_path):
     work = "import time\nwhile time.process_time() < 0.5: pass"
     subprocess.run([sys.executable, "-c", work], check=True)
@@ -270,12 +275,14 @@ def asked(watch: DeviceWatch) -> list[dict[str, Any]]:
     return watch.finish(20.0)
 
 
+@pytest.mark.e2e
 def test_a_plug_in_says_what_devices_there_are():
     assert asked(DeviceWatch(lambda: [{"id": "0", "busy_percent": 5}])) == [
         {"id": "0", "busy_percent": 5}
     ]
 
 
+@pytest.mark.e2e
 def test_any_command_may_be_the_plug_in(tmp_path):
     script = 'echo \'[{"id": "npu0", "error": "gone"}]\''
     watch = device_watch({COMMAND: script, "PATH": os.environ["PATH"]})
@@ -283,6 +290,7 @@ def test_any_command_may_be_the_plug_in(tmp_path):
     assert asked(watch) == [{"id": "npu0", "error": "gone"}]
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize(
     ("command", "error"),
     [
@@ -299,6 +307,7 @@ def test_a_plug_in_that_fails_is_an_error_of_all_devices(command, error):
     assert error in found["error"]
 
 
+@pytest.mark.e2e
 def test_a_plug_in_that_hangs_holds_up_nobody_and_is_ended(tmp_path):
     pid_file = tmp_path / "pid"
     command = f"echo $$ > {pid_file}; sleep 600"
@@ -348,6 +357,7 @@ int nvmlDeviceGetMigMode(void *h, unsigned int *current, unsigned int *pending) 
 """
 
 
+@pytest.mark.e2e
 @pytest.mark.skipif(shutil.which("cc") is None, reason="makes a stand-in for NVIDIA's library")
 @pytest.mark.parametrize(
     ("more", "divided"), [("", {}), (MIG, {"divided": True})], ids=["old-driver", "divided"]

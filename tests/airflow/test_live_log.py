@@ -245,7 +245,7 @@ async def test_a_log_that_cannot_be_read_neither_fails_nor_delays_the_task(
     caplog: pytest.LogCaptureFixture,
     error: Exception | None,
 ):
-    monkeypatch.setattr(live_log, "_FIRST_SECONDS", 0.01)
+    monkeypatch.setattr(live_log, "pauses", lambda roles: itertools.repeat(0.01))
     runtime = StuckRuntime(error)
     monkeypatch.setattr(live_log, "runtime_of", lambda job: runtime)
     scene.behave(run_seconds=1.0)

@@ -82,6 +82,7 @@ def test_the_local_runtime_is_off_unless_an_administrator_allows_it(
         job_to_dag(shell("hello", "true")).get_task("plan").execute(context())
 
 
+@pytest.mark.e2e
 def test_a_later_try_of_plan_begins_again_with_a_new_document(store: Store, tmp_path: Path):
     path = tmp_path / "hello.yaml"
     path.write_text(yaml.safe_dump(shell("hello", "echo one")))
@@ -93,6 +94,7 @@ def test_a_later_try_of_plan_begins_again_with_a_new_document(store: Store, tmp_
     assert store.ledger(uid).job.state not in ("Stopped", "Failed")
 
 
+@pytest.mark.e2e
 def test_a_cleared_plan_makes_a_job_that_hears_nothing_of_what_was_asked_before(store: Store):
     """The old job was stopped; the new one waits for its turn, and for its roles to be asked for."""
     plan = job_to_dag(shell("hello", "true")).get_task("plan")
@@ -139,6 +141,7 @@ def test_a_job_that_asks_for_a_plan_gets_one_and_its_id_goes_through_xcom(
     assert (told.event.reason, told.event.data) == ("Planned", {"plan": plan.id})
 
 
+@pytest.mark.e2e
 def test_a_cleared_plan_plans_anew_and_the_same_try_keeps_the_plan(store: Store, tmp_path: Path):
     first = planned(tmp_path).execute(context())["plan"]
     task = planned(tmp_path, devices="V100-SXM2-32GB")
@@ -426,6 +429,7 @@ def test_rollup_without_a_run_says_that_plan_made_none(store: Store):
         rollup.execute(context())
 
 
+@pytest.mark.e2e
 def test_rollup_and_cleanup_stop_a_run_that_nobody_drives(store: Store):
     dag = job_to_dag(shell("hello", "sleep 60"))
     uid = dag.get_task("plan").execute(context())["run"]
@@ -436,6 +440,7 @@ def test_rollup_and_cleanup_stop_a_run_that_nobody_drives(store: Store):
     assert (ledger.job.state, ledger.job.drained) == ("Stopped", True)
 
 
+@pytest.mark.e2e
 def test_cleanup_alone_ends_a_run_whose_rollup_never_came(store: Store):
     dag = job_to_dag(shell("hello", "sleep 60"))
     uid = dag.get_task("plan").execute(context())["run"]
@@ -491,6 +496,7 @@ def test_the_checkpoint_is_told_and_goes_with_the_asset():
     assert done.asset_extra()["checkpoint"] == done.reference()["checkpoint"] == reference
 
 
+@pytest.mark.e2e
 def test_rollup_of_a_job_that_failed_leaves_its_reference_too(store: Store):
     dag = job_to_dag(shell("hello", "sleep 60"))
     uid = dag.get_task("plan").execute(context())["run"]
@@ -507,6 +513,7 @@ class StateStore(dict[str, Any]):
     set = dict.__setitem__
 
 
+@pytest.mark.e2e
 def test_where_processes_stood_is_in_the_state_of_the_task(store: Store):
     dag = job_to_dag(shell("hello", "sleep 60"))
     uid = dag.get_task("plan").execute(context())["run"]

@@ -52,6 +52,7 @@ print(sorted(name for name in before if name.startswith("airflow_training.state"
 """
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize(
     ("command", "script"),
     [
@@ -106,6 +107,7 @@ DagBag(dag_folder=home, collect_dags=False).bag_dag(dag)
 """
 
 
+@pytest.mark.e2e
 def test_dags_with_tasks_that_end_in_the_triggerer_still_load(tmp_path: Path):
     """Airflow refuses them wherever a plugin has registered a listener."""
     command = [sys.executable, "-c", _START + _END_FROM_TRIGGER]

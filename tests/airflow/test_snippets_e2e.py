@@ -12,7 +12,7 @@ from tests.airflow.stack import Airflow
 from tests.docs.pages import PAGES, ROOT, blocks_of
 from tests.docs.test_snippets import NEEDS_AIRFLOW, Session
 
-pytestmark = [pytest.mark.airflow, pytest.mark.e2e, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
 COMMANDS = Path(sys.executable).parent
 TUTORIAL = ROOT / "docs" / "tutorial.md"

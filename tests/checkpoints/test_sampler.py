@@ -220,6 +220,7 @@ def test_the_cursor_counts_what_the_loop_took_and_not_what_workers_fetched():
     assert sampler.samples == 40
 
 
+@pytest.mark.e2e
 def test_a_loader_with_workers_resumes_where_the_loop_was():
     torch_data = pytest.importorskip("torch.utils.data")
 

@@ -130,6 +130,7 @@ def test_a_missing_driver_is_named(monkeypatch):
         open_store("gs://bucket/folder")
 
 
+@pytest.mark.e2e
 def test_a_bucket_that_does_not_exist_is_refused(s3_root):
     with pytest.raises(StoreRefused, match="cannot keep checkpoints"):
         probe(open_store("s3://no-such-bucket-here/runs"))

@@ -131,6 +131,7 @@ def test_what_lies_in_an_object_store_is_found_by_its_address(home, s3_root, typ
     assert {each["root"] for each in answer.json["checkpoints"]} == {f"{s3_root}/0"}
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize(
     ("where", "code", "said"),
     [

@@ -209,6 +209,7 @@ def test_the_version_is_printed(typed):
     assert (done.code, done.stdout) == (0, f"{__version__}\n")
 
 
+@pytest.mark.e2e
 def test_a_server_that_does_not_answer_is_exit_1(typed):
     job_file(Path("job.yaml"))
     done = typed("submit", "job.yaml", "--server", "http://127.0.0.1:9")
@@ -352,6 +353,7 @@ def test_an_empty_store_lists_nothing_and_says_how_to_begin(typed):
     assert typed("list", "-o", "json").json == {"runs": []}
 
 
+@pytest.mark.e2e
 def test_no_command_imports_airflow(typed):
     """It would cost seconds; the arrows between rooms forbid it."""
     import subprocess

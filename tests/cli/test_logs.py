@@ -133,6 +133,7 @@ def test_mistakes_are_named(typed, ranks, words, said):
     assert answer.stdout == ""
 
 
+@pytest.mark.e2e
 def test_a_file_is_followed_across_a_rotation(home):
     path = Path("train.log")
     path.write_bytes(b"one\ntwo\n")

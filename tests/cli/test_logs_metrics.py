@@ -67,6 +67,7 @@ def test_parquet_goes_to_stdout(home, logs):
     assert rows[0]["time"] is None
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize("suffix", [".png", ".svg"])
 def test_a_picture(typed, logs, suffix):
     answer = typed("logs", "metrics", *logs, "--plot", f"loss{suffix}")
@@ -74,6 +75,7 @@ def test_a_picture(typed, logs, suffix):
     assert Path(f"loss{suffix}").stat().st_size > 1000
 
 
+@pytest.mark.e2e
 def test_a_chart_shows_a_single_point_and_names_its_axes(typed, home):
     lines = [f"step: {step} loss: {1 / step:.3f} step time: 0.5 s" for step in range(1, 40)]
     Path("one.log").write_text("\n".join([*lines, "step: 39 accuracy: 0.91"]) + "\n")

@@ -146,6 +146,7 @@ def test_a_table_that_fits_or_goes_to_a_pipe_is_not_wrapped():
     assert table_lines(COLUMNS, [], width=60)[0].split() == [head.upper() for head in COLUMNS]
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize("width", [60, 100])
 def test_a_diagnosis_wraps_at_words(typed, home, width):
     line = "RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB " + "of many words " * 12

@@ -8,6 +8,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 from airflow_training import __version__
 from tests.docs.pages import ROOT
 from tests.waiting import PATIENCE
@@ -61,6 +63,7 @@ def test_every_fragment_has_a_kind() -> None:
     assert [name for name in names if not re.fullmatch(allowed, name)] == []
 
 
+@pytest.mark.e2e
 def test_a_section_is_made_of_the_fragments(tmp_path: Path) -> None:
     (tmp_path / "changelog.d").mkdir()
     for name in ("pyproject.toml", "changelog.d/template.md"):

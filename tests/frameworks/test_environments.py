@@ -315,6 +315,7 @@ def test_the_hostfile_lists_workers_with_their_slots(implementation, runtime, fi
     assert path not in rendering_of(job, "worker").files().files
 
 
+@pytest.mark.e2e
 def test_in_a_cluster_the_launcher_can_ask_for_the_hosts_and_everybody_has_ssh():
     job = a_resolved_job("mpi", {"launcher": 1, "worker": 2}, parameters={"slotsPerWorker": 2})
     files = rendering_of(job, "launcher").files()

@@ -91,6 +91,7 @@ def refused(ref: str, **more: Any) -> list[tuple[str, str]]:
     return codes(caught.value.problems)
 
 
+@pytest.mark.e2e
 def test_fetched_once_then_taken_from_the_cache(server):
     ref = f"{server.url}/team/mine.yaml"
     assert load(ref, digest=digest_of(MINE)).framework.name == "mine"
@@ -98,6 +99,7 @@ def test_fetched_once_then_taken_from_the_cache(server):
     assert server.asked == ["/team/mine.yaml"]
 
 
+@pytest.mark.e2e
 def test_nothing_is_fetched_unless_asked_for(server):
     ref = f"{server.url}/team/mine.yaml"
     assert refused(ref, digest=digest_of(MINE), fetch=False) == [REF]
@@ -106,6 +108,7 @@ def test_nothing_is_fetched_unless_asked_for(server):
     assert load(ref, digest=digest_of(MINE), fetch=False).framework.name == "mine"
 
 
+@pytest.mark.e2e
 def test_a_damaged_cache_is_not_believed(server):
     ref = f"{server.url}/team/mine.yaml"
     load(ref, digest=digest_of(MINE))
@@ -115,11 +118,13 @@ def test_a_damaged_cache_is_not_believed(server):
     assert load(ref, digest=digest_of(MINE)).framework.name == "mine"
 
 
+@pytest.mark.e2e
 def test_a_remote_framework_needs_a_digest(server):
     assert refused(f"{server.url}/team/mine.yaml") == [DIGEST]
     assert server.asked == []
 
 
+@pytest.mark.e2e
 def test_another_text_than_the_digest_says_is_neither_used_nor_kept(server):
     ref = f"{server.url}/team/mine.yaml"
     assert refused(ref, digest=digest_of(b"other")) == [
@@ -128,6 +133,7 @@ def test_another_text_than_the_digest_says_is_neither_used_nor_kept(server):
     assert not cache_folder().exists()
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize(
     "path",
     [
@@ -144,6 +150,7 @@ def test_an_address_outside_the_prefixes_is_not_asked(server, path):
     assert server.asked == []
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize(
     "ref",
     [
@@ -161,16 +168,19 @@ def test_another_host_or_scheme_is_not_asked(server, ref):
     assert server.asked == []
 
 
+@pytest.mark.e2e
 def test_without_prefixes_nothing_is_allowed(server, monkeypatch):
     monkeypatch.delenv("AIRFLOW__TRAINING__REMOTE_FRAMEWORK_PREFIXES")
     assert refused(f"{server.url}/team/mine.yaml", digest=digest_of(MINE)) == [REF]
 
 
+@pytest.mark.e2e
 def test_a_redirect_below_the_prefix_is_followed(server):
     server.pages["/team/latest.yaml"] = "/team/mine.yaml"
     assert load(f"{server.url}/team/latest.yaml", digest=digest_of(MINE)).framework.name == "mine"
 
 
+@pytest.mark.e2e
 def test_a_redirect_to_another_host_is_refused_even_if_both_are_allowed(server, monkeypatch):
     with Server() as other:
         both = f"{server.url}/team,{other.url}/team"
@@ -181,6 +191,7 @@ def test_a_redirect_to_another_host_is_refused_even_if_both_are_allowed(server, 
         assert other.asked == []
 
 
+@pytest.mark.e2e
 def test_a_redirect_out_of_the_prefix_is_refused(server):
     server.pages["/secret.yaml"] = MINE
     server.pages["/team/away.yaml"] = "/secret.yaml"
@@ -188,29 +199,34 @@ def test_a_redirect_out_of_the_prefix_is_refused(server):
     assert server.asked == ["/team/away.yaml"]
 
 
+@pytest.mark.e2e
 def test_a_redirect_without_end_is_refused(server):
     server.pages["/team/round.yaml"] = "/team/round.yaml"
     assert refused(f"{server.url}/team/round.yaml", digest=digest_of(MINE)) == [REF]
     assert len(server.asked) < 10
 
 
+@pytest.mark.e2e
 def test_more_than_a_mebibyte_is_refused(server):
     large = MINE + b"#" * MAX_BYTES
     server.pages["/team/large.yaml"] = large
     assert refused(f"{server.url}/team/large.yaml", digest=digest_of(large)) == [REF]
 
 
+@pytest.mark.e2e
 def test_an_answer_without_end_is_cut_off(server):
     # far more than fits: read to its end it would take a while, and much memory
     server.pages["/team/endless.yaml"] = b"#" * (64 * MAX_BYTES)
     assert refused(f"{server.url}/team/endless.yaml", digest=digest_of(b"")) == [REF]
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize("path", ["/team/none.yaml", "/team/"])
 def test_what_is_not_there_is_a_bad_reference(server, path):
     assert refused(server.url + path, digest=digest_of(MINE)) == [REF]
 
 
+@pytest.mark.e2e
 def test_a_server_that_sends_a_little_at_a_time_is_given_up(airflow_home, monkeypatch):
     ended = threading.Event()
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -235,6 +251,7 @@ def test_a_server_that_sends_a_little_at_a_time_is_given_up(airflow_home, monkey
             thread.join()
 
 
+@pytest.mark.e2e
 def test_a_server_that_is_gone_is_a_bad_reference(airflow_home, monkeypatch):
     with Server() as server:
         url = server.url
@@ -259,6 +276,7 @@ def test_a_store_whose_package_is_missing_says_so(airflow_home, monkeypatch):
     assert "nosuchstore" in str(caught.value)
 
 
+@pytest.mark.e2e
 def test_a_remote_framework_brings_no_hook(server):
     hooked = MINE.replace(b"{anyRole: true}", b"{anyRole: true, hook: 'os:abort'}")
     server.pages["/team/hook.yaml"] = hooked

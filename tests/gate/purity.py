@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
+import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from types import FrameType
@@ -25,9 +26,13 @@ _PROCESSES = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os
 _SOCKETS = {"socket.bind", "socket.connect"}  # not socketpair, of which every event loop has one
 
 
+def _name(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__"))
+
+
 def _is_wait(frame: FrameType) -> bool:
     """Return whether who sleeps looks for an event: how long that takes is no matter."""
-    return frame.f_globals.get("__name__") == waiting.__name__
+    return _name(frame) == waiting.__name__
 
 
 class ImpureTestError(BaseException):
@@ -46,10 +51,7 @@ class _Watch:
     def audit(self, event: str, values: tuple[Any, ...]) -> None:
         if self.deeds is None:
             return
-        if event == "time.sleep":
-            if values[0] > LONGEST_SLEEP and not _is_wait(sys._getframe(1)):
-                self.forbid(f"time.sleep({values[0]})")
-        elif event in _PROCESSES or event in _SOCKETS:
+        if event in _PROCESSES or event in _SOCKETS:
             self.forbid(f"{event}{values!r:.200}")
 
     def forbid(self, deed: str) -> None:
@@ -60,14 +62,24 @@ class _Watch:
 
 
 _watch = _Watch()
-_sleep = asyncio.sleep
+_sleep = time.sleep
+_await = asyncio.sleep
 
 
-async def _sleep_shortly(delay: float, result: Any = None) -> Any:
-    """Sleep as asyncio does; a timer may be set and taken back, but not waited for."""
-    waits = _is_wait(sys._getframe(1))
-    value = await _sleep(delay, result)
-    if delay > LONGEST_SLEEP and not waits:
+def _sleep_shortly(seconds: float) -> None:
+    if seconds > LONGEST_SLEEP and not _is_wait(sys._getframe(1)):
+        _watch.forbid(f"time.sleep({seconds})")
+    _sleep(seconds)
+
+
+async def _await_shortly(delay: float, result: Any = None) -> Any:
+    """Sleep as asyncio does; a test may set a timer and take it back, but not wait for it.
+
+    Loops of the product have their pace, and run on beside a test that is slow.
+    """
+    caller = sys._getframe(1)
+    value = await _await(delay, result)
+    if delay > LONGEST_SLEEP and _name(caller).startswith("tests.") and not _is_wait(caller):
         _watch.forbid(f"asyncio.sleep({delay})")
     return value
 
@@ -78,17 +90,17 @@ def hold_pure() -> Generator[None]:
     if not _watch.hooked:
         sys.addaudithook(_watch.audit)
         _watch.hooked = True
+    before = (_watch.deeds, _watch.others, asyncio.sleep, time.sleep)
     main = threading.main_thread()
+    deeds: list[str] = []
+    _watch.deeds = deeds
     _watch.others = {
         each.ident for each in threading.enumerate() if each is not main and each.ident
     }
-    deeds: list[str] = []
-    _watch.deeds = deeds
-    asyncio.sleep = _sleep_shortly
+    asyncio.sleep, time.sleep = _await_shortly, _sleep_shortly
     try:
         yield
     finally:
-        _watch.deeds = None
-        asyncio.sleep = _sleep
+        _watch.deeds, _watch.others, asyncio.sleep, time.sleep = before
     if deeds:
         raise ImpureTestError("a pure test did what it may not: " + "; ".join(deeds))

@@ -2,7 +2,7 @@
 
 Every test belongs to one tier, which is its mark:
 
-- `pure`: a test of a module that `pure.txt` lists, unless `slow.txt` lists the test.
+- `pure`: a test of a module that `pure.txt` lists, unless `slow.txt` lists it or it is marked as `e2e`.
 - `scenario`: what `scenarios.txt` lists, with real processes, pods and a real Airflow.
 - `e2e`: all others, those of a new module too, until it is on the list.
 
@@ -45,6 +45,7 @@ def mark_tier(item: pytest.Item) -> None:
     path = item.nodeid.partition("::")[0]
     names = {item.nodeid, item.nodeid.partition("[")[0]}
     if AIRFLOW in getattr(item, "fixturenames", ()):
+        item.add_marker(pytest.mark.airflow)
         item.add_marker(pytest.mark.xdist_group(AIRFLOW))
     if names & SCENARIOS:
         item.add_marker(pytest.mark.scenario)

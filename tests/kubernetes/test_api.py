@@ -73,6 +73,7 @@ async def watched(api: Api) -> list[Any]:
     return [event async for event in events]
 
 
+@pytest.mark.e2e
 async def test_the_page_of_a_proxy_is_no_answer():
     api = Cluster(200, b"<html>please log in</html>").api()
     with pytest.raises(RuntimeUnavailable, match="no answer of a cluster"):
@@ -100,6 +101,7 @@ async def test_refused_credentials_are_renewed_once_a_call_and_leave_no_clients_
     assert sum(not each.closed for each in cluster.clients) == 2
 
 
+@pytest.mark.e2e
 async def test_a_thousand_writes_give_up_together():
     cluster = Cluster(503, {"message": "away"})
     api = cluster.api(budget_seconds=0.3)

@@ -113,6 +113,7 @@ def the_job(gang: str, *, ssh: bool) -> ResolvedJob:
     )
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize("gang", GANGS)
 async def test_a_run_gets_by_with_the_role(cluster: Cluster, tmp_path: Path, gang: str):
     runtime = KubernetesRuntime(

@@ -40,6 +40,7 @@ def runtime(cluster: Cluster, tmp_path: Path) -> KubernetesRuntime:
     return KubernetesRuntime(connect=connect_to(cluster), archive=archive, options=PodOptions())
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize(
     ("error", "result"),
     [
@@ -88,6 +89,7 @@ def pod_security(cluster: Cluster) -> str:
 RULES = pytest.mark.parametrize("rule", [a_quota, pod_security])
 
 
+@pytest.mark.e2e
 @RULES
 async def test_what_the_server_will_never_take_is_said_before_anything_is_created(
     stage: Stage, rule: Callable[[Cluster], str]
@@ -103,6 +105,7 @@ async def test_what_the_server_will_never_take_is_said_before_anything_is_create
     assert stage.pods("ruled") == {}
 
 
+@pytest.mark.e2e
 @RULES
 async def test_what_the_server_will_never_take_ends_the_run_at_once_in_its_words(
     stage: Stage, rule: Callable[[Cluster], str]
@@ -121,6 +124,7 @@ async def test_what_the_server_will_never_take_ends_the_run_at_once_in_its_words
     assert words in told["InstanceFailed"]
 
 
+@pytest.mark.e2e
 async def test_rights_that_were_taken_away_are_an_error_of_the_port(runtime, monkeypatch):
     await runtime.prepare(samples.RUN, samples.a_job())
 
@@ -174,6 +178,7 @@ async def test_kueue_is_missed_where_it_is_not():
     assert [each.field for each in problems] == ["spec.schedulingPolicy.gang"]
 
 
+@pytest.mark.e2e
 async def test_a_run_id_whose_objects_are_left_is_refused(runtime, cluster):
     job = samples.a_job()
     assert not await runtime.check(samples.RUN, job, [])

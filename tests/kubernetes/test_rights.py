@@ -39,10 +39,12 @@ def quota(**hard: str) -> dict[str, Any]:
     }
 
 
+@pytest.mark.e2e
 async def test_a_cluster_with_everything_has_no_problems(stage: Stage):
     assert await problems(stage.runtime(), resolved()) == []
 
 
+@pytest.mark.e2e
 async def test_missing_rights_are_printed_as_the_rules_to_add(stage: Stage):
     control = stage.cluster.control
     control.add_user("looker", token="looker")
@@ -57,6 +59,7 @@ async def test_missing_rights_are_printed_as_the_rules_to_add(stage: Stage):
     assert await problems(stage.runtime(token="looker"), resolved()) == []
 
 
+@pytest.mark.e2e
 async def test_a_run_needs_no_more_rights_than_it_asks_for(stage: Stage):
     """From creation through failure, replacement and deletion to the last look at logs."""
     control = stage.cluster.control
@@ -79,6 +82,7 @@ async def test_a_run_needs_no_more_rights_than_it_asks_for(stage: Stage):
     assert not refused
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize(
     ("changes", "code", "field", "told"),
     [
@@ -101,6 +105,7 @@ async def test_what_is_not_there_is_named(stage, changes, code, field, told):
     assert told in found[0].message
 
 
+@pytest.mark.e2e
 async def test_a_job_that_no_quota_would_ever_let_in_is_refused(stage: Stage):
     stage.cluster.control.create(quota(pods="2", requests_cpu="4"))
     cpu: dict[str, Any] = {"resources": {"requests": {"cpu": "3"}}}
@@ -112,6 +117,7 @@ async def test_a_job_that_no_quota_would_ever_let_in_is_refused(stage: Stage):
     assert await problems(stage.runtime(), resolved({"name": "worker"}, **cpu)) == []
 
 
+@pytest.mark.e2e
 async def test_quotas_bound_how_many_instances_a_job_may_have(stage: Stage):
     gpu: dict[str, Any] = {"resources": {"limits": {"nvidia.com/gpu": 2}}}
     job = resolved({"name": "worker", "replicas": 3}, **gpu)
@@ -122,6 +128,7 @@ async def test_quotas_bound_how_many_instances_a_job_may_have(stage: Stage):
     assert (await runtime.cluster_view()).instances is None
 
 
+@pytest.mark.e2e
 async def test_a_cluster_that_does_not_answer_is_said_as_such(stage: Stage):
     stage.patience_seconds = 0.5
     stage.cluster.control.server_away()

@@ -115,6 +115,7 @@ async def test_a_watch_that_breaks_tells_its_followers_and_starts_again(error):
             assert change.instance.uid == "u-2"
 
 
+@pytest.mark.e2e
 async def test_an_old_list_takes_nothing_away_that_is_newer():
     server = Server()
     watch = a_watch(server)

@@ -124,6 +124,7 @@ def id_of_connection(store: Store) -> int:
         return id(connection.connection.driver_connection)
 
 
+@pytest.mark.e2e
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")  # that is what is tested
 def test_a_forked_child_opens_connections_of_its_own(store: Store):
     uid = add_run(store).uid

@@ -123,6 +123,7 @@ def test_this_process_is_alive_until_it_says_that_its_holder_has_ended():
     assert is_provably_dead(owner)
 
 
+@pytest.mark.e2e
 def test_a_process_that_is_gone_is_dead_and_a_reused_pid_is_no_other():
     mine = myself()
     with subprocess.Popen(["sleep", "60"]) as child:

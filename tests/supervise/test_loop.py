@@ -113,6 +113,7 @@ async def test_progress_reaches_the_store(stage):
         assert len(stage.reasons(uid)) <= before + 3
 
 
+@pytest.mark.e2e
 async def test_an_unreachable_runtime_is_said_and_waited_for(stage):
     stage.runtime.script = FOREVER
     uid = stage.launch(job(runtime="memory"))
@@ -184,6 +185,7 @@ class AwayStore(Store):
         return super().renew_all(held, seconds=seconds)
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize(
     ("lease_seconds", "runs_out"), [pytest.param(15.0, False), pytest.param(0.3, True)]
 )

@@ -57,6 +57,7 @@ def test_a_state_that_begins_in_the_future_is_waited_for_from_its_first_sight(wa
     assert clock.by_this_clock([past]) == (past,)
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize("off", [-HOUR, HOUR])
 async def test_a_restart_is_not_held_by_a_clock_that_is_set(stage, wall, off):
     stage.runtime.script = Script(default=Behaviour(run_seconds=0.3, exit_code=1))

@@ -208,6 +208,7 @@ def test_only_our_own_pages_start_runs(client, new_runs: FakeNewRuns):
     assert new_runs.begun == {}
 
 
+@pytest.mark.e2e
 def test_what_cannot_begin_is_said_in_the_story_of_the_old_run(airflow_home: Path):
     """The job of the test has no command: the command line refuses it."""
     import asyncio

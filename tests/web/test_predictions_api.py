@@ -251,6 +251,7 @@ def test_what_only_calls_itself_a_picture_is_refused(client, run, folder: Path, 
     assert refused(client, run, "a.png", "table") == (422, "name: it is a picture")
 
 
+@pytest.mark.e2e
 def test_parquet_is_read_where_pyarrow_is(client, run, folder: Path):
     pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     rows = 200_000
@@ -269,6 +270,7 @@ def test_parquet_is_read_where_pyarrow_is(client, run, folder: Path):
         assert (code, "Traceback" in detail) == (422, False), detail
 
 
+@pytest.mark.e2e
 def test_without_pyarrow_it_is_said_what_is_missing(
     client, run, folder: Path, monkeypatch, tmp_path
 ):

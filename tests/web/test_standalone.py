@@ -127,6 +127,7 @@ def test_a_run_serves_its_own_page_while_it_runs(airflow_home: Path, tmp_path: P
     assert running.returncode == 0
 
 
+@pytest.mark.e2e
 def test_airflow_is_not_imported():
     program = (
         "import sys; from airflow_training.web.standalone import standalone_app;"

@@ -49,8 +49,11 @@ def small_limits(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("airflow_training.logs.engine.WORTH_BYTES", 10_000)
 
 
-def scanned(path: Path, **options: Any) -> FileScan:
-    return scan(ORIGIN, path, signatures=SIGNATURES, formats=FORMATS, **options)
+def scanned(path: Path, *, processes: int | None = 1, **options: Any) -> FileScan:
+    """Scan a file, in this process unless another number is asked for."""
+    return scan(
+        ORIGIN, path, signatures=SIGNATURES, formats=FORMATS, processes=processes, **options
+    )
 
 
 def assert_all_same(found: FileScan, expected: FileScan) -> None:
@@ -59,6 +62,7 @@ def assert_all_same(found: FileScan, expected: FileScan) -> None:
         assert getattr(found, name) == getattr(expected, name), name
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize("processes", [2, 3])
 def test_several_processes_find_what_one_finds(tmp_path: Path, processes: int):
     path = tmp_path / "a.log"
@@ -68,6 +72,7 @@ def test_several_processes_find_what_one_finds(tmp_path: Path, processes: int):
     assert_all_same(found, scanned(path, processes=1))
 
 
+@pytest.mark.e2e
 def test_several_files_keep_their_order(tmp_path: Path):
     files = []
     for number in range(5):
@@ -80,6 +85,7 @@ def test_several_files_keep_their_order(tmp_path: Path):
         assert_all_same(one, scan(origin, path, signatures=SIGNATURES, formats=FORMATS))
 
 
+@pytest.mark.e2e
 def test_a_process_that_dies_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     path = tmp_path / "a.log"
     path.write_bytes(log(3000))
@@ -107,6 +113,7 @@ def test_scans_in_threads_do_not_meet(tmp_path: Path):
         assert_all_same(one, other)
 
 
+@pytest.mark.e2e
 def test_an_error_in_a_process_is_told(tmp_path: Path):
     def fails(item: int) -> int:
         raise ValueError(f"item {item}")
@@ -208,6 +215,6 @@ def test_an_empty_log_is_no_error(tmp_path: Path):
 def test_the_index_knows_for_what_a_log_was_scanned(tmp_path: Path):
     path = tmp_path / "a.log"
     path.write_bytes(log(1000) + b"Broken pipe\n")
-    scan(ORIGIN, path, signatures=SIGNATURES[:2], formats=None, remember=True)
+    scan(ORIGIN, path, signatures=SIGNATURES[:2], formats=None, remember=True, processes=1)
     assert ("two/branches", 1) in scanned(path, remember=True).counts
     assert index.WORTH_BYTES > 1 << 20

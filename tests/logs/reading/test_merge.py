@@ -101,4 +101,4 @@ def test_what_is_held_does_not_grow_with_the_logs(tmp_path, monkeypatch):
 
 
 def held_lines() -> int:
-    return sum(isinstance(each, TimedLine) for each in gc.get_objects())
+    return sum(type(each) is TimedLine for each in gc.get_objects())

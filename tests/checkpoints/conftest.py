@@ -9,6 +9,14 @@ from collections.abc import Iterator
 
 import pytest
 
+from airflow_training.checkpoints import agreement, verifying
+
+
+@pytest.fixture(autouse=True)
+def _look_again_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verifying, "_PAUSES", (0.01, 0.01))
+    monkeypatch.setattr(agreement, "_LONGEST_PAUSE_SECONDS", 0.05)
+
 
 @pytest.fixture(autouse=True)
 def _sigterm() -> Iterator[None]:

@@ -14,7 +14,7 @@ import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any
+from typing import Any, SupportsIndex
 
 from tests import waiting
 
@@ -66,8 +66,8 @@ _sleep = time.sleep
 _await = asyncio.sleep
 
 
-def _sleep_shortly(seconds: float) -> None:
-    if seconds > LONGEST_SLEEP and not _is_wait(sys._getframe(1)):
+def _sleep_shortly(seconds: float | SupportsIndex) -> None:
+    if float(seconds) > LONGEST_SLEEP and not _is_wait(sys._getframe(1)):
         _watch.forbid(f"time.sleep({seconds})")
     _sleep(seconds)
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import gc
+import inspect
 import multiprocessing
 import os
 import shutil
 import tempfile
-from collections.abc import Generator
+from collections.abc import Awaitable, Callable, Generator
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
+import anyio
 import pytest
 
 from tests.gate.purity import hold_pure
@@ -106,6 +110,30 @@ def pytest_runtest_setup(item: pytest.Item) -> Generator[None]:
 def pytest_runtest_call(item: pytest.Item) -> Generator[None]:
     with hold_pure() if item.get_closest_marker("pure") else nullcontext():
         return (yield)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
+    """Let a coroutine that waits for ever fail a little before its timeout.
+
+    The timeout ends the loop and not the coroutine, so the fixtures' ends would wait behind it for ever.
+    """
+    if inspect.iscoroutinefunction(pyfuncitem.obj):
+        marker, config = pyfuncitem.get_closest_marker("timeout"), pyfuncitem.config
+        limit = marker.args[0] if marker else config.getoption("timeout")
+        seconds = float(config.getini("timeout") if limit is None else limit)
+        if seconds:  # 0 is none
+            pyfuncitem.obj = _within(0.8 * seconds, pyfuncitem.obj)
+    return (yield)
+
+
+def _within(seconds: float, test: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:
+    @functools.wraps(test)
+    async def bounded(**fixtures: Any) -> None:
+        with anyio.fail_after(seconds):
+            await test(**fixtures)
+
+    return bounded
 
 
 @pytest.fixture

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pkgutil import resolve_name
+
 import pytest
 from airflow.sdk import DAG, Asset, task, task_group
 from airflow.sdk.definitions.taskgroup import MappedTaskGroup
@@ -10,6 +12,9 @@ from airflow_training import training
 from airflow_training.compiler.generic import generic_dag
 from airflow_training.documents import TrainingJob
 from airflow_training.errors import InputError
+from airflow_training.triggers.dependency import DependencyTrigger
+from airflow_training.triggers.reconcile import ReconcileTrigger
+from airflow_training.triggers.role import RoleTrigger
 from tests.airflow.jobs import PYTORCH, job
 from tests.airflow.shapes import compare, round_trip, shape
 
@@ -62,6 +67,23 @@ def test_sensors_and_roles_never_retry_whatever_the_dag_says_and_reconcile_does(
         "reconcile": 4,
         "rollup": 4,
         "cleanup": 4,
+    }
+
+
+def test_what_waits_in_a_triggerer_names_a_trigger_that_is_there():
+    with DAG("x", schedule=None) as dag:
+        training(PYTORCH)
+    found = {}
+    for each in dag.tasks:
+        start = getattr(each, "start_trigger_args", None)
+        if start is not None:
+            trigger = resolve_name(start.trigger_cls)(**start.trigger_kwargs)
+            found[each.task_id.partition(".")[2]] = type(trigger)
+    assert found == {
+        "reconcile": ReconcileTrigger,
+        "master.run": RoleTrigger,
+        "worker.await_master": DependencyTrigger,
+        "worker.run": RoleTrigger,
     }
 
 

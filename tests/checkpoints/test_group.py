@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -285,6 +286,31 @@ def test_a_damaged_checkpoint_is_passed_over_on_all_ranks_and_said(caplog):
     assert "the checkpoint of step 30 is bad" in caplog.text
 
 
+class Showing(DictStore):
+    """A handle that shows something else than the others for some keys."""
+
+    def __init__(self, objects: dict[str, bytes], shown: dict[str, bytes]) -> None:
+        super().__init__(objects)
+        self._shown = shown
+
+    def _get(self, key: str) -> bytes:
+        return self._shown[key] if key in self._shown else super()._get(key)
+
+
+def test_ranks_that_see_different_manifests_go_on_from_neither():
+    store = DictStore()
+    newest = train_together(open_group(store, 2), 10, 20)[-1]
+    other = replace(newest, at=newest.at + 1).to_bytes()
+    handles = [store, Showing(store.objects, {manifest_key(newest.save): other})]
+    agreement = Threads(2)
+    opened = by_ranks(
+        2,
+        lambda rank: Group.open(handles[rank], rank=rank, world=2, agreement=agreement.of(rank)),
+    )
+    assert [the(group.base).step for group in opened] == [10, 10]
+    assert "another manifest than rank 0" in opened[0].rejected[0][1]
+
+
 @pytest.mark.parametrize("kind", ["shard", "marker", "manifest"])
 def test_a_file_that_can_never_be_read_is_damage(tmp_path, kind):
     """A link that leads to itself stands for any file that the disk will not give back."""
@@ -339,6 +365,15 @@ def test_a_store_that_does_not_answer_is_an_error_and_no_older_checkpoint():
     assert Group.open(store).base.step == 20
 
 
+def test_a_start_that_reads_nothing_compares_sizes():
+    store = DictStore()
+    older, newer = train(Group.open(store), 10, 20)
+    kept = {shard.key for shard in older.ranks[0].shards}
+    own = next(shard.key for shard in newer.ranks[0].shards if shard.key not in kept)
+    store.objects[own] = store.objects[own][:-1]
+    assert the(Group.open(store, deep=False).base).step == 10
+
+
 def test_reading_compares_what_it_returns():
     """Also where the store is damaged after the checkpoint was verified."""
     store = DictStore()
@@ -347,6 +382,20 @@ def test_reading_compares_what_it_returns():
     key = manifest.ranks[0].shards[0].key
     store.objects[key] = bytes(reversed(store.objects[key]))
     with pytest.raises(BadCheckpoint, match="chunk 0"):
+        group.read(manifest)
+
+
+def test_reading_compares_all_that_it_returns_whatever_chunks_are_named():
+    store = DictStore()
+    group = Group.open(store)
+    (manifest,) = train(group, 10)
+    (part,) = manifest.ranks
+    unnamed = tuple(replace(shard, chunks=()) for shard in part.shards)
+    manifest = replace(manifest, ranks=(replace(part, shards=unnamed),))
+    assert_is_state_of(group, manifest)
+    key = unnamed[0].key
+    store.objects[key] = bytes(reversed(store.objects[key]))
+    with pytest.raises(BadCheckpoint, match="not what was written"):
         group.read(manifest)
 
 

@@ -111,6 +111,14 @@ def test_max_restarts_is_the_whole_jobs():
     assert bench.charged() == {"user": 2}
 
 
+def test_failures_of_one_snapshot_use_up_one_restart_each():
+    bench = Bench(job(role(replicas=3), max_restarts=3)).settle()
+    for index in range(3):
+        bench.end("worker", index, 1)
+    bench.settle()
+    assert (bench.state, bench.charged()) == ("Running", {"user": 3})
+
+
 def test_preemption_is_counted_and_never_limited():
     spec = job(role(backoff_limit=1), max_restarts=1, window_seconds=60, window_max_restarts=1)
     bench = failing(spec, times=5, code=143, disrupted=True)

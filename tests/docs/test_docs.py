@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import ast
 import configparser
+import inspect
 import re
 import shlex
 from collections.abc import Iterator
 from functools import cache
+from importlib.util import find_spec
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, get_args
 
 import pytest
 import typer
 import yaml
+from airflow.sdk import TaskGroup
 from typer.core import TyperGroup
 
+import airflow_training
 from airflow_training.admission.check import check_text
 from airflow_training.admission.explain import explain
 from airflow_training.cli.main import app
@@ -32,7 +37,7 @@ from airflow_training.planning.sources.clusters import parse_cluster
 from airflow_training.planning.sources.models import read_model
 from airflow_training.runtimes.faults import parse_script
 from airflow_training.settings import OPTIONS
-from tests.docs.pages import FENCED, PAGES, ROOT, Block, blocks
+from tests.docs.pages import FENCED, PAGES, ROOT, Block, blocks, blocks_of
 
 _LINK = re.compile(r"\]\((?P<target>[^)\s]+)\)")
 
@@ -110,13 +115,71 @@ def test_a_yaml_example_of_a_mistake_has_one(block: Block) -> None:
     assert checked.problems
 
 
-@pytest.mark.parametrize("block", blocks("python"), ids=str)
-def test_a_python_example_can_be_read(block: Block) -> None:
-    tree = ast.parse(block.text)
-    for node in ast.walk(tree):
+_EXAMPLES = ROOT / "dags" / "examples"
+_PYTHON = [pytest.param(block.text, id=str(block)) for block in blocks("python")]
+_SCRIPTS = [
+    pytest.param(path.read_text(encoding="utf-8"), id=path.stem)
+    for path in sorted(_EXAMPLES.glob("*/*.py"))
+]
+
+
+_GROUP_OPTIONS = inspect.signature(TaskGroup).parameters
+
+
+@pytest.mark.parametrize("path", sorted(_EXAMPLES.glob("*/*.yaml")), ids=lambda path: path.stem)
+def test_an_example_job_can_be_started(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    (checked,) = check_text(text, path=str(path), base_dir=str(path.parent), run_uid="x")
+    assert not checked.problems
+    assert [each for each in _scripts_of(text) if not (path.parent / each).is_file()] == []
+
+
+def _scripts_of(job: str) -> list[str]:
+    """Return the Python files that a job starts."""
+    command = yaml.safe_load(job)["spec"].get("command", [])
+    return [word for word in command if str(word).endswith(".py")]
+
+
+@pytest.mark.parametrize("text", [*_PYTHON, *_SCRIPTS])
+def test_a_python_example_uses_what_is_there(text: str) -> None:
+    for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("airflow_training"):
-            path = ROOT / f"{(node.module or '').replace('.', '/')}.py"
-            assert path.is_file() or (path.with_suffix("") / "__init__.py").is_file()
+            offered = _names_in(_source_of(node.module or ""))
+            assert {each.name for each in node.names} <= offered
+        match node:
+            case ast.Call(func=ast.Name(id=name)) if name in airflow_training.__all__:
+                taken = inspect.signature(getattr(airflow_training, name)).parameters
+                ours = {*taken, *_GROUP_OPTIONS} if "group_options" in taken else {*taken}
+                assert {each.arg for each in node.keywords if each.arg} <= ours
+
+
+@pytest.mark.parametrize("text", _SCRIPTS)
+def test_an_example_script_imports_what_is_installed(text: str) -> None:
+    for node in ast.walk(ast.parse(text)):
+        names = [each.name for each in node.names] if isinstance(node, ast.Import) else []
+        if isinstance(node, ast.ImportFrom):
+            names = [node.module or ""]
+        assert [each for each in names if find_spec(each.partition(".")[0]) is None] == []
+
+
+def _source_of(module: str) -> Path:
+    path = ROOT / f"{module.replace('.', '/')}.py"
+    return path if path.is_file() else path.with_suffix("") / "__init__.py"
+
+
+@cache
+def _names_in(path: Path) -> frozenset[str]:
+    """Return what a module defines, imports, or lists as loaded on first use; imports nothing."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        match node:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                found.add(name)
+            case ast.ClassDef(name=name) | ast.alias(name=name) | ast.Name(id=name):
+                found.add(name)
+            case ast.Constant(value=str(name)):
+                found.add(name)
+    return frozenset(found)
 
 
 @pytest.mark.parametrize("block", blocks("ini"), ids=str)
@@ -133,18 +196,20 @@ def _root() -> TyperGroup:
     return command
 
 
-def _commands_typed() -> Iterator[tuple[str, list[str]]]:
+def _commands_typed() -> Iterator[tuple[Block, str, list[str]]]:
+    """Yield where a command stands, the command, and its words."""
     for info in ("sh", "text"):
         for block in blocks(info):
             for line in block.text.replace("\\\n", " ").splitlines():
                 command = line.removeprefix("$ ").strip()
                 if command.startswith("airflow-training ") and (info == "sh" or line[:2] == "$ "):
                     words = shlex.split(command, comments=True)
-                    yield f"{block}: {command}", [w for w in words[1:] if w not in ("|", ">")]
+                    yield block, command, [w for w in words[1:] if w not in ("|", ">")]
 
 
 @pytest.mark.parametrize(
-    "words", [pytest.param(words, id=name) for name, words in _commands_typed()]
+    "words",
+    [pytest.param(words, id=f"{block}: {command}") for block, command, words in _commands_typed()],
 )
 def test_a_command_of_an_example_exists_with_its_options(words: list[str]) -> None:
     command: Any = _root()
@@ -156,6 +221,43 @@ def test_a_command_of_an_example_exists_with_its_options(words: list[str]) -> No
     for word in words:
         if re.match(r"--?[a-z]", word):
             assert word.partition("=")[0] in known
+
+
+_STARTS = ("validate", "explain", "run")
+_MADE = "job.yaml"
+"""What `airflow-training init` writes; all other files that a page starts are blocks of it."""
+
+
+@pytest.mark.parametrize(
+    ("page", "words"),
+    [
+        pytest.param(block.page, words, id=f"{block}: {command}")
+        for block, command, words in _commands_typed()
+        if words[0] in _STARTS
+    ],
+)
+def test_what_a_page_starts_is_on_it_and_takes_the_parameters(page: Path, words: list[str]) -> None:
+    files = {block.file: block.text for block in blocks_of(page) if block.file}
+    named = [word for word in words if word.endswith(".yaml") and Path(word).name != _MADE]
+    assert [each for each in named if each not in files] == []
+    given = {after.partition("=")[0] for word, after in pairwise(words) if word == "-p"}
+    for name in named:
+        document = yaml.safe_load(files[name])
+        if document.get("kind") != "TrainingJob":
+            continue
+        assert given <= document["spec"].get("dag", {}).get("params", {}).keys()
+        if words[0] == "run" and not {*words} & {"--runtime", "--simulate"}:  # as processes here
+            scripts = {str(Path(name).parent / each) for each in _scripts_of(files[name])}
+            assert scripts <= files.keys()
+
+
+def test_every_target_of_make_that_a_page_names_is_there() -> None:
+    targets = re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    typed = [
+        name for block in blocks("sh") for name in re.findall(r"^make (\w+)", block.text, re.M)
+    ]
+    assert "test" in typed
+    assert [each for each in typed if each not in targets] == []
 
 
 # links --------------------------------------------------------------------------------------------

@@ -30,6 +30,15 @@ def _name(frame: FrameType) -> str:
     return str(frame.f_globals.get("__name__"))
 
 
+def _imports(frame: FrameType | None) -> bool:
+    """Return whether a module is being imported: whichever test is first makes it ask the machine for facts."""
+    while frame is not None:
+        if frame.f_code.co_filename == "<frozen importlib._bootstrap>":
+            return True
+        frame = frame.f_back
+    return False
+
+
 def _is_wait(frame: FrameType) -> bool:
     """Return whether who sleeps looks for an event: how long that takes is no matter."""
     return _name(frame) == waiting.__name__
@@ -51,7 +60,7 @@ class _Watch:
     def audit(self, event: str, values: tuple[Any, ...]) -> None:
         if self.deeds is None:
             return
-        if event in _PROCESSES or event in _SOCKETS:
+        if (event in _PROCESSES or event in _SOCKETS) and not _imports(sys._getframe(1)):
             self.forbid(f"{event}{values!r:.200}")
 
     def forbid(self, deed: str) -> None:

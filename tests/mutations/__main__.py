@@ -18,7 +18,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from airflow_training.agent.proc import kill_exactly, start_time
-from tests.mutations.change import change
+from tests.mutations.change import change_file
 from tests.mutations.table import MUTATIONS, Mutation
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -168,7 +168,7 @@ def _caught(copy: Copy, number: int, mutation: Mutation) -> bool:
     path = copy.tree / mutation.file
     text = path.read_text(encoding="utf-8")
     try:
-        broken = change(text, mutation.definition, mutation.old, mutation.new)
+        broken = change_file(mutation.file, text, mutation.definition, mutation.old, mutation.new)
     except ValueError as error:
         print(f"{head}\n    NOT FOUND: {error}", flush=True)
         return False

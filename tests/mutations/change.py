@@ -5,7 +5,20 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-__all__ = ["change", "definitions"]
+__all__ = ["change", "change_file", "definitions"]
+
+
+def change_file(name: str, source: str, definition: str, old: str, new: str) -> str:
+    """Return a file with `old` changed in exactly one place: a module by `change`, any other as text.
+
+    Raises ValueError where `old` is not in exactly one place.
+    """
+    if name.endswith(".py"):
+        return change(source, definition, old, new)
+    places = source.count(old)
+    if places != 1:
+        raise ValueError(f"{name}: {old!r} is there {places} times, not once")
+    return source.replace(old, new)
 
 
 def change(source: str, definition: str, old: str, new: str) -> str:

@@ -1,7 +1,7 @@
 """One row per deliberate break: which guarantee, what is broken, why that breaks it, who must notice.
 
 Run by `python -m tests.mutations`. A row names a function and what changes in its syntax tree, so that the rest of the
-file, comments and layout are no part of it. Where what it names changes, its row changes with it: `test_table.py` fails
+file, comments and layout are no part of it; in a file that is no module it names the text itself. Where what it names changes, its row changes with it: `test_table.py` fails
 until it does.
 """
 
@@ -487,6 +487,24 @@ MUTATIONS = (
         new="entry.started_at",
         test="tests/supervise/test_short_lives.py::test_an_attempt_that_ended_while_nobody_watched_is_charged_until_then",
     ),
+    Mutation(
+        guarantee=6,
+        why="A restart counts twice against the limit of its instance.",
+        file=f"{CONTROL}/outcomes.py",
+        definition="_restart",
+        old="entry.restarts + counted",
+        new="entry.restarts + 2 * counted",
+        test=f"{RESTARTS}::test_every_restart_is_charged_to_one_class",
+    ),
+    Mutation(
+        guarantee=6,
+        why="Of failures that are seen at once, each uses up two restarts of the job.",
+        file=f"{CONTROL}/outcomes.py",
+        definition="_judge_all",
+        old="budget.charge(record)",
+        new="budget.charge(record)\nbudget.charge(record)",
+        test=f"{RESTARTS}::test_failures_of_one_snapshot_use_up_one_restart_each",
+    ),
     # 7. a gang and a start order that deadlock are refused --------------------------------------------------
     Mutation(
         guarantee=7,
@@ -669,6 +687,33 @@ MUTATIONS = (
         new="known is not None and self._commits % _ALL_EVERY",
         test="tests/checkpoints/test_group.py::test_what_failed_saves_left_is_swept",
     ),
+    Mutation(
+        guarantee=9,
+        why="A shard is compared chunk by chunk only: what no chunk is named for is taken as it is.",
+        file=f"{CHECKPOINTS}/verifying.py",
+        definition="_verified_content",
+        old="digest_of(chunks, size=len(content), name=name) != shard.digest",
+        new="False",
+        test="tests/checkpoints/test_group.py::test_reading_compares_all_that_it_returns_whatever_chunks_are_named",
+    ),
+    Mutation(
+        guarantee=9,
+        why="A start that reads no shard takes one that was cut off.",
+        file=f"{CHECKPOINTS}/verifying.py",
+        definition="_verify_size",
+        old="size != shard.size",
+        new="False",
+        test="tests/checkpoints/test_group.py::test_a_start_that_reads_nothing_compares_sizes",
+    ),
+    Mutation(
+        guarantee=9,
+        why="A manifest or a marker is taken as it is.",
+        file=f"{CHECKPOINTS}/documents.py",
+        definition="unseal",
+        old="sha256_of(canonical(body)) != closing",
+        new="False",
+        test="tests/checkpoints/test_documents.py::test_every_changed_bit_is_found",
+    ),
     # 10. what a page asks happens once, and only for who may ask it -------------------------------
     Mutation(
         guarantee=10,
@@ -741,5 +786,78 @@ MUTATIONS = (
         old="sec_fetch_site not in ('same-origin', 'none')",
         new="False",
         test="tests/web/test_actions_api.py::test_only_our_own_pages_press_buttons",
+    ),
+    # 11. what begins is decided and told to its end, from what a reader copies on ----------------
+    Mutation(
+        guarantee=11,
+        why="No decision is made at all.",
+        file=f"{CONTROL}/decide.py",
+        definition="decide",
+        old="record_checkpoints(draft, committed)",
+        new="raise RuntimeError('broken')",
+        test=f"{LIFECYCLE}::test_an_undisturbed_job_goes_through_its_states",
+    ),
+    Mutation(
+        guarantee=11,
+        why="The task of a role goes on for ever although its run has ended.",
+        file="airflow_training/triggers/role.py",
+        definition="verdict",
+        old="not is_over(state)",
+        new="True",
+        test="tests/airflow/test_triggers.py::test_a_role_task_fails_only_with_its_role_and_the_job",
+    ),
+    Mutation(
+        guarantee=11,
+        why="The trigger of a role task knows the end and does not tell it.",
+        file="airflow_training/triggers/role.py",
+        definition="RoleTrigger.run",
+        old="end is not None",
+        new="False",
+        test="tests/airflow/test_triggers.py::test_a_failed_role_shows_the_last_lines_of_its_instance",
+    ),
+    Mutation(
+        guarantee=11,
+        why="The job of an example has a field that does not exist.",
+        file="dags/examples/digits/planned.yaml",
+        definition="",
+        old="framework:",
+        new="framwork:",
+        test="tests/docs/test_docs.py::test_an_example_job_can_be_started",
+    ),
+    Mutation(
+        guarantee=11,
+        why="The DAG of an example names a file that is not there.",
+        file="dags/examples/from_yaml.py",
+        definition="",
+        old="'digits.yaml'",
+        new="'digit.yaml'",
+        test="tests/airflow/test_package.py::test_an_example_is_a_dag_that_a_person_reads_in_a_minute",
+    ),
+    Mutation(
+        guarantee=11,
+        why="A command of the README has an option that does not exist.",
+        file="README.md",
+        definition="",
+        old="--plot loss.png",
+        new="--plott loss.png",
+        test="tests/docs/test_docs.py::test_a_command_of_an_example_exists_with_its_options",
+    ),
+    Mutation(
+        guarantee=11,
+        why="A column of the models is made by no migration.",
+        file=f"{STATE}/models.py",
+        definition="RunRow",
+        old="runtime: Mapped[Word]",
+        new="runtime: Mapped[Word]\nunmade: Mapped[Word]",
+        test="tests/state/test_upgrade.py::test_migrations_make_exactly_the_tables_of_the_models",
+    ),
+    Mutation(
+        guarantee=11,
+        why="A migration leaves out the column that it is for.",
+        file="airflow_training/state/migrations/versions/0006_who_submitted.py",
+        definition="upgrade",
+        old="with op.batch_alter_table('training_runs') as table:\n    table.add_column(name)",
+        new="",
+        test="tests/state/test_upgrade.py::test_migrations_make_exactly_the_tables_of_the_models",
     ),
 )

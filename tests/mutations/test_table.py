@@ -9,20 +9,23 @@ from pathlib import Path
 
 import pytest
 
-from tests.mutations.change import change, definitions
+from tests.mutations.change import change, change_file, definitions
 from tests.mutations.table import MUTATIONS, Mutation
 
 ROOT = Path(__file__).resolve().parents[2]
-GUARANTEES = range(1, 11)
+GUARANTEES = range(1, 12)
 PAGE = (ROOT / "docs" / "guarantees.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda each: each.why)
 def test_what_a_mutation_breaks_is_found_exactly_once(mutation: Mutation):
     text = (ROOT / mutation.file).read_text(encoding="utf-8")
-    broken = change(text, mutation.definition, mutation.old, mutation.new)
-    assert broken != ast.unparse(ast.parse(text))
-    compile(broken, mutation.file, "exec")
+    broken = change_file(mutation.file, text, mutation.definition, mutation.old, mutation.new)
+    if mutation.file.endswith(".py"):
+        assert broken != ast.unparse(ast.parse(text))
+        compile(broken, mutation.file, "exec")
+    else:
+        assert broken != text
 
 
 CLASS = """
@@ -52,6 +55,12 @@ def test_a_change_is_one_of_the_syntax_tree(old: str, new: str, broken: str):
 def test_a_change_in_no_place_or_several_is_refused(definition: str, old: str):
     with pytest.raises(ValueError, match=r"times, not once|there is no A\.other"):
         change(CLASS, definition, old, "None")
+
+
+def test_a_file_that_is_no_module_changes_as_text():
+    assert change_file("a.yaml", "b: 1\nc: 2\n", "", "c: 2", "c: 3") == "b: 1\nc: 3\n"
+    with pytest.raises(ValueError, match="there 2 times, not once"):
+        change_file("a.yaml", "b: 1\nc: 1\n", "", ": 1", ": 2")
 
 
 def test_every_test_of_the_table_exists():

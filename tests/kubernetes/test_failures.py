@@ -10,17 +10,11 @@ from typing import Any
 
 import pytest
 
-from airflow_training.runtimes.kubernetes import collecting, observing
+from airflow_training.runtimes.kubernetes import observing
 from tests.kubernetes.conftest import Stage, resolved
 from tests.kubernetes.emulator import Control
 from tests.rounds import Rounds
 from tests.waiting import PATIENCE, until
-
-
-@pytest.fixture(autouse=True)
-def read_again_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A log that a dead server has cut off: the end of its run waits for whoever collects it."""
-    monkeypatch.setattr(collecting, "_AGAIN_SECONDS", 0.1)
 
 
 def restarts(stage: Stage, uid: str) -> list[str]:

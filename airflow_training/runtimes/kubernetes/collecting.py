@@ -45,8 +45,9 @@ _TURN_SECONDS = 1.0
 """Between two reads of pods that have no stream."""
 _TURN_BYTES = 16 << 20
 _LOOK_SECONDS = 1.0
-_AGAIN_SECONDS = 30.0
-"""Before a log is followed again that could not be."""
+_FIRST_PAUSE_SECONDS = 0.5
+_LONGEST_PAUSE_SECONDS = 30.0
+"""Before a log is followed again that could not be: twice as long after each failure in a row."""
 _END_SECONDS = 5.0
 """How long a stream that ended waits for the news that its container has."""
 _LEAST_BYTES = 16 << 20
@@ -169,7 +170,7 @@ class LogCollector:
         collected = CollectedRun(self._folder, run.uid).log(uid, most_bytes=self._most_bytes)
         reader = await asyncio.to_thread(collected.reader)
         is_new, started, since = not reader.token, container_started(pod, container), time.time()
-        streams = self._here().streams
+        streams, failures = self._here().streams, 0
         while True:
             try:
                 if streams.locked():
@@ -182,6 +183,7 @@ class LogCollector:
                     self._followed.add(uid)
                     pieces = followed(self._api, run.namespace, name, container, reader=reader)
                     async for fresh in pieces:
+                        failures = 0
                         if fresh and is_new:
                             late, is_new = begun_late(started, fresh, read_since=since), False
                             await _append(collected, late)
@@ -193,7 +195,8 @@ class LogCollector:
             except (ApiError, RuntimeUnavailable, OSError) as error:
                 log.debug("the log of %s is not collected now: %s", name, error)
                 self._followed.discard(uid)
-                await asyncio.sleep(_AGAIN_SECONDS)
+                failures += 1
+                await _pause(failures, uid=uid, pods=pods)
                 reader = await asyncio.to_thread(collected.reader)  # not all may have been written
 
     async def _take_turn(
@@ -340,6 +343,16 @@ def _runs(uid: str, pods: Pods) -> bool:
     return any(
         pod["metadata"]["uid"] == uid and runs_container(pod, container_of(pod)) for pod in pods()
     )
+
+
+async def _pause(failures: int, *, uid: str, pods: Pods) -> None:
+    """Wait before a log is read again; not for long once its container has ended: the run's end waits for it."""
+    loop = asyncio.get_running_loop()
+    until = loop.time() + min(_FIRST_PAUSE_SECONDS * 2 ** (failures - 1), _LONGEST_PAUSE_SECONDS)
+    while True:
+        await asyncio.sleep(_FIRST_PAUSE_SECONDS)
+        if loop.time() >= until or not _runs(uid, pods):
+            return
 
 
 async def _has_ended(uid: str, pods: Pods) -> bool:

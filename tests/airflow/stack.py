@@ -178,8 +178,9 @@ class Airflow:
             return state if state in ENDED and not open_tasks else None
 
         def seen() -> str:
-            states = f"{self.dead()} ended" if self.dead() else self.states(dag_id, run_id)
-            return "\n".join([str(states), *self._story(dag_id, run_id)])
+            tails = [f"{each} ended: {self.stack.log_tail(each)}" for each in self.dead()]
+            states = tails or [str(self.states(dag_id, run_id))]
+            return "\n".join([*states, *self._story(dag_id, run_id)])
 
         # a DAG run is many events
         return wait_until(

@@ -153,17 +153,6 @@ def too_large_version(wanted: int, current: int) -> ApiError:
     )  # fmt: skip
 
 
-def too_many_requests(message: str, retry_after: int = 1, causes: Sequence[Cause] = ()) -> ApiError:
-    return ApiError(
-        429, "TooManyRequests", message,
-        details={
-            "retryAfterSeconds": retry_after,
-            "causes": [_cause(c) for c in causes] or None,
-        },
-        headers={"Retry-After": str(retry_after)},
-    )  # fmt: skip
-
-
 def internal(message: str) -> ApiError:
     return ApiError(500, "InternalError", f"Internal error occurred: {message}")
 

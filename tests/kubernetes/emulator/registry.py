@@ -25,7 +25,7 @@ from tests.kubernetes.emulator.clock import later, stamp
 from tests.kubernetes.emulator.errors import ApiError, Cause
 from tests.kubernetes.emulator.kinds import Kind
 from tests.kubernetes.emulator.quantities import quantity
-from tests.kubernetes.emulator.selectors import Predicate, label_matcher
+from tests.kubernetes.emulator.selectors import Predicate
 from tests.kubernetes.emulator.store import Entry, Object, Store
 
 _SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
@@ -58,8 +58,6 @@ class Registry:
 
     def __init__(self, store: Store) -> None:
         self.store = store
-        self.webhooks: list[Callable[[Kind, Object], None]] = []
-        """Mutating admission of what is installed on top, on create."""
         self._addresses = itertools.count(1)
         self._random = random.Random(0)
 
@@ -187,8 +185,6 @@ class Registry:
                     f"namespace {meta['namespace']} is being terminated",
                 )  # fmt: skip
                 raise errors.forbidden(kind, meta["name"], why, [cause])
-        for webhook in self.webhooks:
-            webhook(kind, obj)
         if kind is kinds.PODS:
             self._admit_pod(obj)
         elif kind is kinds.SERVICES:
@@ -222,8 +218,6 @@ class Registry:
                 f"error looking up service account {meta['namespace']}/{account}: "
                 f'serviceaccount "{account}" not found',
             )  # fmt: skip
-        for entry in self.store.entries(kinds.LIMITRANGES, meta["namespace"]):
-            _limit_defaults(entry.obj, spec)
         defaults.admitted_pod(spec)
         namespace = self.store.find(kinds.NAMESPACES, "", meta["namespace"])
         why = podsecurity.violations(namespace.obj, spec) if namespace is not None else ""
@@ -485,45 +479,6 @@ class Registry:
             new["generation"] += 1
         return self.write(entry, obj), False
 
-    def budget_refusal(self, pod: Entry) -> Cause | None:
-        """Return why a PodDisruptionBudget does not let this pod be evicted."""
-        labels = pod.obj["metadata"].get("labels") or {}
-        for budget in self.store.entries(kinds.BUDGETS, pod.namespace):
-            spec = budget.obj.get("spec") or {}
-            matches = label_matcher(spec.get("selector"))
-            if not matches(labels):
-                continue
-            members = [
-                one
-                for one in self.store.entries(kinds.PODS, pod.namespace)
-                if matches(one.obj["metadata"].get("labels") or {})
-            ]
-            healthy = sum(_ready(one.obj) for one in members)
-            needed = _needed(spec, len(members))
-            if healthy - 1 < needed and _ready(pod.obj):
-                return Cause(
-                    "", "DisruptionBudget",
-                    f"The disruption budget {budget.name} needs {needed} healthy pods and has "
-                    f"{healthy} currently",
-                )  # fmt: skip
-        return None
-
-
-def _needed(spec: Mapping[str, Any], expected: int) -> int:
-    def scaled(value: Any) -> int:
-        if isinstance(value, str):
-            return -(-int(value.rstrip("%")) * expected // 100)
-        return int(value)
-
-    if "minAvailable" in spec:
-        return scaled(spec["minAvailable"])
-    return expected - scaled(spec.get("maxUnavailable", 1))
-
-
-def _ready(pod: Mapping[str, Any]) -> bool:
-    conditions = pod["status"].get("conditions") or ()
-    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
-
 
 def _grace(kind: Kind, obj: Mapping[str, Any], asked: int | None) -> int:
     if kind is not kinds.PODS:
@@ -576,20 +531,6 @@ def _keep_server_fields(kind: Kind, old: Mapping[str, Any], new: Object) -> None
         ):  # fmt: skip
             if key in old["spec"]:
                 new["spec"].setdefault(key, old["spec"][key])
-
-
-def _limit_defaults(limit_range: Mapping[str, Any], spec: Object) -> None:
-    for limit in (limit_range.get("spec") or {}).get("limits") or ():
-        if limit.get("type") != "Container":
-            continue
-        for container in (*(spec.get("initContainers") or ()), *spec.get("containers", ())):
-            resources = container.setdefault("resources", {})
-            given = resources.get("limits") or {}
-            for field_name, source in (("limits", "default"), ("requests", "defaultRequest")):
-                for name, text in (limit.get(source) or {}).items():
-                    if field_name == "requests" and name in given:
-                        text = given[name]
-                    resources.setdefault(field_name, {}).setdefault(name, text)
 
 
 def _check_quantities(kind: Kind, obj: Mapping[str, Any]) -> None:

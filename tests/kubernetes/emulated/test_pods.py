@@ -20,7 +20,7 @@ from tests.kubernetes.emulator.parts import Parts
 from tests.waiting import until
 from tests.work import Calls
 
-pytestmark = pytest.mark.anyio
+pytestmark = pytest.mark.emulator
 
 
 class TestScriptedPods:

@@ -22,7 +22,7 @@ from tests.kubernetes.emulated.client import (
 from tests.kubernetes.emulator import Cluster, remote_control
 from tests.waiting import PATIENCE, until
 
-pytestmark = pytest.mark.anyio
+pytestmark = pytest.mark.emulator
 
 
 def start(command: list[str]) -> subprocess.Popen[str]:
@@ -53,7 +53,6 @@ class TestProcess:
             process.stdout.close()
 
 
-@pytest.mark.e2e
 class TestProcessPods:
     @pytest.fixture
     def machines(self) -> Any:

@@ -14,6 +14,7 @@ import pytest
 from kubernetes_asyncio import client, config
 
 from tests.kubernetes.emulated.client import (
+    MERGE,
     Events,
     connect,
     phase_is,
@@ -145,7 +146,7 @@ class TestProcessPods:
         connection, api = await connect(machines)
         async with connection:
             await api.core.patch_namespaced_pod(
-                "held", "default", {"metadata": {"annotations": {"go": "now"}}}
+                "held", "default", {"metadata": {"annotations": {"go": "now"}}}, _content_type=MERGE
             )
         await until(phase_is(machines, "held", "Succeeded"))
         assert await self.log(machines, "held") == "released\n"

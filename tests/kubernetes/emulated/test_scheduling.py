@@ -46,17 +46,6 @@ class TestScheduling:
         cluster.control.cordon("node-2", on=False)
         assert (await until(phase_is(cluster, "a", "Running")))["spec"]["nodeName"] == "node-2"
 
-    async def test_gated_pods_wait(self, api: Api, cluster: Cluster) -> None:
-        await api.core.create_namespaced_pod("default", pod("a", schedulingGates=[{"name": "x/y"}]))
-        conditions = await until(
-            lambda: cluster.control.get("pods", "a")["status"].get("conditions")
-        )
-        assert conditions[0]["reason"] == "SchedulingGated"
-        await api.core.patch_namespaced_pod(
-            "a", "default", [{"op": "remove", "path": "/spec/schedulingGates"}]
-        )
-        await until(phase_is(cluster, "a", "Running"))
-
 
 class TestNodes:
     async def test_a_lost_node_leaves_its_pods_terminating(

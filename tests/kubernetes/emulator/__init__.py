@@ -11,8 +11,8 @@ As a process, so that clients can be killed around it; the same control over HTT
     control.fail_requests(code=429, retry_after=1, verb="create", path="/pods$")
 
 **The API server** checks types and unknown fields, names, pods and what may not change; answers
-refusals as Status documents in the real one's words; and knows versions and conflicts, all four
-kinds of patch, server-side apply with field owners, finalizers, grace, garbage collection,
+refusals as Status documents in the real one's words; and knows versions and conflicts, merge
+patch and forced server-side apply, finalizers, grace, garbage collection,
 terminating namespaces, quota, PodSecurity (restricted), priority classes, evictions,
 paged lists, watches with bookmarks and 410, RBAC by Role documents and access reviews.
 
@@ -26,7 +26,7 @@ volumes where they are mounted, an address in 127/8 per pod, /etc/hosts instead 
 readiness, logs, TERM, grace and KILL. As in a real container the command is process 1: it ignores
 TERM unless it handles it.
 
-**Not emulated:** gangs, TLS and protobuf (`kubectl create` needs both; the Python clients do not), other
+**Not emulated:** gangs, scheduling gates, owners of fields (what an apply leaves out stays), other patches, TLS and protobuf (`kubectl create` needs both; the Python clients do not), other
 kinds than those in `kinds`, exec, attach, port-forward, ephemeral containers, pod resize, binding,
 apply to a subresource, image contents and entry points, cgroups (memory limits do not kill: use
 `oom_kill`), network namespaces (a server must bind to its pod's address, not to 0.0.0.0), a

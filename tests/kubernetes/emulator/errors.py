@@ -93,16 +93,6 @@ def conflict(kind: Kind, name: str, why: str = MODIFIED) -> ApiError:
     )  # fmt: skip
 
 
-def apply_conflict(causes: Sequence[Cause]) -> ApiError:
-    """Return the answer of a server-side apply that would take fields of other managers."""
-    listed = ", ".join(f"{cause.message}: {cause.field}" for cause in causes)
-    plural = "s" if len(causes) > 1 else ""
-    return ApiError(
-        409, "Conflict", f"Apply failed with {len(causes)} conflict{plural}: {listed}",
-        details={"causes": [_cause(c) for c in causes]},
-    )  # fmt: skip
-
-
 def forbidden(kind: Kind, name: str, why: str, causes: Sequence[Cause] = ()) -> ApiError:
     target = f'{kind.qualified} "{name}"' if name else kind.qualified
     details = _about(kind, name)

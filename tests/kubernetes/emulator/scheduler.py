@@ -67,12 +67,9 @@ class Scheduler:
         uid = entry.uid
         gone = change.type == "DELETED"
         node = entry.obj["spec"].get("nodeName")
-        if gone or node or entry.obj["metadata"].get("deletionTimestamp"):
+        leaving = gone or entry.obj["metadata"].get("deletionTimestamp")
+        if leaving or node or status["phase"] != "Pending":
             self._pending.pop(uid, None)
-        elif entry.obj["spec"].get("schedulingGates") or status["phase"] != "Pending":
-            self._pending.pop(uid, None)
-            if change.type == "ADDED":
-                self._say_gated(entry)
         else:
             new = uid not in self._pending
             self._pending[uid] = entry
@@ -104,18 +101,6 @@ class Scheduler:
         if not self._woken:
             self._woken = True
             asyncio.get_running_loop().call_soon(self._round)
-
-    def _say_gated(self, entry: Entry) -> None:
-        def gate() -> None:
-            current = self._store.find(kinds.PODS, entry.namespace, entry.name)
-            if current is not None and current.obj["spec"].get("schedulingGates"):
-                self._set_scheduled(
-                    current,
-                    "SchedulingGated",
-                    "Scheduling is blocked due to non-empty scheduling gates",
-                )
-
-        asyncio.get_running_loop().call_soon(gate)
 
     def _round(self) -> None:
         self._woken = False

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import yaml
 from aiohttp import web
 
-from tests.kubernetes.emulator import errors, kinds, patches
+from tests.kubernetes.emulator import errors, kinds
 from tests.kubernetes.emulator.clock import parsed
 from tests.kubernetes.emulator.discovery import Discovery
 from tests.kubernetes.emulator.errors import ApiError
@@ -31,8 +31,7 @@ from tests.kubernetes.emulator.watches import Watch, Watches
 MAX_BODY = 3 * 1024 * 1024
 JSON_TYPES = ("application/json", "application/yaml")
 PATCH_TYPES: tuple[str, ...] = (
-    "application/json-patch+json", "application/merge-patch+json",
-    "application/strategic-merge-patch+json", "application/apply-patch+yaml",
+    "application/merge-patch+json", "application/apply-patch+yaml",
 )  # fmt: skip
 KEPT_LISTS = 100
 
@@ -386,8 +385,6 @@ class Server:
             cause = errors.unsupported("fieldValidation", validation, ("Ignore", "Strict", "Warn"))
             raise ApiError(422, "Invalid", f'CreateOptions.meta.k8s.io "" is invalid: {cause}')
         return WriteOptions(
-            manager=query.get("fieldManager")
-            or request.headers.get("User-Agent", "unknown").partition("/")[0],
             dry_run=_dry_run(query.getall("dryRun", [])),
             strict=validation == "Strict",
         )
@@ -412,43 +409,28 @@ class Server:
         return _document(entry, target, warnings=options.warnings)
 
     async def _patch(self, request: web.Request, target: Target) -> web.Response:
-        accepted = PATCH_TYPES
-        if target.kind.custom:
-            accepted = tuple(one for one in PATCH_TYPES if "strategic" not in one)
-        if "Content-Type" not in request.headers or request.content_type not in accepted:
-            raise errors.unsupported_media_type(accepted)
-        patch = await self._body(request, accepted)
+        if "Content-Type" not in request.headers or request.content_type not in PATCH_TYPES:
+            raise errors.unsupported_media_type(PATCH_TYPES)
+        patch = await self._body(request, PATCH_TYPES)
         options = self._options(request)
         kind, namespace, name = target.kind, target.namespace, target.name
-        force = _flag(request.query, "force")
-        if "apply-patch" in request.content_type:
+        applied = "apply-patch" in request.content_type
+        if applied:
             if not request.query.get("fieldManager"):
                 raise errors.bad_request(
                     'PatchOptions.meta.k8s.io "" is invalid: fieldManager: Required value: is '
                     "required for apply patch"
                 )
-            document = _enveloped(patch, target, strict=True)
-            entry, created = self._registry.apply(
-                kind, namespace, name, document, force=force, options=options
-            )
-            return _document(entry, target, code=201 if created else 200, warnings=options.warnings)
-        if force:
-            raise errors.bad_request(
-                'PatchOptions.meta.k8s.io "" is invalid: force: Forbidden: may not be specified for '
-                "non-apply patch"
-            )
-
-        def change(old: Object) -> Object:
-            if "json-patch" in request.content_type:
-                return dict(patches.json_patch(old, patch))
-            if not isinstance(patch, dict):
-                raise errors.bad_request("cannot unmarshal the patch into an object")
-            if "strategic" in request.content_type:
-                return dict(patches.strategic_merge(old, patch))
-            return dict(patches.merge_patch(old, patch))
-
+            if not _flag(request.query, "force"):
+                raise errors.bad_request("nothing here has an owner: only force=true is emulated")
+            patch = _enveloped(patch, target, strict=True)
+        if not isinstance(patch, dict):
+            raise errors.bad_request("cannot unmarshal the patch into an object")
+        if applied and self._store.find(kind, namespace, name) is None:
+            entry = self._registry.create(kind, namespace, patch, options)
+            return _document(entry, target, code=201, warnings=options.warnings)
         entry = self._registry.patch(
-            kind, namespace, name, change, subresource=target.subresource, options=options
+            kind, namespace, name, patch, subresource=target.subresource, options=options
         )
         return _document(entry, target, warnings=options.warnings)
 

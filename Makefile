@@ -17,7 +17,7 @@ NODE := $(if $(shell command -v npm),$(PAGES)/node_modules/.installed)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install pages screenshots demo docs check test scenarios lint types pure fmt e2e cluster frameworks light soak mutations bench changelog clean
+.PHONY: help install pages screenshots demo docs check test scenarios lint types pure fmt e2e emulator cluster frameworks light soak mutations bench changelog clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -60,6 +60,9 @@ scenarios: $(INSTALLED)
 
 e2e: $(INSTALLED) $(NODE) ## all other tests with real processes, emulated pods and a real Airflow (ROOM=runtimes for those of one room)
 	$(BIN)/python -m tests.gate.rerun -n 2 --dist loadgroup --durations 50 -m "e2e and not cluster and not frameworks and not soak" $(if $(ROOM),tests/$(ROOM))
+
+emulator: $(INSTALLED) ## the tests of the emulated Kubernetes API: after a change to tests/kubernetes/emulator
+	$(BIN)/python -m pytest -n 2 tests/kubernetes/emulated
 
 cluster: $(INSTALLED) ## benchmarks and tests on the cluster of KUBECONFIG, with TRAINING_IMAGE and BUSYBOX_IMAGE
 	-$(BIN)/python -m benchmarks kubernetes

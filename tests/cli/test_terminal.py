@@ -80,16 +80,11 @@ def test_a_cell_of_a_table_is_one_line():
     assert heads.index("B") == row.index("x")
 
 
-@pytest.mark.e2e
-def test_a_run_on_a_terminal_keeps_its_colours_and_escapes_what_others_wrote(home):
-    work = home.parent / "work"
-    job_file(work / "job.json", command=["sh", "-c", "exit 3"])
+def on_a_terminal(stream: str, *words: str, **options: Any) -> str:
+    """Return what a command writes to a terminal that is its `stdout` or `stderr`."""
     ours, theirs = pty.openpty()
-    with subprocess.Popen(
-        [*COMMAND, "run", "job.json", "--run-id", "a\x9b31m"],
-        cwd=work, stdout=subprocess.DEVNULL, stderr=theirs, stdin=theirs,
-        env={**os.environ, "TERM": "xterm-256color"},
-    ) as process:  # fmt: skip
+    options = {"stdout": subprocess.DEVNULL, stream: theirs, **options}
+    with subprocess.Popen([*COMMAND, *words], stdin=theirs, **options) as process:
         os.close(theirs)
         shown = b""
         try:
@@ -99,8 +94,19 @@ def test_a_run_on_a_terminal_keeps_its_colours_and_escapes_what_others_wrote(hom
             pass  # the other end is closed
         process.wait(timeout=PATIENCE)
     os.close(ours)
-    assert b"\x1b[" in shown
-    assert "\x9b" not in shown.decode()
+    return shown.decode()
+
+
+@pytest.mark.e2e
+def test_a_run_on_a_terminal_keeps_its_colours_and_escapes_what_others_wrote(home):
+    work = home.parent / "work"
+    job_file(work / "job.json", command=["sh", "-c", "exit 3"])
+    shown = on_a_terminal(
+        "stderr", "run", "job.json", "--run-id", "a\x9b31m",
+        cwd=work, env={**os.environ, "TERM": "xterm-256color"},
+    )  # fmt: skip
+    assert "\x1b[" in shown
+    assert "\x9b" not in shown
 
 
 WHY = "exited with 1: FileNotFoundError: /data/shards/train-00001.parquet was deleted meanwhile"
@@ -153,21 +159,8 @@ def test_a_diagnosis_wraps_at_words(typed, home, width):
     Path("train.log").write_text(f"step 1\n{line.strip()}\n")
     piped = typed("logs", "diagnose", "train.log").stdout
     assert line.strip() in piped
-    ours, theirs = pty.openpty()
-    with subprocess.Popen(
-        [*COMMAND, "logs", "diagnose", "train.log"],
-        stdout=theirs, stdin=theirs, env={**os.environ, "COLUMNS": str(width)},
-    ) as process:  # fmt: skip
-        os.close(theirs)
-        shown = b""
-        try:
-            while chunk := os.read(ours, 65536):
-                shown += chunk
-        except OSError:
-            pass  # the other end is closed
-        process.wait(timeout=PATIENCE)
-    os.close(ours)
-    lines = shown.decode().splitlines()
+    columns = {**os.environ, "COLUMNS": str(width)}
+    lines = on_a_terminal("stdout", "logs", "diagnose", "train.log", env=columns).splitlines()
     assert max(map(len, lines)) <= width
     assert " ".join(lines).split() == piped.split()
 

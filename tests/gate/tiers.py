@@ -6,7 +6,7 @@ Every test belongs to one tier, which is its mark:
 - `scenario`: what `scenarios.txt` lists, with real processes, pods and a real Airflow.
 - `e2e`: all others, those of a new module too, until it is on the list.
 
-`soak`, `cluster` and `frameworks` say of a test that it is in none of them.
+`soak`, `cluster`, `frameworks` and `emulator` say of a test that it is in none of them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _MODULES = {
     "scenario": {each.partition("::")[0] for each in SCENARIOS},
     "pure or scenario": PURE | {each.partition("::")[0] for each in SCENARIOS},
 }
-_OTHER_TIERS = ("soak", "cluster", "frameworks")
+_OTHER_TIERS = ("soak", "cluster", "frameworks", "emulator")
 
 
 def mark_tier(item: pytest.Item) -> None:

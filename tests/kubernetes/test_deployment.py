@@ -64,32 +64,14 @@ def cluster() -> Iterator[Cluster]:
         cluster.control.bind(
             [{**one, "metadata": {**one["metadata"], "namespace": "team"}} for one in manifest()]
         )
-        for body in (
+        cluster.control.create(
             {
-                "kind": "ClusterQueue",
-                "metadata": {"name": "all"},
-                "spec": {
-                    "namespaceSelector": {},
-                    "resourceGroups": [
-                        {
-                            "coveredResources": ["cpu"],
-                            "flavors": [
-                                {
-                                    "name": "any",
-                                    "resources": [{"name": "cpu", "nominalQuota": "9"}],
-                                }
-                            ],
-                        }
-                    ],
-                },
-            },
-            {
+                "apiVersion": "kueue.x-k8s.io/v1beta1",
                 "kind": "LocalQueue",
                 "metadata": {"name": "research", "namespace": "team"},
                 "spec": {"clusterQueue": "all"},
-            },
-        ):
-            cluster.control.create({"apiVersion": "kueue.x-k8s.io/v1beta1", **body})
+            }
+        )
         yield cluster
 
 

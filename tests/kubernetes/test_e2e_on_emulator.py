@@ -17,7 +17,7 @@ from tests.waiting import PATIENCE
 ROOT = Path(__file__).resolve().parents[2]
 QUICK = (
     "rendezvous or its_servers or an_exit_code or deleted_pod or drain_of_a_node"
-    " or restricted or survives_the_death or a_paused_run or sweep or coscheduling or kueue or across_pods[2] or adopts or log_offsets"
+    " or restricted or survives_the_death or a_paused_run or sweep or coscheduling or across_pods[2] or adopts or log_offsets"
 )
 
 
@@ -25,9 +25,7 @@ QUICK = (
 def kubeconfig(tmp_path: Path) -> Iterator[Path]:
     if shutil.which("unshare") is None:
         pytest.skip("containers as processes need namespaces of this machine")
-    with Cluster(
-        kubelet="processes", installed=["volcano", "coscheduling", "kueue"], offline=True
-    ) as cluster:
+    with Cluster(kubelet="processes", installed=["coscheduling"], offline=True) as cluster:
         yield cluster.write_kubeconfig(tmp_path / "kubeconfig")
 
 

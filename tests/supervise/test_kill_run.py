@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -101,15 +102,19 @@ def check_marks(marks: Path) -> None:
             ended = life["stop"][0]
 
 
-@pytest.mark.e2e
-@KILLS
-def test_killed_and_continued_runs_end_as_if_nothing_had_happened(tmp_path, kills):
+def kill_and_continue(
+    folder: Path, kills: int, start: Callable[[Path, Path], subprocess.Popen[bytes]]
+) -> int:
+    """Kill what `start(job, home)` begins until so many kills hit; return how many runs were made.
+
+    Each of them ends as if nothing had happened.
+    """
     moments = random.Random(SEED)
     print(f"TRAINING_SEED={SEED}")
     killed = number = 0
     while killed < kills:
         number += 1
-        home = tmp_path / f"run{number}"
+        home = folder / f"run{number}"
         home.mkdir()
         job = write_job(home)
         for _ in range(KILLS_PER_RUN):
@@ -126,3 +131,10 @@ def test_killed_and_continued_runs_end_as_if_nothing_had_happened(tmp_path, kill
         assert sum(status["restarts"].values()) == 1, f"seed {SEED}: {stderr}"
         assert "Traceback" not in stderr
         check_marks(home / "marks")
+    return number
+
+
+@pytest.mark.e2e
+@KILLS
+def test_killed_and_continued_runs_end_as_if_nothing_had_happened(tmp_path, kills):
+    kill_and_continue(tmp_path, kills, start)

@@ -16,6 +16,8 @@ from tests.kubernetes.emulator import ADMIN_TOKEN, Cluster
 from tests.waiting import PATIENCE, until
 
 POD_FOREVER = ["sleep", "inf"]
+MERGE = "application/merge-patch+json"
+"""Of the forms of a patch the emulator knows this one; the client would send another."""
 
 
 def pod(name: str, command: list[str] | None = None, **spec: Any) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from tests.kubernetes.emulated.client import (
 )
 from tests.kubernetes.emulator import Cluster
 
-pytestmark = pytest.mark.anyio
+pytestmark = pytest.mark.emulator
 
 
 class TestDiscovery:

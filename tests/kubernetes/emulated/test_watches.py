@@ -7,6 +7,7 @@ from kubernetes_asyncio import watch
 from kubernetes_asyncio.client import ApiException
 
 from tests.kubernetes.emulated.client import (
+    MERGE,
     Api,
     Events,
     connect,
@@ -17,7 +18,7 @@ from tests.kubernetes.emulated.client import (
 from tests.kubernetes.emulator import Cluster
 from tests.waiting import until
 
-pytestmark = pytest.mark.anyio
+pytestmark = pytest.mark.emulator
 
 
 class TestWatches:
@@ -45,11 +46,11 @@ class TestWatches:
         await api.core.create_namespaced_pod("default", pod("a"))
         async with Events(api, label_selector="on=yes", resource_version="0") as events:
             await api.core.patch_namespaced_pod(
-                "a", "default", {"metadata": {"labels": {"on": "yes"}}}
+                "a", "default", {"metadata": {"labels": {"on": "yes"}}}, _content_type=MERGE
             )
             await events.until("ADDED", "a")
             await api.core.patch_namespaced_pod(
-                "a", "default", {"metadata": {"labels": {"on": "no"}}}
+                "a", "default", {"metadata": {"labels": {"on": "no"}}}, _content_type=MERGE
             )
             await events.until("DELETED", "a")
         assert (await api.core.read_namespaced_pod("a", "default")).metadata.labels == {"on": "no"}

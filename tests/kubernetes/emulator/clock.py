@@ -14,10 +14,6 @@ def stamp(moment: datetime | None = None) -> str:
     return (moment or now()).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def micro_stamp(moment: datetime | None = None) -> str:
-    return (moment or now()).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-
-
 def parsed(text: str) -> datetime:
     """Return the moment of an RFC 3339 text; raises ValueError."""
     text = text.replace("Z", "+00:00")

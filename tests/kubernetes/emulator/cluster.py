@@ -27,7 +27,7 @@ class Cluster:
     """A running cluster: `with Cluster() as cluster:` or `async with`.
 
     `kubelet`: "scripted" (instant, no processes) or "processes" (containers are processes here).
-    `installed`: which of "volcano", "coscheduling", "kueue" the cluster has. `pace`: `AS_REAL_ONES`
+    `installed`: of which of "volcano", "coscheduling", "kueue" the cluster has the kinds. `pace`: `AS_REAL_ONES`
     lets processes start and end as slowly as real pods. `offline`: no registry answers.
     """
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.kubernetes.emulator import kinds, quota
+from tests.kubernetes.emulator import kinds
 from tests.kubernetes.emulator.errors import ApiError
 from tests.kubernetes.emulator.kinds import Kind
-from tests.kubernetes.emulator.quantities import quantity, written
 from tests.kubernetes.emulator.registry import DeleteOptions, Registry
 from tests.kubernetes.emulator.store import Change, Entry, Object
 
@@ -24,7 +23,6 @@ class Collector:
         """uid of every living object -> where it is."""
         self._dependents: dict[str, dict[str, Entry]] = {}
         """uid of an owner -> uid -> dependent."""
-        self._quotas_woken: set[str] = set()
         self._store.listeners.append(self._on_change)
 
     def _on_change(self, change: Change) -> None:
@@ -52,8 +50,6 @@ class Collector:
                     self._soon(self._fill_namespace, entry.name)
                 elif meta.get("deletionTimestamp"):
                     self._soon(self._empty_namespace, entry.name)
-        if entry.kind in quota.COUNTED and self._store.count(kinds.QUOTAS, entry.namespace):
-            self._wake_quotas(entry.namespace)
 
     # Owners
 
@@ -155,22 +151,6 @@ class Collector:
             left += self._store.count(kind, name)
         if not left and (current := self._store.find(kinds.NAMESPACES, "", name)) is not None:
             self._store.remove(current)
-
-    # Quotas
-
-    def _wake_quotas(self, namespace: str) -> None:
-        if namespace not in self._quotas_woken:
-            self._quotas_woken.add(namespace)
-            self._soon(self._count_quotas, namespace)
-
-    def _count_quotas(self, namespace: str) -> None:
-        self._quotas_woken.discard(namespace)
-        for entry in list(self._store.entries(kinds.QUOTAS, namespace)):
-            hard = (entry.obj.get("spec") or {}).get("hard") or {}
-            used = quota.used(self._store, namespace, hard)
-            shown = {name: written(used[name], name) for name in hard}
-            hard = {name: written(quantity(text), name) for name, text in hard.items()}
-            self._registry.set_status(entry, {"hard": hard, "used": shown})
 
 
 def _without_finalizer(obj: Object, name: str) -> None:

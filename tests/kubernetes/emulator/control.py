@@ -1,14 +1,11 @@
-"""What a test can do to a cluster: faults, fates of pods, nodes, rights, and counting requests."""
+"""What a test can do to a cluster: faults, fates of pods, nodes and rights."""
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
 from collections.abc import Awaitable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
-
-import yaml
 
 from tests.kubernetes.emulator import kinds, nodes
 from tests.kubernetes.emulator.clock import stamp
@@ -129,14 +126,6 @@ class Control:
         """Let a server that is away listen again on the same port."""
         return self._parts.server.start()
 
-    def request_counts(self, *, agent: str = "", since: float = 0.0) -> dict[str, int]:
-        """Return `verb resource` -> number of requests, by user agents that contain `agent`."""
-        found = self._parts.log.counts(agent=agent, since=since)
-        return {f"{verb} {resource}": number for (verb, resource), number in sorted(found.items())}
-
-    def clear_request_log(self) -> None:
-        self._parts.log.clear()
-
     # Objects
 
     def create(self, document: Mapping[str, Any], *, namespace: str = "default") -> Object:
@@ -146,12 +135,6 @@ class Control:
         space = namespace if kind.namespaced else ""
         return self._shown(self._registry.create(kind, space, dict(document)))
 
-    def create_all(
-        self, documents: Sequence[Mapping[str, Any]], *, namespace: str = "default"
-    ) -> None:
-        for document in documents:
-            self.create(document, namespace=namespace)
-
     def get(self, plural: str, name: str, *, namespace: str = "default") -> Any:
         """Return an object, or None where there is none."""
         kind = self._plural(plural)
@@ -160,13 +143,6 @@ class Control:
 
     def list(self, plural: str, *, namespace: str = "") -> Sequence[Object]:
         return [self._shown(e) for e in self._store.entries(self._plural(plural), namespace)]
-
-    def set_status(
-        self, plural: str, name: str, status: Object, *, namespace: str = "default"
-    ) -> None:
-        kind = self._plural(plural)
-        entry = self._registry.get(kind, namespace if kind.namespaced else "", name)
-        self._registry.set_status(entry, status)
 
     def delete(
         self,
@@ -209,17 +185,9 @@ class Control:
         """Say what pods (`namespace/name` regex) do, before they start: see `Behaviour`."""
         self._scripted.behaviours.insert(0, Behaviour(pattern=pattern, **behaviour))
 
-    def unpullable(self, image: str) -> None:
-        """Pods with this image wait in ErrImagePull."""
-        self._parts.kubelet.unpullable.append(image)
-
     def image_starts_in(self, image: str, folder: str) -> None:
         """Let containers of an image start in a folder of this machine, as its WORKDIR."""
         self._parts.kubelet.workdirs[image] = folder
-
-    def image_back_off(self, name: str, *, namespace: str = "default") -> None:
-        """Let a pod that cannot pull go on to ImagePullBackOff."""
-        self._scripted.pull_error(self._run(namespace, name), "ImagePullBackOff")
 
     def finish(
         self,
@@ -245,12 +213,6 @@ class Control:
         self.finish(
             name, exit_code=137, namespace=namespace, container=container, reason="OOMKilled"
         )
-
-    def set_ready(self, name: str, *, ready: bool, namespace: str = "default") -> None:
-        run = self._run(namespace, name)
-        for one in run.main:
-            one.ready = ready and one.is_running
-        self._parts.kubelet.publish(run)
 
     def print(
         self, name: str, text: str, *, namespace: str = "default", container: str = ""
@@ -320,19 +282,6 @@ class Control:
             raise TypeError("only the process kubelet has processes")
         kubelet.kill_container(run, run.container(container).name, signal, reason)
 
-    def evict_workload(
-        self,
-        name: str,
-        *,
-        namespace: str = "default",
-        reason: str = "Preempted",
-        message: str = "Preempted to accommodate a higher priority workload",
-    ) -> None:
-        """Let Kueue take a group's quota away."""
-        if self._parts.kueue is None:
-            raise ValueError("kueue is not installed")
-        self._parts.kueue.evict(namespace, name, reason=reason, message=message)
-
     # Nodes
 
     def add_node(self, name: str, **values: Any) -> None:
@@ -347,16 +296,11 @@ class Control:
         current = self._registry.get(kinds.NODES, "", name)
         self._registry.change(current, lambda obj: obj["spec"].update(unschedulable=on))
 
-    def drain(self, name: str) -> Sequence[str]:
-        """Cordon a node and evict its pods; returns those that a disruption budget protects."""
+    def drain(self, name: str) -> None:
+        """Cordon a node and evict its pods."""
         self.cordon(name)
-        refused = []
         for pod in self._pods_on(name):
-            if self._registry.budget_refusal(pod) is not None:
-                refused.append(f"{pod.namespace}/{pod.name}")
-            else:
-                self._parts.evictions.evict(pod, DeleteOptions())
-        return refused
+            self._parts.evictions.evict(pod, DeleteOptions())
 
     def node_lost(self, name: str, *, evict_after: float | None = None) -> None:
         """Lose a node: Ready Unknown, taints, its pods not ready; they are deleted after a while.
@@ -417,13 +361,6 @@ class Control:
             )
         self._parts.kubelet.node_back(name)
 
-    def fence_node(self, name: str) -> None:
-        """Taint a lost node out of service: its terminating pods are removed by force."""
-        node = self._registry.get(kinds.NODES, "", name)
-        self._taint(node, nodes.OUT_OF_SERVICE, "NoExecute", on=True)
-        for pod in self._pods_on(name):
-            self._collect_pod(pod)
-
     def delete_node(self, name: str) -> None:
         """Remove a node; the pod garbage collector removes its pods by force."""
         self._registry.delete(kinds.NODES, "", name)
@@ -458,11 +395,6 @@ class Control:
             and pod.obj["status"].get("phase") not in ("Succeeded", "Failed")
         ]
 
-    def pause_scheduler(self, *, on: bool = True) -> None:
-        """Let pods stay Pending until it is switched off again."""
-        self._parts.scheduler.paused = on
-        self._parts.scheduler.wake()
-
     # Rights
 
     def add_user(self, name: str, *, token: str, groups: Sequence[str] = ()) -> None:
@@ -473,10 +405,6 @@ class Control:
     def bind(self, documents: Sequence[Mapping[str, Any]]) -> None:
         """Take Role, ClusterRole, RoleBinding and ClusterRoleBinding documents."""
         self._parts.access.bind(documents)
-
-    def bind_file(self, path: str) -> None:
-        """Take a YAML file of RBAC documents; others in it are left out."""
-        self.bind([one for one in yaml.safe_load_all(Path(path).read_text()) if one])
 
     def allow(self, user: str, rules: Sequence[Mapping[str, Any]], *, namespace: str = "") -> None:
         """Give a user rules as in a Role; no namespace: in the whole cluster."""

@@ -93,16 +93,6 @@ def conflict(kind: Kind, name: str, why: str = MODIFIED) -> ApiError:
     )  # fmt: skip
 
 
-def apply_conflict(causes: Sequence[Cause]) -> ApiError:
-    """Return the answer of a server-side apply that would take fields of other managers."""
-    listed = ", ".join(f"{cause.message}: {cause.field}" for cause in causes)
-    plural = "s" if len(causes) > 1 else ""
-    return ApiError(
-        409, "Conflict", f"Apply failed with {len(causes)} conflict{plural}: {listed}",
-        details={"causes": [_cause(c) for c in causes]},
-    )  # fmt: skip
-
-
 def forbidden(kind: Kind, name: str, why: str, causes: Sequence[Cause] = ()) -> ApiError:
     target = f'{kind.qualified} "{name}"' if name else kind.qualified
     details = _about(kind, name)
@@ -150,17 +140,6 @@ def too_large_version(wanted: int, current: int) -> ApiError:
             "causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}],
             "retryAfterSeconds": 1,
         },
-    )  # fmt: skip
-
-
-def too_many_requests(message: str, retry_after: int = 1, causes: Sequence[Cause] = ()) -> ApiError:
-    return ApiError(
-        429, "TooManyRequests", message,
-        details={
-            "retryAfterSeconds": retry_after,
-            "causes": [_cause(c) for c in causes] or None,
-        },
-        headers={"Retry-After": str(retry_after)},
     )  # fmt: skip
 
 

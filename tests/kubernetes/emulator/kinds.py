@@ -69,7 +69,6 @@ QUOTAS = _core(
     "resourcequotas", "ResourceQuota", subresources=("status",), short_names=("quota",),
     returns_deleted=True, model="V1ResourceQuota",
 )  # fmt: skip
-LIMITRANGES = _core("limitranges", "LimitRange", short_names=("limits",), model="V1LimitRange")
 SERVICEACCOUNTS = _core(
     "serviceaccounts", "ServiceAccount", short_names=("sa",), returns_deleted=True,
     model="V1ServiceAccount",
@@ -82,15 +81,6 @@ ACCESS_REVIEWS = Kind(
     group="authorization.k8s.io", versions=("v1",), plural="selfsubjectaccessreviews",
     kind="SelfSubjectAccessReview", namespaced=False, verbs=("create",),
     model="V1SelfSubjectAccessReview",
-)  # fmt: skip
-RULES_REVIEWS = Kind(
-    group="authorization.k8s.io", versions=("v1",), plural="selfsubjectrulesreviews",
-    kind="SelfSubjectRulesReview", namespaced=False, verbs=("create",),
-    model="V1SelfSubjectRulesReview",
-)  # fmt: skip
-BUDGETS = Kind(
-    group="policy", versions=("v1",), plural="poddisruptionbudgets", kind="PodDisruptionBudget",
-    subresources=("status",), short_names=("pdb",), model="V1PodDisruptionBudget",
 )  # fmt: skip
 JOBS = Kind(
     group="batch", versions=("v1",), plural="jobs", kind="Job", subresources=("status",),
@@ -120,29 +110,21 @@ KUEUE = "kueue.x-k8s.io"
 VOLCANO_PODGROUPS = _custom(
     VOLCANO, ("v1beta1",), "podgroups", "PodGroup", short_names=("pg", "podgroup-v1beta1")
 )
-VOLCANO_QUEUES = _custom(
-    VOLCANO, ("v1beta1",), "queues", "Queue", namespaced=False, short_names=("q",)
-)
 COSCHEDULING_PODGROUPS = _custom(
     COSCHEDULING, ("v1alpha1",), "podgroups", "PodGroup", short_names=("pg", "pgs")
 )
-_KUEUE_VERSIONS = ("v1beta2", "v1beta1")
 LOCAL_QUEUES = _custom(
-    KUEUE, _KUEUE_VERSIONS, "localqueues", "LocalQueue", short_names=("queue", "lq")
+    KUEUE, ("v1beta2", "v1beta1"), "localqueues", "LocalQueue", short_names=("queue", "lq")
 )
-CLUSTER_QUEUES = _custom(
-    KUEUE, _KUEUE_VERSIONS, "clusterqueues", "ClusterQueue", namespaced=False, short_names=("cq",)
-)
-WORKLOADS = _custom(KUEUE, _KUEUE_VERSIONS, "workloads", "Workload", short_names=("wl",))
 
 BUILT_IN: tuple[Kind, ...] = (
-    NAMESPACES, PODS, SERVICES, CONFIGMAPS, SECRETS, EVENTS, NODES, QUOTAS, LIMITRANGES,
-    SERVICEACCOUNTS, PRIORITYCLASSES, ACCESS_REVIEWS, RULES_REVIEWS, BUDGETS, JOBS,
+    NAMESPACES, PODS, SERVICES, CONFIGMAPS, SECRETS, EVENTS, NODES, QUOTAS, SERVICEACCOUNTS,
+    PRIORITYCLASSES, ACCESS_REVIEWS, JOBS,
 )  # fmt: skip
 
 CUSTOM: dict[str, tuple[Kind, ...]] = {
-    "volcano": (VOLCANO_PODGROUPS, VOLCANO_QUEUES),
+    "volcano": (VOLCANO_PODGROUPS,),
     "coscheduling": (COSCHEDULING_PODGROUPS,),
-    "kueue": (LOCAL_QUEUES, CLUSTER_QUEUES, WORKLOADS),
+    "kueue": (LOCAL_QUEUES,),
 }
-"""What a cluster has installed on top: name of the `gang` -> its CRDs."""
+"""What a cluster knows besides: name of the `gang` -> those of its CRDs that we use."""

@@ -93,8 +93,6 @@ class Kubelet:
         self.lost: set[str] = set()
         """Nodes whose kubelet cannot reach the API server."""
         self._numbers = itertools.count(1)
-        self.unpullable: list[str] = []
-        """Images that cannot be pulled, besides those of a registry that cannot be."""
         self.workdirs: dict[str, str] = {}
         """Image -> the folder in which its containers start."""
         registry.store.listeners.append(self._on_change)
@@ -108,8 +106,7 @@ class Kubelet:
         """Return whether an image of the pod is nowhere; `.invalid` is the domain that never exists."""
         containers = (*(run.spec.get("initContainers") or ()), *run.spec["containers"])
         return any(
-            one["image"] in self.unpullable
-            or one["image"].partition("/")[0].endswith(".invalid")
+            one["image"].partition("/")[0].endswith(".invalid")
             or (self.offline and one["imagePullPolicy"] == "Always")
             for one in containers
         )

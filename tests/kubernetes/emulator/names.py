@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from tests.kubernetes.emulator import kinds
-from tests.kubernetes.emulator.selectors import label_matcher
 from tests.kubernetes.emulator.store import Store
 
 HEAD = "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost\n"
@@ -31,13 +30,13 @@ def service_lines(store: Store, seen_from: str) -> list[str]:
         spec = service.obj["spec"]
         if not spec.get("selector"):
             continue
-        matches = label_matcher({"matchLabels": spec["selector"]})
         same = service.namespace == seen_from
         for pod in store.entries(kinds.PODS, service.namespace):
             status = pod.obj["status"]
             address = status.get("podIP")
             over = status.get("phase") in ("Succeeded", "Failed")
-            if not address or over or not matches(pod.obj["metadata"].get("labels") or {}):
+            labels = pod.obj["metadata"].get("labels") or {}
+            if not address or over or not spec["selector"].items() <= labels.items():
                 continue
             if not (spec.get("publishNotReadyAddresses") or _ready(pod.obj)):
                 continue

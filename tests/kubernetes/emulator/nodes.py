@@ -12,7 +12,6 @@ Object = dict[str, Any]
 
 UNREACHABLE = "node.kubernetes.io/unreachable"
 UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
-OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,21 +24,12 @@ class Node:
     gpus: int = 0
     pods: int = 110
     labels: Mapping[str, str] = field(default_factory=dict)
-    taints: tuple[Mapping[str, str], ...] = ()
-    unschedulable: bool = False
 
 
 def document(node: Node, number: int) -> Object:
     amounts = {"cpu": node.cpu, "memory": node.memory, "pods": str(node.pods)}
     if node.gpus:
         amounts["nvidia.com/gpu"] = str(node.gpus)
-    spec: Object = {}
-    taints = [dict(one) for one in node.taints]
-    if node.unschedulable:
-        spec["unschedulable"] = True
-        taints.append({"key": UNSCHEDULABLE, "effect": "NoSchedule"})
-    if taints:
-        spec["taints"] = taints
     return {
         "metadata": {
             "name": node.name,
@@ -48,7 +38,7 @@ def document(node: Node, number: int) -> Object:
                 "kubernetes.io/arch": "amd64", **node.labels,
             },
         },
-        "spec": spec,
+        "spec": {},
         "status": {
             "capacity": amounts, "allocatable": dict(amounts),
             "addresses": [

@@ -13,16 +13,13 @@ from tests.kubernetes.emulator.control import Control
 from tests.kubernetes.emulator.discovery import Discovery
 from tests.kubernetes.emulator.evictions import Evictions
 from tests.kubernetes.emulator.faults import Faults
-from tests.kubernetes.emulator.gangs import PodGroups
 from tests.kubernetes.emulator.jobs import JobController
 from tests.kubernetes.emulator.kubelet import AT_ONCE, Kubelet, Pace
-from tests.kubernetes.emulator.kueue import Kueue
 from tests.kubernetes.emulator.nodes import Node
 from tests.kubernetes.emulator.podlogs import PodLogs
 from tests.kubernetes.emulator.processes import ProcessKubelet
 from tests.kubernetes.emulator.rbac import MASTERS, Access, User
 from tests.kubernetes.emulator.registry import Registry
-from tests.kubernetes.emulator.requestlog import RequestLog
 from tests.kubernetes.emulator.scheduler import Scheduler
 from tests.kubernetes.emulator.scripted import ScriptedKubelet
 from tests.kubernetes.emulator.server import Server
@@ -47,17 +44,14 @@ class Parts:
         store = Store()
         self.registry = Registry(store)
         self.faults = Faults()
-        self.log = RequestLog()
         self.access = Access(tokens={ADMIN_TOKEN: User("kubernetes-admin", (MASTERS,))})
         extra = [kind for name in installed for kind in kinds.CUSTOM[name]]
         self.discovery = Discovery([*kinds.BUILT_IN, *extra])
         self.evictions = Evictions(self.registry)
-        self.groups = PodGroups(self.registry, tuple(installed), self.soon)
         # The collector looks first: what it deletes, nobody else needs to look at.
         self.collector = Collector(self.registry, self.discovery.kinds, self.soon)
-        self.scheduler = Scheduler(self.registry, self.groups)
+        self.scheduler = Scheduler(self.registry)
         self.jobs = JobController(self.registry, self.soon)
-        self.kueue = Kueue(self.registry, self.soon) if "kueue" in installed else None
         self.logs = PodLogs(folder, lambda node: node not in self.kubelet.lost)
         self.kubelet: Kubelet
         if kubelet == "processes":
@@ -68,7 +62,7 @@ class Parts:
             self.kubelet = ScriptedKubelet(self.registry, self.logs, pace=pace, offline=offline)
         self.control = Control(self)
         self.server = Server(
-            registry=self.registry, access=self.access, faults=self.faults, log=self.log,
+            registry=self.registry, access=self.access, faults=self.faults,
             discovery=self.discovery, logs=self.logs, evictor=self.evictions,
             control=self._call, bookmark_seconds=bookmark_seconds, port=port,
         )  # fmt: skip
@@ -81,9 +75,6 @@ class Parts:
         ):  # fmt: skip
             obj = {"metadata": {"name": name}, "value": value}
             self.registry.create(kinds.PRIORITYCLASSES, "", obj)
-        if kinds.VOLCANO_QUEUES in self.discovery.kinds:
-            queue = {"metadata": {"name": "default"}, "spec": {"weight": 1, "reclaimable": True}}
-            self.registry.create(kinds.VOLCANO_QUEUES, "", queue)
         for number, machine in enumerate(machines, 1):
             self.registry.create(kinds.NODES, "", nodes.document(machine, number))
         service = {

@@ -39,7 +39,6 @@ class Grant:
     origin: str = ""
 
 
-ADMIN_RULE: Mapping[str, Any] = {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}
 MASTERS = "system:masters"
 
 
@@ -86,16 +85,6 @@ class Access:
     def grants_of(self, user: User) -> list[Grant]:
         subjects = {f"User {user.name}", *(f"Group {group}" for group in user.groups)}
         return [grant for grant in self.grants if grant.subject in subjects]
-
-    def rules_in(self, user: User, namespace: str) -> list[Mapping[str, Any]]:
-        if MASTERS in user.groups:
-            return [ADMIN_RULE]
-        return [
-            rule
-            for grant in self.grants_of(user)
-            if grant.namespace in ("", namespace)
-            for rule in grant.rules
-        ]
 
     def bind(self, documents: Iterable[Mapping[str, Any]]) -> None:
         """Take Role, ClusterRole and their bindings, as `kubectl apply` would."""

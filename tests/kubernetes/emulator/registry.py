@@ -15,17 +15,16 @@ from tests.kubernetes.emulator import (
     defaults,
     errors,
     kinds,
-    patches,
     podsecurity,
     quota,
     schema,
     validation,
 )
 from tests.kubernetes.emulator.clock import later, stamp
-from tests.kubernetes.emulator.errors import ApiError, Cause
+from tests.kubernetes.emulator.errors import Cause
 from tests.kubernetes.emulator.kinds import Kind
 from tests.kubernetes.emulator.quantities import quantity
-from tests.kubernetes.emulator.selectors import Predicate, label_matcher
+from tests.kubernetes.emulator.selectors import Predicate
 from tests.kubernetes.emulator.store import Entry, Object, Store
 
 _SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
@@ -36,8 +35,6 @@ Mutation = Callable[[Object], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteOptions:
-    manager: str = ""
-    """Who owns the fields that are written: `fieldManager`, else the user agent's first word."""
     dry_run: bool = False
     strict: bool = False
     """`fieldValidation=Strict`: unknown fields are an error."""
@@ -58,8 +55,6 @@ class Registry:
 
     def __init__(self, store: Store) -> None:
         self.store = store
-        self.webhooks: list[Callable[[Kind, Object], None]] = []
-        """Mutating admission of what is installed on top, on create."""
         self._addresses = itertools.count(1)
         self._random = random.Random(0)
 
@@ -83,10 +78,8 @@ class Registry:
         namespace: str,
         obj: Object,
         options: WriteOptions | None = None,
-        *,
-        applied: set[patches.Path] | None = None,
     ) -> Entry:
-        """POST; `applied`: the fields that a server-side apply owns from now on."""
+        """POST."""
         options = options or WriteOptions()
         obj = self._decoded(kind, obj, options)
         meta = obj["metadata"]
@@ -114,11 +107,9 @@ class Registry:
         if self.store.find(kind, meta.get("namespace", ""), meta["name"]) is not None:
             raise errors.already_exists(kind, meta["name"])
         quota.check(self.store, kind, obj)
-        if applied is not None:
-            meta["managedFields"] = [_managed(kind, options.manager, applied)]
         if options.dry_run:
             return Entry(kind, obj, 0)
-        return self.store.put(kind, obj, options.manager or "unknown")
+        return self.store.put(kind, obj)
 
     def _decoded(self, kind: Kind, obj: Object, options: WriteOptions) -> Object:
         """Return the object without envelope, with types checked and unknown fields dropped."""
@@ -187,8 +178,6 @@ class Registry:
                     f"namespace {meta['namespace']} is being terminated",
                 )  # fmt: skip
                 raise errors.forbidden(kind, meta["name"], why, [cause])
-        for webhook in self.webhooks:
-            webhook(kind, obj)
         if kind is kinds.PODS:
             self._admit_pod(obj)
         elif kind is kinds.SERVICES:
@@ -222,8 +211,6 @@ class Registry:
                 f"error looking up service account {meta['namespace']}/{account}: "
                 f'serviceaccount "{account}" not found',
             )  # fmt: skip
-        for entry in self.store.entries(kinds.LIMITRANGES, meta["namespace"]):
-            _limit_defaults(entry.obj, spec)
         defaults.admitted_pod(spec)
         namespace = self.store.find(kinds.NAMESPACES, "", meta["namespace"])
         why = podsecurity.violations(namespace.obj, spec) if namespace is not None else ""
@@ -272,21 +259,16 @@ class Registry:
         kind: Kind,
         namespace: str,
         name: str,
-        change: Callable[[Object], Object],
+        patch: Object,
         *,
         subresource: str = "",
         options: WriteOptions | None = None,
     ) -> Entry:
-        """PATCH of an existing object; `change` returns the patched document."""
+        """PATCH of an existing object with a merge patch."""
         options = options or WriteOptions()
         old = self.get(kind, namespace, name)
         envelope = {"kind": kind.kind, "apiVersion": kind.api_version()}
-        try:
-            obj = change({**envelope, **old.obj})
-        except patches.PatchFailed as error:
-            raise ApiError(422, "Invalid", str(error)) from error
-        if not isinstance(obj, dict):
-            raise errors.bad_request("the patched object is not a document")
+        obj: Object = _merged({**envelope, **old.obj}, patch)
         obj = self._decoded(kind, obj, options)
         if obj["metadata"].get("name") != name:
             raise errors.bad_request("the name of the object does not match the name on the URL")
@@ -329,8 +311,6 @@ class Registry:
             raise errors.invalid(kind, old.name, causes)
         if "generation" in meta and obj.get("spec") != old.obj.get("spec"):
             meta["generation"] = was["generation"] + 1
-        if was.get("managedFields"):
-            _take_over(old, obj, options.manager)
         return self.write(old, obj, dry_run=options.dry_run)
 
     def write(self, old: Entry, obj: Object, *, dry_run: bool = False) -> Entry:
@@ -342,7 +322,7 @@ class Registry:
         meta = obj["metadata"]
         over = meta.get("deletionTimestamp") and not meta.get("finalizers")
         if over and not meta.get("deletionGracePeriodSeconds") and old.kind is not kinds.NAMESPACES:
-            return self.store.remove(Entry(old.kind, obj, old.version, old.owner))
+            return self.store.remove(Entry(old.kind, obj, old.version))
         return self.store.put(old.kind, obj)
 
     def change(self, entry: Entry, mutate: Mutation) -> Entry:
@@ -361,72 +341,6 @@ class Registry:
             return entry
         obj = {**current.obj, "metadata": dict(current.obj["metadata"]), "status": status}
         return self.write(current, obj)
-
-    def apply(
-        self,
-        kind: Kind,
-        namespace: str,
-        name: str,
-        document: Object,
-        *,
-        force: bool,
-        options: WriteOptions,
-    ) -> tuple[Entry, bool]:
-        """Server-side apply; returns the object and whether it was created."""
-        document = self._decoded(kind, document, options)
-        meta = document["metadata"]
-        if meta.setdefault("name", name) != name:
-            raise errors.bad_request(
-                f"metadata.name of the object ({meta['name']}) does not match {name}"
-            )
-        if "managedFields" in meta:
-            raise errors.bad_request("metadata.managedFields must be nil")
-        wanted = patches.owned(document)
-        old = self.store.find(kind, namespace, name)
-        if old is None:
-            document["metadata"].pop("resourceVersion", None)
-            created = self.create(kind, namespace, document, options, applied=set(wanted))
-            return created, True
-        if (
-            meta.get("resourceVersion", old.obj["metadata"]["resourceVersion"])
-            != (old.obj["metadata"]["resourceVersion"])
-        ):
-            raise errors.conflict(kind, name)
-        live = patches.owned(old.obj)
-        entries = list(old.obj["metadata"].get("managedFields") or ())
-        others = {
-            one["manager"]: patches.from_fields(one["fieldsV1"])
-            for one in entries
-            if (one["manager"], one["operation"]) != (options.manager, "Apply")
-        }
-        if not entries and old.owner != options.manager:
-            others[old.owner] = set(live)
-        found = patches.conflicts(wanted, live, others)
-        if found and not force:
-            raise errors.apply_conflict(found)
-        mine = next((e for e in entries if e["manager"] == options.manager), None)
-        before = patches.from_fields(mine["fieldsV1"]) if mine else set()
-        merged: Object = patches.strategic_merge(
-            old.obj, {key: value for key, value in document.items() if key != "status"}
-        )
-        for path in sorted(before - set(wanted)):
-            if not any(path in theirs for theirs in others.values()):
-                merged = patches.drop(merged, path)
-        merged["metadata"]["resourceVersion"] = old.obj["metadata"]["resourceVersion"]
-        entry = self._update(old, merged, "", options)
-        kept = [_managed(kind, options.manager, set(wanted))]
-        for one in entries:
-            if one is not mine:
-                rest = patches.from_fields(one["fieldsV1"]) - set(wanted)
-                if rest:
-                    kept.append({**one, "fieldsV1": patches.to_fields(rest)})
-        kept.sort(key=lambda one: one["manager"])
-        if _owners(entry.obj) != _owners({"metadata": {"managedFields": kept}}):
-            obj = {
-                **entry.obj, "metadata": {**entry.obj["metadata"], "managedFields": kept}
-            }  # fmt: skip
-            entry = self.write(entry, obj, dry_run=options.dry_run)
-        return entry, False
 
     # Deleting
 
@@ -485,44 +399,18 @@ class Registry:
             new["generation"] += 1
         return self.write(entry, obj), False
 
-    def budget_refusal(self, pod: Entry) -> Cause | None:
-        """Return why a PodDisruptionBudget does not let this pod be evicted."""
-        labels = pod.obj["metadata"].get("labels") or {}
-        for budget in self.store.entries(kinds.BUDGETS, pod.namespace):
-            spec = budget.obj.get("spec") or {}
-            matches = label_matcher(spec.get("selector"))
-            if not matches(labels):
-                continue
-            members = [
-                one
-                for one in self.store.entries(kinds.PODS, pod.namespace)
-                if matches(one.obj["metadata"].get("labels") or {})
-            ]
-            healthy = sum(_ready(one.obj) for one in members)
-            needed = _needed(spec, len(members))
-            if healthy - 1 < needed and _ready(pod.obj):
-                return Cause(
-                    "", "DisruptionBudget",
-                    f"The disruption budget {budget.name} needs {needed} healthy pods and has "
-                    f"{healthy} currently",
-                )  # fmt: skip
-        return None
 
-
-def _needed(spec: Mapping[str, Any], expected: int) -> int:
-    def scaled(value: Any) -> int:
-        if isinstance(value, str):
-            return -(-int(value.rstrip("%")) * expected // 100)
-        return int(value)
-
-    if "minAvailable" in spec:
-        return scaled(spec["minAvailable"])
-    return expected - scaled(spec.get("maxUnavailable", 1))
-
-
-def _ready(pod: Mapping[str, Any]) -> bool:
-    conditions = pod["status"].get("conditions") or ()
-    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+def _merged(target: Any, patch: Any) -> Any:
+    """Return `target` with `patch` merged in (RFC 7386)."""
+    if not isinstance(patch, dict):
+        return patch
+    merged = dict(target) if isinstance(target, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            merged.pop(key, None)
+        else:
+            merged[key] = _merged(merged.get(key), value)
+    return merged
 
 
 def _grace(kind: Kind, obj: Mapping[str, Any], asked: int | None) -> int:
@@ -578,20 +466,6 @@ def _keep_server_fields(kind: Kind, old: Mapping[str, Any], new: Object) -> None
                 new["spec"].setdefault(key, old["spec"][key])
 
 
-def _limit_defaults(limit_range: Mapping[str, Any], spec: Object) -> None:
-    for limit in (limit_range.get("spec") or {}).get("limits") or ():
-        if limit.get("type") != "Container":
-            continue
-        for container in (*(spec.get("initContainers") or ()), *spec.get("containers", ())):
-            resources = container.setdefault("resources", {})
-            given = resources.get("limits") or {}
-            for field_name, source in (("limits", "default"), ("requests", "defaultRequest")):
-                for name, text in (limit.get(source) or {}).items():
-                    if field_name == "requests" and name in given:
-                        text = given[name]
-                    resources.setdefault(field_name, {}).setdefault(name, text)
-
-
 def _check_quantities(kind: Kind, obj: Mapping[str, Any]) -> None:
     """A malformed quantity is a matter of decoding: 400."""
     spec: Any = None
@@ -617,39 +491,3 @@ def _check_quantities(kind: Kind, obj: Mapping[str, Any]) -> None:
         raise errors.bad_request(
             f'{kind.kind} in version "{version}" cannot be handled as a {kind.kind}: {error}'
         ) from error
-
-
-def _managed(kind: Kind, manager: str, paths: set[patches.Path]) -> Object:
-    return {
-        "manager": manager, "operation": "Apply", "apiVersion": kind.api_version(),
-        "time": stamp(), "fieldsType": "FieldsV1", "fieldsV1": patches.to_fields(paths),
-    }  # fmt: skip
-
-
-def _owners(obj: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    return sorted(
-        (one["manager"], one["operation"], json.dumps(one["fieldsV1"], sort_keys=True))
-        for one in obj["metadata"].get("managedFields") or ()
-    )
-
-
-def _take_over(old: Entry, obj: Object, manager: str) -> None:
-    """A plain write makes its manager the owner of what it changed."""
-    before, after = patches.owned(old.obj), patches.owned(obj)
-    changed = {path for path in after if before.get(path, before) != after[path]}
-    changed |= before.keys() - after.keys()
-    changed = {path for path in changed if path[0] != "f:status"}
-    if not changed:
-        return
-    kept = []
-    for one in obj["metadata"]["managedFields"]:
-        if (one["manager"], one["operation"]) == (manager, "Apply"):
-            kept.append(one)
-            continue
-        rest = patches.from_fields(one["fieldsV1"]) - changed
-        if rest:
-            kept.append({**one, "fieldsV1": patches.to_fields(rest)})
-    if not any(one["manager"] == manager for one in kept):
-        mine = _managed(old.kind, manager, changed & after.keys())
-        kept.append({**mine, "operation": "Update"})
-    obj["metadata"]["managedFields"] = kept

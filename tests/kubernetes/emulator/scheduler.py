@@ -1,4 +1,4 @@
-"""Binds pods to nodes where they fit; what a gang adds is asked of `gangs`."""
+"""Binds pods to nodes where they fit, each by itself."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import itertools
 from collections import Counter
 from collections.abc import Mapping
 from fractions import Fraction
-from typing import Any, Protocol
+from typing import Any
 
 from tests.kubernetes.emulator import kinds, nodes
 from tests.kubernetes.emulator.clock import stamp
@@ -16,24 +16,6 @@ from tests.kubernetes.emulator.quantities import quantity
 from tests.kubernetes.emulator.quota import Amounts, pod_requests
 from tests.kubernetes.emulator.registry import Registry
 from tests.kubernetes.emulator.store import Change, Entry, Object
-
-
-class Gangs(Protocol):
-    """Which pods must be placed together."""
-
-    def group_of(self, pod: Entry) -> tuple[str, str, str] | None:
-        """Return kind, namespace and name of a pod's group."""
-
-    def members_needed(self, group: tuple[str, str, str]) -> int | None:
-        """Return how many pods must be placed together, or None while the group is missing."""
-
-    def placed(self, group: tuple[str, str, str]) -> None: ...
-
-    def unplaced(self, group: tuple[str, str, str], *, pending: int, why: str) -> None: ...
-
-
-Group = tuple[str, str, str]
-
 
 Milli = dict[str, int]
 """Resource -> thousandths: whole numbers add up faster than fractions."""
@@ -61,17 +43,15 @@ class NodeSpace:
 
 
 class Scheduler:
-    def __init__(self, registry: Registry, gangs: Gangs) -> None:
+    def __init__(self, registry: Registry) -> None:
         self._registry = registry
         self._store = registry.store
-        self._gangs = gangs
         self._pending: dict[str, Entry] = {}
         self._requests: dict[str, Milli] = {}
         self._placed: dict[str, tuple[str, Milli]] = {}
         self._spaces: dict[str, NodeSpace] = {}
         self._woken = False
         self._serial = itertools.count(1)
-        self.paused = False
         self._store.listeners.append(self._on_change)
 
     def _on_change(self, change: Change) -> None:
@@ -81,20 +61,15 @@ class Scheduler:
         elif kind is kinds.NODES and not _same_placement(change):
             self._count_space()
             self.wake()
-        elif kind.plural == "podgroups":
-            self.wake()
 
     def _on_pod(self, change: Change) -> None:
         entry, status = change.entry, change.entry.obj["status"]
         uid = entry.uid
         gone = change.type == "DELETED"
         node = entry.obj["spec"].get("nodeName")
-        if gone or node or entry.obj["metadata"].get("deletionTimestamp"):
+        leaving = gone or entry.obj["metadata"].get("deletionTimestamp")
+        if leaving or node or status["phase"] != "Pending":
             self._pending.pop(uid, None)
-        elif entry.obj["spec"].get("schedulingGates") or status["phase"] != "Pending":
-            self._pending.pop(uid, None)
-            if change.type == "ADDED":
-                self._say_gated(entry)
         else:
             new = uid not in self._pending
             self._pending[uid] = entry
@@ -127,33 +102,12 @@ class Scheduler:
             self._woken = True
             asyncio.get_running_loop().call_soon(self._round)
 
-    def _say_gated(self, entry: Entry) -> None:
-        def gate() -> None:
-            current = self._store.find(kinds.PODS, entry.namespace, entry.name)
-            if current is not None and current.obj["spec"].get("schedulingGates"):
-                self._set_scheduled(
-                    current,
-                    "SchedulingGated",
-                    "Scheduling is blocked due to non-empty scheduling gates",
-                )
-
-        asyncio.get_running_loop().call_soon(gate)
-
     def _round(self) -> None:
         self._woken = False
-        if self.paused:
-            return
-        groups: dict[Group, list[Entry]] = {}
         for entry in sorted(
             self._pending.values(), key=lambda e: -int(e.obj["spec"].get("priority", 0))
         ):
-            group = self._gangs.group_of(entry)
-            if group is None:
-                self._place_one(entry)
-            else:
-                groups.setdefault(group, []).append(entry)
-        for group, members in groups.items():
-            self._place_group(group, members)
+            self._place(entry)
 
     def _count_space(self) -> None:
         """Count anew what is free: the nodes changed."""
@@ -164,52 +118,12 @@ class Scheduler:
             if node in self._spaces:
                 self._spaces[node].take(wanted)
 
-    def _place_one(self, entry: Entry) -> None:
+    def _place(self, entry: Entry) -> None:
         node, why = self._fit(entry)
         if node is None:
             self._set_scheduled(entry, "Unschedulable", why)
         else:
             self._bind(entry, node)
-
-    def _place_group(self, group: Group, members: list[Entry]) -> None:
-        needed = self._gangs.members_needed(group)
-        if needed is None:
-            for entry in members:
-                self._set_scheduled(entry, "Unschedulable", f"podgroup {group[2]} was not found")
-            return
-        running = sum(
-            1
-            for entry in self._store.entries(kinds.PODS, group[1])
-            if entry.uid in self._placed and self._gangs.group_of(entry) == group
-        )
-        chosen: list[tuple[Entry, str]] = []
-        why = ""
-        for entry in members:
-            node, failure = self._fit(entry)
-            if node is None:
-                why = why or failure
-                continue
-            self._spaces[node].take(self._wanted(entry))
-            chosen.append((entry, node))
-        for entry, node in chosen:  # it was only tried: binding takes it for good
-            self._spaces[node].give(self._wanted(entry))
-        if running + len(chosen) >= needed:
-            for entry, node in chosen:
-                self._bind(entry, node)
-            for entry in members:
-                if entry.uid in self._pending:
-                    self._set_scheduled(entry, "Unschedulable", why)
-            self._gangs.placed(group)
-            return
-        if running + len(members) < needed:
-            why = f"only {running + len(members)} of {needed} pods of the group exist"
-        text = (
-            f"pod group is not ready, {len(members)} Pending, {needed} minAvailable; "
-            f"Pending: {len(members)} Unschedulable: {why}"
-        )
-        self._gangs.unplaced(group, pending=len(members), why=text)
-        for entry in members:
-            self._set_scheduled(entry, "Unschedulable", text)
 
     def _fit(self, entry: Entry) -> tuple[str | None, str]:
         """Return the node that takes the pod and it likes best, or the scheduler's words for why none.

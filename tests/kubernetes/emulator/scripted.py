@@ -25,17 +25,10 @@ class Behaviour:
     """None: run until told otherwise."""
     after: float = 0.0
     """Seconds from start to exit."""
-    reason: str = ""
-    signal: int | None = None
-    pull_error: str = ""
-    """`ErrImagePull` or `ImagePullBackOff`: never starts."""
     creating: bool = False
     """Stays in ContainerCreating."""
     stop_seconds: float = 0.0
     """How long it takes to end after a TERM; longer than its grace: it is killed then."""
-    output: str = ""
-    times: int = -1
-    """For how many starts; less than 0: for all."""
 
 
 @dataclass(slots=True)
@@ -81,26 +74,20 @@ class ScriptedKubelet(Kubelet):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.behaviours: list[Behaviour] = []
-        self._left: dict[int, int] = {}
 
     def _behaviour(self, run: PodRun) -> Behaviour | None:
-        for number, one in enumerate(self.behaviours):
-            left = self._left.setdefault(number, one.times)
-            if left and re.search(one.pattern, run.key):
-                self._left[number] = left - 1
-                return one
-        return None
+        return next((one for one in self.behaviours if re.search(one.pattern, run.key)), None)
 
     def start_pod(self, run: PodRun) -> None:
         told = self._behaviour(run)
-        if told is not None and (told.creating or told.pull_error):
-            if told.pull_error:
-                self.pull_error(run, told.pull_error)
-            else:
-                self.publish(run)
+        if told is not None and told.creating:
+            self.publish(run)
             return
         if self.cannot_be_pulled(run):
-            self.pull_error(run, "ErrImagePull")
+            for one in run.main:
+                message = f'failed to pull and unpack image "{one.image}": not found'
+                one.state = waiting("ErrImagePull", message)
+            self.publish(run)
             return
         for spec, one in zip(run.spec.get("initContainers") or (), run.init, strict=True):
             plan = plan_of([*(spec.get("command") or ()), *(spec.get("args") or ())])
@@ -117,27 +104,16 @@ class ScriptedKubelet(Kubelet):
         for spec, one in zip(run.spec["containers"], run.main, strict=True):
             plan = plan_of([*(spec.get("command") or ()), *(spec.get("args") or ())])
             if told is not None and one is run.main[0]:
-                plan = Plan(told.after, told.exit_code, told.output)
+                plan = Plan(told.after, told.exit_code)
             self._begin_container(run, one, plan.output)
             plans.append((one, plan))
         self.publish(run)
         loop = asyncio.get_running_loop()
         for one, plan in plans:
             if plan.exit_code is not None:
-                reason = told.reason if told is not None else ""
-                signal = told.signal if told is not None else None
                 loop.call_later(
-                    plan.seconds, self._exit_on_time, run, one, one.restarts, plan.exit_code,
-                    reason, signal,
-                )  # fmt: skip
-
-    def pull_error(self, run: PodRun, reason: str) -> None:
-        for one in run.main:
-            message = f'failed to pull and unpack image "{one.image}": not found'
-            if reason == "ImagePullBackOff":
-                message = f'Back-off pulling image "{one.image}": ErrImagePull: {message}'
-            one.state = waiting(reason, message)
-        self.publish(run)
+                    plan.seconds, self._exit_on_time, run, one, one.restarts, plan.exit_code
+                )
 
     def _begin_container(self, run: PodRun, one: Container, output: str) -> None:
         one.container_id = f"containerd://{run.entry.uid}-{one.name}-{one.restarts}"
@@ -153,11 +129,9 @@ class ScriptedKubelet(Kubelet):
             log = self.logs.open(run.entry, container)
         log.write(text.encode())
 
-    def _exit_on_time(
-        self, run: PodRun, one: Container, attempt: int, code: int, reason: str, signal: int | None
-    ) -> None:
+    def _exit_on_time(self, run: PodRun, one: Container, attempt: int, code: int) -> None:
         if one.is_running and one.restarts == attempt and not run.over:
-            self.exit_container(run, one, code, reason=reason, signal=signal)
+            self.exit_container(run, one, code)
 
     def exit_container(
         self,

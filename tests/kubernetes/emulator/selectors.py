@@ -60,25 +60,6 @@ def label_selector(text: str) -> Predicate | None:
     return matches
 
 
-def label_matcher(selector: Mapping[str, Any] | None) -> Callable[[Labels], bool]:
-    """Return a test for a `matchLabels`/`matchExpressions` selector; an empty one takes all."""
-    tests: list[Callable[[Labels], bool]] = []
-    selector = selector or {}
-    for key, value in (selector.get("matchLabels") or {}).items():
-        tests.append(lambda labels, key=key, value=value: labels.get(key) == value)  # type: ignore[misc]  # defaults bind
-    for rule in selector.get("matchExpressions") or ():
-        key, operator, values = rule["key"], rule["operator"], set(rule.get("values") or ())
-        if operator == "In":
-            tests.append(lambda labels, key=key, values=values: labels.get(key) in values)  # type: ignore[misc]  # defaults bind
-        elif operator == "NotIn":
-            tests.append(lambda labels, key=key, values=values: labels.get(key) not in values)  # type: ignore[misc]  # defaults bind
-        elif operator == "Exists":
-            tests.append(lambda labels, key=key: key in labels)  # type: ignore[misc]  # defaults bind
-        else:
-            tests.append(lambda labels, key=key: key not in labels)  # type: ignore[misc]  # defaults bind
-    return lambda labels: all(test(labels) for test in tests)
-
-
 _FIELDS: dict[str, tuple[str, ...]] = {
     "pods": (
         "spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName",

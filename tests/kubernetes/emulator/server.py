@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import yaml
 from aiohttp import web
 
-from tests.kubernetes.emulator import errors, kinds, patches
+from tests.kubernetes.emulator import errors, kinds
 from tests.kubernetes.emulator.clock import parsed
 from tests.kubernetes.emulator.discovery import Discovery
 from tests.kubernetes.emulator.errors import ApiError
@@ -24,7 +24,6 @@ from tests.kubernetes.emulator.kinds import Kind
 from tests.kubernetes.emulator.podlogs import LogOptions, PodLogs
 from tests.kubernetes.emulator.rbac import Access, Ask, User, refusal
 from tests.kubernetes.emulator.registry import DeleteOptions, Registry, WriteOptions
-from tests.kubernetes.emulator.requestlog import RequestLog, arrival
 from tests.kubernetes.emulator.selectors import Predicate, both, field_selector, label_selector
 from tests.kubernetes.emulator.store import Entry, Object
 from tests.kubernetes.emulator.watches import Watch, Watches
@@ -32,8 +31,7 @@ from tests.kubernetes.emulator.watches import Watch, Watches
 MAX_BODY = 3 * 1024 * 1024
 JSON_TYPES = ("application/json", "application/yaml")
 PATCH_TYPES: tuple[str, ...] = (
-    "application/json-patch+json", "application/merge-patch+json",
-    "application/strategic-merge-patch+json", "application/apply-patch+yaml",
+    "application/merge-patch+json", "application/apply-patch+yaml",
 )  # fmt: skip
 KEPT_LISTS = 100
 
@@ -71,7 +69,6 @@ class Server:
         registry: Registry,
         access: Access,
         faults: Faults,
-        log: RequestLog,
         discovery: Discovery,
         logs: PodLogs,
         evictor: Evictor,
@@ -83,7 +80,6 @@ class Server:
         self._store = registry.store
         self._access = access
         self._faults = faults
-        self._log = log
         self._discovery = discovery
         self._logs = logs
         self._evictor = evictor
@@ -127,39 +123,22 @@ class Server:
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         if request.path.startswith("/_faults/"):
             return await self._handle_control(request)
-        began = arrival()
-        record: dict[str, Any] = {
-            "verb": request.method.lower(), "resource": "", "namespace": "", "name": "", "user": "",
-        }  # fmt: skip
-        code = 0
         try:
-            response = await self._answer(request, record)
-            code = response.status
+            return await self._answer(request)
         except ApiError as error:
-            response = _status(error)
-            code = error.code
+            return _status(error)
         except (ConnectionError, web.HTTPException) as error:
             if not isinstance(error, web.HTTPRequestEntityTooLarge):
                 raise
-            response = web.json_response(_too_large(), status=413)
-            code = 413
+            return web.json_response(_too_large(), status=413)
         except Exception as error:  # noqa: BLE001 - a mistake of the emulator: its owner hears of it
             asyncio.get_running_loop().call_exception_handler(
                 {"message": f"{request.method} {request.path_qs}", "exception": error}
             )
-            response = _status(errors.internal(repr(error)))
-            code = 500
-        finally:
-            self._log.add(
-                at=began, agent=request.headers.get("User-Agent", ""), code=code,
-                path=request.path_qs, **record,
-            )  # fmt: skip
-        return response
+            return _status(errors.internal(repr(error)))
 
-    async def _answer(self, request: web.Request, record: dict[str, Any]) -> web.StreamResponse:
+    async def _answer(self, request: web.Request) -> web.StreamResponse:
         user = self._access.user_of(request.headers.get("Authorization", ""))
-        if user is not None:
-            record["user"] = user.name
         document = self._discovery.answer(request.path)
         if document is not None:
             if (rule := self._faults.take("get", request.path)) is not None:
@@ -172,9 +151,6 @@ class Server:
         if user is None:
             raise errors.unauthorized()
         target = self._target(request)
-        record.update(
-            verb=target.verb, resource=target.resource, namespace=target.namespace, name=target.name
-        )
         rule = self._faults.take(target.verb, request.path)
         if rule is not None and rule.action != "reset-after":
             await _fault(request, rule)
@@ -409,8 +385,6 @@ class Server:
             cause = errors.unsupported("fieldValidation", validation, ("Ignore", "Strict", "Warn"))
             raise ApiError(422, "Invalid", f'CreateOptions.meta.k8s.io "" is invalid: {cause}')
         return WriteOptions(
-            manager=query.get("fieldManager")
-            or request.headers.get("User-Agent", "unknown").partition("/")[0],
             dry_run=_dry_run(query.getall("dryRun", [])),
             strict=validation == "Strict",
         )
@@ -421,8 +395,6 @@ class Server:
             return self._evict(document, target)
         if target.kind is kinds.ACCESS_REVIEWS:
             return self._review_access(document, user)
-        if target.kind is kinds.RULES_REVIEWS:
-            return self._review_rules(document, user)
         options = self._options(request)
         entry = self._registry.create(target.kind, target.namespace, document, options)
         return _document(entry, target, code=201, warnings=options.warnings)
@@ -437,43 +409,28 @@ class Server:
         return _document(entry, target, warnings=options.warnings)
 
     async def _patch(self, request: web.Request, target: Target) -> web.Response:
-        accepted = PATCH_TYPES
-        if target.kind.custom:
-            accepted = tuple(one for one in PATCH_TYPES if "strategic" not in one)
-        if "Content-Type" not in request.headers or request.content_type not in accepted:
-            raise errors.unsupported_media_type(accepted)
-        patch = await self._body(request, accepted)
+        if "Content-Type" not in request.headers or request.content_type not in PATCH_TYPES:
+            raise errors.unsupported_media_type(PATCH_TYPES)
+        patch = await self._body(request, PATCH_TYPES)
         options = self._options(request)
         kind, namespace, name = target.kind, target.namespace, target.name
-        force = _flag(request.query, "force")
-        if "apply-patch" in request.content_type:
+        applied = "apply-patch" in request.content_type
+        if applied:
             if not request.query.get("fieldManager"):
                 raise errors.bad_request(
                     'PatchOptions.meta.k8s.io "" is invalid: fieldManager: Required value: is '
                     "required for apply patch"
                 )
-            document = _enveloped(patch, target, strict=True)
-            entry, created = self._registry.apply(
-                kind, namespace, name, document, force=force, options=options
-            )
-            return _document(entry, target, code=201 if created else 200, warnings=options.warnings)
-        if force:
-            raise errors.bad_request(
-                'PatchOptions.meta.k8s.io "" is invalid: force: Forbidden: may not be specified for '
-                "non-apply patch"
-            )
-
-        def change(old: Object) -> Object:
-            if "json-patch" in request.content_type:
-                return dict(patches.json_patch(old, patch))
-            if not isinstance(patch, dict):
-                raise errors.bad_request("cannot unmarshal the patch into an object")
-            if "strategic" in request.content_type:
-                return dict(patches.strategic_merge(old, patch))
-            return dict(patches.merge_patch(old, patch))
-
+            if not _flag(request.query, "force"):
+                raise errors.bad_request("nothing here has an owner: only force=true is emulated")
+            patch = _enveloped(patch, target, strict=True)
+        if not isinstance(patch, dict):
+            raise errors.bad_request("cannot unmarshal the patch into an object")
+        if applied and self._store.find(kind, namespace, name) is None:
+            entry = self._registry.create(kind, namespace, patch, options)
+            return _document(entry, target, code=201, warnings=options.warnings)
         entry = self._registry.patch(
-            kind, namespace, name, change, subresource=target.subresource, options=options
+            kind, namespace, name, patch, subresource=target.subresource, options=options
         )
         return _document(entry, target, warnings=options.warnings)
 
@@ -502,12 +459,6 @@ class Server:
         if name != target.name:
             raise errors.bad_request("name in URL does not match name in Eviction object")
         pod = self._registry.get(target.kind, target.namespace, target.name)
-        ended = pod.obj["status"].get("phase") in ("Succeeded", "Failed", "Pending")
-        refused = None if ended else self._registry.budget_refusal(pod)
-        if refused is not None:
-            raise errors.too_many_requests(
-                "Cannot evict pod as it would violate the pod's disruption budget.", 10, [refused]
-            )
         self._evictor.evict(pod, _delete_options(document.get("deleteOptions") or {}, {}))
         return web.json_response(
             {
@@ -542,17 +493,6 @@ class Server:
         if why:
             status["reason"] = why
         return _review(kinds.ACCESS_REVIEWS, spec, status)
-
-    def _review_rules(self, document: Object, user: User) -> web.Response:
-        spec = document.get("spec") or {}
-        if not spec.get("namespace"):
-            raise errors.bad_request("no namespace on request")
-        status = {
-            "resourceRules": self._access.rules_in(user, spec["namespace"]),
-            "nonResourceRules": [{"verbs": ["get"], "nonResourceURLs": ["/version", "/api", "/apis"]}],
-            "incomplete": False,
-        }  # fmt: skip
-        return _review(kinds.RULES_REVIEWS, spec, status)
 
     # The tests' own door
 

@@ -16,14 +16,12 @@ ChangeType = Literal["ADDED", "MODIFIED", "DELETED"]
 class Entry:
     """One version of one object. Never changed after it was stored: a change is a new entry."""
 
-    __slots__ = ("_inner", "kind", "obj", "owner", "version")
+    __slots__ = ("_inner", "kind", "obj", "version")
 
-    def __init__(self, kind: Kind, obj: Object, version: int, owner: str = "") -> None:
+    def __init__(self, kind: Kind, obj: Object, version: int) -> None:
         self.kind = kind
         self.obj = obj
         self.version = version
-        self.owner = owner
-        """The field manager that created it."""
         self._inner: bytes | None = None
 
     @property
@@ -95,14 +93,14 @@ class Store:
     def count(self, kind: Kind, namespace: str) -> int:
         return len(self._tables.get(kind, {}).get(namespace, {}))
 
-    def put(self, kind: Kind, obj: Object, owner: str = "") -> Entry:
+    def put(self, kind: Kind, obj: Object) -> Entry:
         """Store a new version; the object belongs to the store from now on."""
         meta = obj["metadata"]
         space = self._tables.setdefault(kind, {}).setdefault(meta.get("namespace", ""), {})
         previous = space.get(meta["name"])
         self.version += 1
         meta["resourceVersion"] = str(self.version)
-        entry = Entry(kind, obj, self.version, owner or (previous.owner if previous else ""))
+        entry = Entry(kind, obj, self.version)
         space[meta["name"]] = entry
         self._record(Change("MODIFIED" if previous else "ADDED", entry, previous))
         return entry
@@ -114,7 +112,7 @@ class Store:
             **entry.obj,
             "metadata": {**entry.obj["metadata"], "resourceVersion": str(self.version)},
         }
-        last = Entry(entry.kind, obj, self.version, entry.owner)
+        last = Entry(entry.kind, obj, self.version)
         del self._tables[entry.kind][entry.namespace][entry.name]
         self._record(Change("DELETED", last, entry))
         return last

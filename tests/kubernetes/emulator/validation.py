@@ -250,11 +250,6 @@ def _pod_fields(spec: Mapping[str, Any], at: str) -> Iterator[Cause]:
             "must be greater than or equal to 0",
         )  # fmt: skip
     yield from label_causes(spec.get("nodeSelector"), f"{at}.nodeSelector")
-    gates: set[str] = set()
-    for n, gate in enumerate(spec.get("schedulingGates") or ()):
-        if gate.get("name", "") in gates:
-            yield duplicate(f"{at}.schedulingGates[{n}]", gate["name"])
-        gates.add(gate.get("name", ""))
     for n, spread in enumerate(spec.get("topologySpreadConstraints") or ()):
         where = f"{at}.topologySpreadConstraints[{n}]"
         if spread.get("maxSkew", 0) <= 0:
@@ -421,14 +416,6 @@ def update_causes(kind: Kind, old: Mapping[str, Any], new: Mapping[str, Any]) ->
 
 
 def _pod_update_causes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Cause]:
-    old_gates = {gate["name"] for gate in old.get("schedulingGates") or ()}
-    new_gates = {gate["name"] for gate in new.get("schedulingGates") or ()}
-    if new_gates - old_gates:
-        yield not_allowed(
-            "spec.schedulingGates",
-            "only deletion is allowed, but found new scheduling gate(s): "
-            + ", ".join(f"'{one}'" for one in sorted(new_gates - old_gates)),
-        )
     before, after = old.get("activeDeadlineSeconds"), new.get("activeDeadlineSeconds")
     if before is not None and (after is None or after > before):
         yield wrong(
@@ -437,7 +424,7 @@ def _pod_update_causes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterat
             if after is not None
             else "must not update from a positive integer to nil value",
         )  # fmt: skip
-    if _frozen(old, gated=bool(old_gates)) != _frozen(new, gated=bool(old_gates)):
+    if _frozen(old) != _frozen(new):
         yield not_allowed("spec", IMMUTABLE_POD)
     kept = new.get("tolerations") or []
     if any(one not in kept for one in old.get("tolerations") or ()):
@@ -447,17 +434,14 @@ def _pod_update_causes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterat
         )
 
 
-def _frozen(spec: Mapping[str, Any], *, gated: bool) -> dict[str, Any]:
-    """Return what of a PodSpec may not change; nodeSelector and affinity may while gated."""
+def _frozen(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what of a PodSpec may not change."""
     free = {
         "activeDeadlineSeconds",
         "tolerations",
-        "schedulingGates",
         "containers",
         "initContainers",
     }
-    if gated:
-        free |= {"nodeSelector", "affinity"}
     kept = {key: value for key, value in spec.items() if key not in free and value is not None}
     for field in ("containers", "initContainers"):
         kept[field] = [

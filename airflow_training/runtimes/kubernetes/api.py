@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from airflow_training.errors import RuntimeUnavailable, TrainingError
 from airflow_training.runtimes.kubernetes.connection import Connect
@@ -48,7 +48,6 @@ _PROBES = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
 """Of streams that may be silent for long: seconds, seconds, how often."""
 _PAGE = 500
 _TRANSIENT = frozenset({429, 500, 502, 503, 504})
-PatchType = Literal["merge-patch+json", "strategic-merge-patch+json", "json-patch+json"]
 _FIELD_MANAGER = "airflow-training"
 
 
@@ -197,20 +196,12 @@ class Api:
             what=f"patch {kind}",
         )
 
-    async def patch(
-        self,
-        kind: Kind,
-        namespace: str,
-        name: str,
-        change: Any,
-        *,
-        form: PatchType = "merge-patch+json",
-    ) -> dict[str, Any]:
-        """Change parts of an object."""
+    async def patch(self, kind: Kind, namespace: str, name: str, change: Any) -> dict[str, Any]:
+        """Change parts of an object by a JSON merge patch."""
         return await self._write(
             "PATCH",
             kind.path(namespace, name),
-            content_type=f"application/{form}",
+            content_type="application/merge-patch+json",
             body=change,
             what=f"patch {kind}",
         )

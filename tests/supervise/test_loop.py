@@ -190,7 +190,7 @@ class AwayStore(Store):
 @pytest.mark.parametrize(
     ("lease_seconds", "runs_out"), [pytest.param(15.0, False), pytest.param(0.3, True)]
 )
-async def test_a_stop_does_not_wait_for_the_store(tmp_path, lease_seconds, runs_out):
+async def test_a_stop_does_not_wait_for_the_store(tmp_path, lease_seconds, runs_out, caplog):
     """Also once the lease has run out. Nothing begins any more, whatever fails meanwhile."""
     store = AwayStore(f"sqlite:///{tmp_path / 'away.db'}")
     stage = Stage(store=store, runtime=MemoryRuntime(script=FOREVER))
@@ -207,6 +207,8 @@ async def test_a_stop_does_not_wait_for_the_store(tmp_path, lease_seconds, runs_
         await asyncio.wait_for(driving, PATIENCE)
     assert not stage.live(uid)
     assert store.ledger(uid).job.state == "Running", "of that it knows nothing"
+    assert caplog.text.count("the store is away") == 1
+    assert "Traceback" not in caplog.text
     store.away = False
     assert stage.reasons(uid).count("InstancesCreated") == 1
     store.close()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import cast
 
 from airflow_training.errors import RuntimeUnavailable
 from airflow_training.state.outage import Outage
+from airflow_training.state.store import Store
 from airflow_training.supervise import retrying
 
 AWAY = RuntimeUnavailable("the store does not answer: database is locked")
@@ -32,7 +34,7 @@ def test_an_outage_is_one_line_and_its_end_another(caplog):
 
 async def test_a_call_that_is_tried_again_and_again_is_told_once(caplog, monkeypatch):
     monkeypatch.setattr(retrying, "retry_delay", lambda _: 0.0)
-    store, failures = SimpleNamespace(outage=Outage()), [AWAY] * 9
+    store, failures = cast("Store", SimpleNamespace(outage=Outage())), [AWAY] * 9
 
     def call() -> int:
         if failures:

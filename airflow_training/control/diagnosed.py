@@ -157,9 +157,10 @@ def origin_of(
     if told.cause["id"] not in _OVER_PEERS or told.cause["confidence"] < _LIKELY:
         return None
     for record in reversed(before):
+        failed = record.counted or record.failure_class == "preemption"
         other = record.key != told.key
         noticed = started_at <= record.at >= told.finished_at - _NOTICED_WITHIN_SECONDS
-        if record.counted and other and noticed:
+        if failed and other and noticed:
             return record
     return None
 
@@ -170,7 +171,7 @@ def record_consequence(
     """Add to the run's story that a failure costs nothing."""
     draft.tell(
         reasons.FAILURE_IS_CONSEQUENCE,
-        f"{what}: after {origin.role}-{origin.index} had failed, which was counted; this is not",
+        f"{what}: after {origin.role}-{origin.index} had failed, which was charged; this is not",
         of=entry,
     )
 

@@ -183,9 +183,10 @@ def open_engine(url: URL) -> Engine:
 
 
 def _make_private(url: URL) -> None:
-    """Make file and folder for this user alone, where they are not there yet.
+    """Make file and folder for this user alone, or take the file from others who may only read it.
 
     The store holds environments of jobs and a secret. SQLite gives its other files the same mode.
+    Others cannot work with a store that they may not write: one is so because an earlier version made it.
     """
     file = Path(url.database or "")
     try:
@@ -196,6 +197,11 @@ def _make_private(url: URL) -> None:
         ) from None
     with contextlib.suppress(OSError):  # one that is there; or SQLite says what is wrong
         os.close(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+    for path in (file, Path(f"{file}-wal"), Path(f"{file}-shm")):
+        with contextlib.suppress(OSError):  # not there, or somebody else's
+            mode = path.stat().st_mode
+            if mode & 0o044 and not mode & 0o022:
+                path.chmod(0o600)
 
 
 def _sqlite_connected(connection: Any, _record: Any) -> None:

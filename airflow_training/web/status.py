@@ -26,7 +26,8 @@ def status(dag_id: Annotated[str, Query(min_length=1)], run: str) -> dict[str, A
     """
     store = open_store()
     record = _find(store, dag_id, run)
-    if record is None or record.key.dag_id != dag_id:  # only this DAG's access was asked for
+    # only access to this DAG was asked for, and another deployment may have one of its name
+    if record is None or (record.key.source, record.key.dag_id) != (deployment_id(), dag_id):
         raise HTTPException(404, f"DAG {dag_id} has no training run {run} (yet)")
     return run_status(store, record.uid)
 

@@ -8,11 +8,15 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from airflow_training.agent import proc
+from airflow_training.agent.attempt import Attempt
 from airflow_training.agent.files import read_json, write_json
 from airflow_training.agent.limits import MemoryLimit, read_counter
 from airflow_training.agent.notify import notify
@@ -201,6 +205,14 @@ def test_no_link_brings_out_what_lies_elsewhere(tmp_path: Path, target: str) -> 
     linked = tmp_path / "linked"
     linked.symlink_to(secret)
     assert upload(linked, str(tmp_path / "none"), say=said.append)["files"] == 0
+
+
+def test_an_end_is_as_late_as_it_took_whatever_the_clock_was_set_to(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    began = SimpleNamespace(_started_at=1000.0, _started_steady=time.monotonic() - 5.0)
+    monkeypatch.setattr(time, "time", lambda: 0.0)
+    assert 1005.0 <= Attempt._finished_at(cast("Attempt", began)) < 2000.0
 
 
 # limits ----------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,9 +15,11 @@ from hypothesis import strategies as st
 from airflow_training.admission.launch import launch
 from airflow_training.control.model import AttemptHost
 from airflow_training.documents.resolved import RunKey
-from airflow_training.state.store import open_store
+from airflow_training.state.store import Store, open_store
 from airflow_training.supervise.callbacks import callback_token
 from airflow_training.supervise.status import run_status
+from airflow_training.web.data import data_page, file_page
+from airflow_training.web.environment import environment
 from tests.builders import entry, job, role
 from tests.examples import examples
 
@@ -39,11 +42,11 @@ def uid(airflow_home: Any) -> str:
     return a_run()
 
 
-def a_run(**fields: Any) -> str:
+def a_run(*, key: RunKey | None = None, **fields: Any) -> str:
     store = open_store()
     made = launch(
         job(role("worker", 1), runtime="memory"),
-        key=RunKey(source="cli", run_id="reporting"),
+        key=key or RunKey(source="cli", run_id="reporting"),
         store=store,
         controller="here",
         activate_all=True,
@@ -201,6 +204,25 @@ LINE = st.dictionaries(
         lambda metrics: {**line, "metrics": metrics}
     )
 )
+POINTS = st.dictionaries(TEXTS, st.lists(st.one_of(st.lists(NUMBERS, min_size=3, max_size=3), ANY)))
+FILES = st.fixed_dictionaries(
+    {"read": NUMBERS, "known": NUMBERS, "done": NUMBERS},
+    optional={
+        "newest": st.lists(
+            st.one_of(
+                st.fixed_dictionaries(
+                    {"name": TEXTS, "read": NUMBERS}, optional={"total": NUMBERS}
+                ),
+                ANY,
+            )
+        )
+    },
+)
+AGENTS = st.fixed_dictionaries({}, optional={"points": POINTS, "files": FILES})
+"""What of a report is the agent's own, as little to be trusted."""
+RECORDS = st.one_of(
+    ANY, ANY.map(json.dumps), st.just('{"a": ' * 1300), st.just("[" * 8000), st.just("{")
+)
 TOLD = st.fixed_dictionaries(
     {"rank": NUMBERS, "generation": NUMBERS, "sequence": NUMBERS, "state": TEXTS},
     optional={"step": ANY, "world": ANY, "verified": st.lists(NUMBERS), "group": TEXTS},
@@ -217,15 +239,25 @@ HOSTILE = st.fixed_dictionaries(
         "index": mostly(0),
         "job_attempt": mostly(0),
         "attempt": mostly(1),
-        "progress": st.one_of(LINE, LINE, TOLD.map(lambda told: {"subtasks": [told]}), ANY),
+        "progress": st.one_of(LINE, AGENTS, TOLD.map(lambda told: {"subtasks": [told]}), ANY),
     },
     optional={
-        "environment": st.one_of(
-            ANY, ANY.map(json.dumps), st.just('{"a": ' * 1300), st.just("[" * 8000)
+        "environment": RECORDS,
+        "software": st.one_of(
+            RECORDS, ANY.map(lambda told: json.dumps({"on": "software", "packages": told}))
         ),
         "more": ANY,
     },
 )
+
+
+def pages(store: Store, uid: str) -> Iterator[Any]:
+    """Yield what the pages show of what instances say of files and surroundings."""
+    state, readings = store.read([uid])[uid], store.data_readings(uid)
+    yield data_page(state, readings, now=store.now())
+    yield file_page(state, readings, instance=None, text="", limit=1000)
+    looks = store.last_two_environments(uid)
+    yield environment(state, software=store.software(uid), looks=looks)
 
 
 def test_whatever_a_holder_of_the_token_says_nothing_breaks(client, uid):
@@ -248,6 +280,8 @@ def test_whatever_a_holder_of_the_token_says_nothing_breaks(client, uid):
         store = open_store()
         assert store.progress(uid).keys() <= {("worker", 0)}
         json.dumps(run_status(store, uid), allow_nan=False)
+        for page in pages(store, uid):
+            page.model_dump_json()
         for point in store.metrics(uid):
             assert len(point.name) <= 250
             assert "\0" not in point.name

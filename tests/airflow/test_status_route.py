@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from airflow_training.documents.resolved import RunKey
+from airflow_training.state.store import deployment_id
 from tests.airflow.test_progress_route import a_run
 
 
@@ -29,4 +31,13 @@ def test_no_run_of_the_command_line_is_told(client, query, code):
     uid = a_run()
     for name in (uid, uid[:8], "reporting"):
         answer = client.get(f"/status?{query}run={name}")
+        assert answer.status_code == code, answer.text
+
+
+@pytest.mark.parametrize(("ours", "code"), [(True, 200), (False, 404)])
+def test_no_run_of_another_deployments_dag_is_told(client, ours, code):
+    source = deployment_id() if ours else "elsewhere"
+    uid = a_run(key=RunKey(source=source, dag_id="digits", run_id="reporting"))
+    for name in (uid, uid[:8], "reporting"):
+        answer = client.get(f"/status?dag_id=digits&run={name}")
         assert answer.status_code == code, answer.text

@@ -397,6 +397,22 @@ def test_a_peer_is_free_once_for_each_failure_that_was_charged():
     assert bench.charged() == {"infrastructure": 2}
 
 
+def test_what_a_preemption_does_to_its_peers_costs_nothing_either():
+    bench = group().end("worker", 1, 143, disrupted=True).settle()
+    bench.diagnoses = [peer(0, UNAVAILABLE)]
+    bench.end("worker", 0, 1).settle()
+    assert bench.charged() == {"preemption": 1}
+    assert len(bench.said(reasons.FAILURE_IS_CONSEQUENCE)) == 1
+
+
+def test_what_began_again_after_its_success_excuses_nobody():
+    again = role("worker", 3, restart_policy="Always", backoff_limit=9)
+    bench = Bench(job(again, scope="Instance")).settle().end("worker", 1, 0).settle()
+    bench.diagnoses = [peer(0, UNAVAILABLE)]
+    bench.end("worker", 0, 1).settle()
+    assert bench.said(reasons.FAILURE_IS_CONSEQUENCE) == []
+
+
 def test_the_same_words_without_a_failure_before_are_charged():
     bench = group()
     bench.diagnoses = [peer(0, UNAVAILABLE)]

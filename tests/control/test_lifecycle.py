@@ -496,6 +496,14 @@ def test_a_declared_output_that_is_empty_is_told(size, warned):
     assert warned == any(each.reason == reasons.OUTPUT_EMPTY for each in bench.events)
 
 
+@pytest.mark.parametrize("code", [0, 1])
+def test_the_times_of_what_ended_unwatched_are_those_that_its_agent_wrote_down(code):
+    bench = Bench(job(role("worker", 1, backoff_limit=0))).settle().later(60)
+    times = (bench.now - 57, bench.now - 55)
+    bench.end("worker", 0, code, started_at=times[0], finished_at=times[1]).settle()
+    assert (bench.of().started_at, bench.of().finished_at) == times
+
+
 def test_what_an_instance_waits_for_before_its_command_starts_is_told_once():
     bench = Bench(job()).request("activate", "worker")
     bench.decide()

@@ -365,8 +365,17 @@ def test_elastic_pytorch_meets_at_a_rendezvous_instead_of_static_ranks():
     assert env["PET_RDZV_ID"] == "digits-0", "agents of an attempt before meet nobody"
     assert env["PET_RDZV_CONF"] == "last_call_timeout=30"
     assert not {"PET_MASTER_ADDR", "PET_MASTER_PORT", "PET_NODE_RANK"} & set(env)
+    assert "PET_LOCAL_ADDR" not in env, "host names are in the order of ranks"
     assert job.elastic
     assert job.restart.scope == "Job"
+
+
+def test_rank_0_of_an_elastic_group_on_this_machine_is_the_instance_whose_output_counts():
+    """`torchrun` numbers its group by address."""
+    role = {"replicas": 3, "minReplicas": 1, "maxReplicas": 3}
+    job = a_resolved_job("pytorch", {"worker": role}, runtime="local")
+    first, *others = (environment_of(job, "worker", i)["PET_LOCAL_ADDR"] for i in range(3))
+    assert all(first < other for other in others)
 
 
 def test_without_a_master_worker_0_leads():

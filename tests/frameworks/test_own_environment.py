@@ -42,6 +42,12 @@ def test_every_instance_knows_who_it_is(runtime, output, address):
     }
 
 
+def test_a_name_that_paddle_uses_itself_is_left_to_it():
+    env = own(a_resolved_job("paddle", {"master": 1, "worker": 2}), "worker", 1)
+    assert env["TRAINING_INSTANCE_ROLE"] == "worker"
+    assert "TRAINING_ROLE" not in env
+
+
 @pytest.mark.parametrize(
     ("framework", "roles"),
     [

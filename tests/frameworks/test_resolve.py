@@ -93,6 +93,11 @@ MASTER_AND_WORKER = {"master": 1, "worker": 2}
             id="a-variable-the-launcher-sets",
         ),
         pytest.param(
+            "paddle", {"worker": 2}, {"env": [{"name": "TRAINING_ROLE", "value": "TRAINER"}]},
+            [("reserved_env", "spec.env[0].name")],
+            id="a-variable-that-is-ours-elsewhere",
+        ),
+        pytest.param(
             "custom", {"w" * 60: 1}, {}, [("name_too_long", "spec.roles[0].name")], id="long-role"
         ),
         pytest.param(
@@ -173,6 +178,10 @@ def test_a_variable_is_reserved_only_where_it_is_set():
             id="xgboost",
         ),
         pytest.param(
+            "lightgbm", {"master": 1, "worker": 1}, "Job", (), [], "master", ["master", "worker"],
+            id="lightgbm",
+        ),
+        pytest.param(
             "paddle", {"worker": 1, "master": 1}, "Job", (), [], "worker", ["master", "worker"],
             id="paddle",
         ),
@@ -189,6 +198,11 @@ def test_policies_of_each_framework(framework, roles, scope, targets, untracked,
     assert job.output_role == output
     assert [role.name for role in job.roles] == order
     assert {role.restart_policy for role in job.roles} == {"OnFailure"}
+
+
+def test_workers_of_xgboost_begin_once_its_tracker_listens():
+    (waits,) = a_resolved_job("xgboost", {"master": 1, "worker": 1}).role("worker").depends_on
+    assert (waits.role, waits.status) == ("master", "PortOpen")
 
 
 def test_what_the_user_says_wins():

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from airflow_training.agent.order import ORDER_VARIABLE, Order
 from airflow_training.documents.resolved import ResolvedDependency, RunRef
 from airflow_training.errors import InputError
 from airflow_training.runtimes.kubernetes import names
@@ -23,6 +24,7 @@ from airflow_training.runtimes.kubernetes.pods import (
 )
 from airflow_training.runtimes.kubernetes.services import service_documents
 from tests.frameworks.samples import a_resolved_job
+from tests.kubernetes.emulator.environment import expand
 from tests.kubernetes.samples import (
     OPTIONS,
     RUN,
@@ -188,6 +190,18 @@ def test_a_port_that_others_wait_for_is_probed():
     ps = a_role("ps", ports={"main": 2222}, main=a_container(startupProbe=own))
     job = a_job(ps, a_role("worker", depends_on=waits))
     assert main_container(a_pod(job, "ps"))["startupProbe"] == own
+
+
+def test_attempts_that_share_a_pod_share_its_ports_and_its_agent_knows_them():
+    options = dataclasses.replace(OPTIONS, callback_url="https://airflow/training/")
+    alone = an_instance(a_job())
+    for spec, ports in (
+        (alone, {}),
+        (dataclasses.replace(alone, in_place_seconds=60.0), {"main": 2345}),
+    ):
+        pod = pod_of(spec, facts_of(RUN, a_job()), "u", options=options)
+        order = Order.of_text(expand(env_of(pod)[ORDER_VARIABLE], {}))
+        assert order.ports == ports
 
 
 def test_kueue_pods_are_named_by_attempt_and_keep_their_host_name():

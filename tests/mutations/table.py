@@ -279,6 +279,15 @@ MUTATIONS = (
         test=f"{LOOP}::test_a_stop_does_not_wait_for_the_store",
     ),
     Mutation(
+        guarantee=2,
+        why="What was ordered before a stop begins after it.",
+        file=f"{SUPERVISE}/drive.py",
+        definition="Drive.__init__",
+        old="self._own_stop is not None",
+        new="False",
+        test=f"{LOOP}::test_what_was_ordered_before_a_stop_does_not_begin_after_it",
+    ),
+    Mutation(
         guarantee=3,
         why="A stop is carried out although the store could still be told of it first.",
         file=f"{SUPERVISE}/drive.py",
@@ -423,6 +432,15 @@ MUTATIONS = (
         new="origin is None and budget.records is None",
         test="tests/control/test_diagnosed.py"
         "::test_what_the_loss_of_one_does_to_its_peers_costs_nothing",
+    ),
+    Mutation(
+        guarantee=6,
+        why="What the preemption of an instance does to its peers is charged to them.",
+        file=f"{CONTROL}/diagnosed.py",
+        definition="origin_of",
+        old="record.counted or record.failure_class == 'preemption'",
+        new="record.counted",
+        test="tests/control/test_diagnosed.py::test_what_a_preemption_does_to_its_peers_costs_nothing_either",
     ),
     Mutation(
         guarantee=6,

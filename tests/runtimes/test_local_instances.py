@@ -286,6 +286,15 @@ async def test_a_failed_upload_fails_the_instance(
         assert uri in found.message
 
 
+async def test_an_output_folder_that_stays_empty_is_told(harness: Harness, tmp_path: Path) -> None:
+    async with watching(harness.runtime, harness.run) as seen:
+        await harness.runtime.create([harness.spec("quick", output_uri=str(tmp_path / "models"))])
+        found = await seen.state("quick", 0, "succeeded")
+    assert found.message == "the output folder is empty"
+    assert found.output is not None
+    assert found.output["bytes"] == 0
+
+
 async def test_nothing_is_uploaded_of_a_failure(harness: Harness, tmp_path: Path) -> None:
     target = tmp_path / "models"
     async with watching(harness.runtime, harness.run) as seen:

@@ -13,9 +13,12 @@ from pathlib import Path
 import pytest
 
 from airflow_training.agent.files import write_json
+from airflow_training.documents.resolved import RunRef
 from airflow_training.errors import RuntimeUnavailable
 from airflow_training.runtimes.local.paths import RunFolder, locked
 from airflow_training.runtimes.local.ports import PortBook, listening_ports
+from airflow_training.runtimes.local.runtime import LocalRuntime
+from tests.builders import job, role
 from tests.waiting import PATIENCE
 
 
@@ -102,6 +105,27 @@ def test_a_port_in_use_is_kept_though_the_note_of_it_was_lost(
     assert not book.take(other, port)
     book.keep(other, port)
     assert book.take(owner, port)
+
+
+async def test_a_run_holds_the_ports_of_its_last_two_job_attempts(tmp_path: Path) -> None:
+    book = tmp_path / "book"
+    runtime = LocalRuntime(local_dir=tmp_path / "runs", ports=PortBook(book))
+    run = RunRef(uid="u", job="digits", namespace="default", controller="here", generation=1)
+    worker = job(role("worker", 2, ports={"main": 1, "other": 2}))
+
+    async def prepared(job_attempt: int) -> set[int]:
+        (team,) = (await runtime.prepare(run, worker, job_attempt=job_attempt)).values()
+        return {port for each in team for port in each.ports.values()}
+
+    def held() -> set[int]:
+        return {int(each.name) for each in book.iterdir() if each.name.isdigit()}
+
+    ports = [await prepared(number) for number in range(4)]
+    assert held() == ports[2] | ports[3]
+    for port in ports[3]:
+        (book / str(port)).unlink()
+    assert await prepared(3) == ports[3]
+    assert held() == ports[2] | ports[3], "they may be in use"
 
 
 def test_too_many_ports_are_refused_and_none_is_kept(

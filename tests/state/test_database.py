@@ -52,6 +52,41 @@ def test_nobody_else_reads_what_was_made(tmp_path: Path):
     assert (tmp_path / "home").stat().st_mode & 0o777 == 0o700
 
 
+@pytest.mark.parametrize(("before", "after"), [(0o644, 0o600), (0o660, 0o660), (0o600, 0o600)])
+def test_nobody_else_goes_on_reading_a_store_unless_they_share_it(
+    tmp_path: Path, before: int, after: int
+):
+    store = Store(f"sqlite:///{tmp_path}/store.db")
+    add_run(store)
+    files = [tmp_path / name for name in ("store.db", "store.db-wal", "store.db-shm")]
+    for each in files:
+        each.chmod(before)
+    Store(f"sqlite:///{tmp_path}/store.db").close()
+    assert {each.stat().st_mode & 0o777 for each in files} == {after}
+    store.close()
+
+
+@pytest.mark.parametrize("trouble", ["removed", "replaced", "truncated"])
+def test_a_file_that_is_not_the_store_any_more_does_not_answer(tmp_path: Path, trouble: str):
+    """SQLite by itself would go on in what nobody else can see, or begin anew."""
+    store = Store(f"sqlite:///{tmp_path}/store.db")
+    uid = add_run(store).uid
+    if trouble == "truncated":
+        store.close()  # what its log holds is in the file then
+        os.truncate(tmp_path / "store.db", 100)
+    else:
+        for each in tmp_path.glob("store.db*"):
+            each.unlink()
+    if trouble == "replaced":
+        Store(f"sqlite:///{tmp_path}/store.db").close()
+    with pytest.raises(RuntimeUnavailable, match="does not answer"):
+        store.read([uid])
+    with pytest.raises(RuntimeUnavailable, match="does not answer"):
+        store.set_output(uid, {"uri": "s3://out"})
+    assert (tmp_path / "store.db").exists() == (trouble != "removed")
+    store.close()
+
+
 def test_a_database_that_is_away_is_told_without_its_password():
     url = "postgresql+psycopg2://ann:secret@/db?host=/nowhere"
     pytest.importorskip("psycopg2")

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import cast
+
 from airflow_training.errors import RuntimeUnavailable
 from airflow_training.state.outage import Outage
+from airflow_training.state.store import Store
+from airflow_training.supervise import retrying
 
 AWAY = RuntimeUnavailable("the store does not answer: database is locked")
 
@@ -25,6 +30,20 @@ def test_an_outage_is_one_line_and_its_end_another(caplog):
     assert "database is locked" in first
     assert end == "the store answers again, after 150 s"
     assert not any(record.exc_info for record in caplog.records)
+
+
+async def test_a_call_that_is_tried_again_and_again_is_told_once(caplog, monkeypatch):
+    monkeypatch.setattr(retrying, "retry_delay", lambda _: 0.0)
+    store, failures = cast("Store", SimpleNamespace(outage=Outage())), [AWAY] * 9
+
+    def call() -> int:
+        if failures:
+            raise failures.pop()
+        return 7
+
+    assert await retrying.retrying(store, call) == 7
+    (record,) = caplog.records
+    assert not record.exc_info
 
 
 def test_a_mistake_of_ours_shows_where_it_was_made(caplog):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import asyncio
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 import pytest
@@ -11,6 +12,7 @@ from airflow_training.control.model import JobEntry, Ledger
 from airflow_training.control.reason_facts import OWN_REASONS
 from airflow_training.documents.resolved import RunRef
 from airflow_training.runtimes.port import Capabilities, Cursor, InstanceRef, LogChunk, Runtime
+from airflow_training.supervise.followers import diagnosing
 from airflow_training.supervise.followers.diagnosing import Diagnoser, facts_of
 from tests.builders import entry, job, role, seen
 
@@ -59,10 +61,11 @@ def failed(*finished_at: float) -> Ledger:
     )
 
 
-def diagnoser(logs: dict[int, bytes]) -> Diagnoser:
+def diagnoser(written: dict[int, bytes] | Logs) -> Diagnoser:
+    logs = written if isinstance(written, Logs) else Logs(written)
     run = RunRef(uid="u", job="digits", namespace="default", controller="c", generation=1)
-    spec = job(role("worker", len(logs), rank_offset=0))
-    return Diagnoser(runtime=cast("Runtime", Logs(logs)), run=run, job=spec, on_answer=lambda: None)
+    spec = job(role("worker", len(logs.written), rank_offset=0))
+    return Diagnoser(runtime=cast("Runtime", logs), run=run, job=spec, on_answer=lambda: None)
 
 
 async def test_the_instance_that_was_first_is_told_not_the_one_that_ended_first():
@@ -102,6 +105,45 @@ async def test_an_attempt_is_diagnosed_once_and_its_answer_waits_to_be_taken_in(
     assert len(asked._asked) == 1
     asked.forget([answer])
     assert asked.answers == ()
+
+
+@dataclass
+class LateLogs(Logs):
+    """Logs that can be read once somebody says so."""
+
+    readable: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def read_log(self, ref: InstanceRef, cursor: Cursor, *, limit: int) -> LogChunk:
+        await self.readable.wait()
+        return await super().read_log(ref, cursor, limit=limit)
+
+
+@pytest.mark.parametrize(
+    ("end", "restart_waits", "decision_waits"),
+    [
+        pytest.param({"exit_code": 1}, True, False, id="error"),
+        pytest.param({"exit_code": None, "signal": 9}, False, False, id="killed"),
+        pytest.param({"exit_code": 127}, True, True, id="a-shell-found-no-command"),
+        pytest.param({"exit_code": 127, "message": "no x"}, True, False, id="its-words-are-known"),
+    ],
+)
+async def test_what_waits_for_a_diagnosis_that_comes_late(
+    monkeypatch: pytest.MonkeyPatch, end: dict[str, Any], restart_waits: bool, decision_waits: bool
+):
+    monkeypatch.setattr(diagnosing, "_PATIENCE_SECONDS", 0)
+    logs = LateLogs({0: OOM})
+    asked = diagnoser(logs)
+    ledger = Ledger(instances={("worker", 0): entry(uid="w0", wanted=True, state="running")})
+    asking = asyncio.ensure_future(asked.ask(ledger, [seen(state="failed", **end)], {}))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert asking.done() is not decision_waits
+    assert set(asked.under_way) == ({("worker", 0, 0)} if restart_waits else set())
+    logs.readable.set()
+    await asking
+    for task in asked._asked.values():
+        await task
+    assert not asked.under_way
 
 
 def test_of_a_job_that_no_instance_ended_its_own_reason_is_the_fact():

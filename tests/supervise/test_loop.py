@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -189,7 +190,7 @@ class AwayStore(Store):
 @pytest.mark.parametrize(
     ("lease_seconds", "runs_out"), [pytest.param(15.0, False), pytest.param(0.3, True)]
 )
-async def test_a_stop_does_not_wait_for_the_store(tmp_path, lease_seconds, runs_out):
+async def test_a_stop_does_not_wait_for_the_store(tmp_path, lease_seconds, runs_out, caplog):
     """Also once the lease has run out. Nothing begins any more, whatever fails meanwhile."""
     store = AwayStore(f"sqlite:///{tmp_path / 'away.db'}")
     stage = Stage(store=store, runtime=MemoryRuntime(script=FOREVER))
@@ -206,6 +207,8 @@ async def test_a_stop_does_not_wait_for_the_store(tmp_path, lease_seconds, runs_
         await asyncio.wait_for(driving, PATIENCE)
     assert not stage.live(uid)
     assert store.ledger(uid).job.state == "Running", "of that it knows nothing"
+    assert caplog.text.count("the store is away") == 1
+    assert "Traceback" not in caplog.text
     store.away = False
     assert stage.reasons(uid).count("InstancesCreated") == 1
     store.close()
@@ -260,6 +263,35 @@ class Witness(MemoryRuntime):
             if known.uid == ref.uid and not known.final:
                 self.unannounced.append(self.effects[-1])
         await super().delete(instances, grace_seconds=grace_seconds)
+
+
+class StoppingStore(Store):
+    """A store that has its run stopped at the moment when it takes an order to create."""
+
+    on_order: Callable[[], object] | None = None
+
+    def commit(self, uid, *, new, **rest):
+        super().commit(uid, new=new, **rest)
+        if self.on_order is not None and any(each.wanted for each in new.instances.values()):
+            told, self.on_order = self.on_order, None
+            told()
+
+
+async def test_what_was_ordered_before_a_stop_does_not_begin_after_it(tmp_path):
+    store = StoppingStore(f"sqlite:///{tmp_path / 'stopping.db'}")
+    runtime = Witness(script=FOREVER)
+    runtime.store = store
+    stage = Stage(store=store, runtime=runtime)
+    uid = stage.launch(job(role("worker", 2), runtime="memory"))
+    supervisor = stage.supervisor(uid)
+    loop, stop = asyncio.get_running_loop(), partial(supervisor.stop, reason="Enough", by="test")
+    store.on_order = partial(loop.call_soon_threadsafe, stop)
+    driving = asyncio.ensure_future(supervisor.run())
+    await until(lambda: store.ledger(uid).job.state == "Stopped")
+    driving.cancel()
+    await asyncio.gather(driving, return_exceptions=True)
+    assert runtime.effects == []
+    store.close()
 
 
 async def test_the_store_knows_of_every_effect_before_it_happens(store):

@@ -70,9 +70,9 @@ _PLACE = re.compile(
     + _N
     + rb")(?:\s*(?:/|of)\s*(?P<of>"
     + _N
-    + rb"))?\s*(?:samples|batches|steps|iterations|iters|it)?\s*(?P<share>(?:(?P<open>\()|[,;-]|\s)\s*"
+    + rb"))?\s*(?:samples|batches|steps|iterations|iters|it)?\s*(?P<share>(?:(?P<open>\()|[,;:-]|\s)\s*"
     + _N
-    + rb"%\s*(?(open)\)))?\s*[\])]"
+    + rb"\s?%\s*(?(open)\)))?\s*(?:[\])]|(?(of)[,;]\s))"
 )
 """A step in brackets, with a total or a share of it that is done."""
 _PLACES = re.compile(

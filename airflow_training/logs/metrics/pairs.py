@@ -16,17 +16,17 @@ _OPEN = rb"(?:tensor\(|array\(|[\"'(\[])*"
 _VALUE = re.compile(_AFTER_NAME + rb"(?P<open>" + _OPEN + rb")(?P<number>" + _N + rb")")
 _NAME = re.compile(
     rb"(?:^|[,;|:=\[\]{}()<>\"'*\t]|[0-9]\s|\s\s|\s[-\xb7]\s|[.\x80-\xff]\s)\s*"
-    rb"(?P<name>[A-Za-z_][\w./@#%+-]*(?:'s)?(?: \([^()]*\)|\([^()]*\)|\[m?s\]| [A-Za-z_#][\w./@#%+-]*)*)[\"']?\s*$"
+    rb"(?P<name>[A-Za-z_][\w./@#%+-]*(?:'s)?(?: ?\((?![\s0-9./,%]*\))[^()]*\)|\[m?s\]| [A-Za-z_#][\w./@#%+-]*)*)[\"']?\s*$"
 )
 _LAST_WORD = re.compile(rb"(?:^|\s)(?P<name>[A-Za-z_][\w./@#%+-]*)[\"']?\s*$")
 _WORD = re.compile(
-    rb"(?:^|[,;|:\[\](){}\t]|\s)(?P<name>(?!(?i:took)\b)[A-Za-z_][\w/@.-]{0,30}(?:[ ][A-Za-z_][\w/@.-]{0,30}){0,3}?)[ \t]+(?:is[ \t]+)?\(?(?P<number>"
+    rb"(?:^|[,;|:\[\](){}\t]|\s)(?P<name>(?!(?i:took)\b)[A-Za-z_][\w/@.-]{0,30}(?:[ ][A-Za-z_][\w/@.-]{0,30}){0,3}?(?: ?\(m?s\))?)[ \t]+(?:is[ \t]+)?\(?(?P<number>"
     + _N
     + rb")"
 )
 _PLACED = re.compile(
     rb"(?i)(?:^|[^\w\s/.-]\s*|\s)(?P<name>[A-Za-z_]\w*(?: [A-Za-z_]\w*){0,3})(?: \([A-Za-z ]*\))?"
-    rb"(?:\s(?:at|after|for|on|in|@)\s(?:the\s)?|\s[(\[])(?:(?:global[ _]|training )?(?:step|iteration|iter|epoch)\s*[:#\[]?\s*"
+    rb"(?:\s(?:at|after|for|on|in|@)\s(?:the\s)?|\s[(\[])(?:(?:global[ _]|training )?(?:step|iteration|iter|epoch)\s*[:=#\[]?\s*"
     + PLAIN.encode()
     + rb"|"
     + PLAIN.encode()

@@ -332,6 +332,9 @@ def test_a_line_of_any_program_gives_all_that_it_says(line, expected):
         ("[50/390 it (12%)] loss: 1.5", {"step": 50, "total_steps": 390}),
         ("[12%] [50/390] loss: 1.5", {"step": 50, "total_steps": 390}),
         ("Epoch 1 (12%): [50/390] loss: 1.5", {"epoch": 1, "step": 50, "total_steps": 390}),
+        ("[120/500, ETA 00:12] loss 1.5", {"step": 120, "total_steps": 500}),
+        ("Epoch 3 (120/500 : 24 %) loss 1.5", {"epoch": 3, "step": 120, "total_steps": 500}),
+        ("Step (120/500) loss=1.5", {"step": 120, "total_steps": 500, "loss": 1.5}),
         # a unit inside a value, or as the name
         ("step 30: loss 1.5, 14.5K tok/s", {"tokens_per_second": 14500}),
         ("step 30 loss 1.5 (tks/s: 14.5K)", {"tokens_per_second": 14500}),
@@ -349,12 +352,17 @@ def test_a_line_of_any_program_gives_all_that_it_says(line, expected):
         ("step 30 loss 1.5 step_ms 250", {"step_time_seconds": 0.25}),
         ("step 30 loss=1.5 ms_per_step: 250", {"step_time_seconds": 0.25}),
         ("step 30 loss=1.5 step_time[ms]: 250", {"step_time_seconds": 0.25}),
+        ("step 30 | loss 1.5 | iter time (ms) 250.0", {"step_time_seconds": 0.25}),
+        ("step 30 loss: 1.5 time per step: 250ms", {"step_time_seconds": 0.25}),
         # steps after "at"
         ("Loss after 300 steps: 1.5", {"step": 300, "loss": 1.5}),
         ("val loss after 3 epochs: 1.5", {"epoch": 3, "eval_loss": 1.5}),
         ("Loss (step 300): 1.5", {"step": 300, "loss": 1.5}),
         ("loss @ step 300: 1.5", {"step": 300, "loss": 1.5}),
         ("Loss at step [300]: 1.5", {"step": 300, "loss": 1.5}),
+        ("val_loss at step=300: 1.5", {"step": 300, "eval_loss": 1.5}),
+        ("Eval at step 300: loss 1.5", {"step": 300, "eval_loss": 1.5}),
+        ("epoch 3 ended at step 300: loss 1.5", {"epoch": 3, "step": 300, "loss": 1.5}),
         # counters that are not the step
         ("micro step: 40 | step: 10 | loss: 1.5", {"step": 10}),
         ("local step 40, step 10, loss 1.5", {"step": 10}),

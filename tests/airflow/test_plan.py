@@ -61,9 +61,9 @@ def test_plan_puts_a_run_into_the_queue_and_returns_a_small_reference(store: Sto
 
 
 def test_who_triggered_a_run_is_who_submitted_it(store: Store):
-    dag_run = SimpleNamespace(triggering_user_name="ann", conf={})
+    seen: Any = {**context(), "dag_run": SimpleNamespace(triggering_user_name="ann", conf={})}
     plan = job_to_dag(shell("hello", "true")).get_task("plan")
-    reference = plan.execute({**context(), "dag_run": dag_run})
+    reference = plan.execute(seen)
     record = store.run(reference["run"])
     assert record is not None
     assert record.submitted_by == "ann"

@@ -16,7 +16,7 @@ _OPEN = rb"(?:tensor\(|array\(|[\"'(\[])*"
 _VALUE = re.compile(_AFTER_NAME + rb"(?P<open>" + _OPEN + rb")(?P<number>" + _N + rb")")
 _NAME = re.compile(
     rb"(?:^|[,;|:=\[\]{}()<>\"'*\t]|[0-9]\s|\s\s|\s[-\xb7]\s|[.\x80-\xff]\s)\s*"
-    rb"(?P<name>[A-Za-z_][\w./@#%+-]*(?:'s)?(?: ?\((?![\s0-9./,%]*\))[^()]*\)|\[m?s\]| [A-Za-z_#][\w./@#%+-]*)*)[\"']?\s*$"
+    rb"(?P<name>[A-Za-z_][\w./@#%+-]*(?:'s)?(?: ?\((?![\s0-9./,%]*\)\s*[A-Za-z])[^()]*\)|\[m?s\]| [A-Za-z_#][\w./@#%+-]*)*)[\"']?\s*$"
 )
 _LAST_WORD = re.compile(rb"(?:^|\s)(?P<name>[A-Za-z_][\w./@#%+-]*)[\"']?\s*$")
 _WORD = re.compile(

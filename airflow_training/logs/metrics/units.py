@@ -18,7 +18,7 @@ RATE = re.compile(
     rb"|(?:[kKM]\s?)?[a-z]{3,}(?:/s(?:ec(?:ond)?)?(?:/(?:gpu|GPU|device))?| per sec(?:ond)?(?!\s*[:=0-9])))(?![\w/])"
 )
 _TOOK = re.compile(
-    rb"(?:[(\[,;|]\s?|\s-\s|[0-9]\s{1,2}|\b(?:took|in)\s)(?P<number>"
+    rb"(?:[(\[,;|]\s?|\s-\s|[0-9]\s{1,2}|\btook\s)(?P<number>"
     + _N
     + rb")\s?(?:ms|msec|milliseconds)(?![\w/])"
 )

@@ -375,5 +375,9 @@ def test_values_are_found_however_a_program_places_them(line, expected):
     assert {name: found.get(name) for name in expected} == expected
 
 
+def test_a_number_in_brackets_behind_a_name_belongs_to_it():
+    assert values("loss (5): 1.5 step: 3") == {"loss (5)": 1.5, "step": 3}
+
+
 def test_a_time_in_a_line_without_a_step_is_not_that_of_a_step():
     assert values("Epoch 3: loss 1.5 (12000 ms)") == {"epoch": 3, "loss": 1.5}

@@ -10,7 +10,7 @@ import pwd
 import random
 import signal
 import sys
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 __all__ = ["host", "import_host_modules"]
 
 _POLL_SECONDS = 1.0
+_ANSWER_SECONDS = 2.0
+"""How long an interrupted command waits for the store to say who drives the run."""
+_STOPS = (signal.SIGINT, signal.SIGTERM)
 _EXIT_FAILED = 1
 _THREADS = 64
 """Enough that those which wait for a locked store hold up none that ends a process."""
@@ -84,37 +87,45 @@ def host(start: Start, *, settings: Settings) -> str:
             asyncio.run(
                 check_runtime(start.job, key=start.key, controller=controller, runtime=runtime)
             )
-        record = launch(
-            start.job,
-            key=start.key,
-            store=store,
-            controller=controller,
-            activate_all=True,
-            submitted_by=_user(),
-        )
-        log_to_stderr(as_json=start.as_json)
-        stored = store.job(record.uid)
-        if begins := describe_start(stored):
-            view.say(f"starts from {begins}")
-        if plan := stored.plan:
-            from airflow_training.planning.answers.text import plan_lines
+        with _keeping_signals() as early:
+            record = launch(
+                start.job,
+                key=start.key,
+                store=store,
+                controller=controller,
+                activate_all=True,
+                submitted_by=_user(),
+            )
+            log_to_stderr(as_json=start.as_json)
+            stored = store.job(record.uid)
+            if begins := describe_start(stored):
+                view.say(f"starts from {begins}")
+            if plan := stored.plan:
+                from airflow_training.planning.answers.text import plan_lines
 
-            for line in plan_lines(plan.document):
-                view.say(line)
-        if not start.as_json:
-            note(f"run {record.key.run_id} of job {record.job} on {record.runtime}")
-        if pages is not None:
-            view.say(f"its page: {pages.address(record.uid)}")
-            pages.serve_beside()
-        hosting = _host(
-            store, runtime, record, view, settings=settings, logs=start.logs, clock=clock
-        )
-        if clock is None:
-            state = asyncio.run(hosting)
-        else:
-            random.seed(0)  # what is drawn is drawn again in the next simulation
-            clock.advance_to(newest_time(store.ledger(record.uid)))
-            state = clock.run(hosting)
+                for line in plan_lines(plan.document):
+                    view.say(line)
+            if not start.as_json:
+                note(f"run {record.key.run_id} of job {record.job} on {record.runtime}")
+            if pages is not None:
+                view.say(f"its page: {pages.address(record.uid)}")
+                pages.serve_beside()
+            hosting = _host(
+                store,
+                runtime,
+                record,
+                view,
+                settings=settings,
+                logs=start.logs,
+                clock=clock,
+                early=early,
+            )
+            if clock is None:
+                state = asyncio.run(hosting)
+            else:
+                random.seed(0)  # what is drawn is drawn again in the next simulation
+                clock.advance_to(newest_time(store.ledger(record.uid)))
+                state = clock.run(hosting)
         try:
             document = run_status(store, record.uid)
             metrics = store.newest_metrics(record.uid) if start.output is OutputFormat.table else {}
@@ -144,19 +155,24 @@ async def _host(
     settings: Settings,
     logs: bool,
     clock: Clock | None,
+    early: Sequence[str],
 ) -> JobState:
-    """Drive the run until it ends, and return how; the first signal asks it to stop, and is heard only once."""
+    """Drive the run until it ends, and return how; the first signal asks it to stop, and is heard only once.
+
+    `early`: the names of signals that came before.
+    """
     from airflow_training.cli.live_logs import showing_logs
     from airflow_training.supervise.hub import get_hub
     from airflow_training.supervise.loop import Supervisor
-    from airflow_training.supervise.owners import new_owner
+    from airflow_training.supervise.owners import is_provably_dead, new_owner
 
+    owner = new_owner()
     get_hub(store, poll_seconds=_POLL_SECONDS)
     supervisor = Supervisor(
         store=store,
         runtime=runtime,
         run_uid=record.uid,
-        owner=new_owner(),
+        owner=owner,
         on_event=view.tell,
         max_running_jobs=settings.max_running_jobs,
         read_logs=settings.read_logs and record.runtime != SIMULATED,
@@ -166,17 +182,41 @@ async def _host(
     loop.set_default_executor(ThreadPoolExecutor(_THREADS))
     driving = asyncio.ensure_future(supervisor.run())
     heard: list[str] = []
+    asking: set[asyncio.Future[None]] = set()
+    unknown = False
 
-    def stop(name: str) -> None:
-        if supervisor.ledger is None:
-            driving.cancel()  # another process drives the run, and goes on
-        elif not heard:
+    def end(name: str) -> None:
+        if not heard:
             heard.append(name)
             view.say(f"{name}: stopping the job; nothing of it will be alive when this ends")
             supervisor.stop(reason="Interrupted", by=name)
 
-    for number in (signal.SIGINT, signal.SIGTERM):
+    async def end_or_leave(name: str) -> None:
+        """End the run, unless another process drives it or nobody can say: that one goes on."""
+        nonlocal unknown
+        try:
+            held = await asyncio.wait_for(
+                asyncio.to_thread(store.lease, record.uid), _ANSWER_SECONDS
+            )
+        except (RuntimeUnavailable, TimeoutError):
+            unknown = True
+            driving.cancel()
+            return
+        if held is None or held.owner == owner or is_provably_dead(held.owner):
+            end(name)
+        else:
+            driving.cancel()
+
+    def stop(name: str) -> None:
+        if supervisor.ledger is not None:
+            end(name)
+        else:
+            asking.add(asyncio.ensure_future(end_or_leave(name)))
+
+    for number in _STOPS:
         loop.add_signal_handler(number, stop, number.name)
+    for name in early:
+        stop(name)
     try:
         async with (
             view.beside(supervisor),
@@ -185,8 +225,9 @@ async def _host(
         ):
             return await driving
     except asyncio.CancelledError:
+        who = "may be driven by another process" if unknown else "is driven by another process"
         raise JobFailed(
-            f"run {record.key.run_id} is driven by another process, which goes on;"
+            f"run {record.key.run_id} {who}, which goes on;"
             f" to stop it: airflow-training kill {record.key.run_id}"
         ) from None
     except LeaseLost:
@@ -202,8 +243,24 @@ async def _host(
         sys.stdout.flush()
         os._exit(_EXIT_FAILED)  # threads that wait for the store would hold this process for long
     finally:
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in _STOPS:
             loop.remove_signal_handler(number)
+
+
+@contextlib.contextmanager
+def _keeping_signals() -> Iterator[list[str]]:
+    """Keep what asks this process to stop: a run that is written has to be ended, not left open."""
+    kept: list[str] = []
+
+    def keep(number: int, _: object) -> None:
+        kept.append(signal.Signals(number).name)
+
+    before = {number: signal.signal(number, keep) for number in _STOPS}
+    try:
+        yield kept
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @contextlib.asynccontextmanager

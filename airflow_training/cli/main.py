@@ -25,6 +25,8 @@ PROGRAM = "airflow-training"
 
 EXIT_FAILED = 1
 EXIT_BAD_INPUT = 2
+_TYPER_INTERRUPTED = 130
+"""What Typer makes of a Ctrl-C in a command, without a word."""
 
 _COMMANDS = {
     "init": "authoring:init",
@@ -102,7 +104,7 @@ def main() -> None:
         if sys.argv[1:2] == ["run"]:
             _run(sys.argv[1:])
         else:
-            build(sys.argv[1:])(prog_name=PROGRAM)
+            _do(sys.argv[1:])
     except InputError as error:
         for problem in error.problems:
             where = f"{error.path}: " if error.path else ""
@@ -125,6 +127,15 @@ def main() -> None:
         # a full disk, a folder that may not be written: the machine's fault, which its message says
         note(f"error: {error.filename or 'this machine'}: {error.strerror or error}")
         sys.exit(EXIT_BAD_INPUT if error.errno == errno.ENAMETOOLONG else EXIT_FAILED)
+
+
+def _do(words: Sequence[str]) -> None:
+    try:
+        build(words)(prog_name=PROGRAM)
+    except SystemExit as end:
+        if end.code == _TYPER_INTERRUPTED:
+            raise KeyboardInterrupt from None
+        raise
 
 
 def _run(words: Sequence[str]) -> None:
@@ -155,7 +166,9 @@ def _understand(words: Sequence[str]) -> Start | TakeUp:
     started: list[Start | TakeUp] = []
     try:
         build(words)(list(words), prog_name=PROGRAM, obj=started)
-    except SystemExit:
+    except SystemExit as end:
+        if end.code == _TYPER_INTERRUPTED:
+            raise KeyboardInterrupt from None
         if not started:  # help, or a slip of the fingers
             raise
     return started[0]

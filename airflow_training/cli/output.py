@@ -41,6 +41,7 @@ __all__ = [
     "time_text",
 ]
 
+_RESET = "\x1b[0m"
 EventLevel = Literal["info", "warning", "error"]
 
 
@@ -51,7 +52,8 @@ class _PrintableStream:
         self.stream = stream
 
     def write(self, text: str) -> int:
-        return self.stream.write(printable(text))
+        # colorama, which other libraries import, ends each process with a reset of the style
+        return self.stream.write(text if text == _RESET else printable(text))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.stream, name)

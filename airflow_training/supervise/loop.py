@@ -73,6 +73,7 @@ class Supervisor:
         self._hub: Hub | None = None
         self._keeper: LeaseKeeper | None = None
         self._drive: Drive | None = None
+        self._stop: tuple[str, str] | None = None
         self._changed = asyncio.Event()
 
     @property
@@ -86,7 +87,8 @@ class Supervisor:
         return self._drive.progress if self._drive is not None else {}
 
     def stop(self, *, reason: str, by: str) -> None:
-        """End the run, though the store may be away; nothing where the lease is not held (yet)."""
+        """End the run, though the store may be away; before the lease is held, as soon as it is."""
+        self._stop = reason, by
         if self._drive is not None:
             self._drive.stop(reason=reason, by=by)
 
@@ -142,6 +144,9 @@ class Supervisor:
                 read_logs=self._read_logs,
                 clock=self._clock or WallClock(),
             )
+            if self._stop is not None:
+                reason, by = self._stop
+                self._drive.stop(reason=reason, by=by)
             yield self._drive
 
     async def _take_lease(self, hub: Hub) -> LeaseKeeper | JobState:

@@ -83,6 +83,25 @@ def test_parameters_are_checked_by_their_types_and_ranges():
         param.resolve(-1)
 
 
+def test_the_form_is_told_a_range_but_given_none_to_clamp_to():
+    """The widget of a number puts the nearest allowed one in the place of what was typed."""
+    params = {
+        "lr": {"type": "number", "default": 0.1, "minimum": 0, "exclusiveMaximum": 10},
+        "size": {"type": "integer", "default": 8, "exclusiveMinimum": 1, "maximum": 9},
+    }
+    dag = job_to_dag(job(dag={"params": params}))
+    shown = {name: dag.params.get_param(name) for name in params}
+    assert [each.schema["type"] for each in shown.values()] == ["number", "integer"]
+    for each in shown.values():
+        assert not {key for key in each.schema if "inimum" in key or "aximum" in key}
+    assert shown["lr"].description == "at least 0, less than 10"
+    assert shown["size"].description == "more than 1, at most 9"
+    for name, values in {"lr": (-1, 10), "size": (1, 11)}.items():
+        for value in values:
+            with pytest.raises(ValueError, match=f"{value} is "):
+                shown[name].resolve(value)
+
+
 def test_a_task_sees_the_parameters_but_keeps_no_copy_of_them():
     dag = job_to_dag(PYTORCH)
     plan = dag.get_task("plan")

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pendulum
@@ -57,6 +58,15 @@ def test_plan_puts_a_run_into_the_queue_and_returns_a_small_reference(store: Sto
     record = store.run(reference["run"])
     assert record is not None
     assert (record.queued, record.key.dag_id, record.key.run_id) == (True, "dag", "manual")
+
+
+def test_who_triggered_a_run_is_who_submitted_it(store: Store):
+    seen: Any = {**context(), "dag_run": SimpleNamespace(triggering_user_name="ann", conf={})}
+    plan = job_to_dag(shell("hello", "true")).get_task("plan")
+    reference = plan.execute(seen)
+    record = store.run(reference["run"])
+    assert record is not None
+    assert record.submitted_by == "ann"
 
 
 def test_the_parameters_of_the_dag_run_reach_the_command(store: Store):

@@ -240,6 +240,18 @@ def test_validate_reports_every_mistake_of_every_file(typed):
     assert "one.yaml: 1 mistake\n" in typed("validate", str(one)).stdout
 
 
+def test_a_script_that_is_not_beside_its_job_is_told(typed):
+    path = job_file(Path("job.yaml"), command=["python", "train.py"], runtime={"name": "local"})
+    told = typed("validate", str(path))
+    assert told.code == 0
+    assert f"spec.command: there is no file train.py in {Path.cwd()}" in told.stderr
+    Path("train.py").touch()
+    assert "train.py" not in typed("validate", str(path)).stderr
+    Path("train.py").unlink()
+    elsewhere = typed("validate", str(path), "--set", "spec.runtime.name=kubernetes")
+    assert "train.py" not in elsewhere.stderr, "only an image knows what it holds"
+
+
 def test_every_parameter_that_is_mistyped_is_reported(typed):
     answer = typed("validate", "job.yaml", "-p", "lr", "-p", "a=[", "-p", "=1")
     assert answer.code == 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -38,14 +39,38 @@ from airflow_training.cli.__main__ import main
 sys.argv[0] = "airflow-training"
 main()
 """
+
+# The signal comes when a function returns: a moment that no load can move.
+_INTERRUPTED_AFTER = """
+import importlib, os, signal, sys
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+module, name = os.environ["INTERRUPT_AFTER"].split(":")
+where = importlib.import_module(module)
+call = getattr(where, name)
+
+def interrupt(*args, **kwargs):
+    done = call(*args, **kwargs)
+    os.kill(os.getpid(), int(os.environ["INTERRUPT_BY"]))
+    return done
+
+setattr(where, name, interrupt)
+from airflow_training.cli.__main__ import main
+sys.argv[0] = "airflow-training"
+main()
+"""
 MOST_IMPORTS = 300
 MOMENTS = random.Random(13).sample(range(MOST_IMPORTS), 6)
 
 
 def interrupted(*words: str, at: int) -> subprocess.CompletedProcess[str]:
+    return python(_INTERRUPTED, *words, INTERRUPT_AT=str(at))
+
+
+def python(script: str, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-c", _INTERRUPTED, *words],
-        env={**os.environ, "INTERRUPT_AT": str(at)},
+        [sys.executable, "-c", script, *words],
+        env={**os.environ, **environment},
         capture_output=True,
         text=True,
         check=False,
@@ -63,3 +88,39 @@ def test_ctrl_c_while_a_command_is_imported_is_clean(home, command, at):
     assert "nterrupted" in done.stderr or "Aborted" in done.stderr
     assert done.stdout == ""
     assert not list(home.glob("training/*")), "something was started"
+
+
+@pytest.mark.parametrize("command", ["validate", "run"])
+def test_ctrl_c_while_a_job_is_checked_is_clean(home, command):
+    path = job_file(Path("job.yaml"), command=["sleep", "600"])
+    where = "airflow_training.admission.check:check_text"
+    done = python(_INTERRUPTED_AFTER, command, str(path), INTERRUPT_AFTER=where, INTERRUPT_BY="2")
+    assert done.returncode in (1, 2)
+    assert "nterrupted" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not list(home.glob("training/*")), "something was started"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "where",
+    [
+        pytest.param("airflow_training.admission.launch:launch", id="stored"),
+        pytest.param("airflow_training.supervise.owners:new_owner", id="before-the-lease"),
+    ],
+)
+def test_a_run_that_is_interrupted_before_its_lease_is_held_is_stopped(
+    home, command, where, number
+):
+    path = job_file(Path("job.yaml"), command=["sleep", "600"])
+    done = python(
+        _INTERRUPTED_AFTER, "run", str(path), "--run-id", "early",
+        INTERRUPT_AFTER=where, INTERRUPT_BY=str(int(number)),
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert f"{number.name}: stopping the job" in done.stderr
+    assert "another process" not in done.stderr
+    assert "Traceback" not in done.stderr
+    told = command("status", "early", "-o", "json").json
+    assert told["state"] == "Stopped"
+    assert not list(home.glob("training/*/worker*")), "something was started"

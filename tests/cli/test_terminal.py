@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import pty
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from airflow_training.cli.airflow_demo import picture
-from airflow_training.cli.output import table_lines
+from airflow_training.cli.output import protect_terminal, table_lines
 from airflow_training.control.model import JobEntry, Ledger
 from airflow_training.documents.words import printable
 from tests.builders import entry
@@ -72,6 +74,16 @@ def test_control_characters_never_reach_a_terminal(typed, home, log, words, outp
 
 def test_logs_are_shown_byte_for_byte(typed, log):
     assert "\x1b[31m" in typed("logs", "show", str(log)).stdout
+
+
+def test_the_end_of_a_style_that_a_library_writes_is_not_shown_as_text(monkeypatch):
+    shown = io.StringIO()
+    monkeypatch.setattr(sys, "stdout", shown)
+    monkeypatch.setattr(sys, "stderr", shown)
+    protect_terminal()
+    sys.stdout.write("\x1b[0m")
+    sys.stdout.write("red \x1b[31m")
+    assert shown.getvalue() == "\x1b[0mred \\u001b[31m"
 
 
 def test_a_cell_of_a_table_is_one_line():

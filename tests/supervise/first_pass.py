@@ -37,7 +37,7 @@ mark stop
 if [ "$TRAINING_ROLE $TRAINING_INDEX $TRAINING_ATTEMPT" = "worker 0 0" ]; then exit 3; fi
 """
 
-SEAMS = ("acquire", "try_start", "prepare", "commit", "create")
+SEAMS = ("acquire", "try_start", "prepare", "commit", "create", "release")
 """The calls of store and runtime in a first pass, from the lease to its hand-over."""
 
 

@@ -57,6 +57,15 @@ async def test_a_job_ends_as_its_instances_do(stage, script, state, restarts):
     assert told == stored
 
 
+async def test_a_stop_before_the_lease_is_held_ends_the_run_before_anything_begins(stage):
+    uid = stage.launch(job(role("worker"), runtime="memory"))
+    supervisor = stage.supervisor(uid)
+    supervisor.stop(reason="Interrupted", by="SIGINT")
+    assert await asyncio.wait_for(supervisor.run(), PATIENCE) == "Stopped"
+    assert "InstancesCreated" not in stage.reasons(uid)
+    assert stage.store.lease(uid) is None
+
+
 async def test_a_finished_run_is_not_driven_again(stage):
     stage.runtime.script = quick()
     uid = stage.launch(job(runtime="memory"))

@@ -19,9 +19,10 @@ from dataclasses import replace
 from functools import cache
 
 from airflow_training.logs.metrics.names import COUNTERS, RESULTS, meaning, spelled
-from airflow_training.logs.metrics.numbers import NUMBER, PLAIN, UNITS
+from airflow_training.logs.metrics.numbers import NUMBER, PLAIN
 from airflow_training.logs.metrics.pairs import Pair, placed, signed, worded
-from airflow_training.logs.metrics.slots import Claims, ParsedLine, magnitude, rate_of, scope_of
+from airflow_training.logs.metrics.slots import Claims, ParsedLine
+from airflow_training.logs.metrics.units import RATE, add_alone, add_rates
 
 __all__ = ["ANCHORS", "parse"]
 
@@ -35,7 +36,8 @@ ANCHORS = (
 )
 _N = PLAIN.encode()
 _COUNTER = re.compile(
-    rb"(?i)(?:^|[^\w/.-])(?P<name>epoch|(?:(?:(?:train|training|current)[ _-]|global[ _-]?)?step|iteration|iter)(?P<many>s)?)[\"']?"
+    rb"(?i)(?:^|[^\w/.-])(?P<name>epoch|(?:(?:(?:train|training|current|optim(?:izer)?)[ _-]|global[ _-]?)?step|iteration|iter)(?P<many>s)?)"
+    rb"(?:_num(?:ber)?)?[\"']?"
     rb"\s*(?:[:=#]\s*)*(?:[\[(]\s*)?(?P<number>" + _N + rb")"
     rb"(?P<total>\s*(?:/|of)\s*(?P<of>" + _N + rb"))?(?![\w.]*\w)"
 )
@@ -68,9 +70,9 @@ _PLACE = re.compile(
     + _N
     + rb")(?:\s*(?:/|of)\s*(?P<of>"
     + _N
-    + rb"))?\s*(?:samples|batches|steps|iterations|iters)?\s*(?P<share>\(\s*"
+    + rb"))?\s*(?:samples|batches|steps|iterations|iters|it)?\s*(?P<share>(?:(?P<open>\()|[,;:-]|\s)\s*"
     + _N
-    + rb"%\s*\))?\s*[\])]"
+    + rb"\s?%\s*(?(open)\)))?\s*(?:[\])]|(?(of)[,;]\s))"
 )
 """A step in brackets, with a total or a share of it that is done."""
 _PLACES = re.compile(
@@ -106,18 +108,12 @@ _NOT_TRAINING = re.compile(
     rb"|\s--[a-z]|https?://|\bsav(?:e|ed|ing)\b|checkpoint(?!\.?\s*$)|\bload(?:ed|ing)?\b|\bbest\b|\bdefault"
     rb"|num_(?:train|epochs|workers|layers|steps|classes)|parameters\b|warmup_|early.stop|\bwarning\b|deprecat"
 )
-_RATE = re.compile(
-    rb"(?:^|[\s(,|])(?P<number>"
-    + _N
-    + rb")\s?(?:(?:src|tgt) )?(?P<unit>(?:it|steps?)/s|s/(?:it|step)|ms/step"
-    rb"|(?:[kKM]\s?)?[a-z]{3,}/s(?:ec(?:ond)?)?(?:/(?:gpu|GPU|device))?)(?![\w/])"
+_AFTER = re.compile(
+    rb"(?i)\b(?:at|after)\s(?P<number>" + _N + rb")\s(?P<what>epoch|step|iteration|iter)s\b"
 )
-"""A number before its unit tells its metric without a name."""
-_TOOK = re.compile(rb"(?:[(,|]\s?|\btook\s)(?P<number>" + _N + rb")\s?ms(?![\w/])")
-"""A time that stands alone is that of the step."""
-_MFU = re.compile(
-    rb"(?:^|[\s(,|])(?P<number>" + NUMBER.encode() + rb")\s?%\s(?:[a-z]+[0-9]+\s)?MFU\b"
-)
+"""`after 300 steps`."""
+_PART_OF_STEP = re.compile(rb"(?i)(?:micro|mini|local|inner|sub|accum\w*)[ _-]?$")
+"""What counts parts of a step, or those of one process: `micro step 40`."""
 _TIMED = re.compile(rb"^\W*[0-9]{4}[-/][0-9]{2}[-/][0-9]{2}[ T_]")
 _JSON = re.compile(rb"\{\s*[\"'][\w /.@-]+[\"']\s*:")
 _MEASURE = re.compile(
@@ -159,7 +155,11 @@ def parse(line: bytes) -> ParsedLine | None:
     in_row = _ROW.match(line)
     if in_row is not None:
         return _of_row(claims, in_row)
-    counted = [found for found in _COUNTER.finditer(line) if not _is_length(line, found)]
+    counted = [
+        found
+        for found in _COUNTER.finditer(line)
+        if not _is_length(line, found) and claims.is_free(*found.span("number"))
+    ]
     epochs = [found for found in counted if found["name"].lower() == b"epoch"]
     for found in epochs:
         claims.add(*found.span("number"), "epoch", "number", form="plain")
@@ -179,21 +179,11 @@ def parse(line: bytes) -> ParsedLine | None:
     pairs = list(_in_groups(line, pairs))
     claims.add_pairs(pairs)
     if not as_json:
-        for found in _RATE.finditer(line):
-            unit = found["unit"].decode()
-            times, bare = magnitude(unit)
-            kind, scale = UNITS.get(bare, ("number", times))
-            metric = "step_time_seconds" if bare in UNITS else rate_of(bare) or bare
-            claims.add(
-                *found.span("number"), metric, kind, scale, scope_of(bare, metric), form="plain"
-            )
+        add_rates(claims, line)
         words = list(_in_groups(line, _measures(line, claims.first)))
         claims.add_pairs(words)
         pairs += words
-        for found in _TOOK.finditer(line):
-            claims.add(*found.span("number"), "step_time_seconds", "divided", 1e3, form="plain")
-        for found in _MFU.finditer(line):
-            claims.add(*found.span("number"), "mfu", "divided", 100.0)
+        add_alone(claims, line)
     many = bool(counted) and all(found["many"] for found in counted)
     return _judge(claims, line, pairs=pairs, as_json=as_json, many=many)
 
@@ -201,7 +191,9 @@ def parse(line: bytes) -> ParsedLine | None:
 def _closeness(counter: re.Match[bytes]) -> int:
     """Return how far a counter is from the steps of the optimizer, by its name."""
     name = counter["name"].lower()
-    return 0 if name.startswith(b"global") else 1 if b"step" in name else 2
+    if _PART_OF_STEP.search(counter.string[: counter.start("name")]):
+        return 3
+    return 0 if name.startswith((b"global", b"optim")) else 1 if b"step" in name else 2
 
 
 def _of_row(claims: Claims, found: re.Match[bytes]) -> ParsedLine | None:
@@ -220,6 +212,10 @@ def _is_length(line: bytes, counter: re.Match[bytes]) -> bool:
 
 def _add_place(claims: Claims, line: bytes, epochs: Sequence[re.Match[bytes]]) -> None:
     """Add where in an epoch the line is, which no counter says: `[120/5005 ( 2%)]`, `batch 3 of 9`, `epoch 1, 3/9`."""
+    after = _AFTER.search(line)
+    if after is not None:
+        metric = "epoch" if after["what"].lower() == b"epoch" else "step"
+        claims.add(*after.span("number"), metric, "number", form="plain")
     epoch = _PLACES.search(line)
     if epoch is not None and "epoch" not in claims.metrics:
         claims.add(*epoch.span("epoch"), "epoch", "number", form="plain")
@@ -342,7 +338,7 @@ def _only_pairs(line: bytes, pairs: Sequence[Pair]) -> bool:
     if b"%|" in line:
         return False
     spans = [(pair.begin, pair.stop) for pair in pairs]
-    spans += [found.span() for found in (*_RATE.finditer(line), *_COUNTER.finditer(line))]
+    spans += [found.span() for found in (*RATE.finditer(line), *_COUNTER.finditer(line))]
     at = 0
     for start, stop in sorted(spans):
         if at and _WORD.search(line[at:start]):

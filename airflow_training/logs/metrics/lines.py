@@ -17,6 +17,7 @@ from airflow_training.logs.metrics.names import meaning
 from airflow_training.logs.metrics.numbers import Kind
 from airflow_training.logs.metrics.pairs import signed, worded
 from airflow_training.logs.metrics.slots import Claims, Form, ParsedLine, Slot
+from airflow_training.logs.metrics.units import add_alone, add_rates
 
 __all__ = ["Kind", "ParsedLine", "Slot", "anchors", "parse_line"]
 
@@ -118,9 +119,13 @@ def _claim(claims: Claims, format_: Format, found: re.Match[bytes], line: bytes)
         start = max((found.end(group) for group in range(1, len(format_.tokens) + 1)), default=0)
     end = line.find(format_.until.encode(), start) if format_.until else -1
     end = len(line) if end < 0 else end
+    if format_.pairs == "both":
+        add_rates(claims, line)
     for way in _WAYS[format_.pairs]:
         pairs = way(line, start, end)
         claims.add_pairs(pairs, names=format_.names, units=format_.units, sets=format_.sets)
+    if format_.pairs == "both":
+        add_alone(claims, line)
     if format_.joins:
         before = (pair for pair in signed(line, 0, found.start()) if meaning(pair.name).known)
         claims.add_pairs(before)

@@ -25,11 +25,13 @@ _FILLER = re.compile(
 )
 """Words before a name that do not change what it measures."""
 _UNIT_IN_NAME = re.compile(
-    r"^(?P<name>.*\S)\s*(?:\((?P<a>ms|us|s|sec|seconds|[KMG]i?B)\)|[ _](?P<b>ms))$"
+    r"^(?P<name>.*\S)\s*(?:\((?P<a>ms|us|s|sec|seconds|[KMG]i?B)\)|\[(?P<c>m?s)\]|[ _](?P<b>ms))$"
 )
-
-_UNIT_PER_STEP = re.compile(r"^(?P<unit>ms|s|sec)/(?:batch|step|iter|iteration|it)$")
+_UNIT_PER_STEP = re.compile(
+    r"^(?P<unit>ms|s|sec)(?:/|[ _]per[ _])(?:batch|step|iter|iteration|it)$"
+)
 """A name that is nothing but a unit."""
+_STEP = re.compile(r"batch|step|iter|iteration", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +85,8 @@ def _readings(name: str) -> list[tuple[str, str]]:
         readings.append(("step time", per["unit"]))
     found = _UNIT_IN_NAME.match(name)
     if found is not None:
-        unit = found["a"] or found["b"]
-        readings.append((found["name"], unit if unit in UNITS else "s"))
+        unit = found["a"] or found["b"] or found["c"]
+        timed = "step time" if _STEP.fullmatch(found["name"]) else found["name"]  # `step_ms`
+        readings.append((timed, unit if unit in UNITS else "s"))
     bare = _FILLER.sub("", name)
     return readings if bare == name else [*readings, (bare, "")]

@@ -35,6 +35,8 @@ UNITS: dict[str, tuple[Kind, float]] = {
     "secs": ("number", 1.0),
     "seconds": ("number", 1.0),
     "ms": ("divided", 1e3),
+    "msec": ("divided", 1e3),
+    "milliseconds": ("divided", 1e3),
     "us": ("divided", 1e6),
     "µs": ("divided", 1e6),
     "m": ("number", 60.0),

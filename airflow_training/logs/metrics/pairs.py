@@ -16,30 +16,30 @@ _OPEN = rb"(?:tensor\(|array\(|[\"'(\[])*"
 _VALUE = re.compile(_AFTER_NAME + rb"(?P<open>" + _OPEN + rb")(?P<number>" + _N + rb")")
 _NAME = re.compile(
     rb"(?:^|[,;|:=\[\]{}()<>\"'*\t]|[0-9]\s|\s\s|\s[-\xb7]\s|[.\x80-\xff]\s)\s*"
-    rb"(?P<name>[A-Za-z_][\w./@#%+-]*(?:'s)?(?: \([^()]*\)|\([^()]*\)| [A-Za-z_#][\w./@#%+-]*)*)[\"']?\s*$"
+    rb"(?P<name>[A-Za-z_][\w./@#%+-]*(?:'s)?(?: ?\((?![\s0-9./,%]*\)\s*[A-Za-z])[^()]*\)|\[m?s\]| [A-Za-z_#][\w./@#%+-]*)*)[\"']?\s*$"
 )
 _LAST_WORD = re.compile(rb"(?:^|\s)(?P<name>[A-Za-z_][\w./@#%+-]*)[\"']?\s*$")
 _WORD = re.compile(
-    rb"(?:^|[,;|:\[\](){}\t]|\s)(?P<name>[A-Za-z_][\w/@.-]{0,30}(?:[ ][A-Za-z_][\w/@.-]{0,30}){0,3}?)[ \t]+(?:is[ \t]+)?\(?(?P<number>"
+    rb"(?:^|[,;|:\[\](){}\t]|\s)(?P<name>(?!(?i:took)\b)[A-Za-z_][\w/@.-]{0,30}(?:[ ][A-Za-z_][\w/@.-]{0,30}){0,3}?(?: ?\(m?s\))?)[ \t]+(?:is[ \t]+)?\(?(?P<number>"
     + _N
     + rb")"
 )
 _PLACED = re.compile(
     rb"(?i)(?:^|[^\w\s/.-]\s*|\s)(?P<name>[A-Za-z_]\w*(?: [A-Za-z_]\w*){0,3})(?: \([A-Za-z ]*\))?"
-    rb"\s(?:at|after|for|on|in)\s(?:the\s)?(?:(?:global[ _]|training )?(?:step|iteration|iter|epoch)\s*[:#]?\s*"
+    rb"(?:\s(?:at|after|for|on|in|@)\s(?:the\s)?|\s[(\[])(?:(?:global[ _]|training )?(?:step|iteration|iter|epoch)\s*[:=#\[]?\s*"
     + PLAIN.encode()
     + rb"|"
     + PLAIN.encode()
     + rb" (?:steps|iterations|iters|epochs))(?:\s*/\s*"
     + PLAIN.encode()
-    + rb")?\s*(?::|=|\bis\b)\s*(?P<number>"
+    + rb")?[)\]]?\s*(?::|=|\bis\b|\bwas\b)\s*(?P<number>"
     + _N
     + rb")"
 )
 """`Loss at step 100: 0.5`."""
 _UNIT = re.compile(
-    rb"\s?(?P<unit>%|[kmu]?s/(?:it|iter|step|sample)\b|(?:[kKM]\s?)?(?:it|iter|steps?|samples?|images?|imgs?|examples?|tok|toks|tks|tokens?|seqs?)/s(?:ec|econd)?(?:/(?:gpu|device|GPU|chip))?\b"
-    rb"|[KMGT]i?[Bb]\b|[kKMGT]\b|TFLOPS?\b|TFLOP/s\b|ms\b|us\b|secs?\b|seconds\b|s\b|m(?:in)?\b)"
+    rb"\s?(?P<unit>%|[kmu]?s/(?:it|iter|step|sample)\b|(?:[kKM]\s?)?(?:it|iter|steps?|samples?|images?|imgs?|examples?|tok|toks|tks|tokens?|seqs?|sequences?|records?)(?:/s(?:ec|econd)?(?:/(?:gpu|device|GPU|chip))?| per sec(?:ond)?(?!\s*[:=0-9]))\b"
+    rb"|[KMGT]i?[Bb]\b|[kKMGT]\b|TFLOPS?\b|TFLOP/s\b|ms(?:ec)?\b|milliseconds\b|us\b|secs?\b|seconds\b|s\b|m(?:in)?\b)"
 )
 _MEAN = re.compile(rb"\s*\(\s*(?P<number>" + _N + rb")%?\s*\)")
 _OF = re.compile(rb"\s*/\s*(?P<number>" + PLAIN.encode() + rb")")

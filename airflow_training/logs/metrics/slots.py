@@ -40,6 +40,8 @@ _LISTS = frozenset({"learning_rate"})
 """Metrics that are printed per parameter group: the first counts."""
 _MAGNITUDES = {"k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 """A letter after a number that is no size of memory."""
+_RATE_NAME = re.compile(r"(?!k)[a-z]+/s(?:ec(?:ond)?)?(?:/(?:gpu|device|chip))?", re.IGNORECASE)
+"""A name that is nothing but a unit: `tks/s`."""
 _PER_DEVICE = re.compile(r"/(?:gpu|device|chip)$", re.IGNORECASE)
 
 
@@ -173,6 +175,8 @@ class Claims:
         metric, scope, known = said.metric, said.scope, said.known
         if pair.listed and metric not in _LISTS:
             metric = ""
+        if not known and _RATE_NAME.fullmatch(pair.name) and (named := rate_of(pair.name.lower())):
+            metric, known, scope = named, True, scope_of(pair.name, named)
         rate = rate_of(pair.unit)
         if rate and (not known or metric == "samples_per_second"):
             metric, known = rate, True
@@ -252,9 +256,9 @@ def _magnitude_alone(unit: str) -> float:
 
 def rate_of(unit: str) -> str:
     """Return which metric a unit alone tells."""
-    if unit[:1] in _MAGNITUDES and "/" in unit:
+    if unit[:1] in _MAGNITUDES and ("/" in unit or " per " in unit):
         unit = unit[1:].lstrip()
-    what = unit.split("/")[0].rstrip("s")
+    what = re.split("/| per ", unit)[0].rstrip("s")
     if what in ("sample", "image", "img", "example", "seq", "sequence", "record"):
         return "samples_per_second"
     return "tokens_per_second" if what in ("tok", "token", "tk") else ""

@@ -320,3 +320,64 @@ def test_no_line_takes_for_ever(piece, head):
 )
 def test_a_line_of_any_program_gives_all_that_it_says(line, expected):
     assert values(line) == expected
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        # a step in brackets, before or with the share that is done
+        ("Epoch 2 [50/390, 12.8%] loss: 1.5", {"epoch": 2, "step": 50, "total_steps": 390}),
+        ("Epoch 2 (50/390 - 12.8%) loss: 1.5", {"epoch": 2, "step": 50, "total_steps": 390}),
+        ("[50/390 12%] loss: 1.5", {"step": 50, "total_steps": 390}),
+        ("[50/390 it (12%)] loss: 1.5", {"step": 50, "total_steps": 390}),
+        ("[12%] [50/390] loss: 1.5", {"step": 50, "total_steps": 390}),
+        ("Epoch 1 (12%): [50/390] loss: 1.5", {"epoch": 1, "step": 50, "total_steps": 390}),
+        ("[120/500, ETA 00:12] loss 1.5", {"step": 120, "total_steps": 500}),
+        ("Epoch 3 (120/500 : 24 %) loss 1.5", {"epoch": 3, "step": 120, "total_steps": 500}),
+        ("Step (120/500) loss=1.5", {"step": 120, "total_steps": 500, "loss": 1.5}),
+        # a unit inside a value, or as the name
+        ("step 30: loss 1.5, 14.5K tok/s", {"tokens_per_second": 14500}),
+        ("step 30 loss 1.5 (tks/s: 14.5K)", {"tokens_per_second": 14500}),
+        ("step 30 loss 1.5 (images/sec: 14.5K)", {"samples_per_second": 14500}),
+        ("step: 30, loss: 1.5, speed: 14.5k sequences/s", {"samples_per_second": 14500}),
+        ("step 30 | loss 1.5 | 14.5K tokens per second", {"tokens_per_second": 14500}),
+        ("step: 30 loss: 1.5 tokens/batch: 4096", {"tokens/batch": 4096}),
+        # a time without a name, and units of a step in names
+        ("step 30: loss 1.5, 250ms", {"step_time_seconds": 0.25}),
+        ("step 30: loss 1.5 250ms", {"step_time_seconds": 0.25}),
+        ("step 30: train loss 1.5 (took 250 ms)", {"step_time_seconds": 0.25}),
+        ("step 30 | loss 1.5 | 250 ms/iter", {"step_time_seconds": 0.25}),
+        ("step 30 | loss 1.5 | 0.25 sec/step", {"step_time_seconds": 0.25}),
+        ("step 30 loss 1.5 [250 msec]", {"step_time_seconds": 0.25}),
+        ("step 30 loss 1.5 step_ms 250", {"step_time_seconds": 0.25}),
+        ("step 30 loss=1.5 ms_per_step: 250", {"step_time_seconds": 0.25}),
+        ("step 30 loss=1.5 step_time[ms]: 250", {"step_time_seconds": 0.25}),
+        ("step 30 | loss 1.5 | iter time (ms) 250.0", {"step_time_seconds": 0.25}),
+        ("step 30 loss: 1.5 time per step: 250ms", {"step_time_seconds": 0.25}),
+        # steps after "at"
+        ("Loss after 300 steps: 1.5", {"step": 300, "loss": 1.5}),
+        ("val loss after 3 epochs: 1.5", {"epoch": 3, "eval_loss": 1.5}),
+        ("Loss (step 300): 1.5", {"step": 300, "loss": 1.5}),
+        ("loss @ step 300: 1.5", {"step": 300, "loss": 1.5}),
+        ("Loss at step [300]: 1.5", {"step": 300, "loss": 1.5}),
+        ("val_loss at step=300: 1.5", {"step": 300, "eval_loss": 1.5}),
+        ("Eval at step 300: loss 1.5", {"step": 300, "eval_loss": 1.5}),
+        ("epoch 3 ended at step 300: loss 1.5", {"epoch": 3, "step": 300, "loss": 1.5}),
+        # counters that are not the step
+        ("micro step: 40 | step: 10 | loss: 1.5", {"step": 10}),
+        ("local step 40, step 10, loss 1.5", {"step": 10}),
+        ("step: 40, optimizer_step: 10, loss: 1.5", {"step": 10}),
+        ("iter_num=40 step_num=10 loss=1.5", {"step": 10}),
+    ],
+)
+def test_values_are_found_however_a_program_places_them(line, expected):
+    found = values(line)
+    assert {name: found.get(name) for name in expected} == expected
+
+
+def test_a_number_in_brackets_behind_a_name_belongs_to_it():
+    assert values("loss (5): 1.5 step: 3") == {"loss (5)": 1.5, "step": 3}
+
+
+def test_a_time_in_a_line_without_a_step_is_not_that_of_a_step():
+    assert values("Epoch 3: loss 1.5 (12000 ms)") == {"epoch": 3, "loss": 1.5}

@@ -1,0 +1,48 @@
+"""Numbers without a name, whose unit tells their metric: `14.5K tok/s`, `(350 ms)`, `41 % MFU`. Pure."""
+
+from __future__ import annotations
+
+import re
+
+from airflow_training.logs.metrics.numbers import NUMBER, PLAIN, UNITS
+from airflow_training.logs.metrics.slots import Claims, magnitude, rate_of, scope_of
+
+__all__ = ["RATE", "add_alone", "add_rates"]
+
+_N = PLAIN.encode()
+_PER_STEP = re.compile(r"(?P<time>m?s|sec|seconds)/(?:it|iter|iteration|step|batch)")
+RATE = re.compile(
+    rb"(?:^|[\s(\[,|])(?P<number>"
+    + _N
+    + rb")\s?(?:(?:src|tgt) )?(?P<unit>(?:it|iter|steps?)/s(?:ec)?|(?:m?s|sec|seconds)/(?:it|iter|iteration|step|batch)"
+    rb"|(?:[kKM]\s?)?[a-z]{3,}(?:/s(?:ec(?:ond)?)?(?:/(?:gpu|GPU|device))?| per sec(?:ond)?(?!\s*[:=0-9])))(?![\w/])"
+)
+_TOOK = re.compile(
+    rb"(?:[(\[,;|]\s?|\s-\s|[0-9]\s{1,2}|\btook\s)(?P<number>"
+    + _N
+    + rb")\s?(?:ms|msec|milliseconds)(?![\w/])"
+)
+_MFU = re.compile(
+    rb"(?:^|[\s(,|])(?P<number>" + NUMBER.encode() + rb")\s?%\s(?:[a-z]+[0-9]+\s)?MFU\b"
+)
+
+
+def add_rates(claims: Claims, line: bytes) -> None:
+    """Add the numbers before units that no other number has."""
+    for found in RATE.finditer(line):
+        unit = found["unit"].decode()
+        times, bare = magnitude(unit)
+        per_step = _PER_STEP.fullmatch(bare)
+        kind, scale = UNITS.get(per_step["time"] if per_step else bare, ("number", times))
+        timed = per_step is not None or bare in UNITS
+        metric = "step_time_seconds" if timed else rate_of(bare) or bare
+        claims.add(*found.span("number"), metric, kind, scale, scope_of(bare, metric), form="plain")
+
+
+def add_alone(claims: Claims, line: bytes) -> None:
+    """Add what names may have taken first: in a line of a step, a time that stands alone is the step's."""
+    if "step" in claims.metrics:
+        for found in _TOOK.finditer(line):
+            claims.add(*found.span("number"), "step_time_seconds", "divided", 1e3, form="plain")
+    for found in _MFU.finditer(line):
+        claims.add(*found.span("number"), "mfu", "divided", 100.0)

@@ -15,7 +15,6 @@ from airflow_training.cli.documents import (
     OutputOption,
     ParamOption,
     SetOption,
-    check_param_names,
     only_job,
     parse_params,
     run_variables,
@@ -99,9 +98,13 @@ def validate(
 
     given = parse_params(params)
     all_checked = [
-        check_file(file, params=given, overrides=overrides or (), fetch=fetch) for file in files
+        check_file(file, params=given.values, overrides=overrides or (), fetch=fetch)
+        for file in files
     ]
-    check_param_names((each for checked in all_checked for each in checked), given)
+    given.check(
+        [each for checked in all_checked for each in checked],
+        path=files[0] if len(files) == 1 else "",
+    )
     answers: list[dict[str, Any]] = []
     for file, checked in zip(files, all_checked, strict=True):
         errors = [problem for each in checked for problem in each.problems]
@@ -148,13 +151,13 @@ def explain(
     given = parse_params(params)
     checked = check_file(
         file,
-        params=given,
+        params=given.values,
         overrides=overrides or (),
         variables=run_variables(run_id),
         runtime=runtime or EXPLAINED,
         fetch=fetch,
     )
-    check_param_names(checked, given)
+    given.check(checked, path=file)
     chosen = only_job(checked, name=job, path=str(file))
     print_warnings(chosen.warnings, path=str(file))
     answer = explain_job(chosen, run_uid=key.uid if run_id else "", run_id=run_id)

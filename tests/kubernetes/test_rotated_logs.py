@@ -232,7 +232,7 @@ async def test_logs_never_hold_a_connection_that_control_needs(
     monkeypatch.setattr(collecting, "_LAST_STREAMS", 1)
     monkeypatch.setattr(collecting, "_TURN_SECONDS", 0.01)
     control, count = stage.cluster.control, 12
-    runtime = stage.runtime(connections=4)
+    runtime = stage.runtime(connections=3)
     uid = stage.launch(resolved({"name": "worker", "replicas": count}))
     async with stage.driving(uid, runtime=runtime) as task:
         await stage.until_running(uid)

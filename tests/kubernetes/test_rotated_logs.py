@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import Counter
 from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 
@@ -274,6 +275,8 @@ async def test_a_run_at_rest_costs_no_request_while_its_logs_are_read(
     monkeypatch.setattr(log_following, "_EVERY_SECONDS", 0.05)
     uid = stage.launch(resolved({"name": "worker", "replicas": 2}))
     runtime = stage.runtime()
+
+    before = Counter[str]()
 
     def read() -> int:
         return max((int(each.step or 0) for each in stage.store.metrics(uid)), default=0)

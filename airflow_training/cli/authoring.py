@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -126,7 +126,7 @@ def validate(
         print_json({"files": answers})
     if not all(answer["valid"] for answer in answers):
         raise typer.Exit(2)
-    next_step("run", files[0])
+    next_step("run", files[0], *_given(params, overrides))
 
 
 def explain(
@@ -165,7 +165,15 @@ def explain(
         print_json(answer)
         return
     _print_explained(answer)
-    next_step("run", file, *(["--runtime", runtime] if runtime else []))
+    named = [("--job", job), ("--runtime", runtime)]
+    chosen_by = [word for option, value in named if value for word in (option, value)]
+    next_step("run", file, *_given(params, overrides), *chosen_by)
+
+
+def _given(params: Sequence[str] | None, overrides: Sequence[str] | None) -> list[str]:
+    """Return the options with which `run` gets the same values."""
+    pairs = [("-p", each) for each in params or ()] + [("--set", each) for each in overrides or ()]
+    return [word for pair in pairs for word in pair]
 
 
 def schema() -> None:

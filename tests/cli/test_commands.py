@@ -293,6 +293,11 @@ def test_the_next_command_can_be_pasted(typed):
     )
     asked = typed("explain", "my job/job.yaml", "--runtime", "local").stderr
     assert "next: airflow-training run 'my job/job.yaml' --runtime local\n" in asked
+    job_file(Path("job.yaml"), dag={"params": {"lr": {"type": "number"}}})
+    words = ["job.yaml", "-p", "lr=0.5", "--set", "spec.suspend=true"]
+    for command in (["validate"], ["explain", "--job", "digits", "--runtime", "local"]):
+        told = typed(*command, *words).stderr
+        assert f"next: airflow-training run {' '.join([*words, *command[1:]])}\n" in told
 
 
 def test_explain_says_what_would_be_created(typed):

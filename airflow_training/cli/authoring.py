@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,7 +15,6 @@ from airflow_training.cli.documents import (
     OutputOption,
     ParamOption,
     SetOption,
-    check_param_names,
     only_job,
     parse_params,
     run_variables,
@@ -99,9 +98,13 @@ def validate(
 
     given = parse_params(params)
     all_checked = [
-        check_file(file, params=given, overrides=overrides or (), fetch=fetch) for file in files
+        check_file(file, params=given.values, overrides=overrides or (), fetch=fetch)
+        for file in files
     ]
-    check_param_names((each for checked in all_checked for each in checked), given)
+    given.check(
+        [each for checked in all_checked for each in checked],
+        path=files[0] if len(files) == 1 else "",
+    )
     answers: list[dict[str, Any]] = []
     for file, checked in zip(files, all_checked, strict=True):
         errors = [problem for each in checked for problem in each.problems]
@@ -123,7 +126,7 @@ def validate(
         print_json({"files": answers})
     if not all(answer["valid"] for answer in answers):
         raise typer.Exit(2)
-    next_step("run", files[0])
+    next_step("run", files[0], *_given(params, overrides))
 
 
 def explain(
@@ -148,13 +151,13 @@ def explain(
     given = parse_params(params)
     checked = check_file(
         file,
-        params=given,
+        params=given.values,
         overrides=overrides or (),
         variables=run_variables(run_id),
         runtime=runtime or EXPLAINED,
         fetch=fetch,
     )
-    check_param_names(checked, given)
+    given.check(checked, path=file)
     chosen = only_job(checked, name=job, path=str(file))
     print_warnings(chosen.warnings, path=str(file))
     answer = explain_job(chosen, run_uid=key.uid if run_id else "", run_id=run_id)
@@ -162,7 +165,15 @@ def explain(
         print_json(answer)
         return
     _print_explained(answer)
-    next_step("run", file, *(["--runtime", runtime] if runtime else []))
+    named = [("--job", job), ("--runtime", runtime)]
+    chosen_by = [word for option, value in named if value for word in (option, value)]
+    next_step("run", file, *_given(params, overrides), *chosen_by)
+
+
+def _given(params: Sequence[str] | None, overrides: Sequence[str] | None) -> list[str]:
+    """Return the options with which `run` gets the same values."""
+    pairs = [("-p", each) for each in params or ()] + [("--set", each) for each in overrides or ()]
+    return [word for pair in pairs for word in pair]
 
 
 def schema() -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from airflow_training.cli.output import OutputFormat, fail
+from airflow_training.documents.paths import format_path
 from airflow_training.documents.spelling import did_you_mean
 from airflow_training.errors import InputError, Problem
 
@@ -16,11 +19,11 @@ if TYPE_CHECKING:
     from airflow_training.admission.check import AdmissionResponse
 
 __all__ = [
+    "GivenParams",
     "JobOption",
     "OutputOption",
     "ParamOption",
     "SetOption",
-    "check_param_names",
     "only_job",
     "parse_params",
     "run_variables",
@@ -46,12 +49,69 @@ JobOption = Annotated[
 ]
 
 
-def parse_params(pairs: Sequence[str] | None) -> Mapping[str, Any]:
-    """Return name -> value of `name=value` pairs, values read as YAML; raises InputError."""
+@dataclass(frozen=True, slots=True)
+class GivenParams:
+    """What `--param` gave, and what of it cannot be understood."""
+
+    values: Mapping[str, Any]
+    problems: Sequence[Problem]
+    illegible: Collection[str]
+    """Names with a value that is no YAML."""
+
+    def check(self, checked: Sequence[AdmissionResponse], *, path: str | Path) -> None:
+        """Raise InputError with every mistake of `--param`, and of the jobs beside them.
+
+        Says nothing where only the jobs have mistakes: the caller tells those.
+        """
+        problems = [*self.problems, *self._unknown(checked)]
+        if not problems:
+            return
+        missing = {format_path(("params", name)) for name in self.illegible}
+        problems += [
+            problem
+            for each in checked
+            for problem in each.problems
+            if problem.code != "missing" or problem.field not in missing
+        ]
+        raise InputError(problems=problems, path=str(path))
+
+    def _unknown(self, checked: Sequence[AdmissionResponse]) -> list[Problem]:
+        """Return a problem for each name that no job declares or uses: it would change nothing.
+
+        None while a document has mistakes: they come first, and may be why.
+        """
+        from airflow_training.documents.expressions import named_params
+
+        known: set[str] = set()
+        for each in checked:
+            if each.job is None or not all(
+                problem.field.startswith("params.") for problem in each.problems
+            ):
+                return []
+            document = each.resolved.document if each.resolved else each.job.to_dict()
+            known |= named_params(document)
+            known |= set(each.job.spec.dag.params if each.job.spec.dag else ())
+        return [
+            Problem(
+                code="bad_parameter",
+                field="--param",
+                value=name,
+                message=f"the job has no parameter {name!r}",
+                allowed=sorted(known),
+                hint=did_you_mean(name, known),
+            )
+            for name in self.values
+            if name not in known
+        ]
+
+
+def parse_params(pairs: Sequence[str] | None) -> GivenParams:
+    """Return what `name=value` pairs give, values read as YAML."""
     from airflow_training.documents.loading import load_documents
 
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     problems: list[Problem] = []
+    illegible: list[str] = []
     for pair in pairs or ():
         name, equals, value = pair.partition("=")
         loaded = load_documents(value)
@@ -60,44 +120,14 @@ def parse_params(pairs: Sequence[str] | None) -> Mapping[str, Any]:
         elif len(loaded) > 1 or any(each.problems for each in loaded):
             message = f"{name}: {value!r} is no YAML value"
             problems.append(_no_param(value, message, hint="quote it"))
+            illegible.append(name)
         else:
-            found[name] = loaded[0].data if loaded else None
-    if problems:
-        raise InputError(problems=problems)
-    return found
+            values[name] = loaded[0].data if loaded else None
+    return GivenParams(values, problems, illegible)
 
 
 def _no_param(value: str, message: str, *, hint: str) -> Problem:
     return Problem(code="not_allowed", field="--param", value=value, message=message, hint=hint)
-
-
-def check_param_names(checked: Iterable[AdmissionResponse], given: Iterable[str]) -> None:
-    """Raise InputError for a `--param` that no job declares or names: it would change nothing.
-
-    Says nothing while a document has mistakes: they come first, and may be why.
-    """
-    from airflow_training.documents.expressions import named_params
-
-    known: set[str] = set()
-    for each in checked:
-        if each.resolved is None or each.job is None:
-            return
-        known |= named_params(each.resolved.document)
-        known |= set(each.job.spec.dag.params if each.job.spec.dag else ())
-    problems = [
-        Problem(
-            code="bad_parameter",
-            field="--param",
-            value=name,
-            message=f"the job has no parameter {name!r}",
-            allowed=sorted(known),
-            hint=did_you_mean(name, known),
-        )
-        for name in given
-        if name not in known
-    ]
-    if problems:
-        raise InputError(problems=problems)
 
 
 def only_job(checked: Sequence[AdmissionResponse], *, name: str, path: str) -> AdmissionResponse:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from airflow_training.cli.output import fail
 from airflow_training.documents.spelling import did_you_mean
+from airflow_training.errors import InputError, Problem
 
 if TYPE_CHECKING:
     from airflow_training.planning.cost.constants import TimeConstants
@@ -129,19 +130,23 @@ def pricing_of(path: Path | None) -> Pricing:
 def pairs(option: str, given: Sequence[str]) -> dict[str, Any]:
     """Return key -> value of `KEY=VALUE` words, values read as YAML; raises InputError."""
     found: dict[str, Any] = {}
+    problems: list[Problem] = []
     for word in given:
         key, equals, text = word.partition("=")
         if not equals or not key:
-            raise fail(option, f"{word!r} is no KEY=VALUE", value=word, hint=f"{option} tp=8")
-        if key in found:
-            raise fail(
-                option,
-                f"'{key}' is given twice",
-                code="duplicate",
-                value=word,
-                hint="once, as a value or a mapping: 'tp={min: 2, max: 8}'",
-            )
-        found[key] = _value(option, text)
+            hint = f"{option} tp=8"
+            problems += fail(option, f"{word!r} is no KEY=VALUE", value=word, hint=hint).problems
+        elif key in found:
+            hint = "once, as a value or a mapping: 'tp={min: 2, max: 8}'"
+            message = f"'{key}' is given twice"
+            problems += fail(option, message, code="duplicate", value=word, hint=hint).problems
+        else:
+            try:
+                found[key] = _value(option, text)
+            except InputError as error:
+                problems += error.problems
+    if problems:
+        raise InputError(problems=problems)
     return found
 
 

@@ -94,9 +94,10 @@ def job(
 
     target = Destination(output)
     known = settings()
+    given = parse_params(params)
     checked = check_file(
         file,
-        params=parse_params(params),
+        params=given.values,
         overrides=overrides or (),
         variables=run_variables(""),
         runtime=runtime or None,
@@ -112,6 +113,7 @@ def job(
             else None
         ),
     )
+    given.check(checked, path=file)
     chosen = only_job(checked, name=name, path=str(file))
     print_warnings(chosen.warnings, path=str(file))
     plan = chosen.resolved.plan if chosen.resolved else None

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from airflow_training.cli.documents import (
+    GivenParams,
     JobOption,
     OutputOption,
     ParamOption,
@@ -64,7 +65,8 @@ def submit(
     """
     from airflow_training.cli.airflow_api import AirflowApi
 
-    conf: dict[str, Any] = {"parameters": dict(parse_params(params))}
+    given = parse_params(params)
+    conf: dict[str, Any] = {"parameters": given.values}
     if template:
         if file is not None or from_run or overrides:
             raise fail(
@@ -73,9 +75,13 @@ def submit(
                 code="conflict",
                 hint="the document is on the server: change it there, or give --param",
             )
+        if given.problems:
+            raise InputError(problems=given.problems)
         conf["template"] = template
     else:
-        conf["job"] = _document(file, from_run=from_run, overrides=overrides or [], name=job)
+        conf["job"] = _document(
+            file, from_run=from_run, overrides=overrides or [], name=job, given=given
+        )
     with AirflowApi(server, username=username, password=password) as api:
         started = api.trigger(dag, conf=conf, run_id=run_id)
         note(f"DAG run {started}: {api.server}/dags/{dag}/runs/{started}")
@@ -95,9 +101,13 @@ def submit(
     next_step("status", started, "--server", server.rstrip("/"), "--dag", dag)
 
 
-def _document(file: Path | None, *, from_run: str, overrides: list[str], name: str) -> str:
+def _document(
+    file: Path | None, *, from_run: str, overrides: list[str], name: str, given: GivenParams
+) -> str:
     """Return the text of the one job, with `--set` applied, after every check possible here."""
+    from airflow_training.admission.check import AdmissionResponse
     from airflow_training.documents.loading import dump_yaml, read_file
+    from airflow_training.documents.params import check_params
     from airflow_training.documents.parsing import parse
 
     if (file is None) == (not from_run):
@@ -112,12 +122,23 @@ def _document(file: Path | None, *, from_run: str, overrides: list[str], name: s
         text, path, folder = dump_yaml(dict(old.document)), from_run, Path(old.base_dir)
     else:
         text, path, folder = read_file(file or ""), str(file), Path(file or "").parent
-    documents = parse(text, path, overrides=overrides)
+    documents = parse(text, path, overrides=overrides, params=tuple(given.values))
     if name:
         documents = [each for each in documents if each.job and each.job.metadata.name == name]
-    problems = [problem for each in documents for problem in each.problems]
-    if problems:
-        raise InputError(problems=problems, path=path)
+    checked = []
+    for each in documents:
+        problems = list(each.problems)
+        if each.job is not None:
+            declared = each.job.spec.dag.params if each.job.spec.dag else {}
+            problems += check_params(declared, given.values)[1]
+        checked.append(
+            AdmissionResponse(
+                path=path, problems=problems, warnings=(), resolved=None, job=each.job
+            )
+        )
+    given.check(checked, path=path)
+    if any(each.problems for each in checked):
+        raise InputError(problems=[p for each in checked for p in each.problems], path=path)
     if len(documents) != 1:
         raise fail("--job", f"{path} holds {len(documents)} such jobs: choose one", value=name)
     missing = list(_files_of(documents[0].raw, "", folder))

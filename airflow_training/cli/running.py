@@ -20,7 +20,6 @@ from airflow_training.cli.documents import (
     OutputOption,
     ParamOption,
     SetOption,
-    check_param_names,
     only_job,
     parse_params,
     run_variables,
@@ -163,6 +162,8 @@ class JobReference:
         key.check()
         source = self._read()
         if self.base_dir:
+            if not Path(self.base_dir).is_dir():
+                raise fail("--base-dir", f"there is no folder {self.base_dir}", value=self.base_dir)
             source = dataclasses.replace(source, base_dir=str(Path(self.base_dir).resolve()))
         text = source.text
         given = parse_params(params)
@@ -172,7 +173,7 @@ class JobReference:
             text,
             path=source.path,
             base_dir=source.base_dir,
-            params={**source.params, **given},
+            params={**source.params, **given.values},
             overrides=overrides,
             variables=run_variables(key.run_id),
             runtime=HERE if single else runtime or None,
@@ -180,7 +181,7 @@ class JobReference:
             run_uid=key.uid,
             planner=_planner(key, job=self.job, simulate=simulate),
         )
-        check_param_names(checked, given)
+        given.check(checked, path=source.path)
         chosen = only_job(checked, name=self.job, path=source.path)
         job = chosen.resolved
         if job is None:

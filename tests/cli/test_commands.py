@@ -50,6 +50,7 @@ def test_a_slip_of_the_fingers_says_what_was_meant(typed, words, hint):
         pytest.param(["run", "--template", "weekly"], "no job template", id="no-template"),
         pytest.param(["run", "job.yaml", "--param", "lr"], "NAME=VALUE", id="param"),
         pytest.param(["run", "job.yaml", "--runtime", "slurm"], "allowed: local", id="runtime"),
+        pytest.param(["run", "job.yaml", "--base-dir", "nowhere"], "no folder", id="base-dir"),
         pytest.param(["run", "job.yaml", "--set", "spec.rolls=1"], "spec.rolls", id="set"),
         pytest.param(["run", "job.yaml", "--job", "x"], "allowed: digits", id="job"),
         pytest.param(["run", "job.yaml", "--single"], "cannot run as one instance", id="single"),
@@ -255,7 +256,35 @@ def test_a_script_that_is_not_beside_its_job_is_told(typed):
 def test_every_parameter_that_is_mistyped_is_reported(typed):
     answer = typed("validate", "job.yaml", "-p", "lr", "-p", "a=[", "-p", "=1")
     assert answer.code == 2
-    assert answer.stderr.count("error: --param") == 3
+    assert answer.stderr.count("--param: ") == 3
+
+
+@pytest.mark.parametrize("command", ["validate", "explain", "run", "plan job", "submit"])
+def test_every_mistake_of_parameters_is_told_at_once(typed, command):
+    """What is none, what the job does not know, and what a parameter does not take."""
+    number = {"type": "number", "minimum": 0, "default": 0.1}
+    params = {"lr": number, "momentum": number, "beta": number}
+    env = [{"name": "LR", "value": "{{ params.lr }}"}]
+    job_file(Path("job.yaml"), image="i:1", dag={"params": params}, env=env)
+    words = ["-p", "lr=-1", "-p", "momentum=x", "-p", "rl=1", "-p", "bare", "-p", "beta=["]
+    done = typed(*command.split(), "job.yaml", *words)
+    assert done.code == 2
+    told = done.stdout + done.stderr
+    for each in (
+        "params.lr: must be at least 0",
+        "params.momentum: must be of type number, not text",
+        "the job has no parameter 'rl'",
+        "'bare' is no NAME=VALUE",
+        "beta: '[' is no YAML value",
+    ):
+        assert each in told
+
+
+def test_a_parameter_without_a_legible_value_is_not_said_to_be_missing(typed):
+    job_file(Path("job.yaml"), dag={"params": {"lr": {"type": "number"}}})
+    done = typed("run", "job.yaml", "-p", "lr=[")
+    assert done.code == 2
+    assert done.stderr.count("error:") == 1
 
 
 def test_two_jobs_of_one_name_are_refused(typed):
@@ -276,6 +305,11 @@ def test_the_next_command_can_be_pasted(typed):
     )
     asked = typed("explain", "my job/job.yaml", "--runtime", "local").stderr
     assert "next: airflow-training run 'my job/job.yaml' --runtime local\n" in asked
+    job_file(Path("job.yaml"), dag={"params": {"lr": {"type": "number"}}})
+    words = ["job.yaml", "-p", "lr=0.5", "--set", "spec.suspend=true"]
+    for command in (["validate"], ["explain", "--job", "digits", "--runtime", "local"]):
+        told = typed(*command, *words).stderr
+        assert f"next: airflow-training run {' '.join([*words, *command[1:]])}\n" in told
 
 
 def test_explain_says_what_would_be_created(typed):

@@ -325,6 +325,7 @@ def test_explain_adds_up_and_says_how_far_a_split_is_from_the_best(typed, questi
         pytest.param(["-c", "tpp=2"], "did you mean 'tp'?", id="unknown-constraint"),
         pytest.param(["-c", "tp"], "is no KEY=VALUE", id="no-value"),
         pytest.param(["-c", "tp=8", "-c", "tp={max: 4}"], "'tp' is given twice", id="twice"),
+        pytest.param(["-c", "tp", "-c", "pp=["], "is no YAML value", id="every-constraint"),
         pytest.param(["--model", "nobody:there"], "error: model: ", id="no-module"),
         pytest.param(["-c", "tp=3"], "hint: ", id="contradiction"),
         pytest.param(["--precision", "bf61"], "did you mean 'bf16'?", id="precision"),

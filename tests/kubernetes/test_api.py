@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from airflow_training.errors import RuntimeUnavailable
 from airflow_training.runtimes.kubernetes.api import Api, Expired, Forbidden
 from airflow_training.runtimes.kubernetes.kinds import PODS
+from airflow_training.runtimes.port import Cursor, InstanceRef, LogChunk
+from airflow_training.supervise.instance_logs import RunLogs
+from tests.kubernetes import samples
 
 
 class Response:
@@ -113,6 +116,23 @@ async def test_a_thousand_writes_give_up_together():
     assert cluster.clients[0].asked <= 50 * 3
     with pytest.raises(RuntimeUnavailable, match="away"):  # asked anew: the server is, too
         await api.create(PODS, "team", {})
+
+
+def test_a_log_that_was_read_leaves_no_connection_open():
+    cluster = Cluster(200, b"words\n")
+    api = cluster.api()
+
+    class Logs:
+        async def read_log(self, instance: InstanceRef, cursor: Cursor, *, limit: int) -> LogChunk:
+            data = await api.log("team", "a", container="main")
+            return LogChunk(data=data, next=Cursor(offset=len(data)), end=True)
+
+    anything: Any = None
+    logs = RunLogs(store=anything, record=anything, runtime=cast("Any", Logs()))
+    log = logs.open_ref("worker-0", samples.an_instance(samples.a_job()).ref)
+    assert log.read(0, 100).data == b"words\n"
+    log.close()
+    assert [each.closed for each in cluster.clients] == [True]
 
 
 async def test_what_is_not_allowed_is_said_at_once():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import Counter
 from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from airflow_training.runtimes.kubernetes import collecting, logs
 from airflow_training.runtimes.kubernetes.collected import CollectedLog, CollectedRun
 from airflow_training.runtimes.kubernetes.stamped import GAP, Piece, StampedReader
 from airflow_training.runtimes.port import Cursor, InstanceRef
+from airflow_training.supervise.followers import delayed_logs, log_following
 from tests.kubernetes.conftest import Stage, resolved
 from tests.kubernetes.test_record import FIRST, instance_of
 from tests.waiting import PATIENCE, until
@@ -232,7 +234,7 @@ async def test_logs_never_hold_a_connection_that_control_needs(
     monkeypatch.setattr(collecting, "_LAST_STREAMS", 1)
     monkeypatch.setattr(collecting, "_TURN_SECONDS", 0.01)
     control, count = stage.cluster.control, 12
-    runtime = stage.runtime(connections=4)
+    runtime = stage.runtime(connections=3)
     uid = stage.launch(resolved({"name": "worker", "replicas": count}))
     async with stage.driving(uid, runtime=runtime) as task:
         await stage.until_running(uid)
@@ -263,6 +265,32 @@ async def test_a_log_that_is_collected_costs_no_request(stage: Stage):
             chunk = await runtime.read_log(ref, cursor, limit=1 << 20)
             cursor = chunk.next
             control.print(name, f"line {number + 1}\n")
+        assert runtime.api.requests + runtime.log_api.requests == before
+
+
+async def test_a_run_at_rest_costs_no_request_while_its_logs_are_read(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(delayed_logs, "_AFTER_SECONDS", 0.0)
+    monkeypatch.setattr(log_following, "_EVERY_SECONDS", 0.05)
+    uid = stage.launch(resolved({"name": "worker", "replicas": 2}))
+    runtime = stage.runtime()
+
+    before = Counter[str]()
+
+    def read() -> int:
+        return max((int(each.step or 0) for each in stage.store.metrics(uid)), default=0)
+
+    async with stage.driving(uid, runtime=runtime, read_logs=True):
+        await stage.until_running(uid)
+        for step in range(1, 6):
+            for index in (0, 1):
+                stage.cluster.control.print(
+                    stage.name(f"worker-{index}"), f"step: {step} loss: 0.{step}\n"
+                )
+            await until(lambda step=step: read() == step, seen=read)  # type: ignore[misc]
+            if step == 2:
+                before = runtime.api.requests + runtime.log_api.requests
         assert runtime.api.requests + runtime.log_api.requests == before
 
 

@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from airflow_training.logs.model import Floats, Integers, Origin, Series
 
+LONGEST_METRIC_LINE = 8192
+"""Bytes. In longer lines nobody looks for metrics."""
+
 
 class SlotLike(Protocol):
     """A part of a line that differs between lines of one layout; `logs/metrics/lines.py` says how it is read."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from airflow_training.logs.engine.automaton import Automaton, automaton_for
-from airflow_training.logs.engine.formats import Builder, Formats
+from airflow_training.logs.engine.formats import LONGEST_METRIC_LINE, Builder, Formats
 from airflow_training.logs.engine.hits import Hits, text_around
 from airflow_training.logs.engine.layouts import LineLayout, LineValues
 from airflow_training.logs.engine.learning import LayoutTable
@@ -19,7 +19,6 @@ from airflow_training.logs.engine.walking import PlainWalker, Rest, Walker
 from airflow_training.logs.model import Hit, Origin
 
 BLOCK_BYTES = 1 << 20
-LONGEST_METRIC_LINE = 8192
 NOTICED = 16
 """Lines of the rest of each block that are looked at to learn what comes again and again,"""
 WORTH_LEARNING = 8

@@ -17,6 +17,7 @@ import yaml
 
 from airflow_training.documents.spelling import did_you_mean
 from airflow_training.errors import InputError, Problem
+from airflow_training.logs.engine.formats import LONGEST_METRIC_LINE
 from airflow_training.logs.engine.patterns import SHORTEST_LITERAL, required_literals
 from airflow_training.logs.engine.syntax import faults, parse
 from airflow_training.logs.metrics.formats import Format, make_format, units_of
@@ -87,6 +88,10 @@ def _mistakes(field: str, entry: Any) -> Iterator[Problem]:
     for key in ("name", "line", "example"):
         if not isinstance(entry.get(key), str) or not entry[key]:
             yield Problem(code="missing", field=f"{field}.{key}", message="must be a text")
+        elif len(entry[key]) > LONGEST_METRIC_LINE:
+            message = f"has {len(entry[key])} characters, at most {LONGEST_METRIC_LINE} are read"
+            yield Problem(code="out_of_range", field=f"{field}.{key}", message=message)
+            return
     for key in ("anchor", "unless"):
         if key in entry and not isinstance(entry[key], str):
             yield Problem(code="wrong_type", field=f"{field}.{key}", message="must be a text")

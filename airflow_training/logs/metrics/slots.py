@@ -94,7 +94,9 @@ class Claims:
         self._spellings: dict[str, tuple[int, str]] = {}
         """Metric -> (index of its slot, spelling)."""
         self._recognised: list[tuple[int, int]] = []
-        self._names: list[tuple[int, int]] = []
+        # a byte for each of the line, so that one of thousands of numbers takes no longer for each
+        self._named = bytearray(len(line))
+        self._taken = bytearray(len(line))
 
     @property
     def metrics(self) -> frozenset[str]:
@@ -113,8 +115,7 @@ class Claims:
 
     def is_free(self, start: int, end: int) -> bool:
         """Return whether no slot has a place, and it is no part of a name."""
-        taken = [*self._names, *((each.start, each.end) for each in self._slots)]
-        return not any(start < b and a < end for a, b in taken)
+        return not any(self._named[start:end]) and not any(self._taken[start:end])
 
     def add(
         self,
@@ -140,6 +141,7 @@ class Claims:
         if slot.metric:
             self._spellings[slot.metric] = (len(self._slots), slot.metric)
         self._slots.append(slot)
+        _mark(self._taken, slot.start, slot.end)
         return True
 
     def add_pairs(
@@ -152,7 +154,7 @@ class Claims:
     ) -> None:
         """Add names with numbers; `names`, `units` and `sets` as in a Format."""
         for pair in pairs:
-            self._names.append((pair.begin, pair.start))
+            _mark(self._named, pair.begin, pair.start)
             if sets:
                 self.add(pair.start, pair.end, _of_set(pair.name), "number")
             else:
@@ -230,11 +232,15 @@ class Claims:
         for start, end in borders:
             for found in _VARYING.finditer(line, at, start):
                 # directly before a slot it could not be told where the one ends and the other begins
-                if found.end() == start < len(line) or _meets(self._names, found):
+                if found.end() == start < len(line) or any(self._named[slice(*found.span())]):
                     continue
                 form: Form = "fixed" if _meets(self._recognised, found) else "plain"
                 yield Slot(*found.span(), "", "skip", form=form)
             at = max(at, end)
+
+
+def _mark(places: bytearray, start: int, end: int) -> None:
+    places[start:end] = b"\1" * (end - start)
 
 
 def _meets(spans: Iterable[tuple[int, int]], found: re.Match[bytes]) -> bool:

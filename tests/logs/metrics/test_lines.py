@@ -13,6 +13,7 @@ from airflow_training.logs.engine.patterns import required_literals
 from airflow_training.logs.metrics.formats import built_in
 from airflow_training.logs.metrics.lines import anchors, parse_line
 from tests.logs.metrics.values import convert
+from tests.work import Calls
 
 GIB = 2.0**30
 
@@ -183,6 +184,17 @@ def test_any_line_is_survived_and_its_slots_are_in_order(line):
         at = slot.end
         if slot.metric:
             convert(line[slot.start : slot.end], slot.kind, slot.scale)
+
+
+@pytest.mark.parametrize("piece", [b"a:1 ", b"a=1 ", b"a 1 ", b"[1/2] "])
+def test_a_line_of_many_numbers_is_read_with_no_more_work_than_its_parts(piece):
+    half, line = (b"step: 1 loss: 0.5 " + piece * each for each in (1000, 2000))
+    parse_line(half)  # imports what it needs
+    with Calls() as few:
+        parse_line(half)
+    with Calls() as many:
+        parse_line(line)
+    assert many.count < 2.5 * few.count
 
 
 @pytest.mark.parametrize("piece", [*PIECES, b"a:1 ", b" a", b"1,", b"  ", b"step: 1 "])

@@ -56,6 +56,7 @@ def test_a_format_of_a_user_goes_before_ours():
         ({"units": {"loss": "parsecs"}}, "patterns[0].units", "not known"),
         ({"example": ""}, "patterns[0].example", "must be a text"),
         ({"exmaple": "x"}, "patterns[0].exmaple", "no key"),
+        ({"example": GOOD["example"] + " x=1" * 3000}, "patterns[0].example", "at most 8192"),
     ],
 )
 def test_a_slow_or_useless_pattern_is_refused_with_the_reason(change, field, reason):

@@ -21,11 +21,13 @@ from airflow_training.control.model import (
     FinalPhase,
     InstanceDiagnosis,
     InstanceEntry,
+    InstanceKey,
     Ledger,
     Observation,
     Observations,
     PendingPhase,
     Readiness,
+    RejectedCheckpoint,
     Request,
     RequestKind,
     RestartProcess,
@@ -173,6 +175,8 @@ class Bench:
     undiagnosed: set[Attempt] = field(default_factory=set)
     commits: list[CheckpointCommit] = field(default_factory=list)
     """References of committed checkpoints: every decision is told of all of them."""
+    rejected: list[tuple[InstanceKey, RejectedCheckpoint]] = field(default_factory=list)
+    """Checkpoints that were not restored: of them too."""
     _requests: list[Request] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -193,6 +197,7 @@ class Bench:
             "diagnoses": self.diagnoses,
             "undiagnosed": self.undiagnosed,
             "committed": self.commits,
+            "rejected": self.rejected,
             "known_reasons": REASONS,
         }
         decision = decide(self.job, self.ledger, *arguments, **known)

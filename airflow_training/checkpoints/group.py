@@ -239,7 +239,9 @@ class Group:
         seen = survey(self.store)
         for key, reason in seen.bad.items():
             log.warning("a document of a checkpoint is damaged: %s: %s", key, reason)
-            self.rejected.append((getattr(save_of(key), "step", -1), reason))
+            save = save_of(key)
+            self.rejected.append((save.step if save else -1, reason))
+            self._telling.reject(save.step if save else None, reason)
         for manifest in seen.lineage.manifests:
             if not_after is None or manifest.step <= not_after:
                 yield manifest
@@ -275,6 +277,8 @@ class Group:
     def _reject(self, step: int, reason: str) -> None:
         log.warning("the checkpoint of step %d is bad, an older one is taken: %s", step, reason)
         self.rejected.append((step, reason))
+        if self.rank == 0:  # every rank knows
+            self._telling.reject(step, reason)
 
     def _on_coordinator(self, agreement: Agreement, work: Callable[[], Any]) -> Any:
         """Return what rank 0 gets from `work`, on every rank; what fails there fails everywhere."""

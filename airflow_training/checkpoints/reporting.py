@@ -15,6 +15,7 @@ import hashlib
 import json
 import os
 import threading
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,8 @@ from typing import Any
 __all__ = ["ProcessReporter", "newest_environment", "own_group"]
 
 _VERIFIED_KEPT = 4
+_REJECTED_KEPT = 8
+_LONGEST_REASON = 300
 _ENVIRONMENT_FILE = "environment.jsonl"
 """Written by the agent, beside the progress file."""
 
@@ -37,6 +40,8 @@ class ProcessReporter:
         self._fixed = {"rank": rank, "world": world, "generation": generation, "group": group}
         self._sequence = 0
         self._verified: list[int] = []
+        self._rejected: list[dict[str, Any]] = []
+        self._newest: dict[str, Any] = {}
         self._lock = threading.Lock()
 
     def say(
@@ -66,7 +71,19 @@ class ProcessReporter:
                 "verified": list(self._verified),
                 "environment": environment,
             }
-            _append({"subtask": {name: value for name, value in line.items() if value is not None}})
+            self._newest = {name: value for name, value in line.items() if value is not None}
+            self._tell()
+
+    def reject(self, step: int | None, why: str) -> None:
+        """Tell at once of a checkpoint that is not restored; the state stays what it was."""
+        with self._lock:
+            told = {"at": time.time(), "step": step, "why": why[:_LONGEST_REASON]}
+            self._rejected = [*self._rejected, told][-_REJECTED_KEPT:]
+            self._tell()
+
+    def _tell(self) -> None:
+        rejected = {"rejected": self._rejected} if self._rejected else {}
+        _append({"subtask": {**self._newest, **rejected}})
 
 
 def own_group(environ: Mapping[str, str] = os.environ) -> str:

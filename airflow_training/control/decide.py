@@ -26,9 +26,11 @@ from airflow_training.control.model import (
     Dismiss,
     InstanceDiagnosis,
     InstanceEntry,
+    InstanceKey,
     JobEntry,
     Ledger,
     Observations,
+    RejectedCheckpoint,
     Release,
     Request,
     RestartProcess,
@@ -38,7 +40,7 @@ from airflow_training.control.model import (
 from airflow_training.control.observing import apply_observations
 from airflow_training.control.outcomes import apply_failures
 from airflow_training.control.reason_facts import OWN_REASONS, Reasons
-from airflow_training.control.recovery import begin, record_checkpoints
+from airflow_training.control.recovery import begin, record_checkpoints, record_rejected
 from airflow_training.control.requests import apply_requests
 from airflow_training.control.root_cause import cause_document
 from airflow_training.control.statuses import update_statuses
@@ -99,6 +101,7 @@ def decide(
     diagnoses: Sequence[InstanceDiagnosis] = (),
     undiagnosed: Collection[Attempt] = (),
     committed: Sequence[CheckpointCommit] = (),
+    rejected: Sequence[tuple[InstanceKey, RejectedCheckpoint]] = (),
     known_reasons: Reasons = OWN_REASONS,
 ) -> Decision:
     """Return what to persist, then do, then tell. `observations` None: no snapshot yet.
@@ -108,6 +111,8 @@ def decide(
     `undiagnosed`: attempts of which that will be known in a moment: what is restarted for them waits.
 
     `committed`: checkpoints below the root that the ledger follows, also known ones.
+
+    `rejected`: checkpoints that were not restored, each with the instance that said so, also known ones.
 
     `known_reasons`: what the reasons say that instances of this runtime end with.
 
@@ -125,6 +130,7 @@ def decide(
         known_reasons=known_reasons,
     )
     record_checkpoints(draft, committed)
+    record_rejected(draft, rejected)
     failures = [] if observations is None else apply_observations(draft, observations)
     apply_requests(draft, requests)
     if diagnoses and _goes_on(draft):

@@ -100,6 +100,17 @@ SubtaskState = Literal[
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RejectedCheckpoint:
+    """A checkpoint that was not restored, as it is damaged."""
+
+    at: float
+    """When that was found, epoch seconds of who found it."""
+    why: str
+    step: int | None = None
+    """None: a document is damaged that several checkpoints rest on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessReport:
     """What one process said about itself, in a line of `$TRAINING_PROGRESS_FILE`."""
 
@@ -119,6 +130,8 @@ class ProcessReport:
     """`<role>-<index>` of an instance whose checkpoints are its own; "": one group of the job."""
     environment: str = ""
     """Digest of the environment record that the newest save names."""
+    rejected: tuple[RejectedCheckpoint, ...] = ()
+    """The newest that its group rejected in this generation; only rank 0 tells."""
 
 
 class ReportedValue(NamedTuple):
@@ -280,6 +293,8 @@ class Recovery:
     """`at_most` was asked for: another step will not do."""
     turned_at: float = 0.0
     """When training last left its newest checkpoint: what was committed before is news no more."""
+    rejected: tuple[RejectedCheckpoint, ...] = ()
+    """Told in the story already; the newest are kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

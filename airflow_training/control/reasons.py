@@ -65,6 +65,7 @@ FRESH_JOB = "FreshJob"
 
 # events only
 CHECKPOINT_COMMITTED = "CheckpointCommitted"
+CHECKPOINT_REJECTED = "CheckpointRejected"
 STEPPED_BACK = "SteppedBack"
 DIAGNOSED = "Diagnosed"
 ROOT_CAUSE = "RootCause"

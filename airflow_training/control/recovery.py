@@ -17,7 +17,14 @@ from airflow_training.control import own_checkpoints, reasons
 from airflow_training.control.draft import Draft
 from airflow_training.control.failures import Failure
 from airflow_training.control.known_checkpoints import add_late, add_newer, previous_checkpoint
-from airflow_training.control.model import AttemptId, JobEntry, Recovery, RestartRecord
+from airflow_training.control.model import (
+    AttemptId,
+    InstanceKey,
+    JobEntry,
+    Recovery,
+    RejectedCheckpoint,
+    RestartRecord,
+)
 from airflow_training.documents.resolved import FailureClass, ResolvedJob
 from airflow_training.documents.resolved_blocks import (
     CheckpointCommit,
@@ -35,6 +42,7 @@ __all__ = [
     "limit_restore_step",
     "order",
     "record_checkpoints",
+    "record_rejected",
     "record_restart_point",
     "restore_requested_step",
     "roll_back",
@@ -44,6 +52,7 @@ __all__ = [
 
 _MAY_BE_THE_STATE: frozenset[FailureClass] = frozenset({"user", "unknown"})
 """Classes of failure that a restored state may have caused; a lost machine was not."""
+_REJECTED_KEPT = 32
 _PLAIN = re.compile(r"[^A-Za-z0-9._-]+")
 
 
@@ -195,6 +204,25 @@ def record_checkpoints(draft: Draft, committed: Sequence[CheckpointCommit]) -> N
         if job.paused_at is not None:
             said = f"the checkpoint of step {step} is committed"
             draft.job = replace(draft.job, message=f"{job.message.partition(';')[0]}; {said}")
+
+
+def record_rejected(
+    draft: Draft, rejected: Sequence[tuple[InstanceKey, RejectedCheckpoint]]
+) -> None:
+    """Tell of checkpoints that were not restored. They are reported again as long as their process lives."""
+    for key, each in sorted(rejected, key=lambda pair: pair[1].at):
+        recovery = draft.job.recovery
+        if each in recovery.rejected:
+            continue
+        kept = (*recovery.rejected, each)[-_REJECTED_KEPT:]
+        draft.job = replace(draft.job, recovery=replace(recovery, rejected=kept))
+        draft.tell(
+            reasons.CHECKPOINT_REJECTED,
+            each.why if each.step is None else f"step {each.step} is not restored: {each.why}",
+            of=draft.instances.get(key),
+            level="warning",
+            step=each.step,
+        )
 
 
 def _forgive(draft: Draft) -> None:

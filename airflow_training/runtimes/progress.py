@@ -12,6 +12,7 @@ from airflow_training.control.model import (
     FilesReport,
     ProcessReport,
     ProgressReport,
+    RejectedCheckpoint,
     ReportedValue,
 )
 from airflow_training.control.subtasks import STATES, STEPS_KEPT
@@ -23,6 +24,8 @@ _LONGEST_NAME = 64
 _LONGEST_FILE_NAME = 200
 _LONGEST_GROUP = 80
 _LONGEST_DIGEST = 71
+_LONGEST_REASON = 300
+_MOST_REJECTED = 8
 _MOST_POINTS = 1 << 13
 _TOO_LARGE = 1 << 63
 """No database has a place for it; an infinite or undefined number is none below it either."""
@@ -155,7 +158,19 @@ def _reports(values: Any) -> Iterator[ProcessReport]:
                 world=world,
                 group=group[:_LONGEST_GROUP],
                 environment=environment[:_LONGEST_DIGEST],
+                rejected=tuple(_rejected(line.get("rejected")))[-_MOST_REJECTED:],
             )
+
+
+def _rejected(values: Any) -> Iterator[RejectedCheckpoint]:
+    for each in values if isinstance(values, list | tuple) else ():
+        if not isinstance(each, dict):
+            continue
+        at, why, step = (each.get(name) for name in ("at", "why", "step"))
+        if _is_amount(at) and isinstance(why, str) and (step is None or _is_count(step)):
+            # a lone surrogate is no text that a page can be sent
+            text = why[:_LONGEST_REASON].encode("utf-8", "replace").decode()
+            yield RejectedCheckpoint(at=at, why=text, step=step)
 
 
 def _is_amount(value: Any) -> TypeGuard[int | float]:

@@ -307,6 +307,7 @@ class Drive:
             diagnoses=known.diagnoses,
             undiagnosed=known.undiagnosed,
             committed=known.committed,
+            rejected=known.rejected,
             known_reasons=self._runtime.capabilities.reasons,
         )
         if decision.done and not self.ledger.job.drained:

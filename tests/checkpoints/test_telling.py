@@ -18,7 +18,8 @@ from airflow_training.checkpoints.reporting import ProcessReporter, newest_envir
 from airflow_training.control.subtasks import apply_reports, new_subtasks, rank_states
 from airflow_training.runtimes.progress import progress_of
 from tests.builders import restorable
-from tests.checkpoints.groups import save, train
+from tests.checkpoints.groups import open_group, save, train, train_together
+from tests.checkpoints.stores import DictStore
 
 
 @pytest.fixture
@@ -72,6 +73,44 @@ def test_a_save_that_fails_is_over_and_verifies_nothing(tmp_path, progress):
     assert group.commit(9, deadline=5.0) is None
     seen = standing_of(progress)
     assert (rank_states(seen), restorable(seen)) == (["RUNNING"], 8)
+
+
+def test_a_checkpoint_that_is_rejected_is_told_by_one_rank_with_its_file(progress):
+    store = DictStore()
+    newest = train_together(open_group(store, 2), 10, 20, 30)[-1]
+    damaged = newest.ranks[1].shards[0].key
+    store.objects[damaged] = b"?" + store.objects[damaged][1:]
+    open_group(store, 2)
+    told = {each["rank"]: each for each in lines(progress) if each["generation"] == 2}
+    assert "rejected" not in told[1]
+    [rejected] = told[0]["rejected"]
+    assert rejected["step"] == 30
+    assert damaged in rejected["why"]
+    assert told[0]["state"] == "RUNNING", "and the state goes on"
+
+
+@pytest.mark.parametrize("kind", ["manifests", "fences"])
+def test_a_document_that_is_damaged_is_told_before_anything_is_restored(progress, kind):
+    store = DictStore()
+    train(Group.open(store), 10, 20)
+    key = max(key for key in store.objects if key.startswith(kind))
+    store.objects[key] = b"{}"
+    Group.open(store)
+    [first] = [each for each in lines(progress) if each["generation"] == 2][1]["rejected"][:1]
+    assert first.get("step") == (20 if kind == "manifests" else None)
+    assert key in first["why"]
+
+
+def test_the_newest_rejections_are_told_with_every_state_and_no_story_is_too_long(progress):
+    telling = ProcessReporter(rank=0, world=1, generation=1)
+    telling.say("STARTING")
+    for step in range(12):
+        telling.reject(step, "x" * 1000)
+    telling.say("RUNNING")
+    said = lines(progress)
+    assert [each["sequence"] for each in said] == [1] * 13 + [2]
+    assert [each["step"] for each in said[-1]["rejected"]] == [4, 5, 6, 7, 8, 9, 10, 11]
+    assert {len(each["why"]) for each in said[-1]["rejected"]} == {300}
 
 
 def test_only_the_newest_line_says_every_step_that_counts(progress):

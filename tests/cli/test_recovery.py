@@ -84,6 +84,24 @@ def test_a_killed_job_goes_on_from_its_checkpoint(command, home):
     assert "CheckpointCommitted" in reasons_of(command, "r")
 
 
+def test_a_damaged_checkpoint_is_passed_over_and_told(command, home):
+    damage = """
+    if step == 12 and start == 0:
+        from pathlib import Path
+        shard = next(Path(told["root"]).glob("shards/*/*-000000000010-*"))
+        shard.unlink()
+        shard.symlink_to(shard)
+        os.kill(os.getpid(), 9)
+"""
+    done = command("run", str(recovering(damage)), "--run-id", "r", "-o", "json")
+    assert done.code == 0, done.stderr
+    assert starts(home) == [0, 5]
+    events = command("events", "r", "-o", "json").json["events"]
+    [told] = [each for each in events if each["reason"] == "CheckpointRejected"]
+    assert told["level"] == "warning"
+    assert re.search(r"step 10 is not restored: .*shards/.* cannot be read", told["message"])
+
+
 def test_an_independent_instance_steps_back_by_itself(command, home):
     """It fails twice on what its newest checkpoint holds; the other one goes on undisturbed."""
     fail = "if os.environ['TRAINING_INDEX'] == '1' and step == 13 and start != 5: sys.exit(1)"

@@ -27,6 +27,7 @@ from airflow_training.control.model import (
     Ledger,
     Observation,
     Observations,
+    RejectedCheckpoint,
     Request,
     RequestKind,
     RestartProcess,
@@ -110,6 +111,7 @@ class Simulation:
         self.stored: Ledger = new_ledger(self.job, now=self.now, activate_all=self.activate_all)
         self.requests: list[Request] = []
         self.commits: list[CheckpointCommit] = []
+        self.rejected: list[tuple[InstanceKey, RejectedCheckpoint]] = []
         self.events: list[Event] = []
         self.view: dict[str, Observation] | None = None
         self.generation = 1
@@ -136,6 +138,7 @@ class Simulation:
             *arguments,
             generation=self.generation,
             committed=self.commits,
+            rejected=self.rejected,
             known_reasons=REASONS,
         )
         self._check_repeatable(decision, seen)
@@ -182,6 +185,7 @@ class Simulation:
             self.now,
             generation=self.generation,
             committed=self.commits,
+            rejected=self.rejected,
             known_reasons=REASONS,
         )
         if again.events or again.new_ledger is not decision.new_ledger:

@@ -10,7 +10,7 @@ import pytest
 
 from airflow_training.control import reasons
 from airflow_training.control.decide import new_ledger
-from airflow_training.control.model import AttemptId, Delete, JobEntry, Recovery
+from airflow_training.control.model import AttemptId, Delete, JobEntry, Recovery, RejectedCheckpoint
 from airflow_training.control.own_checkpoints import entry_for_instance
 from airflow_training.control.recovery import checkpoint_root, is_shared, order
 from airflow_training.documents.resolved import ResolvedJob
@@ -150,6 +150,23 @@ def test_the_newest_checkpoint_is_known_and_told_once():
     assert [each.message for each in bench.said(reasons.CHECKPOINT_COMMITTED)] == [
         "step 10",
         "step 20",
+    ]
+
+
+def test_a_checkpoint_that_is_not_restored_is_told_once_for_each_restore():
+    bench = commit(trained(), 10, 20)
+    why = "rank 1: shards/x is missing"
+    bench.rejected.append((("worker", 1), RejectedCheckpoint(at=5.0, step=20, why=why)))
+    bench.settle()
+    bench.rejected.append((("worker", 0), RejectedCheckpoint(at=6.0, why="fences/2 is missing")))
+    bench.settle()
+    bench.rejected.append((("worker", 1), RejectedCheckpoint(at=7.0, step=20, why=why)))
+    bench.settle()
+    told = bench.said(reasons.CHECKPOINT_REJECTED)
+    assert [(each.message, each.level, each.index) for each in told] == [
+        (f"step 20 is not restored: {why}", "warning", 1),
+        ("fences/2 is missing", "warning", 0),
+        (f"step 20 is not restored: {why}", "warning", 1),
     ]
 
 

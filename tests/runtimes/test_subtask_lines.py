@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from airflow_training.agent.newest import NewestProgress
-from airflow_training.control.model import ProcessReport
+from airflow_training.control.model import ProcessReport, RejectedCheckpoint
 from airflow_training.runtimes.progress import progress_of
 
 GOOD = {"rank": 1, "generation": 2, "sequence": 3, "state": "SAVED", "verified": [10]}
@@ -71,6 +71,20 @@ def test_only_steps_that_are_steps_are_verified_and_the_newest_of_them():
     assert line.verified == (2, 3, 4, 5)
 
 
+def test_what_was_rejected_is_taken_as_far_as_it_makes_sense():
+    good = {"at": 1.5, "step": 30, "why": "shards/x is missing"}
+    nonsense = [None, 3, {}, {**good, "at": "now"}, {**good, "step": -1}, {**good, "why": 7}]
+    more = {"at": 2, "step": None, "why": "y" * 1000 + "\ud800"}
+    [line] = told({**GOOD, "rejected": [*nonsense, good, more]})
+    assert line.rejected == (
+        RejectedCheckpoint(at=1.5, step=30, why="shards/x is missing"),
+        RejectedCheckpoint(at=2, why="y" * 300),
+    )
+    [line] = told({**GOOD, "rejected": [{**good, "step": step} for step in range(20)]})
+    assert [each.step for each in line.rejected] == [*range(12, 20)]
+    assert told({**GOOD, "rejected": "x"}) == told(GOOD)
+
+
 def test_the_newest_line_of_each_process_outlives_many_steps(tmp_path: Path):
     path = tmp_path / "progress.jsonl"
     following = NewestProgress(path)
@@ -92,8 +106,11 @@ def test_the_newest_line_of_each_process_outlives_many_steps(tmp_path: Path):
 def test_an_instance_can_tell_of_so_many_processes_only_as_fit_into_a_report(tmp_path: Path):
     path = tmp_path / "progress.jsonl"
     long = {**GOOD, "group": "g" * 80, "environment": "e" * 71, "verified": [10**15] * 4}
+    rejected = {"rejected": [{"at": 1e9 / 7, "step": 10**15, "why": "w" * 300}] * 8}
     path.write_text(
-        "".join(json.dumps({"subtask": {**long, "rank": n}}) + "\n" for n in range(150))
+        json.dumps({"subtask": {**long, "rank": 0, **rejected}})
+        + "\n"
+        + "".join(json.dumps({"subtask": {**long, "rank": n}}) + "\n" for n in range(1, 150))
     )
     document = NewestProgress(path).look()
     assert 100 < len(document["subtasks"]) <= 150

@@ -7,11 +7,19 @@ from typing import cast
 
 import pytest
 
-from airflow_training.control.model import Ledger
+from airflow_training.control.model import (
+    Ledger,
+    Observation,
+    Observations,
+    ProcessReport,
+    ProgressReport,
+    RejectedCheckpoint,
+)
 from airflow_training.documents.resolved import RunRef
 from airflow_training.documents.resolved_blocks import CheckpointCommit, ResolvedCheckpoint
 from airflow_training.runtimes.port import Runtime
 from airflow_training.state.store import Store
+from airflow_training.supervise.followers.checkpointing import CheckpointReferences
 from airflow_training.supervise.followers.follower import Evidence, FollowedRun
 from airflow_training.supervise.followers.selection import followers_of
 from airflow_training.supervise.watcher import Watcher
@@ -56,5 +64,37 @@ def test_a_run_has_the_followers_that_its_job_asks_for(checkpoint, read_logs, ex
 
 def test_what_followers_know_comes_together():
     commit = CheckpointCommit(uri="/c", step=1, digest="d", at=1.0)
-    known = Evidence(undiagnosed=[("worker", 0, 1)]) | Evidence(committed=[commit])
+    rejected = (("worker", 0), RejectedCheckpoint(at=1.0, step=2, why="damaged"))
+    known = (
+        Evidence(undiagnosed=[("worker", 0, 1)])
+        | Evidence(committed=[commit])
+        | Evidence(rejected=[rejected])
+    )
     assert (known.undiagnosed, known.committed) == ((("worker", 0, 1),), (commit,))
+    assert known.rejected == (rejected,)
+
+
+async def test_a_rejected_checkpoint_is_given_to_decisions_until_one_is_stored():
+    """Whether its report came by itself or with what was seen of an instance that has ended since."""
+    run, news = a_run(checkpoint=ResolvedCheckpoint(uri="unused")), []
+    following = CheckpointReferences(
+        run=run.ref, state=run.state, on_news=lambda: news.append("wake up")
+    )
+
+    def report(*steps: int) -> ProgressReport:
+        rejected = tuple(RejectedCheckpoint(at=1.0, step=step, why="") for step in steps)
+        line = ProcessReport(rank=0, generation=2, sequence=2, state="RUNNING", rejected=rejected)
+        return ProgressReport(subtasks=(line,))
+
+    following.on_progress({("worker", 1): report(30)})
+    ended = Observation(key=("worker", 0), uid="u", state="failed", progress=report(20))
+    known = await following.evidence(Observations(instances=[ended]))
+    assert [(key, each.step) for key, each in known.rejected] == [
+        (("worker", 1), 30),
+        (("worker", 0), 20),
+    ]
+    assert len(news) == 2
+    assert await following.evidence(None) == known
+    following.on_persisted(known)
+    following.on_progress({("worker", 1): report(30)})
+    assert await following.evidence(None) == Evidence()

@@ -17,6 +17,7 @@ from airflow_training.control.model import (
     Observation,
     Observations,
     ProgressReport,
+    RejectedCheckpoint,
 )
 from airflow_training.control.recovery import is_one_group
 from airflow_training.documents.resolved import ResolvedJob, RunRef
@@ -50,6 +51,8 @@ class CheckpointReferences(Follower):
         """By digest: what no decision was given yet."""
         self._seen: set[str] = set()
         """Digests of all that were: many reports name the same one."""
+        self._fresh_rejected: dict[RejectedCheckpoint, InstanceKey] = {}
+        self._seen_rejected: set[RejectedCheckpoint] = set()
         self._living: dict[str, str] = {}
         """Uid -> `<role>-<index>` of what lived at the last look."""
 
@@ -65,16 +68,29 @@ class CheckpointReferences(Follower):
 
     def on_progress(self, fresh: Mapping[InstanceKey, ProgressReport]) -> None:
         self.reported(each.checkpoint for each in fresh.values())
+        for key, each in fresh.items():
+            self._take_rejected(key, each)
+
+    def _take_rejected(self, key: InstanceKey, said: ProgressReport) -> None:
+        for each in {one for line in said.subtasks for one in line.rejected} - self._seen_rejected:
+            self._seen_rejected.add(each)
+            self._fresh_rejected[each] = key
+            self._on_news()
 
     async def evidence(self, seen: Observations | None) -> Evidence:
         """Return what no decision was given yet; what has ended since is asked of the store of checkpoints."""
         if seen is not None:
             await self._look(seen.instances)
-        return Evidence(committed=tuple(self._fresh.values()))
+        return Evidence(
+            committed=tuple(self._fresh.values()),
+            rejected=tuple((key, each) for each, key in self._fresh_rejected.items()),
+        )
 
     async def _look(self, instances: Collection[Observation]) -> None:
         # what an instance that just ended has reported last comes with its observation
-        self.reported(each.progress.checkpoint for each in instances if each.progress)
+        for each in instances:
+            if each.progress:
+                self.on_progress({each.key: each.progress})
         before = self._living
         self._living = {
             each.uid: f"{each.role}-{each.index}"
@@ -124,6 +140,8 @@ class CheckpointReferences(Follower):
         """Give these to no decision again."""
         for each in evidence.committed:
             self._fresh.pop(each.digest, None)
+        for _, rejected in evidence.rejected:
+            self._fresh_rejected.pop(rejected, None)
 
 
 def last_committed(root: str) -> list[CheckpointCommit]:

@@ -17,6 +17,7 @@ from airflow_training.control.model import (
     Ledger,
     Observations,
     ProgressReport,
+    RejectedCheckpoint,
 )
 from airflow_training.documents.resolved import ResolvedJob, RunRef
 from airflow_training.documents.resolved_blocks import CheckpointCommit
@@ -54,12 +55,14 @@ class Evidence:
     undiagnosed: Collection[Attempt] = ()
     """Attempts whose restart waits for a diagnosis."""
     committed: Sequence[CheckpointCommit] = ()
+    rejected: Sequence[tuple[InstanceKey, RejectedCheckpoint]] = ()
 
     def __or__(self, other: Evidence) -> Evidence:
         return Evidence(
             diagnoses=(*self.diagnoses, *other.diagnoses),
             undiagnosed=(*self.undiagnosed, *other.undiagnosed),
             committed=(*self.committed, *other.committed),
+            rejected=(*self.rejected, *other.rejected),
         )
 
 

@@ -190,7 +190,8 @@ def _example_mistakes(field: str, format_: Format, *, own_anchor: bool) -> Itera
 
 
 def _without_tokens(line: str) -> str:
-    """Return a line's pattern with a digit for each token, to look at all else."""
+    """Return a line's pattern with a digit for each token that is a number, to look at all else."""
+    line = line.replace("{text}", ".*?")
     return re.sub(r"\{[A-Za-z_][\w /-]*(?::[^{}]+)?\}", r"[0-9]", line)
 
 

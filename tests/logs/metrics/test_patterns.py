@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from airflow_training.errors import InputError
+from airflow_training.logs.engine.syntax import faults, parse
+from airflow_training.logs.metrics import packaged
 from airflow_training.logs.metrics.lines import parse_line
 from airflow_training.logs.metrics.patterns import make_formats, read_patterns
 from tests.logs.metrics.values import convert
@@ -40,6 +44,17 @@ def test_a_format_of_a_user_goes_before_ours():
     [
         ({"line": r"{step}/{total_steps}"}, "patterns[0].line", "would be slow"),
         ({"line": r"trainer: (it+)+ {step}"}, "patterns[0].line", "repeat without end inside"),
+        (
+            {"line": r"trainer: .*it.* {step}.*<{loss}>"},
+            "patterns[0].line",
+            "more than 2 repeats without end",
+        ),
+        (
+            {"line": r"trainer: {text}it {text}<{loss}> {text}\["},
+            "patterns[0].line",
+            "more than 2 repeats without end",
+        ),
+        ({"unless": "a.*b.*c.*d"}, "patterns[0].unless", "more than 2 repeats without end"),
         ({"line": r"trainer: (?=it) {step}"}, "patterns[0].line", "looks ahead"),
         ({"line": r"trainer: (it) \1 {step}"}, "patterns[0].line", "refers back"),
         ({"line": r"trainer: (it {step}"}, "patterns[0].line", "no pattern"),
@@ -65,6 +80,48 @@ def test_a_slow_or_useless_pattern_is_refused_with_the_reason(change, field, rea
         make_formats([entry])
     problem = next(each for each in caught.value.problems if each.field == field)
     assert reason in problem.message
+
+
+@pytest.mark.parametrize(
+    ("pattern", "fast"),
+    [
+        pytest.param(".*a.*b", True, id="two"),
+        pytest.param(".*a.*b.*c", False, id="three"),
+        pytest.param("(.*) a (.*?) b .+", False, id="groups-and-lazy"),
+        pytest.param("(?:.*a){3}", False, id="one-three-times"),
+        pytest.param("(?:.*a)?.*b.*c", False, id="optional"),
+        pytest.param("(?:a.*|b.*c)d.*e.*", False, id="alternatives"),
+        pytest.param("(?:a|b.*c.*)d.*", False, id="the-slower-alternative"),
+        pytest.param("[^,]*(?:, )?[^,]*,?[^,]*", False, id="commas-that-may-be-missing"),
+        pytest.param("(?:a.*|b.*|c.*)d", True, id="only-one-of-the-alternatives"),
+        pytest.param("[^xu]*[^y]*[^zw]*", False, id="sets-that-overlap"),
+        pytest.param("[^,]*,[^,]*,[^,]*,[^,]*", True, id="sets-that-end-at-what-follows"),
+        pytest.param("[^,]*[,;]+[^,;]*,[^,]*,.*", True, id="sets-that-end-at-a-set"),
+        pytest.param(r"\S+ \S+ \S+ \S+", True, id="words"),
+        pytest.param(r"[^ ]*a[^ ]*b[^ ]*c", True, id="within-a-word"),
+        pytest.param(r"a\s*-?\s*-?\s*b", True, id="spaces"),
+        pytest.param(".{0,20}a.{0,20}b.{0,20}c", True, id="with-an-end"),
+        pytest.param(r"[\w ]*=[\d ]*[a-z][\S ]*", True, id="classes"),
+        pytest.param(r"[\w ]*\S[\d ]*\s[\S ]*", False, id="classes-that-overlap"),
+    ],
+)
+def test_how_many_repeats_may_share_a_stretch_of_a_line(pattern, fast):
+    assert bool([*faults(parse(pattern.encode()))]) is not fast
+
+
+def test_no_format_of_ours_has_too_many_repeats():
+    """Of other rules some are free, as the test of their examples watches over them."""
+    for path in sorted((packaged.FOLDER / "formats").glob("*.yaml")):
+        for entry in packaged.read(path):
+            for key in ("line", "anchor", "unless"):
+                pattern = re.sub(
+                    r"\{\w+(?::[^{}]+)?\}", "0", entry.get(key, "").replace("{text}", ".*?")
+                )
+                told = [fault.reason for fault in faults(parse(pattern.encode()))]
+                assert not any("more than 2 repeats" in each for each in told), (
+                    path,
+                    entry["name"],
+                )
 
 
 def test_all_mistakes_are_told_at_once():

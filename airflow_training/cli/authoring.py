@@ -15,10 +15,10 @@ from airflow_training.cli.documents import (
     OutputOption,
     ParamOption,
     SetOption,
-    check_param_names,
     only_job,
     parse_params,
     run_variables,
+    unknown_params,
 )
 from airflow_training.cli.output import (
     OutputFormat,
@@ -101,10 +101,10 @@ def validate(
     all_checked = [
         check_file(file, params=given, overrides=overrides or (), fetch=fetch) for file in files
     ]
-    check_param_names((each for checked in all_checked for each in checked), given)
+    unknown = unknown_params((each for checked in all_checked for each in checked), given)
     answers: list[dict[str, Any]] = []
     for file, checked in zip(files, all_checked, strict=True):
-        errors = [problem for each in checked for problem in each.problems]
+        errors = [*(problem for each in checked for problem in each.problems), *unknown]
         warnings = [problem for each in checked for problem in each.warnings]
         answers.append(
             {
@@ -154,10 +154,11 @@ def explain(
         runtime=runtime or EXPLAINED,
         fetch=fetch,
     )
-    check_param_names(checked, given)
-    chosen = only_job(checked, name=job, path=str(file))
+    chosen = only_job(checked, params=given, name=job, path=str(file))
     print_warnings(chosen.warnings, path=str(file))
-    answer = explain_job(chosen, run_uid=key.uid if run_id else "", run_id=run_id)
+    answer = explain_job(
+        chosen, run_uid=key.uid if run_id else "", run_id=run_id, asked_runtime=runtime
+    )
     if output is OutputFormat.json:
         print_json(answer)
         return

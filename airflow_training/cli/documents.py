@@ -14,16 +14,17 @@ from airflow_training.errors import InputError, Problem
 
 if TYPE_CHECKING:
     from airflow_training.admission.check import AdmissionResponse
+    from airflow_training.documents.parsing import ParsedDocument
 
 __all__ = [
     "JobOption",
     "OutputOption",
     "ParamOption",
     "SetOption",
-    "check_param_names",
     "only_job",
     "parse_params",
     "run_variables",
+    "unknown_params",
 ]
 
 OutputOption = Annotated[
@@ -71,20 +72,23 @@ def _no_param(value: str, message: str, *, hint: str) -> Problem:
     return Problem(code="not_allowed", field="--param", value=value, message=message, hint=hint)
 
 
-def check_param_names(checked: Iterable[AdmissionResponse], given: Iterable[str]) -> None:
-    """Raise InputError for a `--param` that no job declares or names: it would change nothing.
+def unknown_params(
+    checked: Iterable[AdmissionResponse | ParsedDocument], given: Iterable[str]
+) -> list[Problem]:
+    """Return a mistake for each `--param` that no job declares or names: it would change nothing.
 
-    Says nothing while a document has mistakes: they come first, and may be why.
+    None where a part of a document cannot be read: it may name them.
     """
     from airflow_training.documents.expressions import named_params
+    from airflow_training.documents.pods import MALFORMED
 
     known: set[str] = set()
     for each in checked:
-        if each.resolved is None or each.job is None:
-            return
-        known |= named_params(each.resolved.document)
+        if each.job is None or any(mistake.code in MALFORMED for mistake in each.problems):
+            return []
+        known |= named_params(each.job.to_dict())
         known |= set(each.job.spec.dag.params if each.job.spec.dag else ())
-    problems = [
+    return [
         Problem(
             code="bad_parameter",
             field="--param",
@@ -96,17 +100,19 @@ def check_param_names(checked: Iterable[AdmissionResponse], given: Iterable[str]
         for name in given
         if name not in known
     ]
-    if problems:
-        raise InputError(problems=problems)
 
 
-def only_job(checked: Sequence[AdmissionResponse], *, name: str, path: str) -> AdmissionResponse:
-    """Return the one job to work on; raises InputError with all mistakes."""
+def only_job(
+    checked: Sequence[AdmissionResponse], *, params: Iterable[str], name: str, path: str
+) -> AdmissionResponse:
+    """Return the one job to work on; raises InputError with all mistakes, also of `params`."""
+    unknown = unknown_params(checked, params)
     problems = [problem for each in checked for problem in each.problems]
     if name:
         named = [each for each in checked if each.resolved and each.resolved.name == name]
         if named:
             checked, problems = named, []
+    problems += unknown
     if problems:
         raise InputError(problems=problems, path=path)
     names = [each.resolved.name for each in checked if each.resolved is not None]

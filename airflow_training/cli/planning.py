@@ -94,9 +94,10 @@ def job(
 
     target = Destination(output)
     known = settings()
+    given = parse_params(params)
     checked = check_file(
         file,
-        params=parse_params(params),
+        params=given,
         overrides=overrides or (),
         variables=run_variables(""),
         runtime=runtime or None,
@@ -112,7 +113,7 @@ def job(
             else None
         ),
     )
-    chosen = only_job(checked, name=name, path=str(file))
+    chosen = only_job(checked, params=given, name=name, path=str(file))
     print_warnings(chosen.warnings, path=str(file))
     plan = chosen.resolved.plan if chosen.resolved else None
     if plan is None:

@@ -15,6 +15,7 @@ from airflow_training.cli.documents import (
     ParamOption,
     SetOption,
     parse_params,
+    unknown_params,
 )
 from airflow_training.cli.output import (
     OutputFormat,
@@ -64,7 +65,8 @@ def submit(
     """
     from airflow_training.cli.airflow_api import AirflowApi
 
-    conf: dict[str, Any] = {"parameters": dict(parse_params(params))}
+    given = parse_params(params)
+    conf: dict[str, Any] = {"parameters": dict(given)}
     if template:
         if file is not None or from_run or overrides:
             raise fail(
@@ -75,7 +77,9 @@ def submit(
             )
         conf["template"] = template
     else:
-        conf["job"] = _document(file, from_run=from_run, overrides=overrides or [], name=job)
+        conf["job"] = _document(
+            file, from_run=from_run, overrides=overrides or [], params=given, name=job
+        )
     with AirflowApi(server, username=username, password=password) as api:
         started = api.trigger(dag, conf=conf, run_id=run_id)
         note(f"DAG run {started}: {api.server}/dags/{dag}/runs/{started}")
@@ -95,9 +99,17 @@ def submit(
     next_step("status", started, "--server", server.rstrip("/"), "--dag", dag)
 
 
-def _document(file: Path | None, *, from_run: str, overrides: list[str], name: str) -> str:
+def _document(
+    file: Path | None,
+    *,
+    from_run: str,
+    overrides: list[str],
+    params: Mapping[str, Any],
+    name: str,
+) -> str:
     """Return the text of the one job, with `--set` applied, after every check possible here."""
     from airflow_training.documents.loading import dump_yaml, read_file
+    from airflow_training.documents.params import check_params
     from airflow_training.documents.parsing import parse
 
     if (file is None) == (not from_run):
@@ -113,9 +125,15 @@ def _document(file: Path | None, *, from_run: str, overrides: list[str], name: s
     else:
         text, path, folder = read_file(file or ""), str(file), Path(file or "").parent
     documents = parse(text, path, overrides=overrides)
+    unknown = unknown_params(documents, params)
     if name:
         documents = [each for each in documents if each.job and each.job.metadata.name == name]
     problems = [problem for each in documents for problem in each.problems]
+    for each in documents:
+        if each.job is not None and each.job.spec.dag is not None:
+            _, wrong = check_params(each.job.spec.dag.params, params)
+            problems += [mistake for mistake in wrong if mistake.code != "missing"]
+    problems += unknown
     if problems:
         raise InputError(problems=problems, path=path)
     if len(documents) != 1:

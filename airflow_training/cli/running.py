@@ -20,7 +20,6 @@ from airflow_training.cli.documents import (
     OutputOption,
     ParamOption,
     SetOption,
-    check_param_names,
     only_job,
     parse_params,
     run_variables,
@@ -180,8 +179,7 @@ class JobReference:
             run_uid=key.uid,
             planner=_planner(key, job=self.job, simulate=simulate),
         )
-        check_param_names(checked, given)
-        chosen = only_job(checked, name=self.job, path=source.path)
+        chosen = only_job(checked, params=given, name=self.job, path=source.path)
         job = chosen.resolved
         if job is None:
             raise fail("FILE", "holds no job that can run", value=source.path)

@@ -24,13 +24,16 @@ _MOST_CHARACTERS = 8 * 1024 * 1024
 """Of all environments: where each holds the addresses of all others, they grow with the square."""
 
 
-def explain(checked: AdmissionResponse, *, run_uid: str = "", run_id: str = "") -> dict[str, Any]:
+def explain(
+    checked: AdmissionResponse, *, run_uid: str = "", run_id: str = "", asked_runtime: str = ""
+) -> dict[str, Any]:
     """Return the answer of `airflow-training explain` for a job without mistakes.
 
     Args:
         checked: of `admission.check_file` with the runtime that is asked about.
         run_uid: opaque id of a run whose hash the names shall carry; "" leaves it out.
         run_id: what instances find as TRAINING_RUN_ID.
+        asked_runtime: the runtime that the user named besides the document.
 
     Raises InputError with the mistakes of a job that has some.
     """
@@ -49,12 +52,25 @@ def explain(checked: AdmissionResponse, *, run_uid: str = "", run_id: str = "") 
         "successPolicy": _success_policy(job),
         "instances": instances,
         "services": [*adapter_of(job.runtime).services(job, prefix)],
-        "defaults": [dict(entry) for entry in checked.defaults],
+        "defaults": _defaults(checked, job, asked_runtime=asked_runtime),
         "warnings": [
             _problem(warning)
             for warning in (*checked.warnings, *_left_out(job.instances - len(instances)))
         ],
     }
+
+
+def _defaults(
+    checked: AdmissionResponse, job: ResolvedJob, *, asked_runtime: str
+) -> list[dict[str, Any]]:
+    """Return the defaults; the runtime is the user's only where they named that one."""
+    document = checked.job
+    named = (asked_runtime, document.spec.runtime.name if document else None)
+    origin = "user" if job.runtime in named else "airflow-training"
+    return [
+        {**entry, "from": origin} if entry["field"] == "spec.runtime.name" else dict(entry)
+        for entry in checked.defaults
+    ]
 
 
 def _left_out(count: int) -> list[Problem]:

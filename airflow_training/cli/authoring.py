@@ -160,7 +160,9 @@ def explain(
     given.check(checked, path=file)
     chosen = only_job(checked, name=job, path=str(file))
     print_warnings(chosen.warnings, path=str(file))
-    answer = explain_job(chosen, run_uid=key.uid if run_id else "", run_id=run_id)
+    answer = explain_job(
+        chosen, run_uid=key.uid if run_id else "", run_id=run_id, asked_runtime=runtime
+    )
     if output is OutputFormat.json:
         print_json(answer)
         return

@@ -78,15 +78,14 @@ class GivenParams:
     def _unknown(self, checked: Sequence[AdmissionResponse]) -> list[Problem]:
         """Return a problem for each name that no job declares or uses: it would change nothing.
 
-        None while a document has mistakes: they come first, and may be why.
+        None where a part of a document cannot be read: it may name them.
         """
         from airflow_training.documents.expressions import named_params
+        from airflow_training.documents.pods import MALFORMED
 
         known: set[str] = set()
         for each in checked:
-            if each.job is None or not all(
-                problem.field.startswith("params.") for problem in each.problems
-            ):
+            if each.job is None or any(mistake.code in MALFORMED for mistake in each.problems):
                 return []
             document = each.resolved.document if each.resolved else each.job.to_dict()
             known |= named_params(document)

@@ -110,7 +110,7 @@ def close_instance(draft: Draft, entry: InstanceEntry, *, reason: str) -> None:
     elif entry.attempt:
         state = _rest(reason)
     else:
-        state, reason = "pending", reasons.NOT_NEEDED
+        state, reason = "stopped", reasons.NOT_NEEDED
     draft.put(
         replace(
             entry,

@@ -15,9 +15,10 @@ from airflow_training.documents.podmodel.check import SHORTHAND_KINDS, check_com
 from airflow_training.documents.shapes import mapping, mappings
 from airflow_training.errors import Problem
 
-__all__ = ["check_expansion", "check_pods", "pod_warnings", "without_malformed_pods"]
+__all__ = ["MALFORMED", "check_expansion", "check_pods", "pod_warnings", "without_malformed_pods"]
 
-_MALFORMED = frozenset({"bad_pod_template", "bad_quantity"})
+MALFORMED = frozenset({"bad_pod_template", "bad_quantity"})
+"""Codes of mistakes whose part of a document no later room sees."""
 _STAND_IN = "\0training"
 """Name of the training container while no framework has named it."""
 _USER_LISTS = frozenset({"env", "envFrom", "ports", "volumeMounts", "volumes"})
@@ -78,7 +79,7 @@ def without_malformed_pods(data: Any, problems: Iterable[Problem]) -> Any:
 
     So that later rooms, which rely on the shape of pods, can look for mistakes in the rest.
     """
-    malformed = [split_path(each.field) for each in problems if each.code in _MALFORMED]
+    malformed = [split_path(each.field) for each in problems if each.code in MALFORMED]
     if not any(malformed):
         return data
     legible = copy.deepcopy(data)

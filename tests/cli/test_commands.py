@@ -63,7 +63,6 @@ def test_a_slip_of_the_fingers_says_what_was_meant(typed, words, hint):
         pytest.param(["init", "job.yaml"], "FOLDER: cannot be made", id="init-file"),
         pytest.param(["run", "job.yaml", "-p", "lrr=1"], "did you mean 'lr'", id="no-param"),
         pytest.param(["explain", "job.yaml", "-p", "x=1"], "allowed: lr", id="no-param-explain"),
-        pytest.param(["validate", "job.yaml", "-p", "x=1"], "allowed: lr", id="no-param-validate"),
         pytest.param(["run", "job.yaml", "--simulate", "binary"], "is no YAML", id="binary-faults"),
         pytest.param(["run", "job.yaml", "--simulate", "c.yaml"], "called 'c'", id="fault-of-c"),
         pytest.param(["db", "prune", "--older-than", "nand"], "12h or 30d", id="age-nan"),
@@ -330,6 +329,32 @@ def test_explain_says_what_would_be_created(typed):
     assert table.code == 0
     assert "digits-worker-1" in table.stdout
     assert "RANK=2" in table.stdout
+
+
+@pytest.mark.parametrize(
+    ("named", "words", "told"),
+    [
+        pytest.param(None, [], ["kubernetes", "airflow-training"], id="nobody"),
+        pytest.param("local", [], ["kubernetes", "airflow-training"], id="file-says-another"),
+        pytest.param("kubernetes", [], ["kubernetes", "user"], id="file"),
+        pytest.param(None, ["--runtime", "local"], ["local", "user"], id="option"),
+        pytest.param("local", ["--runtime", "kubernetes"], ["kubernetes", "user"], id="both"),
+    ],
+)
+def test_explain_says_who_named_the_runtime(typed, named, words, told):
+    path = job_file(Path("job.yaml"), image="i:1", runtime={"name": named} if named else {})
+    answer = typed("explain", str(path), *words, "-o", "json").json
+    (found,) = [each for each in answer["defaults"] if each["field"] == "spec.runtime.name"]
+    assert [found["value"], found["from"]] == told
+
+
+def test_a_param_is_not_called_unknown_while_a_part_of_the_document_cannot_be_read(typed):
+    env = [{"name": "LR", "value": "{{ params.lr }}", "valu": 1}]
+    path = job_file(Path("job.yaml"), image="i:1", env=env)
+    done = typed("validate", str(path), "-p", "lr=1")
+    assert done.code == 2
+    assert "valu" in done.stdout
+    assert "no parameter" not in done.stdout
 
 
 def test_explain_shows_the_dates_that_a_run_would_see(typed):

@@ -59,6 +59,24 @@ from airflow_training.cli.__main__ import main
 sys.argv[0] = "airflow-training"
 main()
 """
+# The same at the end of `launch`, with a store that then says nothing of leases.
+_SILENT_STORE = """
+import os, time
+from airflow_training.cli import hosting
+from airflow_training.errors import RuntimeUnavailable
+from airflow_training.state.store import Store
+
+def refuse(*args, **kwargs):
+    raise RuntimeUnavailable("the store does not answer")
+
+def hang(*args, **kwargs):
+    time.sleep(1)
+    refuse()
+
+hosting._ANSWER_SECONDS = 0.1
+Store.acquire = refuse
+Store.lease = {"refuses": refuse, "hangs": hang}[os.environ["STORE"]]
+"""
 MOST_IMPORTS = 300
 MOMENTS = random.Random(13).sample(range(MOST_IMPORTS), 6)
 
@@ -124,3 +142,22 @@ def test_a_run_that_is_interrupted_before_its_lease_is_held_is_stopped(
     told = command("status", "early", "-o", "json").json
     assert told["state"] == "Stopped"
     assert not list(home.glob("training/*/worker*")), "something was started"
+
+
+@pytest.mark.parametrize("store", ["refuses", "hangs"])
+def test_who_interrupts_a_run_of_which_the_store_says_nothing_learns_how_to_stop_it(
+    home, command, store
+):
+    path = job_file(Path("job.yaml"), command=["sleep", "600"])
+    done = python(
+        _SILENT_STORE + _INTERRUPTED_AFTER, "run", str(path), "--run-id", "early",
+        STORE=store, INTERRUPT_BY="2", INTERRUPT_AFTER="airflow_training.admission.launch:launch",
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "run early may be driven by another process, which goes on" in done.stderr
+    assert "to stop it: airflow-training kill early" in done.stderr
+    assert "stopping the job" not in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not list(home.glob("training/*/worker*")), "something was started"
+    assert command("kill", "early").code == 0
+    assert command("status", "early", "-o", "json").json["state"] == "Stopped"

@@ -97,7 +97,7 @@ def test_a_job_that_is_stopped_before_it_started_is_over_at_once():
     bench = Bench(job()).request("stop")
     assert bench.decide(blind=True).done
     assert (bench.state, bench.ledger.job.condition) == ("Stopped", "Stopped")
-    assert bench.of().reason == reasons.NOT_NEEDED
+    assert (bench.of().state, bench.of().reason) == ("stopped", reasons.NOT_NEEDED)
 
 
 def test_stop_ends_everything_and_is_over_when_nothing_is_alive():

@@ -7,7 +7,7 @@ import json
 
 from airflow_training.control.rollup import checkpoint_reference, rollup
 from airflow_training.documents.resolved_blocks import CheckpointCommit
-from tests.builders import Bench, job, role
+from tests.builders import Bench, after, job, role
 
 TOP = [
     "run_id", "job", "state", "condition", "reason", "message", "job_attempt", "epoch", "fresh_jobs",
@@ -157,3 +157,14 @@ def test_each_instance_names_its_part_of_the_data():
     data = {"files": ["a", "b", "c"], "shard": "byInstance"}
     bench = Bench(job(role("worker", 2, chief=True), data=data)).settle()
     assert [i["data_files"] for i in status(bench)["instances"]] == [["a", "c"], ["b"]]
+
+
+def test_nothing_of_a_stopped_run_is_pending():
+    bench = Bench(job(role("master"), role("worker", 2, after("master", "Complete")))).settle()
+    assert status(bench)["roles"]["worker"]["pending"] == 2
+    bench.request("stop").decide()
+    bench.end("master", 0, 143, signal=15).settle()
+    document = status(bench)
+    assert document["state"] == "Stopped"
+    worker = document["roles"]["worker"]
+    assert (worker["state"], worker["pending"], worker["stopped"]) == ("Stopped", 0, 2)

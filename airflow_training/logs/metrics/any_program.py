@@ -20,7 +20,7 @@ from functools import cache
 
 from airflow_training.logs.metrics.names import COUNTERS, RESULTS, meaning, spelled
 from airflow_training.logs.metrics.numbers import NUMBER, PLAIN
-from airflow_training.logs.metrics.pairs import Pair, placed, signed, worded
+from airflow_training.logs.metrics.pairs import Pair, at_step, placed, signed, worded
 from airflow_training.logs.metrics.slots import Claims, ParsedLine
 from airflow_training.logs.metrics.units import RATE, add_alone, add_rates
 
@@ -151,7 +151,7 @@ def parse(line: bytes) -> ParsedLine | None:
         return None
     claims = Claims(line)
     as_json = _JSON.search(line) is not None
-    claims.add_pairs(placed(line))
+    claims.add_pairs(pair for pair in placed(line) if not pair.dashed or _is_measure(pair.name))
     in_row = _ROW.match(line)
     if in_row is not None:
         return _of_row(claims, in_row)
@@ -216,6 +216,9 @@ def _add_place(claims: Claims, line: bytes, epochs: Sequence[re.Match[bytes]]) -
     if after is not None:
         metric = "epoch" if after["what"].lower() == b"epoch" else "step"
         claims.add(*after.span("number"), metric, "number", form="plain")
+    at = at_step(line)
+    if at is not None:
+        claims.add(*at.span("step"), "step", "number", form="plain")
     epoch = _PLACES.search(line)
     if epoch is not None and "epoch" not in claims.metrics:
         claims.add(*epoch.span("epoch"), "epoch", "number", form="plain")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from airflow_training.logs.metrics.numbers import NUMBER, PLAIN
 
-__all__ = ["Pair", "placed", "signed", "worded"]
+__all__ = ["Pair", "at_step", "placed", "signed", "worded"]
 
 _N = NUMBER.encode()
 _AFTER_NAME = rb"\s{0,40}(?:=>|[:=])\s{0,40}"
@@ -32,13 +32,23 @@ _PLACED = re.compile(
     + PLAIN.encode()
     + rb" (?:steps|iterations|iters|epochs))(?:\s*/\s*"
     + PLAIN.encode()
-    + rb")?[)\]]?\s*(?::|=|\bis\b|\bwas\b)\s*(?P<number>"
+    + rb")?[)\]]?(?:\s*(?::|=|\bis\b|\bwas\b)\s*|\s(?P<dash>-)\s(?=(?:"
+    + _N
+    + rb")\s*(?:$|[,;|])))(?P<number>"
     + _N
     + rb")"
 )
-"""`Loss at step 100: 0.5`."""
+"""`Loss at step 100: 0.5`, `Loss at step 100 - 0.5`."""
+_AT = re.compile(
+    rb"(?i)(?<![\w/.-])(?P<name>(?:\w{1,20}[ _/])?(?:loss|ppl|perplexity))@(?P<step>"
+    + PLAIN.encode()
+    + rb")\s?[:=]\s?(?P<number>"
+    + _N
+    + rb")"
+)
+"""`loss@300: 0.5`: of other names (`recall@10`) it may be how many answers count."""
 _UNIT = re.compile(
-    rb"\s?(?P<unit>%|[kmu]?s/(?:it|iter|step|sample)\b|(?:[kKM]\s?)?(?:it|iter|steps?|samples?|images?|imgs?|examples?|tok|toks|tks|tokens?|seqs?|sequences?|records?)(?:/s(?:ec|econd)?(?:/(?:gpu|device|GPU|chip))?| per sec(?:ond)?(?!\s*[:=0-9]))\b"
+    rb"\s?(?P<unit>%|[kmu]?s/(?:it|iter|step|sample)\b|(?:[kKM]\s?)?(?:it|iter|steps?|samples?|images?|imgs?|examples?|tok|toks|tks|tokens?|seqs?|sequences?|records?)(?: ?/ ?s(?:ec|econd)?(?:/(?:gpu|device|GPU|chip))?| per sec(?:ond)?(?!\s*[:=0-9]))\b"
     rb"|[KMGT]i?[Bb]\b|[kKMGT]\b|TFLOPS?\b|TFLOP/s\b|ms(?:ec)?\b|milliseconds\b|us\b|secs?\b|seconds\b|s\b|m(?:in)?\b)"
 )
 _MEAN = re.compile(rb"\s*\(\s*(?P<number>" + _N + rb")%?\s*\)")
@@ -71,6 +81,8 @@ class Pair:
     listed: bool = False
     quoted: bool = False
     """The name stands in quotes."""
+    dashed: bool = False
+    """Only a dash stands before the number."""
     place: bool = False
     """It looks like a place in a program: `package.module:12`, `(module:12)`, `[Class:12]`."""
 
@@ -117,10 +129,17 @@ def worded(line: bytes, start: int = 0, end: int | None = None) -> Iterator[Pair
 
 def placed(line: bytes) -> Iterator[Pair]:
     """Yield the pairs between whose name and number stands where that was: what is there belongs to no name."""
-    for value in _PLACED.finditer(line):
+    at = at_step(line)
+    for value in (*_PLACED.finditer(line), *(() if at is None else (at,))):
         pair = _pair(line, len(line), value["name"], value.start("number"), value, quoted=False)
         if pair is not None:
-            yield pair
+            yield replace(pair, dashed=bool(value.groupdict().get("dash")))
+
+
+def at_step(line: bytes) -> re.Match[bytes] | None:
+    """Return the loss behind whose name the step stands; of several it would be no step."""
+    found = list(_AT.finditer(line))
+    return found[0] if len(found) == 1 else None
 
 
 def _pair(

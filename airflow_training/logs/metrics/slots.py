@@ -44,6 +44,8 @@ _RATE_NAME = re.compile(r"(?!k)[a-z]+/s(?:ec(?:ond)?)?(?:/(?:gpu|device|chip))?"
 """A name that is nothing but a unit: `tks/s`."""
 _PER_DEVICE = re.compile(r"/(?:gpu|device|chip)$", re.IGNORECASE)
 
+_TOKENS_PER_DEVICE = ("tps", "tgs")
+"""Units without a sign that says so."""
 
 Form = Literal["any", "plain", "fixed"]
 """How the number of a slot may be written in lines that mean the same.
@@ -264,7 +266,9 @@ def rate_of(unit: str) -> str:
     """Return which metric a unit alone tells."""
     if unit[:1] in _MAGNITUDES and ("/" in unit or " per " in unit):
         unit = unit[1:].lstrip()
-    what = re.split("/| per ", unit)[0].rstrip("s")
+    if unit in _TOKENS_PER_DEVICE:
+        return "tokens_per_second"
+    what = re.split(" ?/| per ", unit)[0].rstrip("s")
     if what in ("sample", "image", "img", "example", "seq", "sequence", "record"):
         return "samples_per_second"
     return "tokens_per_second" if what in ("tok", "token", "tk") else ""
@@ -274,7 +278,8 @@ def scope_of(unit: str, metric: str) -> str:
     """Return whether tokens per second are those of one device or of the whole job; empty for other metrics."""
     if metric != "tokens_per_second":
         return ""
-    return "device" if _PER_DEVICE.search(unit) else "job"
+    of_device = unit in _TOKENS_PER_DEVICE or _PER_DEVICE.search(unit)
+    return "device" if of_device else "job"
 
 
 def _of_set(name: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from airflow_training.logs.metrics.names import COUNTERS
 from airflow_training.logs.metrics.numbers import NUMBER, PLAIN, UNITS
 from airflow_training.logs.metrics.slots import Claims, magnitude, rate_of, scope_of
 
@@ -15,13 +16,30 @@ RATE = re.compile(
     rb"(?:^|[\s(\[,|])(?P<number>"
     + _N
     + rb")\s?(?:(?:src|tgt) )?(?P<unit>(?:it|iter|steps?)/s(?:ec)?|(?:m?s|sec|seconds)/(?:it|iter|iteration|step|batch)"
-    rb"|(?:[kKM]\s?)?[a-z]{3,}(?:/s(?:ec(?:ond)?)?(?:/(?:gpu|GPU|device))?| per sec(?:ond)?(?!\s*[:=0-9])))(?![\w/])"
+    rb"|(?:[kKM]\s?)?[a-z]{3,}(?: ?/ ?s(?:ec(?:ond)?)?(?:/(?:gpu|GPU|device))?| per sec(?:ond)?(?!\s*[:=0-9])))(?![\w/])"
 )
+_ALONE = rb"(?:[(\[,;|]\s?|\s-\s|[0-9]\s{1,2}|"
+"""What stands before a number that has no name."""
 _TOOK = re.compile(
-    rb"(?:[(\[,;|]\s?|\s-\s|[0-9]\s{1,2}|\btook\s)(?P<number>"
-    + _N
-    + rb")\s?(?:ms|msec|milliseconds)(?![\w/])"
+    _ALONE + rb"\btook\s)(?P<number>" + _N + rb")\s?(?:ms|msec|milliseconds)(?![\w/])"
 )
+_TPS = re.compile(
+    _ALONE
+    + rb"\bat\s)(?P<number>"
+    + _N
+    + rb")\s?(?P<unit>(?:[kKM]\s?)?t[pg]s)(?![\w/])(?!\s*[:=]?\s*[0-9])"
+)
+"""Tokens only beside what is surely training: else it may be the transactions of anything."""
+_STEP_IN = re.compile(
+    rb"(?i)\b(?:step|iteration|iter)\W{0,3}"
+    + _N
+    + rb"(?:\s?/\s?"
+    + _N
+    + rb")?[\])]?\s(?:(?:is )?(?:done|finished|completed?|ended) )?in (?P<number>"
+    + _N
+    + rb")\s?(?P<unit>ms|msec|milliseconds|s|sec|secs|seconds)(?![\w/])"
+)
+"""`step 300 done in 350 ms`: nothing else stands there that could have taken it."""
 _MFU = re.compile(
     rb"(?:^|[\s(,|])(?P<number>" + NUMBER.encode() + rb")\s?%\s(?:[a-z]+[0-9]+\s)?MFU\b"
 )
@@ -30,7 +48,7 @@ _MFU = re.compile(
 def add_rates(claims: Claims, line: bytes) -> None:
     """Add the numbers before units that no other number has."""
     for found in RATE.finditer(line):
-        unit = found["unit"].decode()
+        unit = found["unit"].decode().replace(" / ", "/")
         times, bare = magnitude(unit)
         per_step = _PER_STEP.fullmatch(bare)
         kind, scale = UNITS.get(per_step["time"] if per_step else bare, ("number", times))
@@ -44,5 +62,14 @@ def add_alone(claims: Claims, line: bytes) -> None:
     if "step" in claims.metrics:
         for found in _TOOK.finditer(line):
             claims.add(*found.span("number"), "step_time_seconds", "divided", 1e3, form="plain")
+        for found in _STEP_IN.finditer(line):
+            kind, scale = UNITS[found["unit"].decode().lower()]
+            claims.add(*found.span("number"), "step_time_seconds", kind, scale, form="plain")
+    if claims.metrics - COUNTERS:
+        for found in _TPS.finditer(line):
+            times, bare = magnitude(found["unit"].decode())
+            metric = rate_of(bare)
+            scope = scope_of(bare, metric)
+            claims.add(*found.span("number"), metric, "number", times, scope, form="plain")
     for found in _MFU.finditer(line):
         claims.add(*found.span("number"), "mfu", "divided", 100.0)

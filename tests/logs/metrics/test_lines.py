@@ -354,6 +354,10 @@ def test_a_line_of_any_program_gives_all_that_it_says(line, expected):
         ("step: 30, loss: 1.5, speed: 14.5k sequences/s", {"samples_per_second": 14500}),
         ("step 30 | loss 1.5 | 14.5K tokens per second", {"tokens_per_second": 14500}),
         ("step: 30 loss: 1.5 tokens/batch: 4096", {"tokens/batch": 4096}),
+        ("step 30 | loss 1.5 | 1.2k tokens / s", {"tokens_per_second": 1200}),
+        ("step: 30, loss: 1.5, speed: 1.2k tokens / s", {"tokens_per_second": 1200}),
+        ("step 30 loss 1.5 812 tps", {"tokens_per_second": 812}),
+        ("step 30, at 1.2k tps: loss 1.5", {"tokens_per_second": 1200, "loss": 1.5}),
         # a time without a name, and units of a step in names
         ("step 30: loss 1.5, 250ms", {"step_time_seconds": 0.25}),
         ("step 30: loss 1.5 250ms", {"step_time_seconds": 0.25}),
@@ -366,7 +370,12 @@ def test_a_line_of_any_program_gives_all_that_it_says(line, expected):
         ("step 30 loss=1.5 step_time[ms]: 250", {"step_time_seconds": 0.25}),
         ("step 30 | loss 1.5 | iter time (ms) 250.0", {"step_time_seconds": 0.25}),
         ("step 30 loss: 1.5 time per step: 250ms", {"step_time_seconds": 0.25}),
+        ("step 300 done in 350ms, loss 1.5", {"step": 300, "step_time_seconds": 0.35}),
+        ("step 300/900 in 0.35 s, loss 1.5", {"step": 300, "step_time_seconds": 0.35}),
         # steps after "at"
+        ("Loss at step 300 - 1.5", {"step": 300, "loss": 1.5}),
+        ("loss@300: 1.5", {"step": 300, "loss": 1.5}),
+        ("val_loss@300: 1.5, lr: 1e-3", {"step": 300, "eval_loss": 1.5, "learning_rate": 1e-3}),
         ("Loss after 300 steps: 1.5", {"step": 300, "loss": 1.5}),
         ("val loss after 3 epochs: 1.5", {"epoch": 3, "eval_loss": 1.5}),
         ("Loss (step 300): 1.5", {"step": 300, "loss": 1.5}),
@@ -385,6 +394,24 @@ def test_a_line_of_any_program_gives_all_that_it_says(line, expected):
 def test_values_are_found_however_a_program_places_them(line, expected):
     found = values(line)
     assert {name: found.get(name) for name in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("step 3: serving 40 clients, 812 tps", {}),
+        ("the database did 812 tps at step 3", {}),
+        ("loss 0.5 tokens / step 300", {"loss": 0.5, "step": 300}),
+        ("recall@10: 0.5 loss: 0.25", {"recall@10": 0.5, "loss": 0.25}),
+        ("loss@1: 0.5 loss@5: 0.25", {"loss@1": 0.5, "loss@5": 0.25}),
+        ("worker failed at step 300 - 137", {}),
+        ("Loss at step 300 - 5 of 10 workers answered", {}),
+        ("step 300 validated in 350ms, loss: 0.5", {"step": 300, "loss": 0.5}),
+        ("step 300: data fetched in 350ms, loss: 0.5", {"step": 300, "loss": 0.5}),
+    ],
+)
+def test_what_looks_like_a_place_or_a_unit_is_left(line, expected):
+    assert values(line) == expected
 
 
 def test_a_number_in_brackets_behind_a_name_belongs_to_it():

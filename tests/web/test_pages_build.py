@@ -33,12 +33,14 @@ def _files(folder: Path) -> Mapping[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
+@pytest.mark.e2e
 @built_here
 def test_the_bundle_is_what_the_sources_make(tmp_path: Path):
     _run("node", "build.mjs", str(tmp_path))
     assert _files(FOLDER) == _files(tmp_path), "run `make pages` and commit what it writes"
 
 
+@pytest.mark.e2e
 @built_here
 def test_the_types_are_those_of_the_api(tmp_path: Path):
     (tmp_path / "openapi.json").write_text(json.dumps(openapi_document(), sort_keys=True))
@@ -47,6 +49,7 @@ def test_the_types_are_those_of_the_api(tmp_path: Path):
     assert current == (tmp_path / "schema.ts").read_text(), "run `make pages`"
 
 
+@pytest.mark.e2e
 @built_here
 def test_the_sources_are_typed_and_their_pure_parts_do_what_they_say():
     _run("npm", "run", "--silent", "check")

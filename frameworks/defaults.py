@@ -82,6 +82,7 @@ def _entries(job: TrainingJob, resolved: ResolvedJob, framework: FrameworkSpec) 
         schedule = dag.schedule
         shown = schedule.model_dump(by_alias=True) if isinstance(schedule, Model) else schedule
         yield _ours("spec.dag.schedule", dag, "schedule", shown)
+        yield _ours("spec.dag.timezone", dag, "timezone", dag.timezone)
         yield _ours("spec.dag.maxActiveRuns", dag, "max_active_runs", dag.max_active_runs)
         yield _ours("spec.dag.catchup", dag, "catchup", dag.catchup)
 

@@ -71,7 +71,7 @@ PARTS: dict[str, tuple[tuple[str, ...], ...]] = {
     "documents": (
         ("core_schema", "graph", "merge", "paths", "quantities", "shapes", "spelling"),
         ("resolved_blocks", "times", "words"),
-        ("dates", "loading", "resolved"),
+        ("dates", "loading", "resolved", "schedules"),
         ("problems", "templates"),
         ("base", "draft", "overrides", "podmodel"),
         ("dag", "layers", "logs", "plan", "policies", "roles"),

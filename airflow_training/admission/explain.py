@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from airflow_training.admission.check import AdmissionResponse
 from airflow_training.control.policies import required_count
 from airflow_training.control.waves import waves
+from airflow_training.documents.parsing import TrainingJob
 from airflow_training.documents.resolved import ResolvedJob, RunRef
+from airflow_training.documents.schedules import cron_of, next_starts, start_of, zone_of
 from airflow_training.documents.words import counted
 from airflow_training.errors import InputError, Problem
 from airflow_training.frameworks.ranks import number
@@ -20,17 +23,24 @@ __all__ = ["explain"]
 
 _MOST_INSTANCES = 100
 """Shown of each role."""
+_STARTS = 3
 _MOST_CHARACTERS = 8 * 1024 * 1024
 """Of all environments: where each holds the addresses of all others, they grow with the square."""
 
 
 def explain(
-    checked: AdmissionResponse, *, run_uid: str = "", run_id: str = "", asked_runtime: str = ""
+    checked: AdmissionResponse,
+    *,
+    now: datetime,
+    run_uid: str = "",
+    run_id: str = "",
+    asked_runtime: str = "",
 ) -> dict[str, Any]:
     """Return the answer of `airflow-training explain` for a job without mistakes.
 
     Args:
         checked: of `admission.check_file` with the runtime that is asked about.
+        now: after which the next starts of a schedule are listed.
         run_uid: opaque id of a run whose hash the names shall carry; "" leaves it out.
         run_id: what instances find as TRAINING_RUN_ID.
         asked_runtime: the runtime that the user named besides the document.
@@ -46,6 +56,7 @@ def explain(
     return {
         "job": job.name,
         "framework": job.framework,
+        "schedule": _schedule(checked.job, now),
         "waves": waves(job),
         "gang": _gang(checked, job),
         "roles": _roles(job),
@@ -71,6 +82,30 @@ def _defaults(
         {**entry, "from": origin} if entry["field"] == "spec.runtime.name" else dict(entry)
         for entry in checked.defaults
     ]
+
+
+def _schedule(job: TrainingJob | None, now: datetime) -> dict[str, Any] | None:
+    """Return the next starts of a job that a clock starts; None for others."""
+    dag = job.spec.dag if job is not None else None
+    cron = cron_of(dag.schedule) if dag is not None else ""
+    if dag is None or not cron:
+        return None
+    zone = zone_of(dag.start_date, dag.timezone)
+    after = now
+    if dag.start_date:  # itself a moment to start at
+        start = start_of(dag.start_date, dag.timezone)
+        after = max(now, start - timedelta(microseconds=1))
+    return {
+        "cron": cron,
+        "timezone": str(zone),
+        "next": [
+            {
+                "local": each.isoformat(timespec="seconds"),
+                "utc": each.astimezone(timezone.utc).isoformat(timespec="seconds"),
+            }
+            for each in next_starts(cron, zone, after=after, count=_STARTS)
+        ],
+    }
 
 
 def _left_out(count: int) -> list[Problem]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import shutil
 from collections.abc import Mapping, Sequence
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -161,7 +162,11 @@ def explain(
     chosen = only_job(checked, name=job, path=str(file))
     print_warnings(chosen.warnings, path=str(file))
     answer = explain_job(
-        chosen, run_uid=key.uid if run_id else "", run_id=run_id, asked_runtime=runtime
+        chosen,
+        now=datetime.now(tz=timezone.utc),
+        run_uid=key.uid if run_id else "",
+        run_id=run_id,
+        asked_runtime=runtime,
     )
     if output is OutputFormat.json:
         print_json(answer)
@@ -191,7 +196,12 @@ def _print_explained(answer: Mapping[str, Any]) -> None:
         print(f"wave {number}: {', '.join(wave)}")
     gang = answer["gang"]
     reason = f" ({gang['reason']})" if gang.get("reason") else ""
-    print(f"gang {gang['kind']} of {gang['minAvailable']}, startup {gang['startup']}{reason}\n")
+    print(f"gang {gang['kind']} of {gang['minAvailable']}, startup {gang['startup']}{reason}")
+    if (schedule := answer["schedule"]) is not None:
+        print(f"schedule {schedule['cron']} ({schedule['timezone']})")
+        for each in schedule["next"]:
+            print(f"  next {each['local']}, in UTC {each['utc']}")
+    print()
     print_table(
         ["instance", "rank", "hostname", "ports", "command"],
         [

@@ -6,14 +6,23 @@ import datetime as dt
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import DAG, Asset, AssetAll, AssetAny, Param
+from airflow.sdk import (
+    DAG,
+    Asset,
+    AssetAll,
+    AssetAny,
+    CronDataIntervalTimetable,
+    CronTriggerTimetable,
+    Param,
+)
+from airflow.sdk.configuration import conf
 
 from airflow_training.airflow_compat import ParamsDict
 from airflow_training.compiler.about import about
 from airflow_training.compiler.group import add_tasks, document_outlets
 from airflow_training.compiler.shape import shape_of
 from airflow_training.compiler.source import JobSource
-from airflow_training.documents.times import parse_time
+from airflow_training.documents.schedules import cron_of, start_of
 from airflow_training.operators.plan import PlanOperator
 
 if TYPE_CHECKING:
@@ -91,6 +100,11 @@ def source_to_dag(source: JobSource, job: TrainingJob) -> DAG:
 def _schedule(settings: Dag) -> Any:
     schedule = settings.schedule
     if schedule is None or isinstance(schedule, str):
+        if settings.timezone and (cron := cron_of(schedule)):
+            # the kind that Airflow makes of the text alone, which takes no zone beside it
+            intervals = conf.getboolean("scheduler", "create_cron_data_intervals")
+            kind = CronDataIntervalTimetable if intervals else CronTriggerTimetable
+            return kind(cron, timezone=settings.timezone)
         return schedule
     assets = [Asset(uri) for uri in schedule.assets]
     return AssetAny(*assets) if schedule.operator == "any" else AssetAll(*assets)
@@ -98,10 +112,7 @@ def _schedule(settings: Dag) -> Any:
 
 def _start(settings: Dag) -> dt.datetime | None:
     """Return the start date, in UTC where the document names no zone."""
-    if settings.start_date is None:
-        return None
-    start = parse_time(settings.start_date)
-    return start if start.tzinfo else start.replace(tzinfo=dt.timezone.utc)
+    return start_of(settings.start_date, settings.timezone) if settings.start_date else None
 
 
 _BOUNDS = {

@@ -14,6 +14,7 @@ from airflow_training.documents.params import check_value
 from airflow_training.documents.paths import Loc, format_path
 from airflow_training.documents.plan import Objective
 from airflow_training.documents.policies import ExitCodes
+from airflow_training.documents.schedules import cron_of, has_fixed_offset
 from airflow_training.documents.spelling import did_you_mean
 from airflow_training.documents.words import counted
 from airflow_training.errors import Problem
@@ -60,12 +61,12 @@ def check(
     ]
 
 
-def warnings_of(document: Mapping[str, Any]) -> list[Problem]:
-    """Return what a user should know about a job that is right."""
+def warnings_of(spec: TrainingJobSpec, document: Mapping[str, Any]) -> list[Problem]:
+    """Return what a user should know about a job that is right; both as in `check`."""
     from airflow_training.documents.expressions import shell_warnings
     from airflow_training.documents.pods import pod_warnings
 
-    return [*shell_warnings(document), *pod_warnings(document)]
+    return [*shell_warnings(document), *pod_warnings(document), *_fixed_offset(spec)]
 
 
 def _role_names(spec: TrainingJobSpec) -> Iterator[Problem]:
@@ -267,6 +268,20 @@ def _dag(spec: TrainingJobSpec) -> Iterator[Problem]:
             yield Problem(code="bad_name", field=format_path(loc), value=name, message=message)
         if "default" in param.model_fields_set:
             yield from check_value(param, param.default, (*loc, "default"))
+
+
+def _fixed_offset(spec: TrainingJobSpec) -> Iterator[Problem]:
+    dag = spec.dag
+    if dag is None or not dag.start_date or dag.timezone or not cron_of(dag.schedule):
+        return
+    if has_fixed_offset(dag.start_date):
+        yield Problem(
+            code="conflict",
+            field="spec.dag.startDate",
+            value=dag.start_date,
+            message="its offset is that of the schedule all year: it does not follow the clocks",
+            hint="name the place: timezone: America/Chicago",
+        )
 
 
 def _plan(spec: TrainingJobSpec) -> Iterator[Problem]:

@@ -10,20 +10,12 @@ from pydantic import AfterValidator, BeforeValidator, Field, Tag, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from airflow_training.documents.base import Many, Model, Number, discriminate_by_kind
+from airflow_training.documents.schedules import CRON_PRESETS, cron_mistake, zone_mistake
 from airflow_training.documents.times import parse_time
 
 __all__ = ["PRESETS", "AssetSchedule", "Dag", "Param"]
 
-PRESETS = (
-    "@once",
-    "@continuous",
-    "@hourly",
-    "@daily",
-    "@weekly",
-    "@monthly",
-    "@quarterly",
-    "@yearly",
-)
+PRESETS = ("@once", "@continuous", *CRON_PRESETS)
 _CRON_FIELD = r"[0-9A-Za-z*?#,/-]+"
 _CRON_PATTERN = rf"^{_CRON_FIELD}( +{_CRON_FIELD}){{4,5}}$"
 _CRON = re.compile(_CRON_PATTERN)
@@ -35,12 +27,25 @@ JsonType = Literal["string", "number", "integer", "boolean", "array", "object", 
 
 
 def _schedule(value: str) -> str:
-    if value not in PRESETS and not _CRON.fullmatch(value):
+    if value in PRESETS:
+        return value
+    if not _CRON.fullmatch(value):
         raise PydanticCustomError(
             "not_allowed",
             "is neither a cron expression of five or six fields nor a preset",
             {"allowed": list(PRESETS)},
         )
+    return _unless(cron_mistake(value), value)
+
+
+def _timezone(value: str) -> str:
+    return _unless(zone_mistake(value), value)
+
+
+def _unless(mistake: tuple[str, str] | None, value: str) -> str:
+    if mistake is not None:
+        message, hint = mistake
+        raise PydanticCustomError("not_allowed", "{message}", {"message": message, "hint": hint})
     return value
 
 
@@ -142,6 +147,8 @@ class Dag(Model):
         ]
         | None
     ) = None
+    timezone: Annotated[str, AfterValidator(_timezone)] | None = None
+    """Whose clock the schedule and a start date without an offset mean, by its IANA name."""
     params: dict[str, Param] = Field(default_factory=dict)
     outlets: Many[str] = Field(default_factory=list)
     """URIs of the assets that a successful run updates."""

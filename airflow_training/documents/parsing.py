@@ -189,7 +189,7 @@ def parse_data(
         problems += check(job.spec, data, params=params)
     if overflows(problems):
         return None, data, problems, []
-    warnings = warnings_of(data)
+    warnings = warnings_of(job.spec, data)
     legible = without_malformed_pods(data, problems)
     if legible is not data:
         job = TrainingJob.__pydantic_validator__.validate_python(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import sqlite3
 from datetime import datetime, timezone
 from pathlib import Path
@@ -15,8 +16,8 @@ from tests.cli.conftest import job_file
 
 PROBLEM_KEYS = ["code", "field", "value", "message", "allowed", "hint", "line"]
 EXPLAIN_KEYS = [
-    "job", "framework", "waves", "gang", "roles", "successPolicy", "instances", "services",
-    "defaults", "warnings",
+    "job", "framework", "schedule", "waves", "gang", "roles", "successPolicy", "instances",
+    "services", "defaults", "warnings",
 ]  # fmt: skip
 
 
@@ -355,6 +356,16 @@ def test_a_param_is_not_called_unknown_while_a_part_of_the_document_cannot_be_re
     assert done.code == 2
     assert "valu" in done.stdout
     assert "no parameter" not in done.stdout
+
+
+def test_explain_lists_the_next_starts(typed):
+    path = job_file(Path("job.yaml"), dag={"schedule": "0 3 * * *", "timezone": "Asia/Tokyo"})
+    shown = typed("explain", str(path)).stdout
+    assert "schedule 0 3 * * * (Asia/Tokyo)\n" in shown
+    assert (
+        re.findall(r"next \S+T(\S+), in UTC \S+T(\S+)\n", shown)
+        == [("03:00:00+09:00", "18:00:00+00:00")] * 3
+    )
 
 
 def test_explain_shows_the_dates_that_a_run_would_see(typed):

@@ -116,6 +116,7 @@ spec:
   dag:
     schedule: {assets: ["s3://sets/digits"], operator: any}
     startDate: 2026-01-01
+    timezone: America/Chicago
     params: {lr: {type: number, default: 0.1, minimum: 0, description: learning rate}}
     outlets: ["s3://models/digits/final"]
     tags: [retraining]

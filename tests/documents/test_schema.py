@@ -57,7 +57,13 @@ def test_the_schema_accepts_what_the_models_accept(validator, document):
 
 
 # what a schema cannot say, or what two fields say together
-NOT_IN_THE_SCHEMA = {("spec.failurePolicy.rules.0.onMessagePattern", "(")}
+NOT_IN_THE_SCHEMA = {
+    ("spec.failurePolicy.rules.0.onMessagePattern", "("),
+    ("spec.dag.schedule", "0 25 * * *"),
+    ("spec.dag.schedule", "0 0 31 2 *"),
+    ("spec.dag.timezone", "America/Chicag"),
+    ("spec.dag.timezone", ""),
+}
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import copy
 import json
 import random
 from collections.abc import Callable
+from datetime import datetime, timezone
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from airflow_training.documents.paths import Loc
 from tests.documents.documents import FULL_TEXT, MINIMAL
 from tests.work import Calls
 
+NOW = datetime(2026, 3, 6, 12, tzinfo=timezone.utc)
 FULL: dict[str, Any] = load_documents(FULL_TEXT)[0].data
 EVERY_KEY = FULL | {
     "spec": FULL["spec"]
@@ -102,7 +104,7 @@ def answer(document: Any, *, runtime: str, run_uid: str) -> None:
             assert problem.code
             assert str(problem)
         if checked.resolved is not None:
-            json.dumps(explain(checked, run_uid=run_uid))
+            json.dumps(explain(checked, now=NOW, run_uid=run_uid))
 
 
 def check_random(count: int, draw: random.Random) -> None:
@@ -211,7 +213,7 @@ def work_for(text: str) -> int:
         for checked in check_text(text, runtime="kubernetes"):
             assert len(checked.problems) <= 101
             if checked.resolved is not None:
-                explain(checked)
+                explain(checked, now=NOW)
     return calls.count
 
 
@@ -249,12 +251,12 @@ def test_the_first_hundred_instances_of_a_role_are_explained_and_the_rest_counte
     )
     assert work_for(many) < 2 * work_for(few)
     (checked,) = check_text(many)
-    answer = explain(checked)
+    answer = explain(checked, now=NOW)
     assert 1 <= len(answer["instances"]) <= 100
     (left_out,) = [each for each in answer["warnings"] if each["code"] == "too_many"]
     assert len(answer["instances"]) + left_out["value"] == 90_000
     (checked,) = check_text(large(roles=roles))
-    assert len(explain(checked)["instances"]) == 101
+    assert len(explain(checked, now=NOW)["instances"]) == 101
 
 
 def test_any_value_at_any_place_gets_an_answer():

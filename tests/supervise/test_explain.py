@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime, timezone
 
 import pytest
 import yaml
@@ -13,6 +14,7 @@ from airflow_training.documents.resolved import RunKey
 from airflow_training.errors import InputError
 from tests.frameworks.samples import a_document
 
+NOW = datetime(2026, 3, 6, 12, tzinfo=timezone.utc)
 DIGITS = a_document(
     "pytorch",
     {"master": 1, "worker": {"replicas": 3, "minSucceeded": "50%"}},
@@ -31,7 +33,7 @@ def _home(airflow_home):
 
 def answer(document=DIGITS, *, runtime="kubernetes", **more):
     (checked,) = check_text(yaml.safe_dump(document), runtime=runtime)
-    made = explain(checked, **more)
+    made = explain(checked, now=NOW, **more)
     assert json.loads(json.dumps(made)) == made
     return made
 
@@ -41,6 +43,7 @@ def test_the_whole_answer_has_the_keys_that_tools_rely_on():
     assert list(made) == [
         "job",
         "framework",
+        "schedule",
         "waves",
         "gang",
         "roles",
@@ -69,6 +72,54 @@ def test_the_whole_answer_has_the_keys_that_tools_rely_on():
         "value": 6,
         "from": "airflow-training",
     }
+
+
+@pytest.mark.parametrize(
+    ("dag", "zone", "local", "utc"),
+    [
+        pytest.param(
+            {"schedule": "0 3 * * *", "timezone": "America/Chicago"},
+            "America/Chicago",
+            ["2026-03-07T03:00:00-06:00", "2026-03-08T03:00:00-05:00", "2026-03-09T03:00:00-05:00"],
+            ["2026-03-07T09:00:00+00:00", "2026-03-08T08:00:00+00:00", "2026-03-09T08:00:00+00:00"],
+            id="over-a-change-of-the-clocks",
+        ),
+        pytest.param(
+            {"schedule": "@daily", "startDate": "2026-04-01", "timezone": "Asia/Tokyo"},
+            "Asia/Tokyo",
+            ["2026-04-01T00:00:00+09:00", "2026-04-02T00:00:00+09:00", "2026-04-03T00:00:00+09:00"],
+            ["2026-03-31T15:00:00+00:00", "2026-04-01T15:00:00+00:00", "2026-04-02T15:00:00+00:00"],
+            id="from-a-start-in-the-future",
+        ),
+        pytest.param(
+            {"schedule": "@monthly", "startDate": "2026-01-01T00:00:00-06:00"},
+            "UTC-06:00",
+            ["2026-04-01T00:00:00-06:00", "2026-05-01T00:00:00-06:00", "2026-06-01T00:00:00-06:00"],
+            ["2026-04-01T06:00:00+00:00", "2026-05-01T06:00:00+00:00", "2026-06-01T06:00:00+00:00"],
+            id="an-offset-all-year",
+        ),
+        pytest.param(
+            {"schedule": "0 13 * * *"},
+            "UTC",
+            ["2026-03-06T13:00:00+00:00", "2026-03-07T13:00:00+00:00", "2026-03-08T13:00:00+00:00"],
+            ["2026-03-06T13:00:00+00:00", "2026-03-07T13:00:00+00:00", "2026-03-08T13:00:00+00:00"],
+            id="no-zone-at-all",
+        ),
+    ],
+)
+def test_the_next_starts_in_the_zone_and_in_utc(dag, zone, local, utc):
+    document = a_document("custom", {"worker": 1}, command=["true"], dag=dag)
+    schedule = answer(document)["schedule"]
+    assert schedule["timezone"] == zone
+    assert [each["local"] for each in schedule["next"]] == local
+    assert [each["utc"] for each in schedule["next"]] == utc
+
+
+@pytest.mark.parametrize("schedule", [None, "@once", "@continuous", {"assets": ["s3://a"]}])
+def test_what_no_clock_starts_has_no_next_start(schedule):
+    dag = {"schedule": schedule, "timezone": "America/Chicago"}
+    document = a_document("custom", {"worker": 1}, command=["true"], dag=dag)
+    assert answer(document)["schedule"] is None
 
 
 def test_gang_and_what_its_start_costs():

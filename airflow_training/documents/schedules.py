@@ -1,0 +1,157 @@
+"""When a job starts by itself: cron expressions, read by the parser that Airflow uses, and time zones. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timezone, tzinfo
+from zoneinfo import ZoneInfo, available_timezones
+
+from airflow_training.documents.spelling import did_you_mean
+from airflow_training.documents.times import parse_time
+
+__all__ = [
+    "CRON_PRESETS",
+    "cron_mistake",
+    "cron_of",
+    "has_fixed_offset",
+    "next_starts",
+    "start_of",
+    "zone_mistake",
+    "zone_of",
+]
+
+CRON_PRESETS: Mapping[str, str] = {
+    "@hourly": "0 * * * *",
+    "@daily": "0 0 * * *",
+    "@weekly": "0 0 * * 0",
+    "@monthly": "0 0 1 * *",
+    "@quarterly": "0 0 1 */3 *",
+    "@yearly": "0 0 1 1 *",
+}
+"""Airflow's names for cron expressions."""
+
+_FIELDS = (
+    ("minute", "0 to 59"),
+    ("hour", "0 to 23"),
+    ("day of the month", "1 to 31, or L for the last"),
+    ("month", "1 to 12, or JAN to DEC"),
+    ("day of the week", "0 to 7, or SUN to SAT"),
+    ("second", "0 to 59"),
+)
+_SOME_DAY = datetime(2000, 1, 1)  # noqa: DTZ001 - the parser reads the clock on the wall
+
+
+def cron_of(schedule: object) -> str:
+    """Return the cron expression of a schedule; nothing where it is none."""
+    if not isinstance(schedule, str):
+        return ""
+    return CRON_PRESETS.get(schedule, "" if schedule.startswith("@") else schedule)
+
+
+def cron_mistake(cron: str) -> tuple[str, str] | None:
+    """Return why Airflow could not follow an expression, and the likely fix; None where it can."""
+    from croniter import CroniterBadCronError, CroniterBadDateError, croniter
+
+    try:
+        # Whether a date ever comes does not depend on when one asks: the parser looks 50 years ahead.
+        croniter(cron, _SOME_DAY).get_next(datetime)
+    except CroniterBadDateError:
+        day = cron.split()[2]
+        last = _with(cron, 2, "L")
+        hint = f"the last day of a month is L: '{last}'" if day.isdigit() and int(day) > 28 else ""
+        return "names a date that never comes", hint
+    except CroniterBadCronError as error:
+        return _bad_field(cron) or (f"is no cron expression: {error}", "")
+    return None
+
+
+def _bad_field(cron: str) -> tuple[str, str] | None:
+    """Return which field is wrong, what it takes, and the likely fix."""
+    from croniter import CroniterBadCronError, croniter
+
+    def is_right(text: str) -> bool:
+        try:
+            croniter.expand(text)
+        except CroniterBadCronError:
+            return False
+        return True
+
+    fields = cron.split()
+    for i, (name, range_) in enumerate(_FIELDS[: len(fields)]):
+        if not is_right(_with(" ".join("*" * len(fields)), i, fields[i])):
+            around = _with(cron, i, "0")  # 24:00 and 60 minutes are written as 0
+            swapped = " ".join([fields[1], fields[0], *fields[2:]])
+            hint = ""
+            if (name, fields[i]) in (("hour", "24"), ("minute", "60")) and is_right(around):
+                hint = f"did you mean '{around}'?"
+            elif i < 2 and is_right(swapped):
+                hint = f"the minute comes before the hour: '{swapped}'"
+            return f"the {name} cannot be {fields[i]!r}: it is {range_}", hint
+    return None
+
+
+def _with(cron: str, position: int, field: str) -> str:
+    fields = cron.split()
+    fields[position] = field
+    return " ".join(fields)
+
+
+def zone_mistake(name: str) -> tuple[str, str] | None:
+    """Return why a name is no time zone, and the nearest one; None where it is one."""
+    names = available_timezones()
+    if name in names:
+        return None
+    city = name.rpartition("/")[2].lower().replace(" ", "_")
+    same_city = [each for each in names if f"/{each}".lower().endswith(f"/{city}")]
+    hint = did_you_mean(name, sorted(same_city or names))
+    if same_city and not hint:
+        hint = f"did you mean '{min(same_city)}'?"
+    return "is no time zone: write a name of the IANA database, as America/Chicago or UTC", hint
+
+
+def start_of(start_date: str, zone_name: str | None) -> datetime:
+    """Return the moment of `startDate`; without an offset it is in the zone, or in UTC."""
+    start = parse_time(start_date)
+    zone = ZoneInfo(zone_name) if zone_name else None
+    if start.tzinfo is None:
+        return start.replace(tzinfo=zone or timezone.utc)
+    return start.astimezone(zone) if zone else start
+
+
+def zone_of(start_date: str | None, zone_name: str | None) -> tzinfo:
+    """Return whose clock a cron expression means; UTC where neither field says it, as Airflow's default."""
+    if zone_name:
+        return ZoneInfo(zone_name)
+    start = start_of(start_date, None) if start_date else None
+    return (start and start.tzinfo) or timezone.utc
+
+
+def has_fixed_offset(start_date: str) -> bool:
+    """Return whether `startDate` names an offset other than that of UTC, which is the same all year."""
+    return bool(parse_time(start_date).utcoffset())
+
+
+def next_starts(cron: str, zone: tzinfo, *, after: datetime, count: int) -> list[datetime]:
+    """Return the next moments, in the zone, at which Airflow starts a run.
+
+    At the changes of the clocks they are those of Airflow's timetables: a time that the clocks
+    skip comes when they have been set, one that they show twice comes the second time, and what
+    runs every hour does so in each hour that passes.
+    """
+    from croniter import croniter
+
+    hourly = croniter.expand(cron)[0][1] == ["*"]
+    starts: list[datetime] = []
+    moment = after
+    while len(starts) < count:
+        shown = moment.astimezone(zone).replace(tzinfo=None)
+        following = croniter(cron, shown).get_next(datetime)
+        if hourly:
+            moment = moment.astimezone(timezone.utc) + (following - shown)
+        else:
+            moment = max(
+                following.replace(tzinfo=zone, fold=fold).astimezone(timezone.utc)
+                for fold in (0, 1)
+            )
+        starts.append(moment.astimezone(zone))
+    return starts

@@ -198,7 +198,7 @@ async def _host(
             held = await asyncio.wait_for(
                 asyncio.to_thread(store.lease, record.uid), _ANSWER_SECONDS
             )
-        except (RuntimeUnavailable, TimeoutError):
+        except (RuntimeUnavailable, asyncio.TimeoutError):
             unknown = True
             driving.cancel()
             return

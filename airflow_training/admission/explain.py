@@ -100,7 +100,7 @@ def _schedule(job: TrainingJob | None, now: datetime) -> dict[str, Any] | None:
         "timezone": str(zone),
         "next": [
             {
-                "local": each.isoformat(timespec="seconds"),
+                "inZone": each.isoformat(timespec="seconds"),
                 "utc": each.astimezone(timezone.utc).isoformat(timespec="seconds"),
             }
             for each in next_starts(cron, zone, after=after, count=_STARTS)

@@ -200,7 +200,7 @@ def _print_explained(answer: Mapping[str, Any]) -> None:
     if (schedule := answer["schedule"]) is not None:
         print(f"schedule {schedule['cron']} ({schedule['timezone']})")
         for each in schedule["next"]:
-            print(f"  next {each['local']}, in UTC {each['utc']}")
+            print(f"  next {each['inZone']}, in UTC {each['utc']}")
     print()
     print_table(
         ["instance", "rank", "hostname", "ports", "command"],

@@ -111,7 +111,7 @@ def test_the_next_starts_in_the_zone_and_in_utc(dag, zone, local, utc):
     document = a_document("custom", {"worker": 1}, command=["true"], dag=dag)
     schedule = answer(document)["schedule"]
     assert schedule["timezone"] == zone
-    assert [each["local"] for each in schedule["next"]] == local
+    assert [each["inZone"] for each in schedule["next"]] == local
     assert [each["utc"] for each in schedule["next"]] == utc
 
 

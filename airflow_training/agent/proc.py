@@ -24,6 +24,7 @@ __all__ = [
     "living_processes",
     "marked_processes",
     "open_pidfd",
+    "parent_of",
     "pid_namespace",
     "process_identity",
     "session_members",
@@ -84,6 +85,12 @@ def start_time(pid: int) -> int | None:
     """Return when a living process started, in clock ticks since boot; None: none or a zombie."""
     found = _stat(pid)
     return None if found is None or found[0] in "ZX" else found[3]
+
+
+def parent_of(pid: int) -> int | None:
+    """Return the pid of a process's parent; None where there is no such process."""
+    found = _stat(pid)
+    return None if found is None else found[1]
 
 
 def process_identity(pid: int) -> dict[str, object]:

@@ -45,6 +45,8 @@ def find_strays(run: RunFolder) -> list[Stray]:
             is_agent, stray = False, _is_gone(AttemptFolder(Path(os.fsdecode(folder))), uid)
         else:
             is_agent = _is_agent(proc.words_of(pid, "cmdline"), below)
+            if is_agent and _is_fork(pid, below):
+                continue  # what its parent is decides about both
             standing = _identity(Path(f"/proc/{pid}/cwd")) if is_agent else None
             stray = standing is not None and standing not in ours
         if stray and _sees_what_we_see(pid):
@@ -88,6 +90,12 @@ def _is_agent(words: list[bytes], below: bytes) -> bool:
     return words[place - 1].endswith(b".pyz") and any(
         each.startswith(below) for each in words[place + 1 :]
     )
+
+
+def _is_fork(pid: int, below: bytes) -> bool:
+    """Return whether an agent forked this process, which looks like it until it becomes its command."""
+    parent = proc.parent_of(pid)
+    return parent is not None and _is_agent(proc.words_of(parent, "cmdline"), below)
 
 
 def _control_folders(run: RunFolder) -> Iterator[Path]:

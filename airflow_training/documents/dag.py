@@ -23,6 +23,7 @@ _DATE_PATTERN = (
     r"^\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d{3}(\d{3})?)?)?([zZ]|[+-]\d{2}:\d{2})?)?$"
 )
 _DATE = re.compile(_DATE_PATTERN)
+_YEARS = range(1970, 3000)
 JsonType = Literal["string", "number", "integer", "boolean", "array", "object", "null"]
 
 
@@ -52,7 +53,7 @@ def _unless(mistake: tuple[str, str] | None, value: str) -> str:
 def _date(value: Any) -> Any:
     """Keep the text of an ISO date or time; a Python date becomes its text."""
     if isinstance(value, dt.date):
-        return value.isoformat()
+        value = value.isoformat()
     if not isinstance(value, str):
         raise PydanticCustomError(
             "wrong_type", "must be {expected}", {"expected": "a date such as 2026-01-01"}
@@ -60,11 +61,17 @@ def _date(value: Any) -> Any:
     try:
         if not _DATE.fullmatch(value):
             raise ValueError(value)  # noqa: TRY301 - one message for both ways to be wrong
-        parse_time(value)
+        year = parse_time(value).year
     except ValueError as error:
         raise PydanticCustomError(
             "not_allowed", "is no date: write 2026-01-01 or 2026-01-01T06:00:00+00:00"
         ) from error
+    if (
+        year not in _YEARS
+    ):  # the first and last years of a calendar have times that no zone can show
+        raise PydanticCustomError(
+            "not_allowed", "must be a date of the years 1970 to 2999, such as 2026-01-01"
+        )
     return value
 
 

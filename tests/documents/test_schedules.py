@@ -79,6 +79,13 @@ def test_a_zone_that_nobody_knows(zone, hint):
     assert problem.line is not None
 
 
+@pytest.mark.parametrize("date", ["0001-01-01", "1969-12-31", "3000-01-01", "9999-12-31T23:00:00"])
+def test_a_start_date_that_no_clock_shows(date):
+    problem = only_problem(edited("spec.dag", {"schedule": "0 3 * * *", "startDate": date}))
+    assert (problem.code, problem.field) == ("not_allowed", "spec.dag.startDate")
+    assert "1970 to 2999" in problem.message
+
+
 @pytest.mark.parametrize("zone", ["America/Chicago", "Asia/Kolkata", "UTC", "Etc/GMT+6"])
 def test_a_machine_without_a_database_of_zones_knows_them_too(zone):
     zoneinfo.reset_tzpath(())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from pathlib import Path
 
 import pytest
@@ -281,6 +281,9 @@ async def test_a_run_at_rest_costs_no_request_while_its_logs_are_read(
     def read() -> int:
         return max((int(each.step or 0) for each in stage.store.metrics(uid)), default=0)
 
+    def has_read(step: int) -> Callable[[], bool]:
+        return lambda: read() == step
+
     async with stage.driving(uid, runtime=runtime, read_logs=True):
         await stage.until_running(uid)
         for step in range(1, 6):
@@ -288,7 +291,7 @@ async def test_a_run_at_rest_costs_no_request_while_its_logs_are_read(
                 stage.cluster.control.print(
                     stage.name(f"worker-{index}"), f"step: {step} loss: 0.{step}\n"
                 )
-            await until(lambda step=step: read() == step, seen=read)  # type: ignore[misc]
+            await until(has_read(step), seen=read)
             if step == 2:
                 before = runtime.api.requests + runtime.log_api.requests
         assert runtime.api.requests + runtime.log_api.requests == before
@@ -313,3 +316,23 @@ async def test_logs_that_cannot_be_archived_are_one_warning(
     (tmp_path / "file").unlink()
     await archive.keep(ref, Words())
     assert caplog.records[-1].getMessage() == "logs are archived again; 19 could not be"
+
+
+async def test_a_log_that_cannot_be_read_is_asked_for_ever_less_though_its_container_has_ended(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    looks = 0
+    running = False
+
+    def runs(uid: str, pods: collecting.Pods) -> bool:
+        nonlocal looks
+        looks += 1
+        return running
+
+    monkeypatch.setattr(collecting, "_runs", runs)
+    monkeypatch.setattr(collecting, "_FIRST_PAUSE_SECONDS", 0.01)
+    pause = asyncio.ensure_future(collecting._pause(9999, uid="u", pods=list))
+    await until(lambda: looks > 3)
+    assert not pause.done()
+    running = True  # news of it: what could not be read may be there now
+    await asyncio.wait_for(pause, PATIENCE)

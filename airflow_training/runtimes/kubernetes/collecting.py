@@ -345,13 +345,20 @@ def _runs(uid: str, pods: Pods) -> bool:
     )
 
 
+def _stage(uid: str, pods: Pods) -> tuple[bool, bool]:
+    """Return whether a pod is there, and whether its container runs."""
+    return any(pod["metadata"]["uid"] == uid for pod in pods()), _runs(uid, pods)
+
+
 async def _pause(failures: int, *, uid: str, pods: Pods) -> None:
-    """Wait before a log is read again; not for long once its container has ended: the run's end waits for it."""
+    """Wait before a log is read again, but not once its container ends or its pod goes: the run's end waits for it."""
     loop = asyncio.get_running_loop()
-    until = loop.time() + min(_FIRST_PAUSE_SECONDS * 2 ** (failures - 1), _LONGEST_PAUSE_SECONDS)
+    doublings = min(failures - 1, 16)  # more make no difference, and at last no number
+    until = loop.time() + min(_FIRST_PAUSE_SECONDS * 2**doublings, _LONGEST_PAUSE_SECONDS)
+    before = _stage(uid, pods)
     while True:
         await asyncio.sleep(_FIRST_PAUSE_SECONDS)
-        if loop.time() >= until or not _runs(uid, pods):
+        if loop.time() >= until or _stage(uid, pods) != before:
             return
 
 

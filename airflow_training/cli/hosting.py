@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_training.cli.output import OutputFormat, log_to_stderr, next_step, note, print_warnings
 from airflow_training.cli.statuses import print_status
+from airflow_training.control.reasons import CANNOT_BE_PREPARED
 from airflow_training.errors import JobFailed, LeaseLost, RuntimeUnavailable
 from airflow_training.registered import HERE, SIMULATED
 
@@ -36,6 +37,7 @@ _ANSWER_SECONDS = 2.0
 """How long an interrupted command waits for the store to say who drives the run."""
 _STOPS = (signal.SIGINT, signal.SIGTERM)
 _EXIT_FAILED = 1
+_EXIT_BAD_INPUT = 2
 _THREADS = 64
 """Enough that those which wait for a locked store hold up none that ends a process."""
 
@@ -135,6 +137,8 @@ def host(start: Start, *, settings: Settings) -> str:
     print_status(document, output=start.output, metrics=metrics)
     if not start.as_json:
         next_step(*_next(document, simulated=record.runtime == SIMULATED))
+    if document["reason"] == CANNOT_BE_PREPARED:
+        sys.exit(_EXIT_BAD_INPUT)
     return state
 
 

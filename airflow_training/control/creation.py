@@ -222,7 +222,7 @@ def _repeat(draft: Draft, role: ResolvedRole, wanted: list[InstanceEntry], gate:
             draft.tell(reasons.RELEASED, f"receives {answer}", of=entry)
         if seen is None:
             if not entry.uid and is_vacant(draft, key):
-                _create(draft, entry)
+                _create(draft, _show_refused(draft, entry))
         elif (
             entry.phase.released and seen.held and entry.state == "pending"
         ):  # else that is old news
@@ -234,6 +234,15 @@ def _repeat(draft: Draft, role: ResolvedRole, wanted: list[InstanceEntry], gate:
                     answer=answer,
                 )
             )
+
+
+def _show_refused(draft: Draft, entry: InstanceEntry) -> InstanceEntry:
+    """Return it with why the runtime does not make it for now; told once, and when the words change."""
+    refused = draft.refused.get((entry.key, entry.attempt_id))
+    if refused is None or (refused.reason, refused.message) == (entry.reason, entry.message):
+        return entry
+    draft.tell(refused.reason, refused.message, of=entry, level="warning")
+    return draft.put(replace(entry, reason=refused.reason, message=refused.message))
 
 
 def _show_waiting(draft: Draft, entry: InstanceEntry, gate: Gate, *, blocked: str) -> None:
@@ -318,8 +327,9 @@ def _check_scheduling(draft: Draft) -> None:
             draft.wake(phase.wanted_at + limit)
             continue
         message = f"{entry.role}-{entry.index} found no place within {limit:g} s"
-        if seen is not None and seen.message:
-            message = f"{message}: {seen.message}"
+        words = entry.message if seen is None else seen.message
+        if words:
+            message = f"{message}: {words}"
         finish(
             draft,
             "Failed",

@@ -30,6 +30,7 @@ from airflow_training.control.model import (
     JobEntry,
     Ledger,
     Observations,
+    Refused,
     RejectedCheckpoint,
     Release,
     Request,
@@ -103,6 +104,8 @@ def decide(
     committed: Sequence[CheckpointCommit] = (),
     rejected: Sequence[tuple[InstanceKey, RejectedCheckpoint]] = (),
     known_reasons: Reasons = OWN_REASONS,
+    refused: Sequence[Refused] = (),
+    unprepared: str = "",
 ) -> Decision:
     """Return what to persist, then do, then tell. `observations` None: no snapshot yet.
 
@@ -116,6 +119,10 @@ def decide(
 
     `known_reasons`: what the reasons say that instances of this runtime end with.
 
+    `refused`: attempts that the runtime does not make for now, and why.
+
+    `unprepared`: why what all instances need can never be made.
+
     `generation` is the caller's lease: objects of a newer one are never touched. Each object is
     expected to be listed soon after it was created (`turnover.SETTLE_SECONDS`), and from then until
     it is gone; what it does may be told late, twice or out of order.
@@ -128,6 +135,7 @@ def decide(
         diagnoses=diagnoses,
         undiagnosed=undiagnosed,
         known_reasons=known_reasons,
+        refused=refused,
     )
     record_checkpoints(draft, committed)
     record_rejected(draft, rejected)
@@ -135,6 +143,8 @@ def decide(
     apply_requests(draft, requests)
     if diagnoses and _goes_on(draft):
         apply_late_diagnoses(draft)
+    if unprepared and _goes_on(draft):
+        _end_unprepared(draft, unprepared)
     if _goes_on(draft):
         apply_failures(draft, review_joining(draft, observations, failures))
     if _goes_on(draft):
@@ -159,6 +169,13 @@ def decide(
         wake_at=draft.wake_at,
         done=draft.job.drained,
     )
+
+
+def _end_unprepared(draft: Draft, message: str) -> None:
+    cause = cause_document(
+        reason=reasons.CANNOT_BE_PREPARED, message=message, at=draft.now, known=draft.known_reasons
+    )
+    finish(draft, "Failed", reason=reasons.CANNOT_BE_PREPARED, message=message, root_cause=cause)
 
 
 def _goes_on(draft: Draft) -> bool:

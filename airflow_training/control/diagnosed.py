@@ -220,7 +220,9 @@ def apply_late_diagnoses(draft: Draft) -> None:
             draft.put(replace(entry, restarts=max(0, entry.restarts - 1)))
             draft.job = replace(draft.job, restarts=tuple(records))
             continue
-        stop = why_not_again(told, records)
+        known = draft.known_reasons.get(told.reason)
+        says_it_itself = known is not None and known.another_try
+        stop = None if says_it_itself else why_not_again(told, records)
         if stop is not None and _still_waits(draft, entry, told):
             del records[place]
             _take_back(draft, entry, told, record, stop)

@@ -22,6 +22,7 @@ from airflow_training.control.model import (
     Ledger,
     Observation,
     ReducedSize,
+    Refused,
     RoleEntry,
     RoleState,
 )
@@ -62,6 +63,7 @@ class Draft:
         diagnoses: Sequence[InstanceDiagnosis] = (),
         undiagnosed: Collection[Attempt] = (),
         known_reasons: Reasons = OWN_REASONS,
+        refused: Sequence[Refused] = (),
     ) -> None:
         self.spec = job
         self.now = now
@@ -72,6 +74,8 @@ class Draft:
         """Attempts that failed by themselves and of which that will be known in a moment."""
         self.known_reasons = known_reasons
         """What the reasons say that instances of this runtime end with."""
+        self.refused = {(each.key, each.attempt_id): each for each in refused}
+        """Attempts that the runtime does not make for now."""
         self.actions: list[Action] = []
         self.events: list[Event] = []
         self.objects: Mapping[str, Observation] = {}

@@ -416,6 +416,8 @@ class InstanceEntry(AttemptRecord):
     """Its role goes on without it: it counts once it runs."""
     avoid_nodes: tuple[str, ...] = ()
     """Where an attempt failed that needs another node; the newest few."""
+    last_try: bool = False
+    """The attempt is the one more that a failure was worth, and has not run yet."""
     had: Mapping[str, Any] = field(default_factory=dict)
     """What the last attempt that ran and failed had around it: what the next one must find."""
     own: OwnCheckpoints | None = None
@@ -542,6 +544,16 @@ class Create(AttemptRecord):
     attempt_id: AttemptId
     held: bool = False
     """Start in the initializer and wait for `Release`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused(AttemptRecord):
+    """The runtime does not make an attempt for now: it waits, and nothing has failed."""
+
+    key: InstanceKey
+    attempt_id: AttemptId
+    reason: str
+    message: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

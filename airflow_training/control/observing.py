@@ -174,6 +174,7 @@ def _absorb(
                 readiness=_readiness(draft, seen) if running else NOT_READY,
             ),
             was_running=entry.was_running or running,
+            last_try=entry.last_try and not running,
         )
     )
     where = f" on {seen.node}" if seen.node else ""

@@ -322,6 +322,7 @@ def _restart(draft: Draft, planned: Sequence[PendingRestart]) -> None:
                 entry,
                 restarts=0 if fresh or restart.fewer else entry.restarts + counted,
                 avoid_nodes=_avoided(entry, failure, needs),
+                last_try=restart.last,
             ),
             reason=reasons.BACKOFF,
             message=f"attempt {entry.attempt}: {failure.describe()}",

@@ -5,18 +5,25 @@ Runtimes bring such a table for the reasons of their engines; here are the reaso
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from airflow_training.control import reasons
 from airflow_training.documents.resolved import FailureClass
 
-__all__ = ["LEVELS", "OWN_REASONS", "Level", "ReasonFacts", "Reasons"]
+__all__ = ["LEVELS", "OWN_REASONS", "AnotherTry", "Level", "ReasonFacts", "Reasons"]
 
 Level = Literal["process", "container", "pod", "node", "job"]
 LEVELS: tuple[Level, ...] = get_args(Level)
 """What is made anew, the cheapest first."""
+
+AnotherTry = Literal["", "never", "perhaps", "later"]
+"""Whether another try can help: `perhaps` elsewhere or soon, so that there is one more; `later`: nothing
+
+has failed, it is only not the time; "": nothing is said, so the policies of the job decide.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +35,14 @@ class ReasonFacts:
     """What has to be made anew at least."""
     cause: str = ""
     """Id of the cause it proves; "": it proves none."""
-    hopeless: bool = False
-    """Every other try would end as well: nothing but a change of the job helps."""
+    another_try: AnotherTry = ""
+    unless: Mapping[re.Pattern[str], AnotherTry] = field(default_factory=dict)
+    """Words of its message -> what holds where they are found; the first ones count."""
+
+    def answer(self, message: str) -> AnotherTry:
+        """Return whether another try can help, as reason and message say."""
+        found = (answer for words, answer in self.unless.items() if words.search(message))
+        return next(found, self.another_try)
 
 
 Reasons = Mapping[str, ReasonFacts]
@@ -44,6 +57,7 @@ OWN_REASONS: Reasons = {
     reasons.HANG: ReasonFacts("infrastructure", "process"),
     reasons.ENVIRONMENT_NOT_READY: ReasonFacts("infrastructure", "node"),
     reasons.STORE_NOT_READY: ReasonFacts("infrastructure", "container"),
-    reasons.CANNOT_BE_CREATED: ReasonFacts("user", "pod", "not-admitted", hopeless=True),
-    reasons.CHECKPOINT_REFUSED: ReasonFacts("user", "container", hopeless=True),
+    reasons.CANNOT_BE_CREATED: ReasonFacts("user", "pod", "not-admitted", another_try="never"),
+    reasons.CANNOT_BE_PREPARED: ReasonFacts("user", "pod", "not-admitted", "never"),
+    reasons.CHECKPOINT_REFUSED: ReasonFacts("user", "container", another_try="never"),
 }

@@ -145,7 +145,8 @@ def _reopen(draft: Draft, request: Request) -> None:
         reset_size(draft, name)
     for entry in list(draft.instances.values()):
         if not entry.retired and not (entry.final and entry.state == "succeeded"):
-            next_attempt(draft, replace(entry, restarts=0), reason=reasons.REOPENED)
+            anew = replace(entry, restarts=0, last_try=False)
+            next_attempt(draft, anew, reason=reasons.REOPENED)
     for name in list(draft.roles):
         draft.set_role(name, state="Waiting", reason=reasons.REOPENED, message="", gated_since={})
     draft.tell(reasons.REOPENED, request.reason or f"epoch {draft.job.epoch}")

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from airflow_training.control import reasons
-from airflow_training.control.diagnosed import fingerprint, origin_of, why_not_again
+from airflow_training.control.another_try import prospect_of
+from airflow_training.control.diagnosed import fingerprint, origin_of
 from airflow_training.control.failures import (
     Failure,
-    cannot_start,
     exit_code_says,
     matching_rule,
 )
@@ -55,6 +55,8 @@ class RestartDecision:
     """Name of the failure rule, or of the policy that applied."""
     fewer: bool = False
     """With one instance fewer of the role."""
+    last: bool = False
+    """One more try is all that the failure is worth."""
     origin: RestartRecord | None = None
     """The restart of another instance that this one is a consequence of: nobody is charged again."""
 
@@ -189,18 +191,32 @@ def _judge(
         # exit 0 under Always: not finished, and nobody's fault
         return RestartDecision(scope="Instance", counted=False, rule="restartPolicy: Always")
     rule = matching_rule(spec.failure_policy.rules, failure)
-    unspecific = rule is None or _restarts_a_class(rule)
-    if unspecific and failure.known is not None and failure.known.hopeless:
-        return GiveUp(reason=reasons.NOT_RETRYABLE, message=failure.message, rule=failure.reason)
-    if unspecific and not _listed(spec, role, failure):
-        hopeless = None
-        if failure.diagnosed is not None:
-            hopeless = why_not_again(failure.diagnosed, budget.records)
-        if hopeless is not None:
-            reason, message = hopeless
-            return GiveUp(reason=reason, message=message, rule="diagnosis")
-        if why := cannot_start(failure):
-            return GiveUp(reason=reasons.NOT_RETRYABLE, message=why, rule="cannot start")
+    if rule is not None and not _restarts_a_class(rule):
+        return _by_rule(spec, rule, entry=entry, budget=budget, failure=failure, now=now)
+    prospect = prospect_of(
+        failure,
+        budget.records,
+        last_try=entry.last_try,
+        code_is_listed=_listed(spec, role, failure),
+    )
+    if prospect.answer == "never":
+        return GiveUp(reason=prospect.reason, message=prospect.message, rule=prospect.rule)
+    verdict = _by_policies(spec, role, rule, entry=entry, budget=budget, failure=failure, now=now)
+    if isinstance(verdict, RestartDecision) and prospect.answer == "perhaps":
+        return replace(verdict, last=True)
+    return verdict
+
+
+def _by_policies(
+    spec: ResolvedJob,
+    role: ResolvedRole,
+    rule: FailureRule | None,
+    *,
+    entry: InstanceEntry,
+    budget: Budget,
+    failure: Failure,
+    now: float,
+) -> Verdict:
     if rule is not None:
         return _by_rule(spec, rule, entry=entry, budget=budget, failure=failure, now=now)
     policy = f"restartPolicy: {role.restart_policy}"

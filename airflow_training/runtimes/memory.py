@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from airflow_training.control.model import InstanceKey, Observation, ProgressReport
+from airflow_training.control.reasons import WAITING_FOR_OLD_INSTANCE
 from airflow_training.documents.resolved import ResolvedJob, RunRef
 from airflow_training.errors import LeaseLost, Problem, RuntimeUnavailable
 from airflow_training.registered import SIMULATED
@@ -326,7 +327,12 @@ class MemoryRuntime:
             if old.attempt > attempt_of(ref):
                 return Outcome(ref=ref, result="refused", message="a newer attempt exists")
             if old.state not in ENDED or (old.in_place and old is not inside):
-                return Outcome(ref=ref, result="refused", message="another attempt still lives")
+                return Outcome(
+                    ref=ref,
+                    result="refused",
+                    reason=WAITING_FOR_OLD_INSTANCE,
+                    message="another attempt still lives",
+                )
             self._forget(ref.run.uid, old)
         state.next_uid += 1
         uid = f"{ref.run.uid}-{ref.role}-{ref.index}-{state.next_uid}"

@@ -133,6 +133,10 @@ class Outcome:
     ref: InstanceRef
     result: Literal["created", "adopted", "refused", "error", "impossible"]
     message: str = ""
+    reason: str = ""
+    """Of what is refused for now: what it waits for, as `status` shows it."""
+    patience_seconds: float = 4.0
+    """Of what is refused for now: at most so long until the next try."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -237,7 +241,9 @@ class Runtime(Protocol):
         `refused`: another attempt still lives, a newer attempt exists, a newer generation owns
         the run, or the run was removed (tombstone) under this generation or a newer one. An
         ended attempt that was not deleted is adopted as it is; a deleted one is made again.
-        `error`: it failed, and may not the next time. `impossible`: the engine will never take it.
+        What is full or away is `refused` too: it is tried again, and is no failure.
+        `error`: it failed, and may not the next time. `impossible`: the engine will never take it,
+        or the name is somebody else's. Raises InputError where that goes for all of the run.
         """
 
     async def release(self, instances: Sequence[InstanceRef], answer: ReleaseAnswer) -> None:

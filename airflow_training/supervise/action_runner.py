@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from airflow_training.control.model import Decision, Delete, Ledger
+from airflow_training.control.model import Decision, Delete, Ledger, Refused
 from airflow_training.documents.resolved import ResolvedJob, RunRef
 from airflow_training.errors import InputError, RuntimeUnavailable, StillAlive
 from airflow_training.runtimes.port import Addresses, Runtime
@@ -17,6 +17,7 @@ from airflow_training.runtimes.rendering import expected_addresses
 from airflow_training.state.store import Store
 from airflow_training.supervise.effects import Effects, never_created
 from airflow_training.supervise.lease_keeper import LeaseKeeper
+from airflow_training.supervise.refusals import Refusals
 from airflow_training.supervise.retrying import retry_delay
 from airflow_training.supervise.run_clock import RunClock
 from airflow_training.supervise.watcher import Watcher
@@ -25,8 +26,6 @@ __all__ = ["ActionRunner"]
 
 log = logging.getLogger(__name__)
 
-_PATIENT_REFUSALS = 4
-"""After so many it is told: most refusals are over at once, a wait for a GPU is not."""
 _REMOVE_TRIES = 8
 
 
@@ -53,6 +52,14 @@ class ActionRunner:
         self._effects: Effects | None = None
         self._failures = 0
         """In a row."""
+        self._refusals = Refusals()
+        self.unprepared = ""
+        """Why what all instances need can never be made."""
+
+    @property
+    def refused(self) -> Sequence[Refused]:
+        """Return the attempts that the runtime does not make for now."""
+        return self._refusals.known
 
     @property
     def is_prepared(self) -> bool:
@@ -65,7 +72,7 @@ class ActionRunner:
         """Fix the addresses; return False while the runtime does not answer."""
         self._watcher = watcher
         await self._keeper.confirm()
-        prepared = True
+        prepared, self.unprepared = True, ""
         job_attempt = (ledger.job.epoch, ledger.job.job_attempt)
         try:
             addresses = await self._runtime.prepare(
@@ -75,8 +82,7 @@ class ActionRunner:
             self._unreachable(error)
             return False
         except InputError as error:
-            # an instance that cannot be created is a failure like any other, with its limits
-            log.warning("run %s could not be prepared: %s", self._uid, error)
+            self.unprepared = str(error)
             addresses, prepared = expected_addresses(job, run.prefix), False
         await self._store_addresses(addresses)
         self._effects = Effects(
@@ -101,6 +107,7 @@ class ActionRunner:
 
     def go_on_as(self, job: ResolvedJob) -> None:
         """Create what comes from another resolved job."""
+        self.unprepared = ""
         if self._effects is not None:
             self._effects.go_on_as(job)
 
@@ -108,20 +115,21 @@ class ActionRunner:
         """Return seconds after which a refused action is to be tried again (infinite: none)."""
         if self._effects is None or self._watcher is None:
             return retry_delay(self._failures)
+        now = self._clock.now()
         actions = [
             action
-            for action in decision.actions
+            for action in self._refusals.due(decision.actions, now=now)
             if not (isinstance(action, Delete) and self._watcher.forget(action.uid))
         ]
         if not actions:
-            return float("inf")
+            return self._refusals.seconds_left(now=now)
         addresses = self._effects.addresses
         try:
             performed = await self._effects.perform(
                 actions,
                 ledger=decision.new_ledger,
                 seen=self._watcher.instances,
-                now=self._clock.now(),
+                now=now,
             )
         except RuntimeUnavailable as error:
             return self._unreachable(error)
@@ -129,17 +137,12 @@ class ActionRunner:
             await self._store_addresses(self._effects.addresses)
         for outcome in performed.failed:
             self._watcher.imagine(never_created(outcome, now=self._clock.now()))
-        if not performed.refused:
-            self._failures = 0
-            return float("inf")
-        self._failures += 1
-        if self._failures == _PATIENT_REFUSALS:
-            for outcome in performed.refused:
-                name = f"{outcome.ref.role}-{outcome.ref.index}"
-                log.warning(
-                    "run %s: %s cannot be created yet: %s", self._uid, name, outcome.message
-                )
-        return retry_delay(min(self._failures, 4))
+        self._failures = 0
+        self.unprepared = performed.unprepared
+        news = self._refusals.note(actions, performed.refused, now=now)
+        if news or self.unprepared:
+            return 0.0  # the next decision tells of it
+        return self._refusals.seconds_left(now=now)
 
     async def end(self, decision: Decision) -> bool:
         """End what a decision ends, without asking for the lease; return whether nothing is left to end."""

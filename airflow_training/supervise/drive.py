@@ -309,6 +309,8 @@ class Drive:
             committed=known.committed,
             rejected=known.rejected,
             known_reasons=self._runtime.capabilities.reasons,
+            refused=self._runner.refused,
+            unprepared=self._runner.unprepared,
         )
         if decision.done and not self.ledger.job.drained:
             for follower in self._followers:

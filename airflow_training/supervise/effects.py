@@ -54,6 +54,8 @@ class ActionResult:
     """To be tried again: an older attempt still lives."""
     failed: Sequence[Outcome] = ()
     """Could not be created at all, now or for good."""
+    unprepared: str = ""
+    """Why what all instances need can never be made."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -91,6 +93,8 @@ class Effects:
     ) -> ActionResult:
         """Delete, stop, dismiss, create, release, in this order; raises LeaseLost and RuntimeUnavailable.
 
+        What the runtime can never prepare is told by the result; the rest is then left undone.
+
         A decision repeats its actions until it sees what came of them. All are idempotent, but
         not free: one that was carried out a moment ago is left out.
         """
@@ -125,7 +129,11 @@ class Effects:
             await self.runtime.dismiss(dismissed)
         outcomes: list[Outcome] = []
         if creates:
-            outcomes = await self._create(creates, ledger, seen, now=now)
+            try:
+                outcomes = await self._create(creates, ledger, seen, now=now)
+            except InputError as error:
+                self.prepared = False
+                return ActionResult(unprepared=str(error))
         for kind, refs in releases.items():
             await self.keeper.confirm()
             live = live_addresses(ledger) if kind == "List" else {}
@@ -172,14 +180,7 @@ class Effects:
         *,
         now: float,
     ) -> list[Outcome]:
-        try:
-            await self._prepare_again(ledger)
-        except InputError as error:
-            self.prepared = False
-            return [
-                Outcome(ref=self._ref(each, ledger, ()), result="impossible", message=str(error))
-                for each in creates
-            ]
+        await self._prepare_again(ledger)
         specs, outcomes = self._specs(creates, ledger, now=now)
         await self.keeper.confirm()
         if self.is_halted():  # while it waited for the lease

@@ -49,15 +49,27 @@ _PROBES = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
 _PAGE = 500
 _TRANSIENT = frozenset({429, 500, 502, 503, 504})
 _FIELD_MANAGER = "airflow-training"
+_WEBHOOK_AWAY = "failed calling webhook"
 
 
 class ApiError(TrainingError):
     """The server refused a request; carries its own words."""
 
-    def __init__(self, code: int, reason: str, message: str) -> None:
+    def __init__(
+        self,
+        code: int,
+        reason: str,
+        message: str,
+        *,
+        kind: str = "",
+        fields: Sequence[str] = (),
+    ) -> None:
+        """`kind`, `fields`: what it is about, where the server says so (`services`, `metadata.name`)."""
         super().__init__(message or reason or f"HTTP {code}")
         self.code = code
         self.reason = reason
+        self.kind = kind
+        self.fields = fields
 
 
 class NotFound(ApiError):
@@ -543,7 +555,8 @@ def _probe(response: ClientResponse) -> None:
 def _passes(code: int, method: str, status: Mapping[str, Any]) -> bool:
     """Return whether the same request may be accepted a moment later."""
     if code in _TRANSIENT:
-        return True
+        # a webhook that is away is not the server: who asks is told, and others are answered
+        return _WEBHOOK_AWAY not in str(status.get("message"))
     # two creates raced for one quota: nothing exists yet, the server asks to try again
     return code == 409 and method == "POST" and status.get("reason") != "AlreadyExists"
 
@@ -559,4 +572,11 @@ def _status(content: bytes) -> Mapping[str, Any]:
 def _error(code: int, status: Mapping[str, Any]) -> ApiError:
     reason = str(status.get("reason") or "")
     kind = AlreadyExists if reason == "AlreadyExists" else _BY_CODE.get(code, ApiError)
-    return kind(code, reason, str(status.get("message") or ""))
+    about = status.get("details") or {}
+    return kind(
+        code,
+        reason,
+        str(status.get("message") or ""),
+        kind=str(about.get("kind") or ""),
+        fields=tuple(each.get("field", "") for each in about.get("causes") or ()),
+    )

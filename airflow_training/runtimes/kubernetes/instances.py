@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
+from airflow_training.control.reasons import WAITING_FOR_OLD_INSTANCE
 from airflow_training.documents.resolved import RunRef
 from airflow_training.errors import StillAlive
 from airflow_training.runtimes.kubernetes import gangs, names, objects, pods
@@ -92,10 +93,12 @@ class Instances:
                 uid = turns.intended_uid(found)
                 return Outcome(ref=dataclasses.replace(ref, uid=uid), result="adopted")
             if verdict.step == "foreign":
-                return Outcome(ref=ref, result="error", message=verdict.message)
+                return Outcome(ref=ref, result="impossible", message=verdict.message)
             if verdict.step == "refuse" or time.monotonic() > until:
                 message = verdict.message or f"pod {name} is not gone yet"
-                return Outcome(ref=ref, result="refused", message=message)
+                return Outcome(
+                    ref=ref, result="refused", reason=WAITING_FOR_OLD_INSTANCE, message=message
+                )
             if verdict.step == "replace":
                 await self.delete(ref.run, found, grace_seconds=0)
             await asyncio.sleep(pause)

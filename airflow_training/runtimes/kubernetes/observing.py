@@ -17,6 +17,7 @@ from airflow_training.control import reasons
 from airflow_training.control.model import InstanceState, Observation, ProgressReport
 from airflow_training.documents.times import parse_time
 from airflow_training.runtimes.kubernetes import names
+from airflow_training.runtimes.kubernetes.image_pulls import IMAGES_REFUSED, refused_twice
 from airflow_training.runtimes.kubernetes.pod_attempts import AgentReport, with_agent_report
 
 __all__ = [
@@ -37,6 +38,8 @@ OVERDUE_SECONDS = 30.0
 SETTLE_SECONDS = 5.0
 """How long after the end of its container a pod may take to say why the kubelet ended it."""
 
+NOT_READY_TO_START = "PodNotReadyToStart"
+"""Neither its volumes nor its network are there, so no image is pulled yet either."""
 _MAY_PASS = frozenset(
     {
         "ErrImagePull",
@@ -47,12 +50,20 @@ _MAY_PASS = frozenset(
         "CreateContainerConfigError",
         "CreateContainerError",
         "RunContainerError",
+        NOT_READY_TO_START,
     }
 )
 """What keeps a container from starting and may yet change."""
 _NEVER_PASSES = frozenset({"InvalidImageName", "ErrImageNeverPull"})
+_READY_TO_START = "PodReadyToStartContainers"
+_CONDITIONS = frozenset(
+    {"PodScheduled", "Ready", "DisruptionTarget", "TerminationTarget", _READY_TO_START}
+)
 _PHASES_OVER = frozenset({"Succeeded", "Failed"})
 _MAX_MESSAGE = 2000
+_NOT_MOUNTED = (
+    "its node cannot mount its volumes, or give it a network (kubectl describe pod says which)"
+)
 _NEEDS_PYTHON = (
     "the image of container '{container}' has no python3, which the agent needs to {what}:"
     " use an image with Python 3.8 or newer, or do without {without}"
@@ -169,7 +180,7 @@ def look_again_at(pod: Mapping[str, Any], *, now: float) -> float | None:
     if _is_deleted(pod):
         overdue_at = _overdue_at(pod)
         return overdue_at if overdue_at is not None and overdue_at > now else None
-    stuck = _stuck(pod)
+    stuck = _stuck(pod) or _not_ready_to_start(pod)
     if stuck is None or stuck[1] in _NEVER_PASSES:
         return None
     at = _place_since(pod, now=now) + CANNOT_START_SECONDS
@@ -207,12 +218,12 @@ def trimmed(pod: Mapping[str, Any]) -> dict[str, Any]:
         if key in ("nodeName", "schedulingGates")
     }
     kept_status = {
-        key: status[key] for key in ("phase", "reason", "message", "startTime") if status.get(key)
+        key: status[key]
+        for key in ("phase", "reason", "message", "startTime", IMAGES_REFUSED)
+        if status.get(key)
     }
     kept_status["conditions"] = [
-        each
-        for each in status.get("conditions") or ()
-        if each.get("type") in ("PodScheduled", "Ready", "DisruptionTarget", "TerminationTarget")
+        each for each in status.get("conditions") or () if each.get("type") in _CONDITIONS
     ]
     for key in ("initContainerStatuses", "containerStatuses"):
         kept_status[key] = [
@@ -319,6 +330,8 @@ def _pending(pod: Mapping[str, Any], *, now: float) -> _Said:
             return _Said("pending", reason, scheduled.get("message") or "")
         return _Said("pending", "Scheduling")
     stuck = _stuck(pod)
+    if stuck is None and now >= _place_since(pod, now=now) + CANNOT_START_SECONDS:
+        stuck = _not_ready_to_start(pod)
     if stuck is not None:
         return _stuck_says(pod, *stuck, now=now)
     name, init = _current_init(pod)
@@ -335,9 +348,11 @@ def _stuck_says(
     """Return a failure where a container can never start, or could not for too long."""
     if _lacks_python(message):
         return _Said("failed", "AgentNeedsPython", _python_advice(pod))
+    refused = refused_twice(pod, name, reason, message)
+    message = refused or message
     text = f"container '{name}': {message}" if message else f"container '{name}' cannot start"
     waited = now - _place_since(pod, now=now)
-    if reason in _NEVER_PASSES or waited >= CANNOT_START_SECONDS:
+    if refused or reason in _NEVER_PASSES or waited >= CANNOT_START_SECONDS:
         return _Said("failed", reason, text)
     return _Said("pending", reason, text)
 
@@ -491,6 +506,23 @@ def _stuck(pod: Mapping[str, Any]) -> tuple[str, str, str] | None:
         if reason in _MAY_PASS or reason in _NEVER_PASSES:
             return each.get("name", ""), reason, waiting.get("message") or ""
     return None
+
+
+def _not_ready_to_start(pod: Mapping[str, Any]) -> tuple[str, str, str] | None:
+    """Return the same for a pod on a node that has not got its volumes and its network yet."""
+    if _condition(pod, _READY_TO_START).get("status") != "False" or _begun(pod):
+        return None
+    own = (pod["metadata"].get("annotations") or {}).get(names.CONTAINER, "")
+    return own, NOT_READY_TO_START, _NOT_MOUNTED
+
+
+def _begun(pod: Mapping[str, Any]) -> bool:
+    """Return whether any container of a pod has ever run."""
+    states = (
+        {**(each.get("state") or {}), **(each.get("lastState") or {})}
+        for each in _all_statuses(pod)
+    )
+    return any("running" in state or "terminated" in state for state in states)
 
 
 def _all_statuses(pod: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:

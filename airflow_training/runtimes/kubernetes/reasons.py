@@ -2,10 +2,31 @@
 
 from __future__ import annotations
 
-from airflow_training.control.reason_facts import ReasonFacts, Reasons
+import re
+from collections.abc import Mapping
+
+from airflow_training.control.reason_facts import AnotherTry, ReasonFacts, Reasons
 from airflow_training.runtimes.agent_reasons import AGENT_REASONS
 
-__all__ = ["REASONS"]
+__all__ = ["REASONS", "is_final"]
+
+_OF_REGISTRIES: Mapping[re.Pattern[str], AnotherTry] = {
+    # the architecture of another node, a limit that is counted again, a registry or name server that is away
+    re.compile(
+        r"(?i:no match(?:ing manifest)? for (?:platform|\S+/)|too ?many ?requests|rate limit|time(?:d )?-?out"
+        r"|deadline exceeded|no such host|connection (?:refused|reset))|\b(?:429|5\d\d) [A-Z]"
+    ): "perhaps",
+    re.compile(
+        r"(?i)not found|\bnotfound\b|manifest unknown|name unknown|does not exist|unauthorized|denied"
+        r"|403 forbidden|no basic auth credentials"
+    ): "never",
+}
+"""What registries say of an image, in words that container runtimes pass on."""
+
+
+def _image() -> ReasonFacts:
+    return ReasonFacts("user", "node", "image-pull-failure", "perhaps", _OF_REGISTRIES)
+
 
 REASONS: Reasons = {
     **AGENT_REASONS,
@@ -33,13 +54,22 @@ REASONS: Reasons = {
     "DeletionByPodGC": ReasonFacts("infrastructure", "pod", "node-lost"),
     "ContainerStatusUnknown": ReasonFacts("infrastructure", "pod"),
     # what the job asked for cannot be started
-    "ErrImagePull": ReasonFacts("user", "pod", "image-pull-failure"),
-    "ImagePullBackOff": ReasonFacts("user", "pod", "image-pull-failure"),
-    "ErrImageNeverPull": ReasonFacts("user", "pod", "image-pull-failure"),
-    "InvalidImageName": ReasonFacts("user", "pod", "image-pull-failure", hopeless=True),
-    "CreateContainerConfigError": ReasonFacts("user", "pod", "container-start-error"),
-    "CreateContainerError": ReasonFacts("user", "pod", "container-start-error"),
-    "RunContainerError": ReasonFacts("user", "pod", "container-start-error"),
-    "ContainerCannotRun": ReasonFacts("user", "pod", "container-start-error"),
-    "AgentNeedsPython": ReasonFacts("user", "pod", "container-start-error", hopeless=True),
+    "ErrImagePull": _image(),
+    "ImagePullBackOff": _image(),
+    "RegistryUnavailable": _image(),
+    "ImageInspectError": ReasonFacts("user", "node", "image-pull-failure", "perhaps"),
+    "SignatureValidationFailed": ReasonFacts("user", "pod", "image-pull-failure", "never"),
+    "ErrImageNeverPull": ReasonFacts("user", "node", "image-pull-failure", "perhaps"),
+    "InvalidImageName": ReasonFacts("user", "pod", "image-pull-failure", "never"),
+    "CreateContainerConfigError": ReasonFacts("user", "pod", "container-start-error", "perhaps"),
+    "CreateContainerError": ReasonFacts("user", "node", "container-start-error", "perhaps"),
+    "RunContainerError": ReasonFacts("user", "node", "container-start-error", "perhaps"),
+    "ContainerCannotRun": ReasonFacts("user", "node", "container-start-error", "perhaps"),
+    "PodNotReadyToStart": ReasonFacts("infrastructure", "node", another_try="perhaps"),
+    "AgentNeedsPython": ReasonFacts("user", "pod", "container-start-error", "never"),
 }
+
+
+def is_final(reason: str, message: str) -> bool:
+    """Return whether a container that waits with this will never start, whoever tries."""
+    return reason in REASONS and REASONS[reason].answer(message) == "never"

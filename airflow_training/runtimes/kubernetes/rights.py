@@ -41,25 +41,18 @@ from airflow_training.runtimes.kubernetes.kinds import (
     VOLCANO_QUEUES,
     Kind,
 )
+from airflow_training.runtimes.kubernetes.refusals import may_pass
 
 __all__ = [
     "allowed_instances",
     "check_cluster",
     "held_gpus",
-    "may_pass",
     "namespace_seen",
     "needed_rights",
 ]
 
-_PASSING = (
-    "exceeded quota",
-    "status unknown for quota",  # it was made a moment ago
-    'serviceaccount "default" not found',  # the namespace was
-    "cannot create resource",  # our rights: they were there when the run began
-    "Unauthorized",
-    "does not support dry run",
-)
-"""What the server refuses for the time being, or only of a question."""
+_ONLY_OF_A_QUESTION = "does not support dry run"
+"""What a webhook says that does more than to look."""
 _ALIVE = "status.phase!=Succeeded,status.phase!=Failed"
 
 Right = tuple[Kind, str, str]
@@ -93,11 +86,6 @@ def needed_rights(facts: RunFacts, *, callback: bool = False) -> Sequence[Right]
     if kind is not None:
         needed[kind, ""] = _GROUP_VERBS
     return [(kind, sub, verb) for (kind, sub), verbs in needed.items() for verb in verbs]
-
-
-def may_pass(error: Exception) -> bool:
-    """Return whether the server may accept a moment later what it has refused now."""
-    return any(text in str(error) for text in _PASSING)
 
 
 async def check_cluster(
@@ -134,7 +122,7 @@ async def _refusal(api: Api, job: ResolvedJob, role: str, pod: Mapping[str, Any]
     except AlreadyExists:
         return []
     except ApiError as error:
-        if may_pass(error):
+        if may_pass(error) or _ONLY_OF_A_QUESTION in str(error):
             return []
         return [
             Problem(

@@ -27,6 +27,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from airflow_training.agent.package import portable_agent
 from airflow_training.control.model import InstanceKey
+from airflow_training.control.reasons import WAITING_FOR_OLD_INSTANCE
 from airflow_training.documents.resolved import ResolvedJob, RunRef
 from airflow_training.errors import InputError, LeaseLost, Problem, RuntimeUnavailable
 from airflow_training.frameworks.naming import service_host
@@ -56,9 +57,9 @@ from airflow_training.runtimes.kubernetes.nodes import cluster_view
 from airflow_training.runtimes.kubernetes.observing import is_over, observe, started_at
 from airflow_training.runtimes.kubernetes.pod_attempts import AgentReport
 from airflow_training.runtimes.kubernetes.record import Records, stale_reason
+from airflow_training.runtimes.kubernetes.refusals import may_pass, problem_of, refusal_of
 from airflow_training.runtimes.kubernetes.rights import (
     check_cluster,
-    may_pass,
     namespace_seen,
 )
 from airflow_training.runtimes.kubernetes.run_objects import RunObjects
@@ -82,6 +83,8 @@ from airflow_training.settings import Settings
 
 __all__ = ["KubernetesRuntime"]
 
+_REFUSED_SECONDS = 60.0
+"""Between two tries of what the server refuses for now."""
 _TAIL_LINES = 100
 _TAIL_BYTES = 1 << 20
 """The API server counts both from the first of the last lines: the newest must not be cut off."""
@@ -214,13 +217,7 @@ class KubernetesRuntime:
         except (Forbidden, Invalid, NotFound) as error:
             if may_pass(error):
                 raise
-            problem = Problem(
-                code="not_allowed",
-                field="metadata.namespace",
-                value=run.namespace,
-                message=f"nothing can be created in namespace '{run.namespace}': {error}",
-            )
-            raise InputError(problems=[problem]) from error
+            raise InputError(problems=[problem_of(error, run)]) from error
 
     async def _prepare(self, run: RunRef, job: ResolvedJob) -> Addresses:
         problem = _controller_problem(run)
@@ -621,7 +618,12 @@ class KubernetesRuntime:
                     continue
                 verdict = judge(pod, ref)
                 if verdict.step in ("wait", "refuse") and not is_over(pod):
-                    return Outcome(ref=ref, result="refused", message=verdict.message)
+                    return Outcome(
+                        ref=ref,
+                        result="refused",
+                        reason=WAITING_FOR_OLD_INSTANCE,
+                        message=verdict.message,
+                    )
             data = pods.file_data(spec)
             document = pods.pod_of(spec, facts, record_uid, options=options)
             if data:
@@ -630,12 +632,10 @@ class KubernetesRuntime:
                 )
                 await self._objects.make_config_map(ref.run, files)
             return await self._instances.create(ref, document)
-        except (ApiError, InputError) as error:
-            return Outcome(
-                ref=ref,
-                result="refused" if may_pass(error) else "impossible",
-                message=str(error),
-            )
+        except ApiError as error:
+            return _outcome(ref, error)
+        except InputError as error:
+            return Outcome(ref=ref, result="impossible", message=str(error))
 
     def _limited(self, spec: InstanceSpec) -> InstanceSpec:
         """Return the spec with no longer a life than any pod may have."""
@@ -662,6 +662,20 @@ class KubernetesRuntime:
             Outcome(ref=each.ref, result="refused", message=f"run {run.uid}: {why}")
             for each in outcomes
         ]
+
+
+def _outcome(ref: InstanceRef, error: ApiError) -> Outcome:
+    """Return what an answer of the server means for an attempt."""
+    refusal = refusal_of(error)
+    if refusal.answer == "never":
+        return Outcome(ref=ref, result="impossible", message=str(error))
+    return Outcome(
+        ref=ref,
+        result="refused",
+        reason=refusal.reason,
+        message=str(error),
+        patience_seconds=_REFUSED_SECONDS,
+    )
 
 
 def _keeps(facts: RunFacts, pod: Mapping[str, Any]) -> bool:

@@ -19,6 +19,7 @@ from airflow_training.documents.resolved import RunRef
 from airflow_training.errors import RuntimeUnavailable
 from airflow_training.runtimes.kubernetes import names
 from airflow_training.runtimes.kubernetes.api import Api, ApiError, Expired
+from airflow_training.runtimes.kubernetes.image_pulls import with_earlier_words
 from airflow_training.runtimes.kubernetes.kinds import PODS
 from airflow_training.runtimes.kubernetes.observing import look_again_at, observe, trimmed
 from airflow_training.runtimes.kubernetes.pod_attempts import AgentReport
@@ -293,6 +294,8 @@ class NamespaceWatch:
 
     def _remember(self, pod: Mapping[str, Any]) -> Observation | None:
         """Return what the pod does now where that is news."""
+        name = pod["metadata"]["name"]
+        pod = with_earlier_words(pod, self._pods.get(name))
         try:
             report = self._reports.get(pod["metadata"]["uid"], Report())
             seen = observe(
@@ -305,7 +308,6 @@ class NamespaceWatch:
         except (KeyError, ValueError) as error:
             log.warning("pod %s has odd labels: %r", pod["metadata"].get("name"), error)
             return None
-        name = pod["metadata"]["name"]
         self._pods[name] = trimmed(pod)
         self._look_again(name)
         of_run = self._seen[pod["metadata"]["labels"][names.RUN]]

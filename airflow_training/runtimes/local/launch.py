@@ -14,11 +14,12 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
-from typing import Any
+from typing import Any, Literal
 
 from airflow_training.agent.files import AttemptFolder, read_json, write_json, write_text
 from airflow_training.agent.order import VERSION, Order
 from airflow_training.agent.package import agent_program, remote_shell_script
+from airflow_training.control.reasons import WAITING_FOR_OLD_INSTANCE
 from airflow_training.frameworks.pods import training_container
 from airflow_training.runtimes.local.environment import (
     command_line,
@@ -146,7 +147,12 @@ class Launcher:
                 # ordered before, but nobody was started, or not yet: the same object then
                 uid = "" if standing.deleted else standing.uid
             if not standing.over:
-                return Outcome(ref=ref, result="refused", message=_still_lives(standing))
+                return Outcome(
+                    ref=ref,
+                    result="refused",
+                    reason=WAITING_FOR_OLD_INSTANCE,
+                    message=_still_lives(standing),
+                )
         uid = uid or uuid.uuid4().hex
         return self._write_down(run, folder, spec, uid=uid)
 
@@ -156,12 +162,16 @@ class Launcher:
         """Claim GPUs for the attempt and write what its agent needs; the outcome where that fails."""
         gpus = self._gpus.claim(folder, uid=uid, count=gpu_count(spec))
         if gpus is None:
-            return Outcome(ref=spec.ref, result="refused", message=_WAITS_FOR_GPUS)
+            return Outcome(
+                ref=spec.ref, result="refused", reason="WaitingForGpus", message=_WAITS_FOR_GPUS
+            )
         try:
             self._write(run, folder, spec, uid=uid, gpus=gpus)
         except (ValueError, OSError) as error:
             self._gpus.release(gpus, uid=uid)
-            return Outcome(ref=spec.ref, result="error", message=str(error))
+            never = isinstance(error, ValueError)
+            result: Literal["impossible", "error"] = "impossible" if never else "error"
+            return Outcome(ref=spec.ref, result=result, message=str(error))
         return None
 
     def _write(

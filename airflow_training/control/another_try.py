@@ -1,0 +1,61 @@
+"""Whether another try of a failed instance can help, from facts alone; whether it may, policies say. Pure.
+
+Facts are what the reason says (the runtime's, or the server's words), what the log says, and exit codes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from airflow_training.control import reasons
+from airflow_training.control.diagnosed import why_not_again
+from airflow_training.control.failures import Failure, cannot_start
+from airflow_training.control.model import RestartRecord
+from airflow_training.control.reason_facts import AnotherTry
+
+__all__ = ["Prospect", "prospect_of"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prospect:
+    """What another try promises."""
+
+    answer: AnotherTry = ""
+    reason: str = ""
+    """Why there is none."""
+    message: str = ""
+    rule: str = ""
+    """What says so."""
+
+
+_OPEN = Prospect()
+
+
+def prospect_of(
+    failure: Failure, before: Sequence[RestartRecord], *, last_try: bool, code_is_listed: bool
+) -> Prospect:
+    """Return whether another try can help after a failure.
+
+    `before`: the restarts of this epoch. `last_try`: the attempt was the one more that an earlier
+    failure was worth. `code_is_listed`: the job names the exit code as one to try again.
+    """
+    answer = "" if failure.known is None else failure.known.answer(failure.message)
+    if answer == "never":
+        return _never(failure.message or failure.reason, rule=failure.reason)
+    if code_is_listed:
+        return _OPEN
+    # where the reason itself says it, a log does not say it better
+    if not answer and failure.diagnosed is not None:
+        stop = why_not_again(failure.diagnosed, before)
+        if stop is not None:
+            return Prospect(answer="never", reason=stop[0], message=stop[1], rule="diagnosis")
+    if why := cannot_start(failure):
+        return _never(why, rule="cannot start")
+    if answer == "perhaps" and last_try:
+        return _never(f"{failure.describe()}, again after one more try", rule=failure.reason)
+    return Prospect(answer=answer, rule=failure.reason)
+
+
+def _never(message: str, *, rule: str) -> Prospect:
+    return Prospect(answer="never", reason=reasons.NOT_RETRYABLE, message=message, rule=rule)

@@ -1,0 +1,90 @@
+"""Attempts that a runtime does not make for now: why, and when each is asked for again. Ever less often."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeGuard
+
+from airflow_training.control import reasons
+from airflow_training.control.model import (
+    Action,
+    AttemptId,
+    Create,
+    InstanceKey,
+    Refused,
+    RestartProcess,
+)
+from airflow_training.runtimes.port import Outcome
+
+__all__ = ["Refusals"]
+
+_FIRST_SECONDS = 0.5
+_BRIEFLY_SECONDS = 10.0
+"""What is refused for less, as a rule, is told only once it was refused so often:"""
+_OFTEN = 4
+
+
+@dataclass(slots=True)
+class _Waiting:
+    outcome: Outcome
+    times: int
+    again_at: float
+
+    @property
+    def lasts(self) -> bool:
+        return self.times >= _OFTEN or self.outcome.patience_seconds > _BRIEFLY_SECONDS
+
+
+class Refusals:
+    """Of one run under one lease."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[tuple[InstanceKey, AttemptId], _Waiting] = {}
+
+    def due(self, actions: Sequence[Action], *, now: float) -> Sequence[Action]:
+        """Return the actions without creates that were refused a moment ago; forget who wants none."""
+        wanted = {(each.key, each.attempt_id) for each in actions if _makes(each)}
+        self._waiting = {key: each for key, each in self._waiting.items() if key in wanted}
+        return [each for each in actions if not _makes(each) or self._is_due(each, now)]
+
+    def note(self, actions: Sequence[Action], refused: Sequence[Outcome], *, now: float) -> bool:
+        """Take in what came of `actions`; return whether there is something new to tell."""
+        before = self.known
+        tried = {(each.key, each.attempt_id) for each in actions if _makes(each)}
+        times = {key: each.times for key, each in self._waiting.items()}
+        self._waiting = {key: each for key, each in self._waiting.items() if key not in tried}
+        for outcome in refused:
+            key = outcome.ref.key, outcome.ref.attempt_id
+            number = times.get(key, 0) + 1
+            pause = min(outcome.patience_seconds, _FIRST_SECONDS * 2.0 ** min(number, 10))
+            again_at = now + pause * random.uniform(0.5, 1.0)  # noqa: S311 - so that many spread out
+            self._waiting[key] = _Waiting(outcome, number, again_at)
+        return self.known != before
+
+    @property
+    def known(self) -> Sequence[Refused]:
+        """Return what to tell of, and why."""
+        return [
+            Refused(
+                key=key,
+                attempt_id=attempt_id,
+                reason=each.outcome.reason or reasons.CREATE_REFUSED,
+                message=each.outcome.message,
+            )
+            for (key, attempt_id), each in self._waiting.items()
+            if each.lasts
+        ]
+
+    def seconds_left(self, *, now: float) -> float:
+        """Return after how long one of them is due (infinite: there is none)."""
+        return min((each.again_at - now for each in self._waiting.values()), default=float("inf"))
+
+    def _is_due(self, action: Create | RestartProcess, now: float) -> bool:
+        waiting = self._waiting.get((action.key, action.attempt_id))
+        return waiting is None or now >= waiting.again_at
+
+
+def _makes(action: Action) -> TypeGuard[Create | RestartProcess]:
+    return isinstance(action, Create | RestartProcess)

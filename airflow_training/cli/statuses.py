@@ -107,6 +107,8 @@ def _print_hanging(head: str, text: str) -> None:
 def _instance_row(each: Mapping[str, Any], metrics: Mapping[str, float]) -> Sequence[Any]:
     ended = each["exit_code"] if each["signal"] is None else f"signal {each['signal']}"
     why = headline(each["message"] or each["reason"] or "")
+    if each["waiting_since"]:
+        why = f"{each['reason']} since {each['waiting_since']}: {why}"
     return [
         f"{each['role']}-{each['index']}",
         each["attempt"],

@@ -242,7 +242,10 @@ def _show_refused(draft: Draft, entry: InstanceEntry) -> InstanceEntry:
     if refused is None or (refused.reason, refused.message) == (entry.reason, entry.message):
         return entry
     draft.tell(refused.reason, refused.message, of=entry, level="warning")
-    return draft.put(replace(entry, reason=refused.reason, message=refused.message))
+    phase = entry.phase
+    if isinstance(phase, ActivePhase) and phase.refused_since is None:
+        phase = replace(phase, refused_since=draft.now)
+    return draft.put(replace(entry, reason=refused.reason, message=refused.message, phase=phase))
 
 
 def _show_waiting(draft: Draft, entry: InstanceEntry, gate: Gate, *, blocked: str) -> None:

@@ -337,6 +337,7 @@ class PendingPhase:
     released: ClassVar[bool] = False
     readiness: ClassVar[Readiness] = NOT_READY
     end: ClassVar[AttemptEnd] = NO_END
+    refused_since: ClassVar[None] = None
     replace_at: float | None = None
     """When the attempt may be created (backoff); None: as soon as nothing else keeps it."""
     deadline_at: float | None = None
@@ -357,6 +358,8 @@ class ActivePhase:
     readiness: Readiness = field(default=NOT_READY, metadata=INLINE)
     deadline_at: float | None = None
     """When it counts as lost, while nothing is heard of it."""
+    refused_since: float | None = None
+    """Since when the runtime does not make it for now."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -368,6 +371,7 @@ class FinalPhase:
     final: ClassVar[bool] = True
     released: ClassVar[bool] = False
     readiness: ClassVar[Readiness] = NOT_READY
+    refused_since: ClassVar[None] = None
     end: AttemptEnd = field(default=NO_END, metadata=INLINE)
     deadline_at: float | None = None
     """Until when an object of it may still appear that nobody has seen yet."""

@@ -144,6 +144,7 @@ def _instance(
         "address": entry.address,
         "node": entry.node,
         "last_transition_at": timestamp(entry.last_transition_at),
+        "waiting_since": timestamp(entry.phase.refused_since),
         "progress": None if progress is None else {key: progress.get(key) for key in _PROGRESS},
         "eta_seconds": _eta_seconds(entry, progress, now=now),
         "data_files": list(files),

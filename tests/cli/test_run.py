@@ -33,7 +33,7 @@ ROLE_KEYS = {
 }  # fmt: skip
 INSTANCE_KEYS = {
     "role", "index", "attempt", "state", "reason", "message", "exit_code", "signal", "address",
-    "node", "last_transition_at", "progress", "eta_seconds", "data_files",
+    "node", "last_transition_at", "waiting_since", "progress", "eta_seconds", "data_files",
 }  # fmt: skip
 USAGE_KEYS = {
     "role", "index", "attempt", "started_at", "finished_at", "resources", "seconds",

@@ -21,7 +21,7 @@ ROLE = [
 ]  # fmt: skip
 INSTANCE = [
     "role", "index", "attempt", "state", "reason", "message", "exit_code", "signal", "address",
-    "node", "last_transition_at", "progress", "eta_seconds", "data_files",
+    "node", "last_transition_at", "waiting_since", "progress", "eta_seconds", "data_files",
 ]  # fmt: skip
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from airflow_training.control.failures import classify
 from airflow_training.runtimes.kubernetes import names
+from airflow_training.runtimes.kubernetes.image_pulls import with_earlier_words
 from airflow_training.runtimes.kubernetes.observing import (
     CANNOT_START_SECONDS,
     OVERDUE_SECONDS,
@@ -312,6 +313,31 @@ CASES = {
         pod("Pending", container(waiting("SignatureValidationFailed", "no signature"))),
         "pending", "SignatureValidationFailed", {},
     ),
+    "volumes-are-being-mounted": (
+        pod("Pending", container(waiting("ContainerCreating")),
+            conditions=[condition("PodScheduled", "True"), condition("PodReadyToStartContainers", "False")]),
+        "pending", "Starting", {},
+    ),
+    "volumes-not-mounted-for-too-long": (
+        pod("Pending", container(waiting("ContainerCreating")),
+            conditions=[condition("PodScheduled", "True", when=-CANNOT_START_SECONDS), condition("PodReadyToStartContainers", "False")]),
+        "failed", "PodNotReadyToStart", {"class": "infrastructure"},
+    ),
+    "a-large-image-takes-its-time": (
+        pod("Pending", container(waiting("ContainerCreating")),
+            conditions=[condition("PodScheduled", "True", when=-CANNOT_START_SECONDS), condition("PodReadyToStartContainers", "True")]),
+        "pending", "Starting", {},
+    ),
+    "image-refused-for-good-said-once": (
+        pod("Pending", container(waiting("ErrImagePull", "team/trian:7: not found"))), "pending", "ErrImagePull", {},
+    ),
+    "image-refused-for-good-said-twice": (
+        pod("Pending", container(waiting("ImagePullBackOff", 'Back-off pulling image "team/trian:7": ErrImagePull: not found'))),
+        "failed", "ImagePullBackOff", {"class": "user", "message": "container 'main': Back-off pulling image \"team/trian:7\": ErrImagePull: not found"},
+    ),
+    "image-refused-for-now-said-twice": (
+        pod("Pending", container(waiting("ImagePullBackOff", "ErrImagePull: 429 Too Many Requests"))), "pending", "ImagePullBackOff", {},
+    ),
     "secret-missing": (
         pod("Pending", container(waiting("CreateContainerConfigError", 'secret "key" not found'))),
         "pending", "CreateContainerConfigError", {"message": "container 'main': secret \"key\" not found"},
@@ -420,6 +446,28 @@ def test_a_container_that_cannot_start_is_looked_at_again_in_time():
     assert not is_over(stuck)
     assert look_again_at(stuck, now=when) is None
     assert look_again_at(pod("Running", container(RUNNING)), now=NOW) is None
+
+
+def test_a_pod_whose_volumes_do_not_come_is_looked_at_again_in_time():
+    conditions = [condition("PodScheduled", "True"), condition("PodReadyToStartContainers", "False")]
+    stuck = pod("Pending", container(waiting("ContainerCreating")), conditions=conditions)
+    when = look_again_at(trimmed(stuck), now=NOW)
+    assert when == NOW - 60 + CANNOT_START_SECONDS
+    assert observe(trimmed(stuck), now=when - 1).state == "pending"
+    assert observe(trimmed(stuck), now=when).reason == "PodNotReadyToStart"
+
+
+def test_older_kubelets_say_why_only_the_first_time():
+    first = pod("Pending", container(waiting("ErrImagePull", "team/trian:7: not found")))
+    again = pod("Pending", container(waiting("ImagePullBackOff", 'Back-off pulling image "team/trian:7"')))
+    assert observe(again, now=NOW).state == "pending"
+    remembered = with_earlier_words(again, trimmed(first))
+    found = observe(remembered, now=NOW)
+    assert (found.state, found.message) == ("failed", "container 'main': team/trian:7: not found")
+    once_more = with_earlier_words(again, trimmed(remembered))
+    assert observe(trimmed(once_more), now=NOW).state == "failed"
+    other = pod("Pending", container(waiting("ImagePullBackOff")), metadata={"uid": "u-2"})
+    assert observe(with_earlier_words(other, trimmed(first)), now=NOW).state == "pending"
 
 
 def test_an_end_without_a_last_phase_counts_after_a_while():

@@ -19,6 +19,7 @@ from airflow_training.runtimes.kubernetes.facts import facts_of
 from airflow_training.runtimes.kubernetes.kinds import Kind
 from airflow_training.runtimes.kubernetes.logs import LogArchive
 from airflow_training.runtimes.kubernetes.pods import PodOptions
+from airflow_training.runtimes.kubernetes.refusals import REFUSALS, problem_of, refusal_of
 from airflow_training.runtimes.kubernetes.rights import check_cluster
 from airflow_training.runtimes.kubernetes.runtime import KubernetesRuntime
 from tests.kubernetes import samples
@@ -69,6 +70,68 @@ async def test_what_may_pass_is_tried_again_and_what_may_not_fails(
     monkeypatch.setattr(runtime.api, "create", refuse)
     (outcome,) = await runtime.create([samples.an_instance(job)])
     assert (outcome.result, outcome.message) == (result, str(error))
+
+
+WORDS = {
+    "WebhookUnavailable": (500, 'Internal error occurred: failed calling webhook "mpod.example": connection refused'),
+    "DeniedByWebhook": (400, 'admission webhook "validate.policy.example" denied the request: label team is missing'),
+    "QuotaExceeded": (403, "exceeded quota: small, requested: pods=1, used: pods=4, limited: pods=4"),
+    "QuotaDemandsRequests": (403, "failed quota: small: must specify limits.cpu for: main"),
+    "PodSecurity": (403, 'violates PodSecurity "restricted:latest": allowPrivilegeEscalation != false'),
+    "NamespaceTerminating": (403, "unable to create new content in namespace team because it is being terminated"),
+    "ServiceAccountNotFound": (403, 'error looking up service account team/train: serviceaccount "train" not found'),
+    "NotAllowed": (403, 'User "x" cannot create resource "pods" in API group ""'),
+    "DeniedByPolicy": (403, "maximum memory usage per Container is 1Gi, but limit is 2Gi"),
+    "NotFound": (404, 'namespaces "team" not found'),
+    "Conflict": (409, 'Operation cannot be fulfilled on resourcequotas "small"'),
+    "ServerBusy": (429, "the server has received too many requests"),
+    "Invalid": (422, "spec.containers[0].image: Required value"),
+}  # fmt: skip
+"""Reason of a refusal -> status and words of a real server."""
+
+
+def test_there_are_words_for_every_row():
+    assert WORDS.keys() == {row.reason for row in REFUSALS}
+
+
+@pytest.mark.parametrize("reason", WORDS)
+def test_the_words_of_a_server_say_which_refusal_it_is(reason):
+    code, words = WORDS[reason]
+    assert refusal_of(ApiError(code, "", words)).reason == reason
+
+
+@pytest.mark.parametrize(
+    ("code", "words", "answer"),
+    [
+        (400, 'strict decoding error: unknown field "spec.containers[0].imagee"', "never"),
+        (413, "Request entity too large: limit is 3145728", "never"),
+        (418, "", "never"),
+        (401, "Unauthorized", "later"),
+        (503, "the server is currently unable to handle the request", "later"),
+    ],
+)
+def test_what_has_no_row_of_its_own_is_judged_by_its_code(code, words, answer):
+    assert refusal_of(ApiError(code, "", words)).answer == answer
+
+
+@pytest.mark.parametrize(
+    ("kind", "theirs", "ours"),
+    [
+        ("services", "metadata.name", "metadata.name"),
+        ("services", "spec.ports[0].port", "spec.roles"),
+        ("configmaps", "metadata.labels", "metadata.labels"),
+        ("podgroups", "spec.minMember", "spec.schedulingPolicy"),
+        ("podgroups", "spec.priorityClassName", "spec.schedulingPolicy.priorityClassName"),
+        ("services", "spec.type", "spec"),
+        ("services", "", "metadata.namespace"),
+    ],
+)
+def test_a_refused_object_is_told_at_the_field_it_is_made_from(kind, theirs, ours):
+    fields = (theirs,) if theirs else ()
+    error = Invalid(422, "Invalid", f"{theirs}: Invalid value", kind=kind, fields=fields)
+    problem = problem_of(error, samples.RUN)
+    assert problem.field == ours
+    assert f"{theirs}: Invalid value" in problem.message
 
 
 def a_quota(cluster: Cluster) -> str:

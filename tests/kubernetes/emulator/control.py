@@ -189,6 +189,10 @@ class Control:
         """Let containers of an image start in a folder of this machine, as its WORKDIR."""
         self._parts.kubelet.workdirs[image] = folder
 
+    def refuse_image(self, image: str, words: str) -> None:
+        """Let no node get an image, and its registry say why."""
+        self._parts.kubelet.refused_images[image] = words
+
     def finish(
         self,
         name: str,

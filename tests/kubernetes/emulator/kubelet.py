@@ -95,6 +95,8 @@ class Kubelet:
         self._numbers = itertools.count(1)
         self.workdirs: dict[str, str] = {}
         """Image -> the folder in which its containers start."""
+        self.refused_images: dict[str, str] = {}
+        """Image -> why its registry does not give it."""
         registry.store.listeners.append(self._on_change)
 
     # What the two kinds of kubelet do
@@ -106,10 +108,17 @@ class Kubelet:
         """Return whether an image of the pod is nowhere; `.invalid` is the domain that never exists."""
         containers = (*(run.spec.get("initContainers") or ()), *run.spec["containers"])
         return any(
-            one["image"].partition("/")[0].endswith(".invalid")
+            one["image"] in self.refused_images
+            or one["image"].partition("/")[0].endswith(".invalid")
             or (self.offline and one["imagePullPolicy"] == "Always")
             for one in containers
         )
+
+    def pull_error(self, image: str) -> str:
+        """Return why an image cannot be pulled, in the words of a container runtime."""
+        host = image.partition("/")[0]
+        why = self.refused_images.get(image, f"dial tcp: lookup {host} on 10.96.0.10:53: no such host")
+        return f'failed to pull and unpack image "{image}": failed to resolve reference "{image}": {why}'
 
     def stop_pod(self, run: PodRun, grace_seconds: float) -> None:
         """Begin to end a pod; `confirm_stopped` when its containers have ended."""

@@ -180,8 +180,7 @@ class ProcessKubelet(Kubelet):
     async def _never_pulled(self, run: PodRun) -> None:
         for reason in ("ErrImagePull", "ImagePullBackOff"):
             for one in run.main:
-                text = f'failed to pull and unpack image "{one.image}": not found'
-                one.state = waiting(reason, text)
+                one.state = waiting(reason, self.pull_error(one.image))
             self.publish(run)
             await asyncio.sleep(0.3)
         await asyncio.Event().wait()

@@ -14,6 +14,8 @@ from tests.kubernetes.emulator.podstatus import Container, running, terminated, 
 
 KILLED = 137
 TERMINATED = 143
+BACK_OFF_SECONDS = 0.3
+"""Until a kubelet says that it waits; 10 s in a real one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,10 +86,11 @@ class ScriptedKubelet(Kubelet):
             self.publish(run)
             return
         if self.cannot_be_pulled(run):
-            for one in run.main:
-                message = f'failed to pull and unpack image "{one.image}": not found'
-                one.state = waiting("ErrImagePull", message)
-            self.publish(run)
+            self._say_of_images(run, "ErrImagePull")
+            if run.main[0].image in self.refused_images:
+                asyncio.get_running_loop().call_later(
+                    BACK_OFF_SECONDS, self._say_of_images, run, "ImagePullBackOff"
+                )
             return
         for spec, one in zip(run.spec.get("initContainers") or (), run.init, strict=True):
             plan = plan_of([*(spec.get("command") or ()), *(spec.get("args") or ())])
@@ -114,6 +117,14 @@ class ScriptedKubelet(Kubelet):
                 loop.call_later(
                     plan.seconds, self._exit_on_time, run, one, one.restarts, plan.exit_code
                 )
+
+    def _say_of_images(self, run: PodRun, reason: str) -> None:
+        """Say why only the first time, as kubelets before 1.31 do."""
+        for one in run.main:
+            again = f'Back-off pulling image "{one.image}"'
+            first = reason == "ErrImagePull"
+            one.state = waiting(reason, self.pull_error(one.image) if first else again)
+        self.publish(run)
 
     def _begin_container(self, run: PodRun, one: Container, output: str) -> None:
         one.container_id = f"containerd://{run.entry.uid}-{one.name}-{one.restarts}"

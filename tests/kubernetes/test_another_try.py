@@ -1,0 +1,125 @@
+"""What a cluster will never take ends a run at once, what it takes later waits: on the emulated API."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_training.runtimes.kubernetes import observing
+from airflow_training.supervise.status import run_status
+from tests.kubernetes.conftest import Stage, resolved
+from tests.kubernetes.emulator import Cluster
+from tests.kubernetes.test_command_line import HELLO, Shell
+from tests.waiting import PATIENCE, until
+
+IMAGE = "registry.example/team/trian:7"
+TOO_MANY = "429 Too Many Requests - Server message: toomanyrequests: You have reached your limit"
+
+
+async def ended(stage: Stage, uid: str) -> Any:
+    async with stage.driving(uid) as task:
+        assert await asyncio.wait_for(task, PATIENCE) == "Failed"
+    return stage.store.ledger(uid).job
+
+
+async def test_an_image_with_a_typing_error_ends_the_run_at_its_first_attempt(stage: Stage):
+    stage.cluster.control.refuse_image(IMAGE, f"{IMAGE}: not found")
+    uid = stage.launch(resolved(image=IMAGE))
+    job = await ended(stage, uid)
+    assert (job.reason, job.restarts) == ("NotRetryable", ())
+    assert f"{IMAGE}: not found" in job.message
+    entry = stage.entry(uid)
+    assert (entry.attempt, entry.state, entry.reason) == (0, "failed", "ImagePullBackOff")
+    assert job.root_cause["id"] == "image-pull-failure"
+
+
+async def test_a_registry_that_limits_pulls_gets_one_more_try(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(observing, "CANNOT_START_SECONDS", 1.0)
+    stage.cluster.control.refuse_image(IMAGE, TOO_MANY)
+    uid = stage.launch(resolved(image=IMAGE))
+    job = await ended(stage, uid)
+    assert job.reason == "NotRetryable"
+    assert [(each.attempt, each.counted) for each in job.restarts] == [(0, True)]
+    assert stage.entry(uid).attempt == 1
+    assert job.message.endswith("again after one more try")
+
+
+def a_quota(cluster: Cluster, **hard: str) -> None:
+    cluster.control.create_namespace("ruled")
+    quota = {"kind": "ResourceQuota", "apiVersion": "v1", "metadata": {"name": "small"}}
+    cluster.control.create({**quota, "spec": {"hard": hard}}, namespace="ruled")
+
+
+async def test_a_full_quota_is_waited_for_in_its_words_and_charges_nothing(stage: Stage):
+    a_quota(stage.cluster, pods="1")
+    uid = stage.launch(resolved({"name": "worker", "replicas": 2}, namespace="ruled"))
+
+    def waiting() -> list[Any]:
+        shown = run_status(stage.store, uid)["instances"]
+        return [each for each in shown if each["waiting_since"]]
+
+    async with stage.driving(uid) as task:
+        await until(lambda: len(stage.pods("ruled")) == 1 and len(waiting()) == 1)
+        (refused,) = waiting()
+        assert (refused["state"], refused["reason"]) == ("pending", "QuotaExceeded")
+        assert "exceeded quota: small, requested: pods=1, used: pods=1" in refused["message"]
+        stage.cluster.control.delete("resourcequotas", "small", namespace="ruled")
+        await until(lambda: set(stage.states(uid).values()) == {"running"})
+        assert waiting() == []
+        job = stage.store.ledger(uid).job
+        assert (job.restarts, {each.attempt for each in stage.store.ledger(uid).instances.values()}) == ((), {0})
+        stage.store.add_request(uid, "stop", reason="enough")
+        await asyncio.wait_for(task, PATIENCE)
+    told = [each.message for each in stage.events if each.reason == "QuotaExceeded"]
+    assert len(told) == len(set(told)) == 1
+
+
+async def test_a_pod_of_somebody_else_under_our_name_ends_the_instance_at_once(stage: Stage):
+    uid = stage.launch(resolved())
+    async with stage.driving(uid) as task:
+        await stage.until_running(uid)
+        pod = stage.pods()["worker-0"]
+        stage.store.add_request(uid, "stop", reason="enough")
+        await asyncio.wait_for(task, PATIENCE)
+    theirs = {"name": pod["metadata"]["name"], "labels": {"app": "theirs"}}
+    spec = {"containers": [{"name": "main", "image": "busybox", "command": ["sleep", "inf"]}]}
+    stage.cluster.control.create({"kind": "Pod", "apiVersion": "v1", "metadata": theirs, "spec": spec})
+    stage.store.add_request(uid, "reopen", reason="again")
+    job = await ended(stage, uid)
+    assert (job.reason, job.restarts) == ("NotRetryable", ())
+    assert "belongs to somebody else" in job.message
+
+
+def objects_of(cluster: Cluster) -> list[str]:
+    kinds = ("pods", "services", "configmaps", "secrets")
+    found = [(kind, each) for kind in kinds for each in cluster.control.list(kind, namespace="default")]
+    return [kind for kind, each in found if "airflow-training/run" in each["metadata"].get("labels", {})]
+
+
+async def test_a_service_that_the_server_will_never_take_ends_the_run_and_leaves_nothing(
+    stage: Stage,
+):
+    stage.cluster.control.fail_requests(code=422, times=100, verb="create", path="/services")
+    uid = stage.launch(resolved())
+    job = await ended(stage, uid)
+    assert (job.condition, job.reason, job.restarts) == ("SubmitFailed", "CannotBePrepared", ())
+    assert job.drained
+    assert objects_of(stage.cluster) == []
+    assert stage.store.lease(uid) is None
+
+
+def test_the_command_ends_with_exit_code_2(scripted: Cluster, tmp_path: Path):
+    (tmp_path / "hello.yaml").write_text(HELLO)
+    shell = Shell(tmp_path, scripted.write_kubeconfig(tmp_path / "kubeconfig"))
+    scripted.control.fail_requests(code=422, times=100, verb="create", path="/services")
+    done = shell("run", "hello.yaml", "--runtime", "kubernetes", "--run-id", "one", "-o", "json")
+    assert done.returncode == 2, done.stderr
+    status = json.loads(done.stdout)
+    assert (status["state"], status["reason"]) == ("Failed", "CannotBePrepared")
+    assert objects_of(scripted) == []

@@ -73,11 +73,31 @@ async def test_a_full_quota_is_waited_for_in_its_words_and_charges_nothing(stage
         await until(lambda: set(stage.states(uid).values()) == {"running"})
         assert waiting() == []
         job = stage.store.ledger(uid).job
-        assert (job.restarts, {each.attempt for each in stage.store.ledger(uid).instances.values()}) == ((), {0})
+        assert (
+            job.restarts,
+            {each.attempt for each in stage.store.ledger(uid).instances.values()},
+        ) == ((), {0})
         stage.store.add_request(uid, "stop", reason="enough")
         await asyncio.wait_for(task, PATIENCE)
     told = [each.message for each in stage.events if each.reason == "QuotaExceeded"]
     assert len(told) == len(set(told)) == 1
+
+
+async def test_a_webhook_that_is_away_is_waited_for_while_the_cluster_answers(stage: Stage):
+    words = 'Internal error occurred: failed calling webhook "mpod.example": connection refused'
+    stage.cluster.control.fail_requests(
+        code=500, times=1000, verb="create", path="/pods", message=words
+    )
+    uid = stage.launch(resolved())
+    async with stage.driving(uid) as task:
+        await until(lambda: stage.entry(uid).reason == "WebhookUnavailable")
+        assert stage.entry(uid).message == words
+        assert stage.store.ledger(uid).job.condition == "Submitting"
+        stage.cluster.control.clear_faults()
+        await stage.until_running(uid)
+        assert stage.store.ledger(uid).job.restarts == ()
+        stage.store.add_request(uid, "stop", reason="enough")
+        await asyncio.wait_for(task, PATIENCE)
 
 
 async def test_a_pod_of_somebody_else_under_our_name_ends_the_instance_at_once(stage: Stage):
@@ -89,7 +109,9 @@ async def test_a_pod_of_somebody_else_under_our_name_ends_the_instance_at_once(s
         await asyncio.wait_for(task, PATIENCE)
     theirs = {"name": pod["metadata"]["name"], "labels": {"app": "theirs"}}
     spec = {"containers": [{"name": "main", "image": "busybox", "command": ["sleep", "inf"]}]}
-    stage.cluster.control.create({"kind": "Pod", "apiVersion": "v1", "metadata": theirs, "spec": spec})
+    stage.cluster.control.create(
+        {"kind": "Pod", "apiVersion": "v1", "metadata": theirs, "spec": spec}
+    )
     stage.store.add_request(uid, "reopen", reason="again")
     job = await ended(stage, uid)
     assert (job.reason, job.restarts) == ("NotRetryable", ())
@@ -98,8 +120,12 @@ async def test_a_pod_of_somebody_else_under_our_name_ends_the_instance_at_once(s
 
 def objects_of(cluster: Cluster) -> list[str]:
     kinds = ("pods", "services", "configmaps", "secrets")
-    found = [(kind, each) for kind in kinds for each in cluster.control.list(kind, namespace="default")]
-    return [kind for kind, each in found if "airflow-training/run" in each["metadata"].get("labels", {})]
+    found = [
+        (kind, each) for kind in kinds for each in cluster.control.list(kind, namespace="default")
+    ]
+    return [
+        kind for kind, each in found if "airflow-training/run" in each["metadata"].get("labels", {})
+    ]
 
 
 async def test_a_service_that_the_server_will_never_take_ends_the_run_and_leaves_nothing(

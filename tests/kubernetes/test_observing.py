@@ -449,7 +449,10 @@ def test_a_container_that_cannot_start_is_looked_at_again_in_time():
 
 
 def test_a_pod_whose_volumes_do_not_come_is_looked_at_again_in_time():
-    conditions = [condition("PodScheduled", "True"), condition("PodReadyToStartContainers", "False")]
+    conditions = [
+        condition("PodScheduled", "True"),
+        condition("PodReadyToStartContainers", "False"),
+    ]
     stuck = pod("Pending", container(waiting("ContainerCreating")), conditions=conditions)
     when = look_again_at(trimmed(stuck), now=NOW)
     assert when == NOW - 60 + CANNOT_START_SECONDS
@@ -459,7 +462,9 @@ def test_a_pod_whose_volumes_do_not_come_is_looked_at_again_in_time():
 
 def test_older_kubelets_say_why_only_the_first_time():
     first = pod("Pending", container(waiting("ErrImagePull", "team/trian:7: not found")))
-    again = pod("Pending", container(waiting("ImagePullBackOff", 'Back-off pulling image "team/trian:7"')))
+    again = pod(
+        "Pending", container(waiting("ImagePullBackOff", 'Back-off pulling image "team/trian:7"'))
+    )
     assert observe(again, now=NOW).state == "pending"
     remembered = with_earlier_words(again, trimmed(first))
     found = observe(remembered, now=NOW)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -41,7 +42,9 @@ def a_job(**fields: Any) -> Any:
     return job(role("worker", 2), runtime="memory", **fields)
 
 
-async def test_an_instance_without_quota_says_so_and_since_when_and_begins_once_there_is_some(stage):
+async def test_an_instance_without_quota_says_so_and_since_when_and_begins_once_there_is_some(
+    stage,
+):
     stage.runtime = Full(script=FOREVER)
     uid = stage.launch(a_job())
 
@@ -88,7 +91,9 @@ class Unfit(MemoryRuntime):
     removed = 0
 
     def refuse(self) -> None:
-        raise InputError.of(code="not_allowed", field="metadata.name", message='Service "7b": no label')
+        raise InputError.of(
+            code="not_allowed", field="metadata.name", message='Service "7b": no label'
+        )
 
     async def prepare(self, run: RunRef, job: Any, **of: Any) -> Addresses:
         if not self.while_creating:
@@ -117,7 +122,10 @@ async def test_what_can_never_be_prepared_ends_the_run_at_once_and_leaves_nothin
     assert ledger.job.message == 'metadata.name: Service "7b": no label'
     assert (ledger.job.restarts, ledger.job.drained, runtime.removed) == ((), True, 1)
     assert ledger.job.root_cause is not None
-    assert (ledger.job.root_cause["id"], ledger.job.root_cause["retryable"]) == ("not-admitted", "no")
+    assert (ledger.job.root_cause["id"], ledger.job.root_cause["retryable"]) == (
+        "not-admitted",
+        "no",
+    )
     assert stage.store.lease(uid) is None
     assert "InstanceFailed" not in stage.reasons(uid)
 
@@ -151,7 +159,7 @@ def test_what_is_refused_is_asked_for_ever_less_often():
     asked = refused_for(1.0, patience_seconds=60.0)
     assert asked[1] <= 2
     assert 60 < len(asked) < 140, "about once a minute, each at a time of its own"
-    pauses = [after - before for before, after in zip(asked[8:], asked[9:], strict=False)]
+    pauses = [after - before for before, after in itertools.pairwise(asked[8:])]
     assert len(set(pauses)) > 5
     assert max(pauses) <= 60
     assert max(refused_for(0.1, patience_seconds=4.0)) > 355

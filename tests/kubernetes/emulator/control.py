@@ -45,12 +45,13 @@ class Control:
         verb: str = "",
         path: str = "",
         retry_after: int | None = None,
+        message: str = "",
     ) -> None:
         """Answer the next `times` requests of a verb whose path matches with an error."""
         self._rule(
             Rule(
                 action="status", verb=verb, path=path, times=times, code=code,
-                retry_after=retry_after,
+                retry_after=retry_after, message=message,
             )
         )  # fmt: skip
 

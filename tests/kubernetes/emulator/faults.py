@@ -17,6 +17,8 @@ class Rule:
     path: str
     times: int
     code: int = 500
+    message: str = ""
+    """What the server says instead of its usual words."""
     retry_after: int | None = None
     seconds: float = 0.0
     held: int = 0

@@ -117,7 +117,9 @@ class Kubelet:
     def pull_error(self, image: str) -> str:
         """Return why an image cannot be pulled, in the words of a container runtime."""
         host = image.partition("/")[0]
-        why = self.refused_images.get(image, f"dial tcp: lookup {host} on 10.96.0.10:53: no such host")
+        why = self.refused_images.get(
+            image, f"dial tcp: lookup {host} on 10.96.0.10:53: no such host"
+        )
         return f'failed to pull and unpack image "{image}": failed to resolve reference "{image}": {why}'
 
     def stop_pod(self, run: PodRun, grace_seconds: float) -> None:

@@ -770,7 +770,7 @@ def _fault_error(rule: Rule) -> ApiError:
         503: ("ServiceUnavailable", "the server is currently unable to handle the request"),
         504: ("Timeout", "Timeout: request did not complete within the allotted timeout"),
     }.get(rule.code, ("", f"injected {rule.code}"))
-    return ApiError(rule.code, reason, message, headers=headers)
+    return ApiError(rule.code, reason, rule.message or message, headers=headers)
 
 
 def _reset(request: web.Request) -> None:

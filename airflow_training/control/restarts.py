@@ -97,6 +97,8 @@ class Budget:
         """Count one more restart."""
         self.records.append(record)
         counts = counts_as_restart(self._spec, self._job, record)
+        if _is_free(record):
+            return
         if record.scope == "Instance":
             self._of_instance[record.key] += counts
         else:
@@ -131,6 +133,11 @@ class Budget:
         if restart.scope == "Instance":
             before = self._of_instance[failure.key]
         return backoff_seconds(rules, before)
+
+
+def _is_free(record: RestartRecord) -> bool:
+    """Return whether somebody else took the place: what follows does not wait the longer for that."""
+    return record.failure_class == "preemption" and not record.counted
 
 
 def backoff_seconds(rules: RestartRules, before: int) -> float:

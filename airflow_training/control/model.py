@@ -251,6 +251,8 @@ class InstanceDiagnosis(AttemptRecord):
     exit_code: int | None = None
     signal: int | None = None
     finished_at: float | None = None
+    origin: InstanceDiagnosis | None = None
+    """Of one that only lost others: of the instance that failed first, as all their logs say."""
 
 
 RequestKind = Literal["activate", "pause", "resume", "scale", "stop", "kill", "reopen"]
@@ -495,6 +497,8 @@ class RestartRecord(InstanceRecord):
     """Id of what its log says, once that is known."""
     fingerprint: str = ""
     """What was the same if the same error happens again at the same step."""
+    explained: Literal["", "itself", "peers"] = ""
+    """By what that happened in the instance itself, or only by the loss of others; "": not known yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -524,6 +528,8 @@ class JobEntry:
     """What is left is ended at once: nothing that it could save is wanted."""
     root_cause: Mapping[str, Any] | None = None
     """The failure that ended the job, as `status` prints it (plain JSON); None unless it failed."""
+    limit: str = ""
+    """Of a job that failed: what let that failure end it, in words; `message` tells both."""
     checkpoint: CheckpointCommit | None = None
     """The newest that was committed."""
     recovery: Recovery = field(default_factory=Recovery)

@@ -46,6 +46,7 @@ DEPENDENCY_FAILED = "DependencyFailed"
 DEPENDENCY_TIMEOUT = "DependencyTimeout"
 SUCCESS_UNREACHABLE = "SuccessUnreachable"
 JOB_SUCCEEDED = "JobSucceeded"
+JOB_FAILING = "JobFailing"
 JOB_FAILED = "JobFailed"
 JOB_STOPPED = "JobStopped"
 

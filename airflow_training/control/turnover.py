@@ -34,6 +34,9 @@ __all__ = [
 ENDED = frozenset({"succeeded", "failed"})
 """States of an object in which nothing of it is alive."""
 
+_STOPPED_BY_US = "stopped by us"
+"""Of what did not fail by itself, whatever it left as exit code."""
+
 SETTLE_SECONDS = 5.0
 """How long an instance whose creation was ordered, but that nobody has seen yet, may still appear."""
 
@@ -117,7 +120,7 @@ def close_instance(draft: Draft, entry: InstanceEntry, *, reason: str) -> None:
             phase=FinalPhase(deadline_at=deadline_at),
             state=state,
             reason=reason,
-            message="",
+            message=_STOPPED_BY_US if reason == reasons.STOPPED else "",
             host=OWN_INSTANCE,
         )
     )

@@ -132,9 +132,7 @@ def test_a_failure_without_an_exit_code_keeps_its_words(fields, reason, message)
             "1 of 1 instance failed for good, minFailed is 1",
             id="never",
         ),
-        pytest.param(
-            job(rules=(rule("FailJob", "fatal"),)), "rule fatal ends the job", id="rule"
-        ),
+        pytest.param(job(rules=(rule("FailJob", "fatal"),)), "rule fatal ends the job", id="rule"),
         pytest.param(
             job(role(restart_policy="ExitCode")),
             "that is permanent in the table default",

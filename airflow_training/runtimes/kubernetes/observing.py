@@ -23,6 +23,7 @@ __all__ = [
     "CANNOT_START_SECONDS",
     "OVERDUE_SECONDS",
     "SETTLE_SECONDS",
+    "has_run",
     "is_over",
     "look_again_at",
     "observe",
@@ -152,6 +153,14 @@ def container_started(pod: Mapping[str, Any], container: str) -> str:
 def runs_container(pod: Mapping[str, Any], container: str) -> bool:
     """Return whether a container of a pod runs, as far as anybody knows."""
     return not is_over(pod) and bool(container_started(pod, container))
+
+
+def has_run(pod: Mapping[str, Any], container: str) -> bool:
+    """Return whether a container of a pod that is still there runs, or has ended in it."""
+    for each in _status(pod).get("containerStatuses") or ():
+        if each["name"] == container and "terminated" in (each.get("state") or {}):
+            return True
+    return runs_container(pod, container)
 
 
 def started_at(pod: Mapping[str, Any]) -> float | None:

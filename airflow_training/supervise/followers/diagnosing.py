@@ -313,9 +313,7 @@ def _ref(run: RunRef, entry: InstanceEntry) -> InstanceRef:
     return InstanceRef(run=run, key=entry.key, attempt_id=entry.attempt_id, uid=entry.uid)
 
 
-def _explain(
-    logs: Sequence[_Log], facts: Sequence[InstanceFact]
-) -> Mapping[str, Any] | None:
+def _explain(logs: Sequence[_Log], facts: Sequence[InstanceFact]) -> Mapping[str, Any] | None:
     """Return the root cause that the ends of logs tell, None where they tell none. Blocks."""
     from airflow_training.logs.diagnosis.catalogue import load
     from airflow_training.logs.diagnosis.diagnose import diagnose
@@ -344,9 +342,7 @@ def _explain(
     return _cause_object(found.causes[0], logs)
 
 
-def _cause_object(
-    cause: FoundCause, logs: Sequence[_Log]
-) -> Mapping[str, Any]:
+def _cause_object(cause: FoundCause, logs: Sequence[_Log]) -> Mapping[str, Any]:
     """Return a cause with the instance whose log proves it, and its place in the whole log.
 
     Of a log that was not read from its beginning the number of the line is not known.

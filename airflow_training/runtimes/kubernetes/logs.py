@@ -122,11 +122,14 @@ class LogArchive:
                 write = self._write_tail if self.tail_bytes else self._write
                 await write(ref, _noting(blocks, reached), whole)
                 self._can_be_written()
-        except (Invalid, NotFound):
-            pass  # the container never started, or its pod is gone
+        except NotFound:
+            pass  # its pod is gone
+        except Invalid:  # the container never started
+            if reached is None:
+                await self._note_nothing(ref)
         except (ApiError, RuntimeUnavailable, OSError) as error:
             self._cannot_be_written(ref, error)
-            await self._note_missing(ref, str(error))
+            await self._note_nothing(ref, missing=str(error))
         finally:
             if opening is not None:
                 opening.cancel()
@@ -139,12 +142,12 @@ class LogArchive:
         say = log.warning if self._lost == 1 else log.debug
         say("the log of %s-%d could not be archived: %s", ref.role, ref.index, error)
 
-    async def _note_missing(self, ref: InstanceRef, why: str) -> None:
-        """Say beside what is here of a log, or for itself, that it could not be read."""
+    async def _note_nothing(self, ref: InstanceRef, *, missing: str = "") -> None:
+        """Say of a log of which nothing is here that it is empty, or why it is missing."""
         with contextlib.suppress(OSError):  # then nothing can be kept here, and nothing is
             known = await asyncio.to_thread(self._about, ref)
             if known is None:
-                await asyncio.to_thread(self._write_about, ref, _Kept(0, 0, missing=why))
+                await asyncio.to_thread(self._write_about, ref, _Kept(0, 0, missing=missing))
 
     def _can_be_written(self) -> None:
         if self._lost:

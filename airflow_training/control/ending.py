@@ -17,7 +17,7 @@ from airflow_training.control.model import (
 )
 from airflow_training.control.recovery import save_grace
 from airflow_training.control.root_cause import message_of, outcome_text
-from airflow_training.control.turnover import ENDED, close_instance, settle_instance
+from airflow_training.control.turnover import close_instance, holds_place, settle_instance
 
 __all__ = ["close_role", "delete_marked", "drain", "finish", "termination"]
 
@@ -108,7 +108,7 @@ def drain(draft: Draft, observations: Observations | None) -> bool:
     remove_all = draft.spec.clean_pod_policy == "All"
     left = 0
     for seen in observations.instances:
-        if seen.state not in ENDED or remove_all:
+        if holds_place(seen) or remove_all:
             left += 1
             draft.mark_for_deletion(seen)
         elif seen.in_place:  # its agent still waits

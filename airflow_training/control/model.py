@@ -222,6 +222,8 @@ class Observation(AttemptRecord):
     """`{uri, bytes, digest}` of what the instance uploaded, once it has succeeded."""
     in_place: bool = False
     """The next attempt can begin inside it: its agent lives, and waits where its command has failed."""
+    lingers: bool = False
+    """It has ended, but what runs beside it has not: its place is still taken."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from airflow_training.runtimes.kubernetes import logs
-from airflow_training.runtimes.port import Cursor, LogChunk
+from airflow_training.runtimes.port import Cursor, InstanceRef, LogChunk
 from tests.kubernetes.conftest import Stage, resolved
 from tests.kubernetes.test_record import FIRST, instance_of
 from tests.waiting import PATIENCE, until
@@ -127,3 +127,22 @@ async def test_a_program_that_printed_nothing_has_an_empty_log(stage: Stage):
         assert await asyncio.wait_for(task, PATIENCE) == "Succeeded"
     (about,) = (stage.folder / "logs").rglob("*.json")
     assert about.read_text() == '{"start": 0, "size": 0}'
+
+
+async def test_what_was_collected_is_read_where_nobody_drives_and_the_pod_is_gone(stage: Stage):
+    uid = stage.launch(resolved())
+    async with stage.driving(uid):
+        await stage.until_running(uid)
+        name = stage.name("worker-0")
+        stage.cluster.control.print(name, WORDS)
+        await until(lambda: collected(stage, uid).count(b"step") == WORDS.count("step"))
+    stage.cluster.control.delete("pods", name, grace_seconds=0)
+    await until(lambda: not stage.pods())
+    record = stage.store.run(uid)
+    assert record is not None
+    ref = InstanceRef(run=record.ref(), key=("worker", 0))
+    chunk = await stage.runtime().read_log(ref, Cursor(), limit=1 << 20)
+    assert (chunk.data.decode(), chunk.missing) == (
+        WORDS,
+        "its pod was gone before its end was read",
+    )

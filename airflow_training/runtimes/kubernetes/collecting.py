@@ -7,7 +7,6 @@ never waits for a log. Beyond so many streams, pods are read in turns.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import contextvars
 import functools
 import logging
@@ -27,7 +26,7 @@ from airflow_training.runtimes.kubernetes import names
 from airflow_training.runtimes.kubernetes import pod_attempts as turns
 from airflow_training.runtimes.kubernetes.api import Api, ApiError, Invalid, NotFound
 from airflow_training.runtimes.kubernetes.collected import CollectedLog, CollectedRun
-from airflow_training.runtimes.kubernetes.instances import container_of
+from airflow_training.runtimes.kubernetes.instances import container_of, identity
 from airflow_training.runtimes.kubernetes.logs import LogCut, Read, begun_late, followed
 from airflow_training.runtimes.kubernetes.observing import (
     container_started,
@@ -332,7 +331,9 @@ class PodLog:
         except (Invalid, NotFound):
             if not reader.token:
                 raise
-            self.cut = "its pod was gone before its end was read"  # what was collected is all there is
+            self.cut = (
+                "its pod was gone before its end was read"  # what was collected is all there is
+            )
 
 
 def reading(api: Api, namespace: str, pod: str, container: str) -> Read:

@@ -54,7 +54,7 @@ class _Kept:
     """What of it could not be kept, and why."""
 
 
-class LogCut(Exception):  # noqa: N818 - no error: what there was has been read
+class LogCut(Exception):
     """A pod went while nobody was connected: the end of its log may be missing."""
 
 

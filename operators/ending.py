@@ -10,7 +10,7 @@ from typing import Any
 
 from airflow_training.control.model import TERMINAL_JOB_STATES, InstanceEntry
 from airflow_training.control.rollup import checkpoint_reference
-from airflow_training.control.root_cause import explanation_of
+from airflow_training.control.root_cause import cause_lines
 from airflow_training.control.subtask_snapshot import JOB_GROUP
 from airflow_training.documents.words import counted
 from airflow_training.errors import StillAlive
@@ -21,7 +21,7 @@ from airflow_training.supervise.owners import forget_owner, new_owner
 from airflow_training.triggers.access import open_store, run_key, runtime_of
 from airflow_training.triggers.base import NO_RUN
 
-__all__ = ["Result", "cause_lines", "clean", "finish", "settle"]
+__all__ = ["Result", "clean", "finish", "settle"]
 
 _END_SECONDS = 600.0
 """How long a worker waits for a run to come to zero: longer than any usual grace period."""
@@ -200,7 +200,7 @@ def _result(store: Store, state: RunState) -> Result:
         job=state.record.job,
         state=job.state,
         reason=job.reason,
-        message=job.message,
+        message=job.limit or job.message,
         root_cause=cause_lines(root) if root else (),
         failed=tuple(_cause(each) for each in others),
         output=store.output(uid),
@@ -218,18 +218,6 @@ def _of_job(snapshots: Mapping[str, Any]) -> Mapping[str, Any] | None:
         [snapshot] = snapshots.values()
         return snapshot if isinstance(snapshot, dict) else None
     return snapshots.get(JOB_GROUP)
-
-
-def cause_lines(cause: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return a cause object of the status document as lines, who failed and how first."""
-    who = cause.get("role") or ""
-    if cause.get("index") is not None:
-        who = f"{who}-{cause['index']}"
-    if cause.get("attempt"):
-        who = f"{who} (attempt {cause['attempt']})"
-    how = _ending(cause.get("reason"), cause.get("exit_code"), cause.get("signal"))
-    said, *proof = explanation_of(cause) or (cause.get("message"),)
-    return (_sentence(who, how, said), *proof)
 
 
 def _cause(entry: InstanceEntry) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,14 +11,21 @@ import typer
 
 from airflow_training.cli.output import fail
 from airflow_training.cli.run_logs import find_logs
-from airflow_training.errors import InputError
+from airflow_training.errors import InputError, TrainingError
 
 if TYPE_CHECKING:
     from airflow_training.logs.metrics.formats import Format
     from airflow_training.logs.model import Origin
     from airflow_training.logs.reading.source import Source
 
-__all__ = ["OpenLog", "TargetsArgument", "is_file", "open_targets", "patterns_of_runs"]
+__all__ = [
+    "OpenLog",
+    "TargetsArgument",
+    "check_whole",
+    "is_file",
+    "open_targets",
+    "patterns_of_runs",
+]
 
 TargetsArgument = Annotated[
     list[str],
@@ -37,6 +44,11 @@ class OpenLog:
     source: Source
     until: float | None = None
     """Of an instance: now while it runs, when it failed; else None."""
+
+    @property
+    def missing(self) -> str:
+        """Return what of the log could not be kept, and why, as far as it was read."""
+        return str(getattr(self.source, "missing", ""))
 
 
 def is_file(name: str) -> bool:
@@ -64,6 +76,16 @@ def open_targets(
         else:
             found += _open_run(name, role=role, index=index, attempt=attempt)
     return found
+
+
+def check_whole(missing: Mapping[str, str]) -> None:
+    """Say which logs could not be kept, or only in part; raises TrainingError where there are any.
+
+    `missing`: name of the instance -> why, "" where nothing is missing.
+    """
+    lost = [f"the log of {name} is not complete: {why}" for name, why in missing.items() if why]
+    if lost:
+        raise TrainingError("; ".join(lost))
 
 
 def patterns_of_runs(names: Sequence[str]) -> tuple[Format, ...]:

@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from airflow_training.cli.documents import OutputOption
-from airflow_training.cli.log_targets import OpenLog, TargetsArgument, is_file, open_targets
+from airflow_training.cli.log_targets import (
+    OpenLog,
+    TargetsArgument,
+    check_whole,
+    is_file,
+    open_targets,
+)
 from airflow_training.cli.logs_diagnose import diagnose
 from airflow_training.cli.logs_metrics import metrics
 from airflow_training.cli.moments import moment
@@ -176,6 +182,7 @@ def _opened(
         if not opened:
             note("nothing of it was ever started")
         yield opened
+        check_whole({each.source.name: each.missing for each in opened})
 
 
 # files, and logs as sources ----------------------------------------------------------------------
@@ -322,20 +329,22 @@ def _show_instance(
         return
     start = (0, "")
     if chosen is not None and last is not None:
-        start = _print_tail(run, instance, chosen, last)
+        start, missing = _print_tail(run, instance, chosen, last)
         if not follow:
+            check_whole({instance.name: missing})
             return
     showing = _show(instance, run.runtime, chosen, start, follow=follow, only=attempt is not None)
-    printed = asyncio.run(_collecting(run, instance, showing) if follow else showing)
+    printed, missing = asyncio.run(_collecting(run, instance, showing) if follow else showing)
     if not printed and run.record.tombstone_reason:
         reason = run.record.tombstone_reason
         raise fail("RUN", f"there is no log of it any more: {reason}", value=name)
+    check_whole({instance.name: missing})
 
 
 def _print_tail(
     run: RunLogs, instance: InstanceLogs, attempt_id: AttemptId, lines: int
-) -> tuple[int, str]:
-    """Print the end of an attempt's log; return the cursor after it."""
+) -> tuple[tuple[int, str], str]:
+    """Print the end of an attempt's log; return the cursor after it, and what of it is missing."""
     from airflow_training.logs.reading.tail import tail
 
     source = run.open(instance, attempt_id)
@@ -343,12 +352,12 @@ def _print_tail(
         _write(tail(source, lines).data)
     finally:
         source.close()
-    return source.cursor
+    return source.cursor, source.missing
 
 
 async def _collecting(
-    run: RunLogs, instance: InstanceLogs, showing: Coroutine[Any, Any, int]
-) -> int:
+    run: RunLogs, instance: InstanceLogs, showing: Coroutine[Any, Any, tuple[int, str]]
+) -> tuple[int, str]:
     """Show a log while the runtime keeps what is printed: none is lost between two looks."""
     key = instance.key
     collecting = asyncio.ensure_future(run.runtime.collect_logs(run.record.ref(), only={key}))
@@ -367,37 +376,41 @@ async def _show(
     *,
     follow: bool,
     only: bool,
-) -> int:
+) -> tuple[int, str]:
     """Copy an attempt (None: none was started yet), and unless it is the `only` one those after.
 
-    `start`: offset and token in the first one. Returns how many bytes there were.
+    `start`: offset and token in the first one. Returns how many bytes there were, and what is missing.
     """
     from airflow_training.runtimes.port import Cursor
 
     shown = None
-    printed = 0
+    printed, missing = 0, ""
     cursor = Cursor(offset=start[0], token=start[1])
     while True:
         if attempt_id is not None:
             if shown is not None:
                 note(f"{instance.name} was restarted: attempt {attempt_id.attempt}")
-            printed += await _copy(instance, runtime, attempt_id, cursor, follow=follow)
+            size, why = await _copy(instance, runtime, attempt_id, cursor, follow=follow)
+            printed, missing = printed + size, missing or why
             shown, cursor = attempt_id, Cursor()
         if only or not follow:
-            return printed
+            return printed, missing
         # in this order: an attempt that began meanwhile is not missed
         final = await asyncio.to_thread(instance.final)
         attempt_id = await asyncio.to_thread(instance.after, shown)
         if attempt_id is None:
             if final:
-                return printed
+                return printed, missing
             await asyncio.sleep(_FOLLOW_SECONDS)
 
 
 async def _copy(
     instance: InstanceLogs, runtime: Runtime, attempt_id: AttemptId, cursor: Cursor, *, follow: bool
-) -> int:
-    """Print the log of one attempt, with `follow` until it is over; return how many bytes it had."""
+) -> tuple[int, str]:
+    """Print the log of one attempt, with `follow` until it is over.
+
+    Returns how many bytes it had, and what of it is missing.
+    """
     ref = await asyncio.to_thread(instance.ref, attempt_id)
     last = False
     while True:
@@ -408,7 +421,7 @@ async def _copy(
             sys.stdout.buffer.flush()
             continue
         if chunk.end or not follow or last:
-            return cursor.offset
+            return cursor.offset, chunk.missing
         # nobody writes any more, though the runtime does not know its end: its folder is gone
         last = await asyncio.to_thread(_superseded, instance, attempt_id)
         if not last:

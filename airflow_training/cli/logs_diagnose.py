@@ -15,6 +15,7 @@ from airflow_training.cli.context import settings
 from airflow_training.cli.documents import OutputOption
 from airflow_training.cli.log_targets import (
     TargetsArgument,
+    check_whole,
     is_file,
     open_targets,
     patterns_of_runs,
@@ -42,7 +43,7 @@ def diagnose(
 ) -> None:
     """Say why a run failed: the root cause, the line that proves it, and what to do.
 
-    Exits with 0 whatever the answer is.
+    Exits with 0 whatever the answer is, with 1 where a log could not be kept as a whole.
     """
     from airflow_training.cli.run_logs import find_logs
     from airflow_training.cli.running_instances import running_instances
@@ -89,6 +90,7 @@ def diagnose(
         print_json(document)
     else:
         print("\n".join([*_told(found, catalogue), *_incomplete(found)]))
+    check_whole({each.source.name: each.missing for each in logs})
 
 
 def _until(scans: Sequence[FileScan], facts: Sequence[InstanceFact]) -> Mapping[str, float]:

@@ -13,7 +13,7 @@ from airflow_training.cli.output import (
     terminal_width,
 )
 from airflow_training.control.model import InstanceKey
-from airflow_training.control.root_cause import place_of, proof_of
+from airflow_training.control.root_cause import outcome_text, place_of, proof_of
 from airflow_training.documents.words import headline, printable
 
 __all__ = ["print_status", "progress_text"]
@@ -33,7 +33,9 @@ def print_status(
         print_json(document)
         return
     print(f"{document['job']}  {document['run_id']}")
-    why = f"{document['reason']}: {headline(document['message'])}"
+    why = outcome_text(
+        state=document["state"], reason=document["reason"], message=document["message"]
+    )
     _print_hanging(f"{document['state']} ({document['condition']})  ", why)
     print()
     print_table(

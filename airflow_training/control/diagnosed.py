@@ -9,6 +9,7 @@ from dataclasses import replace
 from airflow_training.control import reasons
 from airflow_training.control.draft import Draft
 from airflow_training.control.failures import CANNOT_START_CODES
+from airflow_training.control.lost_peers import LIKELY, explained_by, follows, lost_peers
 from airflow_training.control.model import (
     AttemptEnd,
     InstanceDiagnosis,
@@ -22,6 +23,7 @@ __all__ = [
     "SURE",
     "apply_late_diagnoses",
     "class_of",
+    "excuse_peers",
     "fingerprint",
     "is_revocable",
     "origin_of",
@@ -40,8 +42,6 @@ CLASSES: Mapping[str, FailureClass] = {
 }
 SURE = 0.8
 """Confidence from which on a diagnosis stops restarts by itself."""
-_LIKELY = 0.5
-"""Confidence from which on it says more than an exit code."""
 _NOT_FOUND = frozenset({"container-start-error", "file-not-found", "permission-denied"})
 """Causes that say why a shell could not run a command."""
 _AT_IMPORT = re.compile(
@@ -52,20 +52,6 @@ _VARIES = re.compile(r"0x[0-9a-fA-F]+|\d+")
 _LONGEST = 200
 _NOTICED_WITHIN_SECONDS = 600.0
 """Of the failure of another: collective operations and heartbeats wait so long for a lost peer."""
-_OVER_PEERS = frozenset(
-    {
-        "connection-refused-master",
-        "jax-coordinator-timeout",
-        "nccl-timeout",
-        "peer-connection-lost",
-        "rendezvous-timeout",
-        "tensorflow-unavailable",
-        "xgboost-tracker",
-    }
-)
-"""Causes that an instance has when another one is lost."""
-_KILLED = frozenset({9, 15, 128 + 9, 128 + 15})
-"""Signals, and exit codes that show them: nothing that a lost connection does to a program."""
 
 
 def class_of(told: InstanceDiagnosis, *, otherwise: FailureClass) -> FailureClass:
@@ -73,7 +59,7 @@ def class_of(told: InstanceDiagnosis, *, otherwise: FailureClass) -> FailureClas
 
     What a log calls a preemption needs the runtime to say so too: those restarts have no limit.
     """
-    if told.cause["id"] == "unknown" or told.cause["confidence"] < _LIKELY:
+    if told.cause["id"] == "unknown" or told.cause["confidence"] < LIKELY:
         return otherwise
     found = CLASSES[told.cause["category"]]
     return otherwise if found == "preemption" else found
@@ -151,10 +137,7 @@ def origin_of(
     next one begins later. `before`: the restarts of this epoch. `started_at`: when the attempt ran.
     `said_by_runtime`: the reason of its end says more than its exit code.
     """
-    by_itself = not said_by_runtime and not _KILLED & {told.signal, told.exit_code}
-    if started_at is None or told.finished_at is None or not by_itself:
-        return None
-    if told.cause["id"] not in _OVER_PEERS or told.cause["confidence"] < _LIKELY:
+    if started_at is None or told.finished_at is None or said_by_runtime or not lost_peers(told):
         return None
     for record in reversed(before):
         failed = record.counted or record.failure_class == "preemption"
@@ -174,6 +157,52 @@ def record_consequence(
         f"{what}: after {origin.role}-{origin.index} had failed, which was charged; this is not",
         of=entry,
     )
+
+
+def excuse_peers(draft: Draft, first: RestartRecord) -> None:
+    """Take back what was charged to instances that only lost the one that has failed `first`."""
+    excused = [each for each in draft.job.restarts if follows(each, first)]
+    if not excused:
+        return
+    left = tuple(each for each in draft.job.restarts if each not in excused)
+    draft.job = replace(draft.job, restarts=left)
+    for each in excused:
+        _credit(draft, each, first)
+
+
+def _credit(draft: Draft, record: RestartRecord, first: RestartRecord) -> None:
+    entry = draft.instances[record.key]
+    changed = draft.put(replace(entry, restarts=max(0, entry.restarts - 1)))
+    draft.tell(
+        reasons.FAILURE_IS_CONSEQUENCE,
+        f"attempt {record.attempt} only lost {first.role}-{first.index}, which had failed first:"
+        " its charge is taken back",
+        of=changed,
+    )
+
+
+def charge_first(
+    draft: Draft, record: RestartRecord, told: InstanceDiagnosis
+) -> RestartRecord | None:
+    """Return the line that charges a restart to whom a late diagnosis names; None: it names nobody else."""
+    first = told.origin
+    if first is None or not lost_peers(told) or record.scope == "Instance" or not record.counted:
+        return None
+    entry = draft.instances.get(first.key)
+    if entry is None or (entry.epoch, entry.attempt) != (first.epoch, first.attempt + 1):
+        return None
+    moved = replace(
+        record,
+        key=first.key,
+        attempt=first.attempt,
+        failure_class=class_of(first, otherwise=record.failure_class),
+        cause=first.cause["id"],
+        fingerprint=fingerprint(first),
+        explained="itself",
+    )
+    _credit(draft, record, moved)
+    draft.put(replace(entry, restarts=entry.restarts + 1))
+    return moved
 
 
 def record_diagnosis(draft: Draft, told: InstanceDiagnosis) -> None:
@@ -208,12 +237,22 @@ def apply_late_diagnoses(draft: Draft) -> None:
             continue
         records = list(draft.job.restarts)
         record = records[place]
-        records[place] = replace(record, cause=told.cause["id"], fingerprint=fingerprint(told))
+        said_by_runtime = told.reason in draft.known_reasons
+        records[place] = record = replace(
+            record,
+            cause=told.cause["id"],
+            fingerprint=fingerprint(told),
+            explained=record.explained if said_by_runtime else explained_by(told),
+        )
         record_diagnosis(draft, told)
+        moved = charge_first(draft, record, told)
+        if moved is not None:
+            records[place] = record = moved
+            told = told.origin or told
         entry = draft.instances[told.key]
         origin = _origin_known_late(
-            told, record, records[:place], said_by_runtime=told.reason in draft.known_reasons
-        )
+            told, record, records[:place], said_by_runtime=said_by_runtime
+        ) or next((each for each in records[place + 1 :] if follows(record, each)), None)
         if origin is not None:
             record_consequence(draft, entry, f"attempt {told.attempt}", origin)
             del records[place]
@@ -227,6 +266,7 @@ def apply_late_diagnoses(draft: Draft) -> None:
             del records[place]
             _take_back(draft, entry, told, record, stop)
         draft.job = replace(draft.job, restarts=tuple(records))
+        excuse_peers(draft, record)
 
 
 def _origin_known_late(
@@ -276,7 +316,7 @@ def _take_back(
         ),
         AttemptEnd(told.exit_code, told.signal, failure_class),
     )
-    draft.gave_up[told.role] = (reason, f"{told.role}-{told.index}: {message}")
+    draft.gave_up[told.role] = (reason, f"{told.role}-{told.index}: {message}", "")
     draft.tell(
         reasons.INSTANCE_FAILED,
         message,

@@ -86,8 +86,8 @@ class Draft:
         """Objects of other attempts that still exist: nothing new may be created beside them."""
         self.marked_for_deletion: dict[str, Observation] = {}
         """Objects to delete, by uid."""
-        self.gave_up: dict[str, tuple[str, str]] = {}
-        """Role -> reason and words for its last instance that got no further try."""
+        self.gave_up: dict[str, tuple[str, str, str]] = {}
+        """Role -> reason and words for its last instance that got no further try, and its limit alone."""
         self._old = ledger
         self._job = ledger.job
         self._roles: Mapping[str, RoleEntry] = ledger.roles

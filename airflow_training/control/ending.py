@@ -16,7 +16,8 @@ from airflow_training.control.model import (
     RoleState,
 )
 from airflow_training.control.recovery import save_grace
-from airflow_training.control.turnover import ENDED, close_instance, settle_instance
+from airflow_training.control.root_cause import message_of, outcome_text
+from airflow_training.control.turnover import close_instance, holds_place, settle_instance
 
 __all__ = ["close_role", "delete_marked", "drain", "finish", "termination"]
 
@@ -40,7 +41,10 @@ def finish(
     rule: str = "",
     root_cause: Mapping[str, Any] | None = None,
 ) -> None:
-    """End the job: for this epoch the state never changes again."""
+    """End the job: for this epoch the state never changes again.
+
+    `message`: of a job that fails the limit that ends it; `root_cause` says the rest.
+    """
     paused_at = draft.job.paused_at
     paused = (
         draft.now - paused_at if paused_at is not None and draft.job.started_at is not None else 0.0
@@ -49,7 +53,8 @@ def finish(
         draft.job,
         state=state,
         reason=reason,
-        message=message,
+        message=message_of(root_cause, message) if state == "Failed" else message,
+        limit=message if state == "Failed" else "",
         paused_at=None,
         paused_seconds=draft.job.paused_seconds + paused,
         restart_at=None,
@@ -68,8 +73,17 @@ def finish(
     for entry in list(draft.instances.values()):
         if not entry.retired:
             close_instance(draft, entry, reason=instance_reason)
-    level = "error" if state == "Failed" else "info"
-    draft.tell(f"Job{state}", f"{reason}: {message}", rule=rule, level=level)
+    if state == "Failed":
+        # what is known now: why it failed is told when it has, by logs that are complete then
+        text = f"{_outcome(draft)}; what is left of it is ended"
+        draft.tell(reasons.JOB_FAILING, text, rule=rule, level="warning")
+    else:
+        draft.tell(f"Job{state}", _outcome(draft), rule=rule)
+
+
+def _outcome(draft: Draft) -> str:
+    job = draft.job
+    return outcome_text(state=job.state, reason=job.reason, message=job.message)
 
 
 def close_role(draft: Draft, name: str, state: RoleState, *, reason: str, message: str) -> None:
@@ -94,7 +108,7 @@ def drain(draft: Draft, observations: Observations | None) -> bool:
     remove_all = draft.spec.clean_pod_policy == "All"
     left = 0
     for seen in observations.instances:
-        if seen.state not in ENDED or remove_all:
+        if holds_place(seen) or remove_all:
             left += 1
             draft.mark_for_deletion(seen)
         elif seen.in_place:  # its agent still waits
@@ -113,6 +127,8 @@ def drain(draft: Draft, observations: Observations | None) -> bool:
 def _drained(draft: Draft) -> None:
     if not draft.job.drained:
         draft.job = replace(draft.job, drained=True, finished_at=draft.now)
+        if draft.job.state == "Failed":
+            draft.tell(reasons.JOB_FAILED, _outcome(draft), level="error")
         draft.tell(reasons.JOB_DRAINED, "nothing of the job is alive")
 
 

@@ -222,6 +222,8 @@ class Observation(AttemptRecord):
     """`{uri, bytes, digest}` of what the instance uploaded, once it has succeeded."""
     in_place: bool = False
     """The next attempt can begin inside it: its agent lives, and waits where its command has failed."""
+    lingers: bool = False
+    """It has ended, but what runs beside it has not: its place is still taken."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -251,6 +253,8 @@ class InstanceDiagnosis(AttemptRecord):
     exit_code: int | None = None
     signal: int | None = None
     finished_at: float | None = None
+    origin: InstanceDiagnosis | None = None
+    """Of one that only lost others: of the instance that failed first, as all their logs say."""
 
 
 RequestKind = Literal["activate", "pause", "resume", "scale", "stop", "kill", "reopen"]
@@ -501,6 +505,8 @@ class RestartRecord(InstanceRecord):
     """Id of what its log says, once that is known."""
     fingerprint: str = ""
     """What was the same if the same error happens again at the same step."""
+    explained: Literal["", "itself", "peers"] = ""
+    """By what that happened in the instance itself, or only by the loss of others; "": not known yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -530,6 +536,8 @@ class JobEntry:
     """What is left is ended at once: nothing that it could save is wanted."""
     root_cause: Mapping[str, Any] | None = None
     """The failure that ended the job, as `status` prints it (plain JSON); None unless it failed."""
+    limit: str = ""
+    """Of a job that failed: what let that failure end it, in words; `message` tells both."""
     checkpoint: CheckpointCommit | None = None
     """The newest that was committed."""
     recovery: Recovery = field(default_factory=Recovery)

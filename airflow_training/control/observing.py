@@ -134,6 +134,8 @@ def _look_at_closed(draft: Draft, entry: InstanceEntry, seen: Observation) -> No
     """An instance that is to be gone: remember its object and how it ended."""
     phase = entry.phase
     if seen.state in ENDED:
+        if seen.lingers:  # its place is given back while others go on
+            draft.mark_for_deletion(seen)
         if entry.state == "terminating" and isinstance(phase, FinalPhase):
             end = replace(phase.end, exit_code=seen.exit_code, signal=seen.signal)
             at = seen.finished_at or draft.now
@@ -186,6 +188,8 @@ def _absorb(
         )
     elif seen.reason == reasons.CHECKING_ENVIRONMENT and seen.message not in ("", entry.message):
         draft.tell(seen.reason, seen.message, of=changed)
+    if seen.reason == reasons.HELPER_DIED and seen.message != entry.message:
+        draft.tell(seen.reason, seen.message, of=changed, level="warning")
     return None
 
 
@@ -232,6 +236,8 @@ def _succeeded(draft: Draft, entry: InstanceEntry, seen: Observation) -> Failure
             node=seen.node,
         )
     delete_initializer(draft, entry)
+    if seen.lingers:
+        draft.mark_for_deletion(seen)
     changed = draft.put(
         replace(
             _with_end(entry, seen, at=at),

@@ -6,7 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from airflow_training.control import reasons
-from airflow_training.control.diagnosed import record_consequence, record_diagnosis
+from airflow_training.control.charging import in_causal_order
+from airflow_training.control.diagnosed import (
+    excuse_peers,
+    record_consequence,
+    record_diagnosis,
+)
 from airflow_training.control.draft import Draft
 from airflow_training.control.elastic import can_shrink, renumber, retry_unjoined, shrink_role
 from airflow_training.control.ending import close_role, finish
@@ -36,16 +41,18 @@ from airflow_training.control.restarts import (
     FailJob,
     GiveUp,
     RestartDecision,
+    Verdict,
     backoff_seconds,
     judge,
     record_of,
 )
-from airflow_training.control.root_cause import cause_of_failure, cause_of_role
+from airflow_training.control.root_cause import cause_of_failure, cause_of_role, message_of
 from airflow_training.control.turnover import fail_for_good, next_attempt
 
 __all__ = ["apply_failures", "apply_policies"]
 
 _NODES_AVOIDED = 4
+_LIMITS = frozenset({reasons.BACKOFF_LIMIT_EXCEEDED, reasons.MAX_RESTARTS_EXCEEDED})
 _WHOLE_JOB = frozenset({"Job", "FreshJob"})
 _RESTARTED = {
     "Instance": reasons.INSTANCE_RESTARTED,
@@ -115,8 +122,7 @@ def apply_policies(draft: Draft) -> None:
         if verdict is not None:
             reason, message = verdict.reason, verdict.message
             if verdict.state == "Failed" and draft.gave_up.get(role.name):
-                reason, detail = draft.gave_up[role.name]
-                message = detail
+                reason, message, _ = draft.gave_up[role.name]
             close_role(draft, role.name, verdict.state, reason=reason, message=message)
     end = job_verdict(draft.spec, {name: role.state for name, role in draft.roles.items()})
     if end is None:
@@ -125,15 +131,20 @@ def apply_policies(draft: Draft) -> None:
     if end.role and reason == reasons.ROLE_FAILED:
         role_entry = draft.roles[end.role]
         reason = role_entry.reason
-        told_enough = reason in _SPECIFIC
-        message = role_entry.message if told_enough else f"{message}: {role_entry.message}"
+        _, _, limit = draft.gave_up.get(end.role, ("", "", ""))
+        message = limit or role_entry.message
     finish(
         draft,
         end.state,
         reason=reason,
         message=message,
         root_cause=cause_of_role(
-            draft.spec, draft.roles, draft.instances, end.role, known=draft.known_reasons
+            draft.spec,
+            draft.roles,
+            draft.instances,
+            end.role,
+            known=draft.known_reasons,
+            diagnoses=draft.diagnoses,
         ),
     )
 
@@ -163,12 +174,28 @@ def _entry(draft: Draft, failure: Failure) -> InstanceEntry:
 
 def _judge_all(draft: Draft, failures: Sequence[Failure]) -> list[PendingRestart]:
     """Return the restarts that failures lead to, in the order in which they happened."""
+    failures = in_causal_order(draft, failures)
+    for failure in failures:
+        entry = _entry(draft, failure)
+        excuse_peers(
+            draft, record_of(failure, None, entry=entry, epoch=draft.job.epoch, now=draft.now)
+        )
     budget = Budget(draft.spec, draft.job)
     planned: list[PendingRestart] = []
     replaced: set[str] = set()
     """Roles all of whose attempts are being replaced already."""
     for number, failure in enumerate(failures):
         entry = _entry(draft, failure)
+        verdict = judge(
+            draft.spec,
+            entry=entry,
+            budget=budget,
+            failure=failure,
+            now=draft.now,
+            can_spare=can_shrink(draft, failure),
+        )
+        if _waits_for_diagnosis(draft, failure, verdict) and failure.role not in replaced:
+            continue
         if failure.diagnosed is not None:
             record_diagnosis(draft, failure.diagnosed)
         if failure.role in replaced:
@@ -178,14 +205,6 @@ def _judge_all(draft: Draft, failures: Sequence[Failure]) -> list[PendingRestart
                 of=entry,
             )
             continue
-        verdict = judge(
-            draft.spec,
-            entry=entry,
-            budget=budget,
-            failure=failure,
-            now=draft.now,
-            can_spare=can_shrink(draft, failure),
-        )
         match verdict:
             case RestartDecision(origin=RestartRecord() as origin):
                 record_consequence(draft, entry, failure.describe(), origin)
@@ -218,6 +237,16 @@ def _judge_all(draft: Draft, failures: Sequence[Failure]) -> list[PendingRestart
     return planned
 
 
+def _waits_for_diagnosis(draft: Draft, failure: Failure, verdict: Verdict) -> bool:
+    """Return whether a limit would end something though it may be another's failure: that is known soon."""
+    match verdict:
+        case GiveUp(reason=reason) | FailJob(reason=reason):
+            known_soon = (failure.role, failure.index, failure.attempt) in draft.undiagnosed
+            return known_soon and reason in _LIMITS
+        case RestartDecision() | CompleteJob():
+            return False
+
+
 def _give_up(draft: Draft, entry: InstanceEntry, failure: Failure, verdict: GiveUp) -> None:
     changed = fail_for_good(
         draft,
@@ -231,7 +260,9 @@ def _give_up(draft: Draft, entry: InstanceEntry, failure: Failure, verdict: Give
     )
     if verdict.reason in _SPECIFIC:
         detail = f"{failure.role}-{failure.index}: {verdict.message}"
-        draft.gave_up[failure.role] = (verdict.reason, detail)
+        if verdict.limit:
+            detail = message_of(cause_of_failure(failure), verdict.limit)
+        draft.gave_up[failure.role] = (verdict.reason, detail, verdict.limit)
     draft.tell(
         reasons.INSTANCE_FAILED,
         verdict.message,

@@ -138,6 +138,7 @@ def _reopen(draft: Draft, request: Request) -> None:
         drained=False,
         killed=False,
         root_cause=None,
+        limit="",
     )
     record_restart_point(draft)
     restore_requested_step(draft)

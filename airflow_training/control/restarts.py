@@ -8,6 +8,7 @@ from typing import Literal
 
 from airflow_training.control import reasons
 from airflow_training.control.another_try import prospect_of
+from airflow_training.control.charging import explained
 from airflow_training.control.diagnosed import fingerprint, origin_of
 from airflow_training.control.failures import (
     Failure,
@@ -45,6 +46,8 @@ class GiveUp:
     reason: str
     message: str
     rule: str
+    limit: str = ""
+    """What left no other try, where `message` is about more than that."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +102,8 @@ class Budget:
         """Count one more restart."""
         self.records.append(record)
         counts = counts_as_restart(self._spec, self._job, record)
+        if _is_free(record):
+            return
         if record.scope == "Instance":
             self._of_instance[record.key] += counts
         else:
@@ -133,6 +138,11 @@ class Budget:
         if restart.scope == "Instance":
             before = self._of_instance[failure.key]
         return backoff_seconds(rules, before)
+
+
+def _is_free(record: RestartRecord) -> bool:
+    """Return whether somebody else took the place: what follows does not wait the longer for that."""
+    return record.failure_class == "preemption" and not record.counted
 
 
 def backoff_seconds(rules: RestartRules, before: int) -> float:
@@ -230,6 +240,7 @@ def _by_policies(
             reason=reasons.EXIT_CODE_PERMANENT,
             message=f"{failure.describe()} is permanent in the table {spec.restart.exit_codes.name}",
             rule=policy,
+            limit=f"that is permanent in the table {spec.restart.exit_codes.name}",
         )
     return _within_limits(
         spec, spec.restart.scope, policy, entry=entry, budget=budget, failure=failure, now=now
@@ -260,9 +271,8 @@ def _by_rule(
 ) -> Verdict:
     what = f"{failure.role}-{failure.index}: {failure.describe()}"
     if rule.action == "FailJob":
-        return FailJob(
-            reason=reasons.FAILED_BY_RULE, message=f"rule {rule.name}: {what}", rule=rule.name
-        )
+        message = f"rule {rule.name} ends the job"
+        return FailJob(reason=reasons.FAILED_BY_RULE, message=message, rule=rule.name)
     if rule.action == "CompleteJob":
         return CompleteJob(message=f"rule {rule.name}: {what}", rule=rule.name)
     if rule.action == "Ignore":
@@ -306,6 +316,7 @@ def _within_limits(
             reason=reasons.BACKOFF_LIMIT_EXCEEDED,
             message=f"{failure.describe()} after {counted(entry.restarts, 'restart')} (backoffLimit {limit})",
             rule="backoffLimit",
+            limit=f"backoffLimit {limit} is used up",
         )
     exceeded = budget.exceeded(spec.restart, now=now)
     if not exceeded:
@@ -314,25 +325,31 @@ def _within_limits(
         return RestartDecision(scope="FreshJob", counted=True, rule=exceeded)
     return FailJob(
         reason=reasons.MAX_RESTARTS_EXCEEDED,
-        message=f"{exceeded} is used up; {failure.role}-{failure.index}: {failure.describe()}",
+        message=f"{exceeded} is used up",
         rule=exceeded.split(" ")[0],
     )
 
 
 def record_of(
-    failure: Failure, restart: RestartDecision, *, entry: InstanceEntry, epoch: int, now: float
+    failure: Failure,
+    restart: RestartDecision | None,
+    *,
+    entry: InstanceEntry,
+    epoch: int,
+    now: float,
 ) -> RestartRecord:
-    """Return the line that charges a restart to the failure's class."""
+    """Return the line that charges a restart to the failure's class. None: not decided yet."""
     return RestartRecord(
         at=now,
         failure_class=failure.failure_class,
         key=failure.key,
-        scope=restart.scope,
-        rule=restart.rule,
-        counted=restart.counted,
+        scope="" if restart is None else restart.scope,
+        rule="" if restart is None else restart.rule,
+        counted=restart is None or restart.counted,
         epoch=epoch,
         attempt=failure.attempt,
         started_at=entry.started_at,
         cause="" if failure.diagnosed is None else failure.diagnosed.cause["id"],
         fingerprint="" if failure.diagnosed is None else fingerprint(failure.diagnosed),
+        explained=explained(failure),
     )

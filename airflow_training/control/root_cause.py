@@ -8,11 +8,15 @@ from typing import Any
 
 from airflow_training.control import reasons
 from airflow_training.control.failures import Failure, ended_by_term
+from airflow_training.control.lost_peers import lost_peers
 from airflow_training.control.model import (
+    Attempt,
     Decision,
     Event,
+    InstanceDiagnosis,
     InstanceEntry,
     InstanceKey,
+    Ledger,
     RoleEntry,
 )
 from airflow_training.control.reason_facts import OWN_REASONS, Reasons
@@ -22,9 +26,12 @@ from airflow_training.documents.words import headline
 __all__ = [
     "cause_document",
     "cause_id",
+    "cause_lines",
     "cause_of_failure",
     "cause_of_role",
-    "explanation_of",
+    "headline_of",
+    "message_of",
+    "outcome_text",
     "place_of",
     "proof_of",
     "proven_cause",
@@ -69,6 +76,11 @@ _CAUSES: Mapping[str, tuple[str, str]] = {
     "user-interrupt": ("user-error", "no"),
 }
 """Id of the cause -> category, and whether another try can help: yes, once, no."""
+
+_SAY_NOTHING = frozenset({"", "Error", reasons.INSTANCE_FAILED})
+"""Reasons of whatever ended with an exit code."""
+_WORDS = 120
+"""Characters of the words of a headline: the limit shall be seen, too."""
 
 _TOLD_CONFIDENCE, _GUESSED_CONFIDENCE = 0.9, 0.3
 """Of a reason that the runtime gives, and of what only an exit code or signal hints at."""
@@ -126,6 +138,57 @@ def cause_document(
     }
 
 
+def headline_of(cause: Mapping[str, Any]) -> str:
+    """Return who failed, how, and the words that say why, in one line; "" where nobody did."""
+    who = _who(cause)
+    if not who:
+        return ""
+    ended, how = _ended(cause), _how(cause)
+    words = headline(str(cause["evidence"] or cause["message"] or ""), most=_WORDS)
+    if words in how or (ended and words.startswith(ended)):
+        words = ""
+    return ": ".join(filter(None, [who, how, words]))
+
+
+def message_of(cause: Mapping[str, Any] | None, limit: str) -> str:
+    """Return the message of a job that failed: first the cause, then the limit that ended it.
+
+    Where the limit is what happened (a deadline), or tells of the same instance, it says all.
+    """
+    if cause is None or not (who := _who(cause)) or limit.startswith(f"{who}: "):
+        return limit
+    if cause["message"] == limit:
+        return limit if who in limit else f"{who}: {limit}"
+    first = headline_of(cause)
+    return f"{first}; {limit}" if limit else first
+
+
+def outcome_text(*, state: str, reason: str, message: str) -> str:
+    """Return reason and message of a job as one line, of one that failed its cause first."""
+    if state == "Failed" and reason and message:
+        return f"{headline(message)} ({reason})"
+    return ": ".join(filter(None, [reason, headline(message)]))
+
+
+def _who(cause: Mapping[str, Any]) -> str:
+    role = str(cause["role"] or "")
+    return role if cause["index"] is None else f"{role}-{cause['index']}"
+
+
+def _how(cause: Mapping[str, Any]) -> str:
+    """Return `exit code 1 (python-exception)`, `signal 9 (OOMKilled)`, `NodeLost`, ..."""
+    reason, ended = str(cause["reason"] or ""), _ended(cause)
+    named = [str(cause["id"])] if cause.get("advice") else []
+    why = ", ".join([*([reason] if reason not in _SAY_NOTHING else []), *named])
+    return f"{ended} ({why})" if ended and why else ended or why
+
+
+def _ended(cause: Mapping[str, Any]) -> str:
+    if cause["signal"] is not None:
+        return f"signal {cause['signal']}"
+    return "" if cause["exit_code"] is None else f"exit code {cause['exit_code']}"
+
+
 def proof_of(cause: Mapping[str, Any]) -> str:
     """Return what a log says about a cause, as a line for people; empty where no log told it."""
     if not cause.get("advice"):
@@ -142,16 +205,20 @@ def place_of(cause: Mapping[str, Any]) -> str:
     return f"{cause['file']}{line}{rank}"
 
 
-def explanation_of(cause: Mapping[str, Any]) -> list[str]:
-    """Return what a log says about a cause as lines: its name, proof, place, and what to do."""
+def cause_lines(cause: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return a cause as lines: its headline, then what a log says: name, proof, place, and what to do."""
+    first = headline_of(cause) or str(cause.get("message") or cause["id"])
+    if cause.get("attempt"):
+        first = f"{first} (attempt {cause['attempt']})"
     if not cause.get("advice"):
-        return []
+        return (first,)
     parts = {
+        "cause": _named(cause),
         "proof": headline(str(cause["evidence"])),
         "where": place_of(cause),
         "what to do": cause["advice"],
     }
-    return [_named(cause), *(f"  {head}: {text}" for head, text in parts.items() if text)]
+    return (first, *(f"  {head}: {text}" for head, text in parts.items() if text))
 
 
 def _named(cause: Mapping[str, Any]) -> str:
@@ -171,6 +238,8 @@ def with_diagnosis(
         return known
     if known["id"] != found["id"] and proven_cause(known["reason"], reasons):
         return known
+    if known["id"] == found["id"] and found["file"] is None:
+        found = {**found, "evidence": known["evidence"]}  # the runtime's own words say it whole
     who = {}
     if found["role"] is not None and (known["role"], known["index"]) != (
         found["role"],
@@ -182,8 +251,15 @@ def with_diagnosis(
 
 def with_root_cause(decision: Decision, root: Mapping[str, Any], *, now: float) -> Decision:
     """Return the last decision of a failed job with another root cause, and what proves it told."""
-    job = replace(decision.new_ledger.job, root_cause=root)
+    root = _with_end(root, decision.new_ledger)
+    old = decision.new_ledger.job
+    job = replace(old, root_cause=root, message=message_of(root, old.limit))
     proof = proof_of(root)
+    failed = outcome_text(state=job.state, reason=job.reason, message=job.message)
+    events = [
+        replace(each, message=failed) if each.reason == reasons.JOB_FAILED else each
+        for each in decision.events
+    ]
     told = Event(
         at=now,
         reason=reasons.ROOT_CAUSE,
@@ -196,13 +272,31 @@ def with_root_cause(decision: Decision, root: Mapping[str, Any], *, now: float) 
     return replace(
         decision,
         new_ledger=replace(decision.new_ledger, job=job),
-        events=(*([told] if proof else []), *decision.events),
+        events=(*([told] if proof else []), *events),
     )
 
 
+def _with_end(root: Mapping[str, Any], ledger: Ledger) -> Mapping[str, Any]:
+    """Return a root cause with how its instance ended, where that is another than was known at first."""
+    entry = ledger.instances.get((root["role"], root["index"]))
+    if root["reason"] or entry is None or entry.attempt != root["attempt"]:
+        return root
+    if entry.end.failure_class is None:  # it did not end by itself
+        return root
+    return {
+        **root,
+        "reason": entry.reason,
+        "message": entry.message,
+        "exit_code": entry.end.exit_code,
+        "signal": entry.end.signal,
+        "at": entry.finished_at,
+    }
+
+
 def cause_of_failure(failure: Failure) -> dict[str, Any]:
-    """Return the cause object of one failure."""
-    return cause_document(
+    """Return the cause object of one failure, with what its log says where that is known."""
+    known = {failure.reason: failure.known} if failure.known else {}
+    told = cause_document(
         reason=failure.reason or reasons.INSTANCE_FAILED,
         message=failure.message or failure.describe(),
         at=failure.at,
@@ -211,8 +305,20 @@ def cause_of_failure(failure: Failure) -> dict[str, Any]:
         attempt=failure.attempt,
         exit_code=failure.exit_code,
         signal=failure.signal,
-        known={failure.reason: failure.known} if failure.known else {},
+        known=known,
     )
+    return _explained(told, failure.diagnosed, known)
+
+
+def _explained(
+    cause: dict[str, Any], told: InstanceDiagnosis | None, known: Reasons
+) -> dict[str, Any]:
+    """Return the cause object of an attempt with what its own log says."""
+    if told is None:
+        return cause
+    place = {"rank": None, "file": None, "line": None, "offset": None, "advice": ""}
+    who = {"role": told.role, "index": told.index, "attempt": told.attempt}
+    return {**with_diagnosis(cause, {**place, **told.cause, **who}, reasons=known)}
 
 
 def cause_of_role(
@@ -222,8 +328,12 @@ def cause_of_role(
     name: str,
     *,
     known: Reasons,
+    diagnoses: Mapping[Attempt, InstanceDiagnosis],
 ) -> dict[str, Any] | None:
-    """Return what made a role fail: its earliest failure, or that of a role it depends on."""
+    """Return what made a role fail: its earliest failure, or that of a role it depends on.
+
+    One that only lost its peers comes after those that did not.
+    """
     if not name:
         return None
     for upstream in _explaining_roles(spec, roles, name):
@@ -236,8 +346,11 @@ def cause_of_role(
             and entry.state == "failed"
         ]
         if failed:
-            first = min(failed, key=_when)
-            return cause_document(
+            told = {
+                each.key: diagnoses.get((each.role, each.index, each.attempt)) for each in failed
+            }
+            first = min(failed, key=lambda each: (lost_peers(told[each.key]), *_when(each)))
+            cause = cause_document(
                 reason=first.reason,
                 message=first.message,
                 at=first.finished_at or first.last_transition_at,
@@ -248,6 +361,7 @@ def cause_of_role(
                 signal=first.end.signal,
                 known=known,
             )
+            return _explained(cause, told[first.key], known)
     entry = roles[name]
     return cause_document(
         reason=entry.reason,

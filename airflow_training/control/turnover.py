@@ -17,6 +17,7 @@ from airflow_training.control.model import (
     InstanceEntry,
     InstanceKey,
     InstanceState,
+    Observation,
     PendingPhase,
 )
 
@@ -26,6 +27,7 @@ __all__ = [
     "close_instance",
     "delete_initializer",
     "fail_for_good",
+    "holds_place",
     "is_vacant",
     "next_attempt",
     "settle_instance",
@@ -33,6 +35,9 @@ __all__ = [
 
 ENDED = frozenset({"succeeded", "failed"})
 """States of an object in which nothing of it is alive."""
+
+_STOPPED_BY_US = "stopped by us"
+"""Of what did not fail by itself, whatever it left as exit code."""
 
 SETTLE_SECONDS = 5.0
 """How long an instance whose creation was ordered, but that nobody has seen yet, may still appear."""
@@ -91,6 +96,11 @@ def next_attempt(
     )
 
 
+def holds_place(seen: Observation) -> bool:
+    """Return whether anything of an object is alive, be it only what ran beside its program."""
+    return seen.state not in ENDED or seen.lingers
+
+
 def close_instance(draft: Draft, entry: InstanceEntry, *, reason: str) -> None:
     """End an instance that nobody needs any more; it is settled when nothing of it is alive."""
     if entry.final:
@@ -99,6 +109,8 @@ def close_instance(draft: Draft, entry: InstanceEntry, *, reason: str) -> None:
     seen = draft.objects.get(entry.uid) if entry.uid else None
     state: InstanceState = "terminating"
     deadline_at = None
+    if seen is not None and seen.lingers:
+        draft.mark_for_deletion(seen)
     if seen is not None and seen.state not in ENDED:
         draft.mark_for_deletion(seen)
     elif not entry.uid and (unseen_until := _may_appear_until(entry)) is not None:
@@ -117,7 +129,7 @@ def close_instance(draft: Draft, entry: InstanceEntry, *, reason: str) -> None:
             phase=FinalPhase(deadline_at=deadline_at),
             state=state,
             reason=reason,
-            message="",
+            message=_STOPPED_BY_US if reason == reasons.STOPPED else "",
             host=OWN_INSTANCE,
         )
     )
@@ -127,7 +139,7 @@ def fail_for_good(draft: Draft, entry: InstanceEntry, end: AttemptEnd = NO_END) 
     """End an instance as failed, of what `entry` says: it does not run again in this epoch."""
     delete_initializer(draft, entry)
     seen = draft.objects.get(entry.uid) if entry.uid else None
-    if seen is not None and seen.state not in ENDED:
+    if seen is not None and holds_place(seen):
         draft.mark_for_deletion(seen)
     return draft.put(replace(entry, phase=FinalPhase(end=end), state="failed", host=OWN_INSTANCE))
 

@@ -179,6 +179,8 @@ class LogChunk:
     next: Cursor
     end: bool
     """True when the instance's attempt is over and everything was read."""
+    missing: str = ""
+    """What of the attempt's log could not be kept, and why; "": nothing that is known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -119,7 +119,8 @@ class RunLogs:
             before()
             cursor = Cursor(offset=offset, token=token)
             chunk = wait(self.runtime.read_log(ref, cursor, limit=limit))
-            return FetchResult(chunk.data, chunk.next.offset, chunk.next.token, chunk.end)
+            place = chunk.next
+            return FetchResult(chunk.data, place.offset, place.token, chunk.end, chunk.missing)
 
         def close() -> None:
             if loop is None:

@@ -10,6 +10,7 @@ from airflow.triggers.base import TriggerEvent
 
 from airflow_training.control.model import TERMINAL_JOB_STATES
 from airflow_training.control.rollup import checkpoint_reference
+from airflow_training.control.root_cause import outcome_text
 from airflow_training.operators.deferred import task_name
 from airflow_training.state.store import RunState, Store
 from airflow_training.supervise.hub import get_hub
@@ -71,7 +72,9 @@ class ReconcileTrigger(GroupTrigger):
         if job_state == "Succeeded":
             yield self.success(value)
         else:
-            why = ": ".join(filter(None, [ledger.job.reason, ledger.job.message]))
+            why = outcome_text(
+                state=job_state, reason=ledger.job.reason, message=ledger.job.message
+            )
             yield self.failure(f"the job {job_state.lower()} ({why})", value)
 
     async def _end_unbegun(self, store: Store, uid: str, why: str) -> TriggerEvent:

@@ -15,7 +15,7 @@ from airflow.triggers.base import (
     TriggerEvent,
 )
 
-from airflow_training.control.root_cause import explanation_of
+from airflow_training.control.root_cause import cause_lines
 from airflow_training.documents.words import wrap_lines
 from airflow_training.state.store import RunState, Store
 from airflow_training.triggers.base import NO_RUN
@@ -108,11 +108,9 @@ class RoleTrigger(FollowingTrigger):
         cause = state.ledger.job.root_cause or {}
         if cause.get("role") == self.role and cause.get("index") is not None:
             await story.tell_tail(self.role, cause["index"], cause.get("attempt") or 0)
-            explanation = explanation_of(cause)
-            if explanation:
-                text = "\n".join(explanation)
-                for line in wrap_lines(f"root cause: {text}"):
-                    self.log.error("%s", line)
+            text = "\n".join(cause_lines(cause))
+            for line in wrap_lines(f"root cause: {text}"):
+                self.log.error("%s", line)
         self.log.info(
             "role %s: %s (%s %s); job %s: %s",
             self.role,

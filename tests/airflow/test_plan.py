@@ -20,13 +20,13 @@ from airflow_training.compiler.dag import job_to_dag
 from airflow_training.compiler.form import form_params, job_of_form
 from airflow_training.compiler.generic import generic_dag
 from airflow_training.compiler.group import training
-from airflow_training.control.root_cause import cause_document
+from airflow_training.control.root_cause import cause_document, cause_lines
 from airflow_training.control.subtask_snapshot import write_snapshot
 from airflow_training.control.subtasks import new_subtasks
 from airflow_training.documents.templates import render
 from airflow_training.errors import InputError
 from airflow_training.operators.admit import template_variables
-from airflow_training.operators.ending import Result, cause_lines
+from airflow_training.operators.ending import Result
 from airflow_training.operators.first_pass import free_roles
 from airflow_training.operators.rollup import RollupOperator
 from airflow_training.settings import load_settings
@@ -485,16 +485,18 @@ def test_what_a_log_says_about_the_root_cause_stands_below_it_and_each_part_on_i
     found |= {"id": "cuda-out-of-memory", "category": "resource", "confidence": 0.9}
     found |= {"file": "worker-1", "line": 7, "rank": 1}
     found |= {"evidence": "RuntimeError: CUDA out of memory", "advice": "Smaller micro batch"}
-    assert result(root_cause=cause_lines(found)).story().splitlines()[:5] == [
-        "root cause: worker-1 (attempt 2): Error, exit code 1: cuda-out-of-memory (resource, 90 % sure)",
+    assert result(root_cause=cause_lines(found)).story().splitlines()[:6] == [
+        "root cause: worker-1: exit code 1 (cuda-out-of-memory): RuntimeError: CUDA out of memory (attempt 2)",
+        "  cause: cuda-out-of-memory (resource, 90 % sure)",
         "  proof: RuntimeError: CUDA out of memory",
         "  where: worker-1:7 (rank 1)",
         "  what to do: Smaller micro batch",
         "job j failed (R: m)",
     ]
-    no_log = result(root_cause=cause_lines({**found, "advice": ""})).story().splitlines()
+    exited = {**found, "advice": "", "evidence": "exited"}
+    no_log = result(root_cause=cause_lines(exited)).story().splitlines()
     assert no_log[:2] == [
-        "root cause: worker-1 (attempt 2): Error, exit code 1: exited",
+        "root cause: worker-1: exit code 1: exited (attempt 2)",
         "job j failed (R: m)",
     ]
 

@@ -116,3 +116,41 @@ def test_a_run_that_succeeds_loads_nothing_that_reads_logs(home):
     assert "airflow_training.supervise.drive" in loaded
     assert [name for name in loaded if name.startswith("airflow_training.logs")] == []
     assert "airflow_training.supervise.followers.diagnosing" not in loaded
+
+
+LOSES_A_PEER = """\
+import os, pathlib, sys, time
+mark = pathlib.Path("failing")
+if os.environ["TRAINING_INDEX"] == "1":
+    print("Traceback (most recent call last):", file=sys.stderr)
+    print('  File "train.py", line 7, in <module>', file=sys.stderr)
+    print("ValueError: bad batch 7", file=sys.stderr, flush=True)
+    mark.touch()
+    time.sleep(2)
+    sys.exit(1)
+while not mark.exists():
+    time.sleep(0.05)
+print("RuntimeError: [../gloo/transport/tcp/pair.cc:589] Connection closed by peer [10.0.0.3]:2345")
+sys.exit(1)
+"""
+
+
+@pytest.mark.parametrize("scope", ["Job", "Instance"])
+def test_the_headline_is_who_failed_first_though_who_lost_it_ended_before(command, home, scope):
+    script = Path("train.py")
+    script.write_text(LOSES_A_PEER)
+    path = job_file(
+        Path("job.yaml"),
+        command=[sys.executable, str(script.absolute())],
+        roles=[{"name": "worker", "replicas": 2}],
+        restart={"scope": scope, "maxRestarts": 0},
+    )
+    done = command("run", str(path), "--run-id", "lost", "-o", "json")
+    assert done.code == 1
+    status = done.json
+    assert status["message"] == (
+        "worker-1: exit code 1 (python-exception): ValueError: bad batch 7; maxRestarts 0 is used up"
+    )
+    assert (status["root_cause"]["role"], status["root_cause"]["index"]) == ("worker", 1)
+    assert f"JobFailed  {status['message']} (MaxRestartsExceeded)" in done.stderr
+    assert "worker-1: " in command("status", "lost").stdout.splitlines()[1]

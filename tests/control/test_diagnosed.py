@@ -378,7 +378,7 @@ def test_what_is_known_late_costs_nothing_either():
             id="killed",
         ),
         pytest.param(peer(0, UNAVAILABLE, finished_at=1700.0), {"exit_code": 1}, id="long-after"),
-        pytest.param(peer(0, UNAVAILABLE | {"confidence": 0.4}), {"exit_code": 1}, id="a-guess"),
+        pytest.param(peer(0, UNAVAILABLE | {"confidence": 0.1}), {"exit_code": 1}, id="a-guess"),
     ],
 )
 def test_a_second_failure_of_its_own_is_charged(second, end):

@@ -512,3 +512,33 @@ def test_what_an_instance_waits_for_before_its_command_starts_is_told_once():
     for message in ("", waits, waits):
         bench.set("worker", 0, reason=reasons.CHECKING_ENVIRONMENT, message=message).decide()
     assert [each.message for each in bench.said(reasons.CHECKING_ENVIRONMENT)] == [waits]
+
+
+@pytest.mark.parametrize("exit_code", [0, 1])
+def test_what_has_ended_gives_its_place_back_while_others_go_on(exit_code):
+    spec = job(role("worker", 2, restart_policy="Never", min_failed="All"))
+    bench = Bench(spec).settle()
+    bench.end("worker", 0, exit_code, lingers=True).step()
+    assert bench.actions(Delete) == [("worker", 0)]
+    bench.settle()
+    assert [each.index for each in bench.objects.values()] == [1]
+    assert bench.of("worker", 0).state == ("failed" if exit_code else "succeeded")
+    assert bench.state == "Running"
+
+
+def test_a_job_is_not_over_while_anything_runs_beside_what_has_ended():
+    bench = Bench(job(clean_pod_policy="None")).settle()
+    bench.end("worker", 0, 0, lingers=True).decide()
+    assert (bench.state, bench.ledger.job.drained) == ("Succeeded", False)
+    bench.act()
+    bench.settle()
+    assert bench.ledger.job.drained
+
+
+def test_a_helper_that_died_is_told_once():
+    bench = Bench(job()).settle()
+    died = {"reason": "HelperDied", "message": "container 'proxy' died with exit code 1 (Error)"}
+    bench.set("worker", 0, **died).settle().settle()
+    (event,) = bench.said("HelperDied")
+    assert (event.message, event.level, event.index) == (died["message"], "warning", 0)
+    assert bench.state == "Running"

@@ -365,3 +365,18 @@ def test_no_replacement_beside_an_object_that_lives_not_even_for_kueue():
     bench.objects["worker-0-0"] = replace(bench.objects["worker-0-0"], state="terminating")
     bench.decide()
     assert bench.actions(Create) == []
+
+
+@pytest.mark.parametrize("scope", ["Instance", "Role", "Job"])
+def test_what_is_free_does_not_double_the_backoff_of_what_follows(scope):
+    spec = job(role(replicas=2), scope=scope, backoff_initial_seconds=10, max_restarts=9)
+    bench = Bench(spec).settle()
+    for _ in range(3):
+        bench.end("worker", 0, 143, disrupted=True).settle()
+        bench.later(10).settle()
+    bench.end("worker", 0, 1).settle()
+    waits = [each.message.rpartition(" in ")[2] for each in bench.events if "next" in each.message]
+    assert waits == ["10 s"] * 4
+    bench.later(10).settle()
+    bench.end("worker", 0, 1).settle()
+    assert any("next attempt in 20 s" in each.message for each in bench.events)

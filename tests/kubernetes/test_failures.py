@@ -274,3 +274,25 @@ def _services(control: Control) -> list[str]:
 
 def _soon_unknown(job: Any) -> Any:
     return dataclasses.replace(job, unknown_seconds=0.5)
+
+
+# containers beside the training one --------------------------------------------------------------
+async def test_an_ended_instance_gives_its_place_back_while_others_go_on(stage: Stage):
+    proxy = {"name": "proxy", "image": "busybox"}
+    template = {"spec": {"containers": [{"name": "main", "image": "busybox"}, proxy]}}
+    uid = stage.launch(resolved({"name": "worker", "replicas": 2, "template": template}))
+    control = stage.cluster.control
+    async with stage.driving(uid) as task:
+        await stage.until_running(uid)
+        control.print(stage.name("worker-0"), "done\n", container="main")
+        control.finish(stage.name("worker-0"), container="main")
+        await until(lambda: set(stage.pods()) == {"worker-1"})
+        assert stage.states(uid) == {"worker-0": "succeeded", "worker-1": "running"}
+        archived = stage.folder / "logs" / uid / "worker-0" / "0.0.0.log"
+        assert archived.read_text() == "done\n"
+        control.finish(stage.name("worker-1"), container="proxy", exit_code=3)
+        await until(lambda: stage.entry(uid, index=1).reason == "HelperDied")
+        control.finish(stage.name("worker-1"), container="main")
+        assert await asyncio.wait_for(task, PATIENCE) == "Succeeded"
+    assert [each.index for each in stage.events if each.reason == "HelperDied"] == [1]
+    assert restarts(stage, uid) == []

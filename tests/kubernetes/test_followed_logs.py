@@ -221,3 +221,19 @@ async def test_the_end_of_a_long_log_is_one_request(stage: Stage, monkeypatch: p
     lines = (await runtime.tail_log(ref, limit=1 << 20)).decode().splitlines()
     assert lines == text.splitlines()[-100:]
     assert [each["tail_lines"] for each in asked] == [100, 100]
+
+
+async def test_what_was_read_before_a_pod_went_is_kept_and_said_to_be_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(logs, "_PAUSE_SECONDS", 0.01)
+    ref, goes_on = instance_of(FIRST).ref, asyncio.Event()
+    goes_on.set()
+    for tail_bytes in (0, 1 << 20):
+        archive = LogArchive(str(tmp_path / str(tail_bytes)), tail_bytes=tail_bytes)
+        await archive.keep(ref, whole(Reading(goes_on=goes_on), "pod", tmp_path))
+        chunk = await archive.read(ref, Cursor(), limit=100)
+        assert chunk is not None
+        assert chunk.data == b"first\n"
+        assert "its connection broke (cut)" in chunk.missing
+        assert not await archive.has(ref), "who can read all of it may still archive it"

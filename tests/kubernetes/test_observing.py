@@ -164,15 +164,31 @@ CASES = {
     ),
     "sidecar-lives-on-after-success": (
         pod("Running", container(RUNNING, "proxy"), container(terminated(0))),
-        "succeeded", "Completed", {"exit_code": 0},
+        "succeeded", "Completed", {"exit_code": 0, "lingers": True},
     ),
     "sidecar-lives-on-after-failure": (
         pod("Running", container(RUNNING, "proxy"), container(terminated(1))),
-        "failed", "Error", {"exit_code": 1},
+        "failed", "Error", {"exit_code": 1, "lingers": True},
+    ),
+    "helper-died": (
+        pod("Running", container(terminated(137, "OOMKilled"), "proxy"), container(RUNNING)),
+        "running", "HelperDied", {"message": "container 'proxy' died with exit code 137 (OOMKilled)"},
+    ),
+    "helper-has-done-its-work": (
+        pod("Running", container(terminated(0), "fetch"), container(RUNNING)),
+        "running", "Started", {"message": ""},
+    ),
+    "helper-died-and-runs-again": (
+        pod(
+            "Running", container(RUNNING),
+            init=[container(RUNNING, "shipper", lastState=terminated(2), restartCount=1)],
+        ),
+        "running", "HelperDied",
+        {"message": "container 'shipper' died with exit code 2 (Error), and was started again"},
     ),
     "sidecar-failed-but-training-did-not": (
         pod("Failed", container(terminated(1), "proxy"), container(terminated(0))),
-        "succeeded", "Completed", {"exit_code": 0},
+        "succeeded", "Completed", {"exit_code": 0, "lingers": False},
     ),
     "killed": (
         pod("Failed", container(terminated(137))),

@@ -301,7 +301,7 @@ async def test_logs_that_cannot_be_archived_are_one_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ):
     class Words:
-        dropped = 0
+        dropped, cut = 0, ""
 
         async def blocks(self) -> AsyncIterator[bytes]:
             yield b""

@@ -444,6 +444,16 @@ MUTATIONS = (
     ),
     Mutation(
         guarantee=6,
+        why="Who only lost others stays charged when it is known who failed first.",
+        file=f"{CONTROL}/diagnosed.py",
+        definition="excuse_peers",
+        old="not excused",
+        new="excused is not None",
+        test="tests/control/test_charging.py"
+        "::test_who_lost_the_first_to_fail_gets_its_charge_back_though_it_ended_before",
+    ),
+    Mutation(
+        guarantee=6,
         why="A charge of now replaces those from before.",
         file=f"{CONTROL}/outcomes.py",
         definition="_restart",

@@ -39,6 +39,9 @@ class Logs:
             data=data, next=Cursor(offset=cursor.offset + len(data)), end=len(data) < limit
         )
 
+    async def tail_log(self, ref: InstanceRef, *, limit: int) -> bytes:
+        return self.written[ref.index][-limit:]
+
 
 def failed(*finished_at: float) -> Ledger:
     """Return the ledger of a job whose workers failed at these times."""
@@ -61,10 +64,10 @@ def failed(*finished_at: float) -> Ledger:
     )
 
 
-def diagnoser(written: dict[int, bytes] | Logs) -> Diagnoser:
+def diagnoser(written: dict[int, bytes] | Logs, *, scope: Any = "Instance") -> Diagnoser:
     logs = written if isinstance(written, Logs) else Logs(written)
     run = RunRef(uid="u", job="digits", namespace="default", controller="c", generation=1)
-    spec = job(role("worker", len(logs.written), rank_offset=0))
+    spec = job(role("worker", len(logs.written), rank_offset=0), scope=scope)
     return Diagnoser(runtime=cast("Runtime", logs), run=run, job=spec, on_answer=lambda: None)
 
 
@@ -150,3 +153,33 @@ def test_of_a_job_that_no_instance_ended_its_own_reason_is_the_fact():
     ledger = Ledger(job=JobEntry(state="Failed", reason="DeadlineExceeded", message="too long"))
     (fact,) = facts_of(ledger, OWN_REASONS)
     assert (fact.reason, fact.message) == ("DeadlineExceeded", "too long")
+
+
+ERROR = b"""\
+Traceback (most recent call last):
+  File "/app/train.py", line 3, in <module>
+    labels[7]
+ValueError: batch 7 has no labels
+"""
+
+
+@pytest.mark.parametrize(
+    ("scope", "other", "named"),
+    [
+        pytest.param("Job", ERROR, "worker-1", id="an-error"),
+        pytest.param("Role", OOM, "worker-1", id="memory"),
+        pytest.param("Job", LOST, None, id="who-only-lost-others-too"),
+        pytest.param("Job", b"step 1 loss 0.5\n", None, id="at-work"),
+        pytest.param("Instance", ERROR, None, id="each-alone-fails-for-itself"),
+    ],
+)
+async def test_who_only_lost_others_names_the_one_that_failed_first(scope, other, named):
+    asked = diagnoser({0: LOST, 1: other}, scope=scope)
+    team = [entry("worker", i, uid=f"w{i}", released=True, was_running=True) for i in (0, 1)]
+    ledger = Ledger(instances={each.key: each for each in team})
+    await asked.ask(ledger, [seen(state="failed", exit_code=1, reason="Error")], {})
+    for task in asked._asked.values():
+        await task
+    (answer,) = asked.answers
+    assert answer.cause["id"] == "peer-connection-lost"
+    assert (answer.origin and f"{answer.origin.role}-{answer.origin.index}") == named

@@ -23,6 +23,8 @@ class FetchResult(NamedTuple):
     """Empty: the offset alone says where to read on."""
     end: bool
     """The attempt is over and everything was read."""
+    missing: str = ""
+    """What of the log could not be kept, and why."""
 
 
 class Fetch(Protocol):
@@ -48,6 +50,8 @@ class InstanceLog:
         self._next = (0, "")
         """The newest cursor: reading on continues here, whether it is kept as a point or not."""
         self._opaque = False
+        self.missing = ""
+        """What of it could not be kept, and why, as far as it was read."""
 
     @property
     def cursor(self) -> tuple[int, str]:
@@ -77,6 +81,7 @@ class InstanceLog:
 
     def _keep(self, fetched: FetchResult) -> None:
         self._next = (fetched.offset, fetched.token)
+        self.missing = fetched.missing or self.missing
         self._opaque = self._opaque or bool(fetched.token)
         if fetched.offset >= self._points[-1][0] + _SPACING:
             self._points.append(self._next)

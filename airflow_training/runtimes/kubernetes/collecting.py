@@ -7,7 +7,6 @@ never waits for a log. Beyond so many streams, pods are read in turns.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import contextvars
 import functools
 import logging
@@ -16,7 +15,7 @@ import tempfile
 import time
 import weakref
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +26,13 @@ from airflow_training.runtimes.kubernetes import names
 from airflow_training.runtimes.kubernetes import pod_attempts as turns
 from airflow_training.runtimes.kubernetes.api import Api, ApiError, Invalid, NotFound
 from airflow_training.runtimes.kubernetes.collected import CollectedLog, CollectedRun
-from airflow_training.runtimes.kubernetes.instances import container_of
-from airflow_training.runtimes.kubernetes.logs import Read, begun_late, followed
-from airflow_training.runtimes.kubernetes.observing import container_started, runs_container
+from airflow_training.runtimes.kubernetes.instances import container_of, identity
+from airflow_training.runtimes.kubernetes.logs import LogCut, Read, begun_late, followed
+from airflow_training.runtimes.kubernetes.observing import (
+    container_started,
+    has_run,
+    runs_container,
+)
 from airflow_training.runtimes.kubernetes.stamped import Piece, StampedReader
 from airflow_training.runtimes.port import InstanceRef
 
@@ -55,6 +58,7 @@ _LEAST_BYTES = 16 << 20
 
 Pods = Callable[[], Iterable[Mapping[str, Any]]]
 """The pods of a run as they are now."""
+OnEnd = Callable[[RunRef, Mapping[str, Any]], Awaitable[None]]
 
 
 class _Limits:
@@ -69,18 +73,25 @@ class _Limits:
 class LogCollector:
     """The logs that this process collects, and those that another one on this machine does."""
 
-    def __init__(self, api: Api, folder: Path | None, *, tail_bytes: int) -> None:
+    def __init__(
+        self, api: Api, folder: Path | None, *, tail_bytes: int, on_end: OnEnd | None = None
+    ) -> None:
         """`folder`: of all processes on this machine; None: of this one alone.
+
+        `on_end`: awaited for each pod whose container has ended, while it may still be there.
 
         `tail_bytes`: how much of its end is wanted of a log; 0: all of it.
         """
         self._api = api
         self._given = folder
+        self._on_end = on_end
         self._most_bytes = max(tail_bytes, _LEAST_BYTES) if tail_bytes else 0
-        self._streams: dict[str, asyncio.Task[None]] = {}
+        self._streams: dict[str, asyncio.Task[bool]] = {}
         """Pod uid -> what collects its log, or has."""
         self._followed: set[str] = set()
         """Pods whose logs are followed now, or were to their end; those read in turns are not."""
+        self._ended: set[str] = set()
+        """Of these the ones that were read to their end."""
         self._running: defaultdict[str, int] = defaultdict(int)
         """Run uid -> calls of `collect`."""
         self._limits: dict[asyncio.AbstractEventLoop, _Limits] = {}
@@ -96,7 +107,7 @@ class LogCollector:
     async def collect(self, run: RunRef, pods: Pods) -> None:
         """Collect the logs of a run's pods until cancelled; another process may do it instead."""
         kept = CollectedRun(self._folder, run.uid)
-        begun: dict[str, asyncio.Task[None]] = {}
+        begun: dict[str, asyncio.Task[bool]] = {}
         start = asyncio.get_running_loop().create_task
         self._running[run.uid] += 1
         try:
@@ -104,8 +115,9 @@ class LogCollector:
                 if await asyncio.to_thread(_acquire, kept):
                     for pod in pods():
                         uid = pod["metadata"]["uid"]
-                        if uid not in self._streams and runs_container(pod, container_of(pod)):
-                            work = self._collect_pod(run, pod, pods)
+                        if uid not in self._streams and has_run(pod, container_of(pod)):
+                            runs = runs_container(pod, container_of(pod))
+                            work = (self._collect_pod if runs else self._end)(run, pod, pods)
                             # what it logs belongs to no follower
                             begun[uid] = contextvars.Context().run(start, work)
                             self._streams[uid] = begun[uid]
@@ -118,6 +130,7 @@ class LogCollector:
             for uid in begun:
                 self._streams.pop(uid, None)
                 self._followed.discard(uid)
+                self._ended.discard(uid)
             kept.release()
 
     def is_collected(self, run: RunRef) -> bool:
@@ -139,6 +152,7 @@ class LogCollector:
             pod=pod,
             collected=CollectedRun(self._folder, run.uid).log(uid, most_bytes=self._most_bytes),
             stream=self._streams.get(uid) if uid in self._followed else None,
+            has_ended=uid in self._ended,
             slots=self._here().last_streams,
             follow=follow,
         )
@@ -153,10 +167,17 @@ class LogCollector:
             (
                 _ref_of(run, about["attempt"]),
                 about["begins"].encode(),
-                CollectedOnly(kept.log(uid, most_bytes=self._most_bytes)),
+                CollectedOnly(
+                    kept.log(uid, most_bytes=self._most_bytes), is_whole=about.get("ended", False)
+                ),
             )
             for uid, about in kept.notes().items()
         ]
+
+    def collected_of(self, ref: InstanceRef) -> tuple[bytes, CollectedOnly] | None:
+        """Return what somebody on this machine collected of an attempt whose pod is gone. Blocks."""
+        found = [each for each in self.begun(ref.run) if identity(each[0]) == identity(ref)]
+        return found[0][1:] if found else None
 
     def forget(self, run: RunRef) -> None:
         """Remove what was collected of a run whose logs are in the archive. Blocks."""
@@ -165,7 +186,24 @@ class LogCollector:
     def _here(self) -> _Limits:
         return self._limits.setdefault(asyncio.get_running_loop(), _Limits())
 
-    async def _collect_pod(self, run: RunRef, pod: Mapping[str, Any], pods: Pods) -> None:
+    async def _collect_pod(self, run: RunRef, pod: Mapping[str, Any], pods: Pods) -> bool:
+        """Collect the log of one pod; return whether it was read to its end. Then it is archived."""
+        uid, whole = pod["metadata"]["uid"], await self._read_pod(run, pod, pods)
+        pod = next((each for each in pods() if each["metadata"]["uid"] == uid), pod)
+        if whole:
+            self._ended.add(uid)
+            collected = CollectedRun(self._folder, run.uid).log(uid, most_bytes=self._most_bytes)
+            await asyncio.to_thread(lambda: collected.note({**_about(pod), "ended": True}))
+        self._followed.discard(uid)  # nobody shall wait for this task, which now waits itself
+        return await self._end(run, pod, pods) and whole
+
+    async def _end(self, run: RunRef, pod: Mapping[str, Any], _: Pods) -> bool:
+        if self._on_end is not None:
+            await self._on_end(run, pod)
+        return True
+
+    async def _read_pod(self, run: RunRef, pod: Mapping[str, Any], pods: Pods) -> bool:
+        """Collect a log while its container runs; return whether it was read to its end."""
         uid, name, container = pod["metadata"]["uid"], pod["metadata"]["name"], container_of(pod)
         collected = CollectedRun(self._folder, run.uid).log(uid, most_bytes=self._most_bytes)
         reader = await asyncio.to_thread(collected.reader)
@@ -177,7 +215,7 @@ class LogCollector:
                     self._followed.discard(uid)
                     await self._take_turn(run.namespace, name, container, reader, collected)
                     if not _runs(uid, pods):
-                        return
+                        return False
                     continue
                 async with streams:
                     self._followed.add(uid)
@@ -185,13 +223,17 @@ class LogCollector:
                     async for fresh in pieces:
                         failures = 0
                         if fresh and is_new:
-                            late, is_new = begun_late(started, fresh, read_since=since), False
+                            late = begun_late(started, fresh, read_since=since) if started else []
                             await _append(collected, late)
                         await _append(collected, fresh)
+                        if fresh and is_new:
+                            # whose it is stands beside it: its pod may go at any moment
+                            await asyncio.to_thread(lambda: collected.note(_about(pod)))
+                            is_new = False
                 if await _has_ended(uid, pods):
-                    return
-            except (Invalid, NotFound):
-                return
+                    return True
+            except (Invalid, NotFound, LogCut):
+                return False
             except (ApiError, RuntimeUnavailable, OSError) as error:
                 log.debug("the log of %s is not collected now: %s", name, error)
                 self._followed.discard(uid)
@@ -217,8 +259,9 @@ class LogCollector:
 class CollectedOnly:
     """The log of a pod that is gone: what was collected of it."""
 
-    def __init__(self, collected: CollectedLog) -> None:
+    def __init__(self, collected: CollectedLog, *, is_whole: bool) -> None:
         self.dropped = 0
+        self.cut = "" if is_whole else "its pod was gone before its end was read"
         self._collected = collected
 
     async def blocks(self) -> AsyncIterator[bytes]:
@@ -238,11 +281,15 @@ class PodLog:
         api: Api,
         pod: Mapping[str, Any],
         collected: CollectedLog,
-        stream: asyncio.Task[None] | None,
+        stream: asyncio.Task[bool] | None,
         slots: asyncio.Semaphore,
         follow: bool,
+        has_ended: bool = False,
     ) -> None:
+        """`stream`: what collects it now. `has_ended`: it was collected to its end."""
         self.dropped = 0
+        self.cut = ""
+        self._has_ended = has_ended
         self._api = api
         self._pod = pod
         self._collected = collected
@@ -254,11 +301,12 @@ class PodLog:
         """Yield it; first something empty: the log is open. Raises what `followed` does."""
         # before its pod may go: whoever is killed from here on leaves a copy that says whose it is
         await asyncio.to_thread(lambda: self._collected.note(_about(self._pod)))
-        has_ended = False
-        if self._stream is not None and self._follow:
+        has_ended = self._has_ended
+        if self._stream is not None and self._follow and not has_ended:
             yield b""
             await asyncio.wait({self._stream})
-            has_ended = not self._stream.cancelled() and self._stream.exception() is None
+            done = not self._stream.cancelled() and self._stream.exception() is None
+            has_ended = done and self._stream.result()
         reader = StampedReader()
         self.dropped, blocks = await asyncio.to_thread(self._collected.open)
         while block := await asyncio.to_thread(next, blocks, b""):
@@ -267,8 +315,7 @@ class PodLog:
             return
         metadata = self._pod["metadata"]
         place = metadata["namespace"], metadata["name"], container_of(self._pod)
-        gone = [Invalid, NotFound] if reader.token else []
-        with contextlib.suppress(*gone):  # then what was collected is all there is
+        try:
             async with self._slots:
                 if self._follow:
                     async for pieces in followed(self._api, *place, reader=reader):
@@ -279,6 +326,14 @@ class PodLog:
                         *place[:2], container=place[2], timestamps=True, since_time=since
                     )
                     yield _content(list(reader.take(text)))
+        except LogCut as cut:
+            self.cut = str(cut)
+        except (Invalid, NotFound):
+            if not reader.token:
+                raise
+            self.cut = (
+                "its pod was gone before its end was read"  # what was collected is all there is
+            )
 
 
 def reading(api: Api, namespace: str, pod: str, container: str) -> Read:

@@ -152,6 +152,8 @@ class Instances:
             )
         )
         over = is_over(pod)
+        if observe(pod, now=time.time()).lingers:
+            await self.mark(run, pod, {"annotations": dict(gangs.ENDED_FOR_GOOD)})
         if over:
             await keeping
         else:

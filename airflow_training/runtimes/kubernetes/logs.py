@@ -23,16 +23,17 @@ from airflow_training.runtimes.kubernetes.api import Api, ApiError, Invalid, Not
 from airflow_training.runtimes.kubernetes.stamped import GAP, Piece, StampedReader, gap_line
 from airflow_training.runtimes.port import Cursor, InstanceRef, LogChunk
 
-__all__ = ["LogArchive", "Read", "WholeLog", "begun_late", "followed", "read_live"]
+__all__ = ["LogArchive", "LogCut", "Read", "WholeLog", "begun_late", "followed", "read_live"]
 
 log = logging.getLogger(__name__)
 
-_OPENING_SECONDS = 3.0
-"""How long the end of a pod waits for the first bytes of its log, once there is room to read it."""
+_OPENING_SECONDS = 10.0
+"""How long the end of a pod waits until its log is open, once there is room to read it."""
 _SILENT_SECONDS = 1800.0
 """A log that says nothing for so long is asked for again; that a connection is dead its own probes tell."""
-_BROKEN_IN_A_ROW = 5
-_PAUSE_SECONDS = 1.0
+_BROKEN_IN_A_ROW = 8
+_PAUSE_SECONDS = 0.2
+"""Before a log is followed again whose connection broke: its pod may be about to go."""
 _FILE_SECONDS = 5.0
 """A node writes one file of a log for longer: by default it looks every 10 s whether one is full."""
 _QUIET_SECONDS = 60.0
@@ -49,6 +50,12 @@ class _Kept:
     """Offset in the whole log where the archived part begins."""
     size: int
     """Bytes of the whole log."""
+    missing: str = ""
+    """What of it could not be kept, and why."""
+
+
+class LogCut(Exception):
+    """A pod went while nobody was connected: the end of its log may be missing."""
 
 
 class WholeLog(Protocol):
@@ -56,6 +63,8 @@ class WholeLog(Protocol):
 
     dropped: int
     """Bytes of its beginning that nobody has any more; known once `blocks` has begun."""
+    cut: str
+    """Why its end may be missing; known once `blocks` has ended."""
 
     def blocks(self) -> AsyncIterator[bytes]:
         """Yield it, as it comes; first something empty: the log is open."""
@@ -76,8 +85,9 @@ class LogArchive:
         """Logs that could not be archived since one was."""
 
     async def has(self, ref: InstanceRef) -> bool:
-        """Return whether the attempt's log is here."""
-        return await asyncio.to_thread(self._about, ref) is not None
+        """Return whether the attempt's log is here, as far as anybody had it."""
+        about = await asyncio.to_thread(self._about, ref)
+        return about is not None and not about.missing
 
     @property
     def is_failing(self) -> bool:
@@ -97,7 +107,8 @@ class LogArchive:
         `begins`: the line before which everything is of earlier attempts; empty: nothing is.
 
         `reached` is set once the log is being read, or will not be: then its pod may go.
-        What cannot be archived is said in our own log: it never keeps an instance from ending.
+        What cannot be archived is said in our own log, and beside what could be: it never keeps an
+        instance from ending.
         """
         opening: asyncio.TimerHandle | None = None
         try:
@@ -111,10 +122,14 @@ class LogArchive:
                 write = self._write_tail if self.tail_bytes else self._write
                 await write(ref, _noting(blocks, reached), whole)
                 self._can_be_written()
-        except (Invalid, NotFound):
-            pass  # the container never started, or its pod is gone
+        except NotFound:
+            pass  # its pod is gone
+        except Invalid:  # the container never started
+            if reached is None:
+                await self._note_nothing(ref)
         except (ApiError, RuntimeUnavailable, OSError) as error:
             self._cannot_be_written(ref, error)
+            await self._note_nothing(ref, missing=str(error))
         finally:
             if opening is not None:
                 opening.cancel()
@@ -126,6 +141,13 @@ class LogArchive:
         self._lost += 1
         say = log.warning if self._lost == 1 else log.debug
         say("the log of %s-%d could not be archived: %s", ref.role, ref.index, error)
+
+    async def _note_nothing(self, ref: InstanceRef, *, missing: str = "") -> None:
+        """Say of a log of which nothing is here that it is empty, or why it is missing."""
+        with contextlib.suppress(OSError):  # then nothing can be kept here, and nothing is
+            known = await asyncio.to_thread(self._about, ref)
+            if known is None:
+                await asyncio.to_thread(self._write_about, ref, _Kept(0, 0, missing=missing))
 
     def _can_be_written(self) -> None:
         if self._lost:
@@ -145,28 +167,38 @@ class LogArchive:
         return b"" if end is None else end.data
 
     async def _write(self, ref: InstanceRef, blocks: AsyncIterator[bytes], whole: WholeLog) -> None:
-        size = 0
+        size, broken = 0, ""
         with contextlib.closing(await asyncio.to_thread(self._open_for_writing, ref)) as target:
-            async for block in blocks:
-                size += len(block)
-                await asyncio.to_thread(target.write, block)
-        kept = _Kept(start=whole.dropped, size=whole.dropped + size)
+            try:
+                async for block in blocks:
+                    size += len(block)
+                    await asyncio.to_thread(target.write, block)
+            except (ApiError, RuntimeUnavailable) as error:
+                if not size:
+                    raise
+                broken = str(error)
+        kept = _Kept(whole.dropped, whole.dropped + size, missing=broken or whole.cut)
         await asyncio.to_thread(self._write_about, ref, kept)
 
     async def _write_tail(
         self, ref: InstanceRef, blocks: AsyncIterator[bytes], whole: WholeLog
     ) -> None:
-        size, held = 0, bytearray()
-        async for block in blocks:
-            size += len(block)
-            held += block
-            del held[: max(0, len(held) - self.tail_bytes)]
+        size, held, broken = 0, bytearray(), ""
+        try:
+            async for block in blocks:
+                size += len(block)
+                held += block
+                del held[: max(0, len(held) - self.tail_bytes)]
+        except (ApiError, RuntimeUnavailable) as error:
+            if not size:
+                raise
+            broken = str(error)
         if await self.has(ref):
             return  # somebody else has read the same log, and perhaps to a later end
         with contextlib.closing(await asyncio.to_thread(self._open_for_writing, ref)) as target:
             await asyncio.to_thread(target.write, bytes(held))
         size += whole.dropped
-        kept = _Kept(start=size - len(held), size=size)
+        kept = _Kept(size - len(held), size, missing=broken or whole.cut)
         await asyncio.to_thread(self._write_about, ref, kept)
 
     def _read(self, ref: InstanceRef, cursor: Cursor, limit: int) -> LogChunk | None:
@@ -174,11 +206,15 @@ class LogArchive:
         if about is None:
             return None
         position = max(cursor.offset, about.start)
+        if about.size == about.start:
+            return LogChunk(data=b"", next=cursor, end=True, missing=about.missing)
         with _fsspec().open(self._path(ref, "log"), "rb") as file:
             file.seek(position - about.start)
             data: bytes = file.read(limit)
         position += len(data)
-        return LogChunk(data=data, next=Cursor(offset=position), end=position >= about.size)
+        end = position >= about.size
+        place = Cursor(offset=position)
+        return LogChunk(data=data, next=place, end=end, missing=about.missing)
 
     def _about(self, ref: InstanceRef) -> _Kept | None:
         try:
@@ -186,11 +222,14 @@ class LogArchive:
                 known = json.load(file)
         except (FileNotFoundError, json.JSONDecodeError):  # or it is being written just now
             return None
-        return _Kept(start=known["start"], size=known["size"])
+        return _Kept(known["start"], known["size"], missing=known.get("missing", ""))
 
     def _write_about(self, ref: InstanceRef, kept: _Kept) -> None:
-        with _fsspec().open(self._path(ref, "json"), "w") as file:
-            json.dump({"start": kept.start, "size": kept.size}, file)
+        about = {"start": kept.start, "size": kept.size}
+        if kept.missing:
+            about["missing"] = kept.missing
+        with _fsspec().open(self._path(ref, "json"), "w", auto_mkdir=True) as file:
+            json.dump(about, file)
 
     def _open_for_writing(self, ref: InstanceRef) -> Any:
         return _fsspec().open(self._path(ref, "log"), "wb", auto_mkdir=True).open()
@@ -217,8 +256,9 @@ async def from_line(blocks: AsyncIterator[bytes], line: bytes) -> AsyncIterator[
 async def _noting(
     blocks: AsyncIterator[bytes], reached: asyncio.Event | None
 ) -> AsyncIterator[bytes]:
+    """Yield a log; set `reached` once it is open, however much somebody had of it before."""
     async for block in blocks:
-        if reached is not None:
+        if reached is not None and not block:
             reached.set()
         yield block
 
@@ -229,9 +269,11 @@ async def followed(
     """Yield what is new in a container's log until it has ended, across connections that break.
 
     The first thing that is yielded is empty: the log is open. Raises Invalid and NotFound where it
-    never was, and RuntimeUnavailable after several tries in a row that brought nothing.
+    never was, LogCut where its pod went while nobody was connected, and RuntimeUnavailable after
+    several tries in a row that brought nothing.
     """
     opened, broken = False, 0
+    cut: Exception | None = None
     while True:
         blocks = api.follow_log(
             namespace,
@@ -248,11 +290,13 @@ async def followed(
                 if pieces or not opened:
                     opened = True
                     yield pieces
-        except (Invalid, NotFound):
+        except (Invalid, NotFound) as error:
             if opened:
-                return  # it went while nobody was connected: what was read is all there is
+                why = f"its connection broke ({cut}), and its pod was gone when it could be read again"
+                raise LogCut(why) from error
             raise
         except RuntimeUnavailable as error:
+            cut = error
             broken += 1
             if broken == _BROKEN_IN_A_ROW:
                 text = f"the log of {pod} breaks off again and again: {error}"
@@ -260,7 +304,7 @@ async def followed(
             log.debug("following the log of %s again: %s", pod, error)
         else:
             return
-        await asyncio.sleep(_PAUSE_SECONDS * 2**broken * random.uniform(0.5, 1.0))  # noqa: S311 - jitter, no secret
+        await asyncio.sleep(_PAUSE_SECONDS * 2 ** (broken - 1) * random.uniform(0.5, 1.0))  # noqa: S311 - jitter, no secret
 
 
 def begun_late(started: str, pieces: Sequence[Piece], *, read_since: float) -> list[Piece]:

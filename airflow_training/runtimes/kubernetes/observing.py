@@ -24,6 +24,7 @@ __all__ = [
     "CANNOT_START_SECONDS",
     "OVERDUE_SECONDS",
     "SETTLE_SECONDS",
+    "has_run",
     "is_over",
     "look_again_at",
     "observe",
@@ -137,6 +138,7 @@ def observe(
         progress=progress,
         environment=environment,
         output=_output(end) if said.state == "succeeded" else None,
+        lingers=said.state in ("succeeded", "failed") and _goes_on(pod, own),
     )
     return with_agent_report(seen, pod, turn)
 
@@ -163,6 +165,14 @@ def container_started(pod: Mapping[str, Any], container: str) -> str:
 def runs_container(pod: Mapping[str, Any], container: str) -> bool:
     """Return whether a container of a pod runs, as far as anybody knows."""
     return not is_over(pod) and bool(container_started(pod, container))
+
+
+def has_run(pod: Mapping[str, Any], container: str) -> bool:
+    """Return whether a container of a pod that is still there runs, or has ended in it."""
+    for each in _status(pod).get("containerStatuses") or ():
+        if each["name"] == container and "terminated" in (each.get("state") or {}):
+            return True
+    return runs_container(pod, container)
 
 
 def started_at(pod: Mapping[str, Any]) -> float | None:
@@ -257,7 +267,12 @@ def _said(pod: Mapping[str, Any], own: Mapping[str, Any], end: _End | None, *, n
         message = f"node {node} was to end it by {due} and has not said that it did"
         return _Said("terminating", reasons.OVERDUE, message)
     if "running" in (own.get("state") or {}):
-        return _Said("running", "Started", _restarts_inside(own))
+        died = _helper_that_died(pod, own)
+        return (
+            _Said("running", reasons.HELPER_DIED, died)
+            if died
+            else _Said("running", "Started", _restarts_inside(own))
+        )
     return _pending(pod, now=now)
 
 
@@ -389,6 +404,29 @@ def _restarts_inside(own: Mapping[str, Any]) -> str:
         return ""
     reason = last.get("reason") or "Error"
     return f"restarted {count} times inside the pod, last after {reason} ({last.get('exitCode')})"
+
+
+def _goes_on(pod: Mapping[str, Any], own: Mapping[str, Any]) -> bool:
+    """Return whether a container goes on beside the training one, so that its pod does not end."""
+    beside = [
+        each
+        for each in _statuses(pod, "containerStatuses")
+        if each.get("name") != own.get("name") and "running" in (each.get("state") or {})
+    ]
+    return bool(beside) and bool(own) and not is_over(pod)
+
+
+def _helper_that_died(pod: Mapping[str, Any], own: Mapping[str, Any]) -> str:
+    """Return how a container beside the training one has died; "" where none has."""
+    for each in _all_statuses(pod):
+        end = (each.get("state") or {}).get("terminated") or {}
+        again = (each.get("lastState") or {}).get("terminated") or {}
+        died = end if end.get("exitCode") else again if again.get("exitCode") else {}
+        if died and each.get("name") != own.get("name"):
+            how = f"exit code {died['exitCode']} ({died.get('reason') or 'Error'})"
+            then = "" if died is end else ", and was started again"
+            return f"container '{each.get('name')}' died with {how}{then}"
+    return ""
 
 
 # what the parts of a pod say ---------------------------------------------------------------------

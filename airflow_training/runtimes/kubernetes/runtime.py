@@ -137,7 +137,9 @@ class KubernetesRuntime:
         self.log_api = Api(connect, connection, budget_seconds=patience_seconds)
         """Connections of their own: however many logs are read, nothing else waits for one."""
         self._archive = archive
-        self._collector = LogCollector(self.log_api, collected, tail_bytes=archive.tail_bytes)
+        self._collector = LogCollector(
+            self.log_api, collected, tail_bytes=archive.tail_bytes, on_end=self._archive_log
+        )
         self._viewer = LogCollector(self.log_api, None, tail_bytes=archive.tail_bytes)
         """Of whoever looks at logs while nobody on this machine collects them."""
         self._records = Records(self.api)
@@ -434,14 +436,27 @@ class KubernetesRuntime:
             if archived is not None:
                 return archived
             pod = pod or await self._instances.find(instance)
-        if pod is None:
-            return LogChunk(data=b"", next=cursor, end=True)
-        if not is_over(pod):
+        if pod is not None and not is_over(pod):
             return await self._read_live(instance.run, pod, cursor, limit=limit)
-        whole = self._collector.whole(instance.run, pod)
-        await self._archive.keep(instance, whole, begins=turns.first_log_line(pod))
+        if pod is not None:
+            await self._archive_log(instance.run, pod)
+        else:
+            await self._archive_collected(instance)
         archived = await self._archive.read(instance, cursor, limit=limit)
-        return archived or LogChunk(data=b"", next=cursor, end=True)
+        missing = "its pod is gone, and its log was not kept before" if pod is None else ""
+        return archived or LogChunk(data=b"", next=cursor, end=True, missing=missing)
+
+    async def _archive_log(self, run: RunRef, pod: Mapping[str, Any]) -> None:
+        """Archive the log of a pod that has ended."""
+        ref = dataclasses.replace(names.parse_ref(pod), run=run)
+        whole = self._collector.whole(run, pod)
+        await self._archive.keep(ref, whole, begins=turns.first_log_line(pod))
+
+    async def _archive_collected(self, instance: InstanceRef) -> None:
+        """Archive what was collected of an attempt whose pod somebody else has taken away."""
+        found = await asyncio.to_thread(self._collector.collected_of, instance)
+        if found is not None:
+            await self._archive.keep(instance, found[1], begins=found[0])
 
     @_speaking
     async def tail_log(self, instance: InstanceRef, *, limit: int) -> bytes:

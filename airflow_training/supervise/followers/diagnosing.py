@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow_training.control.failures import CANNOT_START_CODES
+from airflow_training.control.lost_peers import explained_by, lost_peers
 from airflow_training.control.model import (
     TERMINAL_JOB_STATES,
     Attempt,
@@ -35,12 +36,19 @@ if TYPE_CHECKING:
 
 __all__ = ["Diagnoser", "facts_of"]
 
+_Log = tuple[InstanceRef, int | None, LogEnd]
+"""Whose, of which rank, and its end."""
+
 log = logging.getLogger(__name__)
 
 _PATIENCE_SECONDS = 0.1
 """How long a decision waits for a diagnosis; one that comes later is taken in later."""
 _LONGEST_SECONDS = 15.0
 """How long what is restarted waits for it: the first one of a process loads signatures."""
+_PEERS_SECONDS = 5.0
+"""How long the logs of those beside one may take that only lost others."""
+_SOMEWHERE = 1
+"""Offset of an end of which only is known that it is none of a log's beginning."""
 _TAIL_BYTES = 64 << 10
 _END_SECONDS = 10.0
 """How long the end of a job waits for the last diagnosis."""
@@ -75,7 +83,7 @@ class Diagnoser:
         for each in seen:
             if self._is_new(ledger, each):
                 said = each.progress or progress.get(each.key)
-                task = asyncio.ensure_future(self._diagnose(each, said))
+                task = asyncio.ensure_future(self._diagnose(each, said, ledger))
                 attempt = (each.role, each.index, each.attempt)
                 self._asked[attempt] = task
                 if _ended_by_exit(each):
@@ -115,9 +123,11 @@ class Diagnoser:
         for each in answers:
             self._answers.pop((each.role, each.index, each.attempt), None)
 
-    async def _diagnose(self, seen: Observation, progress: ProgressReport | None) -> None:
+    async def _diagnose(
+        self, seen: Observation, progress: ProgressReport | None, ledger: Ledger
+    ) -> None:
         try:
-            await asyncio.wait_for(self._find_out(seen, progress), _LONGEST_SECONDS)
+            await asyncio.wait_for(self._find_out(seen, progress, ledger), _LONGEST_SECONDS)
         except asyncio.TimeoutError:
             log.warning(
                 "run %s: why %s-%d failed was not found in its log within %g s",
@@ -138,7 +148,9 @@ class Diagnoser:
             self._awaited.discard((seen.role, seen.index, seen.attempt))
             self._on_answer()
 
-    async def _find_out(self, seen: Observation, progress: ProgressReport | None) -> None:
+    async def _find_out(
+        self, seen: Observation, progress: ProgressReport | None, ledger: Ledger
+    ) -> None:
         """Find out why one attempt failed; without a log there is nothing to find out."""
         ref = InstanceRef(run=self._run, key=seen.key, attempt_id=seen.attempt_id, uid=seen.uid)
         end = await read_end(self._runtime, ref, limit=_TAIL_BYTES)
@@ -148,7 +160,7 @@ class Diagnoser:
         found = await asyncio.to_thread(_explain, [(ref, self._rank(ref), end)], [fact])
         if found is None or found["file"] is None:
             return  # what the runtime saw alone, decisions know better
-        self._answers[seen.role, seen.index, seen.attempt] = InstanceDiagnosis(
+        answer = InstanceDiagnosis(
             key=seen.key,
             attempt_id=seen.attempt_id,
             cause=found,
@@ -158,6 +170,49 @@ class Diagnoser:
             signal=seen.signal,
             finished_at=seen.finished_at,
         )
+        if lost_peers(answer) and self._job.restart.scope != "Instance":
+            origin = await self._origin(seen, ref, end, ledger)
+            answer = dataclasses.replace(answer, origin=origin)
+        self._answers[seen.role, seen.index, seen.attempt] = answer
+
+    async def _origin(
+        self, seen: Observation, ref: InstanceRef, end: LogEnd, ledger: Ledger
+    ) -> InstanceDiagnosis | None:
+        """Return what happened first in another instance that ran beside one that only lost others."""
+        beside = [
+            each
+            for each in ledger.instances.values()
+            if each.wanted and each.was_running and each.key != seen.key
+        ]
+        try:
+            logs = await asyncio.wait_for(self._tails_of(beside[:_MOST_LOGS]), _PEERS_SECONDS)
+        except asyncio.TimeoutError:
+            return None
+        found = await asyncio.to_thread(
+            _explain, [(ref, self._rank(ref), end), *logs], [_fact(seen)]
+        )
+        if found is None or found["role"] is None:
+            return None
+        entry = ledger.instances[found["role"], found["index"]]
+        cause = {**found, "offset": None}
+        origin = InstanceDiagnosis(key=entry.key, attempt_id=entry.attempt_id, cause=cause)
+        return origin if explained_by(origin) == "itself" and entry.key != seen.key else None
+
+    async def _tails_of(self, entries: Sequence[InstanceEntry]) -> list[_Log]:
+        """Return the last lines of logs that are still being written, at one request each."""
+        refs = [_ref(self._run, each) for each in entries]
+        tails = await asyncio.gather(
+            *(self._runtime.tail_log(ref, limit=_TAIL_BYTES) for ref in refs)
+        )
+        ends = [LogEnd(data=tail, offset=_SOMEWHERE) for tail in tails]
+        return self._that_say_something(refs, ends)
+
+    def _that_say_something(
+        self, refs: Sequence[InstanceRef], ends: Sequence[LogEnd]
+    ) -> list[_Log]:
+        return [
+            (ref, self._rank(ref), end) for ref, end in zip(refs, ends, strict=True) if end.data
+        ]
 
     async def root_cause(self, ledger: Ledger) -> Mapping[str, Any] | None:
         """Return why a job failed as a cause object with whose log proves it; None: no log tells."""
@@ -181,9 +236,7 @@ class Diagnoser:
         ends = await asyncio.gather(
             *(read_end(self._runtime, ref, limit=_END_TAIL_BYTES) for ref in refs)
         )
-        logs = [
-            (ref, self._rank(ref), end) for ref, end in zip(refs, ends, strict=True) if end.data
-        ]
+        logs = self._that_say_something(refs, ends)
         return await asyncio.to_thread(_explain, logs, facts) if logs else None
 
     def _rank(self, ref: InstanceRef) -> int | None:
@@ -260,9 +313,7 @@ def _ref(run: RunRef, entry: InstanceEntry) -> InstanceRef:
     return InstanceRef(run=run, key=entry.key, attempt_id=entry.attempt_id, uid=entry.uid)
 
 
-def _explain(
-    logs: Sequence[tuple[InstanceRef, int | None, LogEnd]], facts: Sequence[InstanceFact]
-) -> Mapping[str, Any] | None:
+def _explain(logs: Sequence[_Log], facts: Sequence[InstanceFact]) -> Mapping[str, Any] | None:
     """Return the root cause that the ends of logs tell, None where they tell none. Blocks."""
     from airflow_training.logs.diagnosis.catalogue import load
     from airflow_training.logs.diagnosis.diagnose import diagnose
@@ -291,9 +342,7 @@ def _explain(
     return _cause_object(found.causes[0], logs)
 
 
-def _cause_object(
-    cause: FoundCause, logs: Sequence[tuple[InstanceRef, int | None, LogEnd]]
-) -> Mapping[str, Any]:
+def _cause_object(cause: FoundCause, logs: Sequence[_Log]) -> Mapping[str, Any]:
     """Return a cause with the instance whose log proves it, and its place in the whole log.
 
     Of a log that was not read from its beginning the number of the line is not known.

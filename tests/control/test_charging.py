@@ -1,0 +1,223 @@
+"""Whom the budget is charged to: who failed first in causal order, and who only lost it never."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from airflow_training.control import reasons
+from airflow_training.control.model import AttemptId, InstanceDiagnosis
+from tests.builders import Bench, job, role, rule
+
+LOST = {
+    "id": "peer-connection-lost",
+    "category": "infrastructure",
+    "retryable": "yes",
+    "confidence": 0.8,
+}
+MINE = {
+    "id": "python-exception",
+    "category": "user-error",
+    "retryable": "no",
+    "confidence": 0.45,
+}
+OOM = {
+    "id": "cuda-out-of-memory",
+    "category": "resource",
+    "retryable": "no",
+    "confidence": 0.95,
+}
+AWAY = {"id": "file-not-found", "category": "data", "retryable": "no", "confidence": 0.6}
+
+
+def told(index: int, cause: dict[str, Any], at: float = 1000.0, **facts: Any) -> InstanceDiagnosis:
+    log = {"file": f"worker-{index}", "line": 9, "rank": index, "evidence": "Boom: 1"}
+    return replace(
+        InstanceDiagnosis(
+            key=("worker", index),
+            attempt_id=AttemptId(),
+            cause=log | {"advice": "Look there"} | cause,
+            exit_code=1,
+            finished_at=at,
+        ),
+        **facts,
+    )
+
+
+def group(scope: str = "Instance", **fields: Any) -> Bench:
+    of_role = {key: fields.pop(key) for key in ("backoff_limit",) if key in fields}
+    spec = job(role("worker", 3, **of_role), scope=scope, backoff_initial_seconds=5, **fields)
+    return Bench(spec).settle()
+
+
+def charges(bench: Bench) -> list[tuple[int, str]]:
+    return [(each.index, each.failure_class) for each in bench.ledger.job.restarts]
+
+
+def restarts(bench: Bench) -> list[int]:
+    return [bench.of("worker", index).restarts for index in range(3)]
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_who_lost_the_first_to_fail_gets_its_charge_back_though_it_ended_before(late):
+    bench = group()
+    bench.diagnoses = [told(0, LOST)]
+    bench.end("worker", 0, 1).settle()
+    assert charges(bench) == [(0, "infrastructure")]
+    bench.later(2)
+    mine = told(1, MINE, bench.now)
+    bench.diagnoses = [] if late else [mine]
+    bench.end("worker", 1, 1).settle()
+    bench.diagnoses = [mine]
+    bench.settle()
+    assert charges(bench) == [(1, "user")]
+    assert restarts(bench) == [0, 1, 0]
+    (free,) = bench.said(reasons.FAILURE_IS_CONSEQUENCE)
+    assert (free.index, "worker-1" in free.message) == (0, True)
+
+
+def test_it_gets_it_back_also_where_its_own_diagnosis_comes_last():
+    bench = group().end("worker", 0, 1).settle()
+    bench.later(2)
+    bench.diagnoses = [told(1, MINE, bench.now)]
+    bench.end("worker", 1, 1).settle()
+    assert len(charges(bench)) == 2
+    bench.diagnoses = [told(0, LOST)]
+    bench.settle()
+    assert charges(bench) == [(1, "user")]
+    assert restarts(bench) == [0, 1, 0]
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        pytest.param({"exit_code": 137, "reason": "OOMKilled"}, id="out-of-memory"),
+        pytest.param({"exit_code": None, "signal": 9}, id="killed"),
+        pytest.param({"exit_code": None, "reason": "NodeLost"}, id="no-exit-code"),
+        pytest.param({"exit_code": 143, "disrupted": True}, id="preempted"),
+    ],
+)
+def test_what_the_runtime_says_explains_as_well(end):
+    bench = group()
+    bench.diagnoses = [told(0, LOST)]
+    bench.end("worker", 0, 1).settle().later(2)
+    bench.end("worker", 1, **end).settle()
+    assert [index for index, _ in charges(bench)] == [1]
+
+
+def test_a_wrong_charge_never_uses_up_the_budget_of_the_right_one():
+    bench = group(max_restarts=1)
+    bench.diagnoses = [told(0, LOST)]
+    bench.end("worker", 0, 1).settle().later(2)
+    bench.diagnoses = [told(1, MINE, bench.now)]
+    bench.end("worker", 1, 1).settle()
+    assert bench.state != "Failed"
+    assert charges(bench) == [(1, "user")]
+
+
+@pytest.mark.parametrize("limit", [{"max_restarts": 0}, {"backoff_limit": 0}])
+def test_a_limit_ends_nothing_while_it_is_being_found_out_who_failed(limit):
+    bench = group(**limit)
+    bench.undiagnosed = {("worker", 0, 0)}
+    bench.end("worker", 0, 1).settle()
+    assert bench.state == "Running"
+    bench.diagnoses = [told(0, LOST), told(1, MINE)]
+    bench.undiagnosed = set()
+    bench.end("worker", 1, 1).settle()
+    assert bench.ledger.job.message.startswith("worker-1: exit code 1 (python-exception): Boom: 1")
+
+
+@pytest.mark.parametrize(
+    ("after", "second"),
+    [
+        pytest.param(90, MINE, id="long-after"),
+        pytest.param(2, LOST, id="lost-others-too"),
+        pytest.param(2, LOST | {"confidence": 0.1}, id="may-have-lost-others"),
+    ],
+)
+def test_what_does_not_explain_it_excuses_nobody(after, second):
+    bench = group()
+    bench.diagnoses = [told(0, LOST)]
+    bench.end("worker", 0, 1).settle().later(after).settle()
+    bench.diagnoses = [told(1, second, bench.now, exit_code=1)]
+    bench.end("worker", 1, 1).settle()
+    assert (0, "infrastructure") in charges(bench)
+
+
+def test_who_only_lost_others_is_charged_where_nobody_else_failed():
+    bench = group()
+    bench.diagnoses = [told(0, LOST)]
+    bench.end("worker", 0, 1).settle().later(200).settle()
+    assert charges(bench) == [(0, "infrastructure")]
+
+
+# all of a role or of the job together -------------------------------------------------------------
+def lost(cause: dict[str, Any]) -> InstanceDiagnosis:
+    return told(0, LOST, origin=told(1, cause))
+
+
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("scope", ["Role", "Job"])
+def test_a_restart_of_all_is_charged_to_whom_the_diagnosis_names(scope, late):
+    bench = group(scope)
+    bench.diagnoses = [] if late else [lost(MINE)]
+    bench.end("worker", 0, 1).step()
+    bench.diagnoses = [lost(MINE)]
+    bench.settle().later(6).settle()
+    assert charges(bench) == [(1, "user")]
+    assert restarts(bench) == [0, 1, 0]
+    assert [bench.of("worker", index).attempt for index in range(3)] == [1, 1, 1]
+
+
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("scope", ["Role", "Job"])
+def test_what_the_named_one_needs_first_ends_the_job_in_its_name(scope, late):
+    bench = group(scope)
+    bench.diagnoses = [] if late else [lost(OOM)]
+    bench.end("worker", 0, 1).step()
+    bench.diagnoses = [lost(OOM)]
+    bench.settle()
+    assert (bench.state, bench.ledger.job.reason) == ("Failed", reasons.NOT_RETRYABLE)
+    assert bench.ledger.job.message.startswith("worker-1: ")
+    assert charges(bench) == []
+    assert (bench.ledger.job.root_cause or {})["index"] == 1
+
+
+def test_the_limit_of_who_lost_others_is_not_used_up():
+    bench = group("Job", backoff_limit=1)
+    for attempt in range(2):
+        first = replace(told(attempt + 1, AWAY), attempt_id=AttemptId(0, attempt, attempt))
+        own = replace(lost(AWAY), attempt_id=AttemptId(0, attempt, attempt), origin=first)
+        bench.diagnoses = [own]
+        bench.end("worker", 0, 1).settle().later(20).settle()
+    assert bench.state == "Running"
+    assert restarts(bench) == [0, 1, 1]
+
+
+def test_one_that_is_named_and_has_ended_too_is_judged_once():
+    bench = group("Job", max_restarts=9)
+    bench.diagnoses = [lost(MINE), told(1, MINE)]
+    bench.end("worker", 0, 1).end("worker", 1, 1).settle()
+    assert charges(bench) == [(1, "user")]
+
+
+def test_a_rule_sees_the_class_of_who_failed_first():
+    bench = group("Job", rules=(rule("FailJob", "fatal", on_classes=("user",)),))
+    bench.diagnoses = [lost(MINE)]
+    bench.end("worker", 0, 1).settle()
+    assert bench.ledger.job.message == (
+        "worker-1: python-exception: Boom: 1; rule fatal ends the job"
+    )
+
+
+def test_alone_it_is_not_charged_for_whom_it_names_before_that_one_ends():
+    bench = group("Instance")
+    bench.diagnoses = [lost(MINE)]
+    bench.end("worker", 0, 1).settle()
+    assert charges(bench) == [(0, "infrastructure")]
+    bench.later(3)
+    bench.diagnoses = [told(1, MINE, bench.now)]
+    bench.end("worker", 1, 1).settle()
+    assert charges(bench) == [(1, "user")]

@@ -1,0 +1,166 @@
+"""The message of a job that failed: first who did, how and why, then the limit that ended it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from airflow_training.control import reasons
+from airflow_training.control.model import AttemptId, InstanceDiagnosis
+from airflow_training.control.root_cause import with_root_cause
+from tests.builders import Bench, job, role, rule
+
+LOST = {
+    "id": "peer-connection-lost",
+    "category": "infrastructure",
+    "retryable": "yes",
+    "confidence": 0.8,
+    "evidence": "ConnectionResetError: [Errno 104] Connection reset by peer",
+}
+MINE = {
+    "id": "python-exception",
+    "category": "user-error",
+    "retryable": "no",
+    "confidence": 0.7,
+    "evidence": "ValueError: batch 7 has no labels",
+}
+LOG: dict[str, Any] = {"file": "worker", "line": 9, "rank": 0, "offset": 1, "advice": "Look there"}
+
+
+def told(index: int, cause: dict[str, Any], attempt: int = 0) -> InstanceDiagnosis:
+    return InstanceDiagnosis(
+        key=("worker", index),
+        attempt_id=AttemptId(attempt=attempt),
+        cause=LOG | cause,
+        exit_code=1,
+        finished_at=1000.0,
+    )
+
+
+def group(**fields: Any) -> Bench:
+    return Bench(job(role("worker", 2), **fields)).settle()
+
+
+def event(bench: Bench, reason: str) -> str:
+    (found,) = bench.said(reason)
+    return found.message
+
+
+@pytest.mark.parametrize("scope", ["Instance", "Role", "Job"])
+@pytest.mark.parametrize("first", [0, 1])
+def test_the_headline_is_who_failed_and_not_who_lost_it(scope, first):
+    bench = group(scope=scope, max_restarts=0)
+    bench.diagnoses = [told(0, LOST), told(1, MINE)]
+    bench.end("worker", 0, 1, finished_at=bench.now - (first == 0))
+    bench.end("worker", 1, 1, finished_at=bench.now - (first == 1)).settle()
+    expected = (
+        "worker-1: exit code 1 (python-exception): ValueError: batch 7 has no labels;"
+        " maxRestarts 0 is used up"
+    )
+    assert bench.ledger.job.message == expected
+    assert event(bench, reasons.JOB_FAILED) == f"{expected} (MaxRestartsExceeded)"
+    assert (bench.ledger.job.root_cause or {})["index"] == 1
+
+
+def test_the_end_is_told_once_nothing_is_alive_and_its_beginning_at_once():
+    bench = group(max_restarts=0)
+    bench.end("worker", 0, 1).decide()
+    assert "maxRestarts 0 is used up" in event(bench, reasons.JOB_FAILING)
+    assert bench.said(reasons.JOB_FAILED) == []
+    bench.act()
+    bench.settle()
+    assert event(bench, reasons.JOB_FAILED).startswith("worker-0: exit code 1; maxRestarts 0")
+
+
+def test_what_all_logs_say_in_the_end_is_the_headline_of_message_and_event():
+    bench = group(max_restarts=0)
+    bench.end("worker", 0, 1).decide()
+    bench.act()
+    decision = bench.decide()
+    assert decision.done
+    known = bench.ledger.job.root_cause or {}
+    who = {"role": "worker", "index": 1, "attempt": 0, "reason": None, "message": None}
+    root = {**known, **LOG, **MINE, **who, "exit_code": None, "signal": None}
+    told_last = with_root_cause(decision, root, now=bench.now)
+    expected = (
+        "worker-1: python-exception: ValueError: batch 7 has no labels; maxRestarts 0 is used up"
+    )
+    assert told_last.new_ledger.job.message == expected
+    assert [e.message for e in told_last.events if e.reason == reasons.JOB_FAILED] == [
+        f"{expected} (MaxRestartsExceeded)"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("reason", "message"),
+    [
+        ("ErrImagePull", "container 'worker': pull access denied for tset/image"),
+        ("NodeLost", "nothing is heard from node n1; it may still run there"),
+        ("Evicted", "The node was low on resource: ephemeral-storage."),
+        (reasons.VANISHED, "its object disappeared without a trace"),
+    ],
+)
+@pytest.mark.parametrize(
+    "fields",
+    [
+        pytest.param({"max_restarts": 0}, id="maxRestarts"),
+        pytest.param({"backoff_limit": 0}, id="backoffLimit"),
+        pytest.param({"restart_policy": "Never"}, id="never"),
+        pytest.param({"rules": (rule("FailJob"),)}, id="rule"),
+    ],
+)
+def test_a_failure_without_an_exit_code_keeps_its_words(fields, reason, message):
+    of_role = {key: fields[key] for key in ("backoff_limit", "restart_policy") if key in fields}
+    of_job = {key: fields[key] for key in fields if key not in of_role}
+    bench = Bench(job(role("worker", **of_role), **of_job)).settle()
+    if reason == reasons.VANISHED:
+        bench.lose("worker").settle()
+    else:
+        bench.end("worker", 0, None, reason=reason, message=message).settle()
+    assert bench.ledger.job.message.startswith(f"worker-0: {reason}: {message}")
+    assert (bench.ledger.job.root_cause or {})["message"].startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("spec", "limit"),
+    [
+        pytest.param(job(max_restarts=0), "maxRestarts 0 is used up", id="maxRestarts"),
+        pytest.param(job(role(backoff_limit=0)), "backoffLimit 0 is used up", id="backoffLimit"),
+        pytest.param(
+            job(role(restart_policy="Never")),
+            "1 of 1 instance failed for good, minFailed is 1",
+            id="never",
+        ),
+        pytest.param(job(rules=(rule("FailJob", "fatal"),)), "rule fatal ends the job", id="rule"),
+        pytest.param(
+            job(role(restart_policy="ExitCode")),
+            "that is permanent in the table default",
+            id="table",
+        ),
+    ],
+)
+def test_the_limit_comes_second(spec, limit):
+    bench = Bench(spec).settle().end("worker", 0, 1, message="Boom: 1").settle()
+    assert bench.ledger.job.message == f"worker-0: exit code 1: Boom: 1; {limit}"
+
+
+def test_a_limit_that_is_itself_the_cause_is_told_once():
+    bench = Bench(job(active_deadline_seconds=5)).settle().later(6).settle()
+    assert bench.ledger.job.message == "still running after activeDeadlineSeconds 5"
+
+
+@pytest.mark.parametrize(
+    ("kind", "exit_code"), [("stop", 143), ("kill", 137), (None, 143), (None, 1)]
+)
+def test_what_we_end_is_stopped_by_us_whatever_its_exit_code(kind, exit_code):
+    bench = group(max_restarts=0)
+    if kind:
+        bench.request(kind)
+    else:
+        bench.end("worker", 0, 1)
+    bench.decide()
+    bench.end("worker", 1, exit_code).settle()
+    entry = bench.of("worker", 1)
+    assert (entry.state, entry.reason, entry.message) == ("stopped", "Stopped", "stopped by us")
+    assert entry.end.failure_class is None

@@ -483,8 +483,7 @@ class Attempt(abc.ABC):
                 number = os.WTERMSIG(self._status)
             if not reason:
                 reason = "Completed" if exit_code == 0 else "Error"
-                # a shell in front shows the kill of its child as 137
-                if exit_code == 128 + signal.SIGKILL and self._limit.oom_killed:
+                if self._limit.killed_it(exit_code, log=self._log):
                     reason, message = "OOMKilled", "the kernel ended it for want of memory"
         output = self._output if reason == "Completed" else None
         if output is not None and not output.get("files"):

@@ -97,6 +97,7 @@ def resolve(
             or definition.restart_policy
             or framework.restart_policy,
             backoff_limit=role.backoff_limit,
+            max_restarts=role.max_restarts,
             min_succeeded=role.min_succeeded,
             min_failed=role.min_failed,
             tracked=definition.tracked if role.tracked is None else role.tracked,

@@ -57,6 +57,7 @@ _SPECIFIC = frozenset(
     {
         reasons.BACKOFF_LIMIT_EXCEEDED,
         reasons.EXIT_CODE_PERMANENT,
+        reasons.MAX_RESTARTS_EXCEEDED,
         reasons.NOT_RETRYABLE,
         reasons.SAME_ERROR_AGAIN,
     }

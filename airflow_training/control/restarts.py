@@ -87,6 +87,8 @@ class Budget:
         """Of this epoch, since the last fresh job: what the window slides over."""
         self._spent = 0
         """Of these, those that no newer checkpoint has forgiven: what `maxRestarts` is about."""
+        self._spent_by_role: Counter[str] = Counter()
+        """The same of each role."""
         self._of_instance: Counter[InstanceKey] = Counter()
         self._of_groups = 0
         for record in job.restarts:
@@ -104,14 +106,20 @@ class Budget:
         if record.scope == "FreshJob":
             self._counted_at.clear()
             self._spent = 0
+            self._spent_by_role.clear()
         elif record.counted:
             self._counted_at.append(record.at)
             self._spent += counts
+            self._spent_by_role[record.role] += counts
 
     @property
     def spent(self) -> int:
         """Return how many of `maxRestarts` are used up."""
         return self._spent
+
+    def spent_by(self, role: str) -> int:
+        """Return how many of `maxRestarts` failures of a role's instances have used up."""
+        return self._spent_by_role[role]
 
     def exceeded(self, rules: RestartRules, *, now: float) -> str:
         """Return which ceiling leaves no room for one more restart; empty when none."""
@@ -284,13 +292,9 @@ def _within_limits(
         )
         if origin is not None:
             return RestartDecision(scope=scope, counted=False, rule=rule, origin=origin)
-    limit = spec.role(failure.role).backoff_limit
-    if entry.restarts >= limit:
-        return GiveUp(
-            reason=reasons.BACKOFF_LIMIT_EXCEEDED,
-            message=f"{failure.describe()} after {counted(entry.restarts, 'restart')} (backoffLimit {limit})",
-            rule="backoffLimit",
-        )
+    own = _own_limit(spec.role(failure.role), entry=entry, budget=budget, failure=failure)
+    if own is not None:
+        return own
     exceeded = budget.exceeded(spec.restart, now=now)
     if not exceeded:
         return RestartDecision(scope=scope, counted=True, rule=rule)
@@ -301,6 +305,32 @@ def _within_limits(
         message=f"{exceeded} is used up; {failure.role}-{failure.index}: {failure.describe()}",
         rule=exceeded.split(" ")[0],
     )
+
+
+def _own_limit(
+    role: ResolvedRole, *, entry: InstanceEntry, budget: Budget, failure: Failure
+) -> GiveUp | None:
+    """Return the smallest of the limits of the instance and its role that is used up.
+
+    The run's comes after them: a smaller one would have ended the run before.
+    """
+    most, spent = role.max_restarts, budget.spent_by(role.name)
+    of_role = most is not None and spent >= most
+    if entry.restarts >= role.backoff_limit and not (of_role and most < role.backoff_limit):
+        return GiveUp(
+            reason=reasons.BACKOFF_LIMIT_EXCEEDED,
+            message=f"{failure.describe()} after {counted(entry.restarts, 'restart')}"
+            f" (backoffLimit {role.backoff_limit})",
+            rule="backoffLimit",
+        )
+    if of_role:
+        return GiveUp(
+            reason=reasons.MAX_RESTARTS_EXCEEDED,
+            message=f"{failure.describe()} after {counted(spent, 'restart')} of {role.name}"
+            f" (maxRestarts {most} of the role)",
+            rule="roles[].maxRestarts",
+        )
+    return None
 
 
 def record_of(

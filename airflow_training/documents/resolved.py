@@ -129,6 +129,8 @@ class ResolvedRole:
     depends_on: tuple[ResolvedDependency, ...] = ()
     restart_policy: RestartPolicy = "OnFailure"
     backoff_limit: int = 6
+    max_restarts: int | None = None
+    """Of all its instances together; None: as many as the run has."""
     min_succeeded: Threshold = "All"
     min_failed: Threshold = "Any"
     tracked: bool = True

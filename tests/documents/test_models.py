@@ -82,6 +82,7 @@ FIELDS: list[tuple[str, Values, Values, Values, Values]] = [
         ["Sometimes"],
     ),
     (f"{WORKER}.backoffLimit", [0, 9], [TEXT, 1.5], [-1], []),
+    (f"{WORKER}.maxRestarts", [0, 9, None], [TEXT, 1.5], [-1], []),
     (
         f"{WORKER}.minSucceeded",
         ["All", "Any", 1, 3, "1%", "100%"],
@@ -423,6 +424,7 @@ DEFAULTS: dict[str, Any] = {
     "role.depends_on": [],
     "role.restart_policy": None,
     "role.backoff_limit": 6,
+    "role.max_restarts": None,
     "role.min_succeeded": "All",
     "role.min_failed": "Any",
     "role.tracked": None,

@@ -152,6 +152,8 @@ def _restart(job: TrainingJob, resolved: ResolvedJob) -> Iterator[Entry]:
     yield _ours("spec.restart.freshFrom", own, "fresh_from", made.fresh_from)
     timeout = made.ready_timeout_seconds
     yield _ours("spec.restart.readyTimeoutSeconds", own, "ready_timeout_seconds", timeout)
+    growth = own.on_out_of_memory.model_dump(by_alias=True) if own.on_out_of_memory else None
+    yield _ours("spec.restart.onOutOfMemory", own, "on_out_of_memory", growth)
 
 
 def _table(table: ExitCodeTable) -> Any:

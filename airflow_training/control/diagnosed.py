@@ -9,6 +9,7 @@ from dataclasses import replace
 from airflow_training.control import reasons
 from airflow_training.control.draft import Draft
 from airflow_training.control.failures import CANNOT_START_CODES
+from airflow_training.control.memory import grow_memory
 from airflow_training.control.model import (
     AttemptEnd,
     InstanceDiagnosis,
@@ -221,7 +222,11 @@ def apply_late_diagnoses(draft: Draft) -> None:
             draft.job = replace(draft.job, restarts=tuple(records))
             continue
         stop = why_not_again(told, records)
-        if stop is not None and _still_waits(draft, entry, told):
+        if (
+            stop is not None
+            and _still_waits(draft, entry, told)
+            and not grow_memory(draft, entry, after=told.attempt, reason=told.reason, told=told)
+        ):
             del records[place]
             _take_back(draft, entry, told, record, stop)
         draft.job = replace(draft.job, restarts=tuple(records))

@@ -14,6 +14,7 @@ from airflow_training.control.failures import (
     exit_code_says,
     matching_rule,
 )
+from airflow_training.control.memory import can_grow
 from airflow_training.control.model import InstanceEntry, InstanceKey, JobEntry, RestartRecord
 from airflow_training.control.recovery import counts_as_restart
 from airflow_training.documents.resolved import (
@@ -202,7 +203,8 @@ def _judge(
         return GiveUp(reason=reasons.NOT_RETRYABLE, message=failure.message, rule=failure.reason)
     if unspecific and not _listed(spec, role, failure):
         hopeless = None
-        if failure.diagnosed is not None:
+        more = can_grow(spec, entry, reason=failure.reason, told=failure.diagnosed)
+        if failure.diagnosed is not None and not more:
             hopeless = why_not_again(failure.diagnosed, budget.records)
         if hopeless is not None:
             reason, message = hopeless

@@ -184,6 +184,14 @@ class ExitCodeTable:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryGrowth:
+    """What the next attempt of an instance asks for whose host memory ran out."""
+
+    factor: float
+    up_to_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RestartRules:
     scope: RestartScope = "Instance"
     max_restarts: int = 3
@@ -197,6 +205,8 @@ class RestartRules:
     max_fresh_jobs: int = 1
     fresh_from: Literal["newest", "scratch"] = "newest"
     ready_timeout_seconds: float = 60.0
+    on_out_of_memory: MemoryGrowth | None = None
+    """None: each attempt asks for the same."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

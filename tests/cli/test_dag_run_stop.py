@@ -1,0 +1,64 @@
+"""One command stops all runs of a DAG run, and keeps more of them from beginning."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_training.admission.launch import launch
+from airflow_training.documents.resolved import RunKey
+from airflow_training.state.store import Store, open_store
+from tests.builders import job, role
+
+
+def mapped(store: Store, number: int, *, run_id: str = "tuesday") -> str:
+    key = RunKey(
+        source="airflow-1", dag_id="search", run_id=run_id, group_id="each", map_index=number
+    )
+    spec = job(role("worker", 1), runtime="local")
+    return launch(spec, key=key, store=store, controller="airflow-1", activate_all=False).uid
+
+
+@pytest.fixture
+def store(home) -> Store:
+    return open_store()
+
+
+@pytest.mark.e2e  # the runtime listens for what its agents tell
+def test_all_runs_of_the_dag_run_end_and_no_other(typed, store):
+    runs = [mapped(store, number) for number in range(5)]
+    other = mapped(store, 0, run_id="wednesday")
+    done = typed("kill", "--dag-run", "search", "tuesday", "--reason", "wrong data", "-o", "json")
+    assert (done.code, done.json) == (
+        0,
+        {"dag_id": "search", "run_id": "tuesday", "request": "stop", "runs": {"Stopped": 5}},
+    )
+    assert done.stderr.splitlines() == ["5 of 5 runs ended"]
+    assert all(store.ledger(uid).job.drained for uid in runs)
+    assert store.ledger(other).job.state == "Pending"
+    stop = store.stop_of("airflow-1", dag_id="search", run_id="tuesday")
+    assert stop is not None
+    assert stop["reason"] == "wrong data"
+    again = typed("kill", "--dag-run", "search", "tuesday")
+    assert again.stdout == "stop of DAG run tuesday of search: 5 runs (5 Stopped)\n"
+
+
+def test_only_asking_waits_for_nothing(typed, store):
+    uid = mapped(store, 0)
+    done = typed("kill", "--dag-run", "search", "tuesday", "--wait", "0", "--now")
+    assert done.stdout == "kill of DAG run tuesday of search: 1 run (1 Pending)\n"
+    assert [each.kind for each in store.requests(uid)] == ["kill"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--dag-run", "search", "monday"], "no run of DAG run monday of DAG search is known"),
+        ([], "RUN: name one"),
+        (["some", "--dag-run", "search", "tuesday"], "RUN: name one"),
+    ],
+)
+def test_what_names_no_runs_is_refused(typed, store, words, message):
+    mapped(store, 0)
+    done = typed("kill", *words)
+    assert done.code == 2
+    assert message in done.stderr

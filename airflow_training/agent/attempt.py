@@ -444,8 +444,9 @@ class Attempt(abc.ABC):
         def upload() -> None:
             os.environ.update(self._environment)  # credentials of the object storage
             try:
-                from airflow_training.agent.upload import upload
+                from airflow_training.agent.upload import fetch_output, upload
 
+                fetch_output()
                 answer = upload(Path(self._order.output_dir), uri, say=self._say)
             except BaseException as error:  # noqa: BLE001  # whatever a storage client raises
                 self._say(f"cannot upload the output to {uri}: {error!r}")

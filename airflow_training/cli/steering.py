@@ -104,7 +104,7 @@ def kill(
     if bool(run) == (dag_run is not None):
         raise fail("RUN", "name one", code="missing", allowed=["RUN", "--dag-run DAG RUN"])
     if dag_run is not None:
-        from airflow_training.cli.dag_run_stop import stop_dag_run
+        from airflow_training.cli.dag_runs import stop_dag_run
 
         stop_dag_run(
             *dag_run,

@@ -1,4 +1,4 @@
-"""`kill --dag-run DAG RUN`: stops all runs of one DAG run, and keeps what has yet to begin from it."""
+"""All runs of one DAG run: how far they are in one line, and one stop for all, also those yet to begin."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from airflow_training.cli.output import (
     print_json,
     terminal,
 )
+from airflow_training.control.model import TERMINAL_JOB_STATES
 from airflow_training.documents.words import counted
 from airflow_training.errors import StillAlive
 from airflow_training.registered import SIMULATED
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from airflow_training.runtimes.port import Runtime
     from airflow_training.state.store import RunRecord, Store
 
-__all__ = ["stop_dag_run"]
+__all__ = ["show_dag_run", "stop_dag_run"]
 
 _MOST_RUNS = 100_000
 _AT_ONCE = 16
@@ -70,14 +71,7 @@ def stop_dag_run(
     First it is written down that the DAG run was stopped, so that nothing of it begins later.
     """
     store = open_store()
-    known = _runs(store, dag_id, run_id)
-    if not known:
-        raise fail(
-            "--dag-run",
-            f"no run of DAG run {run_id} of DAG {dag_id} is known",
-            value=f"{dag_id} {run_id}",
-            hint=f"{command_line('list')} shows the runs",
-        )
+    known = _known_runs(store, dag_id, run_id)
     for source in {each.key.source for each in known}:
         store.save_stop(source, dag_id=dag_id, run_id=run_id, reason=reason, by=by)
     # a run that was stored before that was written down is among them now
@@ -93,6 +87,39 @@ def stop_dag_run(
     _print(_runs(store, dag_id, run_id), dag_id=dag_id, run_id=run_id, kind=kind, output=output)
     if alive:
         raise StillAlive(f"{len(alive)} of {len(living)} runs did not end: {alive[0]}")
+
+
+def show_dag_run(dag_id: str, run_id: str, *, output: OutputFormat) -> None:
+    """Say in one line how far the runs are; raises InputError where the store knows none."""
+    store = open_store()
+    runs = _known_runs(store, dag_id, run_id)
+    found = store.overviews([each.uid for each in runs])
+    restarts = sum(len(each.entry.restarts) for each in found.values())
+    states = Counter(each.state for each in runs)
+    ended = sum(number for state, number in states.items() if state in TERMINAL_JOB_STATES)
+    if output is OutputFormat.json:
+        numbers = {"ended": ended, "restarts": restarts, "runs": dict(states)}
+        print_json({"dag_id": dag_id, "run_id": run_id, **numbers})
+        return
+    told = f", {counted(restarts, 'restart')}" if restarts else ""
+    print(f"{ended} of {counted(len(runs), 'run')} ended: {_counts(states)}{told}")
+
+
+def _known_runs(store: Store, dag_id: str, run_id: str) -> Sequence[RunRecord]:
+    """Return the runs of a DAG run; raises InputError where there are none."""
+    known = _runs(store, dag_id, run_id)
+    if not known:
+        raise fail(
+            "--dag-run",
+            f"no run of DAG run {run_id} of DAG {dag_id} is known",
+            value=f"{dag_id} {run_id}",
+            hint=f"{command_line('list')} shows the runs",
+        )
+    return known
+
+
+def _counts(states: Counter[str]) -> str:
+    return ", ".join(f"{number} {state}" for state, number in states.most_common())
 
 
 def _runs(store: Store, dag_id: str, run_id: str) -> Sequence[RunRecord]:
@@ -142,5 +169,5 @@ def _print(
     if output is OutputFormat.json:
         print_json({"dag_id": dag_id, "run_id": run_id, "request": kind, "runs": dict(states)})
         return
-    counts = ", ".join(f"{number} {state}" for state, number in states.most_common())
-    print(f"{kind} of DAG run {run_id} of {dag_id}: {counted(len(runs), 'run')} ({counts})")
+    count = counted(len(runs), "run")
+    print(f"{kind} of DAG run {run_id} of {dag_id}: {count} ({_counts(states)})")

@@ -1,10 +1,13 @@
-"""One command stops all runs of a DAG run, and keeps more of them from beginning."""
+"""All runs of a DAG run: one line says how far they are, one command stops them and those to come."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import pytest
 
 from airflow_training.admission.launch import launch
+from airflow_training.control.model import JobState
 from airflow_training.documents.resolved import RunKey
 from airflow_training.state.store import Store, open_store
 from tests.builders import job, role
@@ -16,6 +19,14 @@ def mapped(store: Store, number: int, *, run_id: str = "tuesday") -> str:
     )
     spec = job(role("worker", 1), runtime="local")
     return launch(spec, key=key, store=store, controller="airflow-1", activate_all=False).uid
+
+
+def put(store: Store, uid: str, state: JobState) -> None:
+    lease = store.acquire(uid, owner="test")
+    assert lease is not None
+    old = store.ledger(uid)
+    new = replace(old, job=replace(old.job, state=state))
+    store.commit(uid, lease=lease, old=old, new=new, events=[])
 
 
 @pytest.fixture
@@ -49,6 +60,27 @@ def test_only_asking_waits_for_nothing(typed, store):
     assert [each.kind for each in store.requests(uid)] == ["kill"]
 
 
+def test_one_line_says_how_far_they_are(typed, store):
+    runs = [mapped(store, number) for number in range(3)]
+    for uid, state in zip(runs, ("Succeeded", "Running"), strict=False):
+        put(store, uid, state)
+    found = typed("status", "--dag-run", "search", "tuesday").stdout
+    assert found.startswith("1 of 3 runs ended: ")
+    assert set(found.strip().partition(": ")[2].split(", ")) == {
+        "1 Succeeded",
+        "1 Running",
+        "1 Pending",
+    }
+    assert typed("status", "--dag-run", "search", "tuesday", "-o", "json").json == {
+        "dag_id": "search",
+        "run_id": "tuesday",
+        "ended": 1,
+        "restarts": 0,
+        "runs": {"Succeeded": 1, "Running": 1, "Pending": 1},
+    }
+
+
+@pytest.mark.parametrize("verb", ["kill", "status"])
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -57,8 +89,8 @@ def test_only_asking_waits_for_nothing(typed, store):
         (["some", "--dag-run", "search", "tuesday"], "RUN: name one"),
     ],
 )
-def test_what_names_no_runs_is_refused(typed, store, words, message):
+def test_what_names_no_runs_is_refused(typed, store, verb, words, message):
     mapped(store, 0)
-    done = typed("kill", *words)
+    done = typed(verb, *words)
     assert done.code == 2
     assert message in done.stderr

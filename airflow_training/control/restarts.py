@@ -317,20 +317,23 @@ def _own_limit(
     The run's comes after them: a smaller one would have ended the run before.
     """
     most, spent = role.max_restarts, budget.spent_by(role.name)
-    of_role = most is not None and spent >= most
-    if entry.restarts >= role.backoff_limit and not (of_role and most < role.backoff_limit):
-        return GiveUp(
-            reason=reasons.BACKOFF_LIMIT_EXCEEDED,
-            message=f"{failure.describe()} after {counted(entry.restarts, 'restart')}"
-            f" (backoffLimit {role.backoff_limit})",
-            rule="backoffLimit",
-        )
-    if of_role:
+    if (
+        most is not None
+        and spent >= most
+        and (entry.restarts < role.backoff_limit or most < role.backoff_limit)
+    ):
         return GiveUp(
             reason=reasons.MAX_RESTARTS_EXCEEDED,
             message=f"{failure.describe()} after {counted(spent, 'restart')} of {role.name}"
             f" (maxRestarts {most} of the role)",
             rule="roles[].maxRestarts",
+        )
+    if entry.restarts >= role.backoff_limit:
+        return GiveUp(
+            reason=reasons.BACKOFF_LIMIT_EXCEEDED,
+            message=f"{failure.describe()} after {counted(entry.restarts, 'restart')}"
+            f" (backoffLimit {role.backoff_limit})",
+            rule="backoffLimit",
         )
     return None
 

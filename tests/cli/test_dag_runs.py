@@ -62,8 +62,8 @@ def test_only_asking_waits_for_nothing(typed, store):
 
 def test_one_line_says_how_far_they_are(typed, store):
     runs = [mapped(store, number) for number in range(3)]
-    for uid, state in zip(runs, ("Succeeded", "Running"), strict=False):
-        put(store, uid, state)
+    put(store, runs[0], "Succeeded")
+    put(store, runs[1], "Running")
     found = typed("status", "--dag-run", "search", "tuesday").stdout
     assert found.startswith("1 of 3 runs ended: ")
     assert set(found.strip().partition(": ")[2].split(", ")) == {

@@ -16,7 +16,7 @@ from tests.builders import Bench, job, role
 
 GIB = 1 << 30
 GROWTH = MemoryGrowth(factor=1.5, up_to_bytes=16 * GIB)
-OOM = {"exit_code": 137, "reason": "OOMKilled"}
+OOM: dict[str, Any] = {"exit_code": 137, "reason": "OOMKilled"}
 CAUSE = {
     "id": "host-out-of-memory",
     "category": "resource",

@@ -53,6 +53,7 @@ def _entries(job: TrainingJob, resolved: ResolvedJob, framework: FrameworkSpec) 
         yield from _dependencies(where, job, i, made)
         yield _theirs(f"{where}.restartPolicy", role, "restart_policy", made.restart_policy)
         yield _ours(f"{where}.backoffLimit", role, "backoff_limit", made.backoff_limit)
+        yield _ours(f"{where}.maxRestarts", role, "max_restarts", made.max_restarts)
         yield _ours(f"{where}.minSucceeded", role, "min_succeeded", made.min_succeeded)
         yield _ours(f"{where}.minFailed", role, "min_failed", made.min_failed)
         yield _theirs(f"{where}.tracked", role, "tracked", made.tracked)
@@ -151,6 +152,8 @@ def _restart(job: TrainingJob, resolved: ResolvedJob) -> Iterator[Entry]:
     yield _ours("spec.restart.freshFrom", own, "fresh_from", made.fresh_from)
     timeout = made.ready_timeout_seconds
     yield _ours("spec.restart.readyTimeoutSeconds", own, "ready_timeout_seconds", timeout)
+    growth = own.on_out_of_memory.model_dump(by_alias=True) if own.on_out_of_memory else None
+    yield _ours("spec.restart.onOutOfMemory", own, "on_out_of_memory", growth)
 
 
 def _table(table: ExitCodeTable) -> Any:

@@ -13,10 +13,12 @@ from typing import Any
 from airflow_training.documents.base import Model
 from airflow_training.documents.parsing import TrainingJob
 from airflow_training.documents.policies import ExitCodes
+from airflow_training.documents.quantities import parse_quantity
 from airflow_training.documents.resolved import (
     ExitCodeTable,
     FailureRule,
     FileTemplate,
+    MemoryGrowth,
     ResolvedFailurePolicy,
     ResolvedJob,
     ResolvedRole,
@@ -97,6 +99,7 @@ def resolve(
             or definition.restart_policy
             or framework.restart_policy,
             backoff_limit=role.backoff_limit,
+            max_restarts=role.max_restarts,
             min_succeeded=role.min_succeeded,
             min_failed=role.min_failed,
             tracked=definition.tracked if role.tracked is None else role.tracked,
@@ -302,6 +305,12 @@ def _restart(job: TrainingJob, framework: FrameworkSpec, *, elastic: bool) -> Re
         max_fresh_jobs=own.max_fresh_jobs,
         fresh_from=own.fresh_from,
         ready_timeout_seconds=own.ready_timeout_seconds,
+        on_out_of_memory=MemoryGrowth(
+            factor=own.on_out_of_memory.factor,
+            up_to_bytes=int(parse_quantity(own.on_out_of_memory.up_to)),
+        )
+        if own.on_out_of_memory
+        else None,
     )
 
 

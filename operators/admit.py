@@ -28,7 +28,7 @@ from airflow_training.triggers.access import open_store, run_key, runtime_of
 if TYPE_CHECKING:
     from airflow_training.admission.plan.job_plan import JobPlan
 
-__all__ = ["Admitted", "admit", "template_variables"]
+__all__ = ["Admitted", "admit", "refuse_stopped", "template_variables"]
 
 Origin = Literal["file", "form"]
 
@@ -72,6 +72,8 @@ def admit(
     ti = context["ti"]
     key = run_key(store, ti, group_id=group_id)
     again = ti.try_number > 1
+    if not again:  # who clears a task wants it to run
+        refuse_stopped(store, key)
     there = store.run(key.uid)
     user = getattr(context.get("dag_run"), "triggering_user_name", None) or ""
     checked = _check(
@@ -111,6 +113,8 @@ def admit(
             activate_all=False,
             submitted_by=user,
         )
+        if not again:
+            refuse_stopped(store, key)
     return Admitted(
         uid=key.uid,
         job=resolved.name,
@@ -120,6 +124,22 @@ def admit(
             key, store=store, runtime=runtime, dag=dag, group_id=group_id, roles=roles
         ),
         plan=store.job(key.uid).plan,
+    )
+
+
+def refuse_stopped(store: Store, key: RunKey) -> None:
+    """Raise InputError where all of the DAG run was stopped; a run that is stored already ends."""
+    stop = store.stop_of(key.source, dag_id=key.dag_id, run_id=key.run_id)
+    if stop is None:
+        return
+    if store.run(key.uid) is not None:
+        store.add_request(key.uid, "stop", reason=stop["reason"], by=stop["by"])
+    by = f" by {stop['by']}" if stop["by"] else ""
+    raise InputError.of(
+        code="conflict",
+        field="",
+        message=f"DAG run {key.run_id} was stopped{by}: {stop['reason']}",
+        hint="clear the task to run it all the same",
     )
 
 

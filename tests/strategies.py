@@ -66,6 +66,7 @@ def roles(
                 if made
                 else "OnFailure",  # with Always alone nothing would ever end
                 backoff_limit=draw(st.integers(0, 4)),
+                max_restarts=draw(st.none() | st.integers(0, 4)),
                 min_succeeded=draw(threshold),
                 min_failed=draw(threshold),
                 tracked=not made or draw(st.booleans()),

@@ -15,6 +15,7 @@ from airflow_training.admission.log_patterns import check_log_patterns
 from airflow_training.admission.request import AdmissionRequest, Planner, Source
 from airflow_training.admission.startable import check_rendering
 from airflow_training.control.gang import StartupChoice
+from airflow_training.control.memory import growth_warnings
 from airflow_training.documents.checks import check
 from airflow_training.documents.parsing import ParsedDocument, TrainingJob, parse
 from airflow_training.documents.problems import overflows, with_lines
@@ -160,7 +161,11 @@ def _check(document: ParsedDocument, request: AdmissionRequest) -> AdmissionResp
         problems += _of_the_job(error, job)
         return _answer(document, problems, warnings)
     problems += [*laid.problems, *check_log_patterns(job.spec.logs.patterns)]
-    warnings += [*laid.warnings, *_not_followed(job, laid.resolved)]
+    warnings += [
+        *laid.warnings,
+        *_not_followed(job, laid.resolved),
+        *growth_warnings(laid.resolved),
+    ]
     if request.starts and not problems:
         problems += check_rendering(laid.resolved)
     answer = _answer(document, problems, warnings)

@@ -444,8 +444,9 @@ class Attempt(abc.ABC):
         def upload() -> None:
             os.environ.update(self._environment)  # credentials of the object storage
             try:
-                from airflow_training.agent.upload import upload
+                from airflow_training.agent.upload import fetch_output, upload
 
+                fetch_output()
                 answer = upload(Path(self._order.output_dir), uri, say=self._say)
             except BaseException as error:  # noqa: BLE001  # whatever a storage client raises
                 self._say(f"cannot upload the output to {uri}: {error!r}")
@@ -483,8 +484,7 @@ class Attempt(abc.ABC):
                 number = os.WTERMSIG(self._status)
             if not reason:
                 reason = "Completed" if exit_code == 0 else "Error"
-                # a shell in front shows the kill of its child as 137
-                if exit_code == 128 + signal.SIGKILL and self._limit.oom_killed:
+                if self._limit.killed_it(exit_code, log=self._log):
                     reason, message = "OOMKilled", "the kernel ended it for want of memory"
         output = self._output if reason == "Completed" else None
         if output is not None and not output.get("files"):

@@ -7,12 +7,18 @@ failed allocation, not a kill: it is the weaker way, so the instance says when i
 from __future__ import annotations
 
 import contextlib
+import os
+import re
 import resource
+import signal
 from pathlib import Path
 
 __all__ = ["MemoryLimit", "own_cgroup", "read_counter"]
 
 _MOUNT = Path("/sys/fs/cgroup")
+_TAIL_BYTES = 1 << 16
+_CHILD_KILLED = re.compile(rb"\bkilled\b|SIGKILL|\bsignal:? 9\b|\bexit ?code:? -9\b", re.IGNORECASE)
+"""In the words of a parent, a launcher or the kernel that has lost a process."""
 
 
 def own_cgroup(mount: Path = _MOUNT) -> Path | None:
@@ -56,9 +62,15 @@ def _surrounding_events() -> Path | None:
 class MemoryLimit:
     """Set up in the agent, joined by the command between fork and exec."""
 
-    def __init__(self, limit_bytes: int | None, *, name: str, parent: Path | None) -> None:
-        """`parent`: the cgroup to make ours in; None where there is no unified hierarchy."""
+    def __init__(
+        self, limit_bytes: int | None, *, name: str, parent: Path | None, alone: bool = False
+    ) -> None:
+        """`parent`: the cgroup to make ours in; None where there is no unified hierarchy.
+
+        `alone`: nobody else lives in the one that we are in, as in a container.
+        """
         self.limit_bytes = limit_bytes
+        self._alone = alone
         self.folder: Path | None = None
         self.warning = ""
         self._events = _surrounding_events()
@@ -92,6 +104,19 @@ class MemoryLimit:
         """Return whether the kernel killed something for want of memory since the start."""
         return self._count() > self._kills
 
+    def killed_it(self, exit_code: int, *, log: int) -> bool:
+        """Return whether a command that ended like this did so as the kernel killed it, or a child of it.
+
+        A parent that has lost a child ends with any code. Where others live in our cgroup, the kill
+        may have been one of theirs: then it counts as ours only if `log`, its file, tells of one.
+        """
+        if exit_code == 0 or not self.oom_killed:
+            return False
+        # a shell in front shows the kill of its child as 137
+        if exit_code == 128 + signal.SIGKILL or self._alone or self.folder is not None:
+            return True
+        return _CHILD_KILLED.search(_tail(log)) is not None
+
     def members(self) -> list[int]:
         """Return the processes in our own cgroup: also those that left the process tree."""
         if self.folder is None:
@@ -106,6 +131,16 @@ class MemoryLimit:
         if self.folder is not None:
             with contextlib.suppress(OSError):
                 self.folder.rmdir()
+
+
+def _tail(file: int) -> bytes:
+    """Return the end of a file that is open for writing; empty where it is none that can be read."""
+    try:
+        with open(f"/proc/self/fd/{file}", "rb") as again:  # noqa: PTH123  # no name but this
+            again.seek(-min(_TAIL_BYTES, os.fstat(file).st_size), os.SEEK_END)
+            return again.read()
+    except OSError:
+        return b""
 
 
 def _make_group(parent: Path | None, name: str, limit_bytes: int) -> Path | None:

@@ -121,7 +121,7 @@ class PodAttempt(Attempt):
             # the script may import our library, also where its job keeps no checkpoints
             environment={**os.environ, "PYTHONPATH": python_path(os.environ)},
             log=2,
-            limit=MemoryLimit(None, name="", parent=None),
+            limit=MemoryLimit(None, name="", parent=None, alone=True),
         )
         self._number = number
         self._token = token

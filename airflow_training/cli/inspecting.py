@@ -93,7 +93,15 @@ def list_runs(
 
 
 def status(
-    run: RunArgument,
+    run: Annotated[
+        str, typer.Argument(metavar="[RUN]", help="Run id, or the beginning of its uid.")
+    ] = "",
+    dag_run: Annotated[
+        tuple[str, str] | None,
+        typer.Option(
+            metavar="DAG RUN", help="Instead of RUN: all runs of this DAG run, in a line."
+        ),
+    ] = None,
     server: Annotated[
         str, typer.Option(help="Ask the plugin of this Airflow instead of the local store.")
     ] = "",
@@ -102,7 +110,14 @@ def status(
     password: Annotated[str, typer.Option(envvar="AIRFLOW_PASSWORD", help="For --server.")] = "",
     output: OutputOption = OutputFormat.table,
 ) -> None:
-    """Show the state of a run, its roles and its instances."""
+    """Show the state of a run, its roles and its instances; or how far all runs of a DAG run are."""
+    if bool(run) == (dag_run is not None):
+        raise fail("RUN", "name one", code="missing", allowed=["RUN", "--dag-run DAG RUN"])
+    if dag_run is not None:
+        from airflow_training.cli.dag_runs import show_dag_run
+
+        show_dag_run(*dag_run, output=output)
+        return
     gone = ""
     metrics: Mapping[InstanceKey, Mapping[str, float]] = {}
     if server:

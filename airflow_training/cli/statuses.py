@@ -14,6 +14,7 @@ from airflow_training.cli.output import (
 )
 from airflow_training.control.model import InstanceKey
 from airflow_training.control.root_cause import outcome_text, place_of, proof_of
+from airflow_training.documents.quantities import bytes_text
 from airflow_training.documents.words import headline, printable
 
 __all__ = ["print_status", "progress_text"]
@@ -78,6 +79,10 @@ def print_status(
         )
     if document["root_cause"]:
         _print_cause(document["root_cause"])
+    if document.get("advice"):
+        print()
+        for sentence in document["advice"]:
+            _print_hanging("next time: ", sentence)
     if document["plan"]:
         from airflow_training.planning.answers.text import measured_text, one_line
 
@@ -111,6 +116,9 @@ def _instance_row(each: Mapping[str, Any], metrics: Mapping[str, float]) -> Sequ
     why = headline(each["message"] or each["reason"] or "")
     if each["waiting_since"]:
         why = f"{each['reason']} since {each['waiting_since']}: {why}"
+    if each.get("memory_bytes"):
+        asked = f"asks for {bytes_text(each['memory_bytes'])} of memory"
+        why = f"{why}; {asked}" if why else asked
     return [
         f"{each['role']}-{each['index']}",
         each["attempt"],

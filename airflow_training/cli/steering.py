@@ -75,7 +75,13 @@ def resume(run: RunArgument, output: OutputOption = OutputFormat.table) -> None:
 
 
 def kill(
-    run: RunArgument,
+    run: Annotated[
+        str, typer.Argument(metavar="[RUN]", help="Run id, or the beginning of its uid.")
+    ] = "",
+    dag_run: Annotated[
+        tuple[str, str] | None,
+        typer.Option(metavar="DAG RUN", help="Instead of RUN: all runs of this DAG run."),
+    ] = None,
     reason: Annotated[str, typer.Option(help="Kept in the run's story.")] = "",
     now: Annotated[
         bool, typer.Option("--now", help="Within two seconds: give it no time to save anything.")
@@ -85,17 +91,31 @@ def kill(
     ] = 120.0,
     output: OutputOption = OutputFormat.table,
 ) -> None:
-    """Stop a run for good.
+    """Stop a run for good, or all runs of a DAG run.
 
-    When this returns, nothing of it is alive.
+    When this returns, nothing of them is alive.
     """
     import asyncio
 
     from airflow_training.supervise.cleanup import drive_to_end
     from airflow_training.supervise.runtimes import make_runtime
 
-    store, record = _draining(run) if now else _living(run)
     kind: RequestKind = "kill" if now else "stop"
+    if bool(run) == (dag_run is not None):
+        raise fail("RUN", "name one", code="missing", allowed=["RUN", "--dag-run DAG RUN"])
+    if dag_run is not None:
+        from airflow_training.cli.dag_runs import stop_dag_run
+
+        stop_dag_run(
+            *dag_run,
+            kind=kind,
+            reason=reason or "Killed",
+            by=_user(),
+            wait_seconds=wait,
+            output=output,
+        )
+        return
+    store, record = _draining(run) if now else _living(run)
     number = store.add_request(record.uid, kind, reason=reason or "Killed", by=_user())
     if wait and record.runtime != SIMULATED:  # a simulation lives in its own process only
         connection = store.job(record.uid).connection

@@ -33,12 +33,18 @@ _OPEN = Prospect()
 
 
 def prospect_of(
-    failure: Failure, before: Sequence[RestartRecord], *, last_try: bool, code_is_listed: bool
+    failure: Failure,
+    before: Sequence[RestartRecord],
+    *,
+    last_try: bool,
+    code_is_listed: bool,
+    more_memory: bool = False,
 ) -> Prospect:
     """Return whether another try can help after a failure.
 
     `before`: the restarts of this epoch. `last_try`: the attempt was the one more that an earlier
-    failure was worth. `code_is_listed`: the job names the exit code as one to try again.
+    failure was worth. `code_is_listed`: the job names the exit code as one to try again. `more_memory`: the
+    next attempt gets more of what ran out.
     """
     answer = "" if failure.known is None else failure.known.answer(failure.message)
     if answer == "never":
@@ -46,7 +52,7 @@ def prospect_of(
     if code_is_listed:
         return _OPEN
     # where the reason itself says it, a log does not say it better
-    if not answer and failure.diagnosed is not None:
+    if not answer and not more_memory and failure.diagnosed is not None:
         stop = why_not_again(failure.diagnosed, before)
         if stop is not None:
             return Prospect(answer="never", reason=stop[0], message=stop[1], rule="diagnosis")

@@ -10,6 +10,7 @@ from airflow_training.control import reasons
 from airflow_training.control.draft import Draft
 from airflow_training.control.failures import CANNOT_START_CODES
 from airflow_training.control.lost_peers import LIKELY, explained_by, follows, lost_peers
+from airflow_training.control.memory import grow_memory
 from airflow_training.control.model import (
     AttemptEnd,
     InstanceDiagnosis,
@@ -262,7 +263,11 @@ def apply_late_diagnoses(draft: Draft) -> None:
         known = draft.known_reasons.get(told.reason)
         says_it_itself = known is not None and known.another_try
         stop = None if says_it_itself else why_not_again(told, records)
-        if stop is not None and _still_waits(draft, entry, told):
+        if (
+            stop is not None
+            and _still_waits(draft, entry, told)
+            and not grow_memory(draft, entry, after=told.attempt, reason=told.reason, told=told)
+        ):
             del records[place]
             _take_back(draft, entry, told, record, stop)
         draft.job = replace(draft.job, restarts=tuple(records))

@@ -386,6 +386,15 @@ InstancePhase = PendingPhase | ActivePhase | FinalPhase
 
 
 @dataclass(frozen=True, slots=True)
+class RaisedMemory:
+    """The host memory that an instance asks for after it ran out of less."""
+
+    bytes: int
+    since_attempt: int
+    """The first attempt that asks for so much."""
+
+
+@dataclass(frozen=True, slots=True)
 class AttemptHost:
     """The instance inside which an attempt begins."""
 
@@ -430,6 +439,8 @@ class InstanceEntry(AttemptRecord):
     """What the last attempt that ran and failed had around it: what the next one must find."""
     own: OwnCheckpoints | None = None
     """Of an instance that saves alone beside others; None: nothing yet, or what the job says counts."""
+    memory: RaisedMemory | None = None
+    """What its attempts ask for since one ran out of it; None: what the document says."""
     deletion_mode: DeletionMode = field(default="", metadata={"stored": "parting"})
     """How what is left of the attempt before is ended."""
     host: AttemptHost = field(default=OWN_INSTANCE, metadata=INLINE)

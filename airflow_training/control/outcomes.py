@@ -17,6 +17,7 @@ from airflow_training.control.elastic import can_shrink, renumber, retry_unjoine
 from airflow_training.control.ending import close_role, finish
 from airflow_training.control.failures import Failure
 from airflow_training.control.in_place import place_of, place_of_survivor
+from airflow_training.control.memory import grow_memory, tell_ceiling
 from airflow_training.control.model import (
     OWN_INSTANCE,
     TERMINAL_JOB_STATES,
@@ -64,6 +65,7 @@ _SPECIFIC = frozenset(
     {
         reasons.BACKOFF_LIMIT_EXCEEDED,
         reasons.EXIT_CODE_PERMANENT,
+        reasons.MAX_RESTARTS_EXCEEDED,
         reasons.NOT_RETRYABLE,
         reasons.SAME_ERROR_AGAIN,
     }
@@ -199,6 +201,7 @@ def _judge_all(draft: Draft, failures: Sequence[Failure]) -> list[PendingRestart
         if failure.diagnosed is not None:
             record_diagnosis(draft, failure.diagnosed)
         if failure.role in replaced:
+            _grow(draft, failure)
             draft.tell(
                 reasons.FAILURE_IS_CONSEQUENCE,
                 f"{failure.describe()}; already being replaced, not counted",
@@ -258,6 +261,7 @@ def _give_up(draft: Draft, entry: InstanceEntry, failure: Failure, verdict: Give
         ),
         _end_of(failure),
     )
+    tell_ceiling(draft, entry, reason=failure.reason, told=failure.diagnosed)
     if verdict.reason in _SPECIFIC:
         detail = f"{failure.role}-{failure.index}: {verdict.message}"
         if verdict.limit:
@@ -341,10 +345,11 @@ def _restart(draft: Draft, planned: Sequence[PendingRestart]) -> None:
             record_restart_point(draft, failure, fresh=fresh)
         else:
             roll_back(draft, failure)
+        grown = _grow(draft, failure)
         entry = _entry(draft, failure)  # which may have another checkpoint now
         deletion_mode = _deletion_mode(draft, failure)
-        # a fresh job owes nothing to what was there before
-        host = OWN_INSTANCE if fresh else place_of(draft, entry, needs.level)
+        # a fresh job owes nothing to what was there before, and what is there has too little memory
+        host = OWN_INSTANCE if fresh or grown else place_of(draft, entry, needs.level)
         replace_at = None if whole_job else draft.now + each.delay_seconds
         counted = restart.counted and not fresh
         next_attempt(
@@ -372,6 +377,16 @@ def _restart(draft: Draft, planned: Sequence[PendingRestart]) -> None:
                 host=OWN_INSTANCE if fresh else place_of_survivor(draft, other),
             )
         _show_restarting(draft, failure, restart)
+
+
+def _grow(draft: Draft, failure: Failure) -> bool:
+    return grow_memory(
+        draft,
+        _entry(draft, failure),
+        after=failure.attempt,
+        reason=failure.reason,
+        told=failure.diagnosed,
+    )
 
 
 def _deletion_mode(draft: Draft, failure: Failure) -> DeletionMode:

@@ -15,6 +15,7 @@ from airflow_training.control.failures import (
     exit_code_says,
     matching_rule,
 )
+from airflow_training.control.memory import can_grow
 from airflow_training.control.model import InstanceEntry, InstanceKey, JobEntry, RestartRecord
 from airflow_training.control.recovery import counts_as_restart
 from airflow_training.documents.resolved import (
@@ -92,6 +93,8 @@ class Budget:
         """Of this epoch, since the last fresh job: what the window slides over."""
         self._spent = 0
         """Of these, those that no newer checkpoint has forgiven: what `maxRestarts` is about."""
+        self._spent_by_role: Counter[str] = Counter()
+        """The same of each role."""
         self._of_instance: Counter[InstanceKey] = Counter()
         self._of_groups = 0
         for record in job.restarts:
@@ -111,14 +114,20 @@ class Budget:
         if record.scope == "FreshJob":
             self._counted_at.clear()
             self._spent = 0
+            self._spent_by_role.clear()
         elif record.counted:
             self._counted_at.append(record.at)
             self._spent += counts
+            self._spent_by_role[record.role] += counts
 
     @property
     def spent(self) -> int:
         """Return how many of `maxRestarts` are used up."""
         return self._spent
+
+    def spent_by(self, role: str) -> int:
+        """Return how many of `maxRestarts` failures of a role's instances have used up."""
+        return self._spent_by_role[role]
 
     def exceeded(self, rules: RestartRules, *, now: float) -> str:
         """Return which ceiling leaves no room for one more restart; empty when none."""
@@ -208,6 +217,7 @@ def _judge(
         budget.records,
         last_try=entry.last_try,
         code_is_listed=_listed(spec, role, failure),
+        more_memory=can_grow(spec, entry, reason=failure.reason, told=failure.diagnosed),
     )
     if prospect.answer == "never":
         return GiveUp(reason=prospect.reason, message=prospect.message, rule=prospect.rule)
@@ -310,14 +320,9 @@ def _within_limits(
         )
         if origin is not None:
             return RestartDecision(scope=scope, counted=False, rule=rule, origin=origin)
-    limit = spec.role(failure.role).backoff_limit
-    if entry.restarts >= limit:
-        return GiveUp(
-            reason=reasons.BACKOFF_LIMIT_EXCEEDED,
-            message=f"{failure.describe()} after {counted(entry.restarts, 'restart')} (backoffLimit {limit})",
-            rule="backoffLimit",
-            limit=f"backoffLimit {limit} is used up",
-        )
+    own = _own_limit(spec.role(failure.role), entry=entry, budget=budget, failure=failure)
+    if own is not None:
+        return own
     exceeded = budget.exceeded(spec.restart, now=now)
     if not exceeded:
         return RestartDecision(scope=scope, counted=True, rule=rule)
@@ -328,6 +333,37 @@ def _within_limits(
         message=f"{exceeded} is used up",
         rule=exceeded.split(" ")[0],
     )
+
+
+def _own_limit(
+    role: ResolvedRole, *, entry: InstanceEntry, budget: Budget, failure: Failure
+) -> GiveUp | None:
+    """Return the smallest of the limits of the instance and its role that is used up.
+
+    The run's comes after them: a smaller one would have ended the run before.
+    """
+    most, spent = role.max_restarts, budget.spent_by(role.name)
+    if (
+        most is not None
+        and spent >= most
+        and (entry.restarts < role.backoff_limit or most < role.backoff_limit)
+    ):
+        return GiveUp(
+            reason=reasons.MAX_RESTARTS_EXCEEDED,
+            message=f"{failure.describe()} after {counted(spent, 'restart')} of {role.name}"
+            f" (maxRestarts {most} of the role)",
+            rule="roles[].maxRestarts",
+            limit=f"maxRestarts {most} of {role.name} is used up",
+        )
+    if entry.restarts >= role.backoff_limit:
+        return GiveUp(
+            reason=reasons.BACKOFF_LIMIT_EXCEEDED,
+            message=f"{failure.describe()} after {counted(entry.restarts, 'restart')}"
+            f" (backoffLimit {role.backoff_limit})",
+            rule="backoffLimit",
+            limit=f"backoffLimit {role.backoff_limit} is used up",
+        )
+    return None
 
 
 def record_of(

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any, get_args
 
+from airflow_training.control.advice import advice_of
 from airflow_training.control.conditions import reported_state
 from airflow_training.control.model import (
     InstanceEntry,
@@ -80,6 +81,7 @@ def rollup(
         ],
         "restarts": {each: charged[each] for each in get_args(FailureClass)},
         "root_cause": _cause(entry.root_cause),
+        "advice": advice_of(job, ledger),
         "output": None if output is None else dict(output),
         "checkpoint": None if entry.checkpoint is None else entry.checkpoint.to_document(),
         "plan": None if job.plan is None else dict(job.plan.document),
@@ -148,6 +150,7 @@ def _instance(
         "progress": None if progress is None else {key: progress.get(key) for key in _PROGRESS},
         "eta_seconds": _eta_seconds(entry, progress, now=now),
         "data_files": list(files),
+        "memory_bytes": None if entry.memory is None else entry.memory.bytes,
     }
 
 

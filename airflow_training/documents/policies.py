@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, Tag
+from pydantic import AfterValidator, Field, Tag, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from airflow_training.documents.base import Many, Model, Number, discriminate_by_kind
+from airflow_training.documents.quantities import QUANTITY_PATTERN, parse_quantity, quantity_error
 from airflow_training.documents.resolved import FailureClass, RestartScope, RuleAction
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "FailurePolicy",
     "FailurePolicyRule",
     "OnExitCodes",
+    "OnOutOfMemory",
     "Restart",
     "RestartWindow",
     "SuccessPolicy",
@@ -78,6 +80,26 @@ class Backoff(Model):
     max_seconds: Annotated[Number, Field(ge=0)] = 300.0
 
 
+def _memory(value: str) -> str:
+    problem = quantity_error(value)
+    if problem:
+        raise PydanticCustomError("bad_quantity", "{problem}", {"problem": problem})
+    if parse_quantity(value) < 1:
+        raise PydanticCustomError("out_of_range", "must be at least one byte")
+    return value
+
+
+class OnOutOfMemory(Model):
+    """How much more memory the next attempt asks for after one that ran out of it."""
+
+    factor: Annotated[Number, Field(gt=1)] = 1.5
+    up_to: Annotated[
+        str,
+        AfterValidator(_memory),
+        WithJsonSchema({"type": "string", "pattern": QUANTITY_PATTERN}),
+    ]
+
+
 class ExitCodes(Model):
     """A table of one's own: which exit codes may be retried and which may not."""
 
@@ -107,3 +129,5 @@ class Restart(Model):
     fresh_from: Literal["newest", "scratch"] = "newest"
     ready_timeout_seconds: Annotated[Number, Field(gt=0)] = 60.0
     """How long what an instance needs around it may take to be there, before its command starts."""
+    on_out_of_memory: OnOutOfMemory | None = None
+    """None: each attempt asks for what the document says."""

@@ -67,7 +67,9 @@ _WANTED = {
     "model_type": "a mapping",
     "string_type": "text",
 }
-_OURS = frozenset({"bad_name", "name_too_long", "not_allowed", "out_of_range", "wrong_type"})
+_OURS = frozenset(
+    {"bad_name", "bad_quantity", "name_too_long", "not_allowed", "out_of_range", "wrong_type"}
+)
 _NO_BOOLEAN = frozenset({"yes", "no", "on", "off", "y", "n", "True", "False"})
 
 

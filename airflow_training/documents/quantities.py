@@ -6,7 +6,7 @@ import math
 import re
 from typing import Any
 
-__all__ = ["QUANTITY_PATTERN", "parse_quantity", "quantity_error"]
+__all__ = ["QUANTITY_PATTERN", "bytes_text", "parse_quantity", "quantity_error"]
 
 QUANTITY_PATTERN = r"^\+?([0-9]+\.?[0-9]*|\.[0-9]+)([numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]{1,2})?$"
 """A quantity that is not below zero, as a plain regular expression."""
@@ -64,6 +64,15 @@ def parse_quantity(value: str | float) -> float:
     if found["exponent"]:
         return number * float(f"1e{found['exponent']}")
     return number * _SCALE[found["suffix"]] if found["suffix"] else number
+
+
+def bytes_text(number: int) -> str:
+    """Return whole bytes as the shortest quantity that is exactly as large: `12Gi`."""
+    for suffix in ("Ti", "Gi", "Mi", "Ki"):
+        scale = int(_SCALE[suffix])
+        if number and number % scale == 0:
+            return f"{number // scale}{suffix}"
+    return str(number)
 
 
 def quantity_error(value: Any) -> str:

@@ -129,6 +129,8 @@ class ResolvedRole:
     depends_on: tuple[ResolvedDependency, ...] = ()
     restart_policy: RestartPolicy = "OnFailure"
     backoff_limit: int = 6
+    max_restarts: int | None = None
+    """Of all its instances together; None: as many as the run has."""
     min_succeeded: Threshold = "All"
     min_failed: Threshold = "Any"
     tracked: bool = True
@@ -182,6 +184,14 @@ class ExitCodeTable:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryGrowth:
+    """What the next attempt of an instance asks for whose host memory ran out."""
+
+    factor: float
+    up_to_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RestartRules:
     scope: RestartScope = "Instance"
     max_restarts: int = 3
@@ -195,6 +205,8 @@ class RestartRules:
     max_fresh_jobs: int = 1
     fresh_from: Literal["newest", "scratch"] = "newest"
     ready_timeout_seconds: float = 60.0
+    on_out_of_memory: MemoryGrowth | None = None
+    """None: each attempt asks for the same."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

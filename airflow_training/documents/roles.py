@@ -61,6 +61,8 @@ class Role(Shorthand):
     restart_policy: RestartPolicy | None = None
     """None: the framework's."""
     backoff_limit: Annotated[int, Field(ge=0)] = 6
+    max_restarts: Annotated[int, Field(ge=0)] | None = None
+    """Of all its instances together; None: no limit but the run's."""
     min_succeeded: Threshold = "All"
     min_failed: Threshold = "Any"
     tracked: bool | None = None

@@ -12,9 +12,11 @@ from sqlalchemy import Connection, select
 from airflow_training.state.database import upsert
 from airflow_training.state.models import MetaRow, table_of
 
-__all__ = ["Fact", "load", "save"]
+__all__ = ["STOP_SECONDS", "Fact", "load", "save", "stop_key"]
 
-Fact = Literal["pools", "triggerers", "places"]
+Fact = Literal["pools", "triggerers", "places", "stopped"]
+STOP_SECONDS = 30 * 86400.0
+"""How long it is known that a DAG run was stopped: nothing of it begins by itself after that."""
 
 
 def load(connection: Connection, controller: str, fact: Fact) -> Mapping[str, Any]:
@@ -28,6 +30,11 @@ def save(connection: Connection, controller: str, fact: Fact, told: Mapping[str,
     """Replace what is known about a deployment."""
     row = {"name": _name(controller, fact), "value": json.dumps(dict(told), sort_keys=True)}
     upsert(connection, table_of(MetaRow), [row])
+
+
+def stop_key(dag_id: str, run_id: str) -> str:
+    """Return the name under which it is kept that a DAG run was stopped."""
+    return hashlib.sha256(f"{dag_id}\x1f{run_id}".encode()).hexdigest()[:32]
 
 
 def _name(controller: str, fact: Fact) -> str:

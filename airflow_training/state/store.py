@@ -163,6 +163,24 @@ class Store:
         """Keep the place of the triggerer on a host, instead of an earlier one's there."""
         self._save_fact(controller, "places", lambda known: {**known, host: place})
 
+    def save_stop(self, controller: str, *, dag_id: str, run_id: str, reason: str, by: str) -> None:
+        """Keep that a DAG run was stopped, for as long as something of it might begin."""
+        now = self.now()
+        stop = {"at": now, "reason": clean(reason), "by": clean(by)}
+
+        def told(known: Mapping[str, Any]) -> Mapping[str, Any]:
+            new = {k: v for k, v in known.items() if v["at"] > now - airflow_facts.STOP_SECONDS}
+            return {**new, airflow_facts.stop_key(dag_id, run_id): stop}
+
+        self._save_fact(controller, "stopped", told)
+
+    def stop_of(self, controller: str, *, dag_id: str, run_id: str) -> Mapping[str, Any] | None:
+        """Return when a DAG run was stopped, why and by whom (`at`, `reason`, `by`); None: it was not."""
+        with self._db.read() as connection:
+            known = airflow_facts.load(connection, controller, "stopped")
+        found: Mapping[str, Any] | None = known.get(airflow_facts.stop_key(dag_id, run_id))
+        return found
+
     def _save_fact(
         self, controller: str, fact: Fact, told: Callable[[Mapping[str, Any]], Mapping[str, Any]]
     ) -> None:

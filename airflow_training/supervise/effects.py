@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from airflow_training.control import reasons
 from airflow_training.control.in_place import wait_seconds
+from airflow_training.control.memory import with_its_memory
 from airflow_training.control.model import (
     Action,
     Create,
@@ -241,7 +242,7 @@ class Effects:
         for each in creates:
             try:
                 spec = render_instance(
-                    self.job,
+                    with_its_memory(self.job, ledger.instances[each.key]),
                     self.run,
                     self.addresses,
                     role=each.role,

@@ -15,7 +15,7 @@ from typing import cast
 
 import pytest
 
-from airflow_training.agent import proc
+from airflow_training.agent import limits, proc
 from airflow_training.agent.attempt import Attempt
 from airflow_training.agent.files import read_json, write_json
 from airflow_training.agent.limits import MemoryLimit, read_counter
@@ -245,6 +245,49 @@ def test_without_a_cgroup_there_is_a_warning(tmp_path: Path, controllers: str | 
     limit = MemoryLimit(1 << 20, name="x", parent=parent)
     assert limit.folder is None
     assert "RLIMIT_DATA" in limit.warning
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "alone", "log", "killed"),
+    [
+        pytest.param(137, False, b"", True, id="its-own-kill"),
+        pytest.param(
+            1,
+            False,
+            b"RuntimeError: DataLoader worker (pid 22048) is killed by signal: Killed.\n",
+            True,
+            id="of-a-loader",
+        ),
+        pytest.param(1, False, b"Signal 9 (SIGKILL) received by PID 7\n", True, id="of-a-rank"),
+        pytest.param(1, False, b"ValueError: no such column\n", False, id="of-somebody-beside-us"),
+        pytest.param(1, True, b"", True, id="nobody-beside-us"),
+        pytest.param(0, True, b"Killed\n", False, id="it-did-without"),
+    ],
+)
+def test_a_child_killed_for_memory_explains_any_exit_code(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    exit_code: int,
+    alone: bool,
+    log: bytes,
+    killed: bool,
+) -> None:
+    events = tmp_path / "memory.events"
+    events.write_text("oom_kill 3\n")
+    monkeypatch.setattr(limits, "_surrounding_events", lambda: events)
+    limit = MemoryLimit(None, name="x", parent=None, alone=alone)
+    with (tmp_path / "log").open("wb", buffering=0) as file:
+        file.write(log)
+        assert not limit.killed_it(exit_code, log=file.fileno()), "nothing was killed yet"
+        events.write_text("oom_kill 4\n")
+        assert limit.killed_it(exit_code, log=file.fileno()) == killed
+
+
+def test_a_kill_in_a_cgroup_of_our_own_is_ours(tmp_path: Path) -> None:
+    limit = MemoryLimit(1, name="x", parent=fake_cgroup(tmp_path / "cg", controllers="memory"))
+    assert limit.folder is not None
+    (limit.folder / "memory.events").write_text("oom_kill 1\n")
+    assert limit.killed_it(1, log=-1)
 
 
 def test_no_limit_needs_no_warning() -> None:

@@ -16,6 +16,7 @@ from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowFailException
 
+from airflow_training.admission.launch import launch
 from airflow_training.compiler.dag import job_to_dag
 from airflow_training.compiler.form import form_params, job_of_form
 from airflow_training.compiler.generic import generic_dag
@@ -30,7 +31,7 @@ from airflow_training.operators.ending import Result
 from airflow_training.operators.first_pass import free_roles
 from airflow_training.operators.rollup import RollupOperator
 from airflow_training.settings import load_settings
-from airflow_training.state.store import Store, open_store
+from airflow_training.state.store import RunRecord, Store, open_store
 from airflow_training.supervise.runtimes import place_here
 from tests.airflow.jobs import shell
 from tests.airflow.test_triggers import TaskInstance
@@ -298,6 +299,46 @@ def test_the_store_keeps_the_pools_of_each_deployment(store: Store):
     store.save_pools("two", {"a": 7})
     store.save_pools("one", {"b": 3})
     assert (store.pools("one"), store.pools("two")) == ({"b": 3}, {"a": 7})
+
+
+# a DAG run that was stopped --------------------------------------------------------------------------
+def test_nothing_of_a_stopped_dag_run_begins_unless_it_is_cleared(store: Store):
+    plan = job_to_dag(shell("hello", "true")).get_task("plan")
+    source = store.deployment_id()
+    store.save_stop(source, dag_id="dag", run_id="manual", reason="wrong data", by="ann")
+    with pytest.raises(AirflowFailException, match="was stopped by ann: wrong data"):
+        plan.execute(context())
+    assert store.runs() == []
+    assert plan.execute(context(try_number=2))["job"] == "hello"
+
+
+def test_a_run_that_was_stored_while_its_dag_run_was_being_stopped_ends(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+):
+    """Whoever stopped it may have listed the runs before this one was among them."""
+    plan = job_to_dag(shell("hello", "true")).get_task("plan")
+    source = store.deployment_id()
+
+    def launch_late(*args: Any, **options: Any) -> RunRecord:
+        made = launch(*args, **options)
+        store.save_stop(source, dag_id="dag", run_id="manual", reason="wrong data", by="")
+        return made
+
+    monkeypatch.setattr("airflow_training.operators.admit.launch", launch_late)
+    with pytest.raises(AirflowFailException, match="was stopped: wrong data"):
+        plan.execute(context())
+    (record,) = store.runs()
+    assert [each.kind for each in store.requests(record.uid)] == ["stop"]
+
+
+def test_a_stop_is_of_one_dag_run_and_forgotten_after_a_month(store: Store):
+    store.save_stop("one", dag_id="d", run_id="r", reason="x", by="")
+    assert store.stop_of("one", dag_id="d", run_id="other") is None
+    assert store.stop_of("two", dag_id="d", run_id="r") is None
+    later = Store(str(store.url), clock=lambda: store.now() + 31 * 86400)
+    later.save_stop("one", dag_id="d", run_id="other", reason="y", by="")
+    assert store.stop_of("one", dag_id="d", run_id="r") is None
+    assert later.stop_of("one", dag_id="d", run_id="other") is not None
 
 
 # the first pass --------------------------------------------------------------------------------------

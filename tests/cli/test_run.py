@@ -24,7 +24,7 @@ pytestmark = pytest.mark.e2e
 STATUS_KEYS = [
     "run_id", "job", "state", "condition", "reason", "message", "job_attempt", "epoch",
     "fresh_jobs", "observed_at", "submitted_by", "submitted_at", "started_at", "running_at", "finished_at",
-    "last_transition_at", "trained_seconds", "roles", "instances", "restarts", "root_cause",
+    "last_transition_at", "trained_seconds", "roles", "instances", "restarts", "root_cause", "advice",
     "output", "checkpoint", "plan", "usage",
 ]  # fmt: skip
 ROLE_KEYS = {
@@ -34,6 +34,7 @@ ROLE_KEYS = {
 INSTANCE_KEYS = {
     "role", "index", "attempt", "state", "reason", "message", "exit_code", "signal", "address",
     "node", "last_transition_at", "waiting_since", "progress", "eta_seconds", "data_files",
+    "memory_bytes",
 }  # fmt: skip
 USAGE_KEYS = {
     "role", "index", "attempt", "started_at", "finished_at", "resources", "seconds",

@@ -102,6 +102,59 @@ def test_the_backoff_limit_is_one_instances_own():
     assert spread.state == "Running"
 
 
+@pytest.mark.parametrize(
+    ("limits", "run", "ends", "reason", "named"),
+    [
+        pytest.param(
+            {"max_restarts": 2}, 9, 3, reasons.MAX_RESTARTS_EXCEEDED, "maxRestarts 2 of the role",
+            id="of-the-role",
+        ),
+        pytest.param(
+            {"max_restarts": 0}, 9, 1, reasons.MAX_RESTARTS_EXCEEDED, "maxRestarts 0 of the role",
+            id="none-at-all",
+        ),
+        pytest.param(
+            {"max_restarts": 3}, 2, 3, reasons.MAX_RESTARTS_EXCEEDED, "maxRestarts 2 is used up",
+            id="the-runs-is-smaller",
+        ),
+        pytest.param(
+            {"max_restarts": 2, "backoff_limit": 1}, 9, 3, reasons.BACKOFF_LIMIT_EXCEEDED,
+            "backoffLimit 1", id="one-instances-is-smaller",
+        ),
+        pytest.param(
+            {"max_restarts": 1, "backoff_limit": 1}, 1, 2, reasons.MAX_RESTARTS_EXCEEDED,
+            "maxRestarts 1 of the role", id="of-an-equal-one-the-narrower",
+        ),
+    ],
+)  # fmt: skip
+def test_the_smallest_limit_that_is_used_up_is_named(limits, run, ends, reason, named):
+    spec = job(role(replicas=2, **limits), role("other"), max_restarts=run)
+    bench = Bench(spec).settle()
+    for number in range(ends):
+        assert bench.state == "Running"
+        bench.end("worker", number % 2, 1).settle()
+    assert (bench.state, bench.ledger.job.reason) == ("Failed", reason)
+    assert named in bench.ledger.job.message
+
+
+def test_restarts_of_one_role_use_up_nothing_of_another():
+    spec = job(role(max_restarts=1), role("other", max_restarts=1), max_restarts=9)
+    bench = Bench(spec).settle()
+    bench.end("worker", 0, 1).settle()
+    bench.end("other", 0, 1).settle()
+    assert bench.state == "Running"
+    bench.end("other", 0, 143, disrupted=True).settle()
+    assert bench.state == "Running", "a preemption is not limited"
+
+
+def test_a_role_whose_failure_counts_for_nothing_ends_alone():
+    spec = job(role(), role("eval", max_restarts=0, tracked=False), failure_targets=("worker",))
+    bench = Bench(spec).settle()
+    bench.end("eval", 0, 1).settle()
+    assert bench.state == "Running"
+    assert bench.ledger.roles["eval"].state == "Failed"
+
+
 def test_max_restarts_is_the_whole_jobs():
     spec = job(role(replicas=3), max_restarts=2)
     bench = Bench(spec).settle()

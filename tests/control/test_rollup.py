@@ -12,7 +12,7 @@ from tests.builders import Bench, after, job, role
 TOP = [
     "run_id", "job", "state", "condition", "reason", "message", "job_attempt", "epoch", "fresh_jobs",
     "observed_at", "submitted_by", "submitted_at", "started_at", "running_at", "finished_at", "last_transition_at",
-    "trained_seconds", "roles", "instances", "restarts", "root_cause", "output", "checkpoint",
+    "trained_seconds", "roles", "instances", "restarts", "root_cause", "advice", "output", "checkpoint",
     "plan", "usage",
 ]  # fmt: skip
 ROLE = [
@@ -22,6 +22,7 @@ ROLE = [
 INSTANCE = [
     "role", "index", "attempt", "state", "reason", "message", "exit_code", "signal", "address",
     "node", "last_transition_at", "waiting_since", "progress", "eta_seconds", "data_files",
+    "memory_bytes",
 ]  # fmt: skip
 
 

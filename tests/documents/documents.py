@@ -81,6 +81,7 @@ spec:
     maxFreshJobs: 1
     freshFrom: newest
     readyTimeoutSeconds: 60
+    onOutOfMemory: {factor: 1.5, upTo: 64Gi}
   schedulingPolicy:
     gang: volcano
     minAvailable: 4

@@ -82,6 +82,7 @@ FIELDS: list[tuple[str, Values, Values, Values, Values]] = [
         ["Sometimes"],
     ),
     (f"{WORKER}.backoffLimit", [0, 9], [TEXT, 1.5], [-1], []),
+    (f"{WORKER}.maxRestarts", [0, 9, None], [TEXT, 1.5], [-1], []),
     (
         f"{WORKER}.minSucceeded",
         ["All", "Any", 1, 3, "1%", "100%"],
@@ -150,6 +151,13 @@ FIELDS: list[tuple[str, Values, Values, Values, Values]] = [
     ("spec.restart.maxFreshJobs", [0, 1], [TEXT], [-1], []),
     ("spec.restart.freshFrom", ["newest", "scratch"], [NUMBER], [], ["oldest"]),
     ("spec.restart.readyTimeoutSeconds", [0.5, 600], [TEXT], [0, -1], []),
+    (
+        "spec.restart.onOutOfMemory",
+        [{"upTo": "64Gi"}, {"factor": 2, "upTo": "1e9"}, None],
+        [TEXT, NUMBER, LIST, {"factor": "2", "upTo": "64Gi"}, {"upTo": 64}],
+        [{"factor": 1, "upTo": "64Gi"}, {"upTo": "0"}],
+        [],
+    ),
     (
         "spec.schedulingPolicy.gang",
         ["none", "volcano", "coscheduling", "kueue"],
@@ -392,6 +400,7 @@ DEFAULTS: dict[str, Any] = {
     "spec.restart.max_fresh_jobs": 1,
     "spec.restart.fresh_from": "newest",
     "spec.restart.ready_timeout_seconds": 60,
+    "spec.restart.on_out_of_memory": None,
     "spec.scheduling_policy.gang": "none",
     "spec.scheduling_policy.min_available": None,
     "spec.scheduling_policy.startup": "auto",
@@ -423,6 +432,7 @@ DEFAULTS: dict[str, Any] = {
     "role.depends_on": [],
     "role.restart_policy": None,
     "role.backoff_limit": 6,
+    "role.max_restarts": None,
     "role.min_succeeded": "All",
     "role.min_failed": "Any",
     "role.tracked": None,
@@ -563,6 +573,17 @@ def test_a_later_assignment_is_checked_too():
     assert job.to_dict()["spec"]["roles"][0]["replicas"] == 4
     with pytest.raises(ValidationError):
         job.spec.roles[0].replicas = -4
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"upTo": "64GB"}, ("bad_quantity", "spec.restart.onOutOfMemory.upTo")),
+        ({"factor": 2}, ("missing", "spec.restart.onOutOfMemory.upTo")),
+    ],
+)
+def test_the_ceiling_of_memory_is_a_quantity(given, problem):
+    assert found(edited("spec.restart.onOutOfMemory", given)) == [problem]
 
 
 def test_documents_are_camel_case_only():

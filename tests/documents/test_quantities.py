@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_training.documents.quantities import parse_quantity, quantity_error
+from airflow_training.documents.quantities import bytes_text, parse_quantity, quantity_error
 
 
 @pytest.mark.parametrize(
@@ -59,3 +59,12 @@ def test_what_is_no_quantity_says_why(text, message):
     assert message in quantity_error(text)
     with pytest.raises(ValueError, match=r"quantity|zero"):
         parse_quantity(text)
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [(12 << 30, "12Gi"), (1536 << 20, "1536Mi"), (3 << 10, "3Ki"), (1000, "1000"), (0, "0")],
+)
+def test_bytes_are_written_as_short_as_they_can_be_told_exactly(number, text):
+    assert bytes_text(number) == text
+    assert parse_quantity(text) == number

@@ -25,6 +25,7 @@ def defaults_of(framework="pytorch", roles=DIGITS, **spec):
         ("spec.runtime.name", "local", OURS),
         ("spec.parameters.nprocPerNode", 1, FRAMEWORK),
         ("spec.roles[0].backoffLimit", 6, OURS),
+        ("spec.roles[0].maxRestarts", None, OURS),
         ("spec.roles[0].minSucceeded", "All", OURS),
         ("spec.roles[0].minFailed", "Any", OURS),
         ("spec.roles[0].restartPolicy", "OnFailure", FRAMEWORK),
@@ -46,6 +47,7 @@ def defaults_of(framework="pytorch", roles=DIGITS, **spec):
         ("spec.restart.maxFreshJobs", 1, OURS),
         ("spec.restart.freshFrom", "newest", OURS),
         ("spec.restart.readyTimeoutSeconds", 60, OURS),
+        ("spec.restart.onOutOfMemory", None, OURS),
         ("spec.schedulingPolicy.gang", "none", OURS),
         ("spec.schedulingPolicy.startup", "auto", OURS),
         ("spec.schedulingPolicy.priority", 0, OURS),
@@ -84,6 +86,7 @@ def test_default_inside_a_block_that_is_there(field, value, spec):
     [
         ("spec.roles[0].replicas", 1, DIGITS, {}),
         ("spec.roles[0].backoffLimit", 2, {"master": {"backoffLimit": 2}}, {}),
+        ("spec.roles[0].maxRestarts", 2, {"master": {"maxRestarts": 2}}, {}),
         ("spec.roles[0].tracked", False, {"master": {"tracked": False}, "worker": 1}, {}),
         ("spec.parameters.nprocPerNode", 4, DIGITS, {"parameters": {"nprocPerNode": 4}}),
         ("spec.restart.scope", "Role", DIGITS, {"restart": {"scope": "Role"}}),

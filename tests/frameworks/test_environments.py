@@ -322,9 +322,25 @@ def test_in_a_cluster_the_launcher_can_ask_for_the_hosts_and_everybody_has_ssh()
     script = files.files["/etc/mpi/discover_hosts.sh"]
     done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.split() == [f"{worker(0)}:2", f"{worker(1)}:2"]
-    assert files.executables == {"/etc/mpi/discover_hosts.sh", "/etc/mpi/ssh.sh"}
+    ours = {"/etc/mpi/discover_hosts.sh", "/etc/mpi/output.sh", "/etc/mpi/ssh.sh"}
+    assert files.executables == ours
     theirs = rendering_of(job, "worker").files()
     assert set(theirs.files) == theirs.executables == {"/etc/mpi/ssh.sh", "/etc/mpi/sshd.sh"}
+
+
+@pytest.mark.parametrize(
+    ("runtime", "who", "told"),
+    [
+        ("kubernetes", "launcher", "/etc/mpi/output.sh"),
+        ("kubernetes", "worker", None),
+        ("local", "launcher", None),
+    ],
+)
+def test_the_launcher_is_told_how_to_fetch_the_output_of_rank_0(runtime, who, told):
+    job = a_resolved_job("mpi", {"launcher": 1, "worker": 2}, runtime=runtime)
+    assert rendering_of(job, who).environment().get("TRAINING_OUTPUT_COMMAND") == told
+    if told:
+        assert worker(0) in rendering_of(job, who).files().files[told]
 
 
 def test_here_nothing_of_ssh_is_written():

@@ -89,6 +89,50 @@ def test_a_command_runs_in_the_workers_own_environment(place):
     assert (done.returncode, done.stdout, done.stderr) == (7, environment["ODD"], "")
 
 
+@pytest.mark.e2e
+@pytest.mark.parametrize(
+    "written",
+    [
+        pytest.param({"model.pt": "m", "a b/c": "c", ".hidden": "h"}, id="files"),
+        pytest.param({}, id="nothing"),
+    ],
+)
+def test_the_launcher_fetches_what_rank_0_has_written_into_its_pod(place, tmp_path, written):
+    """The remote shell of the job runs what it is given in the worker's environment."""
+    theirs, ours = tmp_path / "worker", tmp_path / "launcher"
+    for folder in (theirs, ours):
+        folder.mkdir()
+    for name, text in written.items():
+        (theirs / name).parent.mkdir(exist_ok=True)
+        (theirs / name).write_text(text)
+    (ours / "own").write_text("o")
+    remote = (
+        f'#!/bin/sh\necho "$1" > {tmp_path}/host\nTRAINING_OUTPUT_DIR={theirs} exec sh -c "$2"\n'
+    )
+    (place / "etc/mpi/ssh.sh").write_text(remote)
+    environment = {**os.environ, "TRAINING_OUTPUT_DIR": str(ours)}
+    subprocess.run(
+        ["/bin/sh", place / "etc/mpi/output.sh"], env=environment, check=True, timeout=PATIENCE
+    )
+    found = {p.relative_to(ours).as_posix(): p.read_text() for p in ours.rglob("*") if p.is_file()}
+    assert found == {**written, "own": "o"}
+    assert "worker-0" in (tmp_path / "host").read_text()
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("script", ["exit 3", "echo half; exit 0"])
+def test_an_output_that_does_not_arrive_whole_is_a_failure(place, tmp_path, script):
+    (place / "etc/mpi/ssh.sh").write_text(f"#!/bin/sh\n{script}\n")
+    done = subprocess.run(
+        ["/bin/sh", place / "etc/mpi/output.sh"],
+        env={**os.environ, "TRAINING_OUTPUT_DIR": str(tmp_path)},
+        capture_output=True,
+        check=False,
+        timeout=PATIENCE,
+    )
+    assert done.returncode
+
+
 def test_a_name_that_is_not_known_yet_is_waited_for(place, tmp_path):
     """`getent` fails twice, then the name is known; then ssh is started with the run's keys."""
     tools = tmp_path / "tools"

@@ -286,6 +286,25 @@ async def test_a_failed_upload_fails_the_instance(
         assert uri in found.message
 
 
+@pytest.mark.parametrize(("code", "state"), [(0, "succeeded"), (4, "failed")])
+async def test_a_framework_may_fetch_what_rank_0_has_written_elsewhere(
+    harness: Harness, tmp_path: Path, code: int, state: str
+) -> None:
+    script = tmp_path / "fetch.sh"
+    script.write_text(f"#!/bin/sh\necho model > $TRAINING_OUTPUT_DIR/model; exit {code}\n")
+    script.chmod(0o755)
+    target = tmp_path / "models"
+    env = {"TRAINING_OUTPUT_COMMAND": str(script)}
+    async with watching(harness.runtime, harness.run) as seen:
+        await harness.runtime.create([harness.spec("quick", env=env, output_uri=str(target))])
+        found = await seen.state("quick", 0, state)
+    if code:
+        assert found.reason == "OutputFailed"
+        assert "exit code 4" in found.message
+    else:
+        assert (target / "model").read_text() == "model\n"
+
+
 async def test_an_output_folder_that_stays_empty_is_told(harness: Harness, tmp_path: Path) -> None:
     async with watching(harness.runtime, harness.run) as seen:
         await harness.runtime.create([harness.spec("quick", output_uri=str(tmp_path / "models"))])

@@ -1,0 +1,173 @@
+"""All runs of one DAG run: how far they are in one line, and one stop for all, also those yet to begin."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from airflow_training.cli.context import open_store, settings
+from airflow_training.cli.output import (
+    OutputFormat,
+    command_line,
+    fail,
+    note,
+    print_json,
+    terminal,
+)
+from airflow_training.control.model import TERMINAL_JOB_STATES
+from airflow_training.documents.words import counted
+from airflow_training.errors import StillAlive
+from airflow_training.registered import SIMULATED
+
+if TYPE_CHECKING:
+    from airflow_training.control.model import RequestKind
+    from airflow_training.runtimes.port import Runtime
+    from airflow_training.state.store import RunRecord, Store
+
+__all__ = ["show_dag_run", "stop_dag_run"]
+
+_MOST_RUNS = 100_000
+_AT_ONCE = 16
+"""Runs that are seen to their end at the same time: each has a connection to the store."""
+_LINE_SECONDS = 10.0
+
+
+class _Progress:
+    """One line that says how far it got: renewed in a terminal, written now and then elsewhere."""
+
+    def __init__(self, total: int) -> None:
+        self._total, self._ended, self._said_at = total, 0, time.monotonic()
+
+    def tell(self, *, ended: int) -> None:
+        """Say that so many more runs have ended."""
+        self._ended += ended
+        text = f"{self._ended} of {counted(self._total, 'run')} ended"
+        last = self._ended == self._total
+        if sys.stderr.isatty():
+            drawn = terminal(sys.stderr)
+            drawn.write(f"\r{text}" + ("\n" if last else ""))
+            drawn.flush()
+        elif last or time.monotonic() - self._said_at >= _LINE_SECONDS:
+            self._said_at = time.monotonic()
+            note(text)
+
+
+def stop_dag_run(
+    dag_id: str,
+    run_id: str,
+    *,
+    kind: RequestKind,
+    reason: str,
+    by: str,
+    wait_seconds: float,
+    output: OutputFormat,
+) -> None:
+    """Ask for the end of every run, and see to it; raises InputError where the store knows none.
+
+    First it is written down that the DAG run was stopped, so that nothing of it begins later.
+    """
+    store = open_store()
+    known = _known_runs(store, dag_id, run_id)
+    for source in {each.key.source for each in known}:
+        store.save_stop(source, dag_id=dag_id, run_id=run_id, reason=reason, by=by)
+    # a run that was stored before that was written down is among them now
+    runs = _runs(store, dag_id, run_id)
+    living = [each for each in runs if not store.ledger(each.uid).job.drained]
+    for each in living:
+        store.add_request(each.uid, kind, reason=reason, by=by)
+    alive: Sequence[str] = ()
+    # a simulation lives in its own process only
+    here = [each for each in living if each.runtime != SIMULATED]
+    if wait_seconds and here:
+        alive = asyncio.run(_see_to_end(here, store=store, wait_seconds=wait_seconds))
+    _print(_runs(store, dag_id, run_id), dag_id=dag_id, run_id=run_id, kind=kind, output=output)
+    if alive:
+        raise StillAlive(f"{len(alive)} of {len(living)} runs did not end: {alive[0]}")
+
+
+def show_dag_run(dag_id: str, run_id: str, *, output: OutputFormat) -> None:
+    """Say in one line how far the runs are; raises InputError where the store knows none."""
+    store = open_store()
+    runs = _known_runs(store, dag_id, run_id)
+    found = store.overviews([each.uid for each in runs])
+    restarts = sum(len(each.entry.restarts) for each in found.values())
+    states = Counter(each.state for each in runs)
+    ended = sum(number for state, number in states.items() if state in TERMINAL_JOB_STATES)
+    if output is OutputFormat.json:
+        numbers = {"ended": ended, "restarts": restarts, "runs": dict(states)}
+        print_json({"dag_id": dag_id, "run_id": run_id, **numbers})
+        return
+    told = f", {counted(restarts, 'restart')}" if restarts else ""
+    print(f"{ended} of {counted(len(runs), 'run')} ended: {_counts(states)}{told}")
+
+
+def _known_runs(store: Store, dag_id: str, run_id: str) -> Sequence[RunRecord]:
+    """Return the runs of a DAG run; raises InputError where there are none."""
+    known = _runs(store, dag_id, run_id)
+    if not known:
+        raise fail(
+            "--dag-run",
+            f"no run of DAG run {run_id} of DAG {dag_id} is known",
+            value=f"{dag_id} {run_id}",
+            hint=f"{command_line('list')} shows the runs",
+        )
+    return known
+
+
+def _counts(states: Counter[str]) -> str:
+    return ", ".join(f"{number} {state}" for state, number in states.most_common())
+
+
+def _runs(store: Store, dag_id: str, run_id: str) -> Sequence[RunRecord]:
+    return store.runs(limit=_MOST_RUNS, dag_ids=[dag_id], run_id=run_id)
+
+
+async def _see_to_end(
+    living: Sequence[RunRecord], *, store: Store, wait_seconds: float
+) -> Sequence[str]:
+    """Return why runs are still alive after so long; of each run that is."""
+    from airflow_training.supervise.cleanup import drive_to_end
+    from airflow_training.supervise.runtimes import make_runtime
+
+    progress, turns = _Progress(len(living)), asyncio.Semaphore(_AT_ONCE)
+    made: dict[tuple[str, str], Runtime] = {}
+    until = time.monotonic() + wait_seconds
+
+    async def end(record: RunRecord) -> str:
+        async with turns:
+            where = (record.runtime, store.job(record.uid).connection)
+            if where not in made:
+                made[where] = make_runtime(where[0], settings(), connection=where[1])
+            try:
+                await drive_to_end(
+                    record.uid,
+                    store=store,
+                    runtime=made[where],
+                    timeout_seconds=max(1.0, until - time.monotonic()),
+                )
+            except StillAlive as error:
+                return str(error)
+            progress.tell(ended=1)
+            return ""
+
+    return [each for each in await asyncio.gather(*map(end, living)) if each]
+
+
+def _print(
+    runs: Sequence[RunRecord],
+    *,
+    dag_id: str,
+    run_id: str,
+    kind: RequestKind,
+    output: OutputFormat,
+) -> None:
+    states = Counter(each.state for each in runs)
+    if output is OutputFormat.json:
+        print_json({"dag_id": dag_id, "run_id": run_id, "request": kind, "runs": dict(states)})
+        return
+    count = counted(len(runs), "run")
+    print(f"{kind} of DAG run {run_id} of {dag_id}: {count} ({_counts(states)})")

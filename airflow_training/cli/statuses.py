@@ -24,10 +24,12 @@ def print_status(
     *,
     output: OutputFormat,
     metrics: Mapping[InstanceKey, Mapping[str, float]] | None = None,
+    rejected: Sequence[str] = (),
 ) -> None:
     """Print a status document on stdout.
 
-    `metrics` are the newest values per (role, index), for the table: the document has none.
+    For the table, as the document has neither: `metrics` are the newest values per (role, index),
+    `rejected` the checkpoints that were not restored, in words.
     """
     if output is OutputFormat.json:
         print_json(document)
@@ -86,6 +88,8 @@ def print_status(
         print(
             f"\ncheckpoint: step {document['checkpoint']['step']} in {document['checkpoint']['uri']}"
         )
+    for each in rejected:
+        _print_hanging("\ncheckpoint not restored: ", headline(each))
     if document["output"]:
         print(f"\noutput: {document['output']['uri']}")
 

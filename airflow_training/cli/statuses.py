@@ -88,8 +88,10 @@ def print_status(
         print(
             f"\ncheckpoint: step {document['checkpoint']['step']} in {document['checkpoint']['uri']}"
         )
+    if rejected:
+        print()
     for each in rejected:
-        _print_hanging("\ncheckpoint not restored: ", headline(each))
+        _print_hanging("damaged checkpoint: ", headline(each))
     if document["output"]:
         print(f"\noutput: {document['output']['uri']}")
 

@@ -393,8 +393,9 @@ def test_explain_says_who_named_the_runtime(typed, named, words, told):
 def test_explain_says_what_the_deployment_decides(typed, monkeypatch):
     monkeypatch.setenv("AIRFLOW__TRAINING__DEFAULT_RUNTIME", "kubernetes")
     monkeypatch.setenv("AIRFLOW__TRAINING__MAX_RUN_SECONDS", "3600")
+    path = Path("job.yaml")
     for asked, why in ((None, ""), (60, None), (7200, ", the job asks for 7200")):
-        path = job_file(Path("job.yaml"), image="i:1", activeDeadlineSeconds=asked)
+        job_file(path, image="i:1", activeDeadlineSeconds=asked)
         answer = typed("explain", str(path), "-o", "json").json
         told = {each["field"]: each for each in answer["defaults"]}
         assert told["spec.runtime.name"] == {

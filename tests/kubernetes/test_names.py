@@ -21,11 +21,12 @@ from airflow_training.runtimes.kubernetes.facts import facts_of
 from airflow_training.runtimes.kubernetes.gangs import pod_group_documents
 from airflow_training.runtimes.kubernetes.pods import PodOptions, file_data, pod_of
 from airflow_training.runtimes.kubernetes.services import service_documents
-from airflow_training.runtimes.kubernetes.written_names import OWN_VOLUMES
+from airflow_training.runtimes.kubernetes.written_names import OWN_VOLUMES, refused_names
 from airflow_training.runtimes.rendering import expected_addresses, render_instance
 from tests.examples import examples
 from tests.kubernetes.emulator import kinds
 from tests.kubernetes.emulator.validation import metadata_causes, object_causes
+from tests.kubernetes.samples import a_job, a_role
 
 UID = "abcdefghijklmnopqrst"
 OPTIONS = PodOptions(agent_config_map="agent", callback_url="https://airflow/training")
@@ -346,6 +347,20 @@ def test_a_variable_that_no_process_can_have_is_an_error_everywhere(name, runtim
     assert [(each.code, each.field) for each in answer.problems] == [
         ("bad_name", "spec.env[0].name")
     ]
+
+
+@pytest.mark.parametrize(
+    "role",
+    [
+        a_role(spec={"volumes": [{"name": "Shared_Memory", "emptyDir": {}}]}),
+        a_role(ports={"80": 80}),
+    ],
+    ids=["volume", "port"],
+)
+def test_a_name_that_only_the_framework_gives_is_its_fault(role):
+    (problem,) = refused_names(a_job(role))
+    assert (problem.code, problem.field) == ("bad_name", "spec.framework")
+    assert "worker" in problem.message
 
 
 def test_a_host_name_that_the_run_gives_itself_is_a_warning():

@@ -354,10 +354,10 @@ def test_a_damaged_checkpoint_that_was_passed_over_is_in_the_story_and_in_the_st
 def test_a_damaged_checkpoint_of_an_instance_that_saves_alone_is_told_with_its_name(
     store: Store, tmp_path: Path
 ):
-    spec = training(tmp_path, roles=[role("worker", 2)], scope="Instance")
+    spec = independent(tmp_path, 2)
     record = ran(store, spec, lineages={"0/worker-0": (10, 20), "0/worker-1": (10, 20)})
-    damage(Path(checkpoint_address(spec, record.ref())) / "0/worker-1", 20)
-    wish = training(tmp_path, {"fromRun": "tuesday"}, roles=[role("worker", 2)], scope="Instance")
+    damage(Path(checkpoint_address(spec, record.ref())) / "0" / "worker-1", 20)
+    wish = independent(tmp_path, 2, {"fromRun": "tuesday"})
     resolved, (warning,) = hot_start(wish, key=NEW, store=store)
     assert "worker-1: step 20 is damaged: " in warning.message
     assert resolved.checkpoint is not None

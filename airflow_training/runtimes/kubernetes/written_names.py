@@ -104,15 +104,28 @@ def _once(problems: Iterable[Problem]) -> Collection[Problem]:
 
 
 def _refused(job: ResolvedJob) -> Iterator[Problem]:
-    yield from _judge(_of_the_job(job))
+    told = []
     for written, role in _roles(job):
         places = (
             (found, rule, name)
             for place, rule, name in _names(written.merged, ROOT, ())
             if (found := written.find(place)) is not None
         )
-        yield from _judge(places)
-        yield from _full_host_name(job, written, role)
+        told += [*_judge(places), *_full_host_name(job, written, role)]
+    yield from _judge(_of_the_job(job))
+    yield from told
+    yield from _of_the_framework(job, users={each.value for each in told})
+
+
+def _of_the_framework(job: ResolvedJob, *, users: Collection[Any]) -> Iterator[Problem]:
+    """Yield the first name that is in the pods and that the user did not write."""
+    for role in job.roles:
+        ports = (((name,), _RULES["V1ContainerPort", "name"], name) for name in role.ports)
+        for each in _judge([*_names(role.template, ROOT, ()), *ports]):
+            if each.value not in users:
+                message = f"gives the pods of {role.name} a name that {each.message} ({each.field})"
+                yield replace(each, field="spec.framework", message=message)
+                return
 
 
 def _doubtful(job: ResolvedJob) -> Iterator[Problem]:

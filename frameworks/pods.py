@@ -96,6 +96,9 @@ def environment_problems(
     position = next(i for i, each in enumerate(spec.roles) if each is role)
     problems = []
     for field, name in _users_env(spec, role, f"spec.roles[{position}]"):
+        if not name or "=" in name or "\0" in name:
+            message = "is no name that a process can have a variable of"
+            problems.append(Problem(code="bad_name", field=field, value=name, message=message))
         ours = name.startswith(OWN_PREFIX) and name not in _THE_USERS
         if name in reserved or ours:
             said = "for every instance" if ours else by

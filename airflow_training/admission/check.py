@@ -10,9 +10,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
+from airflow_training.admission.defaults import effective_defaults
 from airflow_training.admission.layout import make_layout
 from airflow_training.admission.log_patterns import check_log_patterns
-from airflow_training.admission.request import AdmissionRequest, Planner, Source
+from airflow_training.admission.request import (
+    AdmissionRequest,
+    Planner,
+    Source,
+    parameter_values,
+)
 from airflow_training.admission.startable import check_rendering
 from airflow_training.control.gang import StartupChoice
 from airflow_training.control.memory import growth_warnings
@@ -29,7 +35,7 @@ from airflow_training.settings import load_settings
 if TYPE_CHECKING:
     from typing_extensions import Unpack  # of `typing` from 3.11 on
 
-__all__ = ["AdmissionResponse", "CheckOptions", "check_file", "check_text"]
+__all__ = ["AdmissionResponse", "CheckOptions", "check_file", "check_text", "check_unresolved"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +49,8 @@ class AdmissionResponse:
     resolved: ResolvedJob | None
     """None when there are errors."""
     defaults: Sequence[Mapping[str, Any]] = ()
-    """`[{field, value, from}]` as `explain` prints it; from: user | framework | airflow-training."""
+    """`[{field, value, from}]` as `explain` prints it; from: user | framework | airflow-training, or
+    deployment, with `why`."""
     job: TrainingJob | None = None
     """The document as a model; None when its fields could not be read."""
     startup: StartupChoice | None = None
@@ -57,6 +64,7 @@ class CheckOptions(TypedDict, total=False):
     overrides: Sequence[str]
     variables: Mapping[str, Any] | None
     runtime: str | None
+    shown_on: str
     fetch: bool
     run_uid: str
     user: str
@@ -85,6 +93,7 @@ def check_text(
     overrides: Sequence[str] = (),
     variables: Mapping[str, Any] | None = None,
     runtime: str | None = None,
+    shown_on: str = "",
     fetch: bool = False,
     run_uid: str = "",
     source: Source = "file",
@@ -95,7 +104,8 @@ def check_text(
 
     `overrides` are those of `--set path=value`. `params` are values for `dag.params`, checked
     against what the document declares; `variables` is what templates see besides (`run_id`,
-    `logical_date`, ...); `runtime` goes before the document's. `run_uid` is not empty when the job is about to run: then it must be complete, with
+    `logical_date`, ...); `runtime` goes before the document's, `shown_on` too, for who only looks: what of the names is
+    wrong only there does not stop a job that goes elsewhere. `run_uid` is not empty when the job is about to run: then it must be complete, with
     a value for each parameter and a command or an image. `source="form"` is text from a trigger
     form: it names no files of the server and gets no rights over nodes. `user` is what the
     `job_policy` hook is told. `planner` plans the jobs that ask for it; without one, nothing is
@@ -111,6 +121,7 @@ def check_text(
         params=params or {},
         variables=variables or {},
         runtime=runtime,
+        shown_on=shown_on,
         fetch=fetch,
         starts=bool(run_uid),
         source=source,
@@ -123,6 +134,21 @@ def check_text(
         for document in parse(
             text, path, overrides=overrides, params=None if params is None else tuple(params)
         )
+    ]
+
+
+def check_unresolved(
+    documents: Sequence[ParsedDocument], *, params: Mapping[str, Any]
+) -> Sequence[AdmissionResponse]:
+    """Check documents that start elsewhere: as written, and the values for their parameters."""
+    return [
+        _answer(
+            document,
+            [*document.problems, *(parameter_values(job, params)[1] if job is not None else ())],
+            document.warnings,
+        )
+        for document in documents
+        for job in (document.job,)
     ]
 
 
@@ -171,9 +197,8 @@ def _check(document: ParsedDocument, request: AdmissionRequest) -> AdmissionResp
     answer = _answer(document, problems, warnings)
     if answer.problems:
         return answer
-    return replace(
-        answer, resolved=laid.resolved, defaults=laid.resolution.defaults, startup=laid.startup
-    )
+    defaults = effective_defaults(laid, job, request)
+    return replace(answer, resolved=laid.resolved, defaults=defaults, startup=laid.startup)
 
 
 def _no_runtime(name: str) -> Problem:

@@ -34,7 +34,6 @@ def explain(
     now: datetime,
     run_uid: str = "",
     run_id: str = "",
-    asked_runtime: str = "",
 ) -> dict[str, Any]:
     """Return the answer of `airflow-training explain` for a job without mistakes.
 
@@ -43,7 +42,6 @@ def explain(
         now: after which the next starts of a schedule are listed.
         run_uid: opaque id of a run whose hash the names shall carry; "" leaves it out.
         run_id: what instances find as TRAINING_RUN_ID.
-        asked_runtime: the runtime that the user named besides the document.
 
     Raises InputError with the mistakes of a job that has some.
     """
@@ -63,25 +61,12 @@ def explain(
         "successPolicy": _success_policy(job),
         "instances": instances,
         "services": [*adapter_of(job.runtime).services(job, prefix)],
-        "defaults": _defaults(checked, job, asked_runtime=asked_runtime),
+        "defaults": [dict(entry) for entry in checked.defaults],
         "warnings": [
             _problem(warning)
             for warning in (*checked.warnings, *_left_out(job.instances - len(instances)))
         ],
     }
-
-
-def _defaults(
-    checked: AdmissionResponse, job: ResolvedJob, *, asked_runtime: str
-) -> list[dict[str, Any]]:
-    """Return the defaults; the runtime is the user's only where they named that one."""
-    document = checked.job
-    named = (asked_runtime, document.spec.runtime.name if document else None)
-    origin = "user" if job.runtime in named else "airflow-training"
-    return [
-        {**entry, "from": origin} if entry["field"] == "spec.runtime.name" else dict(entry)
-        for entry in checked.defaults
-    ]
 
 
 def _schedule(job: TrainingJob | None, now: datetime) -> dict[str, Any] | None:

@@ -7,6 +7,7 @@ import time
 from airflow_training.admission.queueing import check_fits
 from airflow_training.control.decide import new_ledger
 from airflow_training.control.model import Event
+from airflow_training.control.reasons import CHECKPOINT_REJECTED
 from airflow_training.documents.resolved import ResolvedJob, RunKey, RunRef
 from airflow_training.errors import InputError
 from airflow_training.runtimes.port import Runtime
@@ -94,7 +95,18 @@ def describe_start(job: ResolvedJob) -> str:
 
 
 def record_start(store: Store, uid: str, resolved: ResolvedJob) -> None:
-    """Add to the story of a run its plan, and the checkpoint it starts from, where it has them."""
+    """Add to the story of a run its plan, and the checkpoint it starts from, where it has them.
+
+    And damaged ones that were passed over for that.
+    """
+    passed_over = resolved.checkpoint.passed_over if resolved.checkpoint else ()
+    store.add_events(
+        uid,
+        [
+            Event(at=store.now(), reason=CHECKPOINT_REJECTED, message=each, level="warning")
+            for each in passed_over
+        ],
+    )
     if message := describe_start(resolved):
         initial = resolved.checkpoint and resolved.checkpoint.initial
         data = {"checkpoint": initial.to_document()} if initial else {}

@@ -22,6 +22,7 @@ from airflow_training.documents.problems import problems_of, unknown_keys
 from airflow_training.documents.resolved import ResolvedJob
 from airflow_training.errors import Problem
 from airflow_training.frameworks.resolve import Resolution, resolve
+from airflow_training.registered import EXPLAINED
 from airflow_training.runtimes.adapter import Adapter
 from airflow_training.runtimes.registry import adapter_of
 from airflow_training.settings import Settings
@@ -55,11 +56,19 @@ def make_layout(
     resolution = _resolve(job, document, request, runtime=runtime, variables=variables)
     adapter = adapter_of(runtime)
     problems = [*resolution.problems, *_options_problems(adapter, resolution.job)]
+    goes_to = request.goes_to(job)
+    if adapter.name == goes_to:
+        problems += adapter.refused_names(resolution.job)
     resolved, startup = resolution.job, None
     if not _GRAPH_MISTAKES & {problem.code for problem in (*document.problems, *problems)}:
         resolved, startup, mistakes = _prove(job, resolved, adapter)
         problems += mistakes
-    warnings = list(adapter.warnings(resolved))
+    wrong = {problem.field for problem in problems}
+    elsewhere = () if goes_to == EXPLAINED else adapter_of(EXPLAINED).refused_names(resolved)
+    warnings = [
+        *adapter.warnings(resolved),
+        *(each for each in elsewhere if each.field not in wrong),
+    ]
     resolved = _bounded(resolved, request.settings)
     problems += trust_problems(
         job, resolved, source=request.source, user=request.user, settings=request.settings

@@ -16,7 +16,7 @@ from airflow_training.settings import Settings
 if TYPE_CHECKING:
     from airflow_training.admission.plan.job_plan import JobPlan
 
-__all__ = ["AdmissionRequest", "Planner", "Source"]
+__all__ = ["AdmissionRequest", "Planner", "Source", "parameter_values"]
 
 Planner = Callable[[TrainingJob, ResolvedJob], "JobPlan | None"]
 """Searches the plan of a job that asks for one; None where the run has its plan already."""
@@ -31,6 +31,8 @@ class AdmissionRequest:
     params: Mapping[str, Any]
     variables: Mapping[str, Any]
     runtime: str | None
+    shown_on: str
+    """Whose objects are shown where the caller names no runtime; "": those of where the job goes."""
     fetch: bool
     starts: bool
     source: Source
@@ -39,7 +41,11 @@ class AdmissionRequest:
     planner: Planner | None
 
     def runtime_of(self, job: TrainingJob) -> str:
-        """Return where a job is to run; it may be a name that no runtime has."""
+        """Return the runtime that a job is laid out for; it may be a name that no runtime has."""
+        return self.runtime or self.shown_on or self.goes_to(job)
+
+    def goes_to(self, job: TrainingJob) -> str:
+        """Return where a job would run."""
         return self.runtime or job.spec.runtime.name or self.settings.default_runtime
 
     def framework_of(self, job: TrainingJob) -> LoadedFramework:
@@ -48,9 +54,15 @@ class AdmissionRequest:
 
     def values_for(self, job: TrainingJob) -> tuple[dict[str, Any], list[Problem]]:
         """Return the value of every parameter, and what is wrong with those that were given."""
-        declared = job.spec.dag.params if job.spec.dag else {}
-        values, problems = check_params(declared, self.params)
+        values, problems = parameter_values(job, self.params)
         if not self.starts:
             # nobody has been asked yet; wrong defaults were reported with the document
             problems = [problem for problem in problems if problem.code != "missing"]
         return values, problems
+
+
+def parameter_values(
+    job: TrainingJob, given: Mapping[str, Any]
+) -> tuple[dict[str, Any], list[Problem]]:
+    """Return the value of every parameter of a job that starts, and what is wrong or missing."""
+    return check_params(job.spec.dag.params if job.spec.dag else {}, given)

@@ -30,6 +30,8 @@ _KEPT_STEPS = 50
 _TOO_LARGE = 1 << 63
 _MOST_PROCESSES = 128
 """Of one instance, so that what they tell fits into a report."""
+_MOST_REJECTED = 8
+"""Checkpoints that were not restored, the newest."""
 _STEP = ("step", "total_steps", "epoch", "samples", "metrics")
 """What one line says of a step; the next such line replaces all of it."""
 
@@ -145,6 +147,10 @@ class NewestProgress:
             document["checkpoint"] = values["checkpoint"]
         if "subtask" in values:
             _fold_subtask(document, values["subtask"])
+        if isinstance(values.get("rejected"), list):
+            document["rejected"] = [*document.get("rejected", []), *values["rejected"]][
+                -_MOST_REJECTED:
+            ]
         if "section" in values:
             document["section"] = values["section"]
             self._last = None  # what a section takes is no step's time

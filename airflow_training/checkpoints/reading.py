@@ -6,7 +6,7 @@ Opens no generation and disturbs nobody who saves.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -27,6 +27,7 @@ __all__ = [
     "history",
     "lineages",
     "newest",
+    "newest_and_rejected",
     "prunable",
     "prune",
     "read",
@@ -35,6 +36,8 @@ __all__ = [
     "verify",
 ]
 
+Rejected = tuple[int | None, str]
+"""(Step, why): of a checkpoint that is damaged."""
 State = Literal["committed", "bad", "stale", "incomplete"]
 
 _OF_A_GROUP = re.compile(r"(?P<root>.*?)/?(?:claims|fences|manifests|markers)/[^/]+(?:/\d+)?\.json")
@@ -128,6 +131,30 @@ def newest(
         return newest_whole(store, not_after=not_after)[0]
     manifests = survey(store).lineage.manifests
     return next((m for m in manifests if not_after is None or m.step <= not_after), None)
+
+
+def newest_and_rejected(
+    root: str | ObjectStore, *, not_after: int | None = None
+) -> tuple[Manifest | None, Sequence[Rejected]]:
+    """Return the newest whole checkpoint, and what was passed over for it, the newest last.
+
+    A step is None where a document is damaged that several checkpoints rest on.
+    """
+    store = open_store(root)
+    manifest, rejected = newest_whole(store, not_after=not_after)
+    found: list[Rejected] = [*rejected, *_illegible(survey(store).bad, manifest, not_after)]
+    return manifest, sorted(found, key=lambda each: -1 if each[0] is None else each[0])
+
+
+def _illegible(
+    bad: Mapping[str, str], manifest: Manifest | None, not_after: int | None
+) -> Iterator[Rejected]:
+    """Yield the damaged documents that may have been of a later checkpoint than the one that is taken."""
+    for key, reason in bad.items():
+        save = save_of(key)
+        newer = save is None or manifest is None or save.step > manifest.step
+        if newer and (save is None or not_after is None or save.step <= not_after):
+            yield (save.step if save else None), reason
 
 
 def recent(root: str | ObjectStore, count: int) -> list[Manifest]:

@@ -16,11 +16,11 @@ import json
 import os
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-__all__ = ["ProcessReporter", "newest_environment", "own_group"]
+__all__ = ["ProcessReporter", "newest_environment", "own_group", "tell_rejected"]
 
 _VERIFIED_KEPT = 4
 _REJECTED_KEPT = 8
@@ -77,13 +77,38 @@ class ProcessReporter:
     def reject(self, step: int | None, why: str) -> None:
         """Tell at once of a checkpoint that is not restored; the state stays what it was."""
         with self._lock:
-            told = {"at": time.time(), "step": step, "why": why[:_LONGEST_REASON]}
-            self._rejected = [*self._rejected, told][-_REJECTED_KEPT:]
+            self._rejected = [*self._rejected, _rejection(step, why)][-_REJECTED_KEPT:]
             self._tell()
 
     def _tell(self) -> None:
         rejected = {"rejected": self._rejected} if self._rejected else {}
         _append({"subtask": {**self._newest, **rejected}})
+
+
+def tell_rejected(rejected: Sequence[tuple[int | None, str]]) -> None:
+    """Tell of (step, why) of checkpoints that were not restored, for a process without a reporter."""
+    if rejected:
+        newest = rejected[-_REJECTED_KEPT:]
+        _append({"rejected": [_rejection(step, why) for step, why in newest]})
+
+
+def _rejection(step: int | None, why: str) -> dict[str, Any]:
+    return {
+        "at": time.time(),
+        "step": step,
+        "why": why[:_LONGEST_REASON],
+        "restore": _own_restore(),
+    }
+
+
+def _own_restore() -> str:
+    """Return what all processes that restore together share, "" where the controller says nothing."""
+    try:
+        told = json.loads(os.environ.get("TRAINING_CHECKPOINT") or "{}")
+        start = str(told.get("incarnation", ""))
+    except (ValueError, AttributeError):
+        return ""
+    return f"{start} {own_group()}".strip() if start else ""
 
 
 def own_group(environ: Mapping[str, str] = os.environ) -> str:

@@ -24,6 +24,7 @@ from airflow_training.cli.output import (
     OutputFormat,
     fail,
     next_step,
+    note,
     print_json,
     print_table,
     print_warnings,
@@ -86,6 +87,9 @@ def validate(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Job files.")],
     params: ParamOption = None,
     overrides: SetOption = None,
+    runtime: Annotated[
+        str, typer.Option(help="Instead of the document's: kubernetes or local.")
+    ] = "",
     fetch: Annotated[
         bool, typer.Option(help="Fetch frameworks from their addresses, too.")
     ] = False,
@@ -99,16 +103,23 @@ def validate(
 
     given = parse_params(params)
     all_checked = [
-        check_file(file, params=given.values, overrides=overrides or (), fetch=fetch)
+        check_file(
+            file,
+            params=given.values,
+            overrides=overrides or (),
+            runtime=runtime or None,
+            fetch=fetch,
+        )
         for file in files
     ]
-    given.check(
-        [each for checked in all_checked for each in checked],
-        path=files[0] if len(files) == 1 else "",
-    )
+    mistyped = given.mistakes([each for checked in all_checked for each in checked])
+    if output is OutputFormat.table:
+        for problem in mistyped:
+            note(f"error: {', '.join(map(str, files))}: {problem}")
     answers: list[dict[str, Any]] = []
     for file, checked in zip(files, all_checked, strict=True):
-        errors = [problem for each in checked for problem in each.problems]
+        own = [problem for each in checked for problem in given.without_missing(each)]
+        errors = [*mistyped, *own]
         warnings = [problem for each in checked for problem in each.warnings]
         answers.append(
             {
@@ -119,7 +130,7 @@ def validate(
             }
         )
         if output is OutputFormat.table:
-            for each in errors:
+            for each in own:
                 print(f"error: {file}: {each}")
             print_warnings(warnings, path=str(file))
             print(f"{file}: " + (counted(how_many(errors), "mistake") if errors else "valid"))
@@ -127,7 +138,7 @@ def validate(
         print_json({"files": answers})
     if not all(answer["valid"] for answer in answers):
         raise typer.Exit(2)
-    next_step("run", files[0], *_given(params, overrides))
+    next_step("run", files[0], *_given(params, overrides), *_chosen(runtime=runtime))
 
 
 def explain(
@@ -155,7 +166,8 @@ def explain(
         params=given.values,
         overrides=overrides or (),
         variables=run_variables(run_id),
-        runtime=runtime or EXPLAINED,
+        runtime=runtime or None,
+        shown_on=EXPLAINED,
         fetch=fetch,
     )
     given.check(checked, path=file)
@@ -166,21 +178,24 @@ def explain(
         now=datetime.now(tz=timezone.utc),
         run_uid=key.uid if run_id else "",
         run_id=run_id,
-        asked_runtime=runtime,
     )
     if output is OutputFormat.json:
         print_json(answer)
         return
     _print_explained(answer)
-    named = [("--job", job), ("--runtime", runtime)]
-    chosen_by = [word for option, value in named if value for word in (option, value)]
-    next_step("run", file, *_given(params, overrides), *chosen_by)
+    next_step("run", file, *_given(params, overrides), *_chosen(job=job, runtime=runtime))
 
 
 def _given(params: Sequence[str] | None, overrides: Sequence[str] | None) -> list[str]:
     """Return the options with which `run` gets the same values."""
     pairs = [("-p", each) for each in params or ()] + [("--set", each) for each in overrides or ()]
     return [word for pair in pairs for word in pair]
+
+
+def _chosen(**options: str) -> list[str]:
+    """Return the options that were given, by their names."""
+    given = [(f"--{name}", value) for name, value in options.items() if value]
+    return [word for pair in given for word in pair]
 
 
 def schema() -> None:
@@ -227,5 +242,10 @@ def _print_explained(answer: Mapping[str, Any]) -> None:
     print()
     print_table(
         ["field", "value", "from"],
-        [[each["field"], value_text(each["value"]), each["from"]] for each in answer["defaults"]],
+        [[each["field"], value_text(each["value"]), _origin(each)] for each in answer["defaults"]],
     )
+
+
+def _origin(default: Mapping[str, Any]) -> str:
+    """Return who gave a default, and by which option where it was the deployment."""
+    return f"{default['from']}: {default['why']}" if "why" in default else str(default["from"])

@@ -63,17 +63,23 @@ class GivenParams:
 
         Says nothing where only the jobs have mistakes: the caller tells those.
         """
-        problems = [*self.problems, *self._unknown(checked)]
-        if not problems:
-            return
+        problems = self.mistakes(checked)
+        if problems:
+            problems += [problem for each in checked for problem in self.without_missing(each)]
+            raise InputError(problems=problems, path=str(path))
+
+    def mistakes(self, checked: Sequence[AdmissionResponse]) -> list[Problem]:
+        """Return every mistake of `--param` itself."""
+        return [*self.problems, *self._unknown(checked)]
+
+    def without_missing(self, checked: AdmissionResponse) -> list[Problem]:
+        """Return the mistakes of a job, less the values that were given and cannot be read."""
         missing = {format_path(("params", name)) for name in self.illegible}
-        problems += [
+        return [
             problem
-            for each in checked
-            for problem in each.problems
+            for problem in checked.problems
             if problem.code != "missing" or problem.field not in missing
         ]
-        raise InputError(problems=problems, path=str(path))
 
     def _unknown(self, checked: Sequence[AdmissionResponse]) -> list[Problem]:
         """Return a problem for each name that no job declares or uses: it would change nothing.

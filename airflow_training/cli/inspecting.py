@@ -119,6 +119,7 @@ def status(
         show_dag_run(*dag_run, output=output)
         return
     gone = ""
+    rejected: Sequence[str] = ()
     metrics: Mapping[InstanceKey, Mapping[str, float]] = {}
     if server:
         from airflow_training.cli.airflow_api import AirflowApi
@@ -126,14 +127,15 @@ def status(
         with AirflowApi(server, username=username, password=password) as api:
             document = api.training_status(dag, run)
     else:
-        from airflow_training.supervise.status import run_status
+        from airflow_training.supervise.status import rejected_checkpoints, run_status
 
         store = open_store()
         record = store.find_run(run)
         document = run_status(store, record.uid)
         metrics = store.newest_metrics(record.uid) if output is OutputFormat.table else {}
         gone = record.tombstone_reason
-    print_status(document, output=output, metrics=metrics)
+        rejected = rejected_checkpoints(store.job(record.uid), store.ledger(record.uid))
+    print_status(document, output=output, metrics=metrics, rejected=rejected)
     if gone:
         note(gone)
     verb = "resume" if document["state"] == "Paused" else "events"

@@ -105,9 +105,8 @@ def _document(
     file: Path | None, *, from_run: str, overrides: list[str], name: str, given: GivenParams
 ) -> str:
     """Return the text of the one job, with `--set` applied, after every check possible here."""
-    from airflow_training.admission.check import AdmissionResponse
+    from airflow_training.admission.check import check_unresolved
     from airflow_training.documents.loading import dump_yaml, read_file
-    from airflow_training.documents.params import check_params
     from airflow_training.documents.parsing import parse
 
     if (file is None) == (not from_run):
@@ -125,17 +124,7 @@ def _document(
     documents = parse(text, path, overrides=overrides, params=tuple(given.values))
     if name:
         documents = [each for each in documents if each.job and each.job.metadata.name == name]
-    checked = []
-    for each in documents:
-        problems = list(each.problems)
-        if each.job is not None:
-            declared = each.job.spec.dag.params if each.job.spec.dag else {}
-            problems += check_params(declared, given.values)[1]
-        checked.append(
-            AdmissionResponse(
-                path=path, problems=problems, warnings=(), resolved=None, job=each.job
-            )
-        )
+    checked = check_unresolved(documents, params=given.values)
     given.check(checked, path=path)
     if any(each.problems for each in checked):
         raise InputError(problems=[p for each in checked for p in each.problems], path=path)

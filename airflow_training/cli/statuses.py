@@ -25,10 +25,12 @@ def print_status(
     *,
     output: OutputFormat,
     metrics: Mapping[InstanceKey, Mapping[str, float]] | None = None,
+    rejected: Sequence[str] = (),
 ) -> None:
     """Print a status document on stdout.
 
-    `metrics` are the newest values per (role, index), for the table: the document has none.
+    For the table, as the document has neither: `metrics` are the newest values per (role, index),
+    `rejected` the checkpoints that were not restored, in words.
     """
     if output is OutputFormat.json:
         print_json(document)
@@ -93,6 +95,10 @@ def print_status(
         print(
             f"\ncheckpoint: step {document['checkpoint']['step']} in {document['checkpoint']['uri']}"
         )
+    if rejected:
+        print()
+    for each in rejected:
+        _print_hanging("damaged checkpoint: ", headline(each))
     if document["output"]:
         print(f"\noutput: {document['output']['uri']}")
 

@@ -108,6 +108,15 @@ class RejectedCheckpoint:
     why: str
     step: int | None = None
     """None: a document is damaged that several checkpoints rest on."""
+    restore: str = ""
+    """Of which start of which group: several of its processes may find the same damage. Empty: nobody said."""
+
+    def is_same(self, other: RejectedCheckpoint) -> bool:
+        """Return whether the other says again what one process, or a peer of it, has told."""
+        if self == other:
+            return True
+        same = self.why == other.why if self.step is None else self.step == other.step
+        return same and self.restore != "" and self.restore == other.restore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,6 +195,8 @@ class ProgressReport:
     """The values of each metric in all lines since the report before, the newest line among them."""
     files: FilesReport | None = None
     """None: no line of the attempt has told of files."""
+    rejected: tuple[RejectedCheckpoint, ...] = ()
+    """The newest that were not restored, told by a process which says nothing else of itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

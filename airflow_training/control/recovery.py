@@ -44,6 +44,7 @@ __all__ = [
     "record_checkpoints",
     "record_rejected",
     "record_restart_point",
+    "rejection_text",
     "restore_requested_step",
     "roll_back",
     "run_address",
@@ -212,17 +213,24 @@ def record_rejected(
     """Tell of checkpoints that were not restored. They are reported again as long as their process lives."""
     for key, each in sorted(rejected, key=lambda pair: pair[1].at):
         recovery = draft.job.recovery
-        if each in recovery.rejected:
+        if any(each.is_same(known) for known in recovery.rejected):
             continue
         kept = (*recovery.rejected, each)[-_REJECTED_KEPT:]
         draft.job = replace(draft.job, recovery=replace(recovery, rejected=kept))
         draft.tell(
             reasons.CHECKPOINT_REJECTED,
-            each.why if each.step is None else f"step {each.step} is not restored: {each.why}",
+            rejection_text(each),
             of=draft.instances.get(key),
             level="warning",
             step=each.step,
         )
+
+
+def rejection_text(rejected: RejectedCheckpoint) -> str:
+    """Return which checkpoint was not restored, and why."""
+    if rejected.step is None:
+        return rejected.why
+    return f"step {rejected.step} is not restored: {rejected.why}"
 
 
 def _forgive(draft: Draft) -> None:

@@ -175,6 +175,8 @@ class ResolvedCheckpoint:
     """What `resume` means, found when the run began; used while the run has no checkpoint of its own."""
     initial_of_each: Mapping[str, CheckpointReference] = field(default_factory=dict)
     """The same by instance (`worker-0`), where each saves alone."""
+    passed_over: tuple[str, ...] = ()
+    """What was newer than that and damaged, in words."""
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> ResolvedCheckpoint:
@@ -193,6 +195,7 @@ class ResolvedCheckpoint:
                 name: CheckpointReference.from_document(each)
                 for name, each in (document.get("initialOfEach") or {}).items()
             },
+            passed_over=tuple(document.get("passedOver") or ()),
         )
 
     def to_document(self) -> dict[str, Any]:
@@ -223,6 +226,7 @@ class ResolvedCheckpoint:
                 "progress": self.stall and self.stall.to_document(),
                 "initial": self.initial and self.initial.to_document(),
                 "initialOfEach": own or None,
+                "passedOver": list(self.passed_over) or None,
             }
         )
 

@@ -116,6 +116,10 @@ class Adapter(ABC):
         """Return what of a resolved job can never run here: rules of gangs."""
         return ()
 
+    def refused_names(self, job: ResolvedJob) -> Collection[Problem]:
+        """Return the names in a job's document that the engine does not take."""
+        return ()
+
     def missing(self, job: ResolvedJob) -> Sequence[Problem]:
         """Return what a job still lacks to start here."""
         return missing_key_problems(job, "command", "a process needs a command")

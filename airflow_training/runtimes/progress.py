@@ -62,6 +62,7 @@ def progress_of(values: Any) -> ProgressReport | None:
         subtasks=tuple(_reports(values.get("subtasks"))),
         points=_points(values.get("points")),
         files=_files(values.get("files")),
+        rejected=tuple(_rejected(values.get("rejected")))[-_MOST_REJECTED:],
     )
 
 
@@ -170,7 +171,9 @@ def _rejected(values: Any) -> Iterator[RejectedCheckpoint]:
         if _is_amount(at) and isinstance(why, str) and (step is None or _is_count(step)):
             # a lone surrogate is no text that a page can be sent
             text = why[:_LONGEST_REASON].encode("utf-8", "replace").decode()
-            yield RejectedCheckpoint(at=at, why=text, step=step)
+            restore = each.get("restore", "")
+            told = restore[:_LONGEST_GROUP] if isinstance(restore, str) else ""
+            yield RejectedCheckpoint(at=at, why=text, step=step, restore=told)
 
 
 def _is_amount(value: Any) -> TypeGuard[int | float]:

@@ -35,16 +35,23 @@ def roots_below(address: str) -> list[Root]:
     return sorted(found, key=lambda root: (-root.lineage, root.instance))
 
 
-def newest_whole(roots: Sequence[Root], *, step: int | None = None) -> CheckpointReference | None:
-    """Return the reference of the newest checkpoint that is whole, in the first root that has one.
+def newest_whole(
+    roots: Sequence[Root], *, step: int | None = None
+) -> tuple[CheckpointReference | None, Sequence[str]]:
+    """Return the newest checkpoint that is whole, in the first root that has one, and what was passed over.
 
     `step`: of this step only. Every byte of it was read and compared. Raises as `roots_below`.
     """
+    passed_over: list[str] = []
     for root in roots:
-        manifest = reading.newest(root.uri, not_after=step, deep=True)
+        manifest, rejected = reading.newest_and_rejected(root.uri, not_after=step)
+        passed_over += [
+            why if of is None else f"step {of} is damaged: {why}" for of, why in rejected
+        ]
         if manifest is not None and step in (None, manifest.step):
-            return CheckpointReference.from_document(reading.reference(root.uri, manifest))
-    return None
+            reference = reading.reference(root.uri, manifest)
+            return CheckpointReference.from_document(reference), passed_over
+    return None, passed_over
 
 
 def has_saves(root: Root) -> bool:

@@ -64,6 +64,7 @@ def hot_start(
             found = search.of_named_run(name, asked, step=step)
         case _:  # of the run itself
             return job, ()
+    found = dataclasses.replace(found, passed_over=tuple(search.passed_over))
     return dataclasses.replace(job, checkpoint=found), search.warnings
 
 
@@ -73,11 +74,14 @@ class _CheckpointLookup:
         self._store = store
         self._run = run
         self.warnings: list[Problem] = []
+        self.passed_over: list[str] = []
+        """Damaged checkpoints that are newer than what is taken, in words."""
 
     def of_step(self, step: int) -> CheckpointReference:
         """Return the step of an earlier lineage of the same run: it was begun anew since."""
         roots = self._roots(checkpoint_address(self._job, self._run), field=_RESUME, value=step)
-        found = newest_whole(roots, step=step)
+        found, damaged = newest_whole(roots, step=step)
+        self._pass_over(damaged, field=_RESUME, value=step)
         if found is None:
             raise _refused(
                 _RESUME,
@@ -120,7 +124,7 @@ class _CheckpointLookup:
         for instance in wanted:
             roots = [root for root in there if root.instance == instance]
             try:
-                newest = newest_whole(roots, step=step)
+                newest, passed = newest_whole(roots, step=step)
                 damaged = newest is None and any(has_saves(root) for root in roots)
             except (CheckpointError, OSError) as error:
                 message = f"the checkpoints of {instance} cannot be read from here: {error}"
@@ -132,6 +136,8 @@ class _CheckpointLookup:
                 )
             if newest is not None:
                 found[instance] = newest
+                said = [f"{instance}: {each}" for each in passed]
+                self._pass_over(said, field=field, value=value)
         if not found:
             message = f"run {name!r} has no whole checkpoint of any of {', '.join(wanted)}"
             raise _refused(field, value, message, allowed=sorted({r.instance for r in there}))
@@ -184,10 +190,11 @@ class _CheckpointLookup:
             if len({root.instance for root in newest}) > 1:
                 message = f"each instance of run {name!r} has checkpoints of its own"
                 raise _refused(field, value, message, allowed=[root.instance for root in newest])
-            found = newest_whole(roots, step=step)
+            found, damaged = newest_whole(roots, step=step)
         except (CheckpointError, OSError) as error:
             return self._unverified(reported, field=field, value=value, why=str(error))
         if found is not None:
+            self._pass_over(damaged, field=field, value=value)
             return found
         if not roots and reported is not None:
             why = f"nothing is seen in {reported.uri}"
@@ -198,6 +205,15 @@ class _CheckpointLookup:
             raise _refused(field, value, message, allowed=_steps(roots), hint=hint)
         message = f"run {name!r} has no whole checkpoint"
         raise _refused(field, value, message, hint=hint)
+
+    def _pass_over(self, damaged: Sequence[str], *, field: str, value: object) -> None:
+        """Warn of what is damaged and newer than the checkpoint that is taken."""
+        self.passed_over += damaged
+        for each in damaged:
+            message = f"an older checkpoint is taken, as {each}"
+            shown = value if isinstance(value, int | str) else None
+            problem = Problem(code="not_verified", field=field, value=shown, message=message)
+            self.warnings.append(problem)
 
     def _verified(
         self, reference: CheckpointReference, *, field: str, value: str

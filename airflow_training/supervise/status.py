@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from airflow_training.control.model import Ledger
+from airflow_training.control.recovery import rejection_text
 from airflow_training.control.rollup import rollup
+from airflow_training.documents.resolved import ResolvedJob
 from airflow_training.state.store import Measurement, Store
 
-__all__ = ["run_status"]
+__all__ = ["rejected_checkpoints", "run_status"]
 
 
 def run_status(store: Store, uid: str) -> dict[str, Any]:
@@ -30,6 +33,13 @@ def run_status(store: Store, uid: str) -> dict[str, Any]:
         found = store.measurement(uid, plan=document["plan"]["id"])
         document["plan"]["measured"] = None if found is None else _measured(found)
     return document
+
+
+def rejected_checkpoints(job: ResolvedJob, ledger: Ledger) -> list[str]:
+    """Return the checkpoints of a run that were not restored, in words, each once."""
+    passed_over = job.checkpoint.passed_over if job.checkpoint else ()
+    told = [rejection_text(each) for each in ledger.job.recovery.rejected]
+    return list(dict.fromkeys((*passed_over, *told)))
 
 
 def _measured(found: Measurement) -> dict[str, Any]:

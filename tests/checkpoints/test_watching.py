@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from airflow_training.agent.newest import NewestProgress
 from airflow_training.checkpoints import reading
 from airflow_training.checkpoints.watching import (
     WatchedFolder,
@@ -16,6 +18,7 @@ from airflow_training.checkpoints.watching import (
     restore_folder,
     step_of,
 )
+from airflow_training.runtimes.progress import progress_of
 
 
 @pytest.fixture
@@ -140,6 +143,30 @@ def test_a_damaged_one_is_passed_over(folder: Path, tmp_path: Path) -> None:
     newest.write_bytes(newest.read_bytes().replace(b"step 2", b"step 3"))
     watching(folder, tmp_path)
     assert (folder / "a").read_text() == "of step 1"
+
+
+def test_a_rank_that_only_restores_tells_what_it_passed_over(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watched = watching(folder, tmp_path)
+    for step in (1, 2):
+        (folder / "a").write_text(f"of step {step}")
+        assert looks(watched, reported=step, last=True)
+    (newest,) = [p for p in _shards(tmp_path) if b"of step 2" in p.read_bytes()]
+    newest.write_bytes(newest.read_bytes().replace(b"step 2", b"step 3"))
+    progress = tmp_path / "progress.jsonl"
+    monkeypatch.setenv("TRAINING_PROGRESS_FILE", str(progress))
+    monkeypatch.setenv("TRAINING_CHECKPOINT", json.dumps(told(tmp_path)))
+    for number in (1, 2):
+        other = tmp_path / f"of rank {number}"
+        assert WatchedFolder(other, told(tmp_path)).begin(commits=False, restores=True) == 1
+    watching(folder, tmp_path)  # the first rank, which commits
+    said = progress_of(NewestProgress(progress).look())
+    assert said is not None
+    found = [*said.rejected, *(each for line in said.subtasks for each in line.rejected)]
+    assert [each.step for each in found] == [2, 2, 2]
+    assert {newest.name in each.why for each in found} == {True}
+    assert all(each.is_same(found[0]) for each in found)
 
 
 def _shards(tmp_path: Path) -> Iterator[Path]:

@@ -280,6 +280,47 @@ def test_every_mistake_of_parameters_is_told_at_once(typed, command):
         assert each in told
 
 
+@pytest.mark.parametrize("written", [[], ["-o", "json"]], ids=["table", "json"])
+def test_of_several_files_every_mistake_names_its_file(typed, written):
+    job_file(Path("good.yaml"), dag={"params": {"lr": {"default": 0.1}}})
+    job_file(Path("bad.yaml"), env=[{"name": "TRAINING_RANK", "value": "0"}])
+    done = typed("validate", "good.yaml", "bad.yaml", "-p", "rl=1", "-p", "bare", *written)
+    assert done.code == 2
+    if not written:
+        assert "error: bad.yaml: spec.env[0].name: " in done.stdout
+        assert "error: good.yaml, bad.yaml: --param: the job has no parameter 'rl'" in done.stderr
+        assert "error: good.yaml, bad.yaml: --param: 'bare' is no NAME=VALUE" in done.stderr
+        assert "good.yaml: 2 mistakes\n" in done.stdout
+        assert "bad.yaml: 3 mistakes\n" in done.stdout
+        return
+    good, bad = done.json["files"]
+    assert (good["path"], good["valid"], bad["path"], bad["valid"]) == (
+        "good.yaml",
+        False,
+        "bad.yaml",
+        False,
+    )
+    fields = [each["field"] for each in good["errors"]]
+    assert fields == ["--param", "--param"]
+    assert [each["field"] for each in bad["errors"]] == [*fields, "spec.env[0].name"]
+
+
+def test_names_are_checked_where_the_job_goes(typed):
+    side = {"containers": [{"name": "Side_1", "image": "i:1"}]}
+    path = job_file(Path("job.yaml"), image="i:1")
+    words = ["--set", f"spec.roles.worker.template={{spec: {json.dumps(side)}}}"]
+    here = typed("validate", str(path), *words)
+    assert here.code == 0
+    assert "template.spec.containers[0].name: is refused by Kubernetes" in here.stderr
+    explained = typed("explain", str(path), *words)
+    assert explained.code == 0
+    assert "template.spec.containers[0].name: is refused by Kubernetes" in explained.stderr
+    for command in ("validate", "explain"):
+        there = typed(command, str(path), *words, "--runtime", "kubernetes")
+        assert there.code == 2
+        assert "containers[0].name: is refused by Kubernetes" in there.stdout + there.stderr
+
+
 def test_a_parameter_without_a_legible_value_is_not_said_to_be_missing(typed):
     job_file(Path("job.yaml"), dag={"params": {"lr": {"type": "number"}}})
     done = typed("run", "job.yaml", "-p", "lr=[")
@@ -347,6 +388,29 @@ def test_explain_says_who_named_the_runtime(typed, named, words, told):
     answer = typed("explain", str(path), *words, "-o", "json").json
     (found,) = [each for each in answer["defaults"] if each["field"] == "spec.runtime.name"]
     assert [found["value"], found["from"]] == told
+
+
+def test_explain_says_what_the_deployment_decides(typed, monkeypatch):
+    monkeypatch.setenv("AIRFLOW__TRAINING__DEFAULT_RUNTIME", "kubernetes")
+    monkeypatch.setenv("AIRFLOW__TRAINING__MAX_RUN_SECONDS", "3600")
+    path = Path("job.yaml")
+    for asked, why in ((None, ""), (60, None), (7200, ", the job asks for 7200")):
+        job_file(path, image="i:1", activeDeadlineSeconds=asked)
+        answer = typed("explain", str(path), "-o", "json").json
+        told = {each["field"]: each for each in answer["defaults"]}
+        assert told["spec.runtime.name"] == {
+            "field": "spec.runtime.name",
+            "value": "kubernetes",
+            "from": "deployment",
+            "why": "[training] default_runtime",
+        }
+        deadline = told["spec.activeDeadlineSeconds"]
+        if why is None:
+            assert (deadline["value"], deadline["from"], "why" in deadline) == (60, "user", False)
+            continue
+        assert (deadline["value"], deadline["from"]) == (3600, "deployment")
+        assert deadline["why"] == f"[training] max_run_seconds is 3600{why}"
+    assert "deployment: [training] default_runtime" in typed("explain", str(path)).stdout
 
 
 def test_a_param_is_not_called_unknown_while_a_part_of_the_document_cannot_be_read(typed):

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from airflow_training.control import reasons
+from airflow_training.control.model import Recovery, RejectedCheckpoint
 from airflow_training.control.root_cause import cause_document
 from airflow_training.state.store import Store
 from tests.state.samples import a_job, a_key, a_ledger, worker
@@ -91,3 +92,13 @@ def test_a_message_of_many_lines_takes_one_in_a_table(typed, run):
     assert "KeyError: 'label'" in shown
     assert "step 7" not in shown
     assert max(map(len, shown.splitlines())) < 200
+
+
+def test_the_status_names_each_damaged_checkpoint_once(typed, run):
+    rejected = [RejectedCheckpoint(at=at, step=20, why="shards/x is missing") for at in (1.0, 2.0)]
+    fences = RejectedCheckpoint(at=3.0, why="fences/2 is missing")
+    run(worker(0), recovery=Recovery(rejected=(*rejected, fences)))
+    shown = typed("status", "one").stdout
+    assert shown.count("damaged checkpoint: ") == 2
+    assert "damaged checkpoint: step 20 is not restored: shards/x is missing" in shown
+    assert "damaged checkpoint: fences/2 is missing" in shown

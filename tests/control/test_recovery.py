@@ -170,6 +170,25 @@ def test_a_checkpoint_that_is_not_restored_is_told_once_for_each_restore():
     ]
 
 
+def test_what_several_processes_of_one_start_find_is_told_once():
+    bench = commit(trained(), 10, 20)
+    for index, (start, step) in enumerate([("0.0.0", 20), ("0.0.0", 20), ("0.0.1", 20)]):
+        why = f"rank {index}: shards/x is missing"
+        told = RejectedCheckpoint(at=5.0 + index, step=step, why=why, restore=start)
+        bench.rejected.append((("worker", index % 2), told))
+    for why in ("fences/2 is missing", "fences/3 is missing", "fences/3 is missing"):
+        at = bench.now + len(bench.rejected)
+        told = RejectedCheckpoint(at=at, why=why, restore="0.0.1")
+        bench.rejected.append((("worker", 0), told))
+    bench.settle()
+    assert sorted(each.message for each in bench.said(reasons.CHECKPOINT_REJECTED)) == [
+        "fences/2 is missing",
+        "fences/3 is missing",
+        "step 20 is not restored: rank 0: shards/x is missing",
+        "step 20 is not restored: rank 2: shards/x is missing",
+    ]
+
+
 def test_a_report_that_comes_late_changes_nothing():
     bench = commit(trained(), 10, 20)
     bench.commits.append(reference(15, bench.now - 100))

@@ -91,6 +91,7 @@ STORED = [
             "resume": {"fromRun": "tuesday", "step": 40},
             "progress": {"sections": {}},
             "initialOfEach": {"worker-0": INITIAL},
+            "passedOver": ["worker-0: step 50 is damaged: x"],
         },
         ResolvedCheckpoint(
             uri="s3://c",
@@ -98,6 +99,7 @@ STORED = [
             resume=FromRun("tuesday", 40),
             stall=StallRules(),
             initial_of_each={"worker-0": REFERENCE},
+            passed_over=("worker-0: step 50 is damaged: x",),
         ),
         id="checkpoints-of-a-run",
     ),

@@ -11,6 +11,7 @@ import pytest
 
 from airflow_training.admission.launch import describe_start, launch
 from airflow_training.checkpoints.group import Group
+from airflow_training.control import reasons
 from airflow_training.control.model import AttemptId, JobEntry
 from airflow_training.control.recovery import order
 from airflow_training.documents.resolved import ResolvedJob, RunKey
@@ -19,6 +20,7 @@ from airflow_training.errors import InputError, Problem
 from airflow_training.runtimes.rendering import checkpoint_address
 from airflow_training.state.store import RunRecord, Store, open_store
 from airflow_training.supervise.hot_start import hot_start
+from airflow_training.supervise.status import rejected_checkpoints
 from tests.builders import job, role
 from tests.checkpoints.groups import train
 
@@ -117,7 +119,13 @@ def test_what_is_damaged_is_passed_over(store: Store, tmp_path: Path):
     root = Path(checkpoint_address(training(tmp_path), record.ref())) / "0"
     damage(root, 20)
     wish = training(tmp_path, {"fromRun": "tuesday"})
-    assert started(store, wish)["step"] == 10
+    resolved, warnings = hot_start(wish, key=NEW, store=store)
+    assert resolved.checkpoint is not None
+    assert resolved.checkpoint.initial is not None
+    assert resolved.checkpoint.initial.step == 10
+    (warning,) = warnings
+    assert warning.field == "spec.checkpoint.resume.fromRun"
+    assert warning.message.startswith("an older checkpoint is taken, as step 20 is damaged: ")
     damage(root, 10)
     problem = refused(store, wish)
     assert problem.message == "run 'tuesday' has no whole checkpoint"
@@ -321,3 +329,39 @@ def test_the_story_of_the_run_begins_with_it(store: Store, tmp_path: Path):
     assert asked.initial.step == 20
     [told] = store.events(uid)
     assert (told.event.reason, told.event.message[:7]) == ("StartsFrom", "step 20")
+
+
+def test_a_damaged_checkpoint_that_was_passed_over_is_in_the_story_and_in_the_status_once(
+    store: Store, tmp_path: Path
+):
+    record = ran(store, training(tmp_path))
+    damage(Path(checkpoint_address(training(tmp_path), record.ref())) / "0", 20)
+    resolved, _ = hot_start(training(tmp_path, {"fromRun": "tuesday"}), key=NEW, store=store)
+    for _ in range(2):  # typed again, it goes on as it began
+        launch(resolved, key=NEW, store=store, controller="c", activate_all=True)
+    told = [
+        each.event
+        for each in store.events(NEW.uid)
+        if each.event.reason == reasons.CHECKPOINT_REJECTED
+    ]
+    assert [(each.message[:19], each.level) for each in told] == [
+        ("step 20 is damaged:", "warning")
+    ]
+    (shown,) = rejected_checkpoints(store.job(NEW.uid), store.ledger(NEW.uid))
+    assert shown == told[0].message
+
+
+def test_a_damaged_checkpoint_of_an_instance_that_saves_alone_is_told_with_its_name(
+    store: Store, tmp_path: Path
+):
+    spec = independent(tmp_path, 2)
+    record = ran(store, spec, lineages={"0/worker-0": (10, 20), "0/worker-1": (10, 20)})
+    damage(Path(checkpoint_address(spec, record.ref())) / "0" / "worker-1", 20)
+    wish = independent(tmp_path, 2, {"fromRun": "tuesday"})
+    resolved, (warning,) = hot_start(wish, key=NEW, store=store)
+    assert "worker-1: step 20 is damaged: " in warning.message
+    assert resolved.checkpoint is not None
+    assert {name: each.step for name, each in resolved.checkpoint.initial_of_each.items()} == {
+        "worker-0": 20,
+        "worker-1": 10,
+    }

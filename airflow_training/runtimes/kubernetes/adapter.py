@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, cast
@@ -20,6 +20,7 @@ from airflow_training.runtimes.adapter import (
 from airflow_training.runtimes.kubernetes.capabilities import CAPABILITIES, OUTPUT_DIR_IN_POD
 from airflow_training.runtimes.kubernetes.gang_rules import kueue_problems
 from airflow_training.runtimes.kubernetes.lost_with_pods import lost_with_pods
+from airflow_training.runtimes.kubernetes.written_names import name_warnings, refused_names
 from airflow_training.runtimes.port import Address, Addresses, Runtime
 from airflow_training.settings import Settings
 
@@ -59,20 +60,24 @@ class _Kubernetes(Adapter):
     def problems(self, job: ResolvedJob) -> Sequence[Problem]:
         return kueue_problems(job)
 
+    def refused_names(self, job: ResolvedJob) -> Collection[Problem]:
+        return refused_names(job)
+
     def missing(self, job: ResolvedJob) -> Sequence[Problem]:
         return missing_key_problems(job, "image", "a pod needs an image")
 
     def warnings(self, job: ResolvedJob) -> Sequence[Problem]:
         gang, queue = job.scheduling.gang, job.scheduling.queue
+        found = [*lost_with_pods(job), *name_warnings(job)]
         if not queue or gang not in ("none", "coscheduling"):
-            return [*lost_with_pods(job)]
+            return found
         useless = Problem(
             code="not_supported",
             field="spec.schedulingPolicy.queue",
             value=queue,
             message=f"has no effect: gang {gang} knows no queues",
         )
-        return [*lost_with_pods(job), useless]
+        return [*found, useless]
 
     def expected_addresses(self, job: ResolvedJob, prefix: str) -> Addresses:
         return {

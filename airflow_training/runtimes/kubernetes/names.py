@@ -13,7 +13,7 @@ from typing import Any
 
 from airflow_training.control.model import AttemptId
 from airflow_training.documents.resolved import RunRef
-from airflow_training.frameworks.naming import instance_name, service_name
+from airflow_training.frameworks.naming import fit_label, instance_name, service_name
 from airflow_training.runtimes.port import InstanceRef
 
 __all__ = [
@@ -130,7 +130,7 @@ def pod_name(ref: InstanceRef, *, numbered: bool) -> str:
 
 def group_name(run: RunRef, wave: int | None = None) -> str:
     """Return the name of the gang of the whole run, or of one wave; it fits into a label."""
-    return run.prefix if wave is None else f"{run.prefix}-w{wave}"
+    return run.prefix if wave is None else fit_label(run.prefix, f"-w{wave}")
 
 
 def ssh_secret_name(run: RunRef) -> str:

@@ -72,7 +72,8 @@ class CheckpointReferences(Follower):
             self._take_rejected(key, each)
 
     def _take_rejected(self, key: InstanceKey, said: ProgressReport) -> None:
-        for each in {one for line in said.subtasks for one in line.rejected} - self._seen_rejected:
+        told = {*said.rejected, *(one for line in said.subtasks for one in line.rejected)}
+        for each in told - self._seen_rejected:
             self._seen_rejected.add(each)
             self._fresh_rejected[each] = key
             self._on_news()

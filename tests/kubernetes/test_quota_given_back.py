@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 
-import pytest
-
 from airflow_training.runtimes.kubernetes.api import Api
 from airflow_training.runtimes.kubernetes.kinds import PODS
 from tests.kubernetes.conftest import Stage, connect_to, resolved

@@ -108,11 +108,11 @@ def drain(draft: Draft, observations: Observations | None) -> bool:
     remove_all = draft.spec.clean_pod_policy == "All"
     left = 0
     for seen in observations.instances:
-        if holds_place(seen) or remove_all:
-            left += 1
+        alive = holds_place(seen)
+        if alive or remove_all:
             draft.mark_for_deletion(seen)
-        elif seen.in_place:  # its agent still waits
-            left += 1
+        # what has ended may stay for longer, as somebody else holds it; of one in place the agent still waits
+        left += alive or seen.in_place
     for entry in list(draft.instances.values()):
         if entry.final and entry.state == "terminating":
             settle_instance(draft, entry)

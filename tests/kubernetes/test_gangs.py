@@ -12,6 +12,7 @@ from airflow_training.runtimes.kubernetes import names
 from airflow_training.runtimes.kubernetes.facts import facts_of
 from airflow_training.runtimes.kubernetes.gangs import (
     gang_of,
+    marks_at_end,
     marks_of,
     pod_group_documents,
     pod_requests,
@@ -146,6 +147,40 @@ def test_kueue_is_told_by_the_pods_alone(startup, role, group, total):
     assert labels["kueue.x-k8s.io/pod-group-name"] == group
     assert annotations["kueue.x-k8s.io/pod-group-total-count"] == total
     assert "schedulerName" not in pod["spec"]
+
+
+OVER = {"kueue.x-k8s.io/retriable-in-group": "false"}
+DELETED = "2026-01-02T03:04:05Z"
+KEPT_BY = ["kueue.x-k8s.io/managed"]
+
+
+@pytest.mark.parametrize(
+    ("metadata", "node", "expected"),
+    [
+        pytest.param({}, "node-1", {"annotations": OVER}, id="lives"),
+        pytest.param({"annotations": OVER}, "node-1", {}, id="is-marked"),
+        pytest.param(
+            {"annotations": OVER, "finalizers": KEPT_BY, "deletionTimestamp": DELETED},
+            "node-1",
+            {},
+            id="kueue-sees-it-end",
+        ),
+        pytest.param(
+            {"annotations": OVER, "finalizers": KEPT_BY}, "", {}, id="waits-and-is-not-deleted-yet"
+        ),
+        pytest.param(
+            {"finalizers": ["team/own", *KEPT_BY], "deletionTimestamp": DELETED},
+            "",
+            {"annotations": OVER, "finalizers": ["team/own"]},
+            id="never-got-a-node",
+        ),
+    ],
+)
+def test_kueue_is_told_that_no_replacement_comes(metadata, node, expected):
+    labels = {"kueue.x-k8s.io/pod-group-name": "digits-01234"}
+    pod = {"metadata": {"labels": labels, **metadata}, "spec": {"nodeName": node} if node else {}}
+    assert marks_at_end(pod) == expected
+    assert marks_at_end({**pod, "metadata": metadata}) == {}, "not one of Kueue's"
 
 
 def test_without_a_gang_nothing_marks_a_pod():

@@ -65,6 +65,18 @@ def test_a_line_that_was_cut_goes_on_in_the_same_file_and_else_ends():
     assert got.endswith(b"\nnext\n")
 
 
+@pytest.mark.parametrize("size", [1, 7, 100_000])
+def test_a_file_that_the_node_sends_twice_is_taken_once(size: int):
+    """As kubelets do that have rotated twice while they sent."""
+    old, new, more = lines(0, 9), lines(60, 9), lines(69, 4)
+    text = b"".join(sent(each, "") for each in (old, new, new, more))
+    reader = StampedReader()
+    got = b"".join(content(reader.take(text[at : at + size])) for at in range(0, len(text), size))
+    assert got == b"".join(each for _, each in (*old, *new, *more))
+    rest = reader.take(sent([*new, *more, *lines(73, 5)], reader.reopen()))
+    assert content(rest) == b"".join(each for _, each in lines(73, 5))
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_a_collected_log_is_read_like_the_servers_own(tmp_path: Path, seed: int):
     dice = random.Random(seed)

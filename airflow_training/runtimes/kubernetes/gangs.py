@@ -19,12 +19,12 @@ from airflow_training.documents.resolved import ResolvedJob, RunRef
 from airflow_training.runtimes.kubernetes import names
 
 __all__ = [
-    "ENDED_FOR_GOOD",
     "GROUP_APIS",
     "Gang",
     "GangGroup",
     "GangMarks",
     "gang_of",
+    "marks_at_end",
     "marks_of",
     "pod_group_documents",
     "pod_requests",
@@ -35,15 +35,13 @@ GROUP_APIS: Mapping[str, str] = {
     "coscheduling": "scheduling.x-k8s.io/v1alpha1",
 }
 """Kind of gang -> apiVersion of its PodGroup; Kueue has no object of ours."""
-ENDED_FOR_GOOD: Mapping[str, str] = {"kueue.x-k8s.io/retriable-in-group": "false"}
-"""Annotation for a pod of a Kueue group whose run is over: no replacement comes, so Kueue gives the
-quota back and lets ended pods go (it keeps them with a finalizer as long as one may come)."""
-
 _VOLCANO_GROUP = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name")
 _COSCHEDULING_GROUP = "scheduling.x-k8s.io/pod-group"
 _KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"
 _KUEUE_GROUP = "kueue.x-k8s.io/pod-group-name"
 _KUEUE_TOTAL = "kueue.x-k8s.io/pod-group-total-count"
+_KUEUE_NO_REPLACEMENT = {"kueue.x-k8s.io/retriable-in-group": "false"}
+_KUEUE_FINALIZER = "kueue.x-k8s.io/managed"
 _SCHEDULERS: Mapping[str, str] = {
     "volcano": "volcano",
     "coscheduling": "scheduler-plugins-scheduler",
@@ -208,6 +206,25 @@ def marks_of(gang: Gang, role: str) -> GangMarks:
     if gang.queue:
         labels[_KUEUE_QUEUE] = gang.queue
     return GangMarks(labels=labels, annotations={_KUEUE_TOTAL: str(group.total)})
+
+
+def marks_at_end(pod: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what to change of a pod's metadata as its run is over; empty where that has been done.
+
+    Kueue keeps the quota of a group, and with a finalizer its deleted pods, as long as replacements may
+    come. A pod that never got a node counts as active for ever: there only we can take the finalizer.
+    """
+    metadata = pod["metadata"]
+    if _KUEUE_GROUP not in (metadata.get("labels") or {}):
+        return {}
+    marks: dict[str, Any] = {}
+    if not _KUEUE_NO_REPLACEMENT.items() <= (metadata.get("annotations") or {}).items():
+        marks["annotations"] = dict(_KUEUE_NO_REPLACEMENT)
+    finalizers = metadata.get("finalizers") or ()
+    never_placed = metadata.get("deletionTimestamp") and not pod["spec"].get("nodeName")
+    if never_placed and _KUEUE_FINALIZER in finalizers:
+        marks["finalizers"] = [each for each in finalizers if each != _KUEUE_FINALIZER]
+    return marks
 
 
 def pod_group_documents(gang: Gang, run: RunRef, *, record_uid: str) -> list[dict[str, Any]]:

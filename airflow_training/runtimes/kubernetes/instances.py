@@ -211,6 +211,8 @@ class Instances:
             pause = min(pause * 1.5, _LOOK_SECONDS[1])
 
     async def _end(self, run: RunRef, pod: Mapping[str, Any]) -> None:
+        if marks := gangs.marks_at_end(pod):
+            await self.mark(run, pod, marks)
         if pod["metadata"].get("deletionTimestamp"):
             return
         grace = (pod.get("spec") or {}).get("terminationGracePeriodSeconds") or 0
@@ -218,13 +220,9 @@ class Instances:
 
     async def _keep(self, run: RunRef, pod: Mapping[str, Any]) -> None:
         """Mark an ended pod as one that is no instance any more, its log archived."""
-        metadata = pod["metadata"]
         ref = dataclasses.replace(names.parse_ref(pod), run=run)
         await self._archive.keep(ref, self._whole(run, pod), begins=turns.first_log_line(pod))
-        marks = {"labels": {names.KEPT: "true"}, "annotations": dict(gangs.ENDED_FOR_GOOD)}
-        change = {"metadata": {"uid": metadata["uid"], **marks}}
-        with contextlib.suppress(NotFound, Conflict, Invalid):
-            await self._api.patch(PODS, run.namespace, metadata["name"], change)
+        await self.mark(run, pod, {**gangs.marks_at_end(pod), "labels": {names.KEPT: "true"}})
 
 
 async def gather_all(calls: Any) -> list[Any]:

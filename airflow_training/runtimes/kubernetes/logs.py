@@ -7,7 +7,6 @@ the archive, which is written when an attempt has ended and before its pod goes.
 from __future__ import annotations
 
 import asyncio
-import calendar
 import contextlib
 import json
 import logging
@@ -20,7 +19,14 @@ from typing import Any, Protocol
 
 from airflow_training.errors import RuntimeUnavailable
 from airflow_training.runtimes.kubernetes.api import Api, ApiError, Invalid, NotFound
-from airflow_training.runtimes.kubernetes.stamped import GAP, Piece, StampedReader, gap_line
+from airflow_training.runtimes.kubernetes.stamped import (
+    FILE_SECONDS,
+    GAP,
+    Piece,
+    StampedReader,
+    epoch,
+    gap_line,
+)
 from airflow_training.runtimes.port import Cursor, InstanceRef, LogChunk
 
 __all__ = ["LogArchive", "LogCut", "Read", "WholeLog", "begun_late", "followed", "read_live"]
@@ -34,8 +40,6 @@ _SILENT_SECONDS = 1800.0
 _BROKEN_IN_A_ROW = 8
 _PAUSE_SECONDS = 0.2
 """Before a log is followed again whose connection broke: its pod may be about to go."""
-_FILE_SECONDS = 5.0
-"""A node writes one file of a log for longer: by default it looks every 10 s whether one is full."""
 _QUIET_SECONDS = 60.0
 """A program that prints nothing for longer after its start may have printed before anybody looked."""
 _WINDOW_BYTES = 1 << 20
@@ -313,7 +317,7 @@ def begun_late(started: str, pieces: Sequence[Piece], *, read_since: float) -> l
     What it printed before may be in a file that the node does not show any more. `pieces`: the first.
     """
     first = pieces[0][0]
-    quiet = min(_epoch(first), read_since) - _epoch(started)
+    quiet = min(epoch(first), read_since) - epoch(started)
     return [(started, gap_line(started, first))] if quiet > _QUIET_SECONDS else []
 
 
@@ -333,7 +337,7 @@ class _Lag:
         marked: list[Piece] = []
         for stamp, content in pieces:
             if stamp and stamp[:19] != self._stamp[:19]:
-                if self._stamp and self._left_out(_epoch(self._stamp), _epoch(stamp), now):
+                if self._stamp and self._left_out(epoch(self._stamp), epoch(stamp), now):
                     marked.append((self._stamp, gap_line(self._stamp, stamp)))
                 self._stamp = stamp
             marked.append((stamp, content))
@@ -342,11 +346,7 @@ class _Lag:
 
     def _left_out(self, before: float, after: float, now: float) -> bool:
         far = after - before
-        return far >= _FILE_SECONDS and before > self._opened_at and now - self._came_at < far / 2
-
-
-def _epoch(stamp: str) -> float:
-    return calendar.timegm(time.strptime(stamp[:19], "%Y-%m-%dT%H:%M:%S"))
+        return far >= FILE_SECONDS and before > self._opened_at and now - self._came_at < far / 2
 
 
 Read = Callable[[str, int], Awaitable[bytes]]

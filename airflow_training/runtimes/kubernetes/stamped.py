@@ -3,18 +3,25 @@
 The server counts no bytes and can start a log at a whole second only. So of the newest second it is
 known which line came first and how much was taken, and that is left out when the second comes again.
 Where it does not come again, the node has begun another file meanwhile: then that is said.
+
+A node that rotated twice while its file was sent sends the newest one twice: it begins with the line that
+came after the long pause, and what was taken since then is left out.
 """
 
 from __future__ import annotations
 
+import calendar
 import re
+import time
 from collections.abc import Iterator
 
-__all__ = ["GAP", "Piece", "StampedReader", "gap_line"]
+__all__ = ["FILE_SECONDS", "GAP", "Piece", "StampedReader", "epoch", "gap_line"]
 
 GAP = "airflow-training: lines may be missing here"
 """How the line begins that stands where some could not be read; the diagnosis looks for it."""
 _STAMP = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.\d+)?(Z|[+-]\d\d:\d\d)")
+FILE_SECONDS = 5.0
+"""A node writes one file of a log for longer: by default it looks every 10 s whether one is full."""
 _SECOND = 19
 """Characters of a time stamp without its fraction."""
 
@@ -57,6 +64,10 @@ class StampedReader:
         self._rest = b""
         """The beginning of a line whose time stamp is not complete."""
         self._stamp, self._in_line = "", 0
+        self._file, self._of_file = "", 0
+        """Stamp of the first line since a pause as long as that of a whole file, and bytes since then."""
+        self._again = 0
+        """Bytes of that file that come again, in the same sending."""
         self._inside = self._is_new = self._drops = self._counts = False
         found = _STAMP.fullmatch(self._first)
         return "" if found is None else found[1] + found[2]
@@ -95,9 +106,16 @@ class StampedReader:
 
     def _begin(self, stamp: str) -> bool:
         """Begin a line; return whether some before it may be missing."""
-        self._stamp, self._in_line = stamp, 0
+        before, self._stamp, self._in_line = self._stamp, stamp, 0
         self._is_new, self._drops = True, False
         second, newest_second = stamp[:_SECOND], self._first[:_SECOND]
+        if not self._again and stamp == self._file and _key(stamp) < _key(before):
+            self._again = self._of_file
+        if self._again:
+            self._counts = second == newest_second
+            return False
+        if not before or _are_far(before, stamp):
+            self._file, self._of_file = stamp, 0
         missing = False
         if self._seeks and stamp == self._first:
             self._seeks, self._left = False, self._taken
@@ -120,8 +138,12 @@ class StampedReader:
         """Return what is new of a line, or of a part of it."""
         if self._drops:
             return b""
-        known = min(self._left, len(content))
-        self._left -= known
+        known = min(self._again, len(content)) or min(self._left, len(content))
+        if self._again:
+            self._again -= known
+        else:
+            self._left -= known
+            self._of_file += len(content)
         self._in_line += len(content)
         self._is_new = self._is_new and not known
         if known == len(content):
@@ -136,6 +158,15 @@ def gap_line(before: str, after: str) -> bytes:
     """Return the line that says what may be missing between two others."""
     text = f"{GAP}: the node began a new log file after {before}, and the next line is of {after}"
     return text.encode() + b"\n"
+
+
+def epoch(stamp: str) -> float:
+    """Return the whole second of a time stamp since 1970."""
+    return calendar.timegm(time.strptime(stamp[:_SECOND], "%Y-%m-%dT%H:%M:%S"))
+
+
+def _are_far(before: str, after: str) -> bool:
+    return before[:_SECOND] < after[:_SECOND] and epoch(after) - epoch(before) >= FILE_SECONDS
 
 
 def _key(moment: str) -> tuple[str, str]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from kubernetes.client.exceptions import ApiException
 
-from tests.kubernetes.e2e.job import document, role
+from tests.kubernetes.e2e.job import Job, document, role
 from tests.kubernetes.e2e.site import Document, Site
 
 GROUPS = {
@@ -58,11 +59,11 @@ def test_what_is_not_installed_is_named_before_anything_is_created(site: Site, j
 
 
 @contextlib.contextmanager
-def a_queue(site: Site) -> Iterator[str]:
+def a_queue(site: Site, *, cpu: str = "1") -> Iterator[str]:
     """Make a queue of Kueue with room for a few small pods; it goes with the test."""
     name = site.namespace
     group, version = KUEUE
-    quota = [{"name": "cpu", "nominalQuota": "1"}, {"name": "memory", "nominalQuota": "1Gi"}]
+    quota = [{"name": "cpu", "nominalQuota": cpu}, {"name": "memory", "nominalQuota": "1Gi"}]
     flavors = [{"name": name, "resources": quota}]
     made = {
         "resourceflavors": {"kind": "ResourceFlavor", "spec": {}},
@@ -109,3 +110,49 @@ def test_a_group_of_kueue_is_admitted_and_its_failed_pod_replaced(site: Site, jo
         )
         result = job.succeed()
         assert [each["attempt"] for each in result["instances"]] == [1, 1]
+
+
+def kill(job: Job) -> None:
+    job.command("kill", job.run_id)
+
+
+def fail(job: Job) -> None:
+    """Let one instance fail; the others go on until the run ends them."""
+    job.site.delete_pod(job.site.running(job.uid)[0]["metadata"]["name"])
+
+
+@pytest.mark.parametrize(("end", "state"), [(kill, "Stopped"), (fail, "Failed")])
+@pytest.mark.parametrize("policy", ["Running", "All"])
+def test_the_next_job_of_a_queue_starts_however_the_one_before_ended(
+    site: Site, jobs, end: Callable[[Job], None], state: str, policy: str
+):
+    if not site.serves(*KUEUE, "clusterqueues"):
+        pytest.skip(f"the cluster does not know clusterqueues.{KUEUE[0]}")
+    with a_queue(site, cpu="20m") as queue:  # for one job only
+
+        def start(script: str, **spec: Any) -> Job:
+            return jobs(
+                document(
+                    site,
+                    "quota",
+                    role("worker", script, replicas=2),
+                    resources=SMALL,
+                    schedulingPolicy={"gang": "kueue", "queue": queue},
+                    cleanPodPolicy=policy,
+                    restart={"maxRestarts": 0},
+                    **spec,
+                )
+            )
+
+        first = start("sleep 100000")
+        first.until_running("worker", 2)
+        waits, given_up = start("sleep 1"), start("sleep 1")
+        for job in (waits, given_up):
+            job.until_exists("worker")
+        kill(given_up)
+        assert given_up.result()["state"] == "Stopped"
+        assert not site.pods(given_up.uid), "they never got a place"
+        assert not site.running(waits.uid)
+        end(first)
+        assert first.result()["state"] == state
+        waits.succeed()

@@ -19,8 +19,6 @@ _STEP = re.compile(
 _NOT_SAVED = re.compile(
     r"(?i)\b(?:fail|error|unable|could not|cannot|will|would|every|skip|interval|no checkpoint|if|not)"
 )
-_DONE = "100%"
-"""Of a bar that came to its end."""
 _LONGEST = 80
 
 
@@ -81,8 +79,8 @@ def _prepares(root: FoundCause, scans: Sequence[FileScan]) -> FoundCause:
     busy = [
         (scan, hit)
         for scan in scans
-        for hit in _last_of_ranks(scan)
-        if _DONE not in hit.text and _is_last_word(hit, scan, root)
+        for hit in _last_of_ranks(scan, root)
+        if not _is_done(hit) and _is_last_word(hit, scan)
     ]
     if not busy:
         return root
@@ -96,15 +94,20 @@ def _prepares(root: FoundCause, scans: Sequence[FileScan]) -> FoundCause:
     return replace(root, retryable="no", advice=f"{told[0].upper()}{told[1:]}.")
 
 
-def _last_of_ranks(scan: FileScan) -> Iterable[Hit]:
-    """Return the last line of each rank about data that are prepared."""
-    return {hit.rank: hit for hit in scan.hits if hit.signature == PREPARING}.values()
+def _last_of_ranks(scan: FileScan, root: FoundCause) -> Iterable[Hit]:
+    """Return the last line of each rank about data that are prepared, before the others gave up."""
+    until = math.inf if scan.origin.file != root.file or root.line is None else root.line
+    told = (hit for hit in scan.hits if hit.signature == PREPARING and hit.line <= until)
+    return {hit.rank: hit for hit in told}.values()
 
 
-def _is_last_word(hit: Hit, scan: FileScan, root: FoundCause) -> bool:
-    """Return whether a rank prepared data until the others gave up: it has not trained after that."""
-    if scan.origin.file == root.file and root.line is not None and hit.line > root.line:
-        return False
+def _is_done(hit: Hit) -> bool:
+    """Return whether a bar came to its end."""
+    return "100%" in hit.text
+
+
+def _is_last_word(hit: Hit, scan: FileScan) -> bool:
+    """Return whether a rank prepared data to the last: it has not trained after that."""
     trained = _last_step(scan, before=math.inf, rank=hit.rank)
     return trained is None or _last_step(scan, before=hit.line, rank=hit.rank) == trained
 

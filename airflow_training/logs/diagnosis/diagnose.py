@@ -27,6 +27,12 @@ from airflow_training.logs.diagnosis.ordering import (
 )
 from airflow_training.logs.diagnosis.situation import in_situation
 from airflow_training.logs.diagnosis.stalled import StalledRank, is_running, stalled
+from airflow_training.logs.diagnosis.stopped import (
+    first_to_leave,
+    stopped_by_facts,
+    told_to_stop,
+    without_orders,
+)
 from airflow_training.logs.diagnosis.weighing import BESIDE_AN_EXCEPTION, WeightedEvent, weigh
 from airflow_training.logs.model import Diagnosis, FileScan, Finding, FoundCause, InstanceFact
 
@@ -77,9 +83,13 @@ def _diagnose(
     for number, (scan, skew) in enumerate(zip(scans, skews(scans), strict=True)):
         events += events_of(scan, log=number, catalogue=catalogue, skew_seconds=skew)
     if failures:
+        events = list(without_orders(events, stopped_by_facts(scans, failures)))
         events = _without_guesses(events, catalogue)
     else:
         events = [each for each in events if not each.survived]
+        stopped = told_to_stop(scans, events)
+        events = list(without_orders(events, stopped))
+        events += first_to_leave(scans, stopped, catalogue) if not events else ()
     events += mismatches(events, catalogue)
     told = {each.cause.id for each in events if each.kind == "cause"}
     events += [each for each in lost if told.isdisjoint(each.cause.yields_to)]

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     Floats = np.ndarray[tuple[int], np.dtype[np.float64]]
+    Bools = np.ndarray[tuple[int], np.dtype[np.bool_]]
     Integers = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 

@@ -13,6 +13,7 @@ from airflow_training.logs.diagnosis.catalogue import Catalogue
 from airflow_training.logs.diagnosis.diagnose import diagnose
 from airflow_training.logs.diagnosis.facts import facts_of
 from airflow_training.logs.diagnosis.scanning import scan_logs, with_ranks
+from airflow_training.logs.health import assess
 from airflow_training.logs.metrics import formats
 from airflow_training.logs.model import Diagnosis, FoundCause
 from airflow_training.logs.reading.origins import origin_of
@@ -33,7 +34,8 @@ class Case:
         names = [str(path) for path in self.files]
         origins = with_ranks([origin_of(name) for name in names])
         scans = scan_logs(zip(origins, names, strict=True), catalogue, formats=formats())
-        return diagnose(scans, facts_of(self.facts), catalogue=catalogue)
+        health = assess([series for scan in scans for series in scan.series])
+        return diagnose(scans, facts_of(self.facts), health, catalogue=catalogue)
 
     def denied_by(self, root: FoundCause) -> dict[str, Any]:
         """Return what a root cause tells otherwise than the case expects; of a list any is right."""

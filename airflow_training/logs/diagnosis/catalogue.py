@@ -80,6 +80,8 @@ class Signature(CausePart):
     """Holds only in the line of an exception that nobody caught: words that say little elsewhere."""
     guess: bool = False
     """Tells how a process ended (a signal), of which the cause is the most frequent reason: no evidence of it."""
+    raised_in: str | None = None
+    """Pattern of the frames right above the exception: of one text the place where it was raised tells more."""
     near: Context | None = None
     unless: Context | None = None
     example: str
@@ -88,6 +90,11 @@ class Signature(CausePart):
     def expression(self) -> re.Pattern[str]:
         """Return the compiled pattern; `$` is the end of the line."""
         return re.compile(self.pattern, re.IGNORECASE if self.ignore_case else 0)
+
+    @cached_property
+    def place(self) -> re.Pattern[str]:
+        """Return the compiled pattern of the frames; it matches any where none is asked for."""
+        return re.compile(self.raised_in or "")
 
 
 class FactRule(CausePart):
@@ -229,6 +236,8 @@ def _signature_faults(field: str, signature: Signature) -> Sequence[Problem]:
     for name, context in (("near", signature.near), ("unless", signature.unless)):
         if context is not None:
             faults += _expression_faults(f"{field}.{name}.pattern", context.pattern)
+    if signature.raised_in is not None:
+        faults += _expression_faults(f"{field}.raisedIn", signature.raised_in)
     return faults
 
 

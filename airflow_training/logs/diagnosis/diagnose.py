@@ -15,6 +15,7 @@ from airflow_training.logs.diagnosis import facts as seen
 from airflow_training.logs.diagnosis.catalogue import Catalogue, Cause
 from airflow_training.logs.diagnosis.clocks import skews
 from airflow_training.logs.diagnosis.collectives import mismatches
+from airflow_training.logs.diagnosis.diverged import diverged
 from airflow_training.logs.diagnosis.elastic import first_rank_of
 from airflow_training.logs.diagnosis.evidence import Incident, events_of
 from airflow_training.logs.diagnosis.markers import GAP
@@ -24,7 +25,14 @@ from airflow_training.logs.diagnosis.ordering import (
     rank_events,
     with_line,
 )
+from airflow_training.logs.diagnosis.situation import in_situation
 from airflow_training.logs.diagnosis.stalled import StalledRank, is_running, stalled
+from airflow_training.logs.diagnosis.stopped import (
+    first_to_leave,
+    stopped_by_facts,
+    told_to_stop,
+    without_orders,
+)
 from airflow_training.logs.diagnosis.weighing import BESIDE_AN_EXCEPTION, WeightedEvent, weigh
 from airflow_training.logs.model import Diagnosis, FileScan, Finding, FoundCause, InstanceFact
 
@@ -50,7 +58,7 @@ def diagnose(
     `scans`: one for each log, made with the signatures of the catalogue and with `MARKERS`.
     `facts`: what the runtime saw of its instances. `health`: what was found in its metrics.
     """
-    found = _diagnose(scans, facts, health, catalogue)
+    found = in_situation(_diagnose(scans, facts, health, catalogue), scans)
     gaps = [
         f"{scan.origin.file}:{hit.line}"
         for scan in scans
@@ -67,17 +75,24 @@ def _diagnose(
     catalogue: Catalogue,
 ) -> Diagnosis:
     failures = [fact for fact in facts if seen.failed(fact)]
+    lost = list(diverged(health, scans, catalogue))
     if facts and not failures and not any(is_running(fact) for fact in facts):
-        return Diagnosis()
+        return _explain(weigh(lost, first_rank=None), scans, ()) if lost else Diagnosis()
     silent = stalled(health, scans, facts)
     events = [*seen.events_of(failures, catalogue=catalogue)]
     for number, (scan, skew) in enumerate(zip(scans, skews(scans), strict=True)):
         events += events_of(scan, log=number, catalogue=catalogue, skew_seconds=skew)
     if failures:
+        events = list(without_orders(events, stopped_by_facts(scans, failures)))
         events = _without_guesses(events, catalogue)
     else:
         events = [each for each in events if not each.survived]
+        stopped = told_to_stop(scans, events)
+        events = list(without_orders(events, stopped))
+        events += first_to_leave(scans, stopped, catalogue) if not events else ()
     events += mismatches(events, catalogue)
+    told = {each.cause.id for each in events if each.kind == "cause"}
+    events += [each for each in lost if told.isdisjoint(each.cause.yields_to)]
     first_rank = first_rank_of(scans)
     weighed = weigh(events, first_rank=first_rank)
     if not failures and not any(_ends_a_run(each) for each in weighed):
@@ -108,7 +123,7 @@ def _explain(
     scans: Sequence[FileScan],
     failures: Sequence[InstanceFact],
     *,
-    first_rank: int | None,
+    first_rank: int | None = None,
 ) -> Diagnosis:
     ranking = rank_events(heavy, scans)
     root = first_proof(ranking[0], heavy)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 from airflow_training.logs.diagnosis.markers import ELASTIC
 from airflow_training.logs.model import FileScan, Hit
 
 __all__ = ["first_rank_of"]
 
-_RANK = re.compile(r"^\s*rank\s*:\s*(\d+)")
+_FIELD = re.compile(r"^\s*(?P<name>time|rank|exitcode)\s*:\s*(?P<value>-?[\d_:-]+)")
 _REPORT = re.compile(r"failed \(exitcode: -?\d+\) local_rank: (\d+)")
 _SUMMARY_LINES = 10
 
@@ -35,5 +36,33 @@ def _first_rank(hits: Iterable[Hit]) -> int | None:
             summary = hit
     if summary is None:
         return reports[0] if reports else None
-    told = (_RANK.match(line) for line in summary.after[:_SUMMARY_LINES])
-    return next((int(match[1]) for match in told if match is not None), None)
+    first = next(_failures(summary.after[:_SUMMARY_LINES]), None)
+    if first is None:
+        return None
+    # the launcher orders them by the second: who was only told to stop, or gave up waiting, was not the first
+    others = [each for each in _failures(summary.before) if each.time == first.time]
+    return min((first, *others), key=lambda each: _pulled_down(each.exit_code)).rank
+
+
+class _Failure(NamedTuple):
+    rank: int
+    time: str
+    exit_code: int
+
+
+def _failures(lines: Iterable[str]) -> Iterator[_Failure]:
+    """Yield the ranks that a summary lists; each is `time`, `host`, `rank` and `exitcode`, a line each."""
+    told: dict[str, str] = {}
+    for line in lines:
+        found = _FIELD.match(line)
+        if found is None:
+            continue
+        told[found["name"]] = found["value"]
+        if found["name"] == "exitcode" and "rank" in told:
+            yield _Failure(int(told["rank"]), told.get("time", ""), int(found["value"]))
+            told = {}
+
+
+def _pulled_down(exit_code: int) -> int:
+    """Return how likely a rank only followed another: it was told to stop, it gave up, it failed by itself."""
+    return {-15: 2, -6: 1}.get(exit_code, 0)

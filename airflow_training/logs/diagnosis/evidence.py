@@ -8,10 +8,16 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from airflow_training.logs.diagnosis.catalogue import Catalogue, Cause, Context, Kind
+from airflow_training.logs.diagnosis.catalogue import Catalogue, Cause, Context, Kind, Signature
 from airflow_training.logs.diagnosis.markers import MARKERS, NORMAL_END, RESUMED, STARTED
 from airflow_training.logs.diagnosis.ranks import rank_in
-from airflow_training.logs.diagnosis.tracebacks import Chain, chains, is_source_line, last_words
+from airflow_training.logs.diagnosis.tracebacks import (
+    Chain,
+    chains,
+    innermost_frames,
+    is_source_line,
+    last_words,
+)
 from airflow_training.logs.model import FileScan, Hit
 
 __all__ = ["MILD", "Incident", "events_of"]
@@ -102,6 +108,8 @@ class Incident:
     """Its line says that the program goes on: a warning, something skipped or tried again."""
     column: int = 0
     """Where in its line: of `a failed: b failed: c`, c is the reason."""
+    place: int = -1
+    """Which of the frames above it say what it is about, as a place in their text; -1: its own text alone does."""
 
 
 def events_of(
@@ -125,7 +133,7 @@ def events_of(
         raised |= {chain.first_line - 1 for chain in tracebacks if chain.root.cut_off}
         known = [
             each
-            for each in _known(hits, catalogue, scan, log=log, raised=raised)
+            for each in _best_placed(_known(hits, catalogue, scan, log=log, raised=raised))
             if not any(chain.first_line <= (each.line or 0) <= chain.last_line for chain in ignored)
         ]
         found += (
@@ -160,6 +168,9 @@ def _known(
             continue  # told by its traceback, below
         if signature.raised and hit.line not in raised:
             continue
+        place = _place(signature, hit)
+        if place is None:
+            continue
         if signature.near is not None and not _stands_near(signature.near, hit):
             continue
         if signature.unless is not None and _stands_near(signature.unless, hit):
@@ -181,7 +192,31 @@ def _known(
             time=hit.time if hit.time is not None else _glog_time(hit.text),
             text=hit.text.strip(),
             column=_column(signature.expression.search(hit.text)),
+            place=place,
         )
+
+
+def _place(signature: Signature, hit: Hit) -> int | None:
+    """Return where the frames above a hit say that a signature holds; -1 for one that asks for none, None for no."""
+    if signature.raised_in is None:
+        return -1
+    ends = [found.end() for found in signature.place.finditer(innermost_frames(hit))]
+    return max(ends, default=None)
+
+
+def _best_placed(known: Iterable[Incident]) -> Iterable[Incident]:
+    """Return what signatures say; of a line whose frames were recognised only the surest and nearest of these."""
+    events = list(known)
+    best: dict[int | None, Incident] = {}
+    for each in events:
+        other = best.get(each.line)
+        if each.place >= 0 and (other is None or _nearness(each) > _nearness(other)):
+            best[each.line] = each
+    return [each for each in events if best.get(each.line, each) is each]
+
+
+def _nearness(event: Incident) -> tuple[float, int]:
+    return event.confidence, event.place
 
 
 def _column(found: re.Match[str] | None) -> int:

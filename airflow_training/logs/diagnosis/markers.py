@@ -9,11 +9,13 @@ from collections.abc import Mapping
 
 __all__ = [
     "CHAIN",
+    "CHECKPOINT",
     "ELASTIC",
     "EXCEPTION",
     "GAP",
     "MARKERS",
     "NORMAL_END",
+    "PREPARING",
     "RESUMED",
     "STARTED",
     "TRACEBACK",
@@ -27,6 +29,8 @@ NORMAL_END = "structure/normal-end"
 RESUMED = "structure/resumed"
 STARTED = "structure/started"
 GAP = "structure/gap"
+CHECKPOINT = "structure/checkpoint"
+PREPARING = "structure/preparing"
 
 MARKERS: Mapping[str, str] = {
     GAP: "airflow-training: lines may be missing here",
@@ -46,5 +50,10 @@ MARKERS: Mapping[str, str] = {
     RESUMED: r"(?:[Rr]esum(?:ing|ed) (?:training |run )?from |[Rr]estor(?:ing|ed) (?:from|(?:all )?states? from|parameters from) )",
     # events of Kubernetes; the first container of a pod that had to wait for a node or for its image
     STARTED: r"(?:Started container|Container started)",
+    CHECKPOINT: r"(?:[Ss]av(?:ed|ing)|SAVED|[Ww]r(?:ote|iting|itten)|[Ss]tored) .{0,60}(?:[Cc]heckpoint|ckpt|global_?step|model_states|snapshot|model to )"
+    r"|(?:[Cc]heckpoint|[Ss]napshot)s? .{0,80}(?:saved|written|stored|complete)|successfully saved|saving model to ",
+    PREPARING: r"(?:[Tt]okeniz(?:ing|e)|[Mm]ap(?:ping)?|[Ff]ilter(?:ing)?|[Pp]ack(?:ing|ed)?|[Gg]rouping texts|[Pp]re-?process(?:ing)?|[Pp]reparing|[Gg]enerating \w+ split"
+    r"|[Ee]ncoding|[Cc]onverting format|[Ss]huffling|[Ii]ndexing|[Cc]aching|[Bb]uild(?:ing)?|[Ff]eaturiz(?:ing|e)|Running tokenizer on dataset|Drop .{1,40}|Saving the dataset)\b.{0,60}?: +[0-9]{1,3}%"
+    r"|(?:[Tt]okenizing|[Pp]re-?processing|[Pp]reparing|[Bb]uilding|[Pp]acking|[Ii]ndexing) (?:the |train(?:ing)? |eval )?(?:data|dataset|samples|index|corpus|shuffle|documents?|examples)",
 }
 """Name -> pattern."""

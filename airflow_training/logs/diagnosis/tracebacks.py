@@ -12,7 +12,14 @@ from airflow_training.logs.diagnosis.markers import CHAIN, EXCEPTION, TRACEBACK
 from airflow_training.logs.diagnosis.ranks import rank_in
 from airflow_training.logs.model import Hit
 
-__all__ = ["Chain", "RaisedException", "chains", "is_source_line", "last_words"]
+__all__ = [
+    "Chain",
+    "RaisedException",
+    "chains",
+    "innermost_frames",
+    "is_source_line",
+    "last_words",
+]
 
 Link = Literal["first", "cause", "handling", "inner"]
 """How an exception came after the one above it; `inner`: it was shown inside the other's message."""
@@ -50,6 +57,10 @@ _PLACE = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<func
 _LIBRARY = re.compile(r"(?:site|dist)-packages/|/lib(?:64)?/python\d|^<|\bipykernel_")
 _MOST_FRAMES = 2
 _FRAME = re.compile(r'File ".*", line \d+')
+_INNERMOST_LINES = 24
+"""Of a traceback, from its end: eight frames with source and marks; what is farther out only called something else."""
+_NEAREST = 12
+"""A message may stand in so many lines between the last frame and the line of a signature."""
 _NOT_RAISED = ("Exception ignored in", "Error in atexit._run_exitfuncs", "Retry attempt failed")
 """Above what is only reported: raised while something is deleted, after the end, before another try."""
 _TRIED_AGAIN = re.compile(r"(?i)\bentering retry loop\b|\b(?:will retry|retrying) in \d")
@@ -175,6 +186,16 @@ def last_words(hits: Sequence[Hit], shown: Iterable[Chain]) -> Chain | None:
     if raised is None or len(after) > _MOST_LINES_AFTER:
         return None
     return Chain(raised=[raised])
+
+
+def innermost_frames(hit: Hit) -> str:
+    """Return the frames right above the line of an exception, with their source; empty where none stand there."""
+    texts: list[str] = []
+    for line in reversed(hit.before):
+        if _CUT_OFF in line or len(texts) == _INNERMOST_LINES:
+            break
+        texts.append(line)
+    return "\n".join(reversed(texts)) if any(map(_FRAME.search, texts[:_NEAREST])) else ""
 
 
 def is_source_line(hit: Hit) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -14,8 +14,9 @@ from airflow_training.logs.engine.layouts import LineLayout, LineValues
 from airflow_training.logs.engine.learning import LayoutTable
 from airflow_training.logs.engine.patterns import Pattern
 from airflow_training.logs.engine.prefixes import prefix
-from airflow_training.logs.engine.rows import as_rows
+from airflow_training.logs.engine.rows import Rows, as_rows
 from airflow_training.logs.engine.walking import PlainWalker, Rest, Walker
+from airflow_training.logs.engine.wrapped import Joined, join_wrapped
 from airflow_training.logs.model import Hit, Origin
 
 BLOCK_BYTES = 1 << 20
@@ -118,8 +119,12 @@ class StretchScan:
         self.machine = machine
         self.offset = offset
         """Of the first byte that was not taken yet."""
-        self.line = 0
-        """Line ends before that."""
+        self._walked = 0
+        """Line ends before that, as the walker saw them,"""
+        self._ends_before = 0
+        """and those in records that were joined."""
+        self._joined = Joined(0)
+        """Of the block."""
         self.hits = Hits()
         self.builder: Builder | None = (
             None if machine.formats is None else machine.formats.builder(carry)
@@ -129,15 +134,19 @@ class StretchScan:
         """Take the next `size` bytes and return how many are done with; the others come again with more behind them."""
         done = 0
         base = self.offset
+        self._joined = Joined(size)
+        if self.builder is not None:
+            self._joined = join_wrapped(block, size, complete=complete)
+            size = self._joined.size
         while True:
-            walked = self.machine.walker.walk(block, done, size, self.line, complete=complete)
+            walked = self.machine.walker.walk(block, done, size, self._walked, complete=complete)
             self._look(walked.rest, block, base, metrics=self.builder is not None)
             self._look(walked.aside, block, base, metrics=False)
             if self.builder is not None:
                 for rows in walked.rows:
-                    moved = replace(rows, offsets=rows.offsets + base)
+                    moved = self._moved(rows, base)
                     moved.add_to(self.builder, rank=self.origin.rank)
-            self.line = walked.line
+            self._walked = walked.line
             much = len(walked.rest.data) * WORTH_LEARNING > walked.consumed - done
             if much and self.machine.walker.learns:
                 self.machine.notice(walked.rest.data)
@@ -146,7 +155,27 @@ class StretchScan:
                 break
             done = walked.consumed
         self.offset = base + walked.consumed
+        self._ends_before += len(self._joined.ends)
         return walked.consumed
+
+    @property
+    def line(self) -> int:
+        """Line ends before the first byte that was not taken yet."""
+        return self._walked + self._ends_before
+
+    def _line_at(self, place: Place) -> int:
+        """Return the number of the line at a place of the block."""
+        return place.line + 1 + self._ends_before + bisect_left(self._joined.ends, place.offset)
+
+    def _moved(self, rows: Rows, base: int) -> Rows:
+        """Return rows of the block with their places in the log."""
+        lines = rows.lines
+        if self._ends_before or self._joined.ends:
+            import numpy as np  # a log without metrics does not need it
+
+            before = np.searchsorted(np.array(self._joined.ends, dtype=np.int64), rows.offsets)
+            lines = lines + before + self._ends_before
+        return replace(rows, offsets=rows.offsets + base, lines=lines)
 
     def _look(self, rest: Rest, block: bytearray, base: int, *, metrics: bool) -> None:
         if not len(rest.data):
@@ -174,7 +203,7 @@ class StretchScan:
             self.hits.add(
                 Hit(
                     signature=pattern.name,
-                    line=place.line + 1,
+                    line=self._line_at(place),
                     offset=base + place.offset,
                     rank=self.origin.rank if head.rank is None else head.rank,
                     time=head.time,
@@ -203,7 +232,7 @@ class StretchScan:
             if read is not None:
                 layout, row = read
                 entry = found.setdefault(id(layout), (layout, []))
-                entry[1].append((row, base + place.offset, place.line + 1))
+                entry[1].append((row, base + place.offset, self._line_at(place)))
         for layout, rows in found.values():
             as_rows(layout, rows).add_to(builder, rank=self.origin.rank)
 

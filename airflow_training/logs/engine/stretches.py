@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -19,6 +20,8 @@ SHARED_BYTES = 64 << 20
 """From this size on, a log is worth more than one process."""
 _SHARES = (0.3, 0.1, 0.05, 0.03, 0.01, 0.01)
 """Of each process: large stretches first, as each is merged in the end; small ones last, so that nobody waits long."""
+_LINE_START = re.compile(rb"\n(?! {9})")
+"""Where no record goes on that was wrapped."""
 _FIRST_BLOCKS = 65_536
 """Bytes of the first block: the lines in it teach the layouts of the rest."""
 
@@ -58,9 +61,9 @@ def _line_start(source: Source, offset: int, size: int) -> int:
         data = source.read(offset, BLOCK_BYTES).data
         if not data:
             break
-        end = data.find(b"\n")
+        end = next((found.end() for found in _LINE_START.finditer(data)), -1)
         if end >= 0:
-            return offset + end + 1
+            return offset + end
         offset += len(data)
     return size
 

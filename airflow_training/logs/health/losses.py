@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -11,13 +12,16 @@ from airflow_training.logs.health.ranks import Rank, finding_at
 from airflow_training.logs.model import Finding, Series
 
 if TYPE_CHECKING:
-    from airflow_training.logs.model import Floats
+    from airflow_training.logs.model import Bools, Floats
 
 __all__ = ["not_finite", "plateaus", "spikes"]
 
-_WATCHED = ("loss", "eval_loss", "grad_norm")
 _LASTING = 3
 """Not-finite values in a row: mixed precision overflows once in a while and skips the step."""
+_LOSS = re.compile(r"(?:^|[^a-z])(?:loss|nll|objf)(?:$|[^a-z])|loss$")
+_ASIDE = re.compile(r"^(?:eval|valid|val|test|dev)(?:idation)?(?:$|[^a-z])")
+_DERIVED = frozenset({"step_time_seconds", "data_time_seconds", "total_steps"})
+"""Infinite where a bar has not made a step yet."""
 _HISTORY = 100
 _FEWEST = 20
 _SPIKE_DEVIATIONS = 10.0
@@ -36,25 +40,28 @@ _WARM_UP = 0.1
 
 
 def not_finite(ranks: Sequence[Rank]) -> list[Finding]:
-    """Return where losses and gradients became NaN or infinite."""
+    """Return where metrics became NaN or infinite: an error where a loss or its gradients stay so."""
     found = []
     for rank in ranks:
-        for name in _WATCHED:
-            series = rank.metrics.get(name)
-            if series is None:
-                continue
+        for name, series in rank.metrics.items():
             bad = ~np.isfinite(series.values)
-            if not bad.any():
-                continue
-            at = _start_of_last_stretch(bad) if bad[-1] else int(np.argmax(bad))
-            lasting = bool(bad[-1]) and len(bad) - at >= min(_LASTING, len(bad))
-            if name == "grad_norm" and not lasting:
-                continue  # an overflow that the loss scaler has dealt with
-            value = float(series.values[at])
-            message = f"{name} is {value} {'from here on' if bad[-1] else f'{bad.sum()} times'}"
-            severity = "error" if bad[-1] else "warning"
-            found.append(finding_at(series, at, kind="nan", message=message, severity=severity))
+            if name not in _DERIVED and bad.any():
+                found += _not_finite(name, series, bad)
     return found
+
+
+def _not_finite(name: str, series: Series, bad: Bools) -> list[Finding]:
+    """Return where a series with values that are `bad` became so."""
+    at = _start_of_last_stretch(bad) if bad[-1] else int(np.argmax(bad))
+    lasting = bool(bad[-1]) and len(bad) - at >= min(_LASTING, len(bad))
+    if name == "grad_norm" and not lasting:
+        return []  # an overflow that the loss scaler has dealt with
+    value = float(series.values[at])
+    message = f"{name} is {value} {'from here on' if bad[-1] else f'{bad.sum()} times'}"
+    trained = name == "grad_norm" or bool(_LOSS.search(name))
+    never = at == 0 and bool(_ASIDE.search(name))  # of an evaluation that has no samples
+    severity = "error" if bad[-1] and trained and not never else "warning"
+    return [finding_at(series, at, kind="nan", message=message, severity=severity)]
 
 
 def _start_of_last_stretch(bad: np.ndarray) -> int:

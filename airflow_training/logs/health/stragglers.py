@@ -71,7 +71,7 @@ def _step_times(rank: Rank) -> Series | None:
     if rank.key[3] is None:
         return None
     printed = rank.metrics.get("step_time_seconds")
-    if printed is not None and len(printed.values) >= _WINDOW:
+    if printed is not None:
         return printed
     reports = rank.reports
     if reports is None:

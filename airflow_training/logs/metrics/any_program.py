@@ -32,6 +32,7 @@ ANCHORS = (
     r"acc(?:: |=)[0-9]|(?i:accu)[ :]{1,3}[0-9]",
     r" \| (?:[-+0-9]|nan|inf)",
     r"learning[_ ]rate: [0-9]|\d: lr: \d",
+    r"\| > [A-Za-z_0-9]{1,40}: {1,8}[-0-9]",
     r"(?i:reward|return|mean|average|entropy|score|psnr|dice|recall|ndcg)[^0-9]{0,30}[:=]\s{0,8}[-+.\[]{0,2}[0-9]",
 )
 _N = PLAIN.encode()
@@ -138,6 +139,8 @@ _ROW = re.compile(
     + NUMBER.encode()
     + rb")\s*\|\s*$"
 )
+_BULLET = re.compile(rb"^\s*(?:\|\s*)?>\s[A-Za-z]")
+"""A value of a list below the line that tells the step: `| > step_time: 1.02`."""
 _LONE = re.compile(
     rb"(?i)(?:^|[]:>#=*-]|\b(?:info|debug))\s*(?:(?:train(?:ing)?|learning|current)[ _])?(?:global[ _]?)?(?:step|iteration|iter)\W*"
     rb"[0-9][^A-Za-z]*(?:global[ _]step[^A-Za-z]*)?$"
@@ -325,6 +328,7 @@ def _judge(
         (found == {"learning_rate"} and _TIMED.search(line))
         or (counted and alone and (found > counted or _LONE.search(line)))
         or (agreed - _COMMON and alone and (measured or len(found) == 1))
+        or (len(found) == 1 and _BULLET.match(line))
     ):
         return claims.parsed(name, certain=False)
     return None

@@ -10,8 +10,10 @@ from functools import cache
 from airflow_training.logs.metrics import packaged
 from airflow_training.logs.metrics.numbers import UNITS
 
-__all__ = ["COUNTERS", "RESULTS", "Meaning", "meaning", "normal", "spelled"]
+__all__ = ["CLOCK", "COUNTERS", "RESULTS", "Meaning", "meaning", "normal", "spelled"]
 
+CLOCK = "clock"
+"""Scope of a time that may be that of a step, or since the start: its series tells."""
 COUNTERS = frozenset({"step", "total_steps", "epoch"})
 """Metrics that say where a run is, not how it is."""
 RESULTS = frozenset({"loss", "eval_loss", "accuracy", "eval_accuracy", "perplexity"})

@@ -15,7 +15,7 @@ _AFTER_NAME = rb"\s{0,40}(?:=>|[:=])\s{0,40}"
 _OPEN = rb"(?:tensor\(|array\(|[\"'(\[])*"
 _VALUE = re.compile(_AFTER_NAME + rb"(?P<open>" + _OPEN + rb")(?P<number>" + _N + rb")")
 _NAME = re.compile(
-    rb"(?:^|[,;|:=\[\]{}()<>\"'*\t]|[0-9]\s|\s\s|\s[-\xb7]\s|[.\x80-\xff]\s)\s*"
+    rb"(?:^-?|[,;|:=\[\]{}()<>\"'*\t]|[0-9]\s|\s\s|\s[-\xb7]\s|[.\x80-\xff]\s)\s*"
     rb"(?P<name>[A-Za-z_][\w./@#%+-]*(?:'s)?(?: ?\((?![\s0-9./,%]*\)\s*[A-Za-z])[^()]*\)|\[m?s\]| [A-Za-z_#][\w./@#%+-]*)*)[\"']?\s*$"
 )
 _LAST_WORD = re.compile(rb"(?:^|\s)(?P<name>[A-Za-z_][\w./@#%+-]*)[\"']?\s*$")
@@ -54,6 +54,10 @@ _UNIT = re.compile(
 _MEAN = re.compile(rb"\s*\(\s*(?P<number>" + _N + rb")%?\s*\)")
 _OF = re.compile(rb"\s*/\s*(?P<number>" + PLAIN.encode() + rb")")
 """The total in `"90/159"`."""
+_USED = re.compile(
+    rb"\s?(?P<own>[KMGT]i?[Bb])?\s?/\s?(?P<total>" + _N + rb")\s?(?P<unit>[KMGT]i?[Bb])\b(?:\s?\(\s?(?P<share>" + _N + rb")\s?%\))?"
+)
+"""What is there of a size, behind what is used of it: `5.1/23.7 GiB (21.5%)`."""
 _UNCLEAN = re.compile(rb"[\w/]|[.:-][0-9]|\.\w|:\w")
 _NOT_A_UNIT = re.compile(_UNCLEAN.pattern + rb"|\s*[:=]")
 """What follows a word that is no unit: it goes on, or it is the name of the next pair."""
@@ -103,14 +107,16 @@ def signed(line: bytes, start: int = 0, end: int | None = None) -> Iterator[Pair
         if name is None or len(name["name"]) > _LONGEST_NAME or _FILE.search(name["name"]):
             continue
         quoted = segment[name.end("name") :].rstrip() in (b'"', b"'")
-        begin = first + name.start("name")
-        pair = _pair(line, stop, name["name"], begin, value, quoted=quoted)
+        own = name["name"].rpartition(b". ")[2]  # what ends with a full stop is no part of it
+        begin = first + name.end("name") - len(own)
+        pair = _pair(line, stop, own, begin, value, quoted=quoted)
         if pair is not None:
             known = at = pair.stop
             before = segment[: name.start("name")][-1:]
             tight = line[value.start() : value.start("number")] == b":" and not value["open"]
             enclosed = before in (b"(", b"[") and line[pair.end : pair.end + 1] in (b")", b"]")
-            yield replace(pair, place=tight and (enclosed or "." in pair.name))
+            whole = line[pair.start : pair.end].isdigit()  # a line of a file has no fraction
+            yield replace(pair, place=tight and whole and (enclosed or "." in pair.name))
 
 
 def worded(line: bytes, start: int = 0, end: int | None = None) -> Iterator[Pair]:
@@ -142,6 +148,12 @@ def at_step(line: bytes) -> re.Match[bytes] | None:
     return found[0] if len(found) == 1 else None
 
 
+def _unit_of(found: re.Match[bytes]) -> str:
+    """Return the unit that follows a number; of a size that is used of another its own, else that of both."""
+    own: bytes = found.groupdict().get("own") or found["unit"]
+    return own.decode()
+
+
 def _pair(
     line: bytes, stop: int, name: bytes, begin: int, value: re.Match[bytes], *, quoted: bool
 ) -> Pair | None:
@@ -153,7 +165,12 @@ def _pair(
     in_quotes = opened[-1:] in (b'"', b"'")
     total = _OF.match(line, at, stop) if in_quotes else None
     unit = _UNIT.match(line, at, stop)
-    if total is not None:
+    used = _USED.match(line, at, stop)
+    if used is not None:
+        varying = [used.span(group) for group in ("total", "share") if used[group]]
+        at = used.end()
+        unit = used
+    elif total is not None:
         varying = [total.span("number")]
         at = total.end()
     elif unit is not None and not _NOT_A_UNIT.match(line, unit.end(), stop):
@@ -184,7 +201,7 @@ def _pair(
         begin=begin,
         start=start,
         end=end,
-        unit="" if unit is None else unit["unit"].decode(),
+        unit="" if unit is None else _unit_of(unit),
         stop=at,
         varying=tuple(varying),
         listed=listed,

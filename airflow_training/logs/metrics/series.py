@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from airflow_training.logs.metrics.bars import BarRun, Bars
-from airflow_training.logs.metrics.names import COUNTERS
+from airflow_training.logs.metrics.clocks import since_start
+from airflow_training.logs.metrics.names import CLOCK, COUNTERS
 from airflow_training.logs.metrics.slots import ParsedLine
 from airflow_training.logs.metrics.thinning import representative_rows
 from airflow_training.logs.model import Origin, Series
@@ -185,6 +186,10 @@ def _telling(rows: _Rows, measured: Sequence[int], buckets: Integers) -> _Rows:
     return rows.pick(representative_rows(columns, buckets))
 
 
+_Part = tuple[_Rows, int, int]
+"""Rows, which of their columns, and how many there were."""
+
+
 class SeriesBuilder:
     """Takes rows of values, of one piece of a log, and gives series. Pickles."""
 
@@ -279,7 +284,7 @@ class SeriesBuilder:
     def series(self, origin: Origin) -> tuple[Series, ...]:
         """Return a series per metric, scope and rank, in the order in which the log begins them."""
         self._settle()
-        found: dict[tuple[str, str, int], list[tuple[_Rows, int, int]]] = {}
+        found: dict[tuple[str, str, int], list[_Part]] = {}
         for table in self._tables.values():
             rows = table.rows()
             if rows is None or not (table.key.certain or _credible(table, rows)):
@@ -290,7 +295,7 @@ class SeriesBuilder:
                 )
         series = [
             _series(origin, name, parts)
-            for name, parts in found.items()
+            for name, parts in _named(found).items()
             if any(p[0].size for p in parts)
         ]
         return tuple(sorted(series, key=lambda each: (int(each.offsets[0]), each.metric)))
@@ -382,6 +387,27 @@ class SeriesBuilder:
             self._last[rank] = float(steps[-1])
 
 
+def _named(
+    found: Mapping[tuple[str, str, int], list[_Part]],
+) -> Mapping[tuple[str, str, int], list[_Part]]:
+    """Return the parts of series by what they are: a bare `time` is that of a step unless it only grows."""
+    named: dict[tuple[str, str, int], list[_Part]] = {}
+    for (metric, scope, rank), parts in found.items():
+        if scope == CLOCK:
+            metric, scope = ("time" if _is_clock(parts) else metric), ""
+        named.setdefault((metric, scope, rank), []).extend(parts)
+    return named
+
+
+def _is_clock(parts: Sequence[_Part]) -> bool:
+    """Return whether the values of a bare time, in the order of the log, only grow."""
+    offsets = np.concatenate([rows.offsets for rows, _, _ in parts])
+    order = np.argsort(offsets, kind="stable")
+    steps = np.concatenate([rows.steps for rows, _, _ in parts])[order]
+    values = np.concatenate([rows.values[:, index] for rows, index, _ in parts])[order]
+    return since_start(steps, values)
+
+
 def _credible(table: _Table, rows: _Rows) -> bool:
     """Return whether lines of an unknown layout are a series: they repeat, and their counter grows."""
     if table.total < _REPEATS:
@@ -395,7 +421,7 @@ def _credible(table: _Table, rows: _Rows) -> bool:
 
 
 def _series(
-    origin: Origin, name: tuple[str, str, int], parts: Sequence[tuple[_Rows, int, int]]
+    origin: Origin, name: tuple[str, str, int], parts: Sequence[_Part]
 ) -> Series:
     metric, scope, rank = name
     offsets = np.concatenate([rows.offsets for rows, _, _ in parts])

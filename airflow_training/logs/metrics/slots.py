@@ -32,6 +32,10 @@ _IGNORED = frozenset(
         "lineno",
         "gpu",
         "device",
+        "dp",
+        "pp",
+        "tp",
+        "cp",
     }
 )
 """Numbers beside metrics that are about the process, or a guess about the end."""
@@ -197,6 +201,8 @@ class Claims:
             scope = scope or "job"
         if known:
             kind, scale = _conversion(metric, unit)
+            if said.unit and kind == "divided":  # `time_ms: 11.5K`
+                scale /= _magnitude_alone(pair.unit)
         else:
             kind, scale = "number", 1.0 if "mem" in metric else _magnitude_alone(unit)
         if not metric or metric in self._spellings:

@@ -40,6 +40,15 @@ _STEP_IN = re.compile(
     + rb")\s?(?P<unit>ms|msec|milliseconds|s|sec|secs|seconds)(?![\w/])"
 )
 """`step 300 done in 350 ms`: nothing else stands there that could have taken it."""
+_USED = re.compile(
+    _ALONE
+    + rb"\b(?:mem(?:ory)?|gpu|vram|ram)\s)(?P<number>"
+    + _N
+    + rb")\s?(?P<own>[KMGT]i?B)?\s?/\s?"
+    + _N
+    + rb"\s?(?P<unit>[KMGT]i?B)\b"
+)
+"""Memory that is used of all, without a name or sign: `| 5.1/23.7 GiB (21.5%)`."""
 _MFU = re.compile(
     rb"(?:^|[\s(,|])(?P<number>" + NUMBER.encode() + rb")\s?%\s(?:[a-z]+[0-9]+\s)?MFU\b"
 )
@@ -71,5 +80,8 @@ def add_alone(claims: Claims, line: bytes) -> None:
             metric = rate_of(bare)
             scope = scope_of(bare, metric)
             claims.add(*found.span("number"), metric, "number", times, scope, form="plain")
+        for found in _USED.finditer(line):
+            kind, scale = UNITS[(found["own"] or found["unit"]).decode()]
+            claims.add(*found.span("number"), "memory_bytes", kind, scale, form="plain")
     for found in _MFU.finditer(line):
         claims.add(*found.span("number"), "mfu", "divided", 100.0)

@@ -13,6 +13,7 @@ from airflow_training.logs.engine.cleaning import clean, kept_bytes, parts
 from airflow_training.logs.engine.hits import Hits, text_around
 from airflow_training.logs.engine.layouts import LayoutPiece, value
 from airflow_training.logs.engine.prefixes import prefix
+from airflow_training.logs.engine.wrapped import join_wrapped
 from airflow_training.logs.model import FileScan, Hit, Origin
 
 
@@ -22,8 +23,11 @@ def scan(
     hits = Hits()
     builder = formats.builder()
     literals = [text.lower() for text in anchor_literals(tuple(formats.anchors()))]
-    for start, end, lines in parts(data):
-        raw = data[start:end]
+    whole = bytearray(data)
+    ends = join_wrapped(whole, len(data), complete=True).ends
+    for start, end, before in parts(bytes(whole)):
+        raw = bytes(whole[start:end])
+        lines = before + sum(each < start for each in ends)
         text = clean(raw)
         head = prefix(text)
         rank = origin.rank if head.rank is None else head.rank

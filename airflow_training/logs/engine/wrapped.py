@@ -1,0 +1,79 @@
+"""Records that the library rich has wrapped at the width of a terminal, as the one line that they were. Pure.
+
+It writes a column of times, one of levels, and the message in a third, whose lines go on below its first. Only records
+about training are joined: a traceback is read line by line.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+__all__ = ["Joined", "join_wrapped"]
+
+_INDENTED = b"\n         "
+"""In every such record; quick to look for."""
+_HEAD = re.compile(
+    rb"(?m)^(?:\[\d[\d/:., T-]{3,30}\] {1,4}| {9,32})?(?:INFO|DEBUG|NOTICE|WARNING) {1,9}(?=[^\s])"
+)
+_TRAINING = re.compile(rb"(?i)step|epoch|iter|loss|batch")
+_PLACE = re.compile(rb"  [\w./-]{1,80}\.py:\d{1,6} {0,40}$")
+"""The fourth column: where in which file."""
+_OTHER = (b"Traceback", b'File "')
+_MOST_LINES = 12
+
+
+class Joined(NamedTuple):
+    """What was joined of a block."""
+
+    size: int
+    """Bytes that can be looked at: the last record may go on behind them."""
+    ends: tuple[int, ...] = ()
+    """Where line ends stood that are blanks now."""
+
+
+class _Record(NamedTuple):
+    start: int
+    message: int
+    ends: tuple[int, ...]
+    """Line ends in it, and the one behind it if that is known."""
+    closed: bool
+
+
+def join_wrapped(block: bytearray, size: int, *, complete: bool) -> Joined:
+    """Make one line of each record in `block[:size]`, in place and of the same length; `complete`: nothing follows."""
+    if block.find(_INDENTED, 0, size) < 0:
+        return Joined(size)
+    ends: list[int] = []
+    for record in _records(block, size):
+        if not record.closed and not complete:
+            return Joined(record.start or size, tuple(ends))
+        first = record.ends[0] if record.ends else size
+        if len(record.ends) > 1 and _is_training(block, record):
+            place = _PLACE.search(block, record.message, first)
+            if place is not None:
+                block[place.start() : first] = b" " * (first - place.start())
+            for end in record.ends[:-1]:
+                block[end] = 32
+            ends += record.ends[:-1]
+    return Joined(size, tuple(ends))
+
+
+def _records(block: bytearray, size: int) -> Iterator[_Record]:
+    for head in _HEAD.finditer(block, 0, size):
+        margin = b" " * (head.end() - head.start())
+        ends: list[int] = []
+        end = block.find(b"\n", head.end(), size)
+        while end >= 0 and len(ends) < _MOST_LINES:
+            ends.append(end)
+            follows = block[end + 1 : min(end + 1 + len(margin), size)]
+            if follows != margin[: len(follows)]:
+                break
+            end = block.find(b"\n", end + 1, size) if len(follows) == len(margin) else -1
+        yield _Record(head.start(), head.end(), tuple(ends), closed=end >= 0)
+
+
+def _is_training(block: bytearray, record: _Record) -> bool:
+    text = block[record.message : record.ends[-1]]
+    return _TRAINING.search(text) is not None and not any(other in text for other in _OTHER)

@@ -14,6 +14,7 @@ from airflow_training.control.census import Census, HeadCounts
 from airflow_training.control.model import (
     Action,
     Attempt,
+    Elapsed,
     Event,
     InstanceDiagnosis,
     InstanceEntry,
@@ -42,7 +43,7 @@ class RoleChanges(TypedDict, total=False):
     message: str
     replicas: int
     activated: bool
-    gated_since: Mapping[str, float]
+    waited: Mapping[str, Elapsed]
     fewer: ReducedSize | None
 
 
@@ -62,9 +63,12 @@ class Draft:
         diagnoses: Sequence[InstanceDiagnosis] = (),
         undiagnosed: Collection[Attempt] = (),
         known_reasons: Reasons = OWN_REASONS,
+        time_of_day: float | None = None,
     ) -> None:
         self.spec = job
         self.now = now
+        self.time_of_day = time_of_day
+        """What the clock of the machine says, which somebody may set; None: nobody has asked it."""
         self.generation = generation
         self.diagnoses = {(each.role, each.index, each.attempt): each for each in diagnoses}
         """Why attempts failed, as far as that is known by now."""
@@ -110,6 +114,11 @@ class Draft:
     @property
     def instances(self) -> Mapping[InstanceKey, InstanceEntry]:
         return self._instances
+
+    @property
+    def before(self) -> Ledger:
+        """Return the ledger that the decision started from."""
+        return self._old
 
     @property
     def census(self) -> Census:

@@ -1,4 +1,4 @@
-"""Which roles may start now, and since when exactly one dependency has held each of the others."""
+"""Which roles may start now, and for how long exactly one dependency has held each of the others."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from airflow_training.control.census import Census
+from airflow_training.control.clocks import due_at, follow, is_used_up
 from airflow_training.control.dependencies import (
     DependencyState,
     dependency_key,
     judge_dependency,
+    only_upstream_is_slow,
 )
-from airflow_training.control.model import RoleEntry
+from airflow_training.control.model import NOTHING_ELAPSED, Elapsed, RoleEntry
 from airflow_training.documents.resolved import ResolvedRole
 
 __all__ = ["Gate", "gate_of", "wave_waits"]
@@ -24,7 +26,7 @@ class Gate:
     waiting: Sequence[DependencyState]
     failed: DependencyState | None
     activated: bool
-    gated_since: Mapping[str, float]
+    waited: Mapping[str, Elapsed]
     """As the role must remember it."""
     wave_waits: bool = False
     timed_out: DependencyState | None = None
@@ -72,7 +74,7 @@ def gate_of(
     """Return the gate of a role.
 
     `held_otherwise`: something that is no dependency holds it too (backoff, an unadmitted gang),
-    so no clock runs. `wave`: roles that start as one gang with it, if any. Activation is no such thing: in a DAG it comes only after the dependencies.
+    so no clock runs; what was counted stays. `wave`: roles that start as one gang with it, if any. Activation is no such thing: in a DAG it comes only after the dependencies.
     """
     entry = roles[role.name]
     judged = [
@@ -83,25 +85,35 @@ def gate_of(
     waiting = [each for each in judged if each.status == "waiting"]
     mates_wait = wave_waits(role, wave=wave, roles=roles, counts=counts)
     look_at = min((now + each.dependency.poll_seconds for each in waiting), default=None)
-    if len(waiting) != 1 or held_otherwise or failed is not None:
-        return Gate(
-            waiting=waiting,
-            failed=failed,
-            activated=entry.activated,
-            gated_since={},
-            wave_waits=mates_wait,
-            wake_at=look_at,
-        )
-    (only,) = waiting
-    key = dependency_key(only.dependency)
-    since = entry.gated_since.get(key, now)
-    until = since + only.dependency.timeout_seconds
+    only = waiting[0] if len(waiting) == 1 and not held_otherwise and failed is None else None
+    waited = {
+        dependency_key(each.dependency): _waited(entry, each, only=only, counts=counts, now=now)
+        for each in (() if failed else waiting)
+    }
+    clock = NOTHING_ELAPSED if only is None else waited[dependency_key(only.dependency)]
+    limit = 0.0 if only is None else only.dependency.timeout_seconds
+    late = only is not None and clock.runs and is_used_up(clock, limit, now=now)
+    wakes = [at for at in (look_at, due_at(clock, limit)) if at is not None]
     return Gate(
         waiting=waiting,
-        failed=None,
+        failed=failed,
         activated=entry.activated,
-        gated_since={key: since},
+        waited={key: each for key, each in waited.items() if each != NOTHING_ELAPSED},
         wave_waits=mates_wait,
-        timed_out=only if now >= until else None,
-        wake_at=min(until, now + only.dependency.poll_seconds),
+        timed_out=only if late else None,
+        wake_at=min(wakes, default=None),
     )
+
+
+def _waited(
+    entry: RoleEntry,
+    state: DependencyState,
+    *,
+    only: DependencyState | None,
+    counts: Census,
+    now: float,
+) -> Elapsed:
+    """Return how long a dependency has held the role that nothing else held."""
+    waited = entry.waited.get(dependency_key(state.dependency), NOTHING_ELAPSED)
+    runs = state is only and only_upstream_is_slow(state.dependency, counts)
+    return follow(waited, runs=runs, now=now)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 from airflow_training.control import reasons
+from airflow_training.control.clocks import seconds_of
 from airflow_training.control.in_place import wait_seconds
 from airflow_training.control.model import (
     Action,
@@ -238,6 +239,7 @@ class Effects:
         specs, failed = [], []
         live = live_addresses(ledger)
         for each in creates:
+            held = isinstance(each, Create) and each.held
             try:
                 spec = render_instance(
                     self.job,
@@ -246,10 +248,10 @@ class Effects:
                     role=each.role,
                     index=each.index,
                     attempt=each.attempt_id,
-                    held=isinstance(each, Create) and each.held,
+                    held=held,
                     replicas={name: entry.replicas for name, entry in ledger.roles.items()},
                     live=live,
-                    deadline_seconds=remaining_seconds(self.job, ledger, now=now),
+                    deadline_seconds=remaining_seconds(self.job, ledger, now=now, held=held),
                     state=entry_for_instance(ledger, ledger.instances[each.key]),
                 )
             except InputError as error:  # noqa: PERF203 - one bad template spoils no other
@@ -295,16 +297,19 @@ def live_addresses(ledger: Ledger) -> dict[str, list[str]]:
     return live
 
 
-def remaining_seconds(job: ResolvedJob, ledger: Ledger, *, now: float) -> float | None:
+def remaining_seconds(
+    job: ResolvedJob, ledger: Ledger, *, now: float, held: bool = False
+) -> float | None:
     """Return after how long an instance shall end itself, though nobody is left to tell it.
 
-    The loop ends the job at its deadline; the instance's own comes a grace later.
+    The loop ends the job at its deadline; the instance's own comes a grace later. It cannot know when
+    the job's stands still, so one that is held may wait as long as others may look for a place.
     """
     if job.active_deadline_seconds is None:
         return None
-    started_at = ledger.job.started_at if ledger.job.started_at is not None else now
-    used = max(0.0, now - started_at - ledger.job.paused_seconds)
-    return max(1.0, job.active_deadline_seconds - used) + job.grace_seconds
+    used = seconds_of(ledger.job.ran, now=now)
+    waits = job.scheduling.schedule_timeout_seconds if held else 0.0
+    return max(1.0, job.active_deadline_seconds - used) + job.grace_seconds + waits
 
 
 def never_created(outcome: Outcome, *, now: float) -> Observation:

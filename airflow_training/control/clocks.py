@@ -85,7 +85,7 @@ def _clock(name: str, of: str, *counts: Standing) -> Clock:
 
 
 DEADLINE = _clock("activeDeadlineSeconds", "at least one training instance", "running", "unknown")
-TRAINED = _clock("trained_seconds", "the training instances", "running")
+TRAINED = _clock("trained_seconds", "the training instances", "running", "unknown")
 DEPENDENCY = _clock(
     "dependsOn[].timeoutSeconds", "all instances that are still waited for", "running"
 )

@@ -127,6 +127,7 @@ def _advance(
         or not (free or unreleased)
         or _gang_waits(draft),
         now=draft.now,
+        lives=draft.lives,
         wave=wave,
     )
     if absent or unreleased:

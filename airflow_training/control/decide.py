@@ -46,6 +46,7 @@ from airflow_training.control.running_time import (
     advance_running_time,
     check_deadline,
     deadline_at,
+    note_lives,
 )
 from airflow_training.control.statuses import update_statuses
 from airflow_training.documents.resolved import ResolvedJob
@@ -141,6 +142,7 @@ def decide(
     record_rejected(draft, rejected)
     failures = [] if observations is None else apply_observations(draft, observations)
     advance_running_time(draft)
+    note_lives(draft, failures)
     apply_requests(draft, requests)
     if diagnoses and _goes_on(draft):
         apply_late_diagnoses(draft)

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 from airflow_training.control.census import Census, HeadCounts
+from airflow_training.control.lives import Lives
 from airflow_training.control.model import (
     Action,
     Attempt,
@@ -88,6 +89,8 @@ class Draft:
         """Objects to delete, by uid."""
         self.gave_up: dict[str, tuple[str, str]] = {}
         """Role -> reason and words for its last instance that got no further try."""
+        self.lives: Mapping[str, Lives] = {}
+        """Role -> what its instances did since the last decision, of those that others wait for."""
         self._old = ledger
         self._job = ledger.job
         self._roles: Mapping[str, RoleEntry] = ledger.roles

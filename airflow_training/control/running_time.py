@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Literal
 
 from airflow_training.control import reasons
-from airflow_training.control.census import Head
 from airflow_training.control.clocks import (
-    DEADLINE,
-    TRAINED,
     amount_of,
     due_at,
     follow,
@@ -19,107 +16,91 @@ from airflow_training.control.clocks import (
 )
 from airflow_training.control.draft import Draft
 from airflow_training.control.ending import finish
+from airflow_training.control.failures import Failure
+from airflow_training.control.lives import Lives, is_running, lives_of
 from airflow_training.control.model import TERMINAL_JOB_STATES, Elapsed, InstanceEntry
 from airflow_training.control.rollup import timestamp
 from airflow_training.control.root_cause import cause_document
-from airflow_training.documents.resolved import ResolvedJob
+from airflow_training.documents.resolved import ResolvedJob, ResolvedRole
 
-__all__ = ["advance_running_time", "check_deadline", "deadline_at"]
+__all__ = ["advance_running_time", "check_deadline", "deadline_at", "note_lives", "trains"]
 
 Which = Literal["any", "all"]
 
 
 def advance_running_time(draft: Draft) -> None:
     """Let both clocks of the job run or stand, as its training instances do now."""
-    names = _training_roles(draft.spec)
     over = draft.job.state in TERMINAL_JOB_STATES
-    heads = [] if over else [h for name in names for h, _ in draft.census.get(name, ())]
-    runs = any(head.state in DEADLINE.counts and head.was_running for head in heads)
+    team = _training_instances(draft)
     which: Which = "any" if draft.spec.restart.scope == "Instance" else "all"
     from_ = math.inf if draft.job.running_at is None else draft.job.running_at
-    trains = draft.now >= from_ and _trains(draft, heads, which)
+    training = not over and draft.now >= from_ and _trains(draft, team, which)
+    lives = lives_of(team, before=draft.before.instances, now=draft.now)
+    now = draft.now
     draft.job = replace(
         draft.job,
-        ran=_followed(draft, draft.job.ran, "any", runs=runs, from_=0.0),
-        trained=_followed(draft, draft.job.trained, which, runs=trains, from_=from_),
+        ran=_followed(draft.job.ran, lives, "any", runs=not over and bool(lives.starts), now=now),
+        trained=_followed(draft.job.trained, lives, which, runs=training, now=now, from_=from_),
     )
 
 
-def _training_roles(spec: ResolvedJob) -> frozenset[str]:
-    """Return the roles whose instances train: helpers run all the time, and say nothing about it."""
-    tracked = [role.name for role in spec.roles if role.tracked]
-    return frozenset(tracked or [role.name for role in spec.roles])
+def trains(job: ResolvedJob, role: str) -> bool:
+    """Return whether what a role does is training: helpers run all the time, and say nothing about it."""
+    return job.role(role).tracked or not any(each.tracked for each in job.roles)
 
 
-def _trains(draft: Draft, heads: Iterable[Head], which: Which) -> bool:
+def _training_instances(draft: Draft) -> list[InstanceEntry]:
+    """Return the instances that train."""
+    names = {role.name for role in draft.spec.roles if trains(draft.spec, role.name)}
+    return [
+        entry
+        for entry in draft.instances.values()
+        if entry.role in names and not (entry.retired or entry.joining)
+    ]
+
+
+def _trains(draft: Draft, team: Iterable[InstanceEntry], which: Which) -> bool:
     """Return whether the job trains: by any of its instances, or only by all that are to run now."""
-    needed = [head for head in heads if not head.final and not _comes_later(draft, head)]
-    running = [head.state in TRAINED.counts for head in needed]
-    return bool(needed) and (any(running) if which == "any" else all(running))
+    later = {role.name for role in draft.spec.roles if _comes_later(draft, role)}
+    running = [is_running(each) for each in team if not each.final and each.role not in later]
+    return bool(running) and (any(running) if which == "any" else all(running))
 
 
-def _comes_later(draft: Draft, head: Head) -> bool:
-    return draft.roles[head.role].state == "Waiting" and any(
-        each.status == "Complete" for each in draft.spec.role(head.role).depends_on
+def _comes_later(draft: Draft, role: ResolvedRole) -> bool:
+    """Return whether a role waits for another to be complete: the job trains without it till then."""
+    return draft.roles[role.name].state == "Waiting" and any(
+        each.status == "Complete" for each in role.depends_on
     )
 
 
 def _followed(
-    draft: Draft, elapsed: Elapsed, which: Which, *, runs: bool, from_: float
+    elapsed: Elapsed, lives: Lives, which: Which, *, runs: bool, now: float, from_: float = 0.0
 ) -> Elapsed:
     """Return what one of the clocks has counted; nothing before `from_`."""
     if runs and elapsed.runs:
         return elapsed
-    if not runs and not elapsed.runs:
-        return _with_unseen_life(draft, elapsed, which, from_=from_)
     first, last = (min, max) if which == "any" else (max, min)
-    began = first(_starts(draft), default=draft.now)
-    ended = last(_ends(draft), default=draft.now)
-    return follow(elapsed, runs=runs, now=draft.now, began=max(began, from_), ended=ended)
-
-
-def _with_unseen_life(draft: Draft, elapsed: Elapsed, which: Which, *, from_: float) -> Elapsed:
-    """Count instances that began and ended while nobody looked: each says when that was."""
-    lives = [
-        (entry.started_at, entry.finished_at)
-        for entry in _team(draft)
-        if entry.started_at is not None
-        and entry.finished_at is not None
-        and entry.finished_at > max(elapsed.at, from_)
-        and not _ran_before(draft, entry)
-    ]
-    if not lives:
+    if runs:
+        return follow(
+            elapsed, runs=True, now=now, began=max(from_, first(lives.starts, default=now))
+        )
+    if elapsed.runs:
+        return follow(elapsed, runs=False, now=now, ended=last(lives.ends, default=now))
+    news = [each for each in lives.unseen if each[1] > max(elapsed.at, from_)]
+    if not news:
         return elapsed
-    first, last = (min, max) if which == "any" else (max, min)
-    began = max(from_, first(began for began, _ in lives))
-    ran = follow(elapsed, runs=True, now=draft.now, began=began)
-    return follow(ran, runs=False, now=draft.now, ended=last(ended for _, ended in lives))
+    ran = follow(elapsed, runs=True, now=now, began=max(from_, first(b for b, _ in news)))
+    return follow(ran, runs=False, now=now, ended=last(e for _, e in news))
 
 
-def _team(draft: Draft) -> Iterator[InstanceEntry]:
-    names = _training_roles(draft.spec)
-    return (entry for entry in draft.instances.values() if entry.role in names)
-
-
-def _starts(draft: Draft) -> list[float]:
-    """Return when those began that run."""
-    running = (entry for entry in _team(draft) if entry.state == "running")
-    return [entry.started_at for entry in running if entry.started_at is not None]
-
-
-def _ran_before(draft: Draft, entry: InstanceEntry) -> bool:
-    """Return whether it ran when the last decision was made."""
-    before = draft.before.instances.get(entry.key)
-    return before is not None and before.was_running and before.state in DEADLINE.counts
-
-
-def _ends(draft: Draft) -> list[float]:
-    """Return when those ended that run no more."""
-    return [
-        draft.now if entry.finished_at is None else entry.finished_at
-        for entry in _team(draft)
-        if entry.state not in DEADLINE.counts and _ran_before(draft, entry)
-    ]
+def note_lives(draft: Draft, failures: Sequence[Failure]) -> None:
+    """Remember what those did that others wait for, before their attempts are given up."""
+    if not failures and not any(role.waited for role in draft.roles.values()):
+        return
+    draft.lives = {
+        name: lives_of(draft.team(name), before=draft.before.instances, now=draft.now)
+        for name in {each.role for role in draft.spec.roles for each in role.depends_on}
+    }
 
 
 # the deadline ------------------------------------------------------------------------------------

@@ -309,6 +309,7 @@ class Drive:
             committed=known.committed,
             rejected=known.rejected,
             known_reasons=self._runtime.capabilities.reasons,
+            time_of_day=self._clock.time_of_day(),
         )
         if decision.done and not self.ledger.job.drained:
             for follower in self._followers:

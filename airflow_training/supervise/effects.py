@@ -24,6 +24,7 @@ from airflow_training.control.model import (
     StopProcess,
 )
 from airflow_training.control.own_checkpoints import entry_for_instance
+from airflow_training.control.running_time import trains
 from airflow_training.documents.resolved import ResolvedJob, RunRef
 from airflow_training.errors import InputError
 from airflow_training.runtimes.port import (
@@ -251,7 +252,9 @@ class Effects:
                     held=held,
                     replicas={name: entry.replicas for name, entry in ledger.roles.items()},
                     live=live,
-                    deadline_seconds=remaining_seconds(self.job, ledger, now=now, held=held),
+                    deadline_seconds=remaining_seconds(
+                        self.job, ledger, now=now, waits=held or not trains(self.job, each.role)
+                    ),
                     state=entry_for_instance(ledger, ledger.instances[each.key]),
                 )
             except InputError as error:  # noqa: PERF203 - one bad template spoils no other
@@ -298,18 +301,18 @@ def live_addresses(ledger: Ledger) -> dict[str, list[str]]:
 
 
 def remaining_seconds(
-    job: ResolvedJob, ledger: Ledger, *, now: float, held: bool = False
+    job: ResolvedJob, ledger: Ledger, *, now: float, waits: bool = False
 ) -> float | None:
     """Return after how long an instance shall end itself, though nobody is left to tell it.
 
     The loop ends the job at its deadline; the instance's own comes a grace later. It cannot know when
-    the job's stands still, so one that is held may wait as long as others may look for a place.
+    the job's stands still, so one that `waits` has as much longer as others may look for a place.
     """
     if job.active_deadline_seconds is None:
         return None
     used = seconds_of(ledger.job.ran, now=now)
-    waits = job.scheduling.schedule_timeout_seconds if held else 0.0
-    return max(1.0, job.active_deadline_seconds - used) + job.grace_seconds + waits
+    longer = job.scheduling.schedule_timeout_seconds if waits else 0.0
+    return max(1.0, job.active_deadline_seconds - used) + job.grace_seconds + longer
 
 
 def never_created(outcome: Outcome, *, now: float) -> Observation:

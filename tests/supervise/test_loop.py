@@ -332,7 +332,7 @@ async def test_every_instance_carries_a_deadline_of_its_own(stage):
 
 
 @pytest.mark.parametrize(
-    ("deadline", "ran", "held", "expected"),
+    ("deadline", "ran", "waits", "expected"),
     [
         pytest.param(None, {"at": 40.0, "runs": True}, False, None, id="none"),
         pytest.param(100, {}, False, 105.0, id="the-first-instance"),
@@ -342,10 +342,10 @@ async def test_every_instance_carries_a_deadline_of_its_own(stage):
         pytest.param(100, {}, True, 165.0, id="held-while-others-look-for-a-place"),
     ],
 )
-def test_what_is_left_of_the_deadline(deadline, ran, held, expected):
+def test_what_is_left_of_the_deadline(deadline, ran, waits, expected):
     spec = job(active_deadline_seconds=deadline, grace_seconds=5, schedule_timeout_seconds=60)
     ledger = Ledger(job=JobEntry(started_at=0.0, ran=Elapsed(**ran)))
-    assert remaining_seconds(spec, ledger, now=100.0, held=held) == expected
+    assert remaining_seconds(spec, ledger, now=100.0, waits=waits) == expected
 
 
 class Uploading(MemoryRuntime):

@@ -6,7 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from airflow_training.control import reasons
-from airflow_training.control.dependencies import DependencyState, initializer_answer
+from airflow_training.control.clocks import SCHEDULE, STANDINGS, amount_of, standing_of
+from airflow_training.control.dependencies import (
+    DependencyState,
+    dependency_key,
+    initializer_answer,
+)
 from airflow_training.control.diagnosed import is_revocable
 from airflow_training.control.draft import Draft
 from airflow_training.control.elastic import is_stuck, may_create
@@ -24,6 +29,7 @@ from airflow_training.control.model import (
     PendingPhase,
     Release,
     RestartProcess,
+    RoleEntry,
 )
 from airflow_training.control.outcomes import apply_policies
 from airflow_training.control.policies import role_verdict
@@ -31,7 +37,7 @@ from airflow_training.control.root_cause import cause_document
 from airflow_training.control.scaling import add_missing, remove_surplus
 from airflow_training.control.turnover import ENDED, fail_for_good, is_vacant
 from airflow_training.control.waves import waves
-from airflow_training.documents.resolved import ResolvedRole
+from airflow_training.documents.resolved import ResolvedDependency, ResolvedRole
 from airflow_training.documents.words import counted
 
 __all__ = ["start_missing"]
@@ -50,8 +56,8 @@ def start_missing(draft: Draft, observations: Observations | None) -> None:
             remove_surplus(draft, role)
     names_waiting = {each.name for each in draft.spec.roles if _wants_something(draft, each.name)}
     for role in draft.spec.roles:
-        if role.name not in names_waiting and draft.roles[role.name].gated_since:
-            draft.set_role(role.name, gated_since={})
+        if role.name not in names_waiting and draft.roles[role.name].waited:
+            draft.set_role(role.name, waited={})
     if not names_waiting:
         return
     can_create = observations is not None and observations.reachable and draft.job.paused_at is None
@@ -121,6 +127,7 @@ def _advance(
         or not (free or unreleased)
         or _gang_waits(draft),
         now=draft.now,
+        lives=draft.lives,
         wave=wave,
     )
     if absent or unreleased:
@@ -128,10 +135,10 @@ def _advance(
         if problem is not None and draft.job.paused_at is None:
             _lose(draft, role, [*absent, *unreleased], problem, late=gate.failed is None)
             return True
-        draft.set_role(role.name, gated_since=gate.gated_since)
+        draft.set_role(role.name, waited=gate.waited)
         draft.wake(gate.wake_at)
     else:
-        draft.set_role(role.name, gated_since={})
+        draft.set_role(role.name, waited={})
     may_create = can_create and not blocked
     hold = draft.spec.scheduling.startup == "createAllHold"
     created = 0
@@ -301,8 +308,7 @@ def _lose(
     reason = reasons.DEPENDENCY_TIMEOUT if late else reasons.DEPENDENCY_FAILED
     message = problem.message
     if late:
-        seconds = problem.dependency.timeout_seconds
-        message = f"after {seconds:g} s only {message}"
+        message = _late(problem.dependency, draft.roles[role.name], message, now=draft.now)
     for entry in entries:
         fail_for_good(draft, replace(entry, reason=reason, message=message))
     groups = [(h, n) for h, n in draft.census.get(role.name, ()) if h.final]
@@ -316,6 +322,17 @@ def _lose(
         close_role(draft, role.name, "Failed", reason=reason, message=message)
 
 
+def _late(
+    dependency: ResolvedDependency, entry: RoleEntry, message: str, *, now: float
+) -> str:
+    """Return which clock is used up, and by what."""
+    waited = entry.waited[dependency_key(dependency)]
+    return (
+        f"timeoutSeconds {dependency.timeout_seconds:g} is used up: {dependency.role} was running"
+        f" for {amount_of(waited, now=now)}, and only {message}"
+    )
+
+
 def _check_scheduling(draft: Draft) -> None:
     """End a job whose instances find no place for too long."""
     limit = draft.spec.scheduling.schedule_timeout_seconds
@@ -324,12 +341,16 @@ def _check_scheduling(draft: Draft) -> None:
         if not isinstance(phase, ActivePhase) or entry.joining or entry.state != "pending":
             continue
         seen = draft.current.get(entry.key)
-        if seen is not None and seen.scheduled:
+        standing = standing_of(entry, seen, job_state=draft.job.state)
+        if standing not in SCHEDULE.counts:
             continue
         if draft.now < phase.wanted_at + limit:
             draft.wake(phase.wanted_at + limit)
             continue
-        message = f"{entry.role}-{entry.index} found no place within {limit:g} s"
+        message = (
+            f"{entry.role}-{entry.index} found no place within {limit:g} s"
+            f" (scheduleTimeoutSeconds): it was {STANDINGS[standing]}"
+        )
         words = entry.message if seen is None else seen.message
         if words:
             message = f"{message}: {words}"

@@ -13,7 +13,7 @@ from airflow_training.control.creation import start_missing
 from airflow_training.control.diagnosed import apply_late_diagnoses
 from airflow_training.control.draft import Draft
 from airflow_training.control.elastic import exclude_unreachable, review_joining, wake_at_deadline
-from airflow_training.control.ending import delete_marked, drain, finish
+from airflow_training.control.ending import delete_marked, drain
 from airflow_training.control.in_place import advance_in_place, release_waiting
 from airflow_training.control.model import (
     TERMINAL_JOB_STATES,
@@ -43,7 +43,12 @@ from airflow_training.control.outcomes import apply_failures
 from airflow_training.control.reason_facts import OWN_REASONS, Reasons
 from airflow_training.control.recovery import begin, record_checkpoints, record_rejected
 from airflow_training.control.requests import apply_requests
-from airflow_training.control.root_cause import cause_document
+from airflow_training.control.running_time import (
+    advance_running_time,
+    check_deadline,
+    deadline_at,
+    note_lives,
+)
 from airflow_training.control.statuses import update_statuses
 from airflow_training.documents.resolved import ResolvedJob
 from airflow_training.documents.resolved_blocks import CheckpointCommit
@@ -106,6 +111,7 @@ def decide(
     known_reasons: Reasons = OWN_REASONS,
     refused: Sequence[Refused] = (),
     unprepared: str = "",
+    time_of_day: float | None = None,
 ) -> Decision:
     """Return what to persist, then do, then tell. `observations` None: no snapshot yet.
 
@@ -123,6 +129,8 @@ def decide(
 
     `unprepared`: why what all instances need can never be made.
 
+    `time_of_day`: what the clock of the machine says meanwhile, only to be told.
+
     `generation` is the caller's lease: objects of a newer one are never touched. Each object is
     expected to be listed soon after it was created (`turnover.SETTLE_SECONDS`), and from then until
     it is gone; what it does may be told late, twice or out of order.
@@ -136,10 +144,13 @@ def decide(
         undiagnosed=undiagnosed,
         known_reasons=known_reasons,
         refused=refused,
+        time_of_day=time_of_day,
     )
     record_checkpoints(draft, committed)
     record_rejected(draft, rejected)
     failures = [] if observations is None else apply_observations(draft, observations)
+    advance_running_time(draft)
+    note_lives(draft, failures)
     apply_requests(draft, requests)
     if diagnoses and _goes_on(draft):
         apply_late_diagnoses(draft)
@@ -150,16 +161,17 @@ def decide(
     if _goes_on(draft):
         exclude_unreachable(draft, observations)
     if _goes_on(draft):
-        _check_deadline(draft)
+        check_deadline(draft)
     if _goes_on(draft):
         advance_in_place(draft)
         start_missing(draft, observations)
         wake_at_deadline(draft)
-        draft.wake(_deadline_at(draft))
     if not _goes_on(draft):
         draft.actions.clear()
         drain(draft, observations)
     update_statuses(draft, reachable=observations is None or observations.reachable)
+    advance_running_time(draft)
+    draft.wake(deadline_at(draft))
     delete_marked(draft)
     release_waiting(draft)
     return Decision(
@@ -196,24 +208,3 @@ def _in_order(draft: Draft) -> tuple[Action, ...]:
 
     return tuple(sorted(draft.actions, key=place))
 
-
-def _deadline_at(draft: Draft) -> float | None:
-    """Return when the job has run for too long; paused time does not count."""
-    job, limit = draft.job, draft.spec.active_deadline_seconds
-    if limit is None or job.started_at is None or job.paused_at is not None:
-        return None
-    return job.started_at + limit + job.paused_seconds
-
-
-def _check_deadline(draft: Draft) -> None:
-    ends_at = _deadline_at(draft)
-    if ends_at is None or draft.now < ends_at:
-        return
-    message = f"still running after activeDeadlineSeconds {draft.spec.active_deadline_seconds:g}"
-    finish(
-        draft,
-        "Failed",
-        reason=reasons.DEADLINE_EXCEEDED,
-        message=message,
-        root_cause=cause_document(reason=reasons.DEADLINE_EXCEEDED, message=message, at=draft.now),
-    )

@@ -11,7 +11,13 @@ from typing import Literal
 
 from airflow_training.control import reasons
 from airflow_training.control.census import Census, Head, HeadCounts
-from airflow_training.control.model import TERMINAL_JOB_STATES, Ledger, RoleEntry
+from airflow_training.control.clocks import DEPENDENCY, due_at
+from airflow_training.control.model import (
+    NOTHING_ELAPSED,
+    TERMINAL_JOB_STATES,
+    Ledger,
+    RoleEntry,
+)
 from airflow_training.documents.resolved import ResolvedDependency, ResolvedJob, ResolvedRole
 
 __all__ = [
@@ -20,6 +26,7 @@ __all__ = [
     "dependency_state",
     "initializer_answer",
     "judge_dependency",
+    "only_upstream_is_slow",
     "timeout_at",
     "waits_briefly",
 ]
@@ -34,18 +41,29 @@ class DependencyState:
     message: str
     """For people: `2 of 3 instances of worker are Running`."""
     timeout_at: float | None = None
-    """When the wait ends; None while something else holds the role too."""
+    """When the wait ends; None while something else holds the role too, or what it waits for."""
 
 
 def dependency_key(dependency: ResolvedDependency) -> str:
-    """Return the name under which a role remembers since when the dependency holds it."""
+    """Return the name under which a role remembers how long the dependency has held it."""
     return f"{dependency.role}/{dependency.status}"
 
 
 def timeout_at(dependency: ResolvedDependency, entry: RoleEntry) -> float | None:
-    """Return when the wait for a dependency ends; None while its clock does not run."""
-    since = entry.gated_since.get(dependency_key(dependency))
-    return None if since is None else since + dependency.timeout_seconds
+    """Return when the wait for a dependency ends; None while its clock stands."""
+    waited = entry.waited.get(dependency_key(dependency), NOTHING_ELAPSED)
+    return due_at(waited, dependency.timeout_seconds)
+
+
+def only_upstream_is_slow(dependency: ResolvedDependency, counts: Census) -> bool:
+    """Return whether what is waited for has all that it needs: only then does the wait's clock run.
+
+    Without a place, an image or an instance of its own to wait for, nobody could be there in time.
+    """
+    heads = [head for head, _ in counts.get(dependency.role, ()) if not head.final]
+    missing = [head for head in heads if not _satisfies(head, dependency)]
+    running = [head.wanted and head.state in DEPENDENCY.counts for head in missing]
+    return bool(running) and (all(running) if dependency.require == "All" else any(running))
 
 
 def dependency_state(

@@ -11,9 +11,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 from airflow_training.control.census import Census, HeadCounts
+from airflow_training.control.lives import Lives
 from airflow_training.control.model import (
     Action,
     Attempt,
+    Elapsed,
     Event,
     InstanceDiagnosis,
     InstanceEntry,
@@ -43,7 +45,7 @@ class RoleChanges(TypedDict, total=False):
     message: str
     replicas: int
     activated: bool
-    gated_since: Mapping[str, float]
+    waited: Mapping[str, Elapsed]
     fewer: ReducedSize | None
 
 
@@ -64,9 +66,12 @@ class Draft:
         undiagnosed: Collection[Attempt] = (),
         known_reasons: Reasons = OWN_REASONS,
         refused: Sequence[Refused] = (),
+        time_of_day: float | None = None,
     ) -> None:
         self.spec = job
         self.now = now
+        self.time_of_day = time_of_day
+        """What the clock of the machine says, which somebody may set; None: nobody has asked it."""
         self.generation = generation
         self.diagnoses = {(each.role, each.index, each.attempt): each for each in diagnoses}
         """Why attempts failed, as far as that is known by now."""
@@ -88,6 +93,8 @@ class Draft:
         """Objects to delete, by uid."""
         self.gave_up: dict[str, tuple[str, str, str]] = {}
         """Role -> reason and words for its last instance that got no further try, and its limit alone."""
+        self.lives: Mapping[str, Lives] = {}
+        """Role -> what its instances did since the last decision, of those that others wait for."""
         self._old = ledger
         self._job = ledger.job
         self._roles: Mapping[str, RoleEntry] = ledger.roles
@@ -114,6 +121,11 @@ class Draft:
     @property
     def instances(self) -> Mapping[InstanceKey, InstanceEntry]:
         return self._instances
+
+    @property
+    def before(self) -> Ledger:
+        """Return the ledger that the decision started from."""
+        return self._old
 
     @property
     def census(self) -> Census:

@@ -12,6 +12,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from airflow_training.control import reasons
+from airflow_training.control.clocks import LEAVE_OUT, standing_of
 from airflow_training.control.draft import Draft
 from airflow_training.control.failures import Failure
 from airflow_training.control.model import (
@@ -209,8 +210,8 @@ def _overdue_at(draft: Draft, entry: InstanceEntry) -> float | None:
         if old is None or not is_stuck(old):
             return None
         return old.state_since + _patience(draft.spec)
-    seen = draft.current.get(key)
-    if entry.state != "pending" or (seen is not None and seen.scheduled):
+    standing = standing_of(entry, draft.current.get(key), job_state=draft.job.state)
+    if standing not in LEAVE_OUT.counts:
         return None
     return phase.wanted_at + _patience(draft.spec)
 

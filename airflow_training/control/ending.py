@@ -68,7 +68,7 @@ def finish(
                 state=role_state,
                 reason=role_reason,
                 message=f"the job ended: {reason}",
-                gated_since={},
+                waited={},
             )
     for entry in list(draft.instances.values()):
         if not entry.retired:
@@ -88,7 +88,7 @@ def _outcome(draft: Draft) -> str:
 
 def close_role(draft: Draft, name: str, state: RoleState, *, reason: str, message: str) -> None:
     """End one role while the job goes on; its other instances are stopped."""
-    draft.set_role(name, state=state, reason=reason, message=message, gated_since={})
+    draft.set_role(name, state=state, reason=reason, message=message, waited={})
     instance_reason = reasons.STOPPED_AFTER_SUCCESS if state == "Succeeded" else reasons.STOPPED
     for entry in draft.team(name):
         close_instance(draft, entry, reason=instance_reason)

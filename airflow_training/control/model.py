@@ -486,6 +486,22 @@ class ReducedSize:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Elapsed:
+    """What a clock has counted that runs only for its own cause; see `clocks`."""
+
+    seconds: float = 0.0
+    """Of the stretches that are over."""
+    at: float = 0.0
+    """When it last began to run, or to stand still."""
+    runs: bool = False
+    began_at: float | None = None
+    """When it ran first; None: never."""
+
+
+NOTHING_ELAPSED = Elapsed()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RoleEntry:
     role: str
     state: RoleState = "Waiting"
@@ -495,8 +511,8 @@ class RoleEntry:
     replicas: int = 0
     """Wanted now: the document's, what `scale` asked for, or the `fewer` it goes on with."""
     activated: bool = False
-    gated_since: Mapping[str, float] = field(default_factory=dict)
-    """Dependency (`role/status`) -> when it alone began to hold the role."""
+    waited: Mapping[str, Elapsed] = field(default_factory=dict)
+    """Dependency (`role/status`) -> how long it alone held the role, though its own role had all it needs."""
     fewer: ReducedSize | None = None
     """Set while some of its instances cannot be had."""
 
@@ -544,6 +560,9 @@ class JobEntry:
     finished_at: float | None = None
     paused_at: float | None = None
     paused_seconds: float = 0.0
+    ran: Elapsed = NOTHING_ELAPSED
+    """What `activeDeadlineSeconds` counts."""
+    trained: Elapsed = NOTHING_ELAPSED
     epoch: int = 0
     job_attempt: int = 0
     fresh_jobs: int = 0

@@ -9,7 +9,7 @@ from airflow_training.control import reasons
 from airflow_training.control.draft import Draft
 from airflow_training.control.elastic import reset_size
 from airflow_training.control.ending import finish
-from airflow_training.control.model import STOPS, TERMINAL_JOB_STATES, Request
+from airflow_training.control.model import STOPS, TERMINAL_JOB_STATES, Elapsed, Request
 from airflow_training.control.recovery import record_restart_point, restore_requested_step
 from airflow_training.control.scaling import scale
 from airflow_training.control.turnover import next_attempt
@@ -97,7 +97,7 @@ def _pause(draft: Draft, request: Request) -> None:
             next_attempt(draft, entry, reason=reasons.PAUSED)
     for name, role in draft.roles.items():
         if role.state not in TERMINAL_JOB_STATES:
-            draft.set_role(name, state="Waiting", reason=reasons.PAUSED, gated_since={})
+            draft.set_role(name, state="Waiting", reason=reasons.PAUSED, waited={})
     draft.tell(reasons.PAUSED, draft.job.message)
 
 
@@ -132,6 +132,8 @@ def _reopen(draft: Draft, request: Request) -> None:
         finished_at=None,
         paused_at=None,
         paused_seconds=0.0,
+        ran=Elapsed(at=draft.now),
+        trained=Elapsed(at=draft.now),
         epoch=draft.job.epoch + 1,
         fresh_jobs=0,
         restart_at=None,
@@ -149,5 +151,5 @@ def _reopen(draft: Draft, request: Request) -> None:
             anew = replace(entry, restarts=0, last_try=False)
             next_attempt(draft, anew, reason=reasons.REOPENED)
     for name in list(draft.roles):
-        draft.set_role(name, state="Waiting", reason=reasons.REOPENED, message="", gated_since={})
+        draft.set_role(name, state="Waiting", reason=reasons.REOPENED, message="", waited={})
     draft.tell(reasons.REOPENED, request.reason or f"epoch {draft.job.epoch}")

@@ -9,7 +9,9 @@ from typing import Any, get_args
 
 from airflow_training.control.advice import advice_of
 from airflow_training.control.conditions import reported_state
+from airflow_training.control.clocks import seconds_of
 from airflow_training.control.model import (
+    NOTHING_ELAPSED,
     InstanceEntry,
     InstanceKey,
     InstanceState,
@@ -104,10 +106,13 @@ def timestamp(at: float | None) -> str | None:
 
 
 def trained_seconds(ledger: Ledger, *, now: float) -> float:
-    """Return seconds since all tracked instances first ran, without pauses."""
+    """Return seconds in which the training instances ran, since all of them first did."""
     entry = ledger.job
     if entry.running_at is None:
         return 0.0
+    if entry.trained != NOTHING_ELAPSED:
+        return round(seconds_of(entry.trained, now=now), 3)
+    # of a run that an older version drove to its end
     end = entry.finished_at if entry.finished_at is not None else now
     if entry.paused_at is not None:
         end = max(entry.paused_at, entry.running_at)

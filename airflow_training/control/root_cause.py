@@ -42,7 +42,7 @@ __all__ = [
 _OF_JOBS: Mapping[str, str] = {
     reasons.SCHEDULE_TIMEOUT: "unschedulable",
     reasons.DEADLINE_EXCEEDED: "time-limit",
-    reasons.DEPENDENCY_TIMEOUT: "rendezvous-timeout",
+    reasons.DEPENDENCY_TIMEOUT: "dependency-timeout",
 }
 """Reasons that no instance fails with -> id of the cause."""
 
@@ -61,6 +61,7 @@ _EXIT_CODES: Mapping[int, str] = {
 
 _CAUSES: Mapping[str, tuple[str, str]] = {
     "container-start-error": ("configuration", "no"),
+    "dependency-timeout": ("configuration", "once"),
     "evicted": ("resource", "yes"),
     "host-out-of-memory": ("resource", "no"),
     "image-pull-failure": ("configuration", "no"),
@@ -68,7 +69,6 @@ _CAUSES: Mapping[str, tuple[str, str]] = {
     "not-admitted": ("configuration", "no"),
     "preempted": ("preemption", "yes"),
     "python-exception": ("user-error", "no"),
-    "rendezvous-timeout": ("infrastructure", "yes"),
     "segfault": ("user-error", "once"),
     "time-limit": ("preemption", "no"),
     "unknown": ("infrastructure", "once"),

@@ -108,7 +108,7 @@ def restart_at_size(
             next_attempt(draft, entry, reason=reason)
     for name, each in draft.roles.items():
         if each.state in ("Running", "Starting", "Restarting"):
-            draft.set_role(name, state="Restarting", reason=reason, gated_since={})
+            draft.set_role(name, state="Restarting", reason=reason, waited={})
 
 
 def _retire(draft: Draft, entry: InstanceEntry) -> None:

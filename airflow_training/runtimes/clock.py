@@ -25,6 +25,9 @@ class Clock(Protocol):
     def now(self) -> float:
         """Return epoch seconds, which neither jump nor go back."""
 
+    def time_of_day(self) -> float:
+        """Return what the machine's clock says, which somebody may have set meanwhile."""
+
     def call_at(self, at: float, callback: Callable[[], None]) -> None:
         """Call back once when the clock has reached `at`; never before this call returns."""
 
@@ -40,6 +43,9 @@ class WallClock:
 
     def now(self) -> float:
         return self._offset + steady_now()
+
+    def time_of_day(self) -> float:
+        return time.time()
 
     def call_at(self, at: float, callback: Callable[[], None]) -> None:
         asyncio.get_running_loop().call_later(max(0.0, at - self.now()), callback)
@@ -59,6 +65,9 @@ class VirtualClock:
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
 
     def now(self) -> float:
+        return self._now
+
+    def time_of_day(self) -> float:
         return self._now
 
     def call_at(self, at: float, callback: Callable[[], None]) -> None:

@@ -3,7 +3,7 @@
 A file is a list of faults, or a mapping:
 
     roles:                        # how the instances of a role behave; `*` is every other role
-      worker: {startSeconds: 1, runSeconds: 60, exitCode: 0}
+      worker: {placeSeconds: 20, startSeconds: 1, runSeconds: 60, exitCode: 0}
     faults:
       - {at: 20, kill: worker, index: 1, signal: 9}          # seconds since the run was prepared
       - {after: 5, kill: worker, attempt: 0, exitCode: 3}    # seconds since that attempt ran
@@ -12,6 +12,7 @@ A file is a list of faults, or a mapping:
       - {at: 40, delete: worker, index: 0}                   # the object disappears
       - {at: 50, lose: worker, index: 0, seconds: 10}        # its node cannot be reached
       - {at: 60, unreachable: 15}                            # nor can the whole runtime
+      - {at: 0, refuse: worker, seconds: 30, message: full}  # nothing of it may be created
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from airflow_training.documents.spelling import did_you_mean
 from airflow_training.errors import InputError, Problem
@@ -28,14 +29,18 @@ __all__ = ["Behaviour", "Fault", "Script", "check_roles", "load_script", "parse_
 
 
 _LOST_SECONDS = 10.0
+FaultKind = Literal["kill", "delete", "lose", "unreachable", "refuse"]
+_KINDS: tuple[FaultKind, ...] = get_args(FaultKind)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Behaviour:
     """What an instance does when nothing goes wrong."""
 
+    place_seconds: float = 0.0
+    """From creation to a place."""
     start_seconds: float = 0.0
-    """From creation (or release) to running."""
+    """From its place (or release) to running."""
     ready_seconds: float = 0.0
     """From running to ready, its port open."""
     run_seconds: float | None = 30.0
@@ -51,7 +56,7 @@ class Behaviour:
 class Fault:
     """One thing that goes wrong."""
 
-    kind: Literal["kill", "delete", "lose", "unreachable"]
+    kind: FaultKind
     at: float | None = None
     """Seconds since the run was prepared."""
     after: float | None = None
@@ -68,7 +73,7 @@ class Fault:
     disrupted: bool = False
     """The platform did it: charged to preemption."""
     seconds: float = _LOST_SECONDS
-    """How long the runtime or the instance cannot be reached."""
+    """How long the runtime or the instance cannot be reached, or creates are refused."""
 
     def matches(self, *, role: str, index: int, attempt: int) -> bool:
         return self.role == role and self.index in (None, index) and self.attempt in (None, attempt)
@@ -146,10 +151,10 @@ def parse_script(document: Any, *, path: str = "") -> Script:
 
 
 _BEHAVIOUR_KEYS = {
-    "startSeconds", "readySeconds", "runSeconds", "stopSeconds", "exitCode", "reason",
+    "placeSeconds", "startSeconds", "readySeconds", "runSeconds", "stopSeconds", "exitCode", "reason",
 }  # fmt: skip
 _FAULT_KEYS = {
-    "at", "after", "kill", "delete", "lose", "unreachable", "index", "attempt", "signal",
+    "at", "after", "kill", "delete", "lose", "unreachable", "refuse", "index", "attempt", "signal",
     "exitCode", "reason", "message", "disrupted", "seconds",
 }  # fmt: skip
 
@@ -162,6 +167,7 @@ def _behaviour(reader: _Reader, value: Any, field_: str) -> Behaviour:
         forever = keys["runSeconds"] is None
         run_seconds = None if forever else reader.seconds(keys, "runSeconds", field_, 0.0)
     return Behaviour(
+        place_seconds=reader.seconds(keys, "placeSeconds", field_, default.place_seconds),
         start_seconds=reader.seconds(keys, "startSeconds", field_, default.start_seconds),
         ready_seconds=reader.seconds(keys, "readySeconds", field_, default.ready_seconds),
         run_seconds=run_seconds,
@@ -173,15 +179,13 @@ def _behaviour(reader: _Reader, value: Any, field_: str) -> Behaviour:
 
 def _fault(reader: _Reader, value: Any, field_: str) -> Fault | None:
     keys = reader.mapping(value, field_, _FAULT_KEYS)
-    kinds: tuple[Literal["kill", "delete", "lose", "unreachable"], ...] = (
-        "kill", "delete", "lose", "unreachable",
-    )  # fmt: skip
-    chosen = [kind for kind in kinds if kind in keys]
+    chosen = [kind for kind in _KINDS if kind in keys]
     if len(chosen) != 1:
-        reader.wrong(field_, sorted(keys), "missing", "names not exactly one fault", kinds)
+        reader.wrong(field_, sorted(keys), "missing", "names not exactly one fault", _KINDS)
         return None
     kind = chosen[0]
-    if ("at" in keys) == ("after" in keys) or (kind == "unreachable" and "at" not in keys):
+    lasts = kind in ("unreachable", "refuse")
+    if ("at" in keys) == ("after" in keys) or (lasts and "at" not in keys):
         reader.wrong(field_, sorted(keys), "missing", "says not exactly one time", ("at", "after"))
     seconds_key = "unreachable" if kind == "unreachable" else "seconds"
     return Fault(

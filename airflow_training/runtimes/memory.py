@@ -126,7 +126,8 @@ class MemoryRuntime:
             found = self._find(ref)
             if found is not None and found.held:
                 self._set(ref.run.uid, found, state="pending", reason="Starting")
-                self._start(ref.run.uid, found)
+                if found.placed:
+                    self._start(ref.run.uid, found)
 
     async def stop_process(
         self,
@@ -333,25 +334,30 @@ class MemoryRuntime:
                     reason=WAITING_FOR_OLD_INSTANCE,
                     message="another attempt still lives",
                 )
+        if inside is None and (full := self._refuses(state, ref)):
+            return Outcome(ref=ref, result="refused", message=full)
+        if old is not None:
             self._forget(ref.run.uid, old)
         state.next_uid += 1
         uid = f"{ref.run.uid}-{ref.role}-{ref.index}-{state.next_uid}"
         made = SimulatedInstance(
             spec, uid=uid, address=self._address(state, ref), now=self.clock.now()
         )
+        place_seconds = self.script.behaviour(ref.role).place_seconds
+        made.placed = inside is not None or place_seconds <= 0
+        if not (made.placed or made.held):
+            made.reason = "Unschedulable"
         state.instances[made.key] = made
         self._log(ref.run.uid, made, "created")
         self._emit(ref.run.uid, InstanceUpdate(instance=made.observe()))
-        if not spec.held:
-            self._start(ref.run.uid, made)
-        if spec.deadline_seconds is not None:
-            self._later(
-                spec.deadline_seconds, ref.run.uid, made,
-                lambda i: self._end(
-                    ref.run.uid, i, exit_code=None, signal=15, reason="DeadlineExceeded",
-                    message=f"ran longer than {spec.deadline_seconds:g} s",
-                ),
-            )  # fmt: skip
+        self._later(
+            0.0 if made.placed else place_seconds,
+            ref.run.uid,
+            made,
+            lambda i: self._placed(ref.run.uid, i),
+        )
+        if made.held:
+            self._limit(ref.run.uid, made)
         return Outcome(ref=replace(ref, uid=uid), result="created")
 
     @staticmethod
@@ -379,6 +385,28 @@ class MemoryRuntime:
         else:
             self.clock.call_at(self.clock.now() + seconds, due)
 
+    def _refuses(self, state: SimulatedRun, ref: InstanceRef) -> str:
+        """Return why an instance may not be created now; empty where it may."""
+        passed = self.clock.now() - (state.prepared_at or 0.0)
+        found = (
+            fault.message or "no room now"
+            for fault in self.script.faults
+            if fault.kind == "refuse"
+            and fault.matches(role=ref.role, index=ref.index, attempt=ref.attempt)
+            and fault.at is not None
+            and fault.at <= passed < fault.at + fault.seconds
+        )
+        return next(found, "")
+
+    def _placed(self, run_uid: str, instance: SimulatedInstance) -> None:
+        """Let an instance have its place, and begin there unless it is held."""
+        if not instance.placed:
+            instance.placed = True
+            instance.reason = instance.reason if instance.held else ""
+            self._emit(run_uid, InstanceUpdate(instance=instance.observe()))
+        if not instance.held:
+            self._start(run_uid, instance)
+
     def _start(self, run_uid: str, instance: SimulatedInstance) -> None:
         behaviour = self.script.behaviour(instance.key[0])
         self._later(behaviour.start_seconds, run_uid, instance, lambda i: self._running(run_uid, i))
@@ -388,6 +416,7 @@ class MemoryRuntime:
             return
         behaviour: Behaviour = self.script.behaviour(instance.key[0])
         instance.started_at = self.clock.now()
+        self._limit(run_uid, instance)
         instance.ready = behaviour.ready_seconds <= 0
         self._set(run_uid, instance, state="running", reason="Started")
         if not instance.ready:
@@ -409,14 +438,29 @@ class MemoryRuntime:
                 ),
             )  # fmt: skip
 
+    def _limit(self, run_uid: str, instance: SimulatedInstance) -> None:
+        """Let an instance end itself at its own deadline."""
+        seconds = instance.spec.deadline_seconds
+        if seconds is None or instance.limited:
+            return
+        instance.limited = True
+        self._later(
+            seconds, run_uid, instance,
+            lambda i: self._end(
+                run_uid, i, exit_code=None, signal=15, reason="DeadlineExceeded",
+                message=f"ran longer than {seconds:g} s",
+            ),
+        )  # fmt: skip
+
     def _ready(self, run_uid: str, instance: SimulatedInstance) -> None:
-        if instance.state == "running":
+        if instance.state in ("running", "unknown"):
             instance.ready = True
+        if instance.state == "running":
             self._emit(run_uid, InstanceUpdate(instance=instance.observe()))
 
     def _schedule_faults(self, run_uid: str, state: SimulatedRun) -> None:
         for fault in self.script.faults:
-            if fault.at is not None:
+            if fault.at is not None and fault.kind != "refuse":  # asked for at each create
                 assert state.prepared_at is not None  # noqa: S101  # set just before
                 self.clock.call_at(
                     state.prepared_at + fault.at, partial(self._fault, run_uid, fault)

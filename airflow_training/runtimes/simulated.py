@@ -31,8 +31,8 @@ class SimulatedInstance:
     """One instance object and its simulated life."""
 
     __slots__ = (
-        "address", "disrupted", "exit_code", "finished_at", "in_place", "key", "message", "progress", "ready", "reason",
-        "signal", "since", "spec", "started_at", "state", "uid",
+        "address", "disrupted", "exit_code", "finished_at", "in_place", "key", "limited", "message", "placed", "progress", "ready",
+        "reason", "signal", "since", "spec", "started_at", "state", "uid",
     )  # fmt: skip
 
     def __init__(self, spec: InstanceSpec, *, uid: str, address: str, now: float) -> None:
@@ -46,6 +46,9 @@ class SimulatedInstance:
         self.exit_code: int | None = None
         self.signal: int | None = None
         self.disrupted = False
+        self.placed = True
+        self.limited = False
+        """Its own deadline is set."""
         self.ready = False
         self.in_place = spec.in_place_seconds > 0
         self.progress: ProgressReport | None = None
@@ -68,7 +71,7 @@ class SimulatedInstance:
             state=self.state,  # type: ignore[arg-type]  # only InstanceState values are assigned
             reason=self.reason, message=self.message, exit_code=self.exit_code,
             signal=self.signal, disrupted=self.disrupted,
-            held=self.held, address_live=self.state == "running", port_open=self.ready,
+            held=self.held, scheduled=self.placed, address_live=self.state == "running", port_open=self.ready,
             ready=self.ready, node="memory", address=self.address, state_since=self.since,
             started_at=self.started_at, finished_at=self.finished_at, progress=self.progress,
             in_place=self.in_place,

@@ -311,6 +311,7 @@ class Drive:
             known_reasons=self._runtime.capabilities.reasons,
             refused=self._runner.refused,
             unprepared=self._runner.unprepared,
+            time_of_day=self._clock.time_of_day(),
         )
         if decision.done and not self.ledger.job.drained:
             for follower in self._followers:

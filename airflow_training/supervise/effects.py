@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 from airflow_training.control import reasons
+from airflow_training.control.clocks import seconds_of
 from airflow_training.control.in_place import wait_seconds
 from airflow_training.control.memory import with_its_memory
 from airflow_training.control.model import (
@@ -24,6 +25,7 @@ from airflow_training.control.model import (
     StopProcess,
 )
 from airflow_training.control.own_checkpoints import entry_for_instance
+from airflow_training.control.running_time import trains
 from airflow_training.documents.resolved import ResolvedJob, RunRef
 from airflow_training.errors import InputError
 from airflow_training.runtimes.port import (
@@ -240,6 +242,7 @@ class Effects:
         specs, failed = [], []
         live = live_addresses(ledger)
         for each in creates:
+            held = isinstance(each, Create) and each.held
             try:
                 spec = render_instance(
                     with_its_memory(self.job, ledger.instances[each.key]),
@@ -248,10 +251,12 @@ class Effects:
                     role=each.role,
                     index=each.index,
                     attempt=each.attempt_id,
-                    held=isinstance(each, Create) and each.held,
+                    held=held,
                     replicas={name: entry.replicas for name, entry in ledger.roles.items()},
                     live=live,
-                    deadline_seconds=remaining_seconds(self.job, ledger, now=now),
+                    deadline_seconds=remaining_seconds(
+                        self.job, ledger, now=now, waits=held or not trains(self.job, each.role)
+                    ),
                     state=entry_for_instance(ledger, ledger.instances[each.key]),
                 )
             except InputError as error:  # noqa: PERF203 - one bad template spoils no other
@@ -297,16 +302,19 @@ def live_addresses(ledger: Ledger) -> dict[str, list[str]]:
     return live
 
 
-def remaining_seconds(job: ResolvedJob, ledger: Ledger, *, now: float) -> float | None:
+def remaining_seconds(
+    job: ResolvedJob, ledger: Ledger, *, now: float, waits: bool = False
+) -> float | None:
     """Return after how long an instance shall end itself, though nobody is left to tell it.
 
-    The loop ends the job at its deadline; the instance's own comes a grace later.
+    The loop ends the job at its deadline; the instance's own comes a grace later. It cannot know when
+    the job's stands still, so one that `waits` has as much longer as others may look for a place.
     """
     if job.active_deadline_seconds is None:
         return None
-    started_at = ledger.job.started_at if ledger.job.started_at is not None else now
-    used = max(0.0, now - started_at - ledger.job.paused_seconds)
-    return max(1.0, job.active_deadline_seconds - used) + job.grace_seconds
+    used = seconds_of(ledger.job.ran, now=now)
+    longer = job.scheduling.schedule_timeout_seconds if waits else 0.0
+    return max(1.0, job.active_deadline_seconds - used) + job.grace_seconds + longer
 
 
 def never_created(outcome: Outcome, *, now: float) -> Observation:

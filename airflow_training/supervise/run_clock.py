@@ -30,6 +30,10 @@ class RunClock:
     def now(self) -> float:
         return self._offset + self._clock.now()
 
+    def time_of_day(self) -> float:
+        """Return what the machine's clock says: only to be told, nothing waits by it."""
+        return self._clock.time_of_day()
+
     async def sleep(self, seconds: float) -> None:
         await self._clock.sleep(seconds)
 
@@ -50,4 +54,5 @@ def newest_time(ledger: Ledger) -> float:
     """Return the latest moment of which the ledger tells that something happened then."""
     instances = (each.last_transition_at for each in ledger.instances.values())
     roles = (each.last_transition_at for each in ledger.roles.values())
-    return max(ledger.job.last_transition_at, *instances, *roles)
+    clocks = (ledger.job.ran.at, ledger.job.trained.at)
+    return max(ledger.job.last_transition_at, *clocks, *instances, *roles)

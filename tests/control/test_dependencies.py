@@ -10,9 +10,13 @@ from airflow_training.control.dependencies import (
     initializer_answer,
     waits_briefly,
 )
-from airflow_training.control.model import Create, Delete, Release
+from airflow_training.control.model import Create, Delete, Elapsed, Release
 from airflow_training.documents.resolved import FileTemplate
 from tests.builders import Bench, after, job, role
+
+def begun(at: float) -> Elapsed:
+    return Elapsed(at=at, runs=True, began_at=at)
+
 
 BARE = {"address_live": False, "port_open": False, "ready": False}
 
@@ -185,7 +189,7 @@ def test_a_timeout_fails_the_waiting_role_at_once():
     assert bench.states() == {"a": "Stopped", "b": "Failed"}
     assert bench.actions(Delete) == [("a", 0)]
     assert bench.ledger.job.root_cause is not None
-    assert bench.ledger.job.root_cause["id"] == "rendezvous-timeout"
+    assert bench.ledger.job.root_cause["id"] == "dependency-timeout"
 
 
 def test_an_unmet_dependency_is_looked_at_again_every_poll_seconds():
@@ -201,23 +205,25 @@ def test_the_clock_runs_only_while_nothing_but_this_dependency_holds_the_role():
     bench.step()
     bench.set("a", 0, state="running").set("b", 0, state="running", ready=False)
     bench.step(seconds=500)
-    assert bench.ledger.roles["c"].gated_since == {}
+    assert bench.ledger.roles["c"].waited == {}
     bench.end("a").step()
-    assert bench.ledger.roles["c"].gated_since == {"b/Ready": bench.now}
+    assert bench.ledger.roles["c"].waited == {"b/Ready": begun(bench.now)}
     bench.step(seconds=99)
     assert bench.state != "Failed"
     bench.step(seconds=2)
     assert bench.ledger.roles["c"].reason == reasons.DEPENDENCY_TIMEOUT
 
 
-def test_the_clock_of_a_gang_starts_with_its_admission():
+def test_the_clock_of_a_gang_starts_when_it_was_admitted_and_runs():
     needs = after("a", "Ready", timeout_seconds=100)
     bench = Bench(job(role("a"), role("b", 1, needs), gang="volcano", min_available=1))
     bench.step()
     bench.set("a", 0, scheduled=False).step(seconds=500)
-    assert bench.ledger.roles["b"].gated_since == {}
-    bench.set("a", 0, scheduled=True).step()
-    assert bench.ledger.roles["b"].gated_since == {"a/Ready": bench.now}
+    assert bench.ledger.roles["b"].waited == {}
+    bench.set("a", 0, scheduled=True).step(seconds=500)
+    assert bench.ledger.roles["b"].waited == {}, "it has its place, and yet to pull its image"
+    bench.set("a", 0, state="running", ready=False).step()
+    assert bench.ledger.roles["b"].waited == {"a/Ready": begun(bench.now)}
 
 
 def test_a_pause_starts_the_clock_again():
@@ -228,7 +234,10 @@ def test_a_pause_starts_the_clock_again():
     bench.step(seconds=1000)
     bench.request("resume").step()
     assert bench.state != "Failed"
-    assert bench.ledger.roles["b"].gated_since == {"a/Ready": bench.now}
+    assert bench.ledger.roles["b"].waited == {}
+    bench.run_pending()
+    bench.set("a", 0, ready=False).step()
+    assert bench.ledger.roles["b"].waited == {"a/Ready": begun(bench.now)}
 
 
 def test_a_failed_dependency_fails_the_whole_chain_at_once():

@@ -322,6 +322,11 @@ CASES = {
             conditions=[condition("PodScheduled", "True", when=-CANNOT_START_SECONDS)]),
         "failed", "ImagePullBackOff", {"class": "user", "message": "container 'main': gone"},
     ),
+    "cannot-start-for-a-moment-after-a-long-init-container": (
+        pod("Pending", container(waiting("CreateContainerConfigError", "secret not found")), init=[container(terminated(0), "fetch")],
+            conditions=[condition("PodScheduled", "True", when=-2 * CANNOT_START_SECONDS)]),
+        "pending", "CreateContainerConfigError", {},
+    ),
     "bad-image-name": (
         pod("Pending", container(waiting("InvalidImageName"))), "failed", "InvalidImageName", {"class": "user"},
     ),

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from airflow_training.control.model import InstanceEntry, JobEntry, Ledger, ProgressReport
+from airflow_training.control.model import Elapsed, InstanceEntry, JobEntry, Ledger, ProgressReport
 from airflow_training.errors import LeaseLost, RuntimeUnavailable
 from airflow_training.runtimes.faults import Behaviour, Fault, Script
 from airflow_training.runtimes.memory import MemoryRuntime
@@ -332,19 +332,20 @@ async def test_every_instance_carries_a_deadline_of_its_own(stage):
 
 
 @pytest.mark.parametrize(
-    ("deadline", "started_at", "paused", "expected"),
+    ("deadline", "ran", "waits", "expected"),
     [
-        pytest.param(None, 40.0, 0.0, None, id="none"),
-        pytest.param(100, None, 0.0, 105.0, id="the-first-instance"),
-        pytest.param(100, 40.0, 0.0, 45.0, id="a-later-attempt-has-less"),
-        pytest.param(100, 40.0, 20.0, 65.0, id="paused-time-does-not-count"),
-        pytest.param(100, -900.0, 0.0, 6.0, id="never-nothing"),
+        pytest.param(None, {"at": 40.0, "runs": True}, False, None, id="none"),
+        pytest.param(100, {}, False, 105.0, id="the-first-instance"),
+        pytest.param(100, {"at": 40.0, "runs": True}, False, 45.0, id="a-later-attempt-has-less"),
+        pytest.param(100, {"at": 40.0, "seconds": 40.0}, False, 65.0, id="what-stands-counts-not"),
+        pytest.param(100, {"at": -900.0, "runs": True}, False, 6.0, id="never-nothing"),
+        pytest.param(100, {}, True, 165.0, id="held-while-others-look-for-a-place"),
     ],
 )
-def test_what_is_left_of_the_deadline(deadline, started_at, paused, expected):
-    spec = job(active_deadline_seconds=deadline, grace_seconds=5)
-    entry = JobEntry(started_at=started_at, paused_seconds=paused)
-    assert remaining_seconds(spec, Ledger(job=entry), now=100.0) == expected
+def test_what_is_left_of_the_deadline(deadline, ran, waits, expected):
+    spec = job(active_deadline_seconds=deadline, grace_seconds=5, schedule_timeout_seconds=60)
+    ledger = Ledger(job=JobEntry(started_at=0.0, ran=Elapsed(**ran)))
+    assert remaining_seconds(spec, ledger, now=100.0, waits=waits) == expected
 
 
 class Uploading(MemoryRuntime):

@@ -193,7 +193,7 @@ def look_again_at(pod: Mapping[str, Any], *, now: float) -> float | None:
     stuck = _stuck(pod) or _not_ready_to_start(pod)
     if stuck is None or stuck[1] in _NEVER_PASSES:
         return None
-    at = _place_since(pod, now=now) + CANNOT_START_SECONDS
+    at = _could_start_since(pod, now=now) + CANNOT_START_SECONDS
     return at if at > now else None
 
 
@@ -366,7 +366,7 @@ def _stuck_says(
     refused = refused_twice(pod, name, reason, message)
     message = refused or message
     text = f"container '{name}': {message}" if message else f"container '{name}' cannot start"
-    waited = now - _place_since(pod, now=now)
+    waited = now - _could_start_since(pod, now=now)
     if refused or reason in _NEVER_PASSES or waited >= CANNOT_START_SECONDS:
         return _Said("failed", reason, text)
     return _Said("pending", reason, text)
@@ -629,11 +629,16 @@ def _finished_at(pod: Mapping[str, Any], end: _End | None) -> float | None:
     return _epoch((disruption or _condition(pod, "Ready")).get("lastTransitionTime"))
 
 
-def _place_since(pod: Mapping[str, Any], *, now: float) -> float:
-    """Return since when the pod has had its node."""
+def _could_start_since(pod: Mapping[str, Any], *, now: float) -> float:
+    """Return since when nothing else keeps a container from starting: its node, and those before it."""
     scheduled = _epoch(_condition(pod, "PodScheduled").get("lastTransitionTime"))
     started = _epoch(_status(pod).get("startTime"))
-    return next((each for each in (scheduled, started) if each is not None), now)
+    placed = next((each for each in (scheduled, started) if each is not None), now)
+    ends = (
+        _epoch(((each.get("state") or {}).get("terminated") or {}).get("finishedAt"))
+        for each in _statuses(pod, "initContainerStatuses")
+    )
+    return max(placed, *(each for each in ends if each is not None), placed)
 
 
 def _since(

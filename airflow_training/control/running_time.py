@@ -1,0 +1,139 @@
+"""How long a job has run and trained, and the deadline over it. Queue, places, images and back-off count not."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Literal
+
+from airflow_training.control import reasons
+from airflow_training.control.clocks import (
+    amount_of,
+    due_at,
+    follow,
+    is_used_up,
+)
+from airflow_training.control.draft import Draft
+from airflow_training.control.ending import finish
+from airflow_training.control.failures import Failure
+from airflow_training.control.lives import Lives, is_running, lives_of
+from airflow_training.control.model import TERMINAL_JOB_STATES, Elapsed, InstanceEntry
+from airflow_training.control.rollup import timestamp
+from airflow_training.control.root_cause import cause_document
+from airflow_training.documents.resolved import ResolvedJob, ResolvedRole
+
+__all__ = ["advance_running_time", "check_deadline", "deadline_at", "note_lives", "trains"]
+
+Which = Literal["any", "all"]
+
+
+def advance_running_time(draft: Draft) -> None:
+    """Let both clocks of the job run or stand, as its training instances do now."""
+    over = draft.job.state in TERMINAL_JOB_STATES
+    team = _training_instances(draft)
+    which: Which = "any" if draft.spec.restart.scope == "Instance" else "all"
+    from_ = math.inf if draft.job.running_at is None else draft.job.running_at
+    training = not over and draft.now >= from_ and _trains(draft, team, which)
+    lives = lives_of(team, before=draft.before.instances, now=draft.now)
+    now = draft.now
+    draft.job = replace(
+        draft.job,
+        ran=_followed(draft.job.ran, lives, "any", runs=not over and bool(lives.starts), now=now),
+        trained=_followed(draft.job.trained, lives, which, runs=training, now=now, from_=from_),
+    )
+
+
+def trains(job: ResolvedJob, role: str) -> bool:
+    """Return whether what a role does is training: helpers run all the time, and say nothing about it."""
+    return job.role(role).tracked or not any(each.tracked for each in job.roles)
+
+
+def _training_instances(draft: Draft) -> list[InstanceEntry]:
+    """Return the instances that train."""
+    names = {role.name for role in draft.spec.roles if trains(draft.spec, role.name)}
+    return [
+        entry
+        for entry in draft.instances.values()
+        if entry.role in names and not (entry.retired or entry.joining)
+    ]
+
+
+def _trains(draft: Draft, team: Iterable[InstanceEntry], which: Which) -> bool:
+    """Return whether the job trains: by any of its instances, or only by all that are to run now."""
+    later = {role.name for role in draft.spec.roles if _comes_later(draft, role)}
+    running = [is_running(each) for each in team if not each.final and each.role not in later]
+    return bool(running) and (any(running) if which == "any" else all(running))
+
+
+def _comes_later(draft: Draft, role: ResolvedRole) -> bool:
+    """Return whether a role waits for another to be complete: the job trains without it till then."""
+    return draft.roles[role.name].state == "Waiting" and any(
+        each.status == "Complete" for each in role.depends_on
+    )
+
+
+def _followed(
+    elapsed: Elapsed, lives: Lives, which: Which, *, runs: bool, now: float, from_: float = 0.0
+) -> Elapsed:
+    """Return what one of the clocks has counted; nothing before `from_`."""
+    if runs and elapsed.runs:
+        return elapsed
+    first, last = (min, max) if which == "any" else (max, min)
+    if runs:
+        return follow(
+            elapsed, runs=True, now=now, began=max(from_, first(lives.starts, default=now))
+        )
+    if elapsed.runs:
+        return follow(elapsed, runs=False, now=now, ended=last(lives.ends, default=now))
+    news = [each for each in lives.unseen if each[1] > max(elapsed.at, from_)]
+    if not news:
+        return elapsed
+    ran = follow(elapsed, runs=True, now=now, began=max(from_, first(b for b, _ in news)))
+    return follow(ran, runs=False, now=now, ended=last(e for _, e in news))
+
+
+def note_lives(draft: Draft, failures: Sequence[Failure]) -> None:
+    """Remember what those did that others wait for, before their attempts are given up."""
+    if not failures and not any(role.waited for role in draft.roles.values()):
+        return
+    draft.lives = {
+        name: lives_of(draft.team(name), before=draft.before.instances, now=draft.now)
+        for name in {each.role for role in draft.spec.roles for each in role.depends_on}
+    }
+
+
+# the deadline ------------------------------------------------------------------------------------
+def deadline_at(draft: Draft) -> float | None:
+    """Return when the job will have run for too long; None while its clock stands."""
+    limit = draft.spec.active_deadline_seconds
+    return None if limit is None else due_at(draft.job.ran, limit)
+
+
+def check_deadline(draft: Draft) -> None:
+    """End a job that has run for too long."""
+    limit, ran = draft.spec.active_deadline_seconds, draft.job.ran
+    if limit is None or not is_used_up(ran, limit, now=draft.now):
+        return
+    message = (
+        f"activeDeadlineSeconds {limit:g} is used up: its instances were running for"
+        f" {amount_of(ran, now=draft.now)}{_other_time(draft)}"
+    )
+    finish(
+        draft,
+        "Failed",
+        reason=reasons.DEADLINE_EXCEEDED,
+        message=message,
+        root_cause=cause_document(reason=reasons.DEADLINE_EXCEEDED, message=message, at=draft.now),
+    )
+
+
+def _other_time(draft: Draft) -> str:
+    """Return both times where somebody has set the clock of the machine since the run counts."""
+    told = draft.time_of_day
+    if told is None or abs(told - draft.now) < 1:
+        return ""
+    return (
+        f"; by the clock that it counts with it is {timestamp(draft.now)},"
+        f" by that of this machine {timestamp(told)}"
+    )

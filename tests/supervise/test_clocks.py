@@ -1,0 +1,185 @@
+"""Every clock of a run against every state of an instance: it runs for its own cause, and stands for all others.
+
+Over the memory runtime, on a simulated clock: `a` is in one state for minutes, `b` waits for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from airflow_training.control import reasons
+from airflow_training.control.clocks import (
+    DEADLINE,
+    DEPENDENCY,
+    SCHEDULE,
+    STANDINGS,
+    UNKNOWN,
+    Clock,
+    Standing,
+)
+from airflow_training.control.model import Ledger
+from airflow_training.control.rollup import trained_seconds
+from airflow_training.documents.resolved import ResolvedJob
+from airflow_training.runtimes.clock import VirtualClock
+from airflow_training.runtimes.faults import Behaviour, Fault, Script
+from airflow_training.runtimes.memory import MemoryRuntime
+from tests.builders import after, job, role
+from tests.supervise.conftest import Stage
+
+LONG, LIMIT, NEVER = 250.0, 100.0, 1e6
+SHORT = {"ready_seconds": 5.0, "run_seconds": 30.0}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Situation:
+    """How `a` comes to be in a state for minutes."""
+
+    standing: Standing
+    behaves: dict[str, float] = dataclasses.field(default_factory=dict)
+    faults: tuple[Fault, ...] = ()
+    facts: dict[str, Any] = dataclasses.field(default_factory=dict)
+    """Of the job."""
+
+
+def killed(**fields: Any) -> Fault:
+    return Fault(kind="kill", role="a", index=0, attempt=0, exit_code=1, **fields)
+
+
+SITUATIONS = {
+    "queued": Situation(standing="queued"),
+    "paused": Situation(standing="paused", facts={"suspend": True}),
+    "refused-by-a-quota": Situation(
+        standing="notCreated", faults=(Fault(kind="refuse", role="a", at=0, seconds=LONG),)
+    ),
+    "no-place": Situation(standing="noPlace", behaves={"place_seconds": LONG}),
+    "placed-but-its-image-is-slow": Situation(standing="starting", behaves={"start_seconds": LONG}),
+    "depends-itself": Situation(standing="waiting"),
+    "in-back-off": Situation(
+        standing="backingOff", faults=(killed(after=1),), facts={"backoff_initial_seconds": LONG}
+    ),
+    "its-old-instance-ends": Situation(
+        standing="oldEnding",
+        behaves={"stop_seconds": LONG, "run_seconds": NEVER},
+        # the second attempt ends by itself, the first only when it is told to
+        faults=(
+            killed(after=1),
+            Fault(kind="kill", role="a", attempt=1, after=30, exit_code=0),
+        ),
+        facts={"grace_seconds": LONG},
+    ),
+    "runs": Situation(
+        standing="running", behaves={"ready_seconds": LONG, "run_seconds": LONG + 100}
+    ),
+    "not-heard-from": Situation(
+        standing="unknown",
+        behaves={"run_seconds": LONG + 100},
+        faults=(Fault(kind="lose", role="a", after=1, seconds=LONG),),
+    ),
+}
+ENDS: dict[Clock, tuple[str, str, str]] = {
+    # reason of the end, words of its message, id of its root cause
+    DEADLINE: (reasons.DEADLINE_EXCEEDED, "activeDeadlineSeconds 100", "time-limit"),
+    DEPENDENCY: (reasons.DEPENDENCY_TIMEOUT, "a was running for 100 s", "dependency-timeout"),
+    SCHEDULE: (reasons.SCHEDULE_TIMEOUT, "within 100 s", "unschedulable"),
+    UNKNOWN: (reasons.MAX_RESTARTS_EXCEEDED, "unknown for 100 s", "node-lost"),
+}
+FIELDS: dict[Clock, str] = {
+    DEADLINE: "active_deadline_seconds",
+    DEPENDENCY: "timeout_seconds",
+    SCHEDULE: "schedule_timeout_seconds",
+    UNKNOWN: "unknown_seconds",
+}
+
+
+def job_in(situation: Situation, limits: dict[str, float]) -> ResolvedJob:
+    limits = {**dict.fromkeys(FIELDS.values(), NEVER), **limits}
+    needs = after("a", "Ready", timeout_seconds=limits.pop("timeout_seconds"))
+    own = [after("c", "Ready", timeout_seconds=NEVER)] if situation.standing == "waiting" else []
+    roles = [
+        role("a", 2, *own),
+        role("b", 1, needs),
+        *([role("c", tracked=False)] if own else []),
+    ]
+    kills = sum(bool(each.exit_code) for each in situation.faults)
+    facts = {"scope": "Job", "runtime": "memory", "max_restarts": kills, **situation.facts}
+    return job(*roles, **facts, **limits)
+
+
+def script_of(situation: Situation) -> Script:
+    a: dict[str, Any] = {**SHORT, **situation.behaves}
+    quick = Behaviour(run_seconds=20.0)
+    slow = Behaviour(ready_seconds=LONG, run_seconds=None)
+    return Script(roles={"a": Behaviour(**a), "b": quick, "c": slow}, faults=situation.faults)
+
+
+def drive(stage: Stage, spec: ResolvedJob, script: Script, standing: Standing) -> tuple[str, float]:
+    """Drive a run to its end; return its uid, and when it began."""
+    clock = VirtualClock(time.time())
+    stage.runtime = MemoryRuntime(script=script, clock=clock)
+    begin: Callable[[str], Any] = lambda uid: stage.supervisor(uid, clock=clock, max_running_jobs=1)
+
+    async def run() -> str:
+        if standing != "queued":
+            uid = stage.launch(spec)
+            if standing == "paused":
+                clock.call_at(clock.now() + LONG, lambda: stage.store.add_request(uid, "resume"))
+            await begin(uid).run()
+            return uid
+        first = job(role("first"), name="first", runtime="memory")
+        before = asyncio.ensure_future(begin(stage.launch(first, run_id="first")).run())
+        uid = stage.launch(spec)
+        await asyncio.gather(before, begin(uid).run())
+        return uid
+
+    began = clock.now()
+    return clock.run(run()), began
+
+
+@pytest.mark.parametrize("clock", FIELDS, ids=lambda clock: clock.name)
+@pytest.mark.parametrize("name", SITUATIONS)
+def test_a_clock_runs_only_for_its_own_cause(stage, clock, name):
+    situation = SITUATIONS[name]
+    spec = job_in(situation, {FIELDS[clock]: LIMIT})
+    script = script_of(situation)
+    if situation.standing == "queued":
+        script = dataclasses.replace(
+            script, roles={**script.roles, "first": Behaviour(run_seconds=LONG)}
+        )
+    uid, began = drive(stage, spec, script, situation.standing)
+    ended = stage.store.ledger(uid).job
+    if situation.standing not in clock.counts:
+        assert (ended.state, ended.root_cause) == ("Succeeded", None), ended.message
+        assert ended.finished_at > began + LONG
+        return
+    reason, words, cause = ENDS[clock]
+    assert (ended.state, ended.reason) == ("Failed", reason)
+    assert words in ended.message
+    assert ended.root_cause is not None
+    assert ended.root_cause["id"] == cause
+    assert ended.root_cause["at"] == pytest.approx(began + LIMIT, abs=10)
+    if clock is SCHEDULE:
+        assert STANDINGS[situation.standing] in ended.message
+
+
+@pytest.mark.parametrize("name", sorted(set(SITUATIONS) - {"not-heard-from"}))
+def test_only_the_time_in_which_a_job_trains_is_told_as_trained(stage, name):
+    situation = SITUATIONS[name]
+    script = script_of(situation)
+    if situation.standing == "queued":
+        script = dataclasses.replace(
+            script, roles={**script.roles, "first": Behaviour(run_seconds=LONG)}
+        )
+    uid, _ = drive(stage, job_in(situation, {}), script, situation.standing)
+    ledger: Ledger = stage.store.ledger(uid)
+    assert ledger.job.state == "Succeeded"
+    trained = trained_seconds(ledger, now=time.time() + 10 * LONG)
+    if situation.standing == "running":
+        assert trained == pytest.approx(20 + 80, abs=1)
+    else:
+        assert trained == pytest.approx(20 + 5, abs=1)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 from airflow_training.admission.queueing import check_fits
 from airflow_training.control.decide import new_ledger
 from airflow_training.control.model import Event
 from airflow_training.documents.resolved import ResolvedJob, RunKey, RunRef
-from airflow_training.errors import InputError
-from airflow_training.runtimes.port import Runtime
+from airflow_training.errors import InputError, Problem
+from airflow_training.runtimes.port import KnowsSizes, Runtime
 from airflow_training.runtimes.registry import adapter_of
 from airflow_training.runtimes.rendering import expected_addresses, render_instance
 from airflow_training.settings import Settings
@@ -30,8 +31,8 @@ async def check_runtime(
     controller: str,
     runtime: Runtime,
     there: RunRecord | None = None,
-) -> None:
-    """Ask the runtime what it lacks for the job, before anything is stored or created.
+) -> Sequence[Problem]:
+    """Ask the runtime what it lacks for the job, before anything is stored or created; return warnings.
 
     `there`: the run, where the store knows it. Raises InputError with everything that is missing, RuntimeUnavailable.
     """
@@ -49,8 +50,14 @@ async def check_runtime(
         if role.replicas
     ]
     problems = await runtime.check(run, resolved, firsts)
+    misfits: Sequence[Problem] = ()
+    if not problems and isinstance(runtime, KnowsSizes):
+        misfits = await runtime.misfits(run, resolved, firsts)
+    if resolved.scheduling.never_fits == "Fail":
+        problems = [*problems, *misfits]
     if problems:
         raise InputError(problems=problems)
+    return misfits
 
 
 def launch(

@@ -314,24 +314,34 @@ def _check_scheduling(draft: Draft) -> None:
         seen = draft.current.get(entry.key)
         if seen is not None and seen.scheduled:
             continue
+        if entry.reason == reasons.NEVER_FITS and draft.spec.scheduling.never_fits == "Fail":
+            _give_up(
+                draft, entry, reasons.NEVER_FITS, f"{entry.role}-{entry.index}: {entry.message}"
+            )
+            return
         if draft.now < phase.wanted_at + limit:
             draft.wake(phase.wanted_at + limit)
             continue
         message = f"{entry.role}-{entry.index} found no place within {limit:g} s"
         if seen is not None and seen.message:
             message = f"{message}: {seen.message}"
-        finish(
-            draft,
-            "Failed",
-            reason=reasons.SCHEDULE_TIMEOUT,
-            message=message,
-            root_cause=cause_document(
-                reason=reasons.SCHEDULE_TIMEOUT,
-                message=message,
-                at=draft.now,
-                role=entry.role,
-                index=entry.index,
-                attempt=entry.attempt,
-            ),
-        )
+        _give_up(draft, entry, reasons.SCHEDULE_TIMEOUT, message)
         return
+
+
+def _give_up(draft: Draft, entry: InstanceEntry, reason: str, message: str) -> None:
+    """End the job for an instance that finds no place."""
+    finish(
+        draft,
+        "Failed",
+        reason=reason,
+        message=message,
+        root_cause=cause_document(
+            reason=reason,
+            message=message,
+            at=draft.now,
+            role=entry.role,
+            index=entry.index,
+            attempt=entry.attempt,
+        ),
+    )

@@ -183,9 +183,19 @@ def _absorb(
         draft.tell(
             reasons.INSTANCE_KNOWN_AGAIN, f"is heard from again: {seen.state}{where}", of=changed
         )
+    elif seen.reason == reasons.NEVER_FITS:
+        _warn_of_size(draft, changed)
     elif seen.reason == reasons.CHECKING_ENVIRONMENT and seen.message not in ("", entry.message):
         draft.tell(seen.reason, seen.message, of=changed)
     return None
+
+
+def _warn_of_size(draft: Draft, entry: InstanceEntry) -> None:
+    """Say once for a role that no machine could ever take its instances, and again in other words only."""
+    role = draft.roles[entry.role]
+    if (role.reason, role.message) != (reasons.NEVER_FITS, entry.message):
+        draft.set_role(entry.role, reason=reasons.NEVER_FITS, message=entry.message)
+        draft.tell(reasons.NEVER_FITS, entry.message, of=entry, level="warning")
 
 
 def _readiness(draft: Draft, seen: Observation) -> Readiness:

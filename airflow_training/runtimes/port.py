@@ -320,6 +320,20 @@ class Runtime(Protocol):
 
 
 @runtime_checkable
+class KnowsSizes(Protocol):
+    """A runtime that can tell whether any of its machines could ever take an instance."""
+
+    async def misfits(
+        self, run: RunRef, job: ResolvedJob, firsts: Sequence[InstanceSpec]
+    ) -> Sequence[Problem]:
+        """Return the instances that no machine could take even when empty, with the largest that would fit.
+
+        Empty where nobody may know. `firsts` as for `check`. What is observed of such an instance has the
+        reason `NeverFits` (`control.reasons`).
+        """
+
+
+@runtime_checkable
 class KeepsFolders(Protocol):
     """A runtime that keeps the logs and outputs of its runs in folders that this process can delete."""
 
@@ -347,6 +361,7 @@ __all__ = [
     "InstanceSpec",
     "InstanceUpdate",
     "KeepsFolders",
+    "KnowsSizes",
     "LogChunk",
     "NodeView",
     "Outcome",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from airflow_training.control import reasons
@@ -260,6 +262,39 @@ def test_an_instance_that_finds_no_place_ends_the_job():
     bench.step(seconds=600)
     assert (bench.state, bench.ledger.job.reason) == ("Failed", reasons.SCHEDULE_TIMEOUT)
     assert "0/3 nodes fit" in bench.ledger.job.message
+
+
+TOO_LARGE: dict[str, Any] = {
+    "scheduled": False,
+    "reason": reasons.NEVER_FITS,
+    "message": "73 of 72 cpus",
+}
+
+
+def test_what_no_machine_could_take_waits_with_one_warning_for_its_role():
+    bench = Bench(job(role(replicas=2), schedule_timeout_seconds=600))
+    bench.step()
+    for index in range(2):
+        bench.set("worker", index, **TOO_LARGE)
+        bench.step()
+    (warning,) = bench.said(reasons.NEVER_FITS)
+    assert (warning.level, warning.message) == ("warning", "73 of 72 cpus")
+    assert (bench.state, bench.of().reason) == ("Starting", reasons.NEVER_FITS)
+    role_entry = bench.ledger.roles["worker"]
+    assert (role_entry.reason, role_entry.message) == (reasons.NEVER_FITS, "73 of 72 cpus")
+    bench.set("worker", 0, **{**TOO_LARGE, "message": "73 of 64 cpus"}).step()
+    assert len(bench.said(reasons.NEVER_FITS)) == 2
+    bench.step(seconds=600)
+    assert bench.ledger.job.reason == reasons.SCHEDULE_TIMEOUT
+    assert "of 64 cpus" in bench.ledger.job.message
+
+
+def test_what_no_machine_could_take_may_end_the_job_at_once():
+    bench = Bench(job(role(replicas=2), never_fits="Fail"))
+    bench.step()
+    bench.set("worker", 1, **TOO_LARGE).step()
+    assert (bench.state, bench.ledger.job.reason) == ("Failed", reasons.NEVER_FITS)
+    assert bench.ledger.job.message == "worker-1: 73 of 72 cpus"
 
 
 def test_a_held_instance_that_has_its_place_is_scheduled():

@@ -97,7 +97,9 @@ def test_a_held_instance_waits_in_a_restricted_init_container():
     [
         pytest.param({}, [], id="nothing"),
         pytest.param({"requests": {"cpu": "1"}}, [], id="only-cpu-as-in-a-queue-of-cpus"),
-        pytest.param({"requests": {"cpu": "50m", "memory": "32Mi"}}, [], id="less-than-an-agent-had"),
+        pytest.param(
+            {"requests": {"cpu": "50m", "memory": "32Mi"}}, [], id="less-than-an-agent-had"
+        ),
         pytest.param({"limits": {"cpu": "2", "memory": "1Gi"}}, [], id="guaranteed"),
         pytest.param({"limits": {"cpu": "2"}, "requests": {"cpu": "1"}}, [], id="burstable"),
         pytest.param({"limits": {"cpu": 2, "nvidia.com/gpu": 8}}, [], id="with-gpus"),

@@ -21,6 +21,10 @@ from airflow_training.runtimes.kubernetes import names
 __all__ = [
     "ENDED_FOR_GOOD",
     "GROUP_APIS",
+    "GROUP_LABELS",
+    "KUEUE_GROUP",
+    "KUEUE_QUEUE",
+    "VOLCANO_GROUP",
     "Gang",
     "GangGroup",
     "GangMarks",
@@ -39,11 +43,15 @@ ENDED_FOR_GOOD: Mapping[str, str] = {"kueue.x-k8s.io/retriable-in-group": "false
 """Annotation for a pod of a Kueue group whose run is over: no replacement comes, so Kueue gives the
 quota back and lets ended pods go (it keeps them with a finalizer as long as one may come)."""
 
-_VOLCANO_GROUP = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name")
+VOLCANO_GROUP = "scheduling.k8s.io/group-name"
+"""Annotation with the name of a pod's group."""
+_VOLCANO_GROUP = (VOLCANO_GROUP, "scheduling.volcano.sh/group-name")
 _COSCHEDULING_GROUP = "scheduling.x-k8s.io/pod-group"
-_KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"
-_KUEUE_GROUP = "kueue.x-k8s.io/pod-group-name"
+KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"
+KUEUE_GROUP = "kueue.x-k8s.io/pod-group-name"
 _KUEUE_TOTAL = "kueue.x-k8s.io/pod-group-total-count"
+GROUP_LABELS = (KUEUE_GROUP, _COSCHEDULING_GROUP)
+"""Labels with the name of a pod's group."""
 _SCHEDULERS: Mapping[str, str] = {
     "volcano": "volcano",
     "coscheduling": "scheduler-plugins-scheduler",
@@ -204,9 +212,9 @@ def marks_of(gang: Gang, role: str) -> GangMarks:
         )
     if gang.kind == "coscheduling":
         return GangMarks(labels={_COSCHEDULING_GROUP: group.name}, scheduler_name=scheduler)
-    labels = {_KUEUE_GROUP: group.name}
+    labels = {KUEUE_GROUP: group.name}
     if gang.queue:
-        labels[_KUEUE_QUEUE] = gang.queue
+        labels[KUEUE_QUEUE] = gang.queue
     return GangMarks(labels=labels, annotations={_KUEUE_TOTAL: str(group.total)})
 
 

@@ -156,7 +156,9 @@ def _resources_within(container: Mapping[str, Any]) -> dict[str, Any]:
     """
     written: Mapping[str, Mapping[str, Any]] = container.get("resources") or {}
     found = {
-        kind: {name: each for name, each in (written.get(kind) or {}).items() if name in _OWN_RESOURCES}
+        kind: {
+            name: each for name, each in (written.get(kind) or {}).items() if name in _OWN_RESOURCES
+        }
         for kind in ("requests", "limits")
     }
     return {kind: amounts for kind, amounts in found.items() if amounts}

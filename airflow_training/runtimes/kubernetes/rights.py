@@ -28,7 +28,10 @@ from airflow_training.runtimes.kubernetes.gangs import pod_requests
 from airflow_training.runtimes.kubernetes.kinds import (
     CONFIG_MAPS,
     COSCHEDULING_GROUPS,
+    EVENTS,
     KUEUE_LOCAL_QUEUES,
+    KUEUE_WAITING,
+    KUEUE_WORKLOADS,
     NAMESPACES,
     PODS,
     PODS_OF_ALL,
@@ -43,6 +46,7 @@ from airflow_training.runtimes.kubernetes.kinds import (
 )
 
 __all__ = [
+    "USEFUL_RIGHTS",
     "allowed_instances",
     "check_cluster",
     "held_gpus",
@@ -71,6 +75,13 @@ _EVERY_RUN: Mapping[tuple[Kind, str], Sequence[str]] = {
     (SERVICES, ""): ("create", "get", "list", "delete"),
     (CONFIG_MAPS, ""): ("create", "get", "list", "update", "patch", "delete"),
 }
+USEFUL_RIGHTS: Sequence[Right] = (
+    (KUEUE_WORKLOADS[0], "", "list"),
+    (KUEUE_WAITING[0], "pendingworkloads", "get"),
+    (EVENTS, "", "list"),
+    (RESOURCE_QUOTAS, "", "list"),
+)
+"""What tells in a namespace why pods wait, and what is left of a quota: nothing fails without them."""
 _SECRET_VERBS = ("create", "get", "list", "delete")
 _GROUP_VERBS = ("create", "get", "list", "patch", "delete")
 _GROUP_KINDS: Mapping[str, Kind] = {

@@ -52,7 +52,7 @@ from airflow_training.runtimes.kubernetes.instances import (
     identity,
 )
 from airflow_training.runtimes.kubernetes.logs import LogArchive, read_live
-from airflow_training.runtimes.kubernetes.nodes import cluster_view
+from airflow_training.runtimes.kubernetes.nodes import cluster_view, unfit_pods
 from airflow_training.runtimes.kubernetes.observing import is_over, observe, started_at
 from airflow_training.runtimes.kubernetes.pod_attempts import AgentReport
 from airflow_training.runtimes.kubernetes.record import Records, stale_reason
@@ -188,16 +188,30 @@ class KubernetesRuntime:
         if problem is not None:
             return [problem]
         facts = facts_of(run, job)
-        options = dataclasses.replace(self._options, agent_config_map=names.record_name(run))
-        documents = {
-            spec.ref.role: pods.pod_of(self._limited(spec), facts, run.uid, options=options)
-            for spec in firsts
-        }
+        documents = self._pods_of(run, facts, firsts)
         problems = await check_cluster(self.api, job, facts, documents, callback=self._has_callback)
         # only now: who may not read the record is told so with everything else that is missing
         if not problems and run.submitted_at is None and await self._records.read(run) is not None:
             return [_earlier_run(run)]
         return problems
+
+    @_speaking
+    async def misfits(
+        self, run: RunRef, job: ResolvedJob, firsts: Sequence[InstanceSpec]
+    ) -> Sequence[Problem]:
+        """Return the pods that no node could take even when empty; none where nodes may not be read."""
+        documents = self._pods_of(run, facts_of(run, job), firsts)
+        return await unfit_pods(self.api, job, documents)
+
+    def _pods_of(
+        self, run: RunRef, facts: RunFacts, specs: Sequence[InstanceSpec]
+    ) -> Mapping[str, Mapping[str, Any]]:
+        """Return role -> the pod of an instance, as it would be created."""
+        options = dataclasses.replace(self._options, agent_config_map=names.record_name(run))
+        return {
+            spec.ref.role: pods.pod_of(self._limited(spec), facts, run.uid, options=options)
+            for spec in specs
+        }
 
     @_speaking
     async def prepare(

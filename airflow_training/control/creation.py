@@ -32,7 +32,6 @@ from airflow_training.control.scaling import add_missing, remove_surplus
 from airflow_training.control.turnover import ENDED, fail_for_good, is_vacant
 from airflow_training.control.waves import waves
 from airflow_training.documents.resolved import ResolvedRole
-from airflow_training.documents.words import counted
 
 __all__ = ["start_missing"]
 
@@ -134,18 +133,13 @@ def _advance(
         draft.set_role(role.name, gated_since={})
     may_create = can_create and not blocked
     hold = draft.spec.scheduling.startup == "createAllHold"
-    created = 0
     for entry in absent:
         # only a new instance can be held
         holds = hold and not entry.host.uid
         if may_create and entry.index in free and (gate.open or holds):
-            created += 1
             _create(draft, _want(draft, entry, released=gate.open))
         else:
             _show_waiting(draft, entry, gate, blocked=blocked)
-    if created:
-        text = counted(created, "instance") + ("" if gate.open else ", held")
-        draft.tell(reasons.INSTANCES_CREATED, text, role=role.name)
     if can_create:
         _repeat(draft, role, [entry for entry in team if entry.wanted], gate)
     return False

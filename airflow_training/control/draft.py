@@ -43,6 +43,7 @@ class RoleChanges(TypedDict, total=False):
     replicas: int
     activated: bool
     gated_since: Mapping[str, float]
+    created: int
     fewer: ReducedSize | None
 
 

@@ -465,6 +465,8 @@ class RoleEntry:
     activated: bool = False
     gated_since: Mapping[str, float] = field(default_factory=dict)
     """Dependency (`role/status`) -> when it alone began to hold the role."""
+    created: int = 0
+    """Instances that have appeared since that was told: it is, once no other one is expected."""
     fewer: ReducedSize | None = None
     """Set while some of its instances cannot be had."""
 

@@ -264,6 +264,31 @@ def test_an_instance_that_finds_no_place_ends_the_job():
     assert "0/3 nodes fit" in bench.ledger.job.message
 
 
+def test_instances_are_created_when_they_are_there_not_when_that_is_decided():
+    bench = Bench(job(role(replicas=3)))
+    bench.step()
+    assert bench.actions(Create) == [("worker", 0), ("worker", 1), ("worker", 2)]
+    assert not bench.said(reasons.INSTANCES_CREATED)
+    bench.lose("worker", 2)  # the runtime refuses it for now
+    bench.step()
+    bench.end("worker", 0).step()
+    (told,) = bench.said(reasons.INSTANCES_CREATED)
+    assert (told.role, told.message) == ("worker", "3 instances")
+    assert bench.ledger.roles["worker"].created == 0
+    story = [each.reason for each in bench.events]
+    assert story.index(reasons.JOB_STARTED) < story.index(reasons.INSTANCES_CREATED)
+
+
+def test_what_can_never_be_created_was_not():
+    bench = Bench(job(role(replicas=2, backoff_limit=0), max_restarts=0))
+    bench.step()
+    bench.set("worker", 0, state="failed", reason=reasons.CANNOT_BE_CREATED)
+    bench.lose("worker", 1)
+    bench.step()
+    assert bench.state == "Failed"
+    assert not bench.said(reasons.INSTANCES_CREATED)
+
+
 TOO_LARGE: dict[str, Any] = {
     "scheduled": False,
     "reason": reasons.NEVER_FITS,

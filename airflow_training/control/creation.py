@@ -313,8 +313,9 @@ def _check_scheduling(draft: Draft) -> None:
                 draft, entry, reasons.NEVER_FITS, f"{entry.role}-{entry.index}: {entry.message}"
             )
             return
-        if draft.now < phase.wanted_at + limit:
-            draft.wake(phase.wanted_at + limit)
+        since = min(phase.wanted_at, draft.job.crowded_since or phase.wanted_at)
+        if draft.now < since + limit:
+            draft.wake(since + limit)
             continue
         message = f"{entry.role}-{entry.index} found no place within {limit:g} s"
         if seen is not None and seen.message:

@@ -512,6 +512,8 @@ class JobEntry:
     finished_at: float | None = None
     paused_at: float | None = None
     paused_seconds: float = 0.0
+    crowded_since: float | None = None
+    """Since when some instances are refused while others hold places; None: all that are wanted are there."""
     epoch: int = 0
     job_attempt: int = 0
     fresh_jobs: int = 0

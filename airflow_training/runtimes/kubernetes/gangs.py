@@ -32,6 +32,8 @@ __all__ = [
     "marks_of",
     "pod_group_documents",
     "pod_requests",
+    "summed",
+    "written",
 ]
 
 GROUP_APIS: Mapping[str, str] = {
@@ -137,7 +139,7 @@ def _group(
         roles=tuple(roles),
         min_member=max(1, size),
         total=len(needs),
-        min_resources=_written(_summed(needs[: size if reserve is None else reserve])),
+        min_resources=written(summed(needs[: size if reserve is None else reserve])),
     )
 
 
@@ -153,14 +155,14 @@ def pod_requests(spec: Mapping[str, Any]) -> dict[str, float]:
     for container in spec.get("initContainers") or ():
         own = _requests(container)
         if container.get("restartPolicy") == "Always":
-            sidecars = _summed([sidecars, own])
+            sidecars = summed([sidecars, own])
             now = sidecars
         else:
-            now = _summed([sidecars, own])
+            now = summed([sidecars, own])
         starting = _larger(starting, now)
-    running = _summed([sidecars, *(_requests(each) for each in spec.get("containers") or ())])
+    running = summed([sidecars, *(_requests(each) for each in spec.get("containers") or ())])
     counted = {**_larger(starting, running), **_requests(spec)}
-    return _summed([counted, _numbers(spec.get("overhead"))])
+    return summed([counted, _numbers(spec.get("overhead"))])
 
 
 def _requests(owner: Mapping[str, Any]) -> dict[str, float]:
@@ -173,7 +175,8 @@ def _numbers(quantities: Mapping[str, Any] | None) -> dict[str, float]:
     return {name: parse_quantity(value) for name, value in (quantities or {}).items()}
 
 
-def _summed(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
+def summed(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Return the sum of amounts by resource."""
     names_of_all = dict.fromkeys(name for part in parts for name in part)
     return {name: math.fsum(part.get(name, 0.0) for part in parts) for name in names_of_all}
 
@@ -185,7 +188,8 @@ def _larger(one: Mapping[str, float], other: Mapping[str, float]) -> dict[str, f
     }
 
 
-def _written(amounts: Mapping[str, float]) -> dict[str, str]:
+def written(amounts: Mapping[str, float]) -> dict[str, str]:
+    """Return amounts as quantities, without what is not asked for."""
     return {name: _quantity(amount) for name, amount in amounts.items() if amount > 0}
 
 

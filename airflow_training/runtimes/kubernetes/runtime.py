@@ -55,6 +55,7 @@ from airflow_training.runtimes.kubernetes.logs import LogArchive, read_live
 from airflow_training.runtimes.kubernetes.nodes import cluster_view, unfit_pods
 from airflow_training.runtimes.kubernetes.observing import is_over, observe, started_at
 from airflow_training.runtimes.kubernetes.pod_attempts import AgentReport
+from airflow_training.runtimes.kubernetes.quotas import shortage
 from airflow_training.runtimes.kubernetes.record import Records, stale_reason
 from airflow_training.runtimes.kubernetes.rights import (
     check_cluster,
@@ -147,6 +148,8 @@ class KubernetesRuntime:
         self.capabilities = dataclasses.replace(
             self.capabilities, restart_in_place=self._reports is not None
         )
+        self._begun: set[tuple[str, int]] = set()
+        """(Run uid, job attempt) of which pods were made here: the server judges the others one by one."""
         self._watches: dict[tuple[asyncio.AbstractEventLoop, str, str], NamespaceWatch] = {}
 
     @classmethod
@@ -273,10 +276,15 @@ class KubernetesRuntime:
         others = await self._instances.all(run) if facts.numbered else ()
         uid = record["metadata"]["uid"]
         await self._objects.mend_services(run, facts, record_uid=uid)
+        short = await self._short_of(run, facts, instances)
+        if short is not None:
+            return _refused(instances, str(short))
         options = await self._with_agent(run, instances, record_uid=uid)
         outcomes = await gather_all(
             self._create_one(each, facts, uid, options, others) for each in instances
         )
+        if any(each.result in ("created", "adopted") for each in outcomes):
+            self._begun.add((run.uid, instances[0].ref.job_attempt))
         return await self._unless_removed(run, uid, outcomes)
 
     @_speaking
@@ -561,6 +569,7 @@ class KubernetesRuntime:
             run, keeps=functools.partial(_keeps, facts) if facts else _keeps_none
         )
         await self._objects.remove(run, with_record=not kept)
+        self._begun = {each for each in self._begun if each[0] != run.uid}
         for ref, begins, log in await asyncio.to_thread(self._collector.begun, run):
             await self._archive.keep(ref, log, begins=begins)  # where its archiving was cut short
         if not self._archive.is_failing:  # else what was collected is all there is
@@ -616,6 +625,20 @@ class KubernetesRuntime:
         return dataclasses.replace(self._options, agent_config_map=names.agent_name(run, program))
 
     # creating ----------------------------------------------------------------------------------
+    async def _short_of(
+        self, run: RunRef, facts: RunFacts, instances: Sequence[InstanceSpec]
+    ) -> ApiError | None:
+        """Return why not all pods of a job attempt would be taken now, before its first one is made."""
+        job_attempt = instances[0].ref.job_attempt
+        if not facts.needs or (run.uid, job_attempt) in self._begun:
+            return None
+        short = await shortage(self.api, run.namespace, facts.needs)
+        if short is None:
+            return None
+        own = [pod for pod in await self._instances.all(run) if not is_over(pod)]
+        begun = any(names.parse_ref(pod).job_attempt == job_attempt for pod in own)
+        return None if begun else short
+
     async def _create_one(
         self,
         spec: InstanceSpec,

@@ -10,7 +10,7 @@ from airflow_training.control.decide import new_ledger
 from airflow_training.control.model import Event
 from airflow_training.documents.resolved import ResolvedJob, RunKey, RunRef
 from airflow_training.errors import InputError, Problem
-from airflow_training.runtimes.port import KnowsSizes, Runtime
+from airflow_training.runtimes.port import LooksAhead, Runtime
 from airflow_training.runtimes.registry import adapter_of
 from airflow_training.runtimes.rendering import expected_addresses, render_instance
 from airflow_training.settings import Settings
@@ -50,14 +50,14 @@ async def check_runtime(
         if role.replicas
     ]
     problems = await runtime.check(run, resolved, firsts)
-    misfits: Sequence[Problem] = ()
-    if not problems and isinstance(runtime, KnowsSizes):
-        misfits = await runtime.misfits(run, resolved, firsts)
+    warnings: Sequence[Problem] = ()
+    if not problems and isinstance(runtime, LooksAhead):
+        warnings = await runtime.warnings(run, resolved, firsts)
     if resolved.scheduling.never_fits == "Fail":
-        problems = [*problems, *misfits]
+        problems = [*problems, *(each for each in warnings if each.code == "never_fits")]
     if problems:
         raise InputError(problems=problems)
-    return misfits
+    return warnings
 
 
 def launch(

@@ -320,16 +320,16 @@ class Runtime(Protocol):
 
 
 @runtime_checkable
-class KnowsSizes(Protocol):
-    """A runtime that can tell whether any of its machines could ever take an instance."""
+class LooksAhead(Protocol):
+    """A runtime that can tell before the start what a job would wait for."""
 
-    async def misfits(
+    async def warnings(
         self, run: RunRef, job: ResolvedJob, firsts: Sequence[InstanceSpec]
     ) -> Sequence[Problem]:
-        """Return the instances that no machine could take even when empty, with the largest that would fit.
+        """Return what to warn of; empty where nobody may know. `firsts` as for `check`.
 
-        Empty where nobody may know. `firsts` as for `check`. What is observed of such an instance has the
-        reason `NeverFits` (`control.reasons`).
+        Of code `never_fits`: an instance that no machine could take even when it is empty, with the largest
+        that would fit. What is observed of such an instance has the reason `NeverFits` (`control.reasons`).
         """
 
 
@@ -361,8 +361,8 @@ __all__ = [
     "InstanceSpec",
     "InstanceUpdate",
     "KeepsFolders",
-    "KnowsSizes",
     "LogChunk",
+    "LooksAhead",
     "NodeView",
     "Outcome",
     "ProgressReport",

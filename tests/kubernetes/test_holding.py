@@ -230,8 +230,8 @@ class Server:
 async def asked(server: Server, *pods: Any, times: int = 1) -> dict[str, str]:
     """Return uid -> reason and message of a pod, once its holder was asked."""
     holders = Holders(server, "team")  # type: ignore[arg-type]  # only what it asks for
-    for _ in range(times):
-        found = await holders.of([trimmed(pod) for pod in pods])
+    looked = [await holders.of([trimmed(pod) for pod in pods]) for _ in range(times)]
+    found = looked[-1]
     seen = {pod["metadata"]["uid"]: observe(pod, now=NOW, holder=found.get(pod["metadata"]["uid"])) for pod in pods}  # fmt: skip
     return {uid: f"{each.state} {each.reason}: {each.message}" for uid, each in seen.items()}
 

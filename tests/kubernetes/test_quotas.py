@@ -7,9 +7,15 @@ from typing import Any
 
 import pytest
 
+from airflow_training.admission.launch import check_runtime
+from airflow_training.documents.resolved import RunKey
 from airflow_training.runtimes.kubernetes.facts import RunFacts, facts_of
+from airflow_training.runtimes.kubernetes.logs import LogArchive
+from airflow_training.runtimes.kubernetes.pods import PodOptions
 from airflow_training.runtimes.kubernetes.quotas import needs_together, too_little_left
-from tests.kubernetes.conftest import Stage, resolved
+from airflow_training.runtimes.kubernetes.runtime import KubernetesRuntime
+from tests.kubernetes.conftest import CONTROLLER, Stage, connect_to, resolved
+from tests.kubernetes.emulator import Cluster
 from tests.kubernetes.samples import RUN, a_container, a_job, a_role
 from tests.kubernetes.test_rights import quota
 from tests.waiting import PATIENCE, until
@@ -88,3 +94,30 @@ async def test_a_job_holds_nothing_while_its_quota_has_too_little_for_all(stage:
             await stage.until_running(second)
             stage.store.add_request(second, "stop", reason="enough")
             assert await asyncio.wait_for(task, PATIENCE) == "Stopped"
+
+
+@pytest.mark.e2e
+async def test_a_job_that_needs_all_of_its_pods_is_told_of_the_queues_that_there_are(tmp_path):
+    queue = {
+        "apiVersion": "kueue.x-k8s.io/v1beta1", "kind": "LocalQueue",
+        "metadata": {"name": "research"}, "spec": {"clusterQueue": "all"},
+    }  # fmt: skip
+    with Cluster(installed=["kueue"]) as cluster:
+        archive = LogArchive(str(tmp_path), tail_bytes=0)
+        runtime = KubernetesRuntime(
+            connect=connect_to(cluster), archive=archive, options=PodOptions()
+        )
+
+        async def warned(job: Any) -> list[str]:
+            key = RunKey(source="cli", run_id="one")
+            return [
+                each.hint
+                for each in await check_runtime(
+                    job, key=key, controller=CONTROLLER, runtime=runtime
+                )
+            ]
+
+        assert await warned(group("first")) == []
+        cluster.control.create(queue)
+        assert await warned(group("first")) == ["schedulingPolicy: {gang: kueue, queue: research}"]
+        assert await warned(resolved({"name": "worker", "replicas": 2})) == []

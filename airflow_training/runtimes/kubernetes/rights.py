@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
+from airflow_training.control.recovery import needs_all
 from airflow_training.documents.quantities import parse_quantity
 from airflow_training.documents.resolved import ResolvedJob, ResolvedRole
 from airflow_training.errors import Problem
@@ -53,6 +54,7 @@ __all__ = [
     "may_pass",
     "namespace_seen",
     "needed_rights",
+    "unused_queues",
 ]
 
 _PASSING = (
@@ -291,6 +293,26 @@ async def _scheduling(api: Api, job: ResolvedJob) -> list[Problem]:
         for name in missing
     ]
     return problems
+
+
+async def unused_queues(api: Api, job: ResolvedJob) -> list[Problem]:
+    """Return a hint at the queues of the namespace where a job needs all of its pods and uses none."""
+    if job.scheduling.gang != "none" or not needs_all(job):
+        return []
+    for kind in KUEUE_LOCAL_QUEUES:
+        queues = await _names_of(api, kind, job.namespace)
+        if queues:
+            return [
+                Problem(
+                    code="not_used",
+                    field="spec.schedulingPolicy.gang",
+                    value="none",
+                    message="a part of the job may hold places while the rest waits, and it needs all of its"
+                    f" instances: namespace '{job.namespace}' has queues that let all of them in or none",
+                    hint=f"schedulingPolicy: {{gang: kueue, queue: {queues[0]}}}",
+                )
+            ]
+    return []
 
 
 async def _quota(api: Api, job: ResolvedJob) -> list[Problem]:

@@ -61,6 +61,7 @@ from airflow_training.runtimes.kubernetes.rights import (
     check_cluster,
     may_pass,
     namespace_seen,
+    unused_queues,
 )
 from airflow_training.runtimes.kubernetes.run_objects import RunObjects
 from airflow_training.runtimes.kubernetes.sweep import OrphanObjects, find_orphans
@@ -199,12 +200,13 @@ class KubernetesRuntime:
         return problems
 
     @_speaking
-    async def misfits(
+    async def warnings(
         self, run: RunRef, job: ResolvedJob, firsts: Sequence[InstanceSpec]
     ) -> Sequence[Problem]:
-        """Return the pods that no node could take even when empty; none where nodes may not be read."""
+        """Return the pods that no node could take even when empty, and the queue that a job might use."""
         documents = self._pods_of(run, facts_of(run, job), firsts)
-        return await unfit_pods(self.api, job, documents)
+        unfit = await unfit_pods(self.api, job, documents)
+        return [*unfit, *await unused_queues(self.api, job)]
 
     def _pods_of(
         self, run: RunRef, facts: RunFacts, specs: Sequence[InstanceSpec]

@@ -148,6 +148,10 @@ _NO_VICTIMS = (
     [
         pytest.param(f"0/3 nodes are available: 3 Insufficient cpu.{_HELPLESS}", True, id="too-large"),
         pytest.param(f"0/3 nodes are available: 3 Insufficient cpu.{_NO_VICTIMS}", False, id="full"),
+        pytest.param(
+            f"0/3 nodes are available: 3 Insufficient cpu. no new claims to deallocate,{_HELPLESS}",
+            True, id="with-claims-of-devices",
+        ),
         pytest.param("0/3 nodes are available: 3 Insufficient nvidia.com/gpu.", False, id="not-said"),
         pytest.param(
             "0/3 nodes are available: 1 node(s) had untolerated taint {nvidia.com/gpu: present},"
@@ -176,3 +180,10 @@ _NO_VICTIMS = (
 )  # fmt: skip
 def test_the_schedulers_words_say_whether_waiting_helps(words, never):
     assert bool(never_fits_by_words(words)) == never
+
+
+def test_only_what_the_nodes_lack_is_repeated():
+    words = f"0/3 nodes are available: 3 Insufficient cpu. no new claims to deallocate,{_HELPLESS}"
+    told = "no node could take it, even when empty: 3 Insufficient cpu"
+    assert never_fits_by_words(words) == told
+    assert never_fits_by_words(words.replace(" no new claims to deallocate,", "")) == told

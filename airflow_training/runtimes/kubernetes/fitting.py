@@ -161,9 +161,7 @@ def _listed(nodes: Sequence[Node]) -> str:
 
 
 # where nodes may not be read -----------------------------------------------------------------------
-_COUNTS = re.compile(
-    r"^0/(?P<all>\d+) nodes are available: (?P<why>.*?)\.?(?: preemption: (?P<then>.*))?$"
-)
+_COUNTS = re.compile(r"0/(?P<all>\d+) nodes are available: (?P<said>.*)", re.DOTALL)
 _PART = re.compile(r"(\d+) ((?:[^,{]|\{[^}]*\})+)")
 _TAINT = re.compile(r"untolerated taint(?:\(s\))? \{(?P<key>[^:}]*)")
 _UNLABELLED = "didn't match Pod's node affinity/selector"
@@ -179,16 +177,16 @@ def never_fits_by_words(said: str) -> str:
     found = _COUNTS.match(said.strip())
     if found is None or found["all"] == "0":
         return ""
-    parts = [(int(number), words.strip()) for number, words in _PART.findall(found["why"])]
+    why, _, then = found["said"].partition(". ")
+    why = why.rstrip(".")
+    parts = [(int(number), words.strip()) for number, words in _PART.findall(why)]
     if not parts or not all(_lasts(words) for _, words in parts):
         return ""
-    resources = any(words.startswith(_INSUFFICIENT) for _, words in parts)
-    helpless = f"{found['all']} Preemption is not helpful for scheduling"
-    if resources and helpless not in (found["then"] or ""):
-        return ""
-    if not resources and sum(number for number, _ in parts) < int(found["all"]):
-        return ""
-    return f"{NEVER_FITS}: {found['why']}"
+    if any(words.startswith(_INSUFFICIENT) for _, words in parts):
+        never = f"{found['all']} Preemption is not helpful for scheduling" in then
+    else:
+        never = sum(number for number, _ in parts) >= int(found["all"])
+    return f"{NEVER_FITS}: {why}" if never else ""
 
 
 def _lasts(words: str) -> bool:

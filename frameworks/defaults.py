@@ -170,6 +170,7 @@ def _scheduling(job: TrainingJob, resolved: ResolvedJob) -> Iterator[Entry]:
         ("startup", own.startup),
         ("priority", made.priority),
         ("schedule_timeout_seconds", made.schedule_timeout_seconds),
+        ("never_fits", made.never_fits),
     ):
         yield _ours(f"spec.schedulingPolicy.{_camel(type(own), name)}", own, name, value)
 

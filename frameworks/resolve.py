@@ -202,6 +202,7 @@ def _assemble(
             priority_class_name=scheduling.priority_class_name or "",
             priority=scheduling.priority,
             schedule_timeout_seconds=scheduling.schedule_timeout_seconds,
+            never_fits=scheduling.never_fits,
             spread=spread.model_dump(by_alias=True) if spread else None,
         ),
         active_deadline_seconds=spec.active_deadline_seconds,

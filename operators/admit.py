@@ -99,7 +99,7 @@ def admit(
     refuse_small_pools(waiting_tasks(dag, group_id=group_id, roles=roles), store.pools(key.source))
     controller = controller_id(store, settings)
     runtime = runtime_of(resolved)
-    asyncio.run(
+    warnings += asyncio.run(
         check_runtime(resolved, key=key, controller=controller, runtime=runtime, there=there)
     )
     if again and there is not None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from airflow_training.admission.check import AdmissionResponse
+from airflow_training.control.expected_start import expected_start
 from airflow_training.control.policies import required_count
 from airflow_training.control.waves import waves
 from airflow_training.documents.parsing import TrainingJob
@@ -34,6 +35,7 @@ def explain(
     now: datetime,
     run_uid: str = "",
     run_id: str = "",
+    waits: Sequence[float] = (),
 ) -> dict[str, Any]:
     """Return the answer of `airflow-training explain` for a job without mistakes.
 
@@ -42,6 +44,7 @@ def explain(
         now: after which the next starts of a schedule are listed.
         run_uid: opaque id of a run whose hash the names shall carry; "" leaves it out.
         run_id: what instances find as TRAINING_RUN_ID.
+        waits: of earlier runs of the job, from submission until all of it ran.
 
     Raises InputError with the mistakes of a job that has some.
     """
@@ -55,6 +58,7 @@ def explain(
         "job": job.name,
         "framework": job.framework,
         "schedule": _schedule(checked.job, now),
+        "expectedStart": _expected_start(waits),
         "waves": waves(job),
         "gang": _gang(checked, job),
         "roles": _roles(job),
@@ -93,6 +97,19 @@ def _schedule(job: TrainingJob | None, now: datetime) -> dict[str, Any] | None:
     }
 
 
+def _expected_start(waits: Sequence[float]) -> dict[str, Any] | None:
+    expected = expected_start(waits)
+    if expected is None:
+        return None
+    return {
+        "medianSeconds": expected.median_seconds,
+        "shortestSeconds": expected.shortest_seconds,
+        "longestSeconds": expected.longest_seconds,
+        "runs": expected.runs,
+        "message": str(expected),
+    }
+
+
 def _left_out(count: int) -> list[Problem]:
     if not count:
         return []
@@ -107,6 +124,7 @@ def _gang(checked: AdmissionResponse, job: ResolvedJob) -> dict[str, Any]:
         "minAvailable": job.gang_size,
         "startup": scheduling.startup,
         "reason": choice.reason if choice else "",
+        "advice": adapter_of(job.runtime).gang_advice(job),
         "idleInstanceSecondsBound": choice.idle_instance_seconds_bound if choice else None,
     }
 

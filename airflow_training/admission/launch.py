@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 from airflow_training.admission.queueing import check_fits
 from airflow_training.control.decide import new_ledger
 from airflow_training.control.model import Event
 from airflow_training.control.reasons import CHECKPOINT_REJECTED
 from airflow_training.documents.resolved import ResolvedJob, RunKey, RunRef
-from airflow_training.errors import InputError
-from airflow_training.runtimes.port import Runtime
+from airflow_training.errors import InputError, Problem
+from airflow_training.runtimes.port import LooksAhead, Runtime
 from airflow_training.runtimes.registry import adapter_of
 from airflow_training.runtimes.rendering import expected_addresses, render_instance
 from airflow_training.settings import Settings
@@ -31,8 +32,8 @@ async def check_runtime(
     controller: str,
     runtime: Runtime,
     there: RunRecord | None = None,
-) -> None:
-    """Ask the runtime what it lacks for the job, before anything is stored or created.
+) -> Sequence[Problem]:
+    """Ask the runtime what it lacks for the job, before anything is stored or created; return warnings.
 
     `there`: the run, where the store knows it. Raises InputError with everything that is missing, RuntimeUnavailable.
     """
@@ -50,8 +51,14 @@ async def check_runtime(
         if role.replicas
     ]
     problems = await runtime.check(run, resolved, firsts)
+    warnings: Sequence[Problem] = ()
+    if not problems and isinstance(runtime, LooksAhead):
+        warnings = await runtime.warnings(run, resolved, firsts)
+    if resolved.scheduling.never_fits == "Fail":
+        problems = [*problems, *(each for each in warnings if each.code == "never_fits")]
     if problems:
         raise InputError(problems=problems)
+    return warnings
 
 
 def launch(

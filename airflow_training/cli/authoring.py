@@ -157,6 +157,7 @@ def explain(
     """
     from airflow_training.admission.check import check_file
     from airflow_training.admission.explain import explain as explain_job
+    from airflow_training.cli.context import past_waits
 
     key = RunKey(source="cli", run_id=run_id)
     key.check()
@@ -175,6 +176,7 @@ def explain(
     print_warnings(chosen.warnings, path=str(file))
     answer = explain_job(
         chosen,
+        waits=past_waits(chosen.resolved) if chosen.resolved is not None else (),
         now=datetime.now(tz=timezone.utc),
         run_uid=key.uid if run_id else "",
         run_id=run_id,
@@ -212,6 +214,10 @@ def _print_explained(answer: Mapping[str, Any]) -> None:
     gang = answer["gang"]
     reason = f" ({gang['reason']})" if gang.get("reason") else ""
     print(f"gang {gang['kind']} of {gang['minAvailable']}, startup {gang['startup']}{reason}")
+    if gang["advice"]:
+        print(f"  {gang['advice']}")
+    if answer["expectedStart"] is not None:
+        print(f"expected start: {answer['expectedStart']['message']}")
     if (schedule := answer["schedule"]) is not None:
         print(f"schedule {schedule['cron']} ({schedule['timezone']})")
         for each in schedule["next"]:

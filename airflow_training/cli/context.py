@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,9 +13,10 @@ from airflow_training.settings import Settings, load_settings
 
 if TYPE_CHECKING:
     from airflow_training.admission.plan.history import History
+    from airflow_training.documents.resolved import ResolvedJob
     from airflow_training.state.store import Store
 
-__all__ = ["RunArgument", "history", "open_store", "settings"]
+__all__ = ["RunArgument", "history", "open_store", "past_waits", "settings"]
 
 RunArgument = Annotated[
     str, typer.Argument(metavar="RUN", help="Run id, or the beginning of its uid (see `list`).")
@@ -51,3 +53,15 @@ def history() -> History:
         note(f"warning: planned without what runs measured: {error}")
         return NO_HISTORY
     return NO_HISTORY if revision is None else history_of(open_store())
+
+
+def past_waits(job: ResolvedJob) -> Sequence[float]:
+    """Return how long earlier runs of a job waited: none, if there is no store or it is away."""
+    from airflow_training.errors import RuntimeUnavailable
+    from airflow_training.state.upgrade import check
+
+    try:
+        revision, _ = check(settings().sql_alchemy_conn)
+        return () if revision is None else open_store().past_waits(job)
+    except RuntimeUnavailable:
+        return ()

@@ -86,9 +86,10 @@ def host(start: Start, *, settings: Settings) -> str:
     with contextlib.closing(open_store()) as store:
         controller = controller_id(store, settings)
         if store.run(start.key.uid) is None:  # else it was let in already
-            asyncio.run(
+            for warning in asyncio.run(
                 check_runtime(start.job, key=start.key, controller=controller, runtime=runtime)
-            )
+            ):
+                view.say(str(warning), level="warning")
         with _keeping_signals() as early:
             record = launch(
                 start.job,

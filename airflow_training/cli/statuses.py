@@ -12,6 +12,7 @@ from airflow_training.cli.output import (
     print_table,
     terminal_width,
 )
+from airflow_training.control.expected_start import ExpectedStart
 from airflow_training.control.model import InstanceKey
 from airflow_training.control.root_cause import outcome_text, place_of, proof_of
 from airflow_training.documents.quantities import bytes_text
@@ -40,6 +41,8 @@ def print_status(
         state=document["state"], reason=document["reason"], message=document["message"]
     )
     _print_hanging(f"{document['state']} ({document['condition']})  ", why)
+    if document.get("expected_start"):
+        _print_hanging("expected start: ", str(ExpectedStart(**document["expected_start"])))
     print()
     print_table(
         [

@@ -38,7 +38,6 @@ from airflow_training.control.scaling import add_missing, remove_surplus
 from airflow_training.control.turnover import ENDED, fail_for_good, is_vacant
 from airflow_training.control.waves import waves
 from airflow_training.documents.resolved import ResolvedDependency, ResolvedRole
-from airflow_training.documents.words import counted
 
 __all__ = ["start_missing"]
 
@@ -141,18 +140,13 @@ def _advance(
         draft.set_role(role.name, waited={})
     may_create = can_create and not blocked
     hold = draft.spec.scheduling.startup == "createAllHold"
-    created = 0
     for entry in absent:
         # only a new instance can be held
         holds = hold and not entry.host.uid
         if may_create and entry.index in free and (gate.open or holds):
-            created += 1
             _create(draft, _want(draft, entry, released=gate.open))
         else:
             _show_waiting(draft, entry, gate, blocked=blocked)
-    if created:
-        text = counted(created, "instance") + ("" if gate.open else ", held")
-        draft.tell(reasons.INSTANCES_CREATED, text, role=role.name)
     if can_create:
         _repeat(draft, role, [entry for entry in team if entry.wanted], gate)
     return False
@@ -344,8 +338,14 @@ def _check_scheduling(draft: Draft) -> None:
         standing = standing_of(entry, seen, job_state=draft.job.state)
         if standing not in SCHEDULE.counts:
             continue
-        if draft.now < phase.wanted_at + limit:
-            draft.wake(phase.wanted_at + limit)
+        if entry.reason == reasons.NEVER_FITS and draft.spec.scheduling.never_fits == "Fail":
+            _give_up(
+                draft, entry, reasons.NEVER_FITS, f"{entry.role}-{entry.index}: {entry.message}"
+            )
+            return
+        since = min(phase.wanted_at, draft.job.crowded_since or phase.wanted_at)
+        if draft.now < since + limit:
+            draft.wake(since + limit)
             continue
         message = (
             f"{entry.role}-{entry.index} found no place within {limit:g} s"
@@ -354,18 +354,23 @@ def _check_scheduling(draft: Draft) -> None:
         words = entry.message if seen is None else seen.message
         if words:
             message = f"{message}: {words}"
-        finish(
-            draft,
-            "Failed",
-            reason=reasons.SCHEDULE_TIMEOUT,
-            message=message,
-            root_cause=cause_document(
-                reason=reasons.SCHEDULE_TIMEOUT,
-                message=message,
-                at=draft.now,
-                role=entry.role,
-                index=entry.index,
-                attempt=entry.attempt,
-            ),
-        )
+        _give_up(draft, entry, reasons.SCHEDULE_TIMEOUT, message)
         return
+
+
+def _give_up(draft: Draft, entry: InstanceEntry, reason: str, message: str) -> None:
+    """End the job for an instance that finds no place."""
+    finish(
+        draft,
+        "Failed",
+        reason=reason,
+        message=message,
+        root_cause=cause_document(
+            reason=reason,
+            message=message,
+            at=draft.now,
+            role=entry.role,
+            index=entry.index,
+            attempt=entry.attempt,
+        ),
+    )

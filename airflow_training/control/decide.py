@@ -13,7 +13,8 @@ from airflow_training.control.creation import start_missing
 from airflow_training.control.diagnosed import apply_late_diagnoses
 from airflow_training.control.draft import Draft
 from airflow_training.control.elastic import exclude_unreachable, review_joining, wake_at_deadline
-from airflow_training.control.ending import delete_marked, drain
+from airflow_training.control.ending import delete_marked, drain, finish
+from airflow_training.control.giving_back import give_places_back
 from airflow_training.control.in_place import advance_in_place, release_waiting
 from airflow_training.control.model import (
     TERMINAL_JOB_STATES,
@@ -162,6 +163,8 @@ def decide(
         exclude_unreachable(draft, observations)
     if _goes_on(draft):
         check_deadline(draft)
+    if _goes_on(draft) and observations is not None and observations.reachable:
+        give_places_back(draft)
     if _goes_on(draft):
         advance_in_place(draft)
         start_missing(draft, observations)

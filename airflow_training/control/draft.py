@@ -46,6 +46,7 @@ class RoleChanges(TypedDict, total=False):
     replicas: int
     activated: bool
     waited: Mapping[str, Elapsed]
+    created: int
     fewer: ReducedSize | None
 
 

@@ -513,6 +513,8 @@ class RoleEntry:
     activated: bool = False
     waited: Mapping[str, Elapsed] = field(default_factory=dict)
     """Dependency (`role/status`) -> how long it alone held the role, though its own role had all it needs."""
+    created: int = 0
+    """Instances that have appeared since that was told: it is, once no other one is expected."""
     fewer: ReducedSize | None = None
     """Set while some of its instances cannot be had."""
 
@@ -563,6 +565,8 @@ class JobEntry:
     ran: Elapsed = NOTHING_ELAPSED
     """What `activeDeadlineSeconds` counts."""
     trained: Elapsed = NOTHING_ELAPSED
+    crowded_since: float | None = None
+    """Since when some instances are refused while others hold places; None: all that are wanted are there."""
     epoch: int = 0
     job_attempt: int = 0
     fresh_jobs: int = 0

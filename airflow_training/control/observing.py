@@ -31,9 +31,11 @@ from airflow_training.control.model import (
 )
 from airflow_training.control.readiness import seen_hardware
 from airflow_training.control.turnover import ENDED, delete_initializer
+from airflow_training.documents.words import counted
 
 __all__ = ["apply_observations"]
 
+_NEVER_THERE = frozenset({reasons.CREATE_FAILED, reasons.CANNOT_BE_CREATED})
 _SAID = ("state", "reason", "message", "node", "address")
 _READINESS = ("address_live", "port_open", "ready")
 _seen_now = attrgetter(*_SAID, *_READINESS)
@@ -60,6 +62,7 @@ def apply_observations(draft: Draft, observations: Observations) -> list[Failure
             attention.append(entry)
     if known != len(objects):
         _sort_out_unknown(draft)
+    _tell_created(draft, attention)
     failures = []
     for entry in attention:
         failure = _look(draft, entry, reachable=observations.reachable)
@@ -76,6 +79,29 @@ def apply_observations(draft: Draft, observations: Observations) -> list[Failure
             f.index,
         ),
     )
+
+
+def _tell_created(draft: Draft, attention: list[InstanceEntry]) -> None:
+    """Say that the instances of a role were created, once all that are expected have appeared."""
+    first = [entry for entry in attention if _is_created(draft, entry)]
+    for role in dict.fromkeys(entry.role for entry in first):
+        own = [entry for entry in first if entry.role == role]
+        created = draft.roles[role].created + len(own)
+        keys = {entry.key for entry in own}
+        awaited = any(
+            each.role == role and each.wanted and not each.uid and each.key not in keys
+            for each in draft.instances.values()
+        )
+        draft.set_role(role, created=created if awaited else 0)
+        if not awaited:
+            held = ", held" if not all(each.phase.released for each in own) else ""
+            draft.tell(reasons.INSTANCES_CREATED, counted(created, "instance") + held, role=role)
+
+
+def _is_created(draft: Draft, entry: InstanceEntry) -> bool:
+    """Return whether the object that an entry waits for is seen for the first time."""
+    seen = None if entry.uid or not entry.wanted else draft.current.get(entry.key)
+    return seen is not None and seen.reason not in _NEVER_THERE
 
 
 def _sort_out_unknown(draft: Draft) -> None:
@@ -186,11 +212,21 @@ def _absorb(
         draft.tell(
             reasons.INSTANCE_KNOWN_AGAIN, f"is heard from again: {seen.state}{where}", of=changed
         )
+    elif seen.reason == reasons.NEVER_FITS:
+        _warn_of_size(draft, changed)
     elif seen.reason == reasons.CHECKING_ENVIRONMENT and seen.message not in ("", entry.message):
         draft.tell(seen.reason, seen.message, of=changed)
     if seen.reason == reasons.HELPER_DIED and seen.message != entry.message:
         draft.tell(seen.reason, seen.message, of=changed, level="warning")
     return None
+
+
+def _warn_of_size(draft: Draft, entry: InstanceEntry) -> None:
+    """Say once for a role that no machine could ever take its instances, and again in other words only."""
+    role = draft.roles[entry.role]
+    if (role.reason, role.message) != (reasons.NEVER_FITS, entry.message):
+        draft.set_role(entry.role, reason=reasons.NEVER_FITS, message=entry.message)
+        draft.tell(reasons.NEVER_FITS, entry.message, of=entry, level="warning")
 
 
 def _readiness(draft: Draft, seen: Observation) -> Readiness:

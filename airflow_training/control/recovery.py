@@ -69,6 +69,11 @@ def is_shared(job: ResolvedJob) -> bool:
     return any("WORLD_SIZE" in job.role(name).env for name in ranked_roles(job))
 
 
+def needs_all(job: ResolvedJob) -> bool:
+    """Return whether no instance of a job is of use before all of them are there."""
+    return is_shared(job) and not job.elastic and job.instances > 1
+
+
 def is_one_group(job: ResolvedJob) -> bool:
     """Return whether the ledger's checkpoint is that of everything in the job."""
     return is_shared(job) or job.instances == 1

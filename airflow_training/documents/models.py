@@ -106,6 +106,8 @@ class SchedulingPolicy(Model):
     priority: int = 0
     """In our own queue: higher first, then first come."""
     schedule_timeout_seconds: Annotated[Number, Field(gt=0)] = 3600.0
+    never_fits: Literal["Wait", "Fail"] = "Wait"
+    """What becomes of a job of which an instance is larger than any machine: `Wait` for a larger one."""
     spread: Spread | None = None
 
 

@@ -219,6 +219,8 @@ class Scheduling:
     priority_class_name: str = ""
     priority: int = 0
     schedule_timeout_seconds: float = 3600.0
+    never_fits: Literal["Wait", "Fail"] = "Wait"
+    """Where no machine could take an instance, even when it is empty."""
     spread: Mapping[str, Any] | None = None
 
     @property

@@ -128,6 +128,10 @@ class Adapter(ABC):
         """Return what of a job has no effect here, or will be lost."""
         return ()
 
+    def gang_advice(self, job: ResolvedJob) -> str:
+        """Return what would place the instances of a job together that needs all; "" where that is no matter."""
+        return ""
+
     def expected_addresses(self, job: ResolvedJob, prefix: str) -> Addresses:
         """Return where each instance would be reached, without preparing anything.
 

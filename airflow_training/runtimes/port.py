@@ -328,6 +328,20 @@ class Runtime(Protocol):
 
 
 @runtime_checkable
+class LooksAhead(Protocol):
+    """A runtime that can tell before the start what a job would wait for."""
+
+    async def warnings(
+        self, run: RunRef, job: ResolvedJob, firsts: Sequence[InstanceSpec]
+    ) -> Sequence[Problem]:
+        """Return what to warn of; empty where nobody may know. `firsts` as for `check`.
+
+        Of code `never_fits`: an instance that no machine could take even when it is empty, with the largest
+        that would fit. What is observed of such an instance has the reason `NeverFits` (`control.reasons`).
+        """
+
+
+@runtime_checkable
 class KeepsFolders(Protocol):
     """A runtime that keeps the logs and outputs of its runs in folders that this process can delete."""
 
@@ -356,6 +370,7 @@ __all__ = [
     "InstanceUpdate",
     "KeepsFolders",
     "LogChunk",
+    "LooksAhead",
     "NodeView",
     "Outcome",
     "ProgressReport",

@@ -36,6 +36,7 @@ from airflow_training.state import (
     leases,
     log_values,
     overviews,
+    past_waits,
     runs,
     sparklines,
     story,
@@ -288,6 +289,11 @@ class Store:
         """
         with self._db.read() as connection:
             return overviews.load(connection, uids, now=self._db.now(connection))
+
+    def past_waits(self, job: ResolvedJob, *, besides: str = "") -> Sequence[float]:
+        """Return how long the newest runs of a job waited until all of them ran, but for one of them."""
+        with self._db.read() as connection:
+            return past_waits.past_waits(connection, job, besides=besides)
 
     def job(self, uid: str) -> ResolvedJob:
         """Return the newest resolved job of the run."""

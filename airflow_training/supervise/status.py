@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from airflow_training.control.expected_start import expected_start, is_waiting
 from airflow_training.control.model import Ledger
 from airflow_training.control.recovery import rejection_text
 from airflow_training.control.rollup import rollup
@@ -29,6 +30,10 @@ def run_status(store: Store, uid: str) -> dict[str, Any]:
         output=store.output(uid),
         now=store.now(),
     )
+    document["expected_start"] = None
+    if is_waiting(state.ledger.job):
+        expected = expected_start(store.past_waits(state.job, besides=uid))
+        document["expected_start"] = None if expected is None else expected.to_document()
     if document["plan"] is not None:
         found = store.measurement(uid, plan=document["plan"]["id"])
         document["plan"]["measured"] = None if found is None else _measured(found)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from airflow_training.control import reasons
@@ -264,6 +266,64 @@ def test_an_instance_that_finds_no_place_ends_the_job():
     bench.step(seconds=600)
     assert (bench.state, bench.ledger.job.reason) == ("Failed", reasons.SCHEDULE_TIMEOUT)
     assert "0/3 nodes fit" in bench.ledger.job.message
+
+
+def test_instances_are_created_when_they_are_there_not_when_that_is_decided():
+    bench = Bench(job(role(replicas=3)))
+    bench.step()
+    assert bench.actions(Create) == [("worker", 0), ("worker", 1), ("worker", 2)]
+    assert not bench.said(reasons.INSTANCES_CREATED)
+    bench.lose("worker", 2)  # the runtime refuses it for now
+    bench.step()
+    bench.end("worker", 0).step()
+    (told,) = bench.said(reasons.INSTANCES_CREATED)
+    assert (told.role, told.message) == ("worker", "3 instances")
+    assert bench.ledger.roles["worker"].created == 0
+    story = [each.reason for each in bench.events]
+    assert story.index(reasons.JOB_STARTED) < story.index(reasons.INSTANCES_CREATED)
+
+
+def test_what_can_never_be_created_was_not():
+    bench = Bench(job(role(replicas=2, backoff_limit=0), max_restarts=0))
+    bench.step()
+    bench.set("worker", 0, state="failed", reason=reasons.CANNOT_BE_CREATED)
+    bench.lose("worker", 1)
+    bench.step()
+    assert bench.state == "Failed"
+    assert not bench.said(reasons.INSTANCES_CREATED)
+
+
+TOO_LARGE: dict[str, Any] = {
+    "scheduled": False,
+    "reason": reasons.NEVER_FITS,
+    "message": "73 of 72 cpus",
+}
+
+
+def test_what_no_machine_could_take_waits_with_one_warning_for_its_role():
+    bench = Bench(job(role(replicas=2), schedule_timeout_seconds=600))
+    bench.step()
+    for index in range(2):
+        bench.set("worker", index, **TOO_LARGE)
+        bench.step()
+    (warning,) = bench.said(reasons.NEVER_FITS)
+    assert (warning.level, warning.message) == ("warning", "73 of 72 cpus")
+    assert (bench.state, bench.of().reason) == ("Starting", reasons.NEVER_FITS)
+    role_entry = bench.ledger.roles["worker"]
+    assert (role_entry.reason, role_entry.message) == (reasons.NEVER_FITS, "73 of 72 cpus")
+    bench.set("worker", 0, **{**TOO_LARGE, "message": "73 of 64 cpus"}).step()
+    assert len(bench.said(reasons.NEVER_FITS)) == 2
+    bench.step(seconds=600)
+    assert bench.ledger.job.reason == reasons.SCHEDULE_TIMEOUT
+    assert "of 64 cpus" in bench.ledger.job.message
+
+
+def test_what_no_machine_could_take_may_end_the_job_at_once():
+    bench = Bench(job(role(replicas=2), never_fits="Fail"))
+    bench.step()
+    bench.set("worker", 1, **TOO_LARGE).step()
+    assert (bench.state, bench.ledger.job.reason) == ("Failed", reasons.NEVER_FITS)
+    assert bench.ledger.job.message == "worker-1: 73 of 72 cpus"
 
 
 def test_a_held_instance_that_has_its_place_is_scheduled():

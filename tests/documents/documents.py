@@ -90,6 +90,7 @@ spec:
     priorityClassName: high
     priority: 7
     scheduleTimeoutSeconds: 600
+    neverFits: Fail
     spread: {topologyKey: kubernetes.io/hostname, maxSkew: 1, whenUnsatisfiable: ScheduleAnyway}
   activeDeadlineSeconds: 86400
   ttlSecondsAfterFinished: 3600

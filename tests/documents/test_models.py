@@ -177,6 +177,7 @@ FIELDS: list[tuple[str, Values, Values, Values, Values]] = [
     ("spec.schedulingPolicy.priorityClassName", ["high"], [NUMBER], [], []),
     ("spec.schedulingPolicy.priority", [-5, 0, 5], [TEXT, 1.5], [], []),
     ("spec.schedulingPolicy.scheduleTimeoutSeconds", [1], [TEXT], [0], []),
+    ("spec.schedulingPolicy.neverFits", ["Wait", "Fail"], [NUMBER], [], ["Never"]),
     ("spec.schedulingPolicy.spread", [{"topologyKey": "zone"}, None], [TEXT], [], []),
     ("spec.schedulingPolicy.spread.topologyKey", ["zone"], [NUMBER], [], []),
     ("spec.schedulingPolicy.spread.maxSkew", [1], [TEXT], [0], []),

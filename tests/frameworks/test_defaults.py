@@ -53,6 +53,7 @@ def defaults_of(framework="pytorch", roles=DIGITS, **spec):
         ("spec.schedulingPolicy.priority", 0, OURS),
         ("spec.schedulingPolicy.minAvailable", 3, OURS),
         ("spec.schedulingPolicy.scheduleTimeoutSeconds", 3600, OURS),
+        ("spec.schedulingPolicy.neverFits", "Wait", OURS),
         ("spec.activeDeadlineSeconds", None, OURS),
         ("spec.ttlSecondsAfterFinished", None, OURS),
         ("spec.cleanPodPolicy", "Running", OURS),

@@ -27,6 +27,7 @@ from airflow_training.control.readiness import required_hardware
 from airflow_training.documents.resolved_blocks import ResolvedCheckpoint
 from airflow_training.runtimes.kubernetes import inject, names
 from airflow_training.runtimes.kubernetes.facts import facts_of
+from airflow_training.runtimes.kubernetes.gangs import pod_requests
 from airflow_training.runtimes.kubernetes.objects import agent_document, answer_documents
 from airflow_training.runtimes.kubernetes.pods import PodOptions, answer_shards, needs_agent
 from tests.kubernetes.emulator.environment import expand
@@ -87,9 +88,50 @@ def test_a_held_instance_waits_in_a_restricted_init_container():
     assert security["allowPrivilegeEscalation"] is False
     assert security["capabilities"] == {"drop": ["ALL"]}
     assert security["seccompProfile"] == {"type": "RuntimeDefault"}
-    assert hold["resources"]["limits"] == hold["resources"]["requests"]
     assert main_container(pod)["command"] == ["python", "train.py"]
     assert pod["metadata"]["annotations"][names.HELD] == "true"
+
+
+@pytest.mark.parametrize(
+    ("asked", "beside"),
+    [
+        pytest.param({}, [], id="nothing"),
+        pytest.param({"requests": {"cpu": "1"}}, [], id="only-cpu-as-in-a-queue-of-cpus"),
+        pytest.param(
+            {"requests": {"cpu": "50m", "memory": "32Mi"}}, [], id="less-than-an-agent-had"
+        ),
+        pytest.param({"limits": {"cpu": "2", "memory": "1Gi"}}, [], id="guaranteed"),
+        pytest.param({"limits": {"cpu": "2"}, "requests": {"cpu": "1"}}, [], id="burstable"),
+        pytest.param({"limits": {"cpu": 2, "nvidia.com/gpu": 8}}, [], id="with-gpus"),
+        pytest.param(
+            {"requests": {"cpu": "1"}},
+            [a_container("proxy", restartPolicy="Always", resources={"requests": {"cpu": "1"}})],
+            id="after-a-sidecar",
+        ),
+    ],
+)
+def test_a_held_pod_asks_for_what_it_would_ask_for_otherwise(asked, beside):
+    main = a_container(**({"resources": asked} if asked else {}))
+    job = a_job(a_role(main=main, spec={"initContainers": beside} if beside else {}))
+    held, plain = a_pod(job, held=True)["spec"], a_pod(job)["spec"]
+    assert pod_requests(held) == pod_requests(plain)
+    assert quality_of(held) == quality_of(plain)
+    assert "nvidia.com/gpu" not in str(hold_of({"spec": held})["resources"])
+
+
+def quality_of(spec: dict[str, Any]) -> str:
+    """Return the class that Kubernetes gives a pod: by limits and requests of all of its containers."""
+    asked = [
+        each.get("resources") or {}
+        for each in [*(spec.get("initContainers") or ()), *spec["containers"]]
+    ]
+    if all(
+        each.get("limits", {}).keys() >= {"cpu", "memory"}
+        and {**each["limits"], **each.get("requests", {})} == each["limits"]
+        for each in asked
+    ):
+        return "Guaranteed"
+    return "Burstable" if any(asked) else "BestEffort"
 
 
 @pytest.mark.parametrize(

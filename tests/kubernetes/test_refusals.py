@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from airflow_training.admission.launch import check_runtime
-from airflow_training.documents.resolved import RunKey
+from airflow_training.documents.resolved import ResolvedJob, RunKey
 from airflow_training.errors import InputError, RuntimeUnavailable
 from airflow_training.runtimes.kubernetes.api import ApiError, Forbidden, Invalid, NotFound
 from airflow_training.runtimes.kubernetes.facts import facts_of
@@ -25,7 +25,7 @@ from airflow_training.runtimes.kubernetes.runtime import KubernetesRuntime
 from tests.kubernetes import samples
 from tests.kubernetes.conftest import CONTROLLER, Stage, connect_to, resolved
 from tests.kubernetes.emulator import Cluster
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, until
 
 
 @pytest.fixture
@@ -250,3 +250,46 @@ async def test_a_run_id_whose_objects_are_left_is_refused(runtime, cluster):
     assert (problem.code, problem.field) == ("conflict", "run_id")
     assert "kubectl delete configmap" in problem.hint
     assert not await runtime.check(dataclasses.replace(samples.RUN, submitted_at=1.0), job, [])
+
+
+# what no node could take -----------------------------------------------------------------------
+HUGE: dict[str, Any] = {"resources": {"requests": {"cpu": "999"}}}
+
+
+def policy(never_fits: str) -> dict[str, Any]:
+    return {"schedulingPolicy": {"neverFits": never_fits}}
+
+
+async def checked(stage: Stage, job: ResolvedJob) -> list[str]:
+    key = RunKey(source="cli", run_id="one")
+    found = await check_runtime(job, key=key, controller=CONTROLLER, runtime=stage.runtime())
+    return [each.message for each in found]
+
+
+@pytest.mark.e2e
+async def test_what_no_node_could_take_is_warned_of_before_the_start(stage: Stage):
+    (warning,) = await checked(stage, resolved(**HUGE))
+    assert warning.startswith("NeverFits: no node could take it, even when empty: it asks for 999")
+    assert await checked(stage, resolved()) == []
+    with pytest.raises(InputError, match="asks for 999 of cpu"):
+        await checked(stage, resolved(**HUGE, **policy("Fail")))
+
+
+@pytest.mark.e2e
+async def test_what_no_node_could_take_waits_and_says_so_once(stage: Stage):
+    uid = stage.launch(resolved({"name": "worker", "replicas": 3}, **HUGE))
+    async with stage.driving(uid):
+        await until(lambda: stage.entry(uid).reason == "NeverFits")
+        stage.cluster.control.add_node("huge", cpu="9999")
+        await stage.until_running(uid)
+    assert [each.level for each in stage.events if each.reason == "NeverFits"] == ["warning"]
+
+
+@pytest.mark.e2e
+async def test_what_no_node_could_take_ends_at_once_where_the_job_says_so(stage: Stage):
+    uid = stage.launch(resolved(**HUGE, **policy("Fail")))
+    async with stage.driving(uid) as task:
+        assert await asyncio.wait_for(task, PATIENCE) == "Failed"
+    job = stage.store.ledger(uid).job
+    assert job.reason == "NeverFits"
+    assert "no node could take it" in job.message

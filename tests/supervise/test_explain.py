@@ -44,6 +44,7 @@ def test_the_whole_answer_has_the_keys_that_tools_rely_on():
         "job",
         "framework",
         "schedule",
+        "expectedStart",
         "waves",
         "gang",
         "roles",
@@ -129,6 +130,22 @@ def test_gang_and_what_its_start_costs():
     # three workers may hold their places for as long as they may wait
     assert gang["idleInstanceSecondsBound"] == 3 * 600
     assert gang["reason"]
+
+
+def test_a_job_that_needs_all_of_its_instances_is_advised_to_use_a_queue():
+    alone = {**DIGITS, "spec": {**DIGITS["spec"], "schedulingPolicy": {}}}
+    assert "gang: kueue" in answer(alone)["gang"]["advice"]
+    assert answer(alone, runtime="local")["gang"]["advice"] == ""
+    assert answer()["gang"]["advice"] == "", "it has a gang"
+    single = a_document("custom", {"worker": 4}, command=["true"])
+    assert answer(single)["gang"]["advice"] == ""
+
+
+def test_an_expected_start_is_told_from_earlier_runs():
+    assert answer()["expectedStart"] is None
+    expected = answer(waits=[60.0, 120.0, 3600.0])["expectedStart"]
+    assert (expected["medianSeconds"], expected["runs"]) == (120, 3)
+    assert "no promise" in expected["message"]
 
 
 def test_an_instance_in_a_cluster():

@@ -7,6 +7,7 @@ from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, cast
 
+from airflow_training.control.recovery import needs_all
 from airflow_training.documents.resolved import ResolvedJob
 from airflow_training.errors import InputError, Problem
 from airflow_training.frameworks.naming import service_host, service_name
@@ -78,6 +79,14 @@ class _Kubernetes(Adapter):
             message=f"has no effect: gang {gang} knows no queues",
         )
         return [*found, useless]
+
+    def gang_advice(self, job: ResolvedJob) -> str:
+        if job.scheduling.gang != "none" or not needs_all(job):
+            return ""
+        return (
+            "no instance is of use without the others, and a part of them may hold places while the rest"
+            " waits: where the namespace has a queue of Kueue, gang: kueue lets all of them in or none"
+        )
 
     def expected_addresses(self, job: ResolvedJob, prefix: str) -> Addresses:
         return {

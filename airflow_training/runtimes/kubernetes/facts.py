@@ -11,6 +11,7 @@ from typing import Any
 from airflow_training.documents.resolved import ResolvedJob, RunRef
 from airflow_training.runtimes.kubernetes import names
 from airflow_training.runtimes.kubernetes.gangs import Gang, GangGroup, gang_of
+from airflow_training.runtimes.kubernetes.quotas import needs_together
 
 __all__ = ["NEVER_REMOVED", "RECORD_KEY", "RoleFacts", "RunFacts", "facts_of"]
 
@@ -46,6 +47,8 @@ class RunFacts:
     annotations: Mapping[str, str] = field(default_factory=dict)
     gang: Gang = field(default_factory=Gang)
     roles: Mapping[str, RoleFacts] = field(default_factory=dict)
+    needs: Mapping[str, str] = field(default_factory=dict)
+    """What all of its pods ask for together, where that has to be there before the first is made."""
 
     @property
     def numbered(self) -> bool:
@@ -116,10 +119,13 @@ def facts_of(run: RunRef, job: ResolvedJob) -> RunFacts:
             )
             for role in job.roles
         },
+        needs=needs_together(job),
     )
 
 
-_VERBATIM = frozenset({"labels", "annotations", "ports", "spread", "min_resources", "minResources"})
+_VERBATIM = frozenset(
+    {"labels", "annotations", "ports", "spread", "min_resources", "minResources", "needs"}
+)
 """Mappings whose keys are not ours to spell."""
 _BY_NAME = "roles"
 

@@ -20,6 +20,10 @@ from airflow_training.runtimes.kubernetes import names
 
 __all__ = [
     "GROUP_APIS",
+    "GROUP_LABELS",
+    "KUEUE_GROUP",
+    "KUEUE_QUEUE",
+    "VOLCANO_GROUP",
     "Gang",
     "GangGroup",
     "GangMarks",
@@ -28,6 +32,8 @@ __all__ = [
     "marks_of",
     "pod_group_documents",
     "pod_requests",
+    "summed",
+    "written",
 ]
 
 GROUP_APIS: Mapping[str, str] = {
@@ -35,13 +41,17 @@ GROUP_APIS: Mapping[str, str] = {
     "coscheduling": "scheduling.x-k8s.io/v1alpha1",
 }
 """Kind of gang -> apiVersion of its PodGroup; Kueue has no object of ours."""
-_VOLCANO_GROUP = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name")
+VOLCANO_GROUP = "scheduling.k8s.io/group-name"
+"""Annotation with the name of a pod's group."""
+_VOLCANO_GROUP = (VOLCANO_GROUP, "scheduling.volcano.sh/group-name")
 _COSCHEDULING_GROUP = "scheduling.x-k8s.io/pod-group"
-_KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"
-_KUEUE_GROUP = "kueue.x-k8s.io/pod-group-name"
+KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"
+KUEUE_GROUP = "kueue.x-k8s.io/pod-group-name"
 _KUEUE_TOTAL = "kueue.x-k8s.io/pod-group-total-count"
 _KUEUE_NO_REPLACEMENT = {"kueue.x-k8s.io/retriable-in-group": "false"}
 _KUEUE_FINALIZER = "kueue.x-k8s.io/managed"
+GROUP_LABELS = (KUEUE_GROUP, _COSCHEDULING_GROUP)
+"""Labels with the name of a pod's group."""
 _SCHEDULERS: Mapping[str, str] = {
     "volcano": "volcano",
     "coscheduling": "scheduler-plugins-scheduler",
@@ -127,7 +137,7 @@ def _group(
         roles=tuple(roles),
         min_member=max(1, size),
         total=len(needs),
-        min_resources=_written(_summed(needs[: size if reserve is None else reserve])),
+        min_resources=written(summed(needs[: size if reserve is None else reserve])),
     )
 
 
@@ -143,14 +153,14 @@ def pod_requests(spec: Mapping[str, Any]) -> dict[str, float]:
     for container in spec.get("initContainers") or ():
         own = _requests(container)
         if container.get("restartPolicy") == "Always":
-            sidecars = _summed([sidecars, own])
+            sidecars = summed([sidecars, own])
             now = sidecars
         else:
-            now = _summed([sidecars, own])
+            now = summed([sidecars, own])
         starting = _larger(starting, now)
-    running = _summed([sidecars, *(_requests(each) for each in spec.get("containers") or ())])
+    running = summed([sidecars, *(_requests(each) for each in spec.get("containers") or ())])
     counted = {**_larger(starting, running), **_requests(spec)}
-    return _summed([counted, _numbers(spec.get("overhead"))])
+    return summed([counted, _numbers(spec.get("overhead"))])
 
 
 def _requests(owner: Mapping[str, Any]) -> dict[str, float]:
@@ -163,7 +173,8 @@ def _numbers(quantities: Mapping[str, Any] | None) -> dict[str, float]:
     return {name: parse_quantity(value) for name, value in (quantities or {}).items()}
 
 
-def _summed(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
+def summed(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Return the sum of amounts by resource."""
     names_of_all = dict.fromkeys(name for part in parts for name in part)
     return {name: math.fsum(part.get(name, 0.0) for part in parts) for name in names_of_all}
 
@@ -175,7 +186,8 @@ def _larger(one: Mapping[str, float], other: Mapping[str, float]) -> dict[str, f
     }
 
 
-def _written(amounts: Mapping[str, float]) -> dict[str, str]:
+def written(amounts: Mapping[str, float]) -> dict[str, str]:
+    """Return amounts as quantities, without what is not asked for."""
     return {name: _quantity(amount) for name, amount in amounts.items() if amount > 0}
 
 
@@ -202,9 +214,9 @@ def marks_of(gang: Gang, role: str) -> GangMarks:
         )
     if gang.kind == "coscheduling":
         return GangMarks(labels={_COSCHEDULING_GROUP: group.name}, scheduler_name=scheduler)
-    labels = {_KUEUE_GROUP: group.name}
+    labels = {KUEUE_GROUP: group.name}
     if gang.queue:
-        labels[_KUEUE_QUEUE] = gang.queue
+        labels[KUEUE_QUEUE] = gang.queue
     return GangMarks(labels=labels, annotations={_KUEUE_TOTAL: str(group.total)})
 
 
@@ -215,7 +227,7 @@ def marks_at_end(pod: Mapping[str, Any]) -> dict[str, Any]:
     come. A pod that never got a node counts as active for ever: there only we can take the finalizer.
     """
     metadata = pod["metadata"]
-    if _KUEUE_GROUP not in (metadata.get("labels") or {}):
+    if KUEUE_GROUP not in (metadata.get("labels") or {}):
         return {}
     marks: dict[str, Any] = {}
     if not _KUEUE_NO_REPLACEMENT.items() <= (metadata.get("annotations") or {}).items():

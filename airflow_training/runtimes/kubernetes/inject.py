@@ -42,8 +42,8 @@ ORDERS_FILE = f"{_ORDER_FOLDER}/order"
 """Orders to the agent of a pod that stays."""
 _LIVE_FOLDER = f"{AGENT_FOLDER}/live"
 _PYTHON = ("python3", "-I", "-S")
-_RESOURCES = {"cpu": "200m", "memory": "64Mi"}
-"""As requests and as limits, so that a pod of class Guaranteed stays one."""
+_OWN_RESOURCES = ("cpu", "memory", "ephemeral-storage")
+"""What of the training container's resources the init container asks for, too."""
 
 
 def agent_volume(config_map: str) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -106,10 +106,12 @@ def hold_container(
     user: int,
     mounts: Sequence[Mapping[str, Any]],
     live_keys: Mapping[str, bool],
+    beside: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Return the init container that waits for the release, then writes what it makes possible.
 
-    `live_keys`: key of a live file -> whether it is executable. `user`: 0 asks for none.
+    `live_keys`: key of a live file -> whether it is executable. `user`: 0 asks for none. `beside`: the
+    training container.
     """
     order = Order(
         held=True,
@@ -139,11 +141,27 @@ def hold_container(
             {"name": "TRAINING_POD_UID", "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}},
             order_variable(order),
         ],
-        "resources": {"requests": dict(_RESOURCES), "limits": dict(_RESOURCES)},
+        "resources": _resources_within(beside),
         "securityContext": security,
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": [dict(mount) for mount in mounts],
     }
+
+
+def _resources_within(container: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what an init container asks for, so that its pod asks for nothing that it did not before.
+
+    An init container ends before the others begin: as much as one of them adds nothing to the pod, leaves
+    its class (Guaranteed, BestEffort) as it is, and is what quotas and limit ranges let that one have.
+    """
+    written: Mapping[str, Mapping[str, Any]] = container.get("resources") or {}
+    found = {
+        kind: {
+            name: each for name, each in (written.get(kind) or {}).items() if name in _OWN_RESOURCES
+        }
+        for kind in ("requests", "limits")
+    }
+    return {kind: amounts for kind, amounts in found.items() if amounts}
 
 
 def live_mount(key: str, path: str) -> dict[str, Any]:

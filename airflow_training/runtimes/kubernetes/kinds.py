@@ -7,7 +7,10 @@ from dataclasses import dataclass
 __all__ = [
     "CONFIG_MAPS",
     "COSCHEDULING_GROUPS",
+    "EVENTS",
     "KUEUE_LOCAL_QUEUES",
+    "KUEUE_WAITING",
+    "KUEUE_WORKLOADS",
     "NAMESPACES",
     "NODES",
     "PODS",
@@ -46,6 +49,7 @@ class Kind:
 
 
 CONFIG_MAPS = Kind("", "v1", "configmaps")
+EVENTS = Kind("", "v1", "events")
 NAMESPACES = Kind("", "v1", "namespaces", namespaced=False)
 NODES = Kind("", "v1", "nodes", namespaced=False)
 PODS = Kind("", "v1", "pods")
@@ -65,3 +69,12 @@ KUEUE_LOCAL_QUEUES = (
     Kind("kueue.x-k8s.io", "v1beta1", "localqueues"),
 )
 """As Kueue 0.15 and newer serve them, and as those before 0.20 do."""
+KUEUE_WORKLOADS = (
+    Kind("kueue.x-k8s.io", "v1beta2", "workloads"),
+    Kind("kueue.x-k8s.io", "v1beta1", "workloads"),
+)
+KUEUE_WAITING = (
+    Kind("visibility.kueue.x-k8s.io", "v1beta2", "localqueues"),
+    Kind("visibility.kueue.x-k8s.io", "v1beta1", "localqueues"),
+)
+"""Queues, of which `pendingworkloads` lists what waits in what order."""

@@ -7,12 +7,14 @@ from typing import Any
 
 from airflow_training.documents.quantities import parse_quantity
 from airflow_training.documents.resolved import ResolvedJob
+from airflow_training.errors import Problem
 from airflow_training.runtimes.kubernetes.api import Api, Forbidden
+from airflow_training.runtimes.kubernetes.fitting import never_fits
 from airflow_training.runtimes.kubernetes.kinds import NODES
 from airflow_training.runtimes.kubernetes.rights import allowed_instances, held_gpus
 from airflow_training.runtimes.port import ClusterSnapshot, NodeView
 
-__all__ = ["cluster_view"]
+__all__ = ["cluster_view", "unfit_pods"]
 
 
 async def cluster_view(api: Api, job: ResolvedJob | None, *, with_free: bool) -> ClusterSnapshot:
@@ -42,3 +44,31 @@ def _node_view(node: Mapping[str, Any], held: Mapping[str, int] | None) -> NodeV
         labels=node["metadata"].get("labels") or {},
         free_gpus=None if held is None else max(0, gpus - held.get(name, 0)),
     )
+
+
+async def unfit_pods(
+    api: Api, job: ResolvedJob, pods: Mapping[str, Mapping[str, Any]]
+) -> list[Problem]:
+    """Return a problem for each pod that no node could ever take; none where we may not see nodes.
+
+    `pods`: role -> one of its pods.
+    """
+    try:
+        nodes, _ = await api.list(NODES)
+    except Forbidden:
+        return []
+    any_taint = job.scheduling.gang == "kueue"  # a flavor brings its tolerations
+    found = {
+        role: never_fits(pod["spec"], nodes, any_taint=any_taint) for role, pod in pods.items()
+    }
+    return [
+        Problem(
+            code="never_fits",
+            field=f"spec.roles.{role}",
+            value=role,
+            message=f"NeverFits: {why}",
+            hint="ask for less, or add such a node; schedulingPolicy.neverFits says whether to wait for one",
+        )
+        for role, why in found.items()
+        if why
+    ]

@@ -17,6 +17,9 @@ from airflow_training.control import reasons
 from airflow_training.control.model import InstanceState, Observation, ProgressReport
 from airflow_training.documents.times import parse_time
 from airflow_training.runtimes.kubernetes import names
+from airflow_training.runtimes.kubernetes.fitting import never_fits_by_words
+from airflow_training.runtimes.kubernetes.gangs import GROUP_LABELS, KUEUE_QUEUE, VOLCANO_GROUP
+from airflow_training.runtimes.kubernetes.holding import Holder
 from airflow_training.runtimes.kubernetes.image_pulls import IMAGES_REFUSED, refused_twice
 from airflow_training.runtimes.kubernetes.pod_attempts import AgentReport, with_agent_report
 
@@ -60,6 +63,12 @@ _READY_TO_START = "PodReadyToStartContainers"
 _CONDITIONS = frozenset(
     {"PodScheduled", "Ready", "DisruptionTarget", "TerminationTarget", _READY_TO_START}
 )
+_GROUP_MARKS = (*GROUP_LABELS, KUEUE_QUEUE, VOLCANO_GROUP)
+_EXPLAINED = frozenset(
+    {"SchedulingGated", "Scheduling", "Unschedulable", "Starting", reasons.NEVER_FITS}
+)
+"""What a pod says that waits for another object, which may know more."""
+_OWN_WORDS = frozenset({"Unschedulable", reasons.NEVER_FITS})
 _PHASES_OVER = frozenset({"Succeeded", "Failed"})
 _MAX_MESSAGE = 2000
 _NOT_MOUNTED = (
@@ -100,8 +109,11 @@ def observe(
     progress: ProgressReport | None = None,
     environment: tuple[str, ...] = (),
     turn: AgentReport | None = None,
+    holder: Holder | None = None,
 ) -> Observation:
     """Return what a pod of ours does; `now` is in epoch seconds, `turn` what its agent said.
+
+    `holder`: what holds it says, where that was asked.
 
     Raises KeyError and ValueError for a pod that does not carry our labels.
     """
@@ -109,7 +121,7 @@ def observe(
     annotations = pod["metadata"].get("annotations") or {}
     own = _training_container(pod)
     end = _end_of(own)
-    said = _said(pod, own, end, now=now)
+    said = _explained(_said(pod, own, end, now=now), holder)
     running = said.state == "running" and end is None
     started = own.get("started", True) is not False
     node = (pod.get("spec") or {}).get("nodeName") or ""
@@ -217,7 +229,7 @@ def trimmed(pod: Mapping[str, Any]) -> dict[str, Any]:
         ours = {
             sys.intern(name): sys.intern(value)
             for name, value in (metadata.get(key) or {}).items()
-            if name.startswith(("airflow-training/", "app.kubernetes.io/"))
+            if name.startswith(("airflow-training/", "app.kubernetes.io/", *_GROUP_MARKS))
             and name not in (names.RELEASE, names.ORDER)
         }
         if ours:
@@ -274,6 +286,15 @@ def _said(pod: Mapping[str, Any], own: Mapping[str, Any], end: _End | None, *, n
             else _Said("running", "Started", _restarts_inside(own))
         )
     return _pending(pod, now=now)
+
+
+def _explained(said: _Said, holder: Holder | None) -> _Said:
+    """Return what a waiting pod says with the words of what holds it."""
+    if holder is None or said.state != "pending" or said.reason not in _EXPLAINED:
+        return said
+    own = said.message if said.reason in _OWN_WORDS and not holder.reason else ""
+    message = "; ".join(filter(None, (own, holder.message)))
+    return _Said(said.state, holder.reason or said.reason, message)
 
 
 def _settles_at(pod: Mapping[str, Any], end: _End | None) -> float | None:
@@ -341,8 +362,16 @@ def _pending(pod: Mapping[str, Any], *, now: float) -> _Said:
             message = scheduled.get("message") or f"waits for {', '.join(gates)}"
             return _Said("pending", "SchedulingGated", message)
         if scheduled.get("status") == "False":
-            reason = scheduled.get("reason") or "Unschedulable"
-            return _Said("pending", reason, scheduled.get("message") or "")
+            reason, message = (
+                scheduled.get("reason") or "Unschedulable",
+                scheduled.get("message") or "",
+            )
+            never = never_fits_by_words(message)
+            return (
+                _Said("pending", reasons.NEVER_FITS, never)
+                if never
+                else _Said("pending", reason, message)
+            )
         return _Said("pending", "Scheduling")
     stuck = _stuck(pod)
     if stuck is None and now >= _place_since(pod, now=now) + CANNOT_START_SECONDS:

@@ -443,6 +443,7 @@ class _Made:
             user=self._hold_user(),
             mounts=[program_mount, folder, *mounts],
             live_keys=live,
+            beside=self._main,
         )
 
     def _hold_user(self) -> int:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
+from airflow_training.control.recovery import needs_all
 from airflow_training.documents.quantities import parse_quantity
 from airflow_training.documents.resolved import ResolvedJob, ResolvedRole
 from airflow_training.errors import Problem
@@ -28,7 +29,10 @@ from airflow_training.runtimes.kubernetes.gangs import pod_requests
 from airflow_training.runtimes.kubernetes.kinds import (
     CONFIG_MAPS,
     COSCHEDULING_GROUPS,
+    EVENTS,
     KUEUE_LOCAL_QUEUES,
+    KUEUE_WAITING,
+    KUEUE_WORKLOADS,
     NAMESPACES,
     PODS,
     PODS_OF_ALL,
@@ -44,11 +48,13 @@ from airflow_training.runtimes.kubernetes.kinds import (
 from airflow_training.runtimes.kubernetes.refusals import may_pass
 
 __all__ = [
+    "USEFUL_RIGHTS",
     "allowed_instances",
     "check_cluster",
     "held_gpus",
     "namespace_seen",
     "needed_rights",
+    "unused_queues",
 ]
 
 _ONLY_OF_A_QUESTION = "does not support dry run"
@@ -64,6 +70,13 @@ _EVERY_RUN: Mapping[tuple[Kind, str], Sequence[str]] = {
     (SERVICES, ""): ("create", "get", "list", "delete"),
     (CONFIG_MAPS, ""): ("create", "get", "list", "update", "patch", "delete"),
 }
+USEFUL_RIGHTS: Sequence[Right] = (
+    (KUEUE_WORKLOADS[0], "", "list"),
+    (KUEUE_WAITING[0], "pendingworkloads", "get"),
+    (EVENTS, "", "list"),
+    (RESOURCE_QUOTAS, "", "list"),
+)
+"""What tells in a namespace why pods wait, and what is left of a quota: nothing fails without them."""
 _SECRET_VERBS = ("create", "get", "list", "delete")
 _GROUP_VERBS = ("create", "get", "list", "patch", "delete")
 _GROUP_KINDS: Mapping[str, Kind] = {
@@ -268,6 +281,26 @@ async def _scheduling(api: Api, job: ResolvedJob) -> list[Problem]:
         for name in missing
     ]
     return problems
+
+
+async def unused_queues(api: Api, job: ResolvedJob) -> list[Problem]:
+    """Return a hint at the queues of the namespace where a job needs all of its pods and uses none."""
+    if job.scheduling.gang != "none" or not needs_all(job):
+        return []
+    for kind in KUEUE_LOCAL_QUEUES:
+        queues = await _names_of(api, kind, job.namespace)
+        if queues:
+            return [
+                Problem(
+                    code="not_used",
+                    field="spec.schedulingPolicy.gang",
+                    value="none",
+                    message="a part of the job may hold places while the rest waits, and it needs all of its"
+                    f" instances: namespace '{job.namespace}' has queues that let all of them in or none",
+                    hint=f"schedulingPolicy: {{gang: kueue, queue: {queues[0]}}}",
+                )
+            ]
+    return []
 
 
 async def _quota(api: Api, job: ResolvedJob) -> list[Problem]:

@@ -53,7 +53,7 @@ from airflow_training.runtimes.kubernetes.instances import (
     identity,
 )
 from airflow_training.runtimes.kubernetes.logs import LogArchive, read_live
-from airflow_training.runtimes.kubernetes.nodes import cluster_view
+from airflow_training.runtimes.kubernetes.nodes import cluster_view, unfit_pods
 from airflow_training.runtimes.kubernetes.observing import (
     CANNOT_START_SECONDS,
     is_over,
@@ -61,11 +61,13 @@ from airflow_training.runtimes.kubernetes.observing import (
     started_at,
 )
 from airflow_training.runtimes.kubernetes.pod_attempts import AgentReport
+from airflow_training.runtimes.kubernetes.quotas import shortage
 from airflow_training.runtimes.kubernetes.record import Records, stale_reason
 from airflow_training.runtimes.kubernetes.refusals import may_pass, problem_of, refusal_of
 from airflow_training.runtimes.kubernetes.rights import (
     check_cluster,
     namespace_seen,
+    unused_queues,
 )
 from airflow_training.runtimes.kubernetes.run_objects import RunObjects
 from airflow_training.runtimes.kubernetes.sweep import OrphanObjects, find_orphans
@@ -157,6 +159,8 @@ class KubernetesRuntime:
         self.capabilities = dataclasses.replace(
             self.capabilities, restart_in_place=self._reports is not None
         )
+        self._begun: set[tuple[str, int]] = set()
+        """(Run uid, job attempt) of which pods were made here: the server judges the others one by one."""
         self._watches: dict[tuple[asyncio.AbstractEventLoop, str, str], NamespaceWatch] = {}
 
     @classmethod
@@ -198,16 +202,31 @@ class KubernetesRuntime:
         if problem is not None:
             return [problem]
         facts = facts_of(run, job)
-        options = dataclasses.replace(self._options, agent_config_map=names.record_name(run))
-        documents = {
-            spec.ref.role: pods.pod_of(self._limited(spec), facts, run.uid, options=options)
-            for spec in firsts
-        }
+        documents = self._pods_of(run, facts, firsts)
         problems = await check_cluster(self.api, job, facts, documents, callback=self._has_callback)
         # only now: who may not read the record is told so with everything else that is missing
         if not problems and run.submitted_at is None and await self._records.read(run) is not None:
             return [_earlier_run(run)]
         return problems
+
+    @_speaking
+    async def warnings(
+        self, run: RunRef, job: ResolvedJob, firsts: Sequence[InstanceSpec]
+    ) -> Sequence[Problem]:
+        """Return the pods that no node could take even when empty, and the queue that a job might use."""
+        documents = self._pods_of(run, facts_of(run, job), firsts)
+        unfit = await unfit_pods(self.api, job, documents)
+        return [*unfit, *await unused_queues(self.api, job)]
+
+    def _pods_of(
+        self, run: RunRef, facts: RunFacts, specs: Sequence[InstanceSpec]
+    ) -> Mapping[str, Mapping[str, Any]]:
+        """Return role -> the pod of an instance, as it would be created."""
+        options = dataclasses.replace(self._options, agent_config_map=names.record_name(run))
+        return {
+            spec.ref.role: pods.pod_of(self._limited(spec), facts, run.uid, options=options)
+            for spec in specs
+        }
 
     @_speaking
     async def prepare(
@@ -263,10 +282,15 @@ class KubernetesRuntime:
         others = await self._instances.all(run) if facts.numbered else ()
         uid = record["metadata"]["uid"]
         await self._objects.mend_services(run, facts, record_uid=uid)
+        short = await self._short_of(run, facts, instances)
+        if short is not None:
+            return _refused(instances, str(short))
         options = await self._with_agent(run, instances, record_uid=uid)
         outcomes = await gather_all(
             self._create_one(each, facts, uid, options, others) for each in instances
         )
+        if any(each.result in ("created", "adopted") for each in outcomes):
+            self._begun.add((run.uid, instances[0].ref.job_attempt))
         return await self._unless_removed(run, uid, outcomes)
 
     @_speaking
@@ -564,6 +588,7 @@ class KubernetesRuntime:
             run, keeps=functools.partial(_keeps, facts) if facts else _keeps_none
         )
         await self._objects.remove(run, with_record=not kept)
+        self._begun = {each for each in self._begun if each[0] != run.uid}
         for ref, begins, log in await asyncio.to_thread(self._collector.begun, run):
             await self._archive.keep(ref, log, begins=begins)  # where its archiving was cut short
         if not self._archive.is_failing:  # else what was collected is all there is
@@ -619,6 +644,20 @@ class KubernetesRuntime:
         return dataclasses.replace(self._options, agent_config_map=names.agent_name(run, program))
 
     # creating ----------------------------------------------------------------------------------
+    async def _short_of(
+        self, run: RunRef, facts: RunFacts, instances: Sequence[InstanceSpec]
+    ) -> ApiError | None:
+        """Return why not all pods of a job attempt would be taken now, before its first one is made."""
+        job_attempt = instances[0].ref.job_attempt
+        if not facts.needs or (run.uid, job_attempt) in self._begun:
+            return None
+        short = await shortage(self.api, run.namespace, facts.needs)
+        if short is None:
+            return None
+        own = [pod for pod in await self._instances.all(run) if not is_over(pod)]
+        begun = any(names.parse_ref(pod).job_attempt == job_attempt for pod in own)
+        return None if begun else short
+
     async def _create_one(
         self,
         spec: InstanceSpec,

@@ -19,6 +19,8 @@ from airflow_training.documents.resolved import RunRef
 from airflow_training.errors import RuntimeUnavailable
 from airflow_training.runtimes.kubernetes import names
 from airflow_training.runtimes.kubernetes.api import Api, ApiError, Expired
+from airflow_training.runtimes.kubernetes.holders import Holders
+from airflow_training.runtimes.kubernetes.holding import Holder, is_held
 from airflow_training.runtimes.kubernetes.image_pulls import with_earlier_words
 from airflow_training.runtimes.kubernetes.kinds import PODS
 from airflow_training.runtimes.kubernetes.observing import look_again_at, observe, trimmed
@@ -36,6 +38,11 @@ PROGRESS_SECONDS = 15.0
 """How often progress that lies in object storage is read."""
 TURN_SECONDS = 1.0
 """How often what agents said of pods that stay is read."""
+HOLD_SECONDS = 120.0
+"""How often what holds pods is asked why: at most two requests for each kind of holder."""
+HOLD_PAUSE_SECONDS = 10.0
+"""How soon after that for pods that have come meanwhile."""
+_HOLD_LOOK_SECONDS = 2.0
 _PAUSES = (0.1, 5.0)
 """Seconds before the next try: at first, and at most."""
 
@@ -78,6 +85,11 @@ class NamespaceWatch:
         self._turns_of = turns
         self._turns: dict[str, AgentReport] = {}
         """Pod uid -> what its agent said last."""
+        self._holders = Holders(api, namespace)
+        self._held: dict[str, Holder] = {}
+        """Pod uid -> why it waits, as what holds it said last."""
+        self._asked: set[str] = set()
+        """Uids of the pods that were held when that was asked."""
         self._reports: dict[str, Report] = {}
         """Pod uid -> the newest report that was read."""
         self._pods: dict[str, Mapping[str, Any]] = {}
@@ -132,6 +144,7 @@ class NamespaceWatch:
                     self._watch_for_ever(),
                     self._read_progress_for_ever(),
                     self._read_turns_for_ever(),
+                    self._ask_holders_for_ever(),
                 )
             )
 
@@ -180,6 +193,25 @@ class NamespaceWatch:
             for name in await self._learn_turns(pods):
                 if name in self._pods:
                     self._due(name)
+
+    async def _ask_holders_for_ever(self) -> None:
+        asked_at = -HOLD_SECONDS
+        while True:
+            await asyncio.sleep(_HOLD_LOOK_SECONDS)
+            held = [pod for pod in self._pods.values() if is_held(pod, now=self._now())]
+            uids = {pod["metadata"]["uid"] for pod in held}
+            pause = HOLD_SECONDS if uids <= self._asked else HOLD_PAUSE_SECONDS
+            if held and time.monotonic() >= asked_at + pause:
+                asked_at = time.monotonic()
+                self._asked = uids
+                self._learn_holders(held, await self._holders.of(held))
+
+    def _learn_holders(self, held: Iterable[Mapping[str, Any]], said: Mapping[str, Holder]) -> None:
+        before, self._held = self._held, dict(said)
+        for pod in held:
+            uid, name = pod["metadata"]["uid"], pod["metadata"]["name"]
+            if before.get(uid) != said.get(uid) and name in self._pods:
+                self._due(name)
 
     async def _learn_turns(self, pods: Iterable[Mapping[str, Any]]) -> list[str]:
         """Ask what the agents of these pods said; return the names of those that said something new."""
@@ -304,6 +336,7 @@ class NamespaceWatch:
                 progress=report.progress,
                 environment=report.environment,
                 turn=self._turns.get(pod["metadata"]["uid"]),
+                holder=self._held.get(pod["metadata"]["uid"]),
             )
         except (KeyError, ValueError) as error:
             log.warning("pod %s has odd labels: %r", pod["metadata"].get("name"), error)
@@ -324,6 +357,7 @@ class NamespaceWatch:
         pod = self._pods.pop(name)
         self._reports.pop(pod["metadata"]["uid"], None)
         self._turns.pop(pod["metadata"]["uid"], None)
+        self._held.pop(pod["metadata"]["uid"], None)
         for gone in self._gone_meanwhile.values():
             gone.add(pod["metadata"]["uid"])
         timer = self._timers.pop(name, None)
@@ -389,6 +423,8 @@ class NamespaceWatch:
         self._seen.clear()
         self._reports.clear()
         self._turns.clear()
+        self._held.clear()
+        self._asked.clear()
 
 
 def _runs(pod: Mapping[str, Any]) -> bool:

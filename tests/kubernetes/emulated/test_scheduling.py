@@ -32,7 +32,7 @@ class TestScheduling:
         assert (found["type"], found["status"]) == ("PodScheduled", "False")
         assert found["message"] == (
             "0/3 nodes are available: 3 Insufficient nvidia.com/gpu. preemption: 0/3 nodes are "
-            "available: 3 No preemption victims found for incoming pod."
+            "available: 3 Preemption is not helpful for scheduling."
         )
         cluster.control.add_node("gpu-node", gpus=1)
         assert (await until(phase_is(cluster, "a", "Running")))["spec"]["nodeName"] == "gpu-node"

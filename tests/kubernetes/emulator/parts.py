@@ -18,6 +18,7 @@ from tests.kubernetes.emulator.kubelet import AT_ONCE, Kubelet, Pace
 from tests.kubernetes.emulator.nodes import Node
 from tests.kubernetes.emulator.podlogs import PodLogs
 from tests.kubernetes.emulator.processes import ProcessKubelet
+from tests.kubernetes.emulator.quota_status import QuotaController
 from tests.kubernetes.emulator.rbac import MASTERS, Access, User
 from tests.kubernetes.emulator.registry import Registry
 from tests.kubernetes.emulator.scheduler import Scheduler
@@ -51,6 +52,7 @@ class Parts:
         # The collector looks first: what it deletes, nobody else needs to look at.
         self.collector = Collector(self.registry, self.discovery.kinds, self.soon)
         self.scheduler = Scheduler(self.registry)
+        self.quotas = QuotaController(self.registry)
         self.jobs = JobController(self.registry, self.soon)
         self.logs = PodLogs(folder, lambda node: node not in self.kubelet.lost)
         self.kubelet: Kubelet

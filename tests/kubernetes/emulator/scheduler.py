@@ -31,7 +31,8 @@ class NodeSpace:
     def __init__(self, obj: Mapping[str, Any]) -> None:
         self.obj = obj
         allocatable = obj["status"]["allocatable"]
-        self.free = milli({name: quantity(text) for name, text in allocatable.items()})
+        self.all = milli({name: quantity(text) for name, text in allocatable.items()})
+        self.free = dict(self.all)
 
     def take(self, wanted: Milli) -> None:
         for name, amount in wanted.items():
@@ -133,20 +134,26 @@ class Scheduler:
         wanted = self._wanted(entry)
         spec = entry.obj["spec"]
         reasons: Counter[str] = Counter()
+        helpless = 0
         best: str | None = None
         for name, space in self._spaces.items():
-            why = _objection(spec, space.obj) or [
+            objection = _objection(spec, space.obj)
+            why = objection or [
                 "Too many pods" if resource == "pods" else f"Insufficient {resource}"
                 for resource, amount in wanted.items()
                 if amount > space.free.get(resource, 0)
             ]
             if why:
                 reasons.update(why)
+                # of a node that is too small the end of other pods makes no larger one
+                helpless += bool(objection) or any(
+                    amount > space.all.get(name, 0) for name, amount in wanted.items()
+                )
             elif best is None or _better(spec, space, self._spaces[best]):
                 best = name
         if best is not None:
             return best, ""
-        return None, _message(len(self._spaces), reasons)
+        return None, _message(len(self._spaces), reasons, helpless)
 
     def _bind(self, entry: Entry, node: str) -> None:
         self._pending.pop(entry.uid, None)
@@ -271,11 +278,10 @@ def _expression(rule: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
     }.get(rule["operator"], False)  # fmt: skip
 
 
-def _message(count: int, reasons: Counter[str]) -> str:
+def _message(count: int, reasons: Counter[str], helpless: int) -> str:
     if not count:
         return "no nodes available to schedule pods"
     listed = ", ".join(sorted(f"{number} {reason}" for reason, number in reasons.items()))
-    helpless = sum(number for reason, number in reasons.items() if reason.startswith("node(s)"))
     parts = []
     if helpless:
         parts.append(f"{helpless} Preemption is not helpful for scheduling")

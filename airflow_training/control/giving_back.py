@@ -1,0 +1,89 @@
+"""Gives places back that nobody can use: some instances of a job are refused, and it needs all of them.
+
+Two jobs that hold half of a quota each would else hold each other for ever. Pure: what is random in the
+wait follows from the run, so that two of them do not come back together.
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import replace
+
+from airflow_training.control import reasons
+from airflow_training.control.draft import Draft
+from airflow_training.control.model import ActivePhase, InstanceEntry
+from airflow_training.control.recovery import needs_all, record_restart_point
+from airflow_training.control.turnover import next_attempt
+from airflow_training.documents.words import counted
+
+__all__ = ["PATIENCE_SECONDS", "give_places_back"]
+
+PATIENCE_SECONDS = 120.0
+"""How long nothing may move before places are given back."""
+_WAIT_SECONDS = (30.0, 120.0)
+"""Until the next try: at least, and at most."""
+
+
+def give_places_back(draft: Draft) -> None:
+    """End what holds a place while others of its job are refused and nothing moves; try again later."""
+    if draft.spec.scheduling.gang != "none" or not needs_all(draft.spec):
+        return
+    active = [each for each in draft.instances.values() if isinstance(each.phase, ActivePhase)]
+    refused = [each for each in active if not each.uid]
+    holding = [each for each in active if each.uid]
+    if active and not refused and draft.job.crowded_since is not None:
+        draft.job = replace(draft.job, crowded_since=None)
+    if not refused or not holding or draft.job.paused_at is not None:
+        return
+    if any(_trains(draft, each) for each in holding):
+        return
+    moved_at = max(max(each.last_transition_at, _wanted_at(each)) for each in active)
+    due_at = moved_at + PATIENCE_SECONDS
+    if draft.now < due_at:
+        draft.wake(due_at)
+        return
+    _give_back(draft, refused, holding)
+
+
+def _wanted_at(entry: InstanceEntry) -> float:
+    return entry.phase.wanted_at if isinstance(entry.phase, ActivePhase) else 0.0
+
+
+def _trains(draft: Draft, entry: InstanceEntry) -> bool:
+    seen = draft.objects.get(entry.uid)
+    return seen is not None and seen.progress is not None
+
+
+def _give_back(draft: Draft, refused: list[InstanceEntry], holding: list[InstanceEntry]) -> None:
+    wait = _wait_seconds(draft)
+    since = min(map(_wanted_at, refused))
+    message = (
+        f"{counted(len(refused), 'instance')} refused for {draft.now - since:.0f} s"
+        f" while {len(holding)} held their places: they are given back, next try in {wait:.0f} s"
+    )
+    draft.tell(reasons.PLACES_GIVEN_BACK, message, of=refused[0], level="warning")
+    record_restart_point(draft)
+    draft.job = replace(
+        draft.job,
+        state="Restarting",
+        reason=reasons.PLACES_GIVEN_BACK,
+        message=message,
+        job_attempt=draft.job.job_attempt + 1,
+        restart_at=draft.now + wait,
+        crowded_since=draft.job.crowded_since or since,
+    )
+    for entry in list(draft.instances.values()):
+        if not entry.final and not entry.retired:
+            next_attempt(draft, entry, reason=reasons.PLACES_GIVEN_BACK, message=message)
+    for name, role in draft.roles.items():
+        if role.state in ("Starting", "Running"):
+            draft.set_role(
+                name, state="Restarting", reason=reasons.PLACES_GIVEN_BACK, message=message
+            )
+
+
+def _wait_seconds(draft: Draft) -> float:
+    """Return a wait that is another one for each job, and each time."""
+    shortest, longest = _WAIT_SECONDS
+    seed = f"{draft.spec.name} {draft.job.submitted_at} {draft.job.job_attempt}"
+    return shortest + (longest - shortest) * (zlib.crc32(seed.encode()) % 1000) / 1000

@@ -1,0 +1,66 @@
+"""What is left of a namespace's quotas, before the first pods are made of a job that needs all of them.
+
+No look is atomic: another job may take the rest before our pods are made. Then the server refuses some
+of them, and `control.giving_back` sees to it that nobody holds half for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from airflow_training.control.recovery import needs_all
+from airflow_training.documents.quantities import parse_quantity
+from airflow_training.documents.resolved import ResolvedJob
+from airflow_training.runtimes.kubernetes.api import Api, ApiError, Forbidden
+from airflow_training.runtimes.kubernetes.gangs import pod_requests, summed, written
+from airflow_training.runtimes.kubernetes.kinds import RESOURCE_QUOTAS
+
+__all__ = ["needs_together", "shortage", "too_little_left"]
+
+
+def needs_together(job: ResolvedJob) -> Mapping[str, str]:
+    """Return what all pods of a job ask for, where none is of use without the others.
+
+    Empty for other jobs, and where a gang scheduler or a queue sees to it.
+    """
+    if job.scheduling.gang != "none" or not needs_all(job):
+        return {}
+    each = [
+        {**pod_requests(role.template.get("spec") or {}), "pods": 1.0}
+        for role in job.roles
+        for _ in range(role.replicas)
+    ]
+    return written(summed(each))
+
+
+async def shortage(api: Api, namespace: str, needs: Mapping[str, str]) -> ApiError | None:
+    """Return the server's refusal of all pods together, as it would be; None where there is room.
+
+    None also where quotas are not ours to see: creating will tell.
+    """
+    try:
+        quotas, _ = await api.list(RESOURCE_QUOTAS, namespace)
+    except ApiError:
+        return None
+    said = too_little_left(quotas, needs)
+    return Forbidden(403, "Forbidden", said) if said else None
+
+
+def too_little_left(quotas: Sequence[Mapping[str, Any]], needs: Mapping[str, str]) -> str:
+    """Return which quota has too little left for all of `needs`, as a server says it; "" where none."""
+    for quota in quotas:
+        spec, status = quota.get("spec") or {}, quota.get("status") or {}
+        if spec.get("scopes") or spec.get("scopeSelector"):
+            continue  # it may not hold for these pods
+        used = status.get("used") or {}
+        for resource, hard in (spec.get("hard") or {}).items():
+            wanted = needs.get(resource.removeprefix("requests.").removeprefix("count/"), "0")
+            taken = used.get(resource, "0")
+            if parse_quantity(wanted) > parse_quantity(hard) - parse_quantity(taken):
+                name = quota["metadata"]["name"]
+                return (
+                    f"exceeded quota: {name}, requested by all pods together: {resource}={wanted},"
+                    f" used: {resource}={taken}, limited: {resource}={hard}"
+                )
+    return ""

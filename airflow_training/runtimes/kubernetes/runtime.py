@@ -53,7 +53,7 @@ from airflow_training.runtimes.kubernetes.instances import (
 )
 from airflow_training.runtimes.kubernetes.logs import LogArchive, read_live
 from airflow_training.runtimes.kubernetes.nodes import cluster_view
-from airflow_training.runtimes.kubernetes.observing import is_over, observe, started_at
+from airflow_training.runtimes.kubernetes.observing import is_ending, is_over, observe, started_at
 from airflow_training.runtimes.kubernetes.pod_attempts import AgentReport
 from airflow_training.runtimes.kubernetes.record import Records, stale_reason
 from airflow_training.runtimes.kubernetes.rights import (
@@ -666,7 +666,8 @@ class KubernetesRuntime:
 
 def _keeps(facts: RunFacts, pod: Mapping[str, Any]) -> bool:
     """Return whether an ended pod stays to be looked at."""
-    if not is_over(pod) or pod["metadata"].get("deletionTimestamp"):
+    ended = is_over(pod) or is_ending(pod)
+    if not ended or pod["metadata"].get("deletionTimestamp"):
         return False
     if facts.clean_pod_policy == "All":
         return False

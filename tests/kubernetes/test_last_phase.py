@@ -13,12 +13,13 @@ import anyio
 import pytest
 
 from airflow_training.control.model import Observation
+from airflow_training.runtimes.kubernetes import observing
 from airflow_training.runtimes.kubernetes.logs import LogArchive
 from airflow_training.runtimes.kubernetes.pods import PodOptions
 from airflow_training.runtimes.kubernetes.runtime import KubernetesRuntime
 from airflow_training.runtimes.port import InstanceUpdate, Snapshot
 from tests.kubernetes import samples
-from tests.kubernetes.conftest import connect_to
+from tests.kubernetes.conftest import Stage, connect_to, resolved
 from tests.kubernetes.emulator import Cluster, Control
 from tests.waiting import PATIENCE
 
@@ -78,6 +79,18 @@ async def test_an_end_is_judged_when_all_is_said(
                     break
     assert ends == ["Running"]
     assert (seen.state, seen.reason, seen.disrupted) == (state, reason, disrupted)
+
+
+async def test_a_pod_whose_last_phase_is_late_stays_all_the_same(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(observing, "SETTLE_SECONDS", 0.0)
+    stage.cluster.control.delay_phases(seconds=1.0)
+    uid = stage.launch(resolved({"name": "worker", "replicas": 2, "command": ["true"]}))
+    async with stage.driving(uid) as task:
+        assert await asyncio.wait_for(task, PATIENCE) == "Succeeded"
+    kept = [pod["metadata"]["labels"].get("airflow-training/kept") for pod in stage.pods().values()]
+    assert kept == ["true", "true"]
 
 
 async def observations(changes: AsyncIterator[Any]) -> AsyncIterator[Observation]:

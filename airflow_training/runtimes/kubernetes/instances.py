@@ -34,6 +34,8 @@ _GONE_SECONDS = 5.0
 """How long `create` waits for an ended pod of the same name to go."""
 _END_SECONDS = 30.0
 """How much longer than the longest grace `end_all` waits for the last pod to go."""
+_PHASE_SECONDS = 15.0
+"""How long `end_all` waits for the last phase of a pod that stays, its containers having ended."""
 _LOOK_SECONDS = (0.05, 2.0)
 """Between two looks at pods that are to go: at first, and at most."""
 
@@ -179,28 +181,31 @@ class Instances:
     async def end_all(self, run: RunRef, *, keeps: Keeps) -> bool:
         """Return whether pods stay (ended, and only to be looked at); raises StillAlive."""
         until = 0.0
+        settled_at = time.monotonic() + _PHASE_SECONDS
         pause = _LOOK_SECONDS[0]
         while True:
             found = await self.all(run)
-            kept = [pod for pod in found if keeps(pod)]
-            waited = [pod for pod in found if not keeps(pod)]
+            stays = [pod for pod in found if keeps(pod)]
+            kept = [pod for pod in stays if is_over(pod)]
+            ending = time.monotonic() < settled_at and len(kept) < len(stays)
+            waited = [pod for pod in found if not keeps(pod) or not (ending or is_over(pod))]
             await gather_all(
                 [
                     *(self._keep(run, pod) for pod in kept if names.KEPT not in _labels(pod)),
                     *(self._end(run, pod) for pod in waited),
                 ]
             )
-            if not waited:
+            if not waited and not ending:
                 if keeping := self._keeping.pop(run.uid, None):
                     await asyncio.wait(keeping, timeout=_END_SECONDS)
                 return bool(kept)
-            if not until:
+            if not until and waited:
                 graces = [
                     float((pod.get("spec") or {}).get("terminationGracePeriodSeconds") or 0)
                     for pod in waited
                 ]
                 until = time.monotonic() + max(graces) + _END_SECONDS
-            if time.monotonic() > until:
+            if waited and time.monotonic() > until:
                 where = "; ".join(
                     f"pod {pod['metadata']['name']} on node"
                     f" {(pod.get('spec') or {}).get('nodeName') or '(none)'}"

@@ -28,6 +28,7 @@ __all__ = [
     "OVERDUE_SECONDS",
     "SETTLE_SECONDS",
     "has_run",
+    "is_ending",
     "is_over",
     "look_again_at",
     "observe",
@@ -164,6 +165,19 @@ def is_over(pod: Mapping[str, Any]) -> bool:
     if _status(pod).get("phase") in _PHASES_OVER:
         return True
     return _is_deleted(pod) and not (pod.get("spec") or {}).get("nodeName")
+
+
+def is_ending(pod: Mapping[str, Any]) -> bool:
+    """Return whether all containers of a pod have ended by themselves, and its last phase is to come."""
+    names_of_all = {each["name"] for each in (pod.get("spec") or {}).get("containers") or ()}
+    ended = {
+        each["name"]
+        for each in _status(pod).get("containerStatuses") or ()
+        if "terminated" in (each.get("state") or {})
+    }
+    return (
+        bool(names_of_all) and names_of_all <= ended and not is_over(pod) and not _is_deleted(pod)
+    )
 
 
 def container_started(pod: Mapping[str, Any], container: str) -> str:

@@ -56,6 +56,7 @@ from airflow_training.runtimes.kubernetes.logs import LogArchive, read_live
 from airflow_training.runtimes.kubernetes.nodes import cluster_view, unfit_pods
 from airflow_training.runtimes.kubernetes.observing import (
     CANNOT_START_SECONDS,
+    is_ending,
     is_over,
     observe,
     started_at,
@@ -743,7 +744,8 @@ def _outcome(ref: InstanceRef, error: ApiError) -> Outcome:
 
 def _keeps(facts: RunFacts, pod: Mapping[str, Any]) -> bool:
     """Return whether an ended pod stays to be looked at."""
-    if not is_over(pod) or pod["metadata"].get("deletionTimestamp"):
+    ended = is_over(pod) or is_ending(pod)
+    if not ended or pod["metadata"].get("deletionTimestamp"):
         return False
     if facts.clean_pod_policy == "All":
         return False

@@ -118,7 +118,8 @@ PULL = {"exit_code": None, "reason": "ErrImagePull", "message": TOO_MANY, "node"
 def unable(bench: Bench, **facts: Any) -> Bench:
     """Let the instance fail before it has run."""
     bench.settle(starting=False)
-    return bench.end("worker", **{**PULL, **facts}).step() and bench
+    bench.end("worker", **{**PULL, **facts}).step()
+    return bench
 
 
 @pytest.mark.parametrize("policy", ["OnFailure", "Always"])

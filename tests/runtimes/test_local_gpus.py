@@ -209,7 +209,7 @@ async def test_a_restarted_instance_gets_the_same_again(harness: Harness, tmp_pa
 
 @pytest.mark.e2e
 async def test_what_cannot_be_started_keeps_none(harness: Harness) -> None:
-    assert await create(harness, 0, resources=TWO, command=()) == ["error"]
+    assert await create(harness, 0, resources=TWO, command=()) == ["impossible"]
     assert await free(harness) == 4
 
 

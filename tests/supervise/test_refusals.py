@@ -142,7 +142,7 @@ async def test_the_first_pass_ends_such_a_run_too(stage):
 RUN = RunRef(uid="u", job="digits", namespace="default", controller="here")
 
 
-def refused_for(hours: float, *, patience_seconds: float) -> list[float]:
+def refused_for(hours: float, *, patience_seconds: float) -> list[int]:
     """Return when a create is asked for that is refused each time, of passes every second."""
     refusals, asked = Refusals(), []
     create = Create(key=("worker", 0), attempt_id=AttemptId())

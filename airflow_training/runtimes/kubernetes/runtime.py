@@ -18,6 +18,7 @@ from collections.abc import (
     Collection,
     Coroutine,
     Iterable,
+    Iterator,
     Mapping,
     Sequence,
 )
@@ -112,6 +113,17 @@ def _speaking(call: Callable[P, Awaitable[T]]) -> Callable[P, Coroutine[Any, Any
             raise RuntimeUnavailable(f"the cluster refuses: {error}") from error
 
     return spoken
+
+
+@contextlib.contextmanager
+def _at_the_document(run: RunRef) -> Iterator[None]:
+    """Tell what the server will never take of the run's objects as a mistake in its document."""
+    try:
+        yield
+    except (Forbidden, Invalid, NotFound) as error:
+        if may_pass(error):
+            raise
+        raise InputError(problems=[problem_of(error, run)]) from error
 
 
 class KubernetesRuntime:
@@ -239,12 +251,8 @@ class KubernetesRuntime:
         job_attempt: int = 0,  # noqa: ARG002 - as above: a new pod has all ports of its own
     ) -> Addresses:
         """Make the run's record, services and gang; raises LeaseLost and InputError."""
-        try:
+        with _at_the_document(run):
             return await self._prepare(run, job)
-        except (Forbidden, Invalid, NotFound) as error:
-            if may_pass(error):
-                raise
-            raise InputError(problems=[problem_of(error, run)]) from error
 
     async def _prepare(self, run: RunRef, job: ResolvedJob) -> Addresses:
         problem = _controller_problem(run)
@@ -282,11 +290,13 @@ class KubernetesRuntime:
         facts = RunFacts.from_document(record)
         others = await self._instances.all(run) if facts.numbered else ()
         uid = record["metadata"]["uid"]
-        await self._objects.mend_services(run, facts, record_uid=uid)
+        with _at_the_document(run):
+            await self._objects.mend_services(run, facts, record_uid=uid)
         short = await self._short_of(run, facts, instances)
         if short is not None:
-            return _refused(instances, str(short))
-        options = await self._with_agent(run, instances, record_uid=uid)
+            return [_outcome(each.ref, short) for each in instances]
+        with _at_the_document(run):
+            options = await self._with_agent(run, instances, record_uid=uid)
         outcomes = await gather_all(
             self._create_one(each, facts, uid, options, others) for each in instances
         )

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any, get_args
 
-from airflow_training.control.conditions import reported_state
 from airflow_training.control.clocks import seconds_of
+from airflow_training.control.conditions import reported_state
 from airflow_training.control.model import (
     NOTHING_ELAPSED,
     InstanceEntry,

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -29,6 +28,7 @@ from airflow_training.documents.resolved import ResolvedJob
 from airflow_training.runtimes.clock import VirtualClock
 from airflow_training.runtimes.faults import Behaviour, Fault, Script
 from airflow_training.runtimes.memory import MemoryRuntime
+from airflow_training.supervise.loop import Supervisor
 from tests.builders import after, job, role
 from tests.supervise.conftest import Stage
 
@@ -122,7 +122,9 @@ def drive(stage: Stage, spec: ResolvedJob, script: Script, standing: Standing) -
     """Drive a run to its end; return its uid, and when it began."""
     clock = VirtualClock(time.time())
     stage.runtime = MemoryRuntime(script=script, clock=clock)
-    begin: Callable[[str], Any] = lambda uid: stage.supervisor(uid, clock=clock, max_running_jobs=1)
+
+    def begin(uid: str) -> Supervisor:
+        return stage.supervisor(uid, clock=clock, max_running_jobs=1)
 
     async def run() -> str:
         if standing != "queued":

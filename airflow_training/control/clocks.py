@@ -208,5 +208,3 @@ def amount_of(elapsed: Elapsed, *, now: float) -> str:
     passed = counted if elapsed.began_at is None else now - elapsed.began_at
     text = f"{counted:.0f} s"
     return f"{text} (of {passed:.0f} s that passed)" if passed - counted >= 1 else text
-
-

@@ -316,9 +316,7 @@ def _lose(
         close_role(draft, role.name, "Failed", reason=reason, message=message)
 
 
-def _late(
-    dependency: ResolvedDependency, entry: RoleEntry, message: str, *, now: float
-) -> str:
+def _late(dependency: ResolvedDependency, entry: RoleEntry, message: str, *, now: float) -> str:
     """Return which clock is used up, and by what."""
     waited = entry.waited[dependency_key(dependency)]
     return (

@@ -210,4 +210,3 @@ def _in_order(draft: Draft) -> tuple[Action, ...]:
         return kind, order.get(action.role, len(order)), action.index, uid
 
     return tuple(sorted(draft.actions, key=place))
-

@@ -32,7 +32,8 @@ class StartupChoice:
     reason: str
     idle_instance_seconds_bound: float | None
     """Instance-seconds that may be spent holding a place without working, when every dependency
-    is met just in time; None: no bound (a role waits for another to be complete)."""
+    is met just in time, by the clocks that stand while images are pulled and places looked for;
+    None: no bound (a role waits for another to be complete)."""
 
 
 def choose_startup(job: ResolvedJob, requested: str) -> StartupChoice:

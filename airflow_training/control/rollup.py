@@ -8,8 +8,8 @@ from datetime import datetime, timezone
 from typing import Any, get_args
 
 from airflow_training.control.advice import advice_of
-from airflow_training.control.conditions import reported_state
 from airflow_training.control.clocks import seconds_of
+from airflow_training.control.conditions import reported_state
 from airflow_training.control.model import (
     NOTHING_ELAPSED,
     InstanceEntry,

@@ -30,6 +30,8 @@ Which = Literal["any", "all"]
 
 def advance_running_time(draft: Draft) -> None:
     """Let both clocks of the job run or stand, as its training instances do now."""
+    if _nothing_is_new(draft):
+        return
     over = draft.job.state in TERMINAL_JOB_STATES
     team = _training_instances(draft)
     which: Which = "any" if draft.spec.restart.scope == "Instance" else "all"
@@ -42,6 +44,15 @@ def advance_running_time(draft: Draft) -> None:
         ran=_followed(draft.job.ran, lives, "any", runs=not over and bool(lives.starts), now=now),
         trained=_followed(draft.job.trained, lives, which, runs=training, now=now, from_=from_),
     )
+
+
+def _nothing_is_new(draft: Draft) -> bool:
+    """Return whether there is nothing to look at: thousands of instances mostly stay as they are."""
+    old, new = draft.before.job, draft.job
+    same_job = (old.state, old.running_at) == (new.state, new.running_at)
+    same = draft.instances is draft.before.instances and draft.roles is draft.before.roles
+    known = new.ran.began_at is not None or new.running_at is None  # else of an older version
+    return same and same_job and known
 
 
 def trains(job: ResolvedJob, role: str) -> bool:

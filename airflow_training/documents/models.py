@@ -106,6 +106,7 @@ class SchedulingPolicy(Model):
     priority: int = 0
     """In our own queue: higher first, then first come."""
     schedule_timeout_seconds: Annotated[Number, Field(gt=0)] = 3600.0
+    """How long an instance may be without a place."""
     never_fits: Literal["Wait", "Fail"] = "Wait"
     """What becomes of a job of which an instance is larger than any machine: `Wait` for a larger one."""
     spread: Spread | None = None
@@ -175,6 +176,7 @@ class TrainingJobSpec(Shorthand):
     restart: Restart = Field(default_factory=Restart)
     scheduling_policy: SchedulingPolicy = Field(default_factory=SchedulingPolicy)
     active_deadline_seconds: Annotated[Number, Field(gt=0)] | None = None
+    """How long its instances may run: time in which at least one trains, without queue, place, image and back-off."""
     ttl_seconds_after_finished: Annotated[Number, Field(ge=0)] | None = None
     clean_pod_policy: Literal["Running", "All", "None"] = "Running"
     reconcile_seconds: Annotated[Number, Field(ge=1)] = 10.0

@@ -259,7 +259,7 @@ class Effects:
                     ),
                     state=entry_for_instance(ledger, ledger.instances[each.key]),
                 )
-            except InputError as error:  # noqa: PERF203 - one bad template spoils no other
+            except InputError as error:  # one bad template spoils no other
                 failed.append(
                     Outcome(
                         ref=self._ref(each, ledger, ()), result="impossible", message=str(error)

@@ -14,6 +14,7 @@ from airflow_training.control.model import Create, Delete, Elapsed, Release
 from airflow_training.documents.resolved import FileTemplate
 from tests.builders import Bench, after, job, role
 
+
 def begun(at: float) -> Elapsed:
     return Elapsed(at=at, runs=True, began_at=at)
 

@@ -16,9 +16,11 @@ from airflow_training.runtimes.kubernetes import names
 from airflow_training.runtimes.kubernetes.capabilities import OUTPUT_DIR_IN_POD
 from airflow_training.runtimes.kubernetes.facts import RunFacts, facts_of
 from airflow_training.runtimes.kubernetes.objects import files_document, ssh_secret_document
+from airflow_training.runtimes.kubernetes.observing import CANNOT_START_SECONDS
 from airflow_training.runtimes.kubernetes.pods import (
     PodOptions,
     file_data,
+    life_seconds,
     needs_agent,
     pod_of,
 )
@@ -124,6 +126,20 @@ def test_every_pod_ends_by_itself(job_seconds, pod_seconds, expected):
     spec = {} if pod_seconds is None else {"activeDeadlineSeconds": pod_seconds}
     pod = a_pod(a_job(a_role(spec=spec)), deadline_seconds=job_seconds)
     assert pod["spec"].get("activeDeadlineSeconds") == expected
+
+
+@pytest.mark.parametrize(
+    ("deadline", "most", "life"),
+    [
+        (None, None, None),
+        (None, 100, 100),
+        (1000, None, 1000 + CANNOT_START_SECONDS),
+        (20, None, 40),
+        (1000, 1100, 1100),
+    ],
+)
+def test_a_pod_lives_longer_by_what_its_image_may_take(deadline, most, life):
+    assert life_seconds(deadline, most=most) == life
 
 
 def test_the_grace_is_the_pods_own_or_the_jobs():

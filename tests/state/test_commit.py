@@ -52,7 +52,10 @@ def test_a_ledger_comes_back_as_it_was_stored(store: Store, open_another: Callab
     new = a_ledger(
         worker(1, state="running", started_at=START, address="127.0.0.1:1", address_live=True),
         worker(0, state="failed", exit_code=137, message="\0 odd \ud800 text"),
-        roles=[RoleEntry(role="worker", waited={"m/Running": Elapsed(at=1.5, runs=True)}), RoleEntry(role="a")],
+        roles=[
+            RoleEntry(role="worker", waited={"m/Running": Elapsed(at=1.5, runs=True)}),
+            RoleEntry(role="a"),
+        ],
         state="Running",
     )
     uid = add_run(store, ledger=a_ledger(worker(0), worker(7))).uid

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -29,6 +28,7 @@ from airflow_training.documents.resolved import ResolvedJob
 from airflow_training.runtimes.clock import VirtualClock
 from airflow_training.runtimes.faults import Behaviour, Fault, Script
 from airflow_training.runtimes.memory import MemoryRuntime
+from airflow_training.supervise.loop import Supervisor
 from tests.builders import after, job, role
 from tests.supervise.conftest import Stage
 
@@ -115,20 +115,28 @@ def script_of(situation: Situation) -> Script:
     a: dict[str, Any] = {**SHORT, **situation.behaves}
     quick = Behaviour(run_seconds=20.0)
     slow = Behaviour(ready_seconds=LONG, run_seconds=None)
-    return Script(roles={"a": Behaviour(**a), "b": quick, "c": slow}, faults=situation.faults)
+    first = Behaviour(run_seconds=LONG)
+    roles = {"a": Behaviour(**a), "b": quick, "c": slow, "first": first}
+    return Script(roles=roles, faults=situation.faults)
 
 
-def drive(stage: Stage, spec: ResolvedJob, script: Script, standing: Standing) -> tuple[str, float]:
+def drive(stage: Stage, spec: ResolvedJob, situation: Situation) -> tuple[str, float]:
     """Drive a run to its end; return its uid, and when it began."""
     clock = VirtualClock(time.time())
-    stage.runtime = MemoryRuntime(script=script, clock=clock)
-    begin: Callable[[str], Any] = lambda uid: stage.supervisor(uid, clock=clock, max_running_jobs=1)
+    stage.runtime = MemoryRuntime(script=script_of(situation), clock=clock)
+
+    def begin(uid: str) -> Supervisor:
+        return stage.supervisor(uid, clock=clock, max_running_jobs=1)
 
     async def run() -> str:
-        if standing != "queued":
+        if situation.standing != "queued":
             uid = stage.launch(spec)
-            if standing == "paused":
-                clock.call_at(clock.now() + LONG, lambda: stage.store.add_request(uid, "resume"))
+
+            def resume() -> None:
+                stage.store.add_request(uid, "resume")
+
+            if situation.standing == "paused":
+                clock.call_at(clock.now() + LONG, resume)
             await begin(uid).run()
             return uid
         first = job(role("first"), name="first", runtime="memory")
@@ -146,12 +154,7 @@ def drive(stage: Stage, spec: ResolvedJob, script: Script, standing: Standing) -
 def test_a_clock_runs_only_for_its_own_cause(stage, clock, name):
     situation = SITUATIONS[name]
     spec = job_in(situation, {FIELDS[clock]: LIMIT})
-    script = script_of(situation)
-    if situation.standing == "queued":
-        script = dataclasses.replace(
-            script, roles={**script.roles, "first": Behaviour(run_seconds=LONG)}
-        )
-    uid, began = drive(stage, spec, script, situation.standing)
+    uid, began = drive(stage, spec, situation)
     ended = stage.store.ledger(uid).job
     if situation.standing not in clock.counts:
         assert (ended.state, ended.root_cause) == ("Succeeded", None), ended.message
@@ -170,12 +173,7 @@ def test_a_clock_runs_only_for_its_own_cause(stage, clock, name):
 @pytest.mark.parametrize("name", sorted(set(SITUATIONS) - {"not-heard-from"}))
 def test_only_the_time_in_which_a_job_trains_is_told_as_trained(stage, name):
     situation = SITUATIONS[name]
-    script = script_of(situation)
-    if situation.standing == "queued":
-        script = dataclasses.replace(
-            script, roles={**script.roles, "first": Behaviour(run_seconds=LONG)}
-        )
-    uid, _ = drive(stage, job_in(situation, {}), script, situation.standing)
+    uid, _ = drive(stage, job_in(situation, {}), situation)
     ledger: Ledger = stage.store.ledger(uid)
     assert ledger.job.state == "Succeeded"
     trained = trained_seconds(ledger, now=time.time() + 10 * LONG)

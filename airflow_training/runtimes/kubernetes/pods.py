@@ -18,6 +18,7 @@ from airflow_training.runtimes.kubernetes import inject, names
 from airflow_training.runtimes.kubernetes.capabilities import OUTPUT_DIR_IN_POD
 from airflow_training.runtimes.kubernetes.facts import RunFacts
 from airflow_training.runtimes.kubernetes.gangs import marks_of
+from airflow_training.runtimes.kubernetes.observing import CANNOT_START_SECONDS
 from airflow_training.runtimes.kubernetes.template import template_of
 from airflow_training.runtimes.port import InstanceSpec
 from airflow_training.runtimes.rendering import address_beside
@@ -30,6 +31,7 @@ __all__ = [
     "answer_shards",
     "can_follow",
     "file_data",
+    "life_seconds",
     "needs_agent",
     "pod_of",
     "progress_uri_of",
@@ -155,6 +157,17 @@ def _stays(spec: InstanceSpec, facts: RunFacts, options: PodOptions) -> bool:
     """
     told = bool(options.callback_url) and _is_wrapped(spec, options)
     return told and spec.in_place_seconds > 0 and not spec.live_files and not facts.numbered
+
+
+def life_seconds(deadline_seconds: float | None, *, most: float | None) -> float | None:
+    """Return how long the pod of an instance with such a deadline may live; None: for ever.
+
+    The kubelet's clock runs while images are pulled, so it has longer, by as long as that may take.
+    """
+    if deadline_seconds is None:
+        return most or None
+    life = deadline_seconds + min(deadline_seconds, CANNOT_START_SECONDS)
+    return min(life, most or life)
 
 
 def can_follow(

@@ -55,13 +55,7 @@ from airflow_training.runtimes.kubernetes.instances import (
 )
 from airflow_training.runtimes.kubernetes.logs import LogArchive, read_live
 from airflow_training.runtimes.kubernetes.nodes import cluster_view, unfit_pods
-from airflow_training.runtimes.kubernetes.observing import (
-    CANNOT_START_SECONDS,
-    is_ending,
-    is_over,
-    observe,
-    started_at,
-)
+from airflow_training.runtimes.kubernetes.observing import is_ending, is_over, observe, started_at
 from airflow_training.runtimes.kubernetes.pod_attempts import AgentReport
 from airflow_training.runtimes.kubernetes.quotas import shortage
 from airflow_training.runtimes.kubernetes.record import Records, stale_reason
@@ -708,15 +702,9 @@ class KubernetesRuntime:
             return Outcome(ref=ref, result="impossible", message=str(error))
 
     def _limited(self, spec: InstanceSpec) -> InstanceSpec:
-        """Return the spec with no longer a life than any pod may have.
-
-        A kubelet's clock runs while images are pulled: as long as that may take, a pod has more.
-        """
-        own = spec.deadline_seconds
-        known = [self._max_run_seconds] if self._max_run_seconds else []
-        if own is not None:
-            known.append(own + min(own, CANNOT_START_SECONDS))
-        return dataclasses.replace(spec, deadline_seconds=min(known, default=None))
+        """Return the spec with the life of its pod, no longer than any may have."""
+        life = pods.life_seconds(spec.deadline_seconds, most=self._max_run_seconds)
+        return dataclasses.replace(spec, deadline_seconds=life)
 
     async def _unless_removed(
         self, run: RunRef, record_uid: str, outcomes: Sequence[Outcome]

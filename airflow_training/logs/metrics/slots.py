@@ -28,6 +28,7 @@ _IGNORED = frozenset(
         "global rank",
         "world size",
         "v",
+        "v num",
         "line",
         "lineno",
         "gpu",

@@ -55,7 +55,11 @@ _MEAN = re.compile(rb"\s*\(\s*(?P<number>" + _N + rb")%?\s*\)")
 _OF = re.compile(rb"\s*/\s*(?P<number>" + PLAIN.encode() + rb")")
 """The total in `"90/159"`."""
 _USED = re.compile(
-    rb"\s?(?P<own>[KMGT]i?[Bb])?\s?/\s?(?P<total>" + _N + rb")\s?(?P<unit>[KMGT]i?[Bb])\b(?:\s?\(\s?(?P<share>" + _N + rb")\s?%\))?"
+    rb"\s?(?P<own>[KMGT]i?[Bb])?\s?/\s?(?P<total>"
+    + _N
+    + rb")\s?(?P<unit>[KMGT]i?[Bb])\b(?:\s?\(\s?(?P<share>"
+    + _N
+    + rb")\s?%\))?"
 )
 """What is there of a size, behind what is used of it: `5.1/23.7 GiB (21.5%)`."""
 _UNCLEAN = re.compile(rb"[\w/]|[.:-][0-9]|\.\w|:\w")

@@ -7,7 +7,9 @@ import pytest
 from tests.logs.diagnosis.asking import ask
 
 STEPS = "step 100: loss 2.5\nstep 200: loss 2.4\n"
-LIMIT = "slurmstepd: error: *** JOB 8 ON c1 CANCELLED AT 2024-05-11T12:06:17 DUE TO TIME LIMIT ***\n"
+LIMIT = (
+    "slurmstepd: error: *** JOB 8 ON c1 CANCELLED AT 2024-05-11T12:06:17 DUE TO TIME LIMIT ***\n"
+)
 TIMEOUT = (
     "[rank1]:[E1015 12:00:00.123456789 ProcessGroupNCCL.cpp:616] [Rank 1] Watchdog caught collective operation"
     " timeout: WorkNCCL(SeqNum=1, OpType=ALLREDUCE) ran for 600060 milliseconds before timing out.\n"
@@ -19,8 +21,12 @@ TIMEOUT = (
     [
         pytest.param("Saved checkpoint to /ckpt/step_150", "150", id="path"),
         pytest.param("Saving model checkpoint to out/checkpoint-150", "150", id="transformers"),
-        pytest.param("  successfully saved checkpoint from iteration     150 to /c", "150", id="megatron"),
-        pytest.param("Saved checkpoint checkpoint_last.pt (epoch 3 @ 150 updates)", "150", id="fairseq"),
+        pytest.param(
+            "  successfully saved checkpoint from iteration     150 to /c", "150", id="megatron"
+        ),
+        pytest.param(
+            "Saved checkpoint checkpoint_last.pt (epoch 3 @ 150 updates)", "150", id="fairseq"
+        ),
         pytest.param("Checkpoint saved.", "200", id="no-step"),
     ],
 )
@@ -31,14 +37,17 @@ def test_a_time_limit_with_a_checkpoint_can_be_tried_again(saved, step):
 
 
 @pytest.mark.parametrize(
-    "line", ["", "failed to save checkpoint: disk full\n", "Will save a checkpoint every 500 steps\n"]
+    "line",
+    ["", "failed to save checkpoint: disk full\n", "Will save a checkpoint every 500 steps\n"],
 )
 def test_a_time_limit_without_one_cannot(line):
     found = ask(f"{STEPS}{line}step 300: loss 2.3\n{LIMIT}").causes[0]
     assert (found.id, found.retryable) == ("time-limit", "no")
 
 
-BAR = "Running tokenizer on dataset:   9%|#         | 28000/296952 [29:55<4:48:08, 155.57 examples/s]"
+BAR = (
+    "Running tokenizer on dataset:   9%|#         | 28000/296952 [29:55<4:48:08, 155.57 examples/s]"
+)
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,9 @@ def test_a_signal_is_no_cause_where_another_instance_left(line, facts):
 @pytest.mark.parametrize("line", TERM)
 @pytest.mark.parametrize("facts", [FAILED, []], ids=["run", "files"])
 def test_an_exception_of_another_instance_is(line, facts):
-    error = 'Traceback (most recent call last):\n  File "t.py", line 3, in f\n    g()\nValueError: 17\n'
+    error = (
+        'Traceback (most recent call last):\n  File "t.py", line 3, in f\n    g()\nValueError: 17\n'
+    )
     logs = {"worker-0.log": f"{STEPS}{line}\n", "worker-1.log": STEPS + error}
     found = ask(logs, facts).causes[0]
     assert (found.id, found.rank) == ("python-exception", 1)
@@ -76,6 +78,8 @@ def test_of_ranks_that_a_launcher_lists_those_that_were_told_to_stop_were_not_fi
             f"  rank      : {rank} (local_rank: {rank})\n  exitcode  : {code} (pid: 9)\n"
         )
 
-    summary = f"Failures:\n{entry(3, -11)}----\nRoot Cause (first observed failure):\n{entry(0, -15)}"
+    summary = (
+        f"Failures:\n{entry(3, -11)}----\nRoot Cause (first observed failure):\n{entry(0, -15)}"
+    )
     found = ask(f"{STEPS}{summary}").causes[0]
     assert (found.id, found.rank) == ("segfault", 3)

@@ -33,6 +33,8 @@ ANCHORS = (
     r" \| (?:[-+0-9]|nan|inf)",
     r"learning[_ ]rate: [0-9]|\d: lr: \d",
     r"(?:batch=|it[:=]|train: )[0-9]",
+    r"grad_norm['\"]?[:=] ?[0-9]|learning_rate['\"]: ?[0-9]",
+    r"(?:train|optim|perf|throughput|metrics|eval|system)/[A-Za-z_0-9/]{1,60}=[0-9]",
     r"\| > [A-Za-z_0-9]{1,40}: {1,8}[-0-9]",
     r"(?i:reward|return|mean|average|entropy|score|psnr|dice|recall|ndcg)[^0-9]{0,30}[:=]\s{0,8}[-+.\[]{0,2}[0-9]",
 )
@@ -145,8 +147,12 @@ _ROW = re.compile(
     + NUMBER.encode()
     + rb")\s*\|\s*$"
 )
-_BULLET = re.compile(rb"^\s*(?:\|\s*)?>\s[A-Za-z]")
-"""A value of a list below the line that tells the step: `| > step_time: 1.02`."""
+_BULLET = re.compile(
+    rb"^\s*(?:\|\s*)?>\s[A-Za-z]|^\s{2,}(?:[\"'][\w/ .@-]+[\"']: |[a-z]\w*/[\w/.@-]+=)\S+$"
+)
+"""A value of a list below the line that tells the step: `| > step_time: 1.02`, `'grad_norm': 0.5,`, `optim/norm=1.2`."""
+_LONE_PLACE = re.compile(rb"\[step=[0-9]+(?:/[0-9]+)?(?:, ?epoch=[0-9]+(?:/[0-9]+)?)?\]\s*$")
+"""The step in brackets at the end of a line whose values stand below it."""
 _LONE = re.compile(
     rb"(?i)(?:^|[]:>#=*-]|\b(?:info|debug))\s*(?:(?:train(?:ing)?|learning|current)[ _])?(?:global[ _]?)?(?:step|iteration|iter)\W*"
     rb"[0-9][^A-Za-z]*(?:global[ _]step[^A-Za-z]*)?$"
@@ -337,6 +343,7 @@ def _judge(
         or (counted and alone and (found > counted or _LONE.search(line)))
         or (agreed - _COMMON and alone and (measured or len(found) == 1))
         or (len(found) == 1 and _BULLET.match(line))
+        or (counted and _LONE_PLACE.search(line))
     ):
         return claims.parsed(name, certain=False)
     return None

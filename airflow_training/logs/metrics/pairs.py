@@ -111,7 +111,7 @@ def signed(line: bytes, start: int = 0, end: int | None = None) -> Iterator[Pair
         if name is None or len(name["name"]) > _LONGEST_NAME or _FILE.search(name["name"]):
             continue
         quoted = segment[name.end("name") :].rstrip() in (b'"', b"'")
-        own = name["name"].rpartition(b". ")[2]  # what ends with a full stop is no part of it
+        own = name["name"].rpartition(b".. ")[2]  # of `Evaluating... loss` the last
         begin = first + name.end("name") - len(own)
         pair = _pair(line, stop, own, begin, value, quoted=quoted)
         if pair is not None:

@@ -22,6 +22,7 @@ from airflow_training.logs.diagnosis.markers import GAP
 from airflow_training.logs.diagnosis.ordering import (
     first_proof,
     named_rank_after,
+    only_followed,
     rank_events,
     with_line,
 )
@@ -94,7 +95,7 @@ def _diagnose(
     told = {each.cause.id for each in events if each.kind == "cause"}
     events += [each for each in lost if told.isdisjoint(each.cause.yields_to)]
     first_rank = first_rank_of(scans)
-    weighed = weigh(events, first_rank=first_rank)
+    weighed = weigh(only_followed(events), first_rank=first_rank)
     if not failures and not any(_ends_a_run(each) for each in weighed):
         return _without_evidence(failures, silent, catalogue)
     heavy = [each for each in weighed if each.weight >= _LEAST]

@@ -13,7 +13,7 @@ from airflow_training.logs.model import Diagnosis, FileScan, FoundCause, Hit
 __all__ = ["in_situation"]
 
 _STEP = re.compile(
-    r"(?i)(?:step|iteration|iter|update|batch)s?[ _=:@-]{0,4}(?P<a>\d+)|\b(?P<b>\d+) (?:updates|iterations|iters|steps)"
+    r"(?i)(?:step|iteration|iter|update|batch)s?[ _=:@-]{0,9}(?P<a>\d+)|\b(?P<b>\d+) (?:updates|iterations|iters|steps)"
     r"|checkpoint[-_/](?P<c>\d+)|/(?P<d>\d+)(?=[^\w/]*$)|model_(?P<e>\d+)\.pth"
 )
 _NOT_SAVED = re.compile(

@@ -43,12 +43,13 @@ class _Record(NamedTuple):
 
 def join_wrapped(block: bytearray, size: int, *, complete: bool) -> Joined:
     """Make one line of each record in `block[:size]`, in place and of the same length; `complete`: nothing follows."""
-    if block.find(_INDENTED, 0, size) < 0:
+    if block.find(_INDENTED, 0, size) < 0 and (complete or not _ends_with_head(block, size)):
         return Joined(size)
     ends: list[int] = []
     for record in _records(block, size):
         if not record.closed and not complete:
-            return Joined(record.start or size, tuple(ends))
+            full = record.start == 0 and size == len(block)  # nothing more could be read behind it
+            return Joined(size if full else record.start, tuple(ends))
         first = record.ends[0] if record.ends else size
         if len(record.ends) > 1 and _is_training(block, record):
             place = _PLACE.search(block, record.message, first)
@@ -58,6 +59,15 @@ def join_wrapped(block: bytearray, size: int, *, complete: bool) -> Joined:
                 block[end] = 32
             ends += record.ends[:-1]
     return Joined(size, tuple(ends))
+
+
+def _ends_with_head(block: bytearray, size: int) -> bool:
+    """Return whether the last line may be the first one of a record that goes on."""
+    end = block.rfind(b"\n", 0, size)
+    if block[end + 1 : size].strip(b" "):
+        return False
+    start = block.rfind(b"\n", 0, max(0, end)) + 1
+    return _HEAD.match(block, start, size) is not None
 
 
 def _records(block: bytearray, size: int) -> Iterator[_Record]:

@@ -32,18 +32,21 @@ ANCHORS = (
     r"acc(?:: |=)[0-9]|(?i:accu)[ :]{1,3}[0-9]",
     r" \| (?:[-+0-9]|nan|inf)",
     r"learning[_ ]rate: [0-9]|\d: lr: \d",
+    r"(?:batch=|it[:=]|train: )[0-9]",
+    r"grad_norm['\"]?[:=] ?[0-9]|learning_rate['\"]: ?[0-9]",
+    r"(?:train|optim|perf|throughput|metrics|eval|system)/[A-Za-z_0-9/]{1,60}=[0-9]",
     r"\| > [A-Za-z_0-9]{1,40}: {1,8}[-0-9]",
     r"(?i:reward|return|mean|average|entropy|score|psnr|dice|recall|ndcg)[^0-9]{0,30}[:=]\s{0,8}[-+.\[]{0,2}[0-9]",
 )
 _N = PLAIN.encode()
 _COUNTER = re.compile(
-    rb"(?i)(?:^|[^\w/.-])(?P<name>epoch|(?:(?:(?:train|training|current|optim(?:izer)?)[ _-]|global[ _-]?)?step|iteration|iter)(?P<many>s)?)"
+    rb"(?i)(?:^|[^\w/.-])(?P<name>epoch|(?:(?:(?:train|training|current|optim(?:izer)?)[ _-]|global[ _-]?)?step|iteration|iter|it(?=[:=]))(?P<many>s)?)"
     rb"(?:_num(?:ber)?)?[\"']?"
     rb"\s*(?:[:=#]\s*)*(?:[\[(]\s*)?(?P<number>" + _N + rb")"
     rb"(?P<total>\s*(?:/|of)\s*(?P<of>" + _N + rb"))?(?![\w.]*\w)"
 )
 _BATCH = re.compile(
-    rb"(?i)(?:\bbatch\s*[:#]?\s*\[?\s*(?="
+    rb"(?i)(?:\bbatch\s*[:#=]?\s*\[?\s*(?="
     + _N
     + rb"\s*(?:/|of))|\btrain(?:ing)? batch\s+)(?P<number>"
     + _N
@@ -67,7 +70,7 @@ _HEAD = re.compile(
 )
 """A step before all else: `50/900: loss = 0.5`, `50 | loss 0.5`."""
 _PLACE = re.compile(
-    rb"(?i)[\[(]\s*(?:(?:batch|step|iteration|iter)\s+)?(?P<number>"
+    rb"(?i)[\[(]\s*(?:(?:batch|step|iteration|iter|it|i|s)\s+)?(?P<number>"
     + _N
     + rb")(?:\s*(?:/|of)\s*(?P<of>"
     + _N
@@ -86,6 +89,10 @@ _PLACES = re.compile(
     + rb"\s*/)"
 )
 """The epoch in brackets before those of the step."""
+_OF_EPOCH = re.compile(
+    rb"\[(?i:train(?:ing)?)\s*:\s*(?P<epoch>" + _N + rb")(?P<of>)\s*,\s*(?=" + _N + rb"\s*/)"
+)
+"""The epoch before the step in one pair of brackets: `[train: 35, 800 / 1000]`."""
 _OF_TOTAL = re.compile(
     rb"(?<![\w.])(?P<number>"
     + _N
@@ -95,6 +102,7 @@ _OF_TOTAL = re.compile(
     + _N
     + rb"%\s*\))"
 )
+_STEP_BEHIND = re.compile(rb"(?P<number>" + _N + rb")\s*/\s*(?P<of>" + _N + rb")\s*\]")
 _NESTED = re.compile(
     rb"[\"'](?P<name>[\w /.@-]+)[\"']\s*:\s*\{[^{}]*\}|(?<![\w\"'])(?P<group>[A-Za-z]\w*)\[[^\[\]=]+=[^\[\]]*\]"
 )
@@ -139,11 +147,16 @@ _ROW = re.compile(
     + NUMBER.encode()
     + rb")\s*\|\s*$"
 )
-_BULLET = re.compile(rb"^\s*(?:\|\s*)?>\s[A-Za-z]")
-"""A value of a list below the line that tells the step: `| > step_time: 1.02`."""
+_BULLET = re.compile(
+    rb"^\s*(?:\|\s*)?>\s[A-Za-z]|^\s{2,}(?:[\"'][\w/ .@-]+[\"']: |[a-z]\w*/[\w/.@-]+=)\S+$"
+)
+"""A value of a list below the line that tells the step: `| > step_time: 1.02`, `'grad_norm': 0.5,`, `optim/norm=1.2`."""
+_LONE_PLACE = re.compile(rb"\[step=[0-9]+(?:/[0-9]+)?(?:, ?epoch=[0-9]+(?:/[0-9]+)?)?\]\s*$")
+"""The step in brackets at the end of a line whose values stand below it."""
 _LONE = re.compile(
     rb"(?i)(?:^|[]:>#=*-]|\b(?:info|debug))\s*(?:(?:train(?:ing)?|learning|current)[ _])?(?:global[ _]?)?(?:step|iteration|iter)\W*"
     rb"[0-9][^A-Za-z]*(?:global[ _]step[^A-Za-z]*)?$"
+    rb"|^\W*(?:epoch=[0-9]+\]\[)?batch=[0-9]+/[0-9]+\]:$"
 )
 """A counter and nothing else: the head of the lines that follow."""
 
@@ -222,12 +235,13 @@ def _add_place(claims: Claims, line: bytes, epochs: Sequence[re.Match[bytes]]) -
     at = at_step(line)
     if at is not None:
         claims.add(*at.span("step"), "step", "number", form="plain")
-    epoch = _PLACES.search(line)
+    epoch = _PLACES.search(line) or _OF_EPOCH.search(line)
     if epoch is not None and "epoch" not in claims.metrics:
         claims.add(*epoch.span("epoch"), "epoch", "number", form="plain")
         if epoch["of"]:
             claims.add(*epoch.span("of"), "", "skip", form="plain")
-    found = _BATCH.search(line) or _OF_TOTAL.search(line)
+    behind = None if epoch is None else _STEP_BEHIND.match(line, epoch.end())
+    found = behind or _BATCH.search(line) or _OF_TOTAL.search(line)
     for each in epochs:
         found = found or _BATCH_OF_EPOCH.match(line, each.end())
     if found is None:
@@ -329,6 +343,7 @@ def _judge(
         or (counted and alone and (found > counted or _LONE.search(line)))
         or (agreed - _COMMON and alone and (measured or len(found) == 1))
         or (len(found) == 1 and _BULLET.match(line))
+        or (counted and _LONE_PLACE.search(line))
     ):
         return claims.parsed(name, certain=False)
     return None
@@ -345,7 +360,8 @@ def _only_pairs(line: bytes, pairs: Sequence[Pair]) -> bool:
     if b"%|" in line:
         return False
     spans = [(pair.begin, pair.stop) for pair in pairs]
-    spans += [found.span() for found in (*RATE.finditer(line), *_COUNTER.finditer(line))]
+    found = (*RATE.finditer(line), *_COUNTER.finditer(line), *_BATCH.finditer(line))
+    spans += [each.span() for each in found]
     at = 0
     for start, stop in sorted(spans):
         if at and _WORD.search(line[at:start]):

@@ -48,14 +48,18 @@ _AT = re.compile(
 )
 """`loss@300: 0.5`: of other names (`recall@10`) it may be how many answers count."""
 _UNIT = re.compile(
-    rb"\s?(?P<unit>%|[kmu]?s/(?:it|iter|step|sample)\b|(?:[kKM]\s?)?(?:it|iter|steps?|samples?|images?|imgs?|examples?|tok|toks|tks|tokens?|seqs?|sequences?|records?)(?: ?/ ?s(?:ec|econd)?(?:/(?:gpu|device|GPU|chip))?| per sec(?:ond)?(?!\s*[:=0-9]))\b"
+    rb"(?:\s{12,80}|\s?)(?P<unit>%|[kmu]?s/(?:it|iter|step|sample)\b|(?:[kKM]\s?)?(?:it|iter|steps?|samples?|images?|imgs?|examples?|tok|toks|tks|tokens?|seqs?|sequences?|records?)(?: ?/ ?s(?:ec|econd)?(?:/(?:gpu|device|GPU|chip))?| per sec(?:ond)?(?!\s*[:=0-9]))\b"
     rb"|[KMGT]i?[Bb]\b|[kKMGT]\b|TFLOPS?\b|TFLOP/s\b|ms(?:ec)?\b|milliseconds\b|us\b|secs?\b|seconds\b|s\b|m(?:in)?\b)"
 )
 _MEAN = re.compile(rb"\s*\(\s*(?P<number>" + _N + rb")%?\s*\)")
 _OF = re.compile(rb"\s*/\s*(?P<number>" + PLAIN.encode() + rb")")
 """The total in `"90/159"`."""
 _USED = re.compile(
-    rb"\s?(?P<own>[KMGT]i?[Bb])?\s?/\s?(?P<total>" + _N + rb")\s?(?P<unit>[KMGT]i?[Bb])\b(?:\s?\(\s?(?P<share>" + _N + rb")\s?%\))?"
+    rb"\s?(?P<own>[KMGT]i?[Bb])?\s?/\s?(?P<total>"
+    + _N
+    + rb")\s?(?P<unit>[KMGT]i?[Bb])\b(?:\s?\(\s?(?P<share>"
+    + _N
+    + rb")\s?%\))?"
 )
 """What is there of a size, behind what is used of it: `5.1/23.7 GiB (21.5%)`."""
 _UNCLEAN = re.compile(rb"[\w/]|[.:-][0-9]|\.\w|:\w")
@@ -107,7 +111,7 @@ def signed(line: bytes, start: int = 0, end: int | None = None) -> Iterator[Pair
         if name is None or len(name["name"]) > _LONGEST_NAME or _FILE.search(name["name"]):
             continue
         quoted = segment[name.end("name") :].rstrip() in (b'"', b"'")
-        own = name["name"].rpartition(b". ")[2]  # what ends with a full stop is no part of it
+        own = name["name"].rpartition(b".. ")[2]  # of `Evaluating... loss` the last
         begin = first + name.end("name") - len(own)
         pair = _pair(line, stop, own, begin, value, quoted=quoted)
         if pair is not None:

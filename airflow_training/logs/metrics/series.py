@@ -420,9 +420,7 @@ def _credible(table: _Table, rows: _Rows) -> bool:
     return bool(counter[-1] > counter[0] and (np.diff(counter) >= 0).mean() > 0.5)
 
 
-def _series(
-    origin: Origin, name: tuple[str, str, int], parts: Sequence[_Part]
-) -> Series:
+def _series(origin: Origin, name: tuple[str, str, int], parts: Sequence[_Part]) -> Series:
     metric, scope, rank = name
     offsets = np.concatenate([rows.offsets for rows, _, _ in parts])
     order = np.argsort(offsets, kind="stable")

@@ -1,0 +1,85 @@
+"""Who was only told to stop, or noticed that a peer had left, is not the first in causal order."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_training.logs.model import InstanceFact
+from tests.logs.diagnosis.asking import ask
+
+STEPS = "step 1: loss 2.5\nstep 2: loss 2.4\n"
+TERM = [
+    "[rank: 0] Received SIGTERM: 15",
+    "exiting program after receiving SIGTERM.",
+    "torch.distributed.elastic.multiprocessing.api.SignalException: Process 2973 got signal: 15",
+    "SystemExit: 143",
+    "Terminated",
+]
+FAILED = [InstanceFact(role="worker", index=1, exit_code=3)]
+
+
+@pytest.mark.parametrize("line", TERM)
+@pytest.mark.parametrize("facts", [FAILED, []], ids=["run", "files"])
+def test_a_signal_is_no_cause_where_another_instance_left(line, facts):
+    logs = {"worker-0.log": f"{STEPS}{line}\n", "worker-1.log": STEPS}
+    found = ask(logs, facts).causes[0]
+    assert (found.id, found.rank) == ("unknown", 1)
+
+
+@pytest.mark.parametrize("line", TERM)
+@pytest.mark.parametrize("facts", [FAILED, []], ids=["run", "files"])
+def test_an_exception_of_another_instance_is(line, facts):
+    error = (
+        'Traceback (most recent call last):\n  File "t.py", line 3, in f\n    g()\nValueError: 17\n'
+    )
+    logs = {"worker-0.log": f"{STEPS}{line}\n", "worker-1.log": STEPS + error}
+    found = ask(logs, facts).causes[0]
+    assert (found.id, found.rank) == ("python-exception", 1)
+
+
+def test_a_signal_to_a_helper_after_the_end_is_no_failure():
+    logs = {"ps-0.log": "Received SIGTERM: 15\n", "worker-0.log": STEPS + "Training complete\n"}
+    assert ask(logs).healthy
+
+
+PEER = [
+    "torch.distributed.DistBackendError: NCCL error in: NCCLUtils.hpp:268, unhandled system error",
+    "RuntimeError: [../gloo/transport/tcp/pair.cc:598] Connection closed by peer [10.0.0.2]:30012",
+]
+
+
+@pytest.mark.parametrize("peer", PEER)
+@pytest.mark.parametrize(
+    ("own", "cause"),
+    [
+        ("PIL.UnidentifiedImageError: cannot identify image file '/data/17.jpg'", "data-corrupt"),
+        ("KeyError: 'speaker_17'", "python-exception"),
+    ],
+)
+def test_the_rank_that_raised_something_of_its_own_goes_before_what_the_launcher_prints_first(
+    peer, own, cause
+):
+    def raised(rank: int, error: str) -> str:
+        return (
+            f"[rank{rank}]: Traceback (most recent call last):\n"
+            f'[rank{rank}]:   File "/w/t.py", line {rank + 3}, in step\n'
+            f"[rank{rank}]:     go()\n[rank{rank}]: {error}\n"
+        )
+
+    launcher = "E1015 12:00:10.0 1 api.py:869] failed (exitcode: 1) local_rank: 0 (pid: 100)\n"
+    found = ask(raised(0, peer) + raised(5, own) + launcher).causes[0]
+    assert (found.id, found.rank) == (cause, 5)
+
+
+def test_of_ranks_that_a_launcher_lists_those_that_were_told_to_stop_were_not_first():
+    def entry(rank: int, code: int) -> str:
+        return (
+            f"[{rank}]:\n  time      : 2024-10-15_12:00:10\n  host      : n\n"
+            f"  rank      : {rank} (local_rank: {rank})\n  exitcode  : {code} (pid: 9)\n"
+        )
+
+    summary = (
+        f"Failures:\n{entry(3, -11)}----\nRoot Cause (first observed failure):\n{entry(0, -15)}"
+    )
+    found = ask(f"{STEPS}{summary}").causes[0]
+    assert (found.id, found.rank) == ("segfault", 3)

@@ -127,7 +127,7 @@ MUTATIONS = (
         old=("if problems:\n    raise InputError(problems=problems)"),
         new=(
             "if not problems:\n"
-            "    return\n"
+            "    return ()\n"
             "if problems[0].field != 'run_id':\n"
             "    raise InputError(problems=problems)"
         ),

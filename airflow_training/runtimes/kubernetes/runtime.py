@@ -287,12 +287,10 @@ class KubernetesRuntime:
         with _at_the_document(run):
             await self._objects.mend_services(run, facts, record_uid=uid)
         short = await self._short_of(run, facts, instances)
-        if short is not None:
-            return [_outcome(each.ref, short) for each in instances]
         with _at_the_document(run):
             options = await self._with_agent(run, instances, record_uid=uid)
         outcomes = await gather_all(
-            self._create_one(each, facts, uid, options, others) for each in instances
+            self._create_one(each, facts, uid, options, others, short) for each in instances
         )
         if any(each.result in ("created", "adopted") for each in outcomes):
             self._begun.add((run.uid, instances[0].ref.job_attempt))
@@ -670,13 +668,17 @@ class KubernetesRuntime:
         record_uid: str,
         options: pods.PodOptions,
         others: Sequence[Mapping[str, Any]],
+        short: ApiError | None,
     ) -> Outcome:
+        """Create one pod; `short`: why the server would not take all that are needed together."""
         ref = spec.ref
         why = stale_reason(facts, ref.run.generation)
         if why:
             return Outcome(ref=ref, result="refused", message=f"run {ref.run.uid}: {why}")
         spec = self._limited(spec)
         try:
+            if short is not None:
+                raise short
             for pod in others:
                 if identity(names.parse_ref(pod))[:2] != (ref.role, ref.index):
                     continue

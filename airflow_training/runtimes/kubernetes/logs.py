@@ -89,6 +89,11 @@ class LogArchive:
         about = await asyncio.to_thread(self._about, ref)
         return about is not None and not about.missing
 
+    async def has_some(self, ref: InstanceRef) -> bool:
+        """Return whether at least a part of the attempt's log is here."""
+        about = await asyncio.to_thread(self._about, ref)
+        return about is not None and (about.size > 0 or not about.missing)
+
     @property
     def is_failing(self) -> bool:
         """Return whether the last log could not be archived."""

@@ -230,7 +230,7 @@ class LogArchive:
         return _Kept(known["start"], known["size"], missing=known.get("missing", ""))
 
     def _write_about(self, ref: InstanceRef, kept: _Kept) -> None:
-        about = {"start": kept.start, "size": kept.size}
+        about: dict[str, int | str] = {"start": kept.start, "size": kept.size}
         if kept.missing:
             about["missing"] = kept.missing
         with _fsspec().open(self._path(ref, "json"), "w", auto_mkdir=True) as file:

@@ -116,7 +116,7 @@ async def test_a_log_of_which_nothing_is_left_is_not_empty(stage: Stage):
     await until(lambda: not stage.pods())
     chunk = await read(stage)
     assert (chunk.data, chunk.end) == (b"", True)
-    assert chunk.missing == "its pod is gone, and its log was not kept before"
+    assert chunk.missing == "its pod is gone, and its log is not in the archive"
 
 
 async def test_a_program_that_printed_nothing_has_an_empty_log(stage: Stage):

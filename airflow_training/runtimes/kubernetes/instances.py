@@ -154,13 +154,14 @@ class Instances:
             )
         )
         over = is_over(pod)
-        if observe(pod, now=time.time()).lingers:
+        seen = observe(pod, now=time.time())
+        if seen.lingers and seen.state == "succeeded":
             await self.mark(run, pod, {"annotations": dict(gangs.ENDED_FOR_GOOD)})
         if over:
             await keeping
         else:
             await reached.wait()
-        if observe(pod, now=time.time()).held:
+        if seen.held:
             grace_seconds = 0  # the hold has nothing to save, and its start may miss the order
         try:
             with contextlib.suppress(Conflict):  # another pod of that name: not the one meant

@@ -93,6 +93,11 @@ class LogArchive:
         about = await asyncio.to_thread(self._about, ref)
         return about is not None and not about.missing
 
+    async def has_some(self, ref: InstanceRef) -> bool:
+        """Return whether at least a part of the attempt's log is here."""
+        about = await asyncio.to_thread(self._about, ref)
+        return about is not None and (about.size > 0 or not about.missing)
+
     @property
     def is_failing(self) -> bool:
         """Return whether the last log could not be archived."""
@@ -229,7 +234,7 @@ class LogArchive:
         return _Kept(known["start"], known["size"], missing=known.get("missing", ""))
 
     def _write_about(self, ref: InstanceRef, kept: _Kept) -> None:
-        about = {"start": kept.start, "size": kept.size}
+        about: dict[str, int | str] = {"start": kept.start, "size": kept.size}
         if kept.missing:
             about["missing"] = kept.missing
         with _fsspec().open(self._path(ref, "json"), "w", auto_mkdir=True) as file:

@@ -475,7 +475,7 @@ class KubernetesRuntime:
         else:
             await self._archive_collected(instance)
         archived = await self._archive.read(instance, cursor, limit=limit)
-        missing = "its pod is gone, and its log was not kept before" if pod is None else ""
+        missing = "its pod is gone, and its log is not in the archive" if pod is None else ""
         return archived or LogChunk(data=b"", next=cursor, end=True, missing=missing)
 
     async def _archive_log(self, run: RunRef, pod: Mapping[str, Any]) -> None:
@@ -486,6 +486,8 @@ class KubernetesRuntime:
 
     async def _archive_collected(self, instance: InstanceRef) -> None:
         """Archive what was collected of an attempt whose pod somebody else has taken away."""
+        if await self._archive.has_some(instance):
+            return
         found = await asyncio.to_thread(self._collector.collected_of, instance)
         if found is not None:
             await self._archive.keep(instance, found[1], begins=found[0])
@@ -593,7 +595,8 @@ class KubernetesRuntime:
         await self._objects.remove(run, with_record=not kept)
         self._begun = {each for each in self._begun if each[0] != run.uid}
         for ref, begins, log in await asyncio.to_thread(self._collector.begun, run):
-            await self._archive.keep(ref, log, begins=begins)  # where its archiving was cut short
+            if not await self._archive.has_some(ref):  # its archiving was cut short
+                await self._archive.keep(ref, log, begins=begins)
         if not self._archive.is_failing:  # else what was collected is all there is
             await asyncio.to_thread(self._collector.forget, run)
 

@@ -25,7 +25,7 @@ from airflow_training.frameworks.templates import (
 __all__ = ["check_document"]
 
 RESERVED_PREFIX = "TRAINING_"
-_OWN_NAMES = frozenset({"TRAINING_UPDATE_INTERVAL"})
+_OWN_NAMES = frozenset({"TRAINING_OUTPUT_COMMAND", "TRAINING_UPDATE_INTERVAL"})
 """`TRAINING_` names that a framework may set."""
 
 

@@ -86,10 +86,10 @@ def _settings(job: ResolvedJob, role: ResolvedRole) -> Iterator[tuple[str, str]]
         elif word.startswith("--"):
             yield word, "" if following.startswith("-") else following
     own = {each["name"]: each.get("value") for each in container_env(container)}
-    for name, value in {**role.env, **own}.items():
-        yield name, str(value or "")
-    for name, value in (job.variables.get("params") or {}).items():
-        yield f"params.{name}", str(value)
+    for name, given in {**role.env, **own}.items():
+        yield name, str(given or "")
+    for name, given in (job.variables.get("params") or {}).items():
+        yield f"params.{name}", str(given)
 
 
 def _words(parts: Any) -> Iterator[str]:

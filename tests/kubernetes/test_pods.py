@@ -10,6 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_training.agent.order import ORDER_VARIABLE, Order
+from airflow_training.control.memory import with_its_memory
+from airflow_training.control.model import InstanceEntry, RaisedMemory
 from airflow_training.documents.resolved import ResolvedDependency, RunRef
 from airflow_training.errors import InputError
 from airflow_training.runtimes.kubernetes import names
@@ -396,3 +398,12 @@ def test_a_strict_api_server_takes_every_pod(
     mounted = any("agent" in v["name"] for v in pod["spec"].get("volumes", ()))
     assert mounted == needs_agent(spec, options)
     assert pod == pod_of(spec, facts_of(RUN, job), "u", options=options)
+
+
+def test_a_pod_asks_for_the_memory_that_its_instance_was_given():
+    limits = {"memory": "8Gi", "nvidia.com/gpu": 1}
+    main = {"name": "main", "image": "i", "resources": {"limits": limits}}
+    job = a_job(a_role(main=main))
+    entry = InstanceEntry(key=("worker", 1), memory=RaisedMemory(12 << 30, since_attempt=1))
+    pod = a_pod(with_its_memory(job, entry), index=1, facts=facts_of(RUN, job))
+    assert main_container(pod)["resources"] == {"limits": {**limits, "memory": "12Gi"}}

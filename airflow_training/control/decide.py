@@ -44,6 +44,7 @@ from airflow_training.control.outcomes import apply_failures
 from airflow_training.control.reason_facts import OWN_REASONS, Reasons
 from airflow_training.control.recovery import begin, record_checkpoints, record_rejected
 from airflow_training.control.requests import apply_requests
+from airflow_training.control.root_cause import cause_document
 from airflow_training.control.running_time import (
     advance_running_time,
     check_deadline,

@@ -155,8 +155,6 @@ class Instances:
         )
         over = is_over(pod)
         seen = observe(pod, now=time.time())
-        if seen.lingers and seen.state == "succeeded":
-            await self.mark(run, pod, {"annotations": dict(gangs.ENDED_FOR_GOOD)})
         if over:
             await keeping
         else:

@@ -388,7 +388,7 @@ def _pending(pod: Mapping[str, Any], *, now: float) -> _Said:
             )
         return _Said("pending", "Scheduling")
     stuck = _stuck(pod)
-    if stuck is None and now >= _place_since(pod, now=now) + CANNOT_START_SECONDS:
+    if stuck is None and now >= _could_start_since(pod, now=now) + CANNOT_START_SECONDS:
         stuck = _not_ready_to_start(pod)
     if stuck is not None:
         return _stuck_says(pod, *stuck, now=now)

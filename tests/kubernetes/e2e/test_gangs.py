@@ -131,7 +131,7 @@ def test_the_next_job_of_a_queue_starts_however_the_one_before_ended(
     with a_queue(site, cpu="20m") as queue:  # for one job only
 
         def start(script: str, **spec: Any) -> Job:
-            return jobs(
+            job: Job = jobs(
                 document(
                     site,
                     "quota",
@@ -143,6 +143,7 @@ def test_the_next_job_of_a_queue_starts_however_the_one_before_ended(
                     **spec,
                 )
             )
+            return job
 
         first = start("sleep 100000")
         first.until_running("worker", 2)

@@ -200,9 +200,9 @@ def test_a_failing_job_says_why_with_the_line_that_proves_it_and_what_to_do(airf
     assert [line for line in told if line.startswith("  where: worker-0:")]
     assert [line for line in told if line.startswith("  what to do: Smaller micro batch")]
     assert max(map(len, ours)) <= 110
-    told = airflow.log("runs-out-of-memory", run_id, "worker.run")
-    assert "root cause: worker-0: exit code 1 (cuda-out-of-memory): " in told
-    assert "what to do: Smaller micro batch" in told
+    log = airflow.log("runs-out-of-memory", run_id, "worker.run")
+    assert "root cause: worker-0: exit code 1 (cuda-out-of-memory): " in log
+    assert "what to do: Smaller micro batch" in log
     ledger = airflow.ledger("runs-out-of-memory", run_id)
     assert ledger.job.reason == "NotRetryable"
     assert (ledger.job.root_cause or {})["file"] == "worker-0"

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-__all__ = ["Joined", "join_wrapped"]
+__all__ = ["Joined", "join_wrapped", "may_wrap"]
 
 _INDENTED = b"\n         "
 """In every such record; quick to look for."""
@@ -41,10 +41,13 @@ class _Record(NamedTuple):
     closed: bool
 
 
+def may_wrap(block: bytearray, size: int) -> bool:
+    """Return whether there may be such records in a log with `block[:size]`."""
+    return block.find(_LEVEL, 0, size) >= 0
+
+
 def join_wrapped(block: bytearray, size: int, *, complete: bool) -> Joined:
     """Make one line of each record in `block[:size]`, in place and of the same length; `complete`: nothing follows."""
-    if block.find(_LEVEL, 0, size) < 0:
-        return Joined(size)
     ends: list[int] = []
     for record in _records(block, size):
         if not record.closed and not complete:

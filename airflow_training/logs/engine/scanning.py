@@ -16,7 +16,7 @@ from airflow_training.logs.engine.patterns import Pattern
 from airflow_training.logs.engine.prefixes import prefix
 from airflow_training.logs.engine.rows import Rows, as_rows
 from airflow_training.logs.engine.walking import PlainWalker, Rest, Walker
-from airflow_training.logs.engine.wrapped import Joined, join_wrapped
+from airflow_training.logs.engine.wrapped import Joined, join_wrapped, may_wrap
 from airflow_training.logs.model import Hit, Origin
 
 BLOCK_BYTES = 1 << 20
@@ -24,6 +24,8 @@ NOTICED = 16
 """Lines of the rest of each block that are looked at to learn what comes again and again,"""
 WORTH_LEARNING = 8
 """where the rest is more than this part of the block."""
+LOOKED_AT_BYTES = 64 << 10
+"""Of the beginning of a stretch, which tell whether records are wrapped in it."""
 SMALL_BYTES = 4 << 20
 """Below this, loading the compiled code takes longer than doing without."""
 
@@ -119,6 +121,8 @@ class StretchScan:
         self.machine = machine
         self.offset = offset
         """Of the first byte that was not taken yet."""
+        self._start = offset
+        self._wraps = False
         self._walked = 0
         """Line ends before that, as the walker saw them,"""
         self._ends_before = 0
@@ -135,7 +139,7 @@ class StretchScan:
         done = 0
         base = self.offset
         self._joined = Joined(size)
-        if self.builder is not None:
+        if self.builder is not None and self._may_wrap(block, size):
             self._joined = join_wrapped(block, size, complete=complete)
             size = self._joined.size
         while True:
@@ -157,6 +161,12 @@ class StretchScan:
         self.offset = base + walked.consumed
         self._ends_before += len(self._joined.ends)
         return walked.consumed
+
+    def _may_wrap(self, block: bytearray, size: int) -> bool:
+        """Return whether records may be wrapped in this log: its beginning tells."""
+        if not self._wraps and self.offset - self._start < LOOKED_AT_BYTES:
+            self._wraps = may_wrap(block, size)
+        return self._wraps
 
     @property
     def line(self) -> int:

@@ -10,13 +10,13 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-__all__ = ["Joined", "join_wrapped"]
+__all__ = ["Joined", "join_wrapped", "may_wrap"]
 
 _INDENTED = b"\n         "
 """In every such record; quick to look for."""
-_HEAD = re.compile(
-    rb"(?m)^(?:\[\d[\d/:., T-]{3,30}\] {1,4}| {9,32})?(?:INFO|DEBUG|NOTICE|WARNING) {1,9}(?=[^\s])"
-)
+_HEAD = re.compile(rb"(?m)^(?:\[\d[\d/:., T-]{3,30}\] {1,4}| {9,32})?INFO {1,9}(?=[^\s])")
+_LEVEL = b"INFO"
+"""Of every record about training; ends in a rare letter, so that it is quick to look for."""
 _TRAINING = re.compile(rb"(?i)step|epoch|iter|loss|batch")
 _PLACE = re.compile(rb"  [\w./-]{1,80}\.py:\d{1,6} {0,40}$")
 """The fourth column: where in which file."""
@@ -41,10 +41,13 @@ class _Record(NamedTuple):
     closed: bool
 
 
+def may_wrap(block: bytearray, size: int) -> bool:
+    """Return whether there may be such records in a log with `block[:size]`."""
+    return block.find(_LEVEL, 0, size) >= 0
+
+
 def join_wrapped(block: bytearray, size: int, *, complete: bool) -> Joined:
     """Make one line of each record in `block[:size]`, in place and of the same length; `complete`: nothing follows."""
-    if block.find(_INDENTED, 0, size) < 0 and (complete or not _ends_with_head(block, size)):
-        return Joined(size)
     ends: list[int] = []
     for record in _records(block, size):
         if not record.closed and not complete:
@@ -71,17 +74,31 @@ def _ends_with_head(block: bytearray, size: int) -> bool:
 
 
 def _records(block: bytearray, size: int) -> Iterator[_Record]:
-    for head in _HEAD.finditer(block, 0, size):
-        margin = b" " * (head.end() - head.start())
-        ends: list[int] = []
-        end = block.find(b"\n", head.end(), size)
-        while end >= 0 and len(ends) < _MOST_LINES:
-            ends.append(end)
-            follows = block[end + 1 : min(end + 1 + len(margin), size)]
-            if follows != margin[: len(follows)]:
-                break
-            end = block.find(b"\n", end + 1, size) if len(follows) == len(margin) else -1
-        yield _Record(head.start(), head.end(), tuple(ends), closed=end >= 0)
+    """Yield the records that go on in an indented line, found from there: most logs have none."""
+    at = block.find(_INDENTED, 0, size)
+    while at >= 0:
+        head = _HEAD.match(block, block.rfind(b"\n", 0, at) + 1, at)
+        if head is not None:
+            record = _record(block, size, head.start(), head.end())
+            yield record
+            at = max(at, record.ends[-1] - 1)
+        at = block.find(_INDENTED, at + 1, size)
+    if _ends_with_head(block, size):
+        start = block.rfind(b"\n", 0, block.rfind(b"\n", 0, size)) + 1
+        yield _Record(start, start, (), closed=False)
+
+
+def _record(block: bytearray, size: int, start: int, message: int) -> _Record:
+    margin = b" " * (message - start)
+    ends: list[int] = []
+    end = block.find(b"\n", message, size)
+    while end >= 0 and len(ends) < _MOST_LINES:
+        ends.append(end)
+        follows = block[end + 1 : min(end + 1 + len(margin), size)]
+        if follows != margin[: len(follows)]:
+            break
+        end = block.find(b"\n", end + 1, size) if len(follows) == len(margin) else -1
+    return _Record(start, message, tuple(ends), closed=end >= 0)
 
 
 def _is_training(block: bytearray, record: _Record) -> bool:

@@ -32,7 +32,7 @@ ANCHORS = (
     r"acc(?:: |=)[0-9]|(?i:accu)[ :]{1,3}[0-9]",
     r" \| (?:[-+0-9]|nan|inf)",
     r"learning[_ ]rate: [0-9]|\d: lr: \d",
-    r"(?:batch=|it[:=]|train: )[0-9]",
+    r"(?:batch=|train: )[0-9]",
     r"grad_norm['\"]?[:=] ?[0-9]|learning_rate['\"]: ?[0-9]",
     r"(?:train|optim|perf|throughput|metrics|eval|system)/[A-Za-z_0-9/]{1,60}=[0-9]",
     r"\| > [A-Za-z_0-9]{1,40}: {1,8}[-0-9]",

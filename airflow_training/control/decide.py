@@ -14,7 +14,7 @@ from airflow_training.control.diagnosed import apply_late_diagnoses
 from airflow_training.control.draft import Draft
 from airflow_training.control.elastic import exclude_unreachable, review_joining, wake_at_deadline
 from airflow_training.control.ending import delete_marked, drain, finish
-from airflow_training.control.giving_back import give_places_back
+from airflow_training.control.giving_back import give_places_back, wake_to_give_back
 from airflow_training.control.in_place import advance_in_place, release_waiting
 from airflow_training.control.model import (
     TERMINAL_JOB_STATES,
@@ -169,6 +169,7 @@ def decide(
     if _goes_on(draft):
         advance_in_place(draft)
         start_missing(draft, observations)
+        wake_to_give_back(draft)
         wake_at_deadline(draft)
     if not _goes_on(draft):
         draft.actions.clear()

@@ -16,7 +16,7 @@ from airflow_training.control.recovery import needs_all, record_restart_point
 from airflow_training.control.turnover import next_attempt
 from airflow_training.documents.words import counted
 
-__all__ = ["PATIENCE_SECONDS", "give_places_back"]
+__all__ = ["PATIENCE_SECONDS", "give_places_back", "wake_to_give_back"]
 
 PATIENCE_SECONDS = 120.0
 """How long nothing may move before places are given back."""
@@ -26,23 +26,37 @@ _WAIT_SECONDS = (30.0, 120.0)
 
 def give_places_back(draft: Draft) -> None:
     """End what holds a place while others of its job are refused and nothing moves; try again later."""
-    if draft.spec.scheduling.gang != "none" or not needs_all(draft.spec):
-        return
-    active = [each for each in draft.instances.values() if isinstance(each.phase, ActivePhase)]
-    refused = [each for each in active if not each.uid]
-    holding = [each for each in active if each.uid]
-    if active and not refused and draft.job.crowded_since is not None:
+    if draft.job.crowded_since is not None and not _refused(draft) and _active(draft):
         draft.job = replace(draft.job, crowded_since=None)
-    if not refused or not holding or draft.job.paused_at is not None:
-        return
+    due_at = _due_at(draft)
+    if due_at is not None and draft.now >= due_at:
+        _give_back(draft, _refused(draft), [each for each in _active(draft) if each.uid])
+
+
+def wake_to_give_back(draft: Draft) -> None:
+    """Ask to be called when places will have been held in vain for too long."""
+    draft.wake(_due_at(draft))
+
+
+def _due_at(draft: Draft) -> float | None:
+    """Return when places are given back if nothing moves till then; None: nobody waits in vain."""
+    if draft.spec.scheduling.gang != "none" or not needs_all(draft.spec):
+        return None
+    active = _active(draft)
+    holding = [each for each in active if each.uid]
+    if draft.job.paused_at is not None or not holding or len(holding) == len(active):
+        return None
     if any(_trains(draft, each) for each in holding):
-        return
-    moved_at = max(max(each.last_transition_at, _wanted_at(each)) for each in active)
-    due_at = moved_at + PATIENCE_SECONDS
-    if draft.now < due_at:
-        draft.wake(due_at)
-        return
-    _give_back(draft, refused, holding)
+        return None
+    return PATIENCE_SECONDS + max(max(each.last_transition_at, _wanted_at(each)) for each in active)
+
+
+def _active(draft: Draft) -> list[InstanceEntry]:
+    return [each for each in draft.instances.values() if isinstance(each.phase, ActivePhase)]
+
+
+def _refused(draft: Draft) -> list[InstanceEntry]:
+    return [each for each in _active(draft) if not each.uid]
 
 
 def _wanted_at(entry: InstanceEntry) -> float:

@@ -115,7 +115,7 @@ async def test_progress_reaches_the_store(stage):
     stage.runtime.script = FOREVER
     uid = stage.launch(job(runtime="memory"))
     async with stage.driving(uid):
-        await until(lambda: stage.live(uid))
+        await until(lambda: "InstancesCreated" in stage.reasons(uid))
         before = len(stage.reasons(uid))
         for step in range(1, 50):
             stage.runtime.report(uid, "worker", 0, ProgressReport(step=step, metrics={"loss": 0.5}))

@@ -194,11 +194,11 @@ def test_a_failing_job_says_why_with_the_line_that_proves_it_and_what_to_do(airf
         for line in lines_of_operators(airflow, "runs-out-of-memory", run_id, "rollup")
     ]
     assert ours[0].startswith("root cause: worker-0: exit code 1 (cuda-out-of-memory): RuntimeErr")
-    told = [line for line in ours if line.startswith("  ") and ": " in line]
-    assert [line for line in told if line.startswith("  cause: cuda-out-of-memory (resource, ")]
-    assert f"  proof: {error}" in told
-    assert [line for line in told if line.startswith("  where: worker-0:")]
-    assert [line for line in told if line.startswith("  what to do: Smaller micro batch")]
+    below = [line for line in ours if line.startswith("  ") and ": " in line]
+    assert [line for line in below if line.startswith("  cause: cuda-out-of-memory (resource, ")]
+    assert f"  proof: {error}" in below
+    assert [line for line in below if line.startswith("  where: worker-0:")]
+    assert [line for line in below if line.startswith("  what to do: Smaller micro batch")]
     assert max(map(len, ours)) <= 110
     log = airflow.log("runs-out-of-memory", run_id, "worker.run")
     assert "root cause: worker-0: exit code 1 (cuda-out-of-memory): " in log

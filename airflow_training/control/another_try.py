@@ -48,7 +48,8 @@ def prospect_of(
     """
     answer = "" if failure.known is None else failure.known.answer(failure.message)
     if answer == "never":
-        return _never(failure.message or failure.reason, rule=failure.reason)
+        words = ": ".join(filter(None, (failure.reason, failure.message)))
+        return _never(words, rule=failure.reason)
     if code_is_listed:
         return _OPEN
     # where the reason itself says it, a log does not say it better

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 from airflow_training.documents.merge import MERGE_KEYS, merge_templates, shorthand_template
@@ -30,16 +30,50 @@ class UserTemplate:
         )
         self.merged = merge_templates(*(layer for _, _, layer in reversed(self._layers)))
         """A PodTemplateSpec without anything that a framework adds."""
+        self._indexes: dict[int, Mapping[Any, int]] = {}
+        """Id of a list of a layer -> name of an item -> its place."""
 
     def find(self, place: Loc) -> Loc | None:
         """Return where a place of `merged` was written, in the strongest layer that has it."""
         for prefix, shorthand, layer in self._layers:
-            found = _locate(place, self.merged, layer)
+            found = self._locate(place, layer)
             if found is not None:
                 if shorthand:  # its keys stand for spec.volumes, or spec.containers[0].<key>
                     found = found[3:] if found[1] == "containers" else found[1:]
                 return (*prefix, *found)
         return None
+
+    def _locate(self, place: Loc, layer: Any) -> Loc | None:
+        """Return where a merged place stands in one layer; None: not there."""
+        here: list[str | int] = []
+        merged: Any = self.merged
+        for part in place:
+            if isinstance(part, int):
+                item, merge_by = merged[part], MERGE_KEYS.get(str(here[-1]))
+                items = layer if isinstance(layer, list | tuple) else ()
+                at = self._place_of(item, items, merge_by)
+                if at is None:
+                    return None
+                here.append(at)
+                merged, layer = item, layer[at]
+            else:
+                if not isinstance(layer, Mapping) or layer.get(part) is None:
+                    return None
+                here.append(part)
+                merged, layer = merged[part], layer[part]
+        return tuple(here)
+
+    def _place_of(self, item: Any, items: Sequence[Any], merge_by: str | None) -> int | None:
+        """Return where the item of a layer stands that was merged into `item`."""
+        name = _name_of(item, merge_by)
+        if name is None:
+            return next((j for j, own in enumerate(items) if own == item), None)
+        if id(items) not in self._indexes:  # once: a list may have thousands of items
+            names = ((_name_of(own, merge_by), j) for j, own in enumerate(items))
+            self._indexes[id(items)] = dict(
+                reversed([pair for pair in names if pair[0] is not None])
+            )
+        return self._indexes[id(items)].get(name)
 
 
 def _written(owner: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -47,27 +81,7 @@ def _written(owner: Mapping[str, Any]) -> Mapping[str, Any]:
     return {key: owner[key] for key in SHORTHAND_KINDS if key in owner}
 
 
-def _locate(place: Loc, merged: Any, layer: Any) -> Loc | None:
-    """Return where a merged place stands in one layer; None: not there."""
-    here: list[str | int] = []
-    for part in place:
-        if isinstance(part, int):
-            item, merge_by = merged[part], MERGE_KEYS.get(str(here[-1]))
-            items = layer if isinstance(layer, list | tuple) else ()
-            at = next((j for j, own in enumerate(items) if _is_same(own, item, merge_by)), None)
-            if at is None:
-                return None
-            here.append(at)
-            merged, layer = item, layer[at]
-        else:
-            if not isinstance(layer, Mapping) or layer.get(part) is None:
-                return None
-            here.append(part)
-            merged, layer = merged[part], layer[part]
-    return tuple(here)
-
-
-def _is_same(own: Any, item: Any, merge_by: str | None) -> bool:
-    if merge_by is None or not isinstance(own, Mapping) or not isinstance(item, Mapping):
-        return bool(own == item)
-    return bool(own.get(merge_by) == item.get(merge_by))
+def _name_of(item: Any, merge_by: str | None) -> Hashable | None:
+    """Return what tells an item of a list from the others; None where nothing but all of it does."""
+    name = item.get(merge_by) if merge_by is not None and isinstance(item, Mapping) else None
+    return name if isinstance(name, Hashable) else None

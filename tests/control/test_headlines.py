@@ -147,7 +147,9 @@ def test_the_limit_comes_second(spec, limit):
 
 def test_a_limit_that_is_itself_the_cause_is_told_once():
     bench = Bench(job(active_deadline_seconds=5)).settle().later(6).settle()
-    assert bench.ledger.job.message == "still running after activeDeadlineSeconds 5"
+    assert bench.ledger.job.message == (
+        "activeDeadlineSeconds 5 is used up: its instances were running for 6 s"
+    )
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,7 @@ def test_what_no_other_try_could_do_better_is_not_tried_again(policy, reason):
     spec = job(role(restart_policy=policy), rules=(rule("RestartInstance", on_classes=("user",)),))
     bench = failing(spec, code=None, reason=reason, message="the server's words")
     assert (bench.state, bench.of().attempt, bench.charged()) == ("Failed", 0, {})
-    assert bench.ledger.job.message.endswith("worker-0: the server's words")
+    assert bench.ledger.job.message.endswith(f"worker-0: {reason}: the server's words")
 
 
 def test_a_rule_that_names_the_reason_has_the_last_word():
@@ -106,11 +106,11 @@ def test_the_backoff_limit_is_one_instances_own():
     ("limits", "run", "ends", "reason", "named"),
     [
         pytest.param(
-            {"max_restarts": 2}, 9, 3, reasons.MAX_RESTARTS_EXCEEDED, "maxRestarts 2 of the role",
+            {"max_restarts": 2}, 9, 3, reasons.MAX_RESTARTS_EXCEEDED, "maxRestarts 2 of worker is used up",
             id="of-the-role",
         ),
         pytest.param(
-            {"max_restarts": 0}, 9, 1, reasons.MAX_RESTARTS_EXCEEDED, "maxRestarts 0 of the role",
+            {"max_restarts": 0}, 9, 1, reasons.MAX_RESTARTS_EXCEEDED, "maxRestarts 0 of worker is used up",
             id="none-at-all",
         ),
         pytest.param(
@@ -123,7 +123,7 @@ def test_the_backoff_limit_is_one_instances_own():
         ),
         pytest.param(
             {"max_restarts": 1, "backoff_limit": 1}, 1, 2, reasons.MAX_RESTARTS_EXCEEDED,
-            "maxRestarts 1 of the role", id="of-an-equal-one-the-narrower",
+            "maxRestarts 1 of worker is used up", id="of-an-equal-one-the-narrower",
         ),
     ],
 )  # fmt: skip

@@ -5,7 +5,7 @@ Kubernetes' own document of a pod says where names are; here stands which rule e
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -106,12 +106,8 @@ def _once(problems: Iterable[Problem]) -> Collection[Problem]:
 def _refused(job: ResolvedJob) -> Iterator[Problem]:
     told = []
     for written, role in _roles(job):
-        places = (
-            (found, rule, name)
-            for place, rule, name in _names(written.merged, ROOT, ())
-            if (found := written.find(place)) is not None
-        )
-        told += [*_judge(places), *_full_host_name(job, written, role)]
+        names = _names(written.merged, ROOT, ())
+        told += [*_judge(names, written.find), *_full_host_name(job, written, role)]
     yield from _judge(_of_the_job(job))
     yield from told
     yield from _of_the_framework(job, users={each.value for each in told})
@@ -131,9 +127,10 @@ def _of_the_framework(job: ResolvedJob, *, users: Collection[Any]) -> Iterator[P
 def _doubtful(job: ResolvedJob) -> Iterator[Problem]:
     for written, _ in _roles(job):
         for place, rule, name in _names(written.merged, ROOT, ()):
-            found = written.find(place)
             is_new = rule is ENV_NAME and ENV_NAME.refusal(str(name)) is None
-            if found is not None and is_new and OLD_ENV_NAME.refusal(str(name)):
+            if not is_new or not OLD_ENV_NAME.refusal(str(name)):
+                continue
+            if (found := written.find(place)) is not None:
                 message = f"servers of Kubernetes before 1.32 want {OLD_ENV_NAME.words}"
                 yield _problem("bad_name", found, name, message)
         for key in ("hostname", "subdomain"):
@@ -203,11 +200,19 @@ def _pairs(value: Any, key_rule: Rule, value_rule: Rule | None, here: Loc) -> It
             yield (*here, key), value_rule, text
 
 
-def _judge(names: Iterable[_Named]) -> Iterator[Problem]:
-    for loc, rule, name in names:
+def _itself(place: Loc) -> Loc:
+    return place
+
+
+def _judge(
+    names: Iterable[_Named], find: Callable[[Loc], Loc | None] = _itself
+) -> Iterator[Problem]:
+    """Yield what is wrong with names, each at the place of the document that `find` tells, if any."""
+    for place, rule, name in names:
         refusal = rule.refusal(name) if isinstance(name, str) else None
-        if refusal is not None:
-            yield _problem(refusal[0], loc, name, refusal[1])
+        found = find(place) if refusal is not None else None
+        if refusal is not None and found is not None:
+            yield _problem(refusal[0], found, name, refusal[1])
 
 
 def _full_host_name(job: ResolvedJob, written: UserTemplate, role: str) -> Iterator[Problem]:

@@ -131,10 +131,10 @@ def _advance(
     )
     if absent or unreleased:
         problem = gate.failed or gate.timed_out
+        draft.set_role(role.name, waited=gate.waited)
         if problem is not None and draft.job.paused_at is None:
             _lose(draft, role, [*absent, *unreleased], problem, late=gate.failed is None)
             return True
-        draft.set_role(role.name, waited=gate.waited)
         draft.wake(gate.wake_at)
     else:
         draft.set_role(role.name, waited={})

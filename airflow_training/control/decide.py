@@ -156,7 +156,7 @@ def decide(
     apply_requests(draft, requests)
     if diagnoses and _goes_on(draft):
         apply_late_diagnoses(draft)
-    if unprepared and _goes_on(draft):
+    if unprepared and _goes_on(draft) and not _has_begun(draft):
         _end_unprepared(draft, unprepared)
     if _goes_on(draft):
         apply_failures(draft, review_joining(draft, observations, failures))
@@ -169,7 +169,8 @@ def decide(
     if _goes_on(draft):
         advance_in_place(draft)
         start_missing(draft, observations)
-        wake_to_give_back(draft)
+        if observations is not None and observations.reachable:
+            wake_to_give_back(draft)
         wake_at_deadline(draft)
     if not _goes_on(draft):
         draft.actions.clear()
@@ -186,6 +187,11 @@ def decide(
         wake_at=draft.wake_at,
         done=draft.job.drained,
     )
+
+
+def _has_begun(draft: Draft) -> bool:
+    """Return whether something of the job is there: it goes on, whatever could not be made again."""
+    return any(entry.uid and not entry.final for entry in draft.instances.values())
 
 
 def _end_unprepared(draft: Draft, message: str) -> None:

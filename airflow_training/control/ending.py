@@ -69,6 +69,7 @@ def finish(
                 reason=role_reason,
                 message=f"the job ended: {reason}",
                 waited={},
+                created=0,
             )
     for entry in list(draft.instances.values()):
         if not entry.retired:
@@ -88,7 +89,7 @@ def _outcome(draft: Draft) -> str:
 
 def close_role(draft: Draft, name: str, state: RoleState, *, reason: str, message: str) -> None:
     """End one role while the job goes on; its other instances are stopped."""
-    draft.set_role(name, state=state, reason=reason, message=message, waited={})
+    draft.set_role(name, state=state, reason=reason, message=message, waited={}, created=0)
     instance_reason = reasons.STOPPED_AFTER_SUCCESS if state == "Succeeded" else reasons.STOPPED
     for entry in draft.team(name):
         close_instance(draft, entry, reason=instance_reason)

@@ -13,7 +13,9 @@ from airflow_training.control import reasons
 from airflow_training.control.draft import Draft
 from airflow_training.control.model import ActivePhase, InstanceEntry
 from airflow_training.control.recovery import needs_all, record_restart_point
+from airflow_training.control.running_time import trains
 from airflow_training.control.turnover import next_attempt
+from airflow_training.documents.resolved import ResolvedJob, ResolvedRole
 from airflow_training.documents.words import counted
 
 __all__ = ["PATIENCE_SECONDS", "give_places_back", "wake_to_give_back"]
@@ -42,17 +44,29 @@ def _due_at(draft: Draft) -> float | None:
     """Return when places are given back if nothing moves till then; None: nobody waits in vain."""
     if draft.spec.scheduling.gang != "none" or not needs_all(draft.spec):
         return None
-    active = _active(draft)
+    active, refused = _active(draft), _refused(draft)
     holding = [each for each in active if each.uid]
-    if draft.job.paused_at is not None or not holding or len(holding) == len(active):
+    if draft.job.paused_at is not None or not refused or not holding:
         return None
-    if any(_trains(draft, each) for each in holding):
+    first = min(map(_wanted_at, refused))
+    if any(_is_at_work(draft, each, before=first) for each in holding):
         return None
     return PATIENCE_SECONDS + max(max(each.last_transition_at, _wanted_at(each)) for each in active)
 
 
 def _active(draft: Draft) -> list[InstanceEntry]:
-    return [each for each in draft.instances.values() if isinstance(each.phase, ActivePhase)]
+    """Return the instances that are to be there now, of roles that are of no use one by one."""
+    together = {role.name for role in draft.spec.roles if _starts_with_others(draft.spec, role)}
+    return [
+        each
+        for each in draft.instances.values()
+        if isinstance(each.phase, ActivePhase) and each.role in together
+    ]
+
+
+def _starts_with_others(job: ResolvedJob, role: ResolvedRole) -> bool:
+    """Return whether a role trains with the others from the start: no helper, and none that comes later."""
+    return trains(job, role.name) and all(each.status == "AddressKnown" for each in role.depends_on)
 
 
 def _refused(draft: Draft) -> list[InstanceEntry]:
@@ -63,9 +77,11 @@ def _wanted_at(entry: InstanceEntry) -> float:
     return entry.phase.wanted_at if isinstance(entry.phase, ActivePhase) else 0.0
 
 
-def _trains(draft: Draft, entry: InstanceEntry) -> bool:
+def _is_at_work(draft: Draft, entry: InstanceEntry, *, before: float) -> bool:
+    """Return whether an instance trains, or ran already before the first refused one was wanted."""
     seen = draft.objects.get(entry.uid)
-    return seen is not None and seen.progress is not None
+    reports = seen is not None and seen.progress is not None
+    return reports or (entry.state == "running" and entry.last_transition_at < before)
 
 
 def _give_back(draft: Draft, refused: list[InstanceEntry], holding: list[InstanceEntry]) -> None:
@@ -88,8 +104,10 @@ def _give_back(draft: Draft, refused: list[InstanceEntry], holding: list[Instanc
     )
     for entry in list(draft.instances.values()):
         if not entry.final and not entry.retired:
-            next_attempt(draft, entry, reason=reasons.PLACES_GIVEN_BACK, message=message)
+            again = replace(entry, last_try=False)
+            next_attempt(draft, again, reason=reasons.PLACES_GIVEN_BACK, message=message)
     for name, role in draft.roles.items():
+        draft.set_role(name, created=0)
         if role.state in ("Starting", "Running"):
             draft.set_role(
                 name, state="Restarting", reason=reasons.PLACES_GIVEN_BACK, message=message

@@ -88,16 +88,17 @@ def _pause(draft: Draft, request: Request) -> None:
         message=request.reason or "paused by request",
         paused_at=draft.now,
         restart_at=None,
+        crowded_since=None,
     )
     record_restart_point(draft)
     for name in draft.roles:
         reset_size(draft, name)
     for entry in list(draft.instances.values()):
         if not entry.final and not entry.retired:
-            next_attempt(draft, entry, reason=reasons.PAUSED)
+            next_attempt(draft, replace(entry, last_try=False), reason=reasons.PAUSED)
     for name, role in draft.roles.items():
         if role.state not in TERMINAL_JOB_STATES:
-            draft.set_role(name, state="Waiting", reason=reasons.PAUSED, waited={})
+            draft.set_role(name, state="Waiting", reason=reasons.PAUSED, waited={}, created=0)
     draft.tell(reasons.PAUSED, draft.job.message)
 
 
@@ -141,6 +142,7 @@ def _reopen(draft: Draft, request: Request) -> None:
         killed=False,
         root_cause=None,
         limit="",
+        crowded_since=None,
     )
     record_restart_point(draft)
     restore_requested_step(draft)
@@ -151,5 +153,7 @@ def _reopen(draft: Draft, request: Request) -> None:
             anew = replace(entry, restarts=0, last_try=False)
             next_attempt(draft, anew, reason=reasons.REOPENED)
     for name in list(draft.roles):
-        draft.set_role(name, state="Waiting", reason=reasons.REOPENED, message="", waited={})
+        draft.set_role(
+            name, state="Waiting", reason=reasons.REOPENED, message="", waited={}, created=0
+        )
     draft.tell(reasons.REOPENED, request.reason or f"epoch {draft.job.epoch}")

@@ -30,6 +30,7 @@ Which = Literal["any", "all"]
 
 def advance_running_time(draft: Draft) -> None:
     """Let both clocks of the job run or stand, as its training instances do now."""
+    _take_over_older(draft)
     if _nothing_is_new(draft):
         return
     over = draft.job.state in TERMINAL_JOB_STATES
@@ -46,12 +47,22 @@ def advance_running_time(draft: Draft) -> None:
     )
 
 
+def _take_over_older(draft: Draft) -> None:
+    """Begin with all that has passed since the start, where an older version has counted so."""
+    job = draft.job
+    if job.ran.began_at is not None or draft.before.job.running_at is None or not job.started_at:
+        return
+    passed = max(0.0, draft.now - job.started_at - job.paused_seconds)
+    ran = Elapsed(seconds=passed, at=draft.now, runs=False, began_at=job.started_at)
+    draft.job = replace(job, ran=ran)
+
+
 def _nothing_is_new(draft: Draft) -> bool:
     """Return whether there is nothing to look at: thousands of instances mostly stay as they are."""
     old, new = draft.before.job, draft.job
     same_job = (old.state, old.running_at) == (new.state, new.running_at)
     same = draft.instances is draft.before.instances and draft.roles is draft.before.roles
-    known = new.ran.began_at is not None or new.running_at is None  # else of an older version
+    known = old.ran.began_at is not None or new.running_at is None  # else of an older version
     return same and same_job and known
 
 

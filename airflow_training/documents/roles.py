@@ -43,8 +43,8 @@ class Dependency(Model):
     listener: Literal["Each", "Any"] = "Each"
     answer: Literal["Auto", "List", "Confirmation"] = "Auto"
     timeout_seconds: Annotated[Number, Field(gt=0)] = 600.0
-    """How long what is waited for may run without being there; its own waits do not count."""
-    """Counted from when nothing but this dependency holds the role."""
+    """How long what is waited for may run without being there, while nothing else holds the role; its own
+    waits do not count."""
     poll_seconds: Annotated[Number, Field(gt=0)] = 1.0
 
 

@@ -179,3 +179,36 @@ def test_what_ends_again_and_again_before_it_is_ready_uses_the_time_up():
         bench.end("ps", 0, started_at=bench.now, finished_at=bench.now + 0.1)
     assert bench.ledger.roles["b"].reason == reasons.DEPENDENCY_TIMEOUT
     assert "only 0 of 1 instances of ps are Ready" in bench.ledger.job.message
+
+
+@pytest.mark.parametrize("status", ["Running", "Ready"])
+def test_what_came_and_went_while_nobody_looked_uses_the_time_up(status):
+    late = after("a", status, timeout_seconds=600)
+    bench = Bench(job(role("a"), role("b", 1, late), scope="Instance"))
+    bench.step()
+    bench.step()
+    bench.now += 3000
+    bench.end("a", 0, 1, started_at=bench.now - 2000).decide()
+    assert bench.of("b").reason == reasons.DEPENDENCY_TIMEOUT
+
+
+def test_a_deadline_goes_on_where_an_older_version_has_counted():
+    bench = Bench(job(role(), active_deadline_seconds=5000, scope="Job")).settle()
+    started_at = bench.ledger.job.started_at or 0.0
+    bench.now += 3000
+    bench.end("worker", 0, 1).step()
+    bench.settle()
+    bench.now += 1500
+    old = replace(bench.ledger.job, ran=Elapsed(), trained=Elapsed())
+    bench.ledger = replace(bench.ledger, job=old)
+    bench.step()
+    assert bench.last.wake_at == started_at + 5000
+
+
+def test_what_runs_is_not_ended_because_it_could_not_be_prepared_anew():
+    bench = Bench(job(role(replicas=2), scope="Job")).settle()
+    seen_now = Observations(instances=tuple(bench.objects.values()))
+    decision = decide(
+        bench.job, bench.ledger, [], seen_now, bench.now + 1, generation=2, unprepared="denied"
+    )
+    assert decision.new_ledger.job.state == "Running"

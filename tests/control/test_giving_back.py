@@ -9,7 +9,7 @@ import pytest
 from airflow_training.control import reasons
 from airflow_training.control.giving_back import PATIENCE_SECONDS
 from airflow_training.control.model import Create, Delete, ProgressReport
-from tests.builders import Bench, job, role
+from tests.builders import Bench, after, job, role
 
 
 def half_refused(**fields: Any) -> Bench:
@@ -97,3 +97,67 @@ def test_a_job_that_holds_nothing_has_nothing_to_give_back():
     bench.objects.clear()
     later(bench, 3 * PATIENCE_SECONDS)
     assert not bench.said(reasons.PLACES_GIVEN_BACK)
+
+
+def refuse(bench: Bench, name: str) -> None:
+    """Let a role be refused for longer than anybody waits."""
+    for _ in range(14):
+        for uid in [uid for uid, each in bench.objects.items() if each.role == name]:
+            del bench.objects[uid]
+        bench.decide(seconds=10)
+
+
+def test_a_training_without_reports_is_not_ended_for_a_helper_that_is_refused():
+    bench = Bench(job(role("train"), role("board", tracked=False), scope="Role")).settle()
+    bench.step(seconds=86400)
+    bench.end("board", 0, 1).step(seconds=10)
+    bench.step(seconds=5)
+    refuse(bench, "board")
+    assert not bench.said(reasons.PLACES_GIVEN_BACK)
+
+
+def test_nor_for_a_role_that_comes_after_it():
+    bench = Bench(job(role("train", 2), role("eval", 1, after("train", "Running")), scope="Job"))
+    bench.step()
+    bench.step()
+    bench.run_pending()
+    bench.step()
+    refuse(bench, "eval")
+    assert not bench.said(reasons.PLACES_GIVEN_BACK)
+
+
+def test_nor_for_a_role_whose_task_begins_hours_later():
+    bench = Bench(job(role("train", 2), role("eval"), scope="Job"), activate_all=False)
+    bench.request("activate", "train").step()
+    bench.settle()
+    bench.step(seconds=7200)
+    bench.request("activate", "eval").step()
+    refuse(bench, "eval")
+    assert not bench.said(reasons.PLACES_GIVEN_BACK)
+
+
+@pytest.mark.parametrize("request_", ["pause", "reopen"])
+def test_how_long_a_job_was_crowded_is_forgotten_where_it_begins_anew(request_):
+    bench = half_refused(schedule_timeout_seconds=200)
+    later(bench, PATIENCE_SECONDS)
+    bench.act()
+    if request_ == "pause":
+        bench.request("pause").step(seconds=1)
+        bench.step(seconds=5000)
+        bench.request("resume").step(seconds=1)
+    else:
+        bench.request("stop").step(seconds=1)
+        bench.settle()
+        bench.request("reopen").step(seconds=1000)
+    bench.step(seconds=1)
+    assert bench.state == "Starting"
+    bench.settle()
+    assert bench.state == "Running"
+    assert bench.said(reasons.INSTANCES_CREATED)[-1].message == "2 instances"
+
+
+def test_nobody_is_asked_to_look_while_the_runtime_is_away():
+    bench = half_refused()
+    bench.reachable = False
+    bench.decide(seconds=3 * PATIENCE_SECONDS)
+    assert bench.last.wake_at is None or bench.last.wake_at > bench.now

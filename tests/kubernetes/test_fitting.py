@@ -52,6 +52,7 @@ GPU_NODE = node("gpu-1", taints=[TAINT], labels={"kind": "a100"}, **{GPU: "8"})
             [GPU_NODE],
             id="tolerates-it",
         ),
+        pytest.param(pod(gpu=1), [GPU_NODE], id="the-cluster-lets-in-who-asks-for-the-device"),
         pytest.param(
             pod(cpu="1"),
             [node(taints=[{"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}])],
@@ -107,8 +108,8 @@ def test_what_an_empty_node_could_take_is_not_refused(wanted, nodes):
             ["9 of nvidia.com/gpu", "gpu-1 with 8"], id="more-gpus",
         ),
         pytest.param(
-            pod(gpu=1), [node(), GPU_NODE],
-            ["gpu-1 could, with a toleration of taint nvidia.com/gpu=present:NoSchedule"], id="toleration",
+            pod(gpu=1), [node(), node("gpu-1", taints=[{**TAINT, "key": "team"}], **{GPU: "8"})],
+            ["gpu-1 could, with a toleration of taint team=present:NoSchedule"], id="toleration",
         ),
         pytest.param(
             pod(nodeSelector={"kind": "h100"}), [GPU_NODE], ["none has the labels"], id="selector"

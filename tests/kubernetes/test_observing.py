@@ -184,7 +184,7 @@ CASES = {
             init=[container(RUNNING, "shipper", lastState=terminated(2), restartCount=1)],
         ),
         "running", "HelperDied",
-        {"message": "container 'shipper' died with exit code 2 (Error), and was started again"},
+        {"message": "container 'shipper' died with exit code 2 (Error)"},
     ),
     "sidecar-failed-but-training-did-not": (
         pod("Failed", container(terminated(1), "proxy"), container(terminated(0))),

@@ -61,6 +61,10 @@ def left(hard: dict[str, str], used: dict[str, str], **spec: Any) -> dict[str, A
         ),
         pytest.param(left({"count/pods": "3"}, {"count/pods": "1"}), "exceeded quota: q", id="pods"),
         pytest.param(left({"limits.cpu": "1"}, {"limits.cpu": "1"}), "", id="of-what-it-does-not-ask"),
+        pytest.param(
+            left({"persistentvolumeclaims": "2"}, {"persistentvolumeclaims": "3"}), "",
+            id="too-much-of-what-it-does-not-ask",
+        ),
         pytest.param(left({"pods": "1"}, {}, scopes=["BestEffort"]), "", id="may-not-be-for-these-pods"),
     ],
 )  # fmt: skip

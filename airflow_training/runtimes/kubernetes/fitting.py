@@ -93,8 +93,10 @@ def _rule_holds(rule: Mapping[str, Any], values: Mapping[str, str]) -> bool:
 
 def _kept_away(spec: Mapping[str, Any], node: Node) -> str:
     """Return the first lasting taint of a node that a pod does not tolerate; "" where there is none."""
+    devices = {name for name in pod_requests(spec) if "/" in name}
     for taint in (node.get("spec") or {}).get("taints") or ():
-        lasting = not taint["key"].startswith(_PASSING_TAINTS)
+        # who asks for a device gets its toleration from the cluster (ExtendedResourceToleration)
+        lasting = not taint["key"].startswith(_PASSING_TAINTS) and taint["key"] not in devices
         if lasting and taint.get("effect") in _KEEPS_AWAY and not _is_tolerated(spec, taint):
             value = f"={taint['value']}" if taint.get("value") else ""
             return f"{taint['key']}{value}:{taint['effect']}"

@@ -22,6 +22,8 @@ __all__ = [
     "place_in_queue",
 ]
 
+_PLACE_SECONDS = 5.0
+"""How long a pod may be without a node before anybody is asked why: most have one in a second."""
 START_SECONDS = 30.0
 """How long a pod that has its node may take to start before its events are looked at."""
 
@@ -43,11 +45,16 @@ def is_held(pod: Object, *, now: float) -> bool:
     if status.get("phase") != "Pending" or pod["metadata"].get("deletionTimestamp"):
         return False
     if not spec.get("nodeName"):
-        return True
+        return _age(pod, now=now) >= _PLACE_SECONDS
     if any("waiting" not in (each.get("state") or {}) for each in _containers(status)):
         return False
     placed = _condition(status, "PodScheduled").get("lastTransitionTime")
     return placed is not None and now - parse_time(placed).timestamp() >= START_SECONDS
+
+
+def _age(pod: Object, *, now: float) -> float:
+    made = pod["metadata"].get("creationTimestamp")
+    return float("inf") if made is None else now - parse_time(made).timestamp()
 
 
 def group_of(pod: Object) -> str:

@@ -233,6 +233,7 @@ def trimmed(pod: Mapping[str, Any]) -> dict[str, Any]:
             "namespace",
             "uid",
             "resourceVersion",
+            "creationTimestamp",
             "deletionTimestamp",
             "deletionGracePeriodSeconds",
             "finalizers",
@@ -467,8 +468,7 @@ def _helper_that_died(pod: Mapping[str, Any], own: Mapping[str, Any]) -> str:
         died = end if end.get("exitCode") else again if again.get("exitCode") else {}
         if died and each.get("name") != own.get("name"):
             how = f"exit code {died['exitCode']} ({died.get('reason') or 'Error'})"
-            then = "" if died is end else ", and was started again"
-            return f"container '{each.get('name')}' died with {how}{then}"
+            return f"container '{each.get('name')}' died with {how}"
     return ""
 
 

@@ -55,9 +55,12 @@ def too_little_left(quotas: Sequence[Mapping[str, Any]], needs: Mapping[str, str
             continue  # it may not hold for these pods
         used = status.get("used") or {}
         for resource, hard in (spec.get("hard") or {}).items():
-            wanted = needs.get(resource.removeprefix("requests.").removeprefix("count/"), "0")
+            wanted = needs.get(resource.removeprefix("requests.").removeprefix("count/"))
             taken = used.get(resource, "0")
-            if parse_quantity(wanted) > parse_quantity(hard) - parse_quantity(taken):
+            # what asks for nothing of it is not refused, even where too much of it is used
+            if wanted is not None and parse_quantity(wanted) > parse_quantity(
+                hard
+            ) - parse_quantity(taken):
                 name = quota["metadata"]["name"]
                 return (
                     f"exceeded quota: {name}, requested by all pods together: {resource}={wanted},"

@@ -11,7 +11,13 @@ from typing import Any
 
 from airflow_training.documents.resolved import RunRef
 from airflow_training.runtimes.kubernetes import gangs, names, objects
-from airflow_training.runtimes.kubernetes.api import AlreadyExists, Api, Forbidden, NotFound
+from airflow_training.runtimes.kubernetes.api import (
+    AlreadyExists,
+    Api,
+    Forbidden,
+    Invalid,
+    NotFound,
+)
 from airflow_training.runtimes.kubernetes.facts import RunFacts
 from airflow_training.runtimes.kubernetes.instances import gather_all
 from airflow_training.runtimes.kubernetes.kinds import (
@@ -93,6 +99,13 @@ class RunObjects:
             await self._api.create(kind, run.namespace, document)
         except AlreadyExists:
             found = await self._api.get(kind, run.namespace, document["metadata"]["name"])
+            check_owner(found, run)
+        except (Forbidden, Invalid) as refused:
+            # a policy that came later is asked before the name is: what is there needs no leave
+            try:
+                found = await self._api.get(kind, run.namespace, document["metadata"]["name"])
+            except NotFound:
+                raise refused from None
             check_owner(found, run)
 
     async def _bring_to(self, kind: Kind, run: RunRef, document: Mapping[str, Any]) -> None:

@@ -40,7 +40,7 @@ TURN_SECONDS = 1.0
 """How often what agents said of pods that stay is read."""
 HOLD_SECONDS = 120.0
 """How often what holds pods is asked why: at most two requests for each kind of holder."""
-HOLD_PAUSE_SECONDS = 10.0
+HOLD_PAUSE_SECONDS = 60.0
 """How soon after that for pods that have come meanwhile."""
 _HOLD_LOOK_SECONDS = 2.0
 _PAUSES = (0.1, 5.0)
@@ -204,7 +204,16 @@ class NamespaceWatch:
             if held and time.monotonic() >= asked_at + pause:
                 asked_at = time.monotonic()
                 self._asked = uids
-                self._learn_holders(held, await self._holders.of(held))
+                try:
+                    self._learn_holders(held, await self._holders.of(held))
+                except (
+                    KeyError,
+                    TypeError,
+                    ValueError,
+                ) as error:  # an object unlike any that we know
+                    log.warning(
+                        "what holds pods in %s is not understood: %r", self._namespace, error
+                    )
 
     def _learn_holders(self, held: Iterable[Mapping[str, Any]], said: Mapping[str, Holder]) -> None:
         before, self._held = self._held, dict(said)
@@ -327,7 +336,10 @@ class NamespaceWatch:
     def _remember(self, pod: Mapping[str, Any]) -> Observation | None:
         """Return what the pod does now where that is news."""
         name = pod["metadata"]["name"]
-        pod = with_earlier_words(pod, self._pods.get(name))
+        known = self._pods.get(name)
+        pod = with_earlier_words(pod, known)
+        if known is not None and _has_node(pod) and not _has_node(known):
+            self._held.pop(pod["metadata"]["uid"], None)  # why it had none is over
         try:
             report = self._reports.get(pod["metadata"]["uid"], Report())
             seen = observe(
@@ -425,6 +437,10 @@ class NamespaceWatch:
         self._turns.clear()
         self._held.clear()
         self._asked.clear()
+
+
+def _has_node(pod: Mapping[str, Any]) -> bool:
+    return bool((pod.get("spec") or {}).get("nodeName"))
 
 
 def _runs(pod: Mapping[str, Any]) -> bool:

@@ -149,3 +149,18 @@ def test_the_command_ends_with_exit_code_2(scripted: Cluster, tmp_path: Path):
     status = json.loads(done.stdout)
     assert (status["state"], status["reason"]) == ("Failed", "CannotBePrepared")
     assert objects_of(scripted) == []
+
+
+async def test_a_policy_that_came_after_the_start_ends_nothing_that_runs(stage: Stage):
+    uid = stage.launch(resolved())
+    async with stage.driving(uid):
+        await stage.until_running(uid)
+    denied = 'admission webhook "policy" denied the request: no services here'
+    stage.cluster.control.fail_requests(
+        code=403, times=100, verb="create", path="/services", message=denied
+    )
+    async with stage.driving(uid) as task:  # who takes over prepares anew
+        await until(lambda: stage.store.lease(uid) is not None)
+        stage.cluster.control.finish(stage.name("worker-0"), exit_code=0)
+        assert await asyncio.wait_for(task, PATIENCE) == "Succeeded"
+    assert stage.store.ledger(uid).job.restarts == ()

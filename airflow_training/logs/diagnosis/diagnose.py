@@ -15,7 +15,7 @@ from airflow_training.logs.diagnosis import facts as seen
 from airflow_training.logs.diagnosis.catalogue import Catalogue, Cause
 from airflow_training.logs.diagnosis.clocks import skews
 from airflow_training.logs.diagnosis.collectives import mismatches
-from airflow_training.logs.diagnosis.diverged import diverged
+from airflow_training.logs.diagnosis.diverged import beside_what_ended_it, diverged
 from airflow_training.logs.diagnosis.elastic import first_rank_of
 from airflow_training.logs.diagnosis.evidence import Incident, events_of
 from airflow_training.logs.diagnosis.markers import GAP
@@ -93,7 +93,8 @@ def _diagnose(
         events += first_to_leave(scans, stopped, catalogue) if not events else ()
     events += mismatches(events, catalogue)
     told = {each.cause.id for each in events if each.kind == "cause"}
-    events += [each for each in lost if told.isdisjoint(each.cause.yields_to)]
+    lost = [each for each in lost if told.isdisjoint(each.cause.yields_to)]
+    events += beside_what_ended_it(lost, only_followed(events))
     first_rank = first_rank_of(scans)
     weighed = weigh(only_followed(events), first_rank=first_rank)
     if not failures and not any(_ends_a_run(each) for each in weighed):

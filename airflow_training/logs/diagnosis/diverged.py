@@ -1,19 +1,43 @@
-"""A loss that became NaN or infinite and stayed so: the training is over, whatever ended the run. Pure."""
+"""A loss that became NaN or infinite and stayed so: the training is over, and its process may go on. Pure."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
 
 from airflow_training.logs.diagnosis.catalogue import Catalogue
 from airflow_training.logs.diagnosis.evidence import Incident
-from airflow_training.logs.model import FileScan, Finding
+from airflow_training.logs.diagnosis.ordering import OVER_PEERS
+from airflow_training.logs.health.losses import is_aside, is_training_loss
+from airflow_training.logs.model import FileScan, Finding, Series
 
-__all__ = ["diverged"]
+__all__ = ["beside_what_ended_it", "diverged"]
 
 _NAN_LOSS = "nan-loss"
+_LOSS, _GRADIENTS = "loss", "grad_norm"
 _OF_LOSS, _ASIDE = 0.9, 0.6
 """How sure it is of the training loss, and of gradients and evaluations, that the loss is lost."""
+_SURE = 0.6
+"""Confidence from which on an error tells how the process ended."""
+_ENDS = frozenset({"resource", "infrastructure", "preemption"})
+"""Categories whose errors end a process whatever it computes; of others only an exception that nobody caught did."""
+_FOLLOWS = frozenset(
+    {
+        "cublas-cudnn-error",
+        "cuda-illegal-memory-access",
+        "data-corrupt",
+        "device-side-assert",
+        "hang",
+        "python-exception",
+        "segfault",
+        "unknown",
+        "user-interrupt",
+    }
+)
+"""Causes that a lost loss may lead to: what is computed with it fails, and somebody who sees it stops the run."""
 
 
 def diverged(
@@ -49,21 +73,69 @@ def diverged(
         )
 
 
+def beside_what_ended_it(
+    lost: Sequence[Incident], events: Sequence[Incident]
+) -> Sequence[Incident]:
+    """Return the lost losses, as no more than hints where something else is known to have ended the run."""
+    stopped = any(each.cause.id == _NAN_LOSS and _tells_the_end(each) for each in events)
+    if stopped or not any(_ended_it(each, events) for each in events):
+        return lost
+    return [replace(each, kind="hint") for each in lost]
+
+
+def _ended_it(event: Incident, events: Sequence[Incident]) -> bool:
+    """Return whether an event is an error that ended the process and that no lost loss leads to."""
+    if event.cause.id in _FOLLOWS or event.cause.id == _NAN_LOSS or not _tells_the_end(event):
+        return False
+    if (
+        event.cause.id in OVER_PEERS
+    ):  # they also notice a rank that raised what follows from the loss
+        return not any(each.raised and each.cause.id not in OVER_PEERS for each in events)
+    return event.raised or event.cause.category in _ENDS
+
+
+def _tells_the_end(event: Incident) -> bool:
+    sure = event.confidence >= _SURE and not (event.guess or event.survived)
+    return event.kind == "cause" and sure and (event.raised or not event.survivable)
+
+
 def _counts(finding: Finding, scans: Sequence[FileScan]) -> bool:
-    """Return whether a loss is lost: gradients alone may be no numbers while the loss goes on."""
-    if finding.metric != "grad_norm":
-        return True
-    losses = [
-        series.values[-1]
-        for scan in scans
-        for series in scan.series
-        if (series.metric, series.file, series.rank) == ("loss", finding.file, finding.rank)
-    ]
-    return any(loss == 0 or not math.isfinite(loss) for loss in losses)
+    """Return whether a loss is lost: its parts and the gradients may be no numbers while the loss goes on."""
+    series = [each for scan in scans for each in scan.series]
+    own = [each for each in series if _place(each) == _place(finding)]
+    never = any(each.metric == finding.metric and not _ever_finite(each) for each in own)
+    losses = [each for each in own if each.metric == _LOSS]
+    if finding.metric == _LOSS:
+        return not (never and any(_goes_on(each, finding) for each in series))
+    if losses:
+        late = never and any(_ever_finite(each) for each in losses)
+        return not late and any(_is_lost(each) for each in losses)
+    parts = [each for each in own if is_training_loss(each.metric)]
+    return finding.metric != _GRADIENTS and all(_is_lost(each) for each in parts)
+
+
+def _place(of: Finding | Series) -> tuple[str, int | None]:
+    return of.file, of.rank
+
+
+def _goes_on(series: Series, finding: Finding) -> bool:
+    """Return whether the loss of another rank than that of a finding is a number to the end."""
+    other = (series.role, series.index, series.rank) != (finding.role, finding.index, finding.rank)
+    return other and series.metric == _LOSS and bool(np.isfinite(series.values[-1:]).any())
+
+
+def _ever_finite(series: Series) -> bool:
+    return bool(np.isfinite(series.values).any())
+
+
+def _is_lost(series: Series) -> bool:
+    """Return whether a loss ends as no number, or as the 0 that some loops print instead."""
+    last = series.values[-1:]
+    return bool((~np.isfinite(last) | (last == 0)).any())
 
 
 def _is_aside(metric: str) -> bool:
-    return metric == "grad_norm" or metric.startswith(("eval", "val", "test", "dev"))
+    return metric == _GRADIENTS or is_aside(metric)
 
 
 def _order(finding: Finding) -> tuple[float, bool, int]:

@@ -9,7 +9,14 @@ from airflow_training.logs.diagnosis.evidence import Incident
 from airflow_training.logs.diagnosis.weighing import WeightedEvent
 from airflow_training.logs.model import FileScan
 
-__all__ = ["first_proof", "named_rank_after", "only_followed", "rank_events", "with_line"]
+__all__ = [
+    "OVER_PEERS",
+    "first_proof",
+    "named_rank_after",
+    "only_followed",
+    "rank_events",
+    "with_line",
+]
 
 _ABOUT_AS_HEAVY = 0.75
 _SAME_MOMENT_SECONDS = 1.0
@@ -20,7 +27,7 @@ _SHORTLY_BEFORE_LINES = 30
 _JUST_BEFORE_LINES = 8
 """Of what programs live through: it may be about something else."""
 _PROVES = 0.55
-_OVER_PEERS = frozenset(
+OVER_PEERS = frozenset(
     {
         "connection-refused-master",
         "jax-coordinator-timeout",
@@ -41,11 +48,11 @@ def only_followed(events: Sequence[Incident]) -> list[Incident]:
     own = {
         each.rank
         for each in events
-        if each.raised and each.kind == "cause" and each.cause.id not in _OVER_PEERS
+        if each.raised and each.kind == "cause" and each.cause.id not in OVER_PEERS
     }
     return [
         replace(each, kind="consequence")
-        if each.cause.id in _OVER_PEERS and each.rank is not None and own - {each.rank, None}
+        if each.cause.id in OVER_PEERS and each.rank is not None and own - {each.rank, None}
         else each
         for each in events
     ]

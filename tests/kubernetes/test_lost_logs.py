@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
 from airflow_training.runtimes.kubernetes import logs
+from airflow_training.runtimes.kubernetes.runtime import KubernetesRuntime
 from airflow_training.runtimes.port import Cursor, InstanceRef, LogChunk
 from tests.kubernetes.conftest import Stage, resolved
 from tests.kubernetes.test_record import FIRST, instance_of
@@ -108,6 +110,78 @@ async def test_a_log_that_nobody_could_read_is_said_to_be_lost(
     chunk = await read(stage)
     assert chunk.data == b""
     assert "breaks off again and again" in chunk.missing
+
+
+def keep_a_part(stage: Stage, uid: str) -> Path:
+    """Let the archive have only the first line of a log; return the folder with it."""
+    folder = stage.folder / "logs" / uid / "worker-0"
+    folder.mkdir(parents=True)
+    (folder / "0.0.0.log").write_text("step 0\n")
+    (folder / "0.0.0.json").write_text('{"start": 0, "size": 7, "missing": "it broke"}')
+    return folder
+
+
+async def ended(stage: Stage) -> KubernetesRuntime:
+    """Return a runtime that has kept nothing of the log of an ended pod, as the server did not give it."""
+    name = await running(stage)
+    stage.cluster.control.finish(name)
+    await until(lambda: stage.pods()["worker-0"]["status"]["phase"] == "Succeeded")
+    return stage.runtime()
+
+
+@pytest.mark.parametrize("after_bytes", [0, 200])
+async def test_a_log_that_could_not_be_archived_is_read_from_its_pod(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, after_bytes: int
+):
+    monkeypatch.setattr(logs, "_PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr(logs, "_BROKEN_IN_A_ROW", 1)
+    runtime = await ended(stage)
+    stage.cluster.control.break_log(after_bytes=after_bytes, how="cut")
+    chunk = await runtime.read_log(instance_of(FIRST).ref, Cursor(), limit=1 << 20)
+    assert chunk.missing
+    chunk = await runtime.read_log(instance_of(FIRST).ref, Cursor(), limit=1 << 20)
+    assert (chunk.data.decode(), chunk.end, chunk.missing) == (WORDS, True, "")
+
+
+async def test_a_log_whose_rest_cannot_be_had_is_not_asked_for_at_each_read(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(logs, "_BROKEN_IN_A_ROW", 1)
+    runtime = await ended(stage)
+    for _ in range(2):
+        stage.cluster.control.break_log(after_bytes=200, how="cut")
+    parts = [await runtime.read_log(instance_of(FIRST).ref, Cursor(), limit=1 << 20)]
+    parts += [await runtime.read_log(instance_of(FIRST).ref, Cursor(), limit=1 << 20)]
+    before = runtime.api.requests + runtime.log_api.requests
+    for _ in range(20):
+        parts += [await runtime.read_log(instance_of(FIRST).ref, Cursor(), limit=1 << 20)]
+    assert runtime.api.requests + runtime.log_api.requests == before
+    assert all(each.missing and each.end and WORDS.startswith(each.data.decode()) for each in parts)
+
+
+async def test_a_part_of_a_log_is_read_while_the_server_refuses(stage: Stage):
+    runtime = await ended(stage)
+    keep_a_part(stage, FIRST.uid)
+    stage.cluster.control.fail_requests(code=403, times=100)
+    chunk = await runtime.read_log(instance_of(FIRST).ref, Cursor(), limit=1 << 20)
+    assert (chunk.data, chunk.end, chunk.missing) == (b"step 0\n", True, "it broke")
+
+
+async def test_a_log_that_was_collected_and_archived_in_part_is_whole_when_its_run_is_removed(
+    stage: Stage,
+):
+    uid = stage.launch(resolved())
+    async with stage.driving(uid):
+        await stage.until_running(uid)
+        stage.cluster.control.print(stage.name("worker-0"), WORDS)
+        await until(lambda: collected(stage, uid).count(b"step") == WORDS.count("step"))
+    record = stage.store.run(uid)
+    assert record is not None
+    folder = keep_a_part(stage, uid)
+    stage.cluster.control.delete("pods", stage.name("worker-0"), grace_seconds=0)
+    await until(lambda: not stage.pods())
+    await stage.runtime().remove(record.ref())
+    assert (folder / "0.0.0.log").read_text() == WORDS
 
 
 async def test_a_log_of_which_nothing_is_left_is_not_empty(stage: Stage):

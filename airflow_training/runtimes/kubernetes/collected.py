@@ -106,12 +106,22 @@ class CollectedLog:
             self._trim(size)
 
     def note(self, about: Mapping[str, Any]) -> None:
-        """Write down whose log it is, as it is archived; nothing where none is collected here."""
+        """Write down whose log it is, as it is archived; nothing where none is collected here.
+
+        That it was read to its end, which somebody else may have noted, stays true.
+        """
         with contextlib.suppress(OSError):  # a full disk: it is archived all the same
             if self.path.exists():
+                ended = {"ended": True} if self.has_ended() else {}
                 half = self.path.with_suffix(".half")
-                half.write_text(json.dumps(about))
+                half.write_text(json.dumps({**about, **ended}))
                 half.replace(self.path.with_suffix(".json"))
+
+    def has_ended(self) -> bool:
+        """Return whether somebody noted that it was read to its end."""
+        with contextlib.suppress(FileNotFoundError):
+            return bool(json.loads(self.path.with_suffix(".json").read_bytes()).get("ended"))
+        return False
 
     def _trim(self, size: int) -> None:
         shorter = self.path.with_suffix(".new")

@@ -301,7 +301,7 @@ class PodLog:
         """Yield it; first something empty: the log is open. Raises what `followed` does."""
         # before its pod may go: whoever is killed from here on leaves a copy that says whose it is
         await asyncio.to_thread(lambda: self._collected.note(_about(self._pod)))
-        has_ended = self._has_ended
+        has_ended = self._has_ended or await asyncio.to_thread(self._collected.has_ended)
         if self._stream is not None and self._follow and not has_ended:
             yield b""
             await asyncio.wait({self._stream})

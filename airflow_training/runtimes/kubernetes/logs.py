@@ -12,7 +12,8 @@ import json
 import logging
 import random
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Protocol
@@ -29,7 +30,16 @@ from airflow_training.runtimes.kubernetes.stamped import (
 )
 from airflow_training.runtimes.port import Cursor, InstanceRef, LogChunk
 
-__all__ = ["LogArchive", "LogCut", "Read", "WholeLog", "begun_late", "followed", "read_live"]
+__all__ = [
+    "LogArchive",
+    "LogCut",
+    "Read",
+    "Spaced",
+    "WholeLog",
+    "begun_late",
+    "followed",
+    "read_live",
+]
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +67,12 @@ class _Kept:
     missing: str = ""
     """What of it could not be kept, and why."""
 
+    def is_more_than(self, other: _Kept) -> bool:
+        """Return whether it may replace another one of the same log."""
+        if not (self.missing and other.missing):
+            return bool(other.missing)
+        return (self.size, -self.start) > (other.size, -other.start)
+
 
 class LogCut(Exception):
     """A pod went while nobody was connected: the end of its log may be missing."""
@@ -78,7 +94,8 @@ class LogArchive:
     """Logs of ended attempts below one address of any fsspec file system.
 
     Keyed `<run uid>/<role>-<index>/<epoch>.<job attempt>.<attempt>.log`, with a small `.json`
-    beside it that is written last: without it the log is not complete.
+    beside it that is written last: without it the log is not complete. What is here of a log is
+    replaced by more of it only, which is written beside it first.
     """
 
     def __init__(self, uri: str, *, tail_bytes: int) -> None:
@@ -92,11 +109,6 @@ class LogArchive:
         """Return whether the attempt's log is here, as far as anybody had it."""
         about = await asyncio.to_thread(self._about, ref)
         return about is not None and not about.missing
-
-    async def has_some(self, ref: InstanceRef) -> bool:
-        """Return whether at least a part of the attempt's log is here."""
-        about = await asyncio.to_thread(self._about, ref)
-        return about is not None and (about.size > 0 or not about.missing)
 
     @property
     def is_failing(self) -> bool:
@@ -177,17 +189,18 @@ class LogArchive:
 
     async def _write(self, ref: InstanceRef, blocks: AsyncIterator[bytes], whole: WholeLog) -> None:
         size, broken = 0, ""
-        with contextlib.closing(await asyncio.to_thread(self._open_for_writing, ref)) as target:
-            try:
-                async for block in blocks:
-                    size += len(block)
-                    await asyncio.to_thread(target.write, block)
-            except (ApiError, RuntimeUnavailable) as error:
-                if not size:
-                    raise
-                broken = str(error)
-        kept = _Kept(whole.dropped, whole.dropped + size, missing=broken or whole.cut)
-        await asyncio.to_thread(self._write_about, ref, kept)
+        async with self._half(ref) as half:
+            with contextlib.closing(await asyncio.to_thread(_open_for_writing, half)) as target:
+                try:
+                    async for block in blocks:
+                        size += len(block)
+                        await asyncio.to_thread(target.write, block)
+                except (ApiError, RuntimeUnavailable) as error:
+                    if not size:
+                        raise
+                    broken = str(error)
+            kept = _Kept(whole.dropped, whole.dropped + size, missing=broken or whole.cut)
+            await asyncio.to_thread(self._replace, ref, half, kept)
 
     async def _write_tail(
         self, ref: InstanceRef, blocks: AsyncIterator[bytes], whole: WholeLog
@@ -202,13 +215,32 @@ class LogArchive:
             if not size:
                 raise
             broken = str(error)
-        if await self.has(ref):
-            return  # somebody else has read the same log, and perhaps to a later end
-        with contextlib.closing(await asyncio.to_thread(self._open_for_writing, ref)) as target:
-            await asyncio.to_thread(target.write, bytes(held))
         size += whole.dropped
         kept = _Kept(size - len(held), size, missing=broken or whole.cut)
-        await asyncio.to_thread(self._write_about, ref, kept)
+        async with self._half(ref) as half:
+            with contextlib.closing(await asyncio.to_thread(_open_for_writing, half)) as target:
+                await asyncio.to_thread(target.write, bytes(held))
+            await asyncio.to_thread(self._replace, ref, half, kept)
+
+    @contextlib.asynccontextmanager
+    async def _half(self, ref: InstanceRef) -> AsyncIterator[str]:
+        """Give a place beside the log to write it to: another process may write the same one."""
+        half = self._path(ref, f"{uuid.uuid4().hex}.half")
+        try:
+            yield half
+        except BaseException:
+            await asyncio.to_thread(_remove, half)
+            raise
+
+    def _replace(self, ref: InstanceRef, half: str, kept: _Kept) -> None:
+        """Let what was written be the log, unless somebody has kept as much of it meanwhile."""
+        known = self._about(ref)
+        if known is not None and not kept.is_more_than(known):
+            _remove(half)
+            return
+        system, path = _fsspec().url_to_fs(self._path(ref, "log"))
+        system.mv(half, path)
+        self._write_about(ref, kept)
 
     def _read(self, ref: InstanceRef, cursor: Cursor, limit: int) -> LogChunk | None:
         about = self._about(ref)
@@ -221,9 +253,12 @@ class LogArchive:
             file.seek(position - about.start)
             data: bytes = file.read(limit)
         position += len(data)
-        end = position >= about.size
-        place = Cursor(offset=position)
-        return LogChunk(data=data, next=place, end=end, missing=about.missing)
+        # nobody waits for what was noted and is not there
+        end, place = position >= about.size or len(data) < limit, Cursor(offset=position)
+        missing = about.missing or (
+            "the end of its archived file" if position < about.size and end else ""
+        )
+        return LogChunk(data=data, next=place, end=end, missing=missing)
 
     def _about(self, ref: InstanceRef) -> _Kept | None:
         try:
@@ -240,12 +275,32 @@ class LogArchive:
         with _fsspec().open(self._path(ref, "json"), "w", auto_mkdir=True) as file:
             json.dump(about, file)
 
-    def _open_for_writing(self, ref: InstanceRef) -> Any:
-        return _fsspec().open(self._path(ref, "log"), "wb", auto_mkdir=True).open()
-
     def _path(self, ref: InstanceRef, ending: str) -> str:
         attempt = f"{ref.epoch}.{ref.job_attempt}.{ref.attempt}"
         return f"{self._uri}/{ref.run.uid}/{ref.role}-{ref.index}/{attempt}.{ending}"
+
+
+def _open_for_writing(path: str) -> Any:
+    return _fsspec().open(path, "wb", auto_mkdir=True).open()
+
+
+def _remove(uri: str) -> None:
+    with contextlib.suppress(OSError):  # it may not be there, and is of no use to anybody
+        system, path = _fsspec().url_to_fs(uri)
+        system.rm_file(path)
+
+
+class Spaced:
+    """What is done again for the same key after a while only, however often somebody asks."""
+
+    def __init__(self, *, seconds: float) -> None:
+        self._seconds = seconds
+        self._last: dict[Hashable, float] = {}
+
+    def is_due(self, key: Hashable, *, now: float) -> bool:
+        """Return whether it is to be done now; then not again for some time."""
+        self._last = {each: at for each, at in self._last.items() if now < at + self._seconds}
+        return key not in self._last and self._last.setdefault(key, now) == now
 
 
 async def from_line(blocks: AsyncIterator[bytes], line: bytes) -> AsyncIterator[bytes]:

@@ -53,7 +53,7 @@ from airflow_training.runtimes.kubernetes.instances import (
     gather_all,
     identity,
 )
-from airflow_training.runtimes.kubernetes.logs import LogArchive, read_live
+from airflow_training.runtimes.kubernetes.logs import LogArchive, Spaced, read_live
 from airflow_training.runtimes.kubernetes.nodes import cluster_view, unfit_pods
 from airflow_training.runtimes.kubernetes.observing import is_ending, is_over, observe, started_at
 from airflow_training.runtimes.kubernetes.pod_attempts import AgentReport
@@ -88,6 +88,8 @@ __all__ = ["KubernetesRuntime"]
 
 _REFUSED_SECONDS = 60.0
 """Between two tries of what the server refuses for now."""
+_TRY_AGAIN_SECONDS = 60.0
+"""Between two tries to get the rest of a log of which the archive has a part."""
 _TAIL_LINES = 100
 _TAIL_BYTES = 1 << 20
 """The API server counts both from the first of the last lines: the newest must not be cut off."""
@@ -151,6 +153,8 @@ class KubernetesRuntime:
         self.log_api = Api(connect, connection, budget_seconds=patience_seconds)
         """Connections of their own: however many logs are read, nothing else waits for one."""
         self._archive = archive
+        self._tried = Spaced(seconds=_TRY_AGAIN_SECONDS)
+        """Attempts of whose logs a part is archived, and lately no more was to be had."""
         self._collector = LogCollector(
             self.log_api, collected, tail_bytes=archive.tail_bytes, on_end=self._archive_log
         )
@@ -462,21 +466,33 @@ class KubernetesRuntime:
         """Return bytes of an attempt's log: of the archive once it has ended, else live."""
         if attempt is not None:
             instance = instance.at_attempt(attempt)
-        pod = self._seen(instance)
+        pod, archived = self._seen(instance), None
         if pod is None or is_over(pod):
             archived = await self._archive.read(instance, cursor, limit=limit)
-            if archived is not None:
+            if archived is not None and not (archived.missing and self._may_have_more(instance)):
                 return archived
+        try:
             pod = pod or await self._instances.find(instance)
-        if pod is not None and not is_over(pod):
-            return await self._read_live(instance.run, pod, cursor, limit=limit)
+            if pod is not None and not is_over(pod):
+                return await self._read_live(instance.run, pod, cursor, limit=limit)
+            await self._archive_ended(instance, pod)
+        except (ApiError, RuntimeUnavailable):
+            if archived is None:
+                raise
+        archived = await self._archive.read(instance, cursor, limit=limit)
+        missing = "its pod is gone, and its log is not in the archive" if pod is None else ""
+        return archived or LogChunk(data=b"", next=cursor, end=True, missing=missing)
+
+    def _may_have_more(self, instance: InstanceRef) -> bool:
+        """Return whether to look again for the rest of a log: what kept it from the archive may have passed."""
+        return self._tried.is_due((instance.run.uid, identity(instance)), now=time.monotonic())
+
+    async def _archive_ended(self, instance: InstanceRef, pod: Mapping[str, Any] | None) -> None:
+        """Archive the log of an attempt that is over, of its pod or of what was collected."""
         if pod is not None:
             await self._archive_log(instance.run, pod)
         else:
             await self._archive_collected(instance)
-        archived = await self._archive.read(instance, cursor, limit=limit)
-        missing = "its pod is gone, and its log is not in the archive" if pod is None else ""
-        return archived or LogChunk(data=b"", next=cursor, end=True, missing=missing)
 
     async def _archive_log(self, run: RunRef, pod: Mapping[str, Any]) -> None:
         """Archive the log of a pod that has ended."""
@@ -486,8 +502,6 @@ class KubernetesRuntime:
 
     async def _archive_collected(self, instance: InstanceRef) -> None:
         """Archive what was collected of an attempt whose pod somebody else has taken away."""
-        if await self._archive.has_some(instance):
-            return
         found = await asyncio.to_thread(self._collector.collected_of, instance)
         if found is not None:
             await self._archive.keep(instance, found[1], begins=found[0])
@@ -497,6 +511,8 @@ class KubernetesRuntime:
         """Return the last lines of an attempt's log: of its pod by one request, else of the archive."""
         pod = self._seen(instance) or await self._instances.find(instance)
         if pod is None:
+            if not await self._archive.has(instance) and self._may_have_more(instance):
+                await self._archive_collected(instance)
             return await self._archive.tail(instance, limit=limit)
         try:
             lines = await self.log_api.log(
@@ -595,8 +611,8 @@ class KubernetesRuntime:
         await self._objects.remove(run, with_record=not kept)
         self._begun = {each for each in self._begun if each[0] != run.uid}
         for ref, begins, log in await asyncio.to_thread(self._collector.begun, run):
-            if not await self._archive.has_some(ref):  # its archiving was cut short
-                await self._archive.keep(ref, log, begins=begins)
+            # its archiving may have been cut short
+            await self._archive.keep(ref, log, begins=begins)
         if not self._archive.is_failing:  # else what was collected is all there is
             await asyncio.to_thread(self._collector.forget, run)
 

@@ -26,6 +26,8 @@ _MODULES = (
     "airflow_training.documents.parsing",
     "airflow_training.documents.pods",
     "airflow_training.admission.check",
+    "airflow_training.runtimes.kubernetes.adapter",
+    "airflow_training.runtimes.kubernetes.written_names",
     # `plan`; `rollup` and `cleanup`
     "airflow_training.operators.admit",
     "airflow_training.operators.ending",

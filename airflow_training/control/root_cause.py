@@ -240,11 +240,10 @@ def with_diagnosis(
         return known
     if known["id"] == found["id"] and found["file"] is None:
         found = {**found, "evidence": known["evidence"]}  # the runtime's own words say it whole
-    who = {}
-    if found["role"] is not None and (known["role"], known["index"]) != (
-        found["role"],
-        found["index"],
-    ):
+    who: Mapping[str, Any] = {}
+    if found["role"] is None:  # no log proves it: whose end it was is known all the same
+        found = {**found, **{key: known[key] for key in ("role", "index", "attempt")}}
+    elif (known["role"], known["index"]) != (found["role"], found["index"]):
         who = dict.fromkeys(("reason", "message", "exit_code", "signal", "at"))
     return {**known, **who, **found}
 

@@ -157,7 +157,7 @@ async def test_files_are_written_before_the_command_starts(
 @pytest.mark.parametrize("path", ["/etc/mpi/hostfile", "../outside"])
 async def test_files_outside_the_instance_are_refused(harness: Harness, path: str) -> None:
     outcome = (await harness.runtime.create([harness.spec("quick", files={path: "x"})]))[0]
-    assert outcome.result == "error"
+    assert outcome.result == "impossible"
     assert path in outcome.message
 
 
@@ -224,7 +224,7 @@ async def test_what_cannot_be_started_says_so(
 
 async def test_no_command_is_an_error_that_says_why(harness: Harness) -> None:
     outcome = (await harness.runtime.create([harness.spec("quick", command=())]))[0]
-    assert outcome.result == "error"
+    assert outcome.result == "impossible"
     assert "no command" in outcome.message
 
 

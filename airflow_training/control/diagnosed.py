@@ -263,11 +263,12 @@ def apply_late_diagnoses(draft: Draft) -> None:
             continue
         known = draft.known_reasons.get(told.reason)
         says_it_itself = known is not None and known.another_try
-        stop = None if wanted or says_it_itself else why_not_again(told, records)
+        stop = None if says_it_itself else why_not_again(told, records)
         if (
             stop is not None
             and _still_waits(draft, entry, told)
             and not grow_memory(draft, entry, after=told.attempt, reason=told.reason, told=told)
+            and not wanted
         ):
             del records[place]
             _take_back(draft, entry, told, record, stop)

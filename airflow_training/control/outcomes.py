@@ -345,11 +345,11 @@ def _restart(draft: Draft, planned: Sequence[PendingRestart]) -> None:
             record_restart_point(draft, failure, fresh=fresh)
         else:
             roll_back(draft, failure)
-        grown = _grow(draft, failure)
+        _grow(draft, failure)
         entry = _entry(draft, failure)  # which may have another checkpoint now
         deletion_mode = _deletion_mode(draft, failure)
-        # a fresh job owes nothing to what was there before, and what is there has too little memory
-        host = OWN_INSTANCE if fresh or grown else place_of(draft, entry, needs.level)
+        # a fresh job owes nothing to what was there before
+        host = OWN_INSTANCE if fresh else place_of(draft, entry, needs.level)
         replace_at = None if whole_job else draft.now + each.delay_seconds
         counted = restart.counted and not fresh
         next_attempt(

@@ -130,6 +130,24 @@ def test_a_limit_ends_nothing_while_it_is_being_found_out_who_failed(limit):
     assert bench.ledger.job.message.startswith("worker-1: exit code 1 (python-exception): Boom: 1")
 
 
+def test_what_waits_for_its_diagnosis_keeps_how_it_ended_where_another_ends_the_job():
+    bench = group("Job", max_restarts=0)
+    bench.undiagnosed = {("worker", 0, 0)}
+    bench.end("worker", 0, 1).end("worker", 1, None, signal=11).settle()
+    assert bench.state == "Failed"
+    first, second = (bench.of("worker", index) for index in range(2))
+    assert (first.state, first.end.exit_code) == ("failed", 1)
+    assert (second.state, second.end.signal) == ("failed", 11)
+
+
+def test_what_waits_for_its_diagnosis_keeps_how_it_ended_where_its_role_is_over():
+    bench = group("Instance", backoff_limit=0)
+    bench.undiagnosed = {("worker", 0, 0)}
+    bench.end("worker", 0, 1).end("worker", 1, None, signal=11).settle()
+    assert bench.state == "Failed"
+    assert (bench.of("worker", 0).state, bench.of("worker", 0).end.exit_code) == ("failed", 1)
+
+
 @pytest.mark.parametrize(
     ("after", "second"),
     [

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from airflow_training.cli.output import note
+from airflow_training.cli.output import fail, note
 from airflow_training.errors import InputError
 from airflow_training.settings import Settings, load_settings
 
@@ -16,11 +16,34 @@ if TYPE_CHECKING:
     from airflow_training.documents.resolved import ResolvedJob
     from airflow_training.state.store import Store
 
-__all__ = ["RunArgument", "history", "open_store", "past_waits", "settings"]
+__all__ = [
+    "RunArgument",
+    "SourceOption",
+    "check_run_or_dag_run",
+    "history",
+    "open_store",
+    "past_waits",
+    "settings",
+]
 
 RunArgument = Annotated[
     str, typer.Argument(metavar="RUN", help="Run id, or the beginning of its uid (see `list`).")
 ]
+SourceOption = Annotated[
+    str,
+    typer.Option(
+        metavar="ID",
+        help="For --dag-run: of this deployment (see `list -o json`), where several share the store.",
+    ),
+]
+
+
+def check_run_or_dag_run(run: str, dag_run: tuple[str, str] | None, *, source: str) -> None:
+    """Raise InputError unless either a run is named, or a DAG run, maybe with its deployment."""
+    if bool(run) == (dag_run is not None):
+        raise fail("RUN", "name one", code="missing", allowed=["RUN", "--dag-run DAG RUN"])
+    if source and dag_run is None:
+        raise fail("--source", "names the deployment of a DAG run: give --dag-run", value=source)
 
 
 def settings() -> Settings:

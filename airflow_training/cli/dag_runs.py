@@ -34,6 +34,8 @@ _MOST_RUNS = 100_000
 _AT_ONCE = 16
 """Runs that are seen to their end at the same time: each has a connection to the store."""
 _LINE_SECONDS = 10.0
+_MOST_TOLD = 5
+"""Runs that did not end of which the reason is told."""
 
 
 class _Progress:
@@ -60,22 +62,22 @@ def stop_dag_run(
     dag_id: str,
     run_id: str,
     *,
+    source: str,
     kind: RequestKind,
     reason: str,
     by: str,
     wait_seconds: float,
     output: OutputFormat,
 ) -> None:
-    """Ask for the end of every run, and see to it; raises InputError where the store knows none.
+    """Ask for the end of every run, and see to it; raises InputError as `_known_runs` does.
 
     First it is written down that the DAG run was stopped, so that nothing of it begins later.
     """
     store = open_store()
-    known = _known_runs(store, dag_id, run_id)
-    for source in {each.key.source for each in known}:
-        store.save_stop(source, dag_id=dag_id, run_id=run_id, reason=reason, by=by)
+    source = _known_runs(store, dag_id, run_id, source=source)[0].key.source
+    store.save_stop(source, dag_id=dag_id, run_id=run_id, reason=reason, by=by)
     # a run that was stored before that was written down is among them now
-    runs = _runs(store, dag_id, run_id)
+    runs = _runs(store, dag_id, run_id, source=source)
     living = [each for each in runs if not store.ledger(each.uid).job.drained]
     for each in living:
         store.add_request(each.uid, kind, reason=reason, by=by)
@@ -84,15 +86,18 @@ def stop_dag_run(
     here = [each for each in living if each.runtime != SIMULATED]
     if wait_seconds and here:
         alive = asyncio.run(_see_to_end(here, store=store, wait_seconds=wait_seconds))
-    _print(_runs(store, dag_id, run_id), dag_id=dag_id, run_id=run_id, kind=kind, output=output)
+    runs = _runs(store, dag_id, run_id, source=source)
+    _print(runs, dag_id=dag_id, run_id=run_id, kind=kind, output=output)
     if alive:
-        raise StillAlive(f"{len(alive)} of {len(living)} runs did not end: {alive[0]}")
+        raise StillAlive(
+            f"{len(alive)} of {len(living)} runs did not end: " + "; ".join(alive[:_MOST_TOLD])
+        )
 
 
-def show_dag_run(dag_id: str, run_id: str, *, output: OutputFormat) -> None:
-    """Say in one line how far the runs are; raises InputError where the store knows none."""
+def show_dag_run(dag_id: str, run_id: str, *, source: str, output: OutputFormat) -> None:
+    """Say in one line how far the runs are; raises InputError as `_known_runs` does."""
     store = open_store()
-    runs = _known_runs(store, dag_id, run_id)
+    runs = _known_runs(store, dag_id, run_id, source=source)
     found = store.overviews([each.uid for each in runs])
     restarts = sum(len(each.entry.restarts) for each in found.values())
     states = Counter(each.state for each in runs)
@@ -105,16 +110,20 @@ def show_dag_run(dag_id: str, run_id: str, *, output: OutputFormat) -> None:
     print(f"{ended} of {counted(len(runs), 'run')} ended: {_counts(states)}{told}")
 
 
-def _known_runs(store: Store, dag_id: str, run_id: str) -> Sequence[RunRecord]:
-    """Return the runs of a DAG run; raises InputError where there are none."""
-    known = _runs(store, dag_id, run_id)
+def _known_runs(store: Store, dag_id: str, run_id: str, *, source: str) -> Sequence[RunRecord]:
+    """Return the runs of a DAG run; raises InputError where there are none, or of several deployments."""
+    known = _runs(store, dag_id, run_id, source=source)
     if not known:
         raise fail(
             "--dag-run",
-            f"no run of DAG run {run_id} of DAG {dag_id} is known",
+            f"no run of DAG run {run_id} of DAG {dag_id} is known{source and f' in {source}'}",
             value=f"{dag_id} {run_id}",
             hint=f"{command_line('list')} shows the runs",
         )
+    sources = sorted({each.key.source for each in known})
+    if len(sources) > 1:
+        message = f"DAG run {run_id} of DAG {dag_id} is one of several deployments: name one"
+        raise fail("--source", message, code="missing", allowed=sources)
     return known
 
 
@@ -122,14 +131,15 @@ def _counts(states: Counter[str]) -> str:
     return ", ".join(f"{number} {state}" for state, number in states.most_common())
 
 
-def _runs(store: Store, dag_id: str, run_id: str) -> Sequence[RunRecord]:
-    return store.runs(limit=_MOST_RUNS, dag_ids=[dag_id], run_id=run_id)
+def _runs(store: Store, dag_id: str, run_id: str, *, source: str) -> Sequence[RunRecord]:
+    sources = [source] if source else None
+    return store.runs(limit=_MOST_RUNS, sources=sources, dag_ids=[dag_id], run_id=run_id)
 
 
 async def _see_to_end(
     living: Sequence[RunRecord], *, store: Store, wait_seconds: float
 ) -> Sequence[str]:
-    """Return why runs are still alive after so long; of each run that is."""
+    """Return why runs are still alive after so long; of each run that is, whatever kept it from its end."""
     from airflow_training.supervise.cleanup import drive_to_end
     from airflow_training.supervise.runtimes import make_runtime
 
@@ -139,10 +149,10 @@ async def _see_to_end(
 
     async def end(record: RunRecord) -> str:
         async with turns:
-            where = (record.runtime, store.job(record.uid).connection)
-            if where not in made:
-                made[where] = make_runtime(where[0], settings(), connection=where[1])
             try:
+                where = (record.runtime, store.job(record.uid).connection)
+                if where not in made:
+                    made[where] = make_runtime(where[0], settings(), connection=where[1])
                 await drive_to_end(
                     record.uid,
                     store=store,
@@ -151,6 +161,8 @@ async def _see_to_end(
                 )
             except StillAlive as error:
                 return str(error)
+            except Exception as error:  # noqa: BLE001 - what one has must not keep others from their end
+                return f"run {record.uid}: {str(error) or type(error).__name__}"
             progress.tell(ended=1)
             return ""
 

@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
-from airflow_training.cli.context import RunArgument, open_store
+from airflow_training.cli.context import (
+    RunArgument,
+    SourceOption,
+    check_run_or_dag_run,
+    open_store,
+)
 from airflow_training.cli.documents import OutputOption
 from airflow_training.cli.output import (
     OutputFormat,
@@ -102,6 +107,7 @@ def status(
             metavar="DAG RUN", help="Instead of RUN: all runs of this DAG run, in a line."
         ),
     ] = None,
+    source: SourceOption = "",
     server: Annotated[
         str, typer.Option(help="Ask the plugin of this Airflow instead of the local store.")
     ] = "",
@@ -111,12 +117,11 @@ def status(
     output: OutputOption = OutputFormat.table,
 ) -> None:
     """Show the state of a run, its roles and its instances; or how far all runs of a DAG run are."""
-    if bool(run) == (dag_run is not None):
-        raise fail("RUN", "name one", code="missing", allowed=["RUN", "--dag-run DAG RUN"])
+    check_run_or_dag_run(run, dag_run, source=source)
     if dag_run is not None:
         from airflow_training.cli.dag_runs import show_dag_run
 
-        show_dag_run(*dag_run, output=output)
+        show_dag_run(*dag_run, source=source, output=output)
         return
     gone = ""
     rejected: Sequence[str] = ()

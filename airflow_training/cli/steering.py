@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from airflow_training.cli.context import RunArgument, open_store, settings
+from airflow_training.cli.context import (
+    RunArgument,
+    SourceOption,
+    check_run_or_dag_run,
+    open_store,
+    settings,
+)
 from airflow_training.cli.documents import OutputOption
 from airflow_training.cli.output import (
     OutputFormat,
@@ -82,6 +88,7 @@ def kill(
         tuple[str, str] | None,
         typer.Option(metavar="DAG RUN", help="Instead of RUN: all runs of this DAG run."),
     ] = None,
+    source: SourceOption = "",
     reason: Annotated[str, typer.Option(help="Kept in the run's story.")] = "",
     now: Annotated[
         bool, typer.Option("--now", help="Within two seconds: give it no time to save anything.")
@@ -101,13 +108,13 @@ def kill(
     from airflow_training.supervise.runtimes import make_runtime
 
     kind: RequestKind = "kill" if now else "stop"
-    if bool(run) == (dag_run is not None):
-        raise fail("RUN", "name one", code="missing", allowed=["RUN", "--dag-run DAG RUN"])
+    check_run_or_dag_run(run, dag_run, source=source)
     if dag_run is not None:
         from airflow_training.cli.dag_runs import stop_dag_run
 
         stop_dag_run(
             *dag_run,
+            source=source,
             kind=kind,
             reason=reason or "Killed",
             by=_user(),

@@ -5,16 +5,24 @@ A program that lost its peers explains nothing by itself, though its end may be 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from airflow_training.control.diagnosed import class_of
 from airflow_training.control.draft import Draft
-from airflow_training.control.failures import Failure
+from airflow_training.control.failures import Failure, is_listed, matching_rule
 from airflow_training.control.lost_peers import explained_by, was_killed
-from airflow_training.control.model import InstanceEntry
+from airflow_training.documents.resolved import RestartScope
 
 __all__ = ["explained", "in_causal_order"]
+
+_SCOPES: Mapping[str, RestartScope] = {
+    "RestartInstance": "Instance",
+    "RestartRole": "Role",
+    "RestartJob": "Job",
+    "RestartJobAndIgnoreMaxRestarts": "Job",
+}
+"""Of rules that restart something else than `restart.scope` says."""
 
 
 def explained(failure: Failure) -> Literal["", "itself", "peers"]:
@@ -41,9 +49,7 @@ def _named_by(draft: Draft, failure: Failure) -> Failure | None:
     entry = draft.instances.get(told.origin.key)
     if entry is None or not entry.wanted or entry.attempt_id != told.origin.attempt_id:
         return None
-    if not _restarts_with(draft, entry, failure):
-        return None
-    return Failure(
+    first = Failure(
         key=entry.key,
         attempt_id=entry.attempt_id,
         at=failure.at,
@@ -51,9 +57,24 @@ def _named_by(draft: Draft, failure: Failure) -> Failure | None:
         failure_class=class_of(told.origin, otherwise="user"),
         node=entry.node,
         diagnosed=told.origin,
+        noticed=failure,
     )
+    if _is_users_word(draft, failure) and not _is_users_word(draft, first):
+        return None
+    return first if _restarts_with(draft, first, failure) else None
 
 
-def _restarts_with(draft: Draft, entry: InstanceEntry, failure: Failure) -> bool:
-    scope = draft.spec.restart.scope
-    return scope == "Job" or (scope == "Role" and entry.role == failure.role)
+def _is_users_word(draft: Draft, failure: Failure) -> bool:
+    """Return whether the job itself says what follows an end like this one, of whichever class it is."""
+    exit_code = failure.as_noticed().exit_code
+    if is_listed(draft.spec.restart.exit_codes, draft.spec.role(failure.role), exit_code):
+        return True
+    rule = matching_rule(draft.spec.failure_policy.rules, failure)
+    return rule is not None and not rule.on_classes
+
+
+def _restarts_with(draft: Draft, first: Failure, failure: Failure) -> bool:
+    rule, scope = matching_rule(draft.spec.failure_policy.rules, first), draft.spec.restart.scope
+    if rule is not None:
+        scope = _SCOPES.get(rule.action, scope)
+    return scope == "Job" or (scope == "Role" and first.role == failure.role)

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from airflow_training.control import reasons
 from airflow_training.control.draft import Draft
-from airflow_training.control.failures import CANNOT_START_CODES
+from airflow_training.control.failures import CANNOT_START_CODES, is_listed, restarts_a_class
 from airflow_training.control.lost_peers import LIKELY, explained_by, follows, lost_peers
 from airflow_training.control.memory import grow_memory
 from airflow_training.control.model import (
@@ -246,6 +246,7 @@ def apply_late_diagnoses(draft: Draft) -> None:
             explained=record.explained if said_by_runtime else explained_by(told),
         )
         record_diagnosis(draft, told)
+        wanted = _user_wants_it(draft, record, told)
         moved = charge_first(draft, record, told)
         if moved is not None:
             records[place] = record = moved
@@ -267,11 +268,20 @@ def apply_late_diagnoses(draft: Draft) -> None:
             stop is not None
             and _still_waits(draft, entry, told)
             and not grow_memory(draft, entry, after=told.attempt, reason=told.reason, told=told)
+            and not wanted
         ):
             del records[place]
             _take_back(draft, entry, told, record, stop)
         draft.job = replace(draft.job, restarts=tuple(records))
         excuse_peers(draft, record)
+
+
+def _user_wants_it(draft: Draft, record: RestartRecord, told: InstanceDiagnosis) -> bool:
+    """Return whether the user's own word is why something was restarted: no log speaks against that."""
+    if is_listed(draft.spec.restart.exit_codes, draft.spec.role(told.role), told.exit_code):
+        return True
+    rules = draft.spec.failure_policy.rules
+    return any(rule.name == record.rule and not restarts_a_class(rule) for rule in rules)
 
 
 def _origin_known_late(

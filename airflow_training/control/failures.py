@@ -8,14 +8,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal
 
 from airflow_training.control.environment import EnvironmentState
 from airflow_training.control.model import AttemptId, AttemptRecord, InstanceDiagnosis, InstanceKey
 from airflow_training.control.reason_facts import ReasonFacts
-from airflow_training.documents.resolved import ExitCodeTable, FailureClass, FailureRule
+from airflow_training.documents.resolved import (
+    ExitCodeTable,
+    FailureClass,
+    FailureRule,
+    ResolvedRole,
+)
 from airflow_training.frameworks.exit_codes import TABLES
 
 __all__ = [
@@ -26,7 +31,9 @@ __all__ = [
     "classify",
     "ended_by_term",
     "exit_code_says",
+    "is_listed",
     "matching_rule",
+    "restarts_a_class",
     "rule_matches",
 ]
 
@@ -78,6 +85,23 @@ class Failure(AttemptRecord):
     """The last one that was reported."""
     diagnosed: InstanceDiagnosis | None = None
     """What its log says, where that is known in time."""
+    noticed: Failure | None = None
+    """Of one whose end was not seen yet: the failure of whoever lost it, whose log names it."""
+
+    def as_noticed(self) -> Failure:
+        """Return it as exit codes and reasons tell of it: where there are none yet, those of who lost it."""
+        seen = self.noticed
+        if seen is None:
+            return self
+        message = "\n".join(filter(None, (self.message, seen.message)))
+        return replace(
+            self,
+            reason=seen.reason,
+            message=message,
+            exit_code=seen.exit_code,
+            signal=seen.signal,
+            noticed=None,
+        )
 
     def describe(self) -> str:
         """Return `exit code 1`, `signal 9 (OOMKilled)`, `NodeLost: ...`, ... for people."""
@@ -138,6 +162,7 @@ def exit_code_says(table: ExitCodeTable, failure: Failure) -> Literal["retryable
     named = TABLES.get(table.name)
     if named is not None and not table.retryable and not table.permanent:
         table = named
+    failure = failure.as_noticed()
     code = failure.exit_code
     if code is None and failure.signal is not None:
         code = 128 + failure.signal
@@ -152,7 +177,19 @@ def exit_code_says(table: ExitCodeTable, failure: Failure) -> Literal["retryable
 
 def matching_rule(rules: tuple[FailureRule, ...], failure: Failure) -> FailureRule | None:
     """Return the first rule that matches, before `restartPolicy` is asked."""
+    failure = failure.as_noticed()
     return next((rule for rule in rules if rule_matches(rule, failure)), None)
+
+
+def restarts_a_class(rule: FailureRule) -> bool:
+    """Return whether a rule restarts whatever is of a class; anything else is the user's own word."""
+    named = rule.on_reasons or rule.on_exit_codes or rule.on_message_pattern
+    return bool(rule.on_classes) and not named and rule.action not in ("FailJob", "CompleteJob")
+
+
+def is_listed(table: ExitCodeTable, role: ResolvedRole, exit_code: int | None) -> bool:
+    """Return whether the job itself names the exit code as one to try again."""
+    return role.restart_policy == "ExitCode" and exit_code in table.retryable
 
 
 def rule_matches(rule: FailureRule, failure: Failure) -> bool:

@@ -56,6 +56,8 @@ def place_of(draft: Draft, entry: InstanceEntry, level: Level) -> AttemptHost:
     seen = draft.objects.get(entry.uid) if entry.uid else None
     if seen is None or level != "process" or not seen.in_place:
         return OWN_INSTANCE
+    if entry.memory is not None and entry.memory.since_attempt > entry.attempt:
+        return OWN_INSTANCE  # what is there has too little memory
     if entry.joining:  # the others go on without it, and what it has is for others meanwhile
         return OWN_INSTANCE
     if seen.state == "failed":

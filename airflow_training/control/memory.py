@@ -9,7 +9,13 @@ from typing import Any
 
 from airflow_training.control import reasons
 from airflow_training.control.draft import Draft
-from airflow_training.control.model import InstanceDiagnosis, InstanceEntry, RaisedMemory
+from airflow_training.control.model import (
+    OWN_INSTANCE,
+    InstanceDiagnosis,
+    InstanceEntry,
+    RaisedMemory,
+)
+from airflow_training.control.turnover import delete_initializer
 from airflow_training.documents.quantities import bytes_text, parse_quantity
 from airflow_training.documents.resolved import ResolvedJob, ResolvedRole
 from airflow_training.errors import Problem
@@ -89,7 +95,9 @@ def grow_memory(
         level="warning",
         memory_bytes=more,
     )
-    draft.put(replace(entry, memory=RaisedMemory(more, since_attempt=after + 1)))
+    delete_initializer(draft, entry)  # which has less
+    memory = RaisedMemory(more, since_attempt=after + 1)
+    draft.put(replace(entry, memory=memory, host=OWN_INSTANCE))
     return True
 
 

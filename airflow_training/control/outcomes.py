@@ -82,19 +82,20 @@ def apply_failures(draft: Draft, failures: Sequence[Failure]) -> None:
     if not current:
         apply_policies(draft)
         return
-    planned = _judge_all(draft, current)
+    planned, waiting = _judge_all(draft, current)
     if draft.job.state not in TERMINAL_JOB_STATES:
         apply_policies(draft)
-    over = draft.job.state in TERMINAL_JOB_STATES
-    needed = []
-    for each in planned:
-        # a role that has just ended restarts nothing either
-        if over or _entry(draft, each.failure).final:
-            _record_end(draft, each.failure)
-        else:
-            needed.append(each)
+    for failure in (*waiting, *(each.failure for each in planned)):
+        if _is_over(draft, failure):
+            _record_end(draft, failure)
+    needed = [each for each in planned if not _is_over(draft, each.failure)]
     if needed:
         _restart(draft, needed)
+
+
+def _is_over(draft: Draft, failure: Failure) -> bool:
+    """Return whether nothing is restarted for it any more: the job has ended, or the role."""
+    return draft.job.state in TERMINAL_JOB_STATES or _entry(draft, failure).final
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,8 +175,10 @@ def _entry(draft: Draft, failure: Failure) -> InstanceEntry:
     return draft.instances[failure.key]
 
 
-def _judge_all(draft: Draft, failures: Sequence[Failure]) -> list[PendingRestart]:
-    """Return the restarts that failures lead to, in the order in which they happened."""
+def _judge_all(
+    draft: Draft, failures: Sequence[Failure]
+) -> tuple[list[PendingRestart], list[Failure]]:
+    """Return the restarts that failures lead to, in the order in which they happened, and what waits."""
     failures = in_causal_order(draft, failures)
     for failure in failures:
         entry = _entry(draft, failure)
@@ -184,6 +187,8 @@ def _judge_all(draft: Draft, failures: Sequence[Failure]) -> list[PendingRestart
         )
     budget = Budget(draft.spec, draft.job)
     planned: list[PendingRestart] = []
+    waiting: list[Failure] = []
+    """Those that are judged once they are diagnosed."""
     replaced: set[str] = set()
     """Roles all of whose attempts are being replaced already."""
     for number, failure in enumerate(failures):
@@ -197,6 +202,7 @@ def _judge_all(draft: Draft, failures: Sequence[Failure]) -> list[PendingRestart
             can_spare=can_shrink(draft, failure),
         )
         if _waits_for_diagnosis(draft, failure, verdict) and failure.role not in replaced:
+            waiting.append(failure)
             continue
         if failure.diagnosed is not None:
             record_diagnosis(draft, failure.diagnosed)
@@ -237,7 +243,7 @@ def _judge_all(draft: Draft, failures: Sequence[Failure]) -> list[PendingRestart
                     _record_end(draft, each)
                 _end_job(draft, failure, verdict)
                 break
-    return planned
+    return planned, waiting
 
 
 def _waits_for_diagnosis(draft: Draft, failure: Failure, verdict: Verdict) -> bool:
@@ -345,11 +351,11 @@ def _restart(draft: Draft, planned: Sequence[PendingRestart]) -> None:
             record_restart_point(draft, failure, fresh=fresh)
         else:
             roll_back(draft, failure)
-        grown = _grow(draft, failure)
+        _grow(draft, failure)
         entry = _entry(draft, failure)  # which may have another checkpoint now
         deletion_mode = _deletion_mode(draft, failure)
-        # a fresh job owes nothing to what was there before, and what is there has too little memory
-        host = OWN_INSTANCE if fresh or grown else place_of(draft, entry, needs.level)
+        # a fresh job owes nothing to what was there before
+        host = OWN_INSTANCE if fresh else place_of(draft, entry, needs.level)
         replace_at = None if whole_job else draft.now + each.delay_seconds
         counted = restart.counted and not fresh
         next_attempt(

@@ -13,7 +13,9 @@ from airflow_training.control.diagnosed import fingerprint, origin_of
 from airflow_training.control.failures import (
     Failure,
     exit_code_says,
+    is_listed,
     matching_rule,
+    restarts_a_class,
 )
 from airflow_training.control.memory import can_grow
 from airflow_training.control.model import InstanceEntry, InstanceKey, JobEntry, RestartRecord
@@ -210,13 +212,13 @@ def _judge(
         # exit 0 under Always: not finished, and nobody's fault
         return RestartDecision(scope="Instance", counted=False, rule="restartPolicy: Always")
     rule = matching_rule(spec.failure_policy.rules, failure)
-    if rule is not None and not _restarts_a_class(rule):
+    if rule is not None and not restarts_a_class(rule):
         return _by_rule(spec, rule, entry=entry, budget=budget, failure=failure, now=now)
     prospect = prospect_of(
         failure,
         budget.records,
         last_try=entry.last_try,
-        code_is_listed=_listed(spec, role, failure),
+        code_is_listed=is_listed(spec.restart.exit_codes, role, failure.as_noticed().exit_code),
         more_memory=can_grow(spec, entry, reason=failure.reason, told=failure.diagnosed),
     )
     if prospect.answer == "never":
@@ -255,19 +257,6 @@ def _by_policies(
     return _within_limits(
         spec, spec.restart.scope, policy, entry=entry, budget=budget, failure=failure, now=now
     )
-
-
-def _listed(spec: ResolvedJob, role: ResolvedRole, failure: Failure) -> bool:
-    """Return whether the job itself names the exit code as one to try again."""
-    return (
-        role.restart_policy == "ExitCode" and failure.exit_code in spec.restart.exit_codes.retryable
-    )
-
-
-def _restarts_a_class(rule: FailureRule) -> bool:
-    """Return whether a rule restarts whatever is of a class; anything else is the user's own word."""
-    named = rule.on_reasons or rule.on_exit_codes or rule.on_message_pattern
-    return bool(rule.on_classes) and not named and rule.action not in ("FailJob", "CompleteJob")
 
 
 def _by_rule(

@@ -5,20 +5,26 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from sqlalchemy import update
 
 from airflow_training.admission.launch import launch
 from airflow_training.control.model import JobState
 from airflow_training.documents.resolved import RunKey
+from airflow_training.state.models import RunRow
 from airflow_training.state.store import Store, open_store
 from tests.builders import job, role
 
 
-def mapped(store: Store, number: int, *, run_id: str = "tuesday") -> str:
-    key = RunKey(
-        source="airflow-1", dag_id="search", run_id=run_id, group_id="each", map_index=number
-    )
+def mapped(
+    store: Store,
+    number: int,
+    *,
+    run_id: str = "tuesday",
+    source: str = "airflow-1",
+) -> str:
+    key = RunKey(source=source, dag_id="search", run_id=run_id, group_id="each", map_index=number)
     spec = job(role("worker", 1), runtime="local")
-    return launch(spec, key=key, store=store, controller="airflow-1", activate_all=False).uid
+    return launch(spec, key=key, store=store, controller=source, activate_all=False).uid
 
 
 def put(store: Store, uid: str, state: JobState) -> None:
@@ -58,6 +64,76 @@ def test_only_asking_waits_for_nothing(typed, store):
     done = typed("kill", "--dag-run", "search", "tuesday", "--wait", "0", "--now")
     assert done.stdout == "kill of DAG run tuesday of search: 1 run (1 Pending)\n"
     assert [each.kind for each in store.requests(uid)] == ["kill"]
+
+
+NOWHERE = "elsewhere"
+
+
+def without_runtime(store: Store, *uids: str) -> None:
+    """As if the package of their runtime had been removed since."""
+    with store._db.write() as connection:
+        chosen = RunRow.uid.in_(uids)
+        connection.execute(update(RunRow).where(chosen).values(runtime=NOWHERE))
+
+
+@pytest.mark.e2e
+def test_one_that_cannot_be_ended_keeps_no_other_from_its_end(typed, store):
+    lost, *runs = (mapped(store, number) for number in range(4))
+    without_runtime(store, lost)
+    done = typed("kill", "--dag-run", "search", "tuesday")
+    assert done.code == 1
+    assert done.stdout == "stop of DAG run tuesday of search: 4 runs (3 Stopped, 1 Pending)\n"
+    assert f"1 of 4 runs did not end: run {lost}: " in done.stderr
+    assert NOWHERE in done.stderr
+    assert all(store.ledger(uid).job.drained for uid in runs)
+
+
+def test_each_that_cannot_be_ended_is_told(typed, store):
+    runs = [mapped(store, number) for number in range(2)]
+    without_runtime(store, *runs)
+    done = typed("kill", "--dag-run", "search", "tuesday")
+    assert (done.code, done.stdout) == (
+        1,
+        "stop of DAG run tuesday of search: 2 runs (2 Pending)\n",
+    )
+    assert all(f"run {uid}: " in done.stderr for uid in runs)
+    assert "Traceback" not in done.stderr
+
+
+# deployments that share a store -------------------------------------------------------------------
+@pytest.mark.parametrize("verb", ["kill", "status"])
+def test_a_dag_run_of_two_deployments_is_refused_with_both(typed, store, verb):
+    runs = [mapped(store, 0, source=source) for source in ("airflow-1", "airflow-2")]
+    done = typed(verb, "--dag-run", "search", "tuesday")
+    assert (done.code, done.stdout) == (2, "")
+    assert "allowed: airflow-1, airflow-2" in done.stderr
+    assert [store.requests(uid) for uid in runs] == [[], []]
+    assert store.stop_of("airflow-1", dag_id="search", run_id="tuesday") is None
+
+
+def test_only_the_runs_of_the_named_deployment_are_stopped(typed, store):
+    other, own = (mapped(store, 0, source=source) for source in ("airflow-1", "airflow-2"))
+    words = ("--dag-run", "search", "tuesday", "--source", "airflow-2")
+    assert typed("status", *words).stdout == "0 of 1 run ended: 1 Pending\n"
+    done = typed("kill", *words, "--wait", "0")
+    assert done.stdout == "stop of DAG run tuesday of search: 1 run (1 Pending)\n"
+    assert (len(store.requests(other)), len(store.requests(own))) == (0, 1)
+    assert store.stop_of("airflow-1", dag_id="search", run_id="tuesday") is None
+    assert store.stop_of("airflow-2", dag_id="search", run_id="tuesday") is not None
+
+
+def test_a_deployment_without_such_runs_is_refused(typed, store):
+    mapped(store, 0)
+    done = typed("kill", "--dag-run", "search", "tuesday", "--source", "airflow-9")
+    assert done.code == 2
+    assert "no run of DAG run tuesday of DAG search is known in airflow-9" in done.stderr
+
+
+@pytest.mark.parametrize("verb", ["kill", "status"])
+def test_a_deployment_is_named_for_a_dag_run_only(typed, store, verb):
+    done = typed(verb, "some", "--source", "airflow-1")
+    assert done.code == 2
+    assert "--source" in done.stderr
 
 
 def test_one_line_says_how_far_they_are(typed, store):

@@ -9,6 +9,7 @@ import pytest
 
 from airflow_training.control import reasons
 from airflow_training.control.model import AttemptId, InstanceDiagnosis
+from airflow_training.documents.resolved import ExitCodeTable
 from tests.builders import Bench, job, role, rule
 
 LOST = {
@@ -47,7 +48,7 @@ def told(index: int, cause: dict[str, Any], at: float = 1000.0, **facts: Any) ->
 
 
 def group(scope: str = "Instance", **fields: Any) -> Bench:
-    of_role = {key: fields.pop(key) for key in ("backoff_limit",) if key in fields}
+    of_role = {key: fields.pop(key) for key in ("backoff_limit", "restart_policy") if key in fields}
     spec = job(role("worker", 3, **of_role), scope=scope, backoff_initial_seconds=5, **fields)
     return Bench(spec).settle()
 
@@ -127,6 +128,24 @@ def test_a_limit_ends_nothing_while_it_is_being_found_out_who_failed(limit):
     bench.undiagnosed = set()
     bench.end("worker", 1, 1).settle()
     assert bench.ledger.job.message.startswith("worker-1: exit code 1 (python-exception): Boom: 1")
+
+
+def test_what_waits_for_its_diagnosis_keeps_how_it_ended_where_another_ends_the_job():
+    bench = group("Job", max_restarts=0)
+    bench.undiagnosed = {("worker", 0, 0)}
+    bench.end("worker", 0, 1).end("worker", 1, None, signal=11).settle()
+    assert bench.state == "Failed"
+    first, second = (bench.of("worker", index) for index in range(2))
+    assert (first.state, first.end.exit_code) == ("failed", 1)
+    assert (second.state, second.end.signal) == ("failed", 11)
+
+
+def test_what_waits_for_its_diagnosis_keeps_how_it_ended_where_its_role_is_over():
+    bench = group("Instance", backoff_limit=0)
+    bench.undiagnosed = {("worker", 0, 0)}
+    bench.end("worker", 0, 1).end("worker", 1, None, signal=11).settle()
+    assert bench.state == "Failed"
+    assert (bench.of("worker", 0).state, bench.of("worker", 0).end.exit_code) == ("failed", 1)
 
 
 @pytest.mark.parametrize(
@@ -221,3 +240,59 @@ def test_alone_it_is_not_charged_for_whom_it_names_before_that_one_ends():
     bench.diagnoses = [told(1, MINE, bench.now)]
     bench.end("worker", 1, 1).settle()
     assert charges(bench) == [(1, "user")]
+
+
+# the user's own word ------------------------------------------------------------------------------
+BY_RULE = {"rules": (rule("RestartJob", on_exit_codes=(1,)),)}
+FREE_BY_RULE = {"rules": (rule("RestartJobAndIgnoreMaxRestarts", on_reasons=("Error",)),)}
+LISTED = {
+    "restart_policy": "ExitCode",
+    "exit_codes": ExitCodeTable(name="mine", retryable=(1,), permanent=()),
+}
+ABOUT_ONE = {"rules": (rule("RestartJob", on_exit_codes=(1,), target_roles=("worker",)),)}
+
+
+@pytest.mark.parametrize("when", ["named", "late", "both-ended"])
+@pytest.mark.parametrize(
+    ("word", "counted"),
+    [
+        pytest.param(BY_RULE, True, id="a-rule"),
+        pytest.param(FREE_BY_RULE, False, id="a-rule-without-limit"),
+        pytest.param(LISTED, True, id="a-listed-exit-code"),
+    ],
+)
+def test_who_is_named_is_tried_again_where_the_user_says_so(word, counted, when):
+    bench = group("Job", **word)
+    bench.diagnoses = [] if when == "late" else [lost(OOM), told(1, OOM)][: 1 + (when != "named")]
+    if when == "both-ended":
+        bench.end("worker", 1, 1, reason="Error")
+    bench.end("worker", 0, 1, reason="Error").step()
+    bench.diagnoses = [lost(OOM)]
+    bench.settle().later(6).settle()
+    assert bench.state == "Running"
+    (record,) = bench.ledger.job.restarts
+    named = 0 if when == "late" and not counted else 1  # what is free costs nobody anything
+    assert (record.index, record.counted) == (named, counted)
+    assert [bench.of("worker", index).attempt for index in range(3)] == [1, 1, 1]
+
+
+def test_a_rule_that_ends_the_job_for_an_exit_code_ends_it_in_the_name_of_who_failed_first():
+    bench = group("Job", rules=(rule("FailJob", "fatal", on_exit_codes=(1,)),))
+    bench.diagnoses = [lost(MINE)]
+    bench.end("worker", 0, 1).settle()
+    assert bench.ledger.job.message.startswith("worker-1: python-exception: Boom: 1; rule fatal")
+
+
+def test_a_rule_about_one_role_is_not_overruled_by_the_failure_of_another():
+    bench = Bench(job(role("worker", 1), role("chief", 1), scope="Job", **ABOUT_ONE)).settle()
+    bench.diagnoses = [told(0, LOST, origin=replace(told(0, OOM), key=("chief", 0)))]
+    bench.end("worker", 0, 1).settle()
+    assert bench.state == "Running"
+    assert [each.key for each in bench.ledger.job.restarts] == [("worker", 0)]
+
+
+def test_who_is_named_goes_on_where_a_rule_restarts_the_instance_alone():
+    bench = group("Job", rules=(rule("RestartInstance", on_exit_codes=(1,)),))
+    bench.diagnoses = [lost(MINE)]
+    bench.end("worker", 0, 1).settle()
+    assert [bench.of("worker", index).attempt for index in range(3)] == [1, 0, 0]

@@ -101,6 +101,22 @@ def test_what_cannot_help_wins_over_a_rule_for_a_class(criteria, state):
     assert failed(spec, told(OOM)).state == state
 
 
+@pytest.mark.parametrize(
+    ("criteria", "state"),
+    [
+        pytest.param({"on_classes": ("user",)}, "Failed", id="a-class-is-overruled"),
+        pytest.param({"on_exit_codes": (1,)}, "Running", id="an-exit-code-is-the-users-word"),
+    ],
+)
+def test_a_late_diagnosis_takes_back_nothing_that_is_the_users_word(criteria, state):
+    spec = job(rules=(rule("RestartJob", **criteria),), backoff_initial_seconds=5)
+    bench = Bench(spec).settle()
+    bench.end("worker", 0, 1).step()
+    bench.diagnoses = [told(OOM)]
+    bench.settle().later(6).settle()
+    assert bench.state == state
+
+
 def test_the_same_user_error_at_the_same_step_is_not_tried_a_third_time():
     first = told(MINE, 0, step=7, text="KeyError: at 0x7f01")
     again = told(MINE, 1, step=7, text="KeyError: at 0x7f99")

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from airflow_training.control import reasons
 from airflow_training.control.memory import growth_warnings, memory_of, with_its_memory
-from airflow_training.control.model import InstanceDiagnosis, InstanceEntry, RaisedMemory
+from airflow_training.control.model import (
+    Create,
+    InstanceDiagnosis,
+    InstanceEntry,
+    RaisedMemory,
+    RestartProcess,
+)
 from airflow_training.documents.resolved import MemoryGrowth, ResolvedRole
 from airflow_training.frameworks.pods import training_container
 from airflow_training.state.codec import compact_json, from_json
-from tests.builders import Bench, job, role
+from tests.builders import Bench, job, role, rule
 
 GIB = 1 << 30
 GROWTH = MemoryGrowth(factor=1.5, up_to_bytes=16 * GIB)
@@ -140,6 +148,42 @@ def test_a_diagnosis_that_comes_late_raises_once(reason):
     assert asked(made) == 12 * GIB
     assert len(made.said(reasons.MEMORY_RAISED)) == 1
     assert made.state == "Running"
+
+
+# where it begins -------------------------------------------------------------------------------------
+def staying(made: Bench) -> Bench:
+    """Let processes begin again inside their instances, which keep the memory that they have."""
+    around = (json.dumps({"at": made.now, "on": "exit"}),)
+    for uid, each in made.objects.items():
+        made.objects[uid] = replace(each, in_place=True, environment=around)
+    return made
+
+
+@pytest.mark.parametrize("rules", [(), (rule("RestartJob", on_exit_codes=(1,)),)])
+def test_a_diagnosis_that_comes_late_asks_for_a_new_instance(rules):
+    made = staying(bench(backoff_initial_seconds=5, rules=rules))
+    made.end("worker", 0, 1).step()
+    assert made.of().host.uid
+    made.diagnoses = [told(reason="Error")]
+    made.step()
+    assert not made.of().host.uid
+    made.later(6).step()
+    assert (made.actions(RestartProcess), made.actions(Create)) == ([], [("worker", 0)])
+
+
+def test_all_whose_log_says_at_once_that_they_ran_out_begin_in_new_instances():
+    made = staying(bench(with_memory(3), scope="Job"))
+    made.diagnoses = [replace(told(reason="Error"), key=("worker", index)) for index in range(2)]
+    made.end("worker", 0, 1).end("worker", 1, 1).step()
+    assert [bool(made.of("worker", index).host.uid) for index in range(3)] == [False, False, True]
+    assert [asked(made, index) for index in range(3)] == [12 * GIB, 12 * GIB, 8 * GIB]
+
+
+def test_what_has_more_already_may_begin_again_inside_its_instance():
+    made = bench()
+    made.end("worker", 0, **OOM).settle()
+    staying(made).end("worker", 0, 1).step()
+    assert made.actions(RestartProcess) == [("worker", 0)]
 
 
 # what the instance gets ------------------------------------------------------------------------------

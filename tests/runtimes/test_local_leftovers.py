@@ -20,7 +20,7 @@ import os, sys, time
 os.chdir(sys.argv[2])
 if os.fork() == 0:
     os.chdir("/")
-print("stands", flush=True)
+os.write(1, b"stands\\n")  # in one piece: both write to the same pipe
 time.sleep(3600)
 """
 
@@ -34,9 +34,9 @@ def an_agent(run: RunFolder) -> Iterator[int]:
     program.write_text(AGENT)
     words = [sys.executable, str(program), "start", str(attempt.control)]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        assert [process.stdout.readline() for _ in range(2)] == ["stands\n"] * 2
         try:
+            assert process.stdout is not None
+            assert [process.stdout.readline() for _ in range(2)] == ["stands\n"] * 2
             yield process.pid
         finally:
             for pid, start in proc.descendants(process.pid).items():

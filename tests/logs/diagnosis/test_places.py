@@ -41,7 +41,7 @@ def traceback(*files: str, error: str = JSON) -> str:
         ),
         pytest.param(
             [f"{LIBRARY}/filelock/_api.py"],
-            "filelock._error.Timeout: The file lock '/root/.cache/x.lock' could not be acquired.",
+            "filelock._error.Timeout: The file lock '/home/user/.cache/x.lock' could not be acquired.",
             "cache-conflict",
             "yes",
             id="tokenizer-lock",

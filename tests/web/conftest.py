@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,6 +17,7 @@ from airflow_training.state.store import RunRecord, open_store
 from airflow_training.web.app import add_routes
 from airflow_training.web.rights import User, Verb, keep_user
 from tests.state.samples import a_job, a_ledger, worker
+from tests.web.site import Site, serve
 
 SOURCE = "here"
 
@@ -131,3 +132,10 @@ def a_run(
         queue=False,
         submitted_by=by,
     )
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """The pages of `airflow-training ui` over the store of real runs."""
+    with serve(tmp_path_factory.mktemp("site")) as served:
+        yield served

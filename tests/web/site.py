@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,6 +20,7 @@ CHROMIUM = next(
     (path for path in map(Path, ("/usr/bin/chromium", "/usr/bin/google-chrome")) if path.exists()),
     None,
 )
+AXE = Path(__file__).parents[2] / "airflow_training/web/pages/node_modules/axe-core/axe.min.js"
 FLAGS = [
     "--no-sandbox",  # CI is root in a container
     "--disable-background-networking",
@@ -211,3 +213,20 @@ def _uids(folder: Path) -> dict[str, str]:
         return {each.key.run_id: each.uid for each in store.runs(limit=10)}
     finally:
         store.close()
+
+
+def check_page(page: Any, where: str) -> None:
+    """Nothing hangs over the edge, and axe finds nothing serious."""
+    wide = page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
+    assert wide <= 0, f"{where} is {wide} px too wide"
+    if not AXE.is_file():
+        assert shutil.which("npm") is None, "axe is not installed: make e2e installs it with npm"
+        return
+    page.evaluate(AXE.read_text())
+    found = page.evaluate("axe.run({resultTypes: ['violations']})")
+    serious = {
+        each["id"]: [node["html"][:200] for node in each["nodes"]]
+        for each in found["violations"]
+        if each["impact"] in ("serious", "critical")
+    }
+    assert serious == {}, where

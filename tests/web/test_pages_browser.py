@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import platform
 import re
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.web.site import CHROMIUM, Site, serve
+from tests.web.site import CHROMIUM, Site, check_page
 
 pytest.importorskip("playwright.sync_api")
 
-AXE = Path(__file__).parents[2] / "airflow_training/web/pages/node_modules/axe-core/axe.min.js"
 pytestmark = [
     pytest.mark.e2e,
     pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on this machine"),
@@ -30,12 +27,6 @@ TABS = (
     "environment",
     "configuration",
 )
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    with serve(tmp_path_factory.mktemp("site")) as served:
-        yield served
 
 
 def test_a_failed_training_is_found_and_its_cause_comes_first(site: Site):
@@ -323,7 +314,7 @@ def test_a_training_is_edited_and_run_again_once_its_mistakes_are_mended(site: S
         with page.expect_download() as saved:
             page.get_by_role("link", name="Download").click()
         assert "runtime:\n    name: local\n" in Path(saved.value.path()).read_text()
-        _check(page, "editor")
+        check_page(page, "editor")
         site.open(page, "done", "configuration")
         assert page.get_by_role("button", name="Run on one machine").is_disabled()
         page.get_by_text("this job cannot run as one instance").wait_for()
@@ -350,30 +341,14 @@ def test_all_can_be_done_with_the_keyboard(site: Site):
 def test_every_page_fits_and_is_accessible(site: Site, width: int, dark: bool):
     with site.page(width=width, dark=dark) as page:
         page.get_by_role("link", name="done").wait_for()
-        _check(page, "list")
+        check_page(page, "list")
         for tab in TABS:
             site.open(page, "done", tab)
             page.wait_for_load_state("networkidle") if tab == "configuration" else None
-            _check(page, tab)
+            check_page(page, tab)
         site.open(page, "broken")
         page.get_by_role("alert").wait_for()
-        _check(page, "failed")
+        check_page(page, "failed")
         page.get_by_role("link", name="Usage").click()
         page.get_by_role("row", name="All").wait_for()
-        _check(page, "usage")
-
-
-def _check(page: Any, where: str) -> None:
-    """Nothing hangs over the edge, and axe finds nothing serious."""
-    wide = page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
-    assert wide <= 0, f"{where} is {wide} px too wide"
-    if not AXE.is_file():
-        return
-    page.evaluate(AXE.read_text())
-    found = page.evaluate("axe.run({resultTypes: ['violations']})")
-    serious = {
-        each["id"]: [node["html"][:200] for node in each["nodes"]]
-        for each in found["violations"]
-        if each["impact"] in ("serious", "critical")
-    }
-    assert serious == {}, where
+        check_page(page, "usage")

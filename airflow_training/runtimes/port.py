@@ -137,6 +137,8 @@ class Outcome:
     """Of what is refused for now: what it waits for, as `status` shows it."""
     patience_seconds: float = 4.0
     """Of what is refused for now: at most so long until the next try."""
+    grace_seconds: float | None = None
+    """Of what is refused for now: after so long it is `impossible`; None: it waits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -234,7 +236,8 @@ class Runtime(Protocol):
         names, and other ports where its instances would meet those of the attempt before on the
         same machine: what is left of their connections keeps a port for a minute.
 
-        Raises LeaseLost where `create` would be refused for the run's generation.
+        Raises LeaseLost where `create` would be refused for the run's generation, and RefusedForNow
+        where something of it is not made for now: then `create` is not asked, and all instances wait.
         """
 
     async def create(self, instances: Sequence[InstanceSpec]) -> Sequence[Outcome]:

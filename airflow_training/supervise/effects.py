@@ -27,7 +27,7 @@ from airflow_training.control.model import (
 from airflow_training.control.own_checkpoints import entry_for_instance
 from airflow_training.control.running_time import trains
 from airflow_training.documents.resolved import ResolvedJob, RunRef
-from airflow_training.errors import InputError
+from airflow_training.errors import InputError, RefusedForNow
 from airflow_training.runtimes.port import (
     Addresses,
     InstanceRef,
@@ -137,6 +137,8 @@ class Effects:
             except InputError as error:
                 self.prepared = False
                 return ActionResult(unprepared=str(error))
+            except RefusedForNow as error:
+                outcomes = [self._not_now(each, error) for each in creates]
         for kind, refs in releases.items():
             await self.keeper.confirm()
             live = live_addresses(ledger) if kind == "List" else {}
@@ -275,6 +277,16 @@ class Effects:
         if not self.runtime.capabilities.restart_in_place:
             return 0.0
         return wait_seconds(self.job, self.job.role(role))
+
+    def _not_now(self, action: Create | RestartProcess, error: RefusedForNow) -> Outcome:
+        return Outcome(
+            ref=InstanceRef(run=self.run, key=action.key, attempt_id=action.attempt_id),
+            result="refused",
+            reason=error.reason,
+            message=str(error),
+            patience_seconds=error.patience_seconds,
+            grace_seconds=error.grace_seconds,
+        )
 
     def _ref(self, action: Action, ledger: Ledger, seen: Collection[Observation]) -> InstanceRef:
         """Return the attempt that the action means: the object's own, as it was observed."""

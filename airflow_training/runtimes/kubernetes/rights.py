@@ -45,7 +45,7 @@ from airflow_training.runtimes.kubernetes.kinds import (
     VOLCANO_QUEUES,
     Kind,
 )
-from airflow_training.runtimes.kubernetes.refusals import may_pass
+from airflow_training.runtimes.kubernetes.refusals import field_of, refusal_of
 
 __all__ = [
     "USEFUL_RIGHTS",
@@ -135,12 +135,12 @@ async def _refusal(api: Api, job: ResolvedJob, role: str, pod: Mapping[str, Any]
     except AlreadyExists:
         return []
     except ApiError as error:
-        if may_pass(error) or _ONLY_OF_A_QUESTION in str(error):
+        if refusal_of(error).answer == "later" or _ONLY_OF_A_QUESTION in str(error):
             return []
         return [
             Problem(
                 code="not_allowed",
-                field=f"spec.roles.{role}",
+                field=field_of(error, pod, job.role(role)),
                 value=role,
                 message=f"namespace '{job.namespace}' refuses its pods: {error}",
             )

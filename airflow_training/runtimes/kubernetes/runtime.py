@@ -59,7 +59,13 @@ from airflow_training.runtimes.kubernetes.observing import is_ending, is_over, o
 from airflow_training.runtimes.kubernetes.pod_attempts import AgentReport
 from airflow_training.runtimes.kubernetes.quotas import shortage
 from airflow_training.runtimes.kubernetes.record import Records, stale_reason
-from airflow_training.runtimes.kubernetes.refusals import may_pass, problem_of, refusal_of
+from airflow_training.runtimes.kubernetes.refusals import (
+    field_of,
+    is_final,
+    not_now,
+    outcome_of,
+    problem_of,
+)
 from airflow_training.runtimes.kubernetes.rights import (
     check_cluster,
     namespace_seen,
@@ -86,8 +92,6 @@ from airflow_training.settings import Settings
 
 __all__ = ["KubernetesRuntime"]
 
-_REFUSED_SECONDS = 60.0
-"""Between two tries of what the server refuses for now."""
 _TRY_AGAIN_SECONDS = 60.0
 """Between two tries to get the rest of a log of which the archive has a part."""
 _TAIL_LINES = 100
@@ -113,13 +117,16 @@ def _speaking(call: Callable[P, Awaitable[T]]) -> Callable[P, Coroutine[Any, Any
 
 @contextlib.contextmanager
 def _at_the_document(run: RunRef) -> Iterator[None]:
-    """Tell what the server will never take of the run's objects as a mistake in its document."""
+    """Tell what the server will never take of the run's objects as a mistake in its document.
+
+    What it does not take for now is waited for, by all instances.
+    """
     try:
         yield
-    except (Forbidden, Invalid, NotFound) as error:
-        if may_pass(error):
-            raise
-        raise InputError(problems=[problem_of(error, run)]) from error
+    except ApiError as error:
+        if is_final(error):
+            raise InputError(problems=[problem_of(error, run)]) from error
+        raise not_now(error) from error
 
 
 class KubernetesRuntime:
@@ -695,6 +702,7 @@ class KubernetesRuntime:
         if why:
             return Outcome(ref=ref, result="refused", message=f"run {ref.run.uid}: {why}")
         spec = self._limited(spec)
+        document: Mapping[str, Any] = {}
         try:
             if short is not None:
                 raise short
@@ -718,7 +726,8 @@ class KubernetesRuntime:
                 await self._objects.make_config_map(ref.run, files)
             return await self._instances.create(ref, document)
         except ApiError as error:
-            return _outcome(ref, error)
+            at = field_of(error, document, spec.resolved) if error.fields and document else ""
+            return outcome_of(ref, error, at=at)
         except InputError as error:
             return Outcome(ref=ref, result="impossible", message=str(error))
 
@@ -745,20 +754,6 @@ class KubernetesRuntime:
             Outcome(ref=each.ref, result="refused", message=f"run {run.uid}: {why}")
             for each in outcomes
         ]
-
-
-def _outcome(ref: InstanceRef, error: ApiError) -> Outcome:
-    """Return what an answer of the server means for an attempt."""
-    refusal = refusal_of(error)
-    if refusal.answer == "never":
-        return Outcome(ref=ref, result="impossible", message=str(error))
-    return Outcome(
-        ref=ref,
-        result="refused",
-        reason=refusal.reason,
-        message=str(error),
-        patience_seconds=_REFUSED_SECONDS,
-    )
 
 
 def _keeps(facts: RunFacts, pod: Mapping[str, Any]) -> bool:

@@ -158,6 +158,10 @@ class Control:
         options = DeleteOptions(grace_seconds=grace_seconds)
         self._registry.delete(kind, namespace if kind.namespaced else "", name, options)
 
+    def forget_field(self, model: str, field: str) -> None:
+        """Let the server be of a version that has no such field (`V1PodSpec`, `resourceClaims`)."""
+        self._registry.forgotten.add((model, field))
+
     def create_namespace(self, name: str, *, pod_security: str = "privileged") -> None:
         labels = {"pod-security.kubernetes.io/enforce": pod_security}
         document = {"metadata": {"name": name, "labels": labels}}

@@ -387,6 +387,7 @@ class Server:
         return WriteOptions(
             dry_run=_dry_run(query.getall("dryRun", [])),
             strict=validation == "Strict",
+            applied="apply-patch" in request.content_type,
         )
 
     async def _create(self, request: web.Request, target: Target, user: User) -> web.Response:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from airflow_training.runtimes.kubernetes import observing
+from airflow_training.runtimes.kubernetes import observing, refusals
 from airflow_training.supervise.status import run_status
 from tests.kubernetes.conftest import Stage, resolved
 from tests.kubernetes.emulator import Cluster
@@ -83,6 +83,60 @@ async def test_a_full_quota_is_waited_for_in_its_words_and_charges_nothing(stage
     assert len(told) == len(set(told)) == 1
 
 
+@pytest.mark.parametrize("counted", ["services", "configmaps", "count/services"])
+async def test_a_full_quota_of_what_all_instances_need_is_waited_for_too(
+    stage: Stage, counted: str
+):
+    a_quota(stage.cluster, **{counted: "0"})
+    uid = stage.launch(resolved({"name": "worker", "replicas": 2}, namespace="ruled"))
+
+    def said() -> set[tuple[str, str]]:
+        entries = stage.store.ledger(uid).instances.values()
+        return {(each.reason, each.message.partition(":")[2].strip()) for each in entries}
+
+    async with stage.driving(uid) as task:
+        await until(lambda: {reason for reason, _ in said()} == {"QuotaExceeded"}, seen=said)
+        assert all(f"exceeded quota: small, requested: {counted}=1" in words for _, words in said())
+        assert stage.store.ledger(uid).job.condition == "Submitting", "and not RuntimeUnknown"
+        assert all(each["waiting_since"] for each in run_status(stage.store, uid)["instances"])
+        stage.cluster.control.delete("resourcequotas", "small", namespace="ruled")
+        await stage.until_running(uid)
+        assert stage.store.ledger(uid).job.restarts == ()
+        stage.store.add_request(uid, "stop", reason="enough")
+        await asyncio.wait_for(task, PATIENCE)
+    told = [each.index for each in stage.events if each.reason == "QuotaExceeded"]
+    assert sorted(told) == [0, 1]
+
+
+@pytest.mark.parametrize("path", ["/pods", "/services"])
+async def test_a_403_that_nobody_knows_is_worth_one_grace(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, path: str
+):
+    monkeypatch.setattr(refusals, "CANNOT_START_SECONDS", 3.0)
+    words = 'pods "worker-0" is forbidden: the moon is full'
+    stage.cluster.control.fail_requests(
+        code=403, times=100, verb="create", path=path, message=words
+    )
+    uid = stage.launch(resolved())
+    async with stage.driving(uid) as task:
+        await until(lambda: stage.entry(uid).reason == "Forbidden")
+        assert (stage.entry(uid).state, stage.entry(uid).message) == ("pending", words)
+        assert await asyncio.wait_for(task, PATIENCE) == "Failed"
+    job = stage.store.ledger(uid).job
+    assert (job.reason, job.restarts) == ("NotRetryable", ())
+    assert words in job.message
+    assert objects_of(stage.cluster) == []
+
+
+async def test_a_403_that_nobody_knows_and_that_passes_is_no_failure(stage: Stage):
+    stage.cluster.control.fail_requests(code=403, times=2, verb="create", path="/pods")
+    uid = stage.launch(resolved())
+    async with stage.driving(uid):
+        await until(lambda: stage.entry(uid).reason == "Forbidden")
+        await stage.until_running(uid)
+        assert stage.store.ledger(uid).job.restarts == ()
+
+
 async def test_a_webhook_that_is_away_is_waited_for_while_the_cluster_answers(stage: Stage):
     words = 'Internal error occurred: failed calling webhook "mpod.example": connection refused'
     stage.cluster.control.fail_requests(
@@ -148,6 +202,21 @@ def test_the_command_ends_with_exit_code_2(scripted: Cluster, tmp_path: Path):
     assert done.returncode == 2, done.stderr
     status = json.loads(done.stdout)
     assert (status["state"], status["reason"]) == ("Failed", "CannotBePrepared")
+    assert objects_of(scripted) == []
+
+
+def test_so_it_does_where_a_pod_is_refused_while_the_run_runs(scripted: Cluster, tmp_path: Path):
+    (tmp_path / "hello.yaml").write_text(HELLO)
+    shell = Shell(tmp_path, scripted.write_kubeconfig(tmp_path / "kubeconfig"))
+    cause = "spec.containers[0].image: Invalid value"
+    scripted.control.fail_requests(
+        code=422, times=100, verb="create", path="/pods", message=cause, past_dry_runs=True
+    )
+    done = shell("run", "hello.yaml", "--runtime", "kubernetes", "--run-id", "one", "-o", "json")
+    assert done.returncode == 2, done.stderr
+    status = json.loads(done.stdout)
+    assert (status["state"], status["reason"]) == ("Failed", "NotRetryable")
+    assert cause in status["message"]
     assert objects_of(scripted) == []
 
 

@@ -46,12 +46,16 @@ class Control:
         path: str = "",
         retry_after: int | None = None,
         message: str = "",
+        past_dry_runs: bool = False,
     ) -> None:
-        """Answer the next `times` requests of a verb whose path matches with an error."""
+        """Answer the next `times` requests of a verb whose path matches with an error.
+
+        `past_dry_runs`: but not those that only ask.
+        """
         self._rule(
             Rule(
                 action="status", verb=verb, path=path, times=times, code=code,
-                retry_after=retry_after, message=message,
+                retry_after=retry_after, message=message, past_dry_runs=past_dry_runs,
             )
         )  # fmt: skip
 

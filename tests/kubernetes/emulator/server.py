@@ -151,7 +151,8 @@ class Server:
         if user is None:
             raise errors.unauthorized()
         target = self._target(request)
-        rule = self._faults.take(target.verb, request.path)
+        dry_run = "dryRun" in request.query
+        rule = self._faults.take(target.verb, request.path, dry_run=dry_run)
         if rule is not None and rule.action != "reset-after":
             await _fault(request, rule)
         self._authorize(user, target, request)

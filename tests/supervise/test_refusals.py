@@ -12,7 +12,7 @@ import pytest
 
 from airflow_training.control.model import AttemptId, Create
 from airflow_training.documents.resolved import RunRef
-from airflow_training.errors import InputError
+from airflow_training.errors import InputError, RefusedForNow
 from airflow_training.runtimes.memory import MemoryRuntime
 from airflow_training.runtimes.port import Addresses, InstanceRef, InstanceSpec, Outcome
 from airflow_training.supervise.refusals import Refusals
@@ -177,6 +177,52 @@ def test_what_is_over_in_a_moment_is_told_only_when_it_lasts():
     assert refusals.note([create], [], now=61)
     assert not refusals.known
     assert refusals.seconds_left(now=61) == float("inf")
+
+
+def test_what_has_a_grace_is_final_after_it_whatever_it_waited_for_before():
+    create = Create(key=("worker", 0), attempt_id=AttemptId())
+    ref = InstanceRef(run=RUN, key=create.key, attempt_id=create.attempt_id)
+    full = Outcome(ref=ref, result="refused", reason="QuotaExceeded", patience_seconds=60.0)
+    odd = replace(full, reason="Forbidden", message="the moon is full", grace_seconds=300.0)
+    refusals = Refusals()
+    refusals.note([create], [full], now=0)
+    assert refusals.take_final(now=9999) == []
+    refusals.note([create], [odd], now=1000)
+    refusals.note([create], [odd], now=1200)
+    assert refusals.take_final(now=1299) == []
+    refusals.note([create], [full], now=1250)
+    refusals.note([create], [odd], now=1280)
+    assert refusals.take_final(now=1500) == []
+    (final,) = refusals.take_final(now=1580)
+    assert (final.result, final.message) == ("impossible", "the moon is full")
+    assert refusals.take_final(now=1580) == []
+    assert refusals.seconds_left(now=1580) == float("inf")
+
+
+class FullOfServices(MemoryRuntime):
+    """A cluster that has no room for what all instances need, for as long as it says something."""
+
+    words = "exceeded quota: small, requested: services=1, used: services=4, limited: services=4"
+
+    async def prepare(self, run: RunRef, job: Any, **of: Any) -> Addresses:
+        if self.words:
+            raise RefusedForNow(self.words, reason="QuotaExceeded", patience_seconds=60.0)
+        return await super().prepare(run, job, **of)
+
+
+async def test_what_all_instances_need_is_waited_for_by_all_of_them(stage):
+    stage.runtime = FullOfServices(script=FOREVER)
+    uid = stage.launch(a_job())
+
+    def said() -> set[tuple[str, str]]:
+        return {(each.reason, each.message) for each in stage.store.ledger(uid).instances.values()}
+
+    async with stage.driving(uid):
+        await until(lambda: said() == {("QuotaExceeded", stage.runtime.words)}, seen=said)
+        assert stage.store.ledger(uid).job.condition == "Submitting"
+        stage.runtime.words = ""
+        await until(lambda: len(stage.live(uid)) == 2)
+        assert stage.store.ledger(uid).job.restarts == ()
 
 
 def test_who_is_not_wanted_any_more_waits_for_nothing():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import re
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from airflow_training.runtimes.kubernetes.refusals import (
 )
 from airflow_training.runtimes.kubernetes.rights import check_cluster
 from airflow_training.runtimes.kubernetes.runtime import KubernetesRuntime
+from airflow_training.state.store import Store
 from tests.kubernetes import samples
 from tests.kubernetes.conftest import CONTROLLER, Stage, connect_to, resolved
 from tests.kubernetes.emulator import Cluster
@@ -312,6 +314,26 @@ async def test_every_object_is_refused_whose_fields_the_server_does_not_know(
     assert ended.reason == "CannotBePrepared"
     assert ended.message.startswith(f"{ours}: ")
     assert "strict decoding error: unknown field" in ended.message
+
+
+@pytest.mark.e2e
+async def test_a_gang_is_refused_whose_fields_its_scheduler_does_not_know(
+    tmp_path: Path, sqlite_template: Path
+):
+    shutil.copy(sqlite_template, tmp_path / "store.db")
+    store = Store(f"sqlite:///{tmp_path / 'store.db'}")
+    with Cluster(installed=("volcano",)) as cluster:
+        cluster.control.forget_field("podgroups.scheduling.volcano.sh", "queue")
+        stage = Stage(store=store, cluster=cluster, folder=tmp_path)
+        policy = {"gang": "volcano", "queue": "research"}
+        uid = stage.launch(resolved(schedulingPolicy=policy))
+        async with stage.driving(uid) as task:
+            assert await asyncio.wait_for(task, PATIENCE) == "Failed"
+        job = store.ledger(uid).job
+        assert job.reason == "CannotBePrepared"
+        assert job.message.startswith("spec.schedulingPolicy.queue: ")
+        assert ".spec.queue: field not declared in schema" in job.message
+    store.close()
 
 
 @pytest.mark.e2e

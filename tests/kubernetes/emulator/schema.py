@@ -23,7 +23,7 @@ _CUSTOM_SPECS = {
 
 
 Forgotten = tuple[str, str]
-"""Model of the official client, field: a server of an older version has none of that name."""
+"""Model of the official client, or kind that a CRD defines, and field: an older server has none of that name."""
 
 
 def decode(
@@ -35,6 +35,7 @@ def decode(
     known, spec = _CUSTOM_SPECS.get(kind.qualified), document.get("spec")
     if known is None or not isinstance(spec, dict):
         return document, []
+    known = {key for key in known if (kind.qualified, key) not in forgotten}
     kept = {key: value for key, value in spec.items() if key in known}
     return {**document, "spec": kept}, [f"spec.{key}" for key in spec if key not in known]
 

@@ -52,6 +52,7 @@ from airflow_training.control.running_time import (
     note_lives,
 )
 from airflow_training.control.statuses import update_statuses
+from airflow_training.control.waits import tell_waits
 from airflow_training.documents.resolved import ResolvedJob
 from airflow_training.documents.resolved_blocks import CheckpointCommit
 
@@ -171,6 +172,7 @@ def decide(
         start_missing(draft, observations)
         if observations is not None and observations.reachable:
             wake_to_give_back(draft)
+            tell_waits(draft)
         wake_at_deadline(draft)
     if not _goes_on(draft):
         draft.actions.clear()

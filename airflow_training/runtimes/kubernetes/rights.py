@@ -304,8 +304,11 @@ async def unused_queues(api: Api, job: ResolvedJob) -> list[Problem]:
 
 
 async def _quota(api: Api, job: ResolvedJob) -> list[Problem]:
-    """Return a problem for each quota that the job would exceed alone in its namespace."""
-    needs = _needs(job.roles)
+    """Return a problem for each quota that the job would exceed alone in its namespace.
+
+    An elastic role counts with as few instances as it can train with.
+    """
+    needs = _needs([replace(role, replicas=job.least_of(role.name)) for role in job.roles])
     return [
         Problem(
             code="not_allowed",

@@ -160,6 +160,15 @@ class InstanceRemoval(InstanceRecord):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RoomMade:
+    """What was refused for now may be made by now: a quota is larger, or less of it is used."""
+
+
+Change = Snapshot | InstanceUpdate | InstanceRemoval | RoomMade
+"""What a watch yields."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReleaseAnswer:
     """What the initializer receives: the live addresses, or only a confirmation."""
 
@@ -288,8 +297,10 @@ class Runtime(Protocol):
         `dump_stacks`: they hang; where the adapter can, their logs first say where.
         """
 
-    def watch(self, run: RunRef) -> AsyncIterator[Snapshot | InstanceUpdate | InstanceRemoval]:
+    def watch(self, run: RunRef) -> AsyncIterator[Change]:
         """Yield a full snapshot first, then changes; survives reconnects with a new snapshot.
+
+        RoomMade, where a runtime knows, lets refused creates be asked for again without waiting for longer.
 
         Raises RuntimeUnavailable while the engine cannot be reached: watch again later.
         """
@@ -365,6 +376,7 @@ __all__ = [
     "Address",
     "Addresses",
     "Capabilities",
+    "Change",
     "ClusterSnapshot",
     "Cursor",
     "InstanceRef",
@@ -378,6 +390,7 @@ __all__ = [
     "Outcome",
     "ProgressReport",
     "ReleaseAnswer",
+    "RoomMade",
     "Runtime",
     "Snapshot",
 ]

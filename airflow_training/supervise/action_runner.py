@@ -66,6 +66,10 @@ class ActionRunner:
         """Return whether anything can have been made by this holder."""
         return self._effects is not None
 
+    def room_made(self) -> None:
+        """Ask again now for what was refused for now."""
+        self._refusals.room_made(now=self._clock.now())
+
     async def prepare(
         self, run: RunRef, job: ResolvedJob, ledger: Ledger, *, watcher: Watcher
     ) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from airflow_training.runtimes.kubernetes import observing, refusals
+from airflow_training.supervise import refusals as waiting_creates
 from airflow_training.supervise.status import run_status
 from tests.kubernetes.conftest import Stage, resolved
 from tests.kubernetes.emulator import Cluster
@@ -81,6 +82,73 @@ async def test_a_full_quota_is_waited_for_in_its_words_and_charges_nothing(stage
         await asyncio.wait_for(task, PATIENCE)
     told = [each.message for each in stage.events if each.reason == "QuotaExceeded"]
     assert len(told) == len(set(told)) == 1
+
+
+def larger(cluster: Cluster) -> None:
+    """Let the quota take one more."""
+    cluster.control.delete("resourcequotas", "small", namespace="ruled")
+    quota = {"kind": "ResourceQuota", "apiVersion": "v1", "metadata": {"name": "small"}}
+    cluster.control.create({**quota, "spec": {"hard": {"pods": "9"}}}, namespace="ruled")
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let nothing that was refused be asked for again by itself."""
+    monkeypatch.setattr(waiting_creates, "_FIRST_SECONDS", 9999.0)
+    monkeypatch.setattr(refusals, "_REFUSED_SECONDS", 9999.0)
+
+
+@pytest.mark.usefixtures("patient")
+@pytest.mark.parametrize("kept_out", ["pods", "services"])
+async def test_what_a_quota_keeps_out_begins_once_there_is_more_room(stage: Stage, kept_out: str):
+    a_quota(stage.cluster, **{kept_out: "0"})
+    uid = stage.launch(resolved({"name": "worker", "replicas": 4}, namespace="ruled"))
+    runtime = stage.runtime()
+    asked = runtime.api.requests
+    async with stage.driving(uid, runtime=runtime) as task:
+        await until(lambda: stage.entry(uid).reason == "QuotaExceeded")
+        await until(lambda: asked["watch resourcequotas"] == 1)
+        larger(stage.cluster)
+        await stage.until_running(uid)
+        await until(lambda: stage.cluster.control.open_watches() == 1)
+        assert asked["list resourcequotas"] == 1
+        stage.store.add_request(uid, "stop", reason="enough")
+        await asyncio.wait_for(task, PATIENCE)
+
+
+@pytest.mark.usefixtures("patient")
+async def test_what_others_give_back_is_room_too(stage: Stage):
+    a_quota(stage.cluster, pods="2")
+    first = stage.launch(resolved({"name": "worker", "replicas": 2}, namespace="ruled"))
+    second = stage.launch(
+        resolved({"name": "worker", "replicas": 2}, namespace="ruled"), run_id="two"
+    )
+    async with stage.driving(first) as driven:
+        await stage.until_running(first)
+        runtime = stage.runtime()
+        async with stage.driving(second, runtime=runtime) as task:
+            await until(lambda: runtime.api.requests["watch resourcequotas"] == 1)
+            stage.store.add_request(first, "stop", reason="enough")
+            assert await asyncio.wait_for(driven, PATIENCE) == "Stopped"
+            await stage.until_running(second)
+            stage.store.add_request(second, "stop", reason="enough")
+            await asyncio.wait_for(task, PATIENCE)
+
+
+async def test_who_may_not_watch_quotas_waits_as_long_as_ever(stage: Stage):
+    a_quota(stage.cluster, pods="0")
+    stage.cluster.control.fail_requests(
+        code=403, times=100, verb="watch", path="/resourcequotas", message="cannot watch"
+    )
+    uid = stage.launch(resolved(namespace="ruled"))
+    runtime = stage.runtime()
+    async with stage.driving(uid, runtime=runtime):
+        await until(lambda: runtime.api.requests["watch resourcequotas"] == 1)
+        asked = runtime.api.requests["create pods"]
+        await until(lambda: runtime.api.requests["create pods"] >= asked + 2)
+        assert runtime.api.requests["watch resourcequotas"] == 1
+        larger(stage.cluster)
+        await stage.until_running(uid)
 
 
 @pytest.mark.parametrize("counted", ["services", "configmaps", "count/services"])

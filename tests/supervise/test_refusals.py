@@ -199,6 +199,66 @@ def test_what_has_a_grace_is_final_after_it_whatever_it_waited_for_before():
     assert refusals.seconds_left(now=1580) == float("inf")
 
 
+class Quota:
+    """What is left of a quota, and a hundred instances that wait for it."""
+
+    def __init__(self, *, left: int, patience_seconds: float = 60.0) -> None:
+        self.left = left
+        self.refusals = Refusals()
+        self.creates = [Create(key=("worker", n), attempt_id=AttemptId()) for n in range(100)]
+        self.asked: list[int] = []
+        self.patience_seconds = patience_seconds
+        self.ask(now=0)
+
+    def ask(self, *, now: float) -> None:
+        """Ask for what is due until nothing is, as passes do."""
+        while due := self.refusals.due(self.creates, now=now):
+            self.asked.append(len(due))
+            refused = due[self.left :]
+            self.left -= len(due) - len(refused)
+            self.creates = [
+                each for each in self.creates if each not in due[: len(due) - len(refused)]
+            ]
+            outcomes = [
+                Outcome(
+                    ref=InstanceRef(run=RUN, key=each.key), result="refused", reason="QuotaExceeded",
+                    patience_seconds=self.patience_seconds,
+                )
+                for each in refused
+            ]  # fmt: skip
+            self.refusals.note(due, outcomes, now=now)
+
+    def made(self, more: int, *, now: float) -> list[int]:
+        """Let there be more room; return how many were asked for each time."""
+        self.left, self.asked = self.left + more, []
+        self.refusals.room_made(now=now)
+        self.ask(now=now)
+        return self.asked
+
+
+def test_more_room_is_tried_with_one_and_with_more_as_long_as_all_get_in():
+    quota = Quota(left=0)
+    assert quota.asked == [100]
+    assert quota.made(0, now=0.1) == [1]
+    assert quota.made(1, now=0.2) == [1, 2]
+    assert len(quota.creates) == 99
+    assert quota.made(1000, now=0.3) == [1, 2, 4, 8, 16, 32, 36]
+    assert quota.creates == []
+
+
+def test_who_finds_no_room_though_there_was_some_asks_again_soon():
+    quota = Quota(left=0)
+    for now in (10, 100, 1000):
+        quota.ask(now=now)
+    quota.made(0, now=1001)
+    assert quota.refusals.seconds_left(now=1001) <= 1
+
+
+def test_what_is_asked_for_each_moment_anyway_needs_no_room():
+    quota = Quota(left=0, patience_seconds=4.0)
+    assert quota.made(1, now=0.1) == []
+
+
 class FullOfServices(MemoryRuntime):
     """A cluster that has no room for what all instances need, for as long as it says something."""
 

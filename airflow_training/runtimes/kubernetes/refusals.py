@@ -15,6 +15,7 @@ from airflow_training.runtimes.kubernetes.observing import CANNOT_START_SECONDS
 from airflow_training.runtimes.port import InstanceRef, Outcome
 
 __all__ = [
+    "QUOTA_EXCEEDED",
     "REFUSALS",
     "Refusal",
     "field_of",
@@ -26,6 +27,7 @@ __all__ = [
     "words_of",
 ]
 
+QUOTA_EXCEEDED = "QuotaExceeded"
 _REFUSED_SECONDS = 60.0
 """Between two tries of what the server refuses for now."""
 
@@ -67,7 +69,7 @@ _POLICIES = "|".join(
 REFUSALS: Sequence[Refusal] = (
     Refusal("WebhookUnavailable", "later", _ANY, "failed calling webhook"),
     Refusal("DeniedByWebhook", "never", _ANY, 'admission webhook "[^"]*" denied the request'),
-    Refusal("QuotaExceeded", "later", _only(403), "exceeded quota|status unknown for quota"),
+    Refusal(QUOTA_EXCEEDED, "later", _only(403), "exceeded quota|status unknown for quota"),
     Refusal("QuotaDemandsRequests", "never", _only(403), "failed quota: .*must specify"),
     Refusal("PodSecurity", "never", _only(403), "violates PodSecurity"),
     Refusal("NamespaceTerminating", "never", _only(403), "because it is being terminated"),

@@ -75,8 +75,9 @@ USEFUL_RIGHTS: Sequence[Right] = (
     (KUEUE_WAITING[0], "pendingworkloads", "get"),
     (EVENTS, "", "list"),
     (RESOURCE_QUOTAS, "", "list"),
+    (RESOURCE_QUOTAS, "", "watch"),
 )
-"""What tells in a namespace why pods wait, and what is left of a quota: nothing fails without them."""
+"""What tells in a namespace why pods wait, and what is left of a quota, now and later: nothing fails without."""
 _SECRET_VERBS = ("create", "get", "list", "delete")
 _GROUP_VERBS = ("create", "get", "list", "patch", "delete")
 _GROUP_KINDS: Mapping[str, Kind] = {

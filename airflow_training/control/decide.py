@@ -6,7 +6,7 @@ did not change is copied, so that a pass without news costs one look at every in
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from airflow_training.control import reasons
 from airflow_training.control.creation import start_missing
@@ -56,7 +56,7 @@ from airflow_training.control.waits import tell_waits
 from airflow_training.documents.resolved import ResolvedJob
 from airflow_training.documents.resolved_blocks import CheckpointCommit
 
-__all__ = ["decide", "new_ledger"]
+__all__ = ["decide", "has_begun", "new_ledger"]
 
 
 def new_ledger(
@@ -157,7 +157,7 @@ def decide(
     apply_requests(draft, requests)
     if diagnoses and _goes_on(draft):
         apply_late_diagnoses(draft)
-    if unprepared and _goes_on(draft) and not _has_begun(draft):
+    if unprepared and _goes_on(draft) and not has_begun(draft.instances):
         _end_unprepared(draft, unprepared)
     if _goes_on(draft):
         apply_failures(draft, review_joining(draft, observations, failures))
@@ -191,9 +191,9 @@ def decide(
     )
 
 
-def _has_begun(draft: Draft) -> bool:
+def has_begun(instances: Mapping[InstanceKey, InstanceEntry]) -> bool:
     """Return whether something of the job is there: it goes on, whatever could not be made again."""
-    return any(entry.uid and not entry.final for entry in draft.instances.values())
+    return any(entry.uid and not entry.final for entry in instances.values())
 
 
 def _end_unprepared(draft: Draft, message: str) -> None:

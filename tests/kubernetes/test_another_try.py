@@ -301,3 +301,25 @@ async def test_a_policy_that_came_after_the_start_ends_nothing_that_runs(stage: 
         stage.cluster.control.finish(stage.name("worker-0"), exit_code=0)
         assert await asyncio.wait_for(task, PATIENCE) == "Succeeded"
     assert stage.store.ledger(uid).job.restarts == ()
+
+
+async def test_what_all_need_and_is_refused_for_good_ends_only_who_needs_it_while_others_run(
+    stage: Stage,
+):
+    roles = [{"name": "worker", "replicas": 2, "minSucceeded": 1, "minFailed": 2}]
+    uid = stage.launch(resolved(*roles))
+    runtime = stage.runtime()
+    async with stage.driving(uid, runtime=runtime) as task:
+        await stage.until_running(uid)
+        stage.cluster.control.fail_requests(
+            code=422, times=100, verb="create", path="/services", message="no services here"
+        )
+        name = stage.pods()["worker-0"]["spec"]["subdomain"]
+        stage.cluster.control.delete("services", name)
+        stage.cluster.control.finish(stage.name("worker-1"), exit_code=3)
+        await until(lambda: stage.entry(uid, index=1).state == "failed")
+        assert "no services here" in stage.entry(uid, index=1).message
+        assert runtime.api.requests["create services"] <= 3
+        assert stage.entry(uid).state == "running"
+        stage.cluster.control.finish(stage.name("worker-0"), exit_code=0)
+        assert await asyncio.wait_for(task, PATIENCE) == "Succeeded"

@@ -84,7 +84,7 @@ class QuotaWatch:
     async def _watch(self, before: _Quotas | None) -> _Quotas:
         """Follow the quotas for a while; `before`: what they were when they were looked at last."""
         items, version = await self._api.list(RESOURCE_QUOTAS, self._namespace)
-        known = {each["metadata"]["name"]: each for each in items}
+        known: _Quotas = {each["metadata"]["name"]: each for each in items}
         if before is not None:
             self._tell_of([(quota, known.get(name)) for name, quota in before.items()])
         async for kind, quota in self._api.watch(

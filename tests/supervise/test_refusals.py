@@ -199,6 +199,18 @@ def test_what_has_a_grace_is_final_after_it_whatever_it_waited_for_before():
     assert refusals.seconds_left(now=1580) == float("inf")
 
 
+async def test_the_first_pass_leaves_such_a_run_to_the_next_holder(stage):
+    stage.runtime = FullOfServices(script=FOREVER)
+    uid = stage.launch(a_job())
+    assert await stage.supervisor(uid).first_pass()
+    ledger = stage.store.ledger(uid)
+    assert (ledger.job.state, ledger.job.condition) == ("Starting", "Submitting")
+    async with stage.driving(uid):
+        await until(
+            lambda: stage.store.ledger(uid).instances["worker", 0].reason == "QuotaExceeded"
+        )
+
+
 class Quota:
     """What is left of a quota, and a hundred instances that wait for it."""
 

@@ -11,6 +11,7 @@ __all__ = [
     "JobFailed",
     "LeaseLost",
     "Problem",
+    "RefusedForNow",
     "RunChanged",
     "RuntimeUnavailable",
     "StillAlive",
@@ -87,6 +88,24 @@ class JobFailed(TrainingError):
 
 class RuntimeUnavailable(TrainingError):
     """The runtime (or store) cannot be reached now; the caller tries again."""
+
+
+class RefusedForNow(RuntimeUnavailable):
+    """The runtime answers, and does not make for now what all instances need."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        reason: str,
+        patience_seconds: float = 4.0,
+        grace_seconds: float | None = None,
+    ) -> None:
+        """As of an `Outcome` that is refused."""
+        super().__init__(message)
+        self.reason = reason
+        self.patience_seconds = patience_seconds
+        self.grace_seconds = grace_seconds
 
 
 class RunChanged(TrainingError):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_training.cli.output import OutputFormat, log_to_stderr, next_step, note, print_warnings
 from airflow_training.cli.statuses import print_status
-from airflow_training.control.reasons import CANNOT_BE_PREPARED
+from airflow_training.control.reason_facts import NOT_ADMITTED
 from airflow_training.errors import JobFailed, LeaseLost, RuntimeUnavailable
 from airflow_training.registered import HERE, SIMULATED
 
@@ -138,7 +138,7 @@ def host(start: Start, *, settings: Settings) -> str:
     print_status(document, output=start.output, metrics=metrics)
     if not start.as_json:
         next_step(*_next(document, simulated=record.runtime == SIMULATED))
-    if document["reason"] == CANNOT_BE_PREPARED:
+    if (document["root_cause"] or {}).get("id") == NOT_ADMITTED:
         sys.exit(_EXIT_BAD_INPUT)
     return state
 

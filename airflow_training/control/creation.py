@@ -14,7 +14,12 @@ from airflow_training.control.dependencies import (
 )
 from airflow_training.control.diagnosed import is_revocable
 from airflow_training.control.draft import Draft
-from airflow_training.control.elastic import is_stuck, may_create
+from airflow_training.control.elastic import (
+    can_do_without,
+    ends_for_size,
+    is_stuck,
+    may_create,
+)
 from airflow_training.control.ending import close_role, finish
 from airflow_training.control.gates import Gate, gate_of
 from airflow_training.control.in_place import ANSWER_SECONDS
@@ -336,7 +341,7 @@ def _check_scheduling(draft: Draft) -> None:
         standing = standing_of(entry, seen, job_state=draft.job.state)
         if standing not in SCHEDULE.counts:
             continue
-        if entry.reason == reasons.NEVER_FITS and draft.spec.scheduling.never_fits == "Fail":
+        if ends_for_size(draft, entry) and not can_do_without(draft, entry):
             _give_up(
                 draft, entry, reasons.NEVER_FITS, f"{entry.role}-{entry.index}: {entry.message}"
             )

@@ -6,7 +6,7 @@ did not change is copied, so that a pass without news costs one look at every in
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from airflow_training.control import reasons
 from airflow_training.control.creation import start_missing
@@ -52,10 +52,11 @@ from airflow_training.control.running_time import (
     note_lives,
 )
 from airflow_training.control.statuses import update_statuses
+from airflow_training.control.waits import tell_waits
 from airflow_training.documents.resolved import ResolvedJob
 from airflow_training.documents.resolved_blocks import CheckpointCommit
 
-__all__ = ["decide", "new_ledger"]
+__all__ = ["decide", "has_begun", "new_ledger"]
 
 
 def new_ledger(
@@ -156,7 +157,7 @@ def decide(
     apply_requests(draft, requests)
     if diagnoses and _goes_on(draft):
         apply_late_diagnoses(draft)
-    if unprepared and _goes_on(draft) and not _has_begun(draft):
+    if unprepared and _goes_on(draft) and not has_begun(draft.instances):
         _end_unprepared(draft, unprepared)
     if _goes_on(draft):
         apply_failures(draft, review_joining(draft, observations, failures))
@@ -171,6 +172,7 @@ def decide(
         start_missing(draft, observations)
         if observations is not None and observations.reachable:
             wake_to_give_back(draft)
+            tell_waits(draft)
         wake_at_deadline(draft)
     if not _goes_on(draft):
         draft.actions.clear()
@@ -189,9 +191,9 @@ def decide(
     )
 
 
-def _has_begun(draft: Draft) -> bool:
+def has_begun(instances: Mapping[InstanceKey, InstanceEntry]) -> bool:
     """Return whether something of the job is there: it goes on, whatever could not be made again."""
-    return any(entry.uid and not entry.final for entry in draft.instances.values())
+    return any(entry.uid and not entry.final for entry in instances.values())
 
 
 def _end_unprepared(draft: Draft, message: str) -> None:

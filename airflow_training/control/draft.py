@@ -27,6 +27,7 @@ from airflow_training.control.model import (
     Refused,
     RoleEntry,
     RoleState,
+    ToldWait,
 )
 from airflow_training.control.reason_facts import OWN_REASONS, Reasons
 from airflow_training.documents.resolved import ResolvedJob
@@ -48,6 +49,7 @@ class RoleChanges(TypedDict, total=False):
     waited: Mapping[str, Elapsed]
     created: int
     fewer: ReducedSize | None
+    told: ToldWait | None
 
 
 _Entry = TypeVar("_Entry", JobEntry, RoleEntry, InstanceEntry)

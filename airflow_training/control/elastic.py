@@ -30,7 +30,9 @@ from airflow_training.documents.resolved import ResolvedJob, ResolvedRole
 from airflow_training.frameworks.ranks import chief_role
 
 __all__ = [
+    "can_do_without",
     "can_shrink",
+    "ends_for_size",
     "exclude_unreachable",
     "is_stuck",
     "may_create",
@@ -213,7 +215,21 @@ def _overdue_at(draft: Draft, entry: InstanceEntry) -> float | None:
     standing = standing_of(entry, draft.current.get(key), job_state=draft.job.state)
     if standing not in LEAVE_OUT.counts:
         return None
+    if ends_for_size(draft, entry):
+        return phase.wanted_at
     return phase.wanted_at + _patience(draft.spec)
+
+
+def ends_for_size(draft: Draft, entry: InstanceEntry) -> bool:
+    """Return whether an instance is one that no machine could take, and the job does not wait for one."""
+    return entry.reason == reasons.NEVER_FITS and draft.spec.scheduling.never_fits == "Fail"
+
+
+def can_do_without(draft: Draft, entry: InstanceEntry) -> bool:
+    """Return whether its role may go on without it and whatever else of it no machine could take."""
+    team = [each for each in draft.team(entry.role) if not (each.final or each.joining)]
+    number = sum(ends_for_size(draft, each) for each in team)
+    return number < len(team) and _can_lose(draft, draft.spec.role(entry.role), number)
 
 
 def is_stuck(old: Observation) -> bool:

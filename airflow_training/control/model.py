@@ -502,6 +502,15 @@ NOTHING_ELAPSED = Elapsed()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ToldWait:
+    """What was told last of instances that find no place."""
+
+    reason: str
+    message: str
+    at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RoleEntry:
     role: str
     state: RoleState = "Waiting"
@@ -517,6 +526,8 @@ class RoleEntry:
     """Instances that have appeared since that was told: it is, once no other one is expected."""
     fewer: ReducedSize | None = None
     """Set while some of its instances cannot be had."""
+    told: ToldWait | None = None
+    """Set while some of them are known to find no place."""
 
     @property
     def desired(self) -> int:

@@ -13,7 +13,7 @@ from typing import Literal, get_args
 from airflow_training.control import reasons
 from airflow_training.documents.resolved import FailureClass
 
-__all__ = ["LEVELS", "OWN_REASONS", "AnotherTry", "Level", "ReasonFacts", "Reasons"]
+__all__ = ["LEVELS", "NOT_ADMITTED", "OWN_REASONS", "AnotherTry", "Level", "ReasonFacts", "Reasons"]
 
 Level = Literal["process", "container", "pod", "node", "job"]
 LEVELS: tuple[Level, ...] = get_args(Level)
@@ -48,6 +48,9 @@ class ReasonFacts:
 Reasons = Mapping[str, ReasonFacts]
 """A reason that is not in it (`Error`) says nothing."""
 
+NOT_ADMITTED = "not-admitted"
+"""Id of the cause that the document asks for what the engine will never take: a mistake of the input."""
+
 OWN_REASONS: Reasons = {
     reasons.UNSCHEDULABLE: ReasonFacts("resource", "pod", "unschedulable"),
     reasons.OUT_OF_MEMORY: ReasonFacts("resource", "container", "host-out-of-memory"),
@@ -57,7 +60,7 @@ OWN_REASONS: Reasons = {
     reasons.HANG: ReasonFacts("infrastructure", "process"),
     reasons.ENVIRONMENT_NOT_READY: ReasonFacts("infrastructure", "node"),
     reasons.STORE_NOT_READY: ReasonFacts("infrastructure", "container"),
-    reasons.CANNOT_BE_CREATED: ReasonFacts("user", "pod", "not-admitted", another_try="never"),
-    reasons.CANNOT_BE_PREPARED: ReasonFacts("user", "pod", "not-admitted", "never"),
+    reasons.CANNOT_BE_CREATED: ReasonFacts("user", "pod", NOT_ADMITTED, "never"),
+    reasons.CANNOT_BE_PREPARED: ReasonFacts("user", "pod", NOT_ADMITTED, "never"),
     reasons.CHECKPOINT_REFUSED: ReasonFacts("user", "container", another_try="never"),
 }

@@ -15,9 +15,11 @@ from airflow_training.control.model import (
     InstanceEntry,
     InstanceKey,
     InstanceState,
+    JobEntry,
     Ledger,
     RoleEntry,
 )
+from airflow_training.control.waits import WAITING_STATES, Wait, wait_of
 from airflow_training.documents.resolved import FailureClass, ResolvedJob
 from airflow_training.frameworks.ranks import data_files
 
@@ -50,13 +52,14 @@ def rollup(
     )
     replicas = {name: role.replicas for name, role in ledger.roles.items()}
     restarts = Counter(record.role for record in entry.restarts)
+    wait = _wait_of(entry, members)
     return {
         "run_id": run_id,
         "job": job.name,
         "state": reported_state(entry),
         "condition": entry.condition,
-        "reason": entry.reason,
-        "message": entry.message,
+        "reason": wait.reason,
+        "message": wait.message,
         "job_attempt": entry.job_attempt,
         "epoch": entry.epoch,
         "fresh_jobs": entry.fresh_jobs,
@@ -121,15 +124,24 @@ def trained_seconds(ledger: Ledger, *, now: float) -> float:
 
 def _role(role: RoleEntry, members: Sequence[InstanceEntry], *, restarts: int) -> dict[str, Any]:
     states = Counter(member.state for member in members)
+    wait = _wait_of(role, members)
     return {
         "state": role.state,
-        "reason": role.reason,
-        "message": role.message,
+        "reason": wait.reason,
+        "message": wait.message,
         "last_transition_at": timestamp(role.last_transition_at),
         "desired": role.desired,
         **{state: states[state] for state in get_args(InstanceState)},
         "restarts": restarts,
     }
+
+
+def _wait_of(entry: JobEntry | RoleEntry, members: Sequence[InstanceEntry]) -> Wait:
+    """Return what it says of itself, or of its instances where it waits for them."""
+    own = Wait(entry.reason, entry.message)
+    if entry.state not in WAITING_STATES:
+        return own
+    return wait_of(members) or own
 
 
 def _instance(

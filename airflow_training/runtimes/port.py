@@ -137,6 +137,8 @@ class Outcome:
     """Of what is refused for now: what it waits for, as `status` shows it."""
     patience_seconds: float = 4.0
     """Of what is refused for now: at most so long until the next try."""
+    grace_seconds: float | None = None
+    """Of what is refused for now: after so long it is `impossible`; None: it waits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,6 +157,15 @@ class InstanceUpdate:
 class InstanceRemoval(InstanceRecord):
     key: InstanceKey
     uid: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoomMade:
+    """What was refused for now may be made by now: a quota is larger, or less of it is used."""
+
+
+Change = Snapshot | InstanceUpdate | InstanceRemoval | RoomMade
+"""What a watch yields."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -234,7 +245,8 @@ class Runtime(Protocol):
         names, and other ports where its instances would meet those of the attempt before on the
         same machine: what is left of their connections keeps a port for a minute.
 
-        Raises LeaseLost where `create` would be refused for the run's generation.
+        Raises LeaseLost where `create` would be refused for the run's generation, and RefusedForNow
+        where something of it is not made for now: then `create` is not asked, and all instances wait.
         """
 
     async def create(self, instances: Sequence[InstanceSpec]) -> Sequence[Outcome]:
@@ -285,8 +297,10 @@ class Runtime(Protocol):
         `dump_stacks`: they hang; where the adapter can, their logs first say where.
         """
 
-    def watch(self, run: RunRef) -> AsyncIterator[Snapshot | InstanceUpdate | InstanceRemoval]:
+    def watch(self, run: RunRef) -> AsyncIterator[Change]:
         """Yield a full snapshot first, then changes; survives reconnects with a new snapshot.
+
+        RoomMade, where a runtime knows, lets refused creates be asked for again without waiting for longer.
 
         Raises RuntimeUnavailable while the engine cannot be reached: watch again later.
         """
@@ -362,6 +376,7 @@ __all__ = [
     "Address",
     "Addresses",
     "Capabilities",
+    "Change",
     "ClusterSnapshot",
     "Cursor",
     "InstanceRef",
@@ -375,6 +390,7 @@ __all__ = [
     "Outcome",
     "ProgressReport",
     "ReleaseAnswer",
+    "RoomMade",
     "Runtime",
     "Snapshot",
 ]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from airflow_training.control.model import Decision, Delete, Ledger, Refused
 from airflow_training.documents.resolved import ResolvedJob, RunRef
-from airflow_training.errors import InputError, RuntimeUnavailable, StillAlive
+from airflow_training.errors import InputError, RefusedForNow, RuntimeUnavailable, StillAlive
 from airflow_training.runtimes.port import Addresses, Runtime
 from airflow_training.runtimes.rendering import expected_addresses
 from airflow_training.state.store import Store
@@ -66,6 +66,10 @@ class ActionRunner:
         """Return whether anything can have been made by this holder."""
         return self._effects is not None
 
+    def room_made(self) -> None:
+        """Ask again now for what was refused for now."""
+        self._refusals.room_made(now=self._clock.now())
+
     async def prepare(
         self, run: RunRef, job: ResolvedJob, ledger: Ledger, *, watcher: Watcher
     ) -> bool:
@@ -78,6 +82,8 @@ class ActionRunner:
             addresses = await self._runtime.prepare(
                 run, job, epoch=job_attempt[0], job_attempt=job_attempt[1]
             )
+        except RefusedForNow:  # its creates are told so, one by one
+            addresses, prepared = expected_addresses(job, run.prefix), False
         except RuntimeUnavailable as error:
             self._unreachable(error)
             return False
@@ -135,11 +141,11 @@ class ActionRunner:
             return self._unreachable(error)
         if self._effects.addresses is not addresses:  # a role was scaled beyond what was known
             await self._store_addresses(self._effects.addresses)
-        for outcome in performed.failed:
+        news = self._refusals.note(actions, performed.refused, now=now)
+        for outcome in (*performed.failed, *self._refusals.take_final(now=now)):
             self._watcher.imagine(never_created(outcome, now=self._clock.now()))
         self._failures = 0
         self.unprepared = performed.unprepared
-        news = self._refusals.note(actions, performed.refused, now=now)
         if news or self.unprepared:
             return 0.0  # the next decision tells of it
         return self._refusals.seconds_left(now=now)

@@ -232,7 +232,11 @@ class Drive:
         )
         self._resources = role_resources(self._job)
         self._watcher = Watcher(
-            self._runtime, self._run, on_change=self._wake.set, sleep=self._clock.sleep
+            self._runtime,
+            self._run,
+            on_change=self._wake.set,
+            on_room=self._runner.room_made,
+            sleep=self._clock.sleep,
         )
         followed = FollowedRun(
             store=self._store,

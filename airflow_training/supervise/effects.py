@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from airflow_training.control import reasons
 from airflow_training.control.clocks import seconds_of
+from airflow_training.control.decide import has_begun
 from airflow_training.control.in_place import wait_seconds
 from airflow_training.control.memory import with_its_memory
 from airflow_training.control.model import (
@@ -27,7 +28,7 @@ from airflow_training.control.model import (
 from airflow_training.control.own_checkpoints import entry_for_instance
 from airflow_training.control.running_time import trains
 from airflow_training.documents.resolved import ResolvedJob, RunRef
-from airflow_training.errors import InputError
+from airflow_training.errors import InputError, RefusedForNow
 from airflow_training.runtimes.port import (
     Addresses,
     InstanceRef,
@@ -96,7 +97,7 @@ class Effects:
     ) -> ActionResult:
         """Delete, stop, dismiss, create, release, in this order; raises LeaseLost and RuntimeUnavailable.
 
-        What the runtime can never prepare is told by the result; the rest is then left undone.
+        What the runtime can never prepare is told by the result, where nothing has begun; the rest is then left undone.
 
         A decision repeats its actions until it sees what came of them. All are idempotent, but
         not free: one that was carried out a moment ago is left out.
@@ -136,7 +137,11 @@ class Effects:
                 outcomes = await self._create(creates, ledger, seen, now=now)
             except InputError as error:
                 self.prepared = False
-                return ActionResult(unprepared=str(error))
+                if not has_begun(ledger.instances):
+                    return ActionResult(unprepared=str(error))
+                outcomes = [self._impossible(each, error) for each in creates]
+            except RefusedForNow as error:
+                outcomes = [self._not_now(each, error) for each in creates]
         for kind, refs in releases.items():
             await self.keeper.confirm()
             live = live_addresses(ledger) if kind == "List" else {}
@@ -275,6 +280,24 @@ class Effects:
         if not self.runtime.capabilities.restart_in_place:
             return 0.0
         return wait_seconds(self.job, self.job.role(role))
+
+    def _impossible(self, action: Create | RestartProcess, error: InputError) -> Outcome:
+        """Return what becomes of an instance while others run that were made before."""
+        return Outcome(
+            ref=InstanceRef(run=self.run, key=action.key, attempt_id=action.attempt_id),
+            result="impossible",
+            message=str(error),
+        )
+
+    def _not_now(self, action: Create | RestartProcess, error: RefusedForNow) -> Outcome:
+        return Outcome(
+            ref=InstanceRef(run=self.run, key=action.key, attempt_id=action.attempt_id),
+            result="refused",
+            reason=error.reason,
+            message=str(error),
+            patience_seconds=error.patience_seconds,
+            grace_seconds=error.grace_seconds,
+        )
 
     def _ref(self, action: Action, ledger: Ledger, seen: Collection[Observation]) -> InstanceRef:
         """Return the attempt that the action means: the object's own, as it was observed."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeGuard
 
 from airflow_training.control import reasons
@@ -31,10 +31,22 @@ class _Waiting:
     outcome: Outcome
     times: int
     again_at: float
+    since: float
+    """When it was first refused for this reason."""
+
+    def is_final(self, now: float) -> bool:
+        """Return whether it has had its grace."""
+        grace = self.outcome.grace_seconds
+        return grace is not None and now >= self.since + grace
 
     @property
     def lasts(self) -> bool:
-        return self.times >= _OFTEN or self.outcome.patience_seconds > _BRIEFLY_SECONDS
+        return self.times >= _OFTEN or self.is_patient
+
+    @property
+    def is_patient(self) -> bool:
+        """Return whether it is asked for ever less often, so that it does not find out itself in a moment."""
+        return self.outcome.patience_seconds > _BRIEFLY_SECONDS
 
 
 class Refusals:
@@ -42,6 +54,8 @@ class Refusals:
 
     def __init__(self) -> None:
         self._waiting: dict[tuple[InstanceKey, AttemptId], _Waiting] = {}
+        self._together = 1
+        """How many of those that may find room by now are asked for at once: twice as many each time all got in."""
 
     def due(self, actions: Sequence[Action], *, now: float) -> Sequence[Action]:
         """Return the actions without creates that were refused a moment ago; forget who wants none."""
@@ -53,15 +67,38 @@ class Refusals:
         """Take in what came of `actions`; return whether there is something new to tell."""
         before = self.known
         tried = {(each.key, each.attempt_id) for each in actions if _makes(each)}
-        times = {key: each.times for key, each in self._waiting.items()}
-        self._waiting = {key: each for key, each in self._waiting.items() if key not in tried}
+        earlier = self._waiting
+        self._waiting = {key: each for key, each in earlier.items() if key not in tried}
         for outcome in refused:
             key = outcome.ref.key, outcome.ref.attempt_id
-            number = times.get(key, 0) + 1
+            last = earlier.get(key)
+            number = 1 if last is None else last.times + 1
+            same = last is not None and last.outcome.reason == outcome.reason
+            since = last.since if last is not None and same else now
             pause = min(outcome.patience_seconds, _FIRST_SECONDS * 2.0 ** min(number, 10))
             again_at = now + pause * random.uniform(0.5, 1.0)  # noqa: S311 - so that many spread out
-            self._waiting[key] = _Waiting(outcome, number, again_at)
+            self._waiting[key] = _Waiting(outcome, number, again_at, since)
+        if not refused and any(key in tried and each.is_patient for key, each in earlier.items()):
+            self._together *= 2
+            self._ask_again(now=now)
         return self.known != before
+
+    def room_made(self, *, now: float) -> None:
+        """Take note that there may be room: the first one is asked for now, and the others where it gets in."""
+        self._together = 1
+        self._ask_again(now=now)
+
+    def _ask_again(self, *, now: float) -> None:
+        # as if for the first time: what a server says of its quotas and what it decides by may differ for a moment
+        patient = [key for key, each in self._waiting.items() if each.is_patient]
+        for key in patient[: self._together]:
+            self._waiting[key] = replace(self._waiting[key], times=0, again_at=now)
+
+    def take_final(self, *, now: float) -> Sequence[Outcome]:
+        """Return what has been refused for longer than it is worth: it fails for good, and waits no more."""
+        final = {key: each for key, each in self._waiting.items() if each.is_final(now)}
+        self._waiting = {key: each for key, each in self._waiting.items() if key not in final}
+        return [replace(each.outcome, result="impossible") for each in final.values()]
 
     @property
     def known(self) -> Sequence[Refused]:

@@ -17,7 +17,7 @@ from airflow_training.agent.newest import merge_points
 from airflow_training.control.model import InstanceKey, Observation, Observations, ProgressReport
 from airflow_training.documents.resolved import RunRef
 from airflow_training.errors import RuntimeUnavailable
-from airflow_training.runtimes.port import InstanceRemoval, InstanceUpdate, Runtime, Snapshot
+from airflow_training.runtimes.port import Change, InstanceUpdate, RoomMade, Runtime, Snapshot
 from airflow_training.supervise.retrying import retry_delay
 from airflow_training.supervise.waiting import is_set_within
 
@@ -38,12 +38,17 @@ class Watcher:
         run: RunRef,
         *,
         on_change: Callable[[], None],
+        on_room: Callable[[], None] = lambda: None,
         sleep: Callable[[float], Coroutine[Any, Any, None]] = asyncio.sleep,
     ) -> None:
-        """`on_change` is called on the event loop when a decision may turn out differently."""
+        """`on_change` is called on the event loop when a decision may turn out differently.
+
+        `on_room`: when what was refused for now may be made.
+        """
         self._runtime = runtime
         self._run = run
         self._on_change = on_change
+        self._on_room = on_room
         self._sleep = sleep
         self._seen: dict[_ObjectKey, Observation] = {}
         self._imagined: dict[str, _ObjectKey] = {}
@@ -148,8 +153,11 @@ class Watcher:
         except Exception:
             log.exception("watch broke; starting it again", extra={"run": self._run.uid})
 
-    def _take(self, change: Snapshot | InstanceUpdate | InstanceRemoval) -> None:
-        if isinstance(change, Snapshot):
+    def _take(self, change: Change) -> None:
+        if isinstance(change, RoomMade):
+            self._on_room()
+            self._on_change()
+        elif isinstance(change, Snapshot):
             self._failures = 0
             imagined = {key: self._seen[key] for key in self._imagined.values()}
             before, self._seen = self._seen, {_key(each): each for each in change.instances}

@@ -413,3 +413,52 @@ def test_never_below_the_least_and_never_above_the_full_size(size, least, budget
 def test_a_ledger_of_before_has_its_size():
     assert Bench(elastic()).ledger.roles["worker"].fewer is None
     assert ReducedSize(full=3).tries == 0
+
+
+# what no machine could take ----------------------------------------------------------------------
+TOO_LARGE = {"scheduled": False, "reason": reasons.NEVER_FITS, "message": "73 of 72 cpus"}
+
+
+def never_fitting(*indexes, size=4, least=2, **fields):
+    """Return an elastic job that does not wait for machines, and some of whose instances fit on none."""
+    bench = Bench(elastic(size, least, never_fits="Fail", **fields))
+    bench.step()
+    for index in indexes:
+        bench.set("worker", index, **TOO_LARGE)
+    return bench
+
+
+@pytest.mark.parametrize("missing", [(3,), (2, 3), (1,)])
+def test_what_fits_with_fewer_goes_on_with_fewer_though_some_never_fit(missing):
+    bench = never_fitting(*missing).settle()
+    assert bench.state == "Running"
+    assert bench.ledger.roles["worker"].replicas == 4 - len(missing)
+    (told,) = bench.said(reasons.GOES_ON_WITH_FEWER)
+    assert told.message.startswith(f"{4 - len(missing)} of 4 instances; no place for worker-")
+    assert bench.said(reasons.NEVER_FITS)
+
+
+def test_the_instance_at_which_the_others_meet_gives_way_once_they_run():
+    bench = never_fitting(0).settle()
+    assert bench.state != "Failed"
+    assert bench.ledger.roles["worker"].replicas == 3
+
+
+@pytest.mark.parametrize("missing", [(1, 2, 3), (0, 1, 2, 3)])
+def test_what_does_not_fit_with_fewer_either_ends_at_once(missing):
+    bench = never_fitting(*missing).settle(starting=False)
+    assert (bench.state, bench.ledger.job.reason) == ("Failed", reasons.NEVER_FITS)
+    assert "73 of 72 cpus" in bench.ledger.job.message
+
+
+def test_so_it_does_where_that_is_seen_of_one_after_the_other():
+    bench = never_fitting()
+    for index in (1, 2, 3):
+        assert bench.state != "Failed"
+        bench.set("worker", index, **TOO_LARGE).step()
+    assert (bench.state, bench.ledger.job.reason) == ("Failed", reasons.NEVER_FITS)
+
+
+def test_a_gang_that_keeps_its_size_ends_at_once():
+    bench = never_fitting(3, gang="kueue").settle(starting=False)
+    assert (bench.state, bench.ledger.job.reason) == ("Failed", reasons.NEVER_FITS)

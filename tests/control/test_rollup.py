@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 
+import pytest
+
 from airflow_training.control.rollup import checkpoint_reference, rollup
 from airflow_training.documents.resolved_blocks import CheckpointCommit
 from tests.builders import Bench, after, job, role
@@ -169,3 +171,53 @@ def test_nothing_of_a_stopped_run_is_pending():
     assert document["state"] == "Stopped"
     worker = document["roles"]["worker"]
     assert (worker["state"], worker["pending"], worker["stopped"]) == ("Stopped", 0, 2)
+
+
+def waiting(*reasons: str, words: str = "why") -> Bench:
+    """Return a job of one role whose instances wait, each for its reason; "": it runs."""
+    bench = Bench(job(role("worker", len(reasons))))
+    bench.step()
+    for index, reason in enumerate(reasons):
+        if reason:
+            bench.set("worker", index, reason=reason, message=f"{words} {index}")
+        else:
+            bench.set("worker", index, state="running")
+    bench.decide()
+    return bench
+
+
+@pytest.mark.parametrize(
+    ("reasons", "shown"),
+    [
+        (("Unschedulable", "Unschedulable"), ("Unschedulable", "why 0")),
+        (("", "Unschedulable"), ("Unschedulable", "1 of 2 instances: why 1")),
+        (("A", "B", "B"), ("B", "2 of 3 instances: why 1")),
+        (("B", "A"), ("B", "1 of 2 instances: why 0")),
+    ],
+)
+def test_role_and_job_say_what_their_instances_wait_for(reasons, shown):
+    document = status(waiting(*reasons))
+    assert document["state"] == document["roles"]["worker"]["state"] == "Starting"
+    for each in (document, document["roles"]["worker"]):
+        assert (each["reason"], each["message"]) == shown
+
+
+def test_what_is_refused_for_now_is_said_by_role_and_job_too():
+    bench = Bench(job(role("worker", 2)))
+    bench.decide()
+    refused = {
+        key: dataclasses.replace(each, reason="QuotaExceeded", message="exceeded quota: small")
+        for key, each in bench.ledger.instances.items()
+    }
+    bench.ledger = dataclasses.replace(bench.ledger, instances=refused)
+    document = status(bench)
+    for each in (document, document["roles"]["worker"], *document["instances"]):
+        assert (each["reason"], each["message"]) == ("QuotaExceeded", "exceeded quota: small")
+
+
+def test_who_runs_or_has_ended_says_its_own_reason():
+    bench = Bench(job(role("worker", 2))).settle()
+    document = status(bench)
+    assert document["reason"] == document["roles"]["worker"]["reason"] == "Running"
+    bench.end("worker", 0).end("worker", 1).settle(starting=False)
+    assert status(bench)["reason"] == "Completed"

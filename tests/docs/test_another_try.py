@@ -32,7 +32,7 @@ def test_reasons(answer):
     assert TABLE.get((answer, "the reason"), []) == known
 
 
-@pytest.mark.parametrize("answer", ["never", "later"])
+@pytest.mark.parametrize("answer", ["never", "perhaps", "later"])
 def test_answers_of_the_server(answer):
     assert TABLE[answer, "the API server's answer"] == sorted(
         {row.reason for row in REFUSALS if row.answer == answer}

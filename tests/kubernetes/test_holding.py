@@ -274,6 +274,18 @@ async def test_a_pod_without_a_place_is_compared_with_the_nodes():
     assert said["u"].startswith("pending Unschedulable: 0/1 nodes are available")
 
 
+async def test_a_later_attempt_that_asks_for_more_is_looked_at_by_itself():
+    first, later = refused(), refused(uid="v")
+    later["metadata"]["labels"]["airflow-training/attempt"] = "1"
+    later["metadata"]["name"] += "-later"
+    later["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "99"}}
+    first["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "1"}}
+    small = {"metadata": {"name": "a"}, "status": {"allocatable": {"cpu": "72"}}}
+    said = await asked(Server({NODES: [small]}, first, later), first, later)
+    assert said["u"].startswith("pending Unschedulable")
+    assert said["v"].startswith("pending NeverFits")
+
+
 async def test_a_gangs_words_are_added_to_the_schedulers():
     pod = refused("coscheduling")
     name = pod["metadata"]["labels"]["scheduling.x-k8s.io/pod-group"]

@@ -12,7 +12,11 @@ from airflow_training.documents.resolved import RunKey
 from airflow_training.runtimes.kubernetes.facts import RunFacts, facts_of
 from airflow_training.runtimes.kubernetes.logs import LogArchive
 from airflow_training.runtimes.kubernetes.pods import PodOptions
-from airflow_training.runtimes.kubernetes.quotas import needs_together, too_little_left
+from airflow_training.runtimes.kubernetes.quotas import (
+    has_more_room,
+    needs_together,
+    too_little_left,
+)
 from airflow_training.runtimes.kubernetes.runtime import KubernetesRuntime
 from tests.kubernetes.conftest import CONTROLLER, Stage, connect_to, resolved
 from tests.kubernetes.emulator import Cluster
@@ -72,6 +76,27 @@ def test_what_is_left_is_compared_not_the_limit(found, told):
     said = too_little_left([found], needs_together(a_group()))
     assert said.startswith(told)
     assert bool(said) == bool(told)
+
+
+FULL = left({"pods": "4", "requests.cpu": "8"}, {"pods": "4", "requests.cpu": "8"})
+
+
+@pytest.mark.parametrize(
+    ("after", "more"),
+    [
+        pytest.param(FULL, False, id="as-before"),
+        pytest.param(None, True, id="gone"),
+        pytest.param(left({"pods": "4", "requests.cpu": "8"}, {"pods": "3", "requests.cpu": "8"}), True, id="less-used"),
+        pytest.param(left({"pods": "4", "requests.cpu": "8"}, {"pods": "4", "requests.cpu": "7500m"}), True, id="less-cpu-used"),
+        pytest.param(left({"pods": "5", "requests.cpu": "8"}, {"pods": "4", "requests.cpu": "8"}), True, id="larger"),
+        pytest.param(left({"pods": "4"}, {"pods": "4"}), True, id="of-less"),
+        pytest.param(left({"pods": "3", "requests.cpu": "8"}, {"pods": "4", "requests.cpu": "8"}), False, id="smaller"),
+        pytest.param(left({"pods": "4", "requests.cpu": "8", "services": "1"}, {"pods": "5", "requests.cpu": "9"}), False, id="of-more"),
+        pytest.param({**FULL, "status": {**FULL["status"], "hard": {"pods": "5"}}}, False, id="counted-first"),
+    ],
+)  # fmt: skip
+def test_when_a_quota_has_more_room(after, more):
+    assert has_more_room(FULL, after) is more
 
 
 def group(name: str) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import re
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,9 +20,16 @@ from airflow_training.runtimes.kubernetes.facts import facts_of
 from airflow_training.runtimes.kubernetes.kinds import Kind
 from airflow_training.runtimes.kubernetes.logs import LogArchive
 from airflow_training.runtimes.kubernetes.pods import PodOptions
-from airflow_training.runtimes.kubernetes.refusals import REFUSALS, problem_of, refusal_of
+from airflow_training.runtimes.kubernetes.refusals import (
+    REFUSALS,
+    field_of,
+    problem_of,
+    refusal_of,
+    words_of,
+)
 from airflow_training.runtimes.kubernetes.rights import check_cluster
 from airflow_training.runtimes.kubernetes.runtime import KubernetesRuntime
+from airflow_training.state.store import Store
 from tests.kubernetes import samples
 from tests.kubernetes.conftest import CONTROLLER, Stage, connect_to, resolved
 from tests.kubernetes.emulator import Cluster
@@ -82,6 +90,7 @@ WORDS = {
     "ServiceAccountNotFound": (403, 'error looking up service account team/train: serviceaccount "train" not found'),
     "NotAllowed": (403, 'User "x" cannot create resource "pods" in API group ""'),
     "DeniedByPolicy": (403, "maximum memory usage per Container is 1Gi, but limit is 2Gi"),
+    "Forbidden": (403, 'pods "worker-0" is forbidden: the moon is full'),
     "NotFound": (404, 'namespaces "team" not found'),
     "Conflict": (409, 'Operation cannot be fulfilled on resourcequotas "small"'),
     "ServerBusy": (429, "the server has received too many requests"),
@@ -101,11 +110,34 @@ def test_the_words_of_a_server_say_which_refusal_it_is(reason):
 
 
 @pytest.mark.parametrize(
+    ("code", "words", "reason"),
+    [
+        (422, "pods \"a\" is forbidden: ValidatingAdmissionPolicy 'team' with binding 'all' denied request: no label team", "DeniedByPolicy"),
+        (403, "pods \"a\" is forbidden: ValidatingAdmissionPolicy 'team' with binding 'all' denied request: no label team", "DeniedByPolicy"),
+        (403, "pods \"a\" is forbidden: cpu max limit to request ratio per Container is 2, but provided ratio is 4.000000", "DeniedByPolicy"),
+        (403, "pods \"a\" is forbidden: insufficient quota to match these scopes: [{PriorityClass In [high]}]", "DeniedByPolicy"),
+        (403, "pods \"a\" is forbidden: unable to validate against any security context constraint: [provider restricted]", "DeniedByPolicy"),
+        (403, "pods \"a\" is forbidden: not yet ready to handle request", "ServerBusy"),
+        (403, "services \"a\" is forbidden: cannot set an ownerRef on a resource you can't delete: , <nil>", "NotAllowed"),
+        (403, 'pods "a" is forbidden: service account team/train was not found, retry after the service account is created', "ServiceAccountNotFound"),
+        (403, 'pods "a" is forbidden: no PriorityClass with name high was found', "Forbidden"),
+        (403, 'pods "a" is forbidden: pod rejected: RuntimeClass "kata" not found', "Forbidden"),
+        (403, "<html>denied by the proxy</html>", "Forbidden"),
+        (500, "failed to create typed patch object (team/g; scheduling.volcano.sh/v1beta1, Kind=PodGroup): .spec.queue: field not declared in schema", "Invalid"),
+        (500, "Internal error occurred: resource quota evaluation timed out", "ServerBusy"),
+    ],
+)  # fmt: skip
+def test_other_words_that_say_the_same(code, words, reason):
+    assert refusal_of(ApiError(code, "", words)).reason == reason
+
+
+@pytest.mark.parametrize(
     ("code", "words", "answer"),
     [
         (400, 'strict decoding error: unknown field "spec.containers[0].imagee"', "never"),
         (413, "Request entity too large: limit is 3145728", "never"),
         (418, "", "never"),
+        (403, "", "perhaps"),
         (401, "Unauthorized", "later"),
         (503, "the server is currently unable to handle the request", "later"),
     ],
@@ -132,6 +164,47 @@ def test_a_refused_object_is_told_at_the_field_it_is_made_from(kind, theirs, our
     problem = problem_of(error, samples.RUN)
     assert problem.field == ours
     assert f"{theirs}: Invalid value" in problem.message
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [
+        ("spec.containers[1].resources.claims", "spec.roles.worker.resources.claims"),
+        ("spec.containers[1].env[1].valueFrom.newRef", "spec.roles.worker.env.A.valueFrom.newRef"),
+        ("spec.containers[1].env[0].valueFrom", "spec.roles.worker"),
+        ("spec.containers[1].stopSignal", "spec.roles.worker.template.spec.containers.main.stopSignal"),
+        ("spec.containers[0].imagee", "spec.roles.worker.template.spec.containers.side.imagee"),
+        ("spec.containers[7].imagee", "spec.roles.worker"),
+        ("spec.initContainers[0].imagee", "spec.roles.worker"),
+        ("spec.volumes[0].image", "spec.roles.worker.template.spec.volumes.data.image"),
+        ("spec.volumes[1].configMap", "spec.roles.worker"),
+        ("spec.resourceClaims", "spec.roles.worker.template.spec.resourceClaims"),
+        ("metadata.labels", "spec.roles.worker.template.metadata.labels"),
+        ("", "spec.roles.worker"),
+    ],
+)  # fmt: skip
+def test_a_refused_field_of_a_pod_is_told_at_the_field_of_the_document(theirs, ours):
+    main = samples.a_container(env=[{"name": "A", "value": "1"}])
+    role = samples.a_role(
+        spec={"containers": [samples.a_container("side"), main], "volumes": [{"name": "data"}]}
+    )
+    pod = {
+        "metadata": {"labels": {}},
+        "spec": {
+            "initContainers": [{"name": "hold"}],
+            "containers": [{"name": "side"}, {"name": "main", "env": [{"name": "OURS"}, {"name": "A"}]}],
+            "volumes": [{"name": "data"}, {"name": "ours"}],
+        },
+    }  # fmt: skip
+    error = Invalid(422, "Invalid", "no", fields=(theirs,) if theirs else ())
+    assert field_of(error, pod, role) == ours
+
+
+def test_a_missing_right_is_told_with_the_rule_to_add():
+    words = 'pods is forbidden: User "x" cannot create resource "pods" in API group "" in the namespace "team"'
+    assert words_of(Forbidden(403, "Forbidden", words)) == (
+        f'{words}; add to its Role there: {{apiGroups: [""], resources: ["pods"], verbs: [create]}}'
+    )
 
 
 def a_quota(cluster: Cluster) -> str:
@@ -185,6 +258,82 @@ async def test_what_the_server_will_never_take_ends_the_run_at_once_in_its_words
     assert words in job.root_cause["evidence"]
     told = {each.reason: each.message for each in stage.events}
     assert words in told["InstanceFailed"]
+
+
+UNKNOWN = "resources.claims"
+
+
+def older(stage: Stage) -> ResolvedJob:
+    """Let the server have no field that the job uses; return the job."""
+    stage.cluster.control.forget_field("V1ResourceRequirements", "claims")
+    resources = {"claims": [{"name": "gpu"}], "limits": {"cpu": "1"}}
+    return resolved(resources=resources)
+
+
+@pytest.mark.e2e
+async def test_a_field_that_the_server_does_not_know_is_refused_before_the_start(stage: Stage):
+    key = RunKey(source="cli", run_id="one")
+    with pytest.raises(InputError) as refused:
+        await check_runtime(older(stage), key=key, controller=CONTROLLER, runtime=stage.runtime())
+    (problem,) = refused.value.problems
+    assert problem.field == f"spec.roles.worker.{UNKNOWN}"
+    assert f'unknown field "spec.containers[0].{UNKNOWN}"' in problem.message
+
+
+@pytest.mark.e2e
+async def test_a_field_that_the_server_does_not_know_ends_the_run_in_its_words(stage: Stage):
+    uid = stage.launch(older(stage))
+    async with stage.driving(uid) as task:
+        assert await asyncio.wait_for(task, PATIENCE) == "Failed"
+    job = stage.store.ledger(uid).job
+    assert (job.reason, job.restarts) == ("NotRetryable", ())
+    assert f"spec.roles.worker.{UNKNOWN}: " in job.message
+    assert f'unknown field "spec.containers[0].{UNKNOWN}"' in job.message
+    assert stage.pods() == {}
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize(
+    ("model", "field", "ours"),
+    [
+        ("V1ServicePort", "targetPort", "spec.roles"),
+        ("V1ServiceSpec", "publishNotReadyAddresses", "spec"),
+        ("V1ConfigMap", "data", "spec"),
+    ],
+)
+async def test_every_object_is_refused_whose_fields_the_server_does_not_know(
+    stage: Stage, model: str, field: str, ours: str
+):
+    stage.cluster.control.forget_field(model, field)
+    uid = stage.launch(
+        resolved({"name": "worker", "ports": [{"name": "main", "containerPort": 99}]})
+    )
+    async with stage.driving(uid) as task:
+        assert await asyncio.wait_for(task, PATIENCE) == "Failed"
+    ended = stage.store.ledger(uid).job
+    assert ended.reason == "CannotBePrepared"
+    assert ended.message.startswith(f"{ours}: ")
+    assert "strict decoding error: unknown field" in ended.message
+
+
+@pytest.mark.e2e
+async def test_a_gang_is_refused_whose_fields_its_scheduler_does_not_know(
+    tmp_path: Path, sqlite_template: Path
+):
+    shutil.copy(sqlite_template, tmp_path / "store.db")
+    store = Store(f"sqlite:///{tmp_path / 'store.db'}")
+    with Cluster(installed=("volcano",)) as cluster:
+        cluster.control.forget_field("podgroups.scheduling.volcano.sh", "queue")
+        stage = Stage(store=store, cluster=cluster, folder=tmp_path)
+        policy = {"gang": "volcano", "queue": "research"}
+        uid = stage.launch(resolved(schedulingPolicy=policy))
+        async with stage.driving(uid) as task:
+            assert await asyncio.wait_for(task, PATIENCE) == "Failed"
+        job = store.ledger(uid).job
+        assert job.reason == "CannotBePrepared"
+        assert job.message.startswith("spec.schedulingPolicy.queue: ")
+        assert ".spec.queue: field not declared in schema" in job.message
+    store.close()
 
 
 @pytest.mark.e2e

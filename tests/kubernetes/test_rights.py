@@ -118,6 +118,19 @@ async def test_a_job_that_no_quota_would_ever_let_in_is_refused(stage: Stage):
 
 
 @pytest.mark.e2e
+async def test_an_elastic_job_is_let_in_where_a_quota_takes_its_fewest(stage: Stage):
+    stage.cluster.control.create(quota(pods="2"))
+
+    def worker(least: int) -> dict[str, Any]:
+        return {"name": "worker", "replicas": 4, "minReplicas": least, "maxReplicas": 4}
+
+    elastic: dict[str, Any] = {"framework": "pytorch", "command": ["torchrun", "train.py"]}
+    assert await problems(stage.runtime(), resolved(worker(2), **elastic)) == []
+    (found,) = await problems(stage.runtime(), resolved(worker(3), **elastic))
+    assert "ask for 3 of pods" in found.message
+
+
+@pytest.mark.e2e
 async def test_quotas_bound_how_many_instances_a_job_may_have(stage: Stage):
     gpu: dict[str, Any] = {"resources": {"limits": {"nvidia.com/gpu": 2}}}
     job = resolved({"name": "worker", "replicas": 3}, **gpu)

@@ -12,7 +12,7 @@ import pytest
 
 from airflow_training.control.model import AttemptId, Create
 from airflow_training.documents.resolved import RunRef
-from airflow_training.errors import InputError
+from airflow_training.errors import InputError, RefusedForNow
 from airflow_training.runtimes.memory import MemoryRuntime
 from airflow_training.runtimes.port import Addresses, InstanceRef, InstanceSpec, Outcome
 from airflow_training.supervise.refusals import Refusals
@@ -177,6 +177,124 @@ def test_what_is_over_in_a_moment_is_told_only_when_it_lasts():
     assert refusals.note([create], [], now=61)
     assert not refusals.known
     assert refusals.seconds_left(now=61) == float("inf")
+
+
+def test_what_has_a_grace_is_final_after_it_whatever_it_waited_for_before():
+    create = Create(key=("worker", 0), attempt_id=AttemptId())
+    ref = InstanceRef(run=RUN, key=create.key, attempt_id=create.attempt_id)
+    full = Outcome(ref=ref, result="refused", reason="QuotaExceeded", patience_seconds=60.0)
+    odd = replace(full, reason="Forbidden", message="the moon is full", grace_seconds=300.0)
+    refusals = Refusals()
+    refusals.note([create], [full], now=0)
+    assert refusals.take_final(now=9999) == []
+    refusals.note([create], [odd], now=1000)
+    refusals.note([create], [odd], now=1200)
+    assert refusals.take_final(now=1299) == []
+    refusals.note([create], [full], now=1250)
+    refusals.note([create], [odd], now=1280)
+    assert refusals.take_final(now=1500) == []
+    (final,) = refusals.take_final(now=1580)
+    assert (final.result, final.message) == ("impossible", "the moon is full")
+    assert refusals.take_final(now=1580) == []
+    assert refusals.seconds_left(now=1580) == float("inf")
+
+
+async def test_the_first_pass_leaves_such_a_run_to_the_next_holder(stage):
+    stage.runtime = FullOfServices(script=FOREVER)
+    uid = stage.launch(a_job())
+    assert await stage.supervisor(uid).first_pass()
+    ledger = stage.store.ledger(uid)
+    assert (ledger.job.state, ledger.job.condition) == ("Starting", "Submitting")
+    async with stage.driving(uid):
+        await until(
+            lambda: stage.store.ledger(uid).instances["worker", 0].reason == "QuotaExceeded"
+        )
+
+
+class Quota:
+    """What is left of a quota, and a hundred instances that wait for it."""
+
+    def __init__(self, *, left: int, patience_seconds: float = 60.0) -> None:
+        self.left = left
+        self.refusals = Refusals()
+        self.creates = [Create(key=("worker", n), attempt_id=AttemptId()) for n in range(100)]
+        self.asked: list[int] = []
+        self.patience_seconds = patience_seconds
+        self.ask(now=0)
+
+    def ask(self, *, now: float) -> None:
+        """Ask for what is due until nothing is, as passes do."""
+        while due := self.refusals.due(self.creates, now=now):
+            self.asked.append(len(due))
+            refused = due[self.left :]
+            self.left -= len(due) - len(refused)
+            self.creates = [
+                each for each in self.creates if each not in due[: len(due) - len(refused)]
+            ]
+            outcomes = [
+                Outcome(
+                    ref=InstanceRef(run=RUN, key=each.key), result="refused", reason="QuotaExceeded",
+                    patience_seconds=self.patience_seconds,
+                )
+                for each in refused
+            ]  # fmt: skip
+            self.refusals.note(due, outcomes, now=now)
+
+    def made(self, more: int, *, now: float) -> list[int]:
+        """Let there be more room; return how many were asked for each time."""
+        self.left, self.asked = self.left + more, []
+        self.refusals.room_made(now=now)
+        self.ask(now=now)
+        return self.asked
+
+
+def test_more_room_is_tried_with_one_and_with_more_as_long_as_all_get_in():
+    quota = Quota(left=0)
+    assert quota.asked == [100]
+    assert quota.made(0, now=0.1) == [1]
+    assert quota.made(1, now=0.2) == [1, 2]
+    assert len(quota.creates) == 99
+    assert quota.made(1000, now=0.3) == [1, 2, 4, 8, 16, 32, 36]
+    assert quota.creates == []
+
+
+def test_who_finds_no_room_though_there_was_some_asks_again_soon():
+    quota = Quota(left=0)
+    for now in (10, 100, 1000):
+        quota.ask(now=now)
+    quota.made(0, now=1001)
+    assert quota.refusals.seconds_left(now=1001) <= 1
+
+
+def test_what_is_asked_for_each_moment_anyway_needs_no_room():
+    quota = Quota(left=0, patience_seconds=4.0)
+    assert quota.made(1, now=0.1) == []
+
+
+class FullOfServices(MemoryRuntime):
+    """A cluster that has no room for what all instances need, for as long as it says something."""
+
+    words = "exceeded quota: small, requested: services=1, used: services=4, limited: services=4"
+
+    async def prepare(self, run: RunRef, job: Any, **of: Any) -> Addresses:
+        if self.words:
+            raise RefusedForNow(self.words, reason="QuotaExceeded", patience_seconds=60.0)
+        return await super().prepare(run, job, **of)
+
+
+async def test_what_all_instances_need_is_waited_for_by_all_of_them(stage):
+    stage.runtime = FullOfServices(script=FOREVER)
+    uid = stage.launch(a_job())
+
+    def said() -> set[tuple[str, str]]:
+        return {(each.reason, each.message) for each in stage.store.ledger(uid).instances.values()}
+
+    async with stage.driving(uid):
+        await until(lambda: said() == {("QuotaExceeded", stage.runtime.words)}, seen=said)
+        assert stage.store.ledger(uid).job.condition == "Submitting"
+        stage.runtime.words = ""
+        await until(lambda: len(stage.live(uid)) == 2)
+        assert stage.store.ledger(uid).job.restarts == ()
 
 
 def test_who_is_not_wanted_any_more_waits_for_nothing():

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import json
 import random
+import re
 import socket
 import time
 from collections import Counter
@@ -50,6 +51,12 @@ _PAGE = 500
 _TRANSIENT = frozenset({429, 500, 502, 503, 504})
 _FIELD_MANAGER = "airflow-training"
 _WEBHOOK_AWAY = "failed calling webhook"
+_STRICT: Mapping[str, str] = {"fieldValidation": "Strict"}
+"""Of every object we write: a field that the server does not know is refused, not dropped."""
+_UNKNOWN_FIELD = re.compile(
+    r'unknown field "(?P<strict>[^"]+)"|(?:^|[\s\n:])\.(?P<applied>\S+): field not declared in schema'
+)
+"""In the words of its decoder, and of server-side apply."""
 
 
 class ApiError(TrainingError):
@@ -181,7 +188,7 @@ class Api:
         return await self._write(
             "POST",
             kind.path(namespace),
-            query={"dryRun": "All" if dry_run else ""},
+            query={**_STRICT, "dryRun": "All" if dry_run else ""},
             body=document,
             what=f"create {kind}",
         )
@@ -192,7 +199,11 @@ class Api:
         """Write an object as it is here; raises Conflict when its resource version is not the newest."""
         name = document["metadata"]["name"]
         return await self._write(
-            "PUT", kind.path(namespace, name), body=document, what=f"update {kind}"
+            "PUT",
+            kind.path(namespace, name),
+            query=_STRICT,
+            body=document,
+            what=f"update {kind}",
         )
 
     async def apply(
@@ -202,7 +213,7 @@ class Api:
         return await self._write(
             "PATCH",
             kind.path(namespace, document["metadata"]["name"]),
-            query={"fieldManager": _FIELD_MANAGER, "force": "true"},
+            query={**_STRICT, "fieldManager": _FIELD_MANAGER, "force": "true"},
             content_type="application/apply-patch+yaml",
             body=document,
             what=f"patch {kind}",
@@ -556,7 +567,8 @@ def _passes(code: int, method: str, status: Mapping[str, Any]) -> bool:
     """Return whether the same request may be accepted a moment later."""
     if code in _TRANSIENT:
         # a webhook that is away is not the server: who asks is told, and others are answered
-        return _WEBHOOK_AWAY not in str(status.get("message"))
+        message = str(status.get("message"))
+        return _WEBHOOK_AWAY not in message and _UNKNOWN_FIELD.search(message) is None
     # two creates raced for one quota: nothing exists yet, the server asks to try again
     return code == 409 and method == "POST" and status.get("reason") != "AlreadyExists"
 
@@ -573,10 +585,13 @@ def _error(code: int, status: Mapping[str, Any]) -> ApiError:
     reason = str(status.get("reason") or "")
     kind = AlreadyExists if reason == "AlreadyExists" else _BY_CODE.get(code, ApiError)
     about = status.get("details") or {}
+    message = str(status.get("message") or "")
+    fields = [each.get("field", "") for each in about.get("causes") or ()]
+    unknown = [found[1] or found[2] for found in _UNKNOWN_FIELD.finditer(message)]
     return kind(
         code,
         reason,
-        str(status.get("message") or ""),
+        message,
         kind=str(about.get("kind") or ""),
-        fields=tuple(each.get("field", "") for each in about.get("causes") or ()),
+        fields=tuple(filter(None, fields or unknown)),
     )

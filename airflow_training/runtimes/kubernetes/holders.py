@@ -119,12 +119,15 @@ class Holders:
         return {uid: each for uid, each in found.items() if each is not None}
 
     async def _by_nodes(self, pods: Sequence[Pod]) -> Mapping[str, Holder]:
-        """Return which pods no node could ever take; one pod of each role is looked at."""
+        """Return which pods no node could ever take; of each role, one pod of each attempt is looked at.
+
+        A later one may ask for more memory than the others (`onOutOfMemory`).
+        """
         nodes = await self._list(NODES, namespace="")
-        alike: defaultdict[tuple[str, str], list[Pod]] = defaultdict(list)
+        alike: defaultdict[tuple[str, str, int], list[Pod]] = defaultdict(list)
         for pod in pods if nodes else ():
-            labels = pod["metadata"]["labels"]
-            alike[labels[names.RUN], labels[names.ROLE]].append(pod)
+            ref = names.parse_ref(pod)
+            alike[ref.run.uid, ref.role, ref.attempt].append(pod)
         self._specs = {uid: self._specs[uid] for uid in map(_uid, pods) if uid in self._specs}
         found: dict[str, Holder] = {}
         for team in alike.values():

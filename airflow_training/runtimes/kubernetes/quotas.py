@@ -16,7 +16,7 @@ from airflow_training.runtimes.kubernetes.api import Api, ApiError, Forbidden
 from airflow_training.runtimes.kubernetes.gangs import pod_requests, summed, written
 from airflow_training.runtimes.kubernetes.kinds import RESOURCE_QUOTAS
 
-__all__ = ["needs_together", "shortage", "too_little_left"]
+__all__ = ["has_more_room", "needs_together", "shortage", "too_little_left"]
 
 
 def needs_together(job: ResolvedJob) -> Mapping[str, str]:
@@ -67,3 +67,23 @@ def too_little_left(quotas: Sequence[Mapping[str, Any]], needs: Mapping[str, str
                     f" used: {resource}={taken}, limited: {resource}={hard}"
                 )
     return ""
+
+
+def has_more_room(before: Mapping[str, Any], after: Mapping[str, Any] | None) -> bool:
+    """Return whether a quota leaves more of anything than it did. `after` None: it is gone."""
+    if after is None:
+        return True
+    limits = [(quota.get("spec") or {}).get("hard") or {} for quota in (before, after)]
+    if _is_larger(*limits, gone=True):
+        return True
+    status = [quota.get("status") or {} for quota in (before, after)]
+    hard, used = ([each.get(key) or {} for each in status] for key in ("hard", "used"))
+    return _is_larger(*hard, gone=False) or _is_larger(*reversed(used), gone=False)
+
+
+def _is_larger(before: Mapping[str, str], after: Mapping[str, str], *, gone: bool) -> bool:
+    """Return whether any amount is larger than before; `gone`: or is not there any more."""
+    return any(
+        gone if name not in after else parse_quantity(after[name]) > parse_quantity(amount)
+        for name, amount in before.items()
+    )

@@ -45,7 +45,7 @@ from airflow_training.runtimes.kubernetes.kinds import (
     VOLCANO_QUEUES,
     Kind,
 )
-from airflow_training.runtimes.kubernetes.refusals import may_pass
+from airflow_training.runtimes.kubernetes.refusals import field_of, refusal_of
 
 __all__ = [
     "USEFUL_RIGHTS",
@@ -75,8 +75,9 @@ USEFUL_RIGHTS: Sequence[Right] = (
     (KUEUE_WAITING[0], "pendingworkloads", "get"),
     (EVENTS, "", "list"),
     (RESOURCE_QUOTAS, "", "list"),
+    (RESOURCE_QUOTAS, "", "watch"),
 )
-"""What tells in a namespace why pods wait, and what is left of a quota: nothing fails without them."""
+"""What tells in a namespace why pods wait, and what is left of a quota, now and later: nothing fails without."""
 _SECRET_VERBS = ("create", "get", "list", "delete")
 _GROUP_VERBS = ("create", "get", "list", "patch", "delete")
 _GROUP_KINDS: Mapping[str, Kind] = {
@@ -135,12 +136,12 @@ async def _refusal(api: Api, job: ResolvedJob, role: str, pod: Mapping[str, Any]
     except AlreadyExists:
         return []
     except ApiError as error:
-        if may_pass(error) or _ONLY_OF_A_QUESTION in str(error):
+        if refusal_of(error).answer == "later" or _ONLY_OF_A_QUESTION in str(error):
             return []
         return [
             Problem(
                 code="not_allowed",
-                field=f"spec.roles.{role}",
+                field=field_of(error, pod, job.role(role)),
                 value=role,
                 message=f"namespace '{job.namespace}' refuses its pods: {error}",
             )
@@ -304,8 +305,11 @@ async def unused_queues(api: Api, job: ResolvedJob) -> list[Problem]:
 
 
 async def _quota(api: Api, job: ResolvedJob) -> list[Problem]:
-    """Return a problem for each quota that the job would exceed alone in its namespace."""
-    needs = _needs(job.roles)
+    """Return a problem for each quota that the job would exceed alone in its namespace.
+
+    An elastic role counts with as few instances as it can train with.
+    """
+    needs = _needs([replace(role, replicas=job.least_of(role.name)) for role in job.roles])
     return [
         Problem(
             code="not_allowed",

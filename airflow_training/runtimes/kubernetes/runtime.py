@@ -30,7 +30,13 @@ from airflow_training.agent.package import portable_agent
 from airflow_training.control.model import InstanceKey
 from airflow_training.control.reasons import WAITING_FOR_OLD_INSTANCE
 from airflow_training.documents.resolved import ResolvedJob, RunRef
-from airflow_training.errors import InputError, LeaseLost, Problem, RuntimeUnavailable
+from airflow_training.errors import (
+    InputError,
+    LeaseLost,
+    Problem,
+    RefusedForNow,
+    RuntimeUnavailable,
+)
 from airflow_training.frameworks.naming import service_host
 from airflow_training.runtimes.adapter import Reports, SweepQuery
 from airflow_training.runtimes.kubernetes import names, objects, pods
@@ -57,9 +63,17 @@ from airflow_training.runtimes.kubernetes.logs import LogArchive, Spaced, read_l
 from airflow_training.runtimes.kubernetes.nodes import cluster_view, unfit_pods
 from airflow_training.runtimes.kubernetes.observing import is_ending, is_over, observe, started_at
 from airflow_training.runtimes.kubernetes.pod_attempts import AgentReport
+from airflow_training.runtimes.kubernetes.quota_watch import QuotaWatch
 from airflow_training.runtimes.kubernetes.quotas import shortage
 from airflow_training.runtimes.kubernetes.record import Records, stale_reason
-from airflow_training.runtimes.kubernetes.refusals import may_pass, problem_of, refusal_of
+from airflow_training.runtimes.kubernetes.refusals import (
+    QUOTA_EXCEEDED,
+    field_of,
+    is_final,
+    not_now,
+    outcome_of,
+    problem_of,
+)
 from airflow_training.runtimes.kubernetes.rights import (
     check_cluster,
     namespace_seen,
@@ -71,25 +85,23 @@ from airflow_training.runtimes.kubernetes.watching import NamespaceWatch
 from airflow_training.runtimes.port import (
     Address,
     Addresses,
+    Change,
     ClusterSnapshot,
     Cursor,
     InstanceRef,
-    InstanceRemoval,
     InstanceSpec,
-    InstanceUpdate,
     LogChunk,
     Outcome,
     ReleaseAnswer,
-    Snapshot,
 )
 from airflow_training.settings import Settings
 
 __all__ = ["KubernetesRuntime"]
 
-_REFUSED_SECONDS = 60.0
-"""Between two tries of what the server refuses for now."""
 _TRY_AGAIN_SECONDS = 60.0
 """Between two tries to get the rest of a log of which the archive has a part."""
+_SHARED: InstanceKey = ("", -1)
+"""In the place of an instance: what all of them need."""
 _TAIL_LINES = 100
 _TAIL_BYTES = 1 << 20
 """The API server counts both from the first of the last lines: the newest must not be cut off."""
@@ -113,13 +125,16 @@ def _speaking(call: Callable[P, Awaitable[T]]) -> Callable[P, Coroutine[Any, Any
 
 @contextlib.contextmanager
 def _at_the_document(run: RunRef) -> Iterator[None]:
-    """Tell what the server will never take of the run's objects as a mistake in its document."""
+    """Tell what the server will never take of the run's objects as a mistake in its document.
+
+    What it does not take for now is waited for, by all instances.
+    """
     try:
         yield
-    except (Forbidden, Invalid, NotFound) as error:
-        if may_pass(error):
-            raise
-        raise InputError(problems=[problem_of(error, run)]) from error
+    except ApiError as error:
+        if is_final(error):
+            raise InputError(problems=[problem_of(error, run)]) from error
+        raise not_now(error) from error
 
 
 class KubernetesRuntime:
@@ -249,7 +264,7 @@ class KubernetesRuntime:
         job_attempt: int = 0,  # noqa: ARG002 - as above: a new pod has all ports of its own
     ) -> Addresses:
         """Make the run's record, services and gang; raises LeaseLost and InputError."""
-        with _at_the_document(run):
+        with self._awaiting_room(run), _at_the_document(run):
             return await self._prepare(run, job)
 
     async def _prepare(self, run: RunRef, job: ResolvedJob) -> Addresses:
@@ -288,14 +303,15 @@ class KubernetesRuntime:
         facts = RunFacts.from_document(record)
         others = await self._instances.all(run) if facts.numbered else ()
         uid = record["metadata"]["uid"]
-        with _at_the_document(run):
+        with self._awaiting_room(run), _at_the_document(run):
             await self._objects.mend_services(run, facts, record_uid=uid)
         short = await self._short_of(run, facts, instances)
-        with _at_the_document(run):
+        with self._awaiting_room(run), _at_the_document(run):
             options = await self._with_agent(run, instances, record_uid=uid)
         outcomes = await gather_all(
             self._create_one(each, facts, uid, options, others, short) for each in instances
         )
+        self._note_room(run, outcomes)
         if any(each.result in ("created", "adopted") for each in outcomes):
             self._begun.add((run.uid, instances[0].ref.job_attempt))
         return await self._unless_removed(run, uid, outcomes)
@@ -437,9 +453,7 @@ class KubernetesRuntime:
                 if pod is not None
             )
 
-    async def watch(
-        self, run: RunRef
-    ) -> AsyncGenerator[Snapshot | InstanceUpdate | InstanceRemoval, None]:
+    async def watch(self, run: RunRef) -> AsyncGenerator[Change, None]:
         """Yield a snapshot, then changes; raises RuntimeUnavailable."""
         key = (asyncio.get_running_loop(), run.namespace, run.controller)
         shared = self._watches.get(key)
@@ -666,6 +680,31 @@ class KubernetesRuntime:
         return dataclasses.replace(self._options, agent_config_map=names.agent_name(run, program))
 
     # creating ----------------------------------------------------------------------------------
+    @contextlib.contextmanager
+    def _awaiting_room(self, run: RunRef) -> Iterator[None]:
+        """Have followers of the run told of more room in its quotas where that keeps something out."""
+        quotas = self._quotas_of(run)
+        try:
+            yield
+        except RefusedForNow as refused:
+            if quotas is not None and refused.reason == QUOTA_EXCEEDED:
+                quotas.begin(run.uid, {_SHARED})
+            raise
+        if quotas is not None:
+            quotas.end(run.uid, {_SHARED})
+
+    def _note_room(self, run: RunRef, outcomes: Iterable[Outcome]) -> None:
+        """The same for instances."""
+        quotas = self._quotas_of(run)
+        if quotas is not None:
+            kept_out = {each.ref.key for each in outcomes if each.reason == QUOTA_EXCEEDED}
+            quotas.end(run.uid, {each.ref.key for each in outcomes} - kept_out)
+            quotas.begin(run.uid, kept_out)
+
+    def _quotas_of(self, run: RunRef) -> QuotaWatch | None:
+        shared = self._watches.get((asyncio.get_running_loop(), run.namespace, run.controller))
+        return None if shared is None or not shared.is_followed(run) else shared.quotas
+
     async def _short_of(
         self, run: RunRef, facts: RunFacts, instances: Sequence[InstanceSpec]
     ) -> ApiError | None:
@@ -695,6 +734,7 @@ class KubernetesRuntime:
         if why:
             return Outcome(ref=ref, result="refused", message=f"run {ref.run.uid}: {why}")
         spec = self._limited(spec)
+        document: Mapping[str, Any] = {}
         try:
             if short is not None:
                 raise short
@@ -718,7 +758,8 @@ class KubernetesRuntime:
                 await self._objects.make_config_map(ref.run, files)
             return await self._instances.create(ref, document)
         except ApiError as error:
-            return _outcome(ref, error)
+            at = field_of(error, document, spec.resolved) if error.fields and document else ""
+            return outcome_of(ref, error, at=at)
         except InputError as error:
             return Outcome(ref=ref, result="impossible", message=str(error))
 
@@ -745,20 +786,6 @@ class KubernetesRuntime:
             Outcome(ref=each.ref, result="refused", message=f"run {run.uid}: {why}")
             for each in outcomes
         ]
-
-
-def _outcome(ref: InstanceRef, error: ApiError) -> Outcome:
-    """Return what an answer of the server means for an attempt."""
-    refusal = refusal_of(error)
-    if refusal.answer == "never":
-        return Outcome(ref=ref, result="impossible", message=str(error))
-    return Outcome(
-        ref=ref,
-        result="refused",
-        reason=refusal.reason,
-        message=str(error),
-        patience_seconds=_REFUSED_SECONDS,
-    )
 
 
 def _keeps(facts: RunFacts, pod: Mapping[str, Any]) -> bool:

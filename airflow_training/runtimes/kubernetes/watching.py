@@ -26,7 +26,14 @@ from airflow_training.runtimes.kubernetes.kinds import PODS
 from airflow_training.runtimes.kubernetes.observing import look_again_at, observe, trimmed
 from airflow_training.runtimes.kubernetes.pod_attempts import AgentReport
 from airflow_training.runtimes.kubernetes.progress import Report, stored_report
-from airflow_training.runtimes.port import InstanceRemoval, InstanceUpdate, Snapshot
+from airflow_training.runtimes.kubernetes.quota_watch import QuotaWatch
+from airflow_training.runtimes.port import (
+    Change,
+    InstanceRemoval,
+    InstanceUpdate,
+    RoomMade,
+    Snapshot,
+)
 
 __all__ = ["NamespaceWatch"]
 
@@ -51,7 +58,6 @@ TurnsOf = Callable[
     Awaitable[Mapping[str, AgentReport]],
 ]
 """(Run uid, pods, what is known) -> pod uid -> what its agent said last."""
-Change = Snapshot | InstanceUpdate | InstanceRemoval
 _Told = Change | Exception
 
 
@@ -86,6 +92,9 @@ class NamespaceWatch:
         self._turns: dict[str, AgentReport] = {}
         """Pod uid -> what its agent said last."""
         self._holders = Holders(api, namespace)
+        self.quotas = QuotaWatch(
+            api, namespace, on_room=lambda run_uid: self._tell(run_uid, RoomMade())
+        )
         self._held: dict[str, Holder] = {}
         """Pod uid -> why it waits, as what holds it said last."""
         self._asked: set[str] = set()
@@ -132,6 +141,10 @@ class NamespaceWatch:
                 yield told
         finally:
             self._leave(run.uid, queue)
+
+    def is_followed(self, run: RunRef) -> bool:
+        """Return whether anybody follows a run."""
+        return run.uid in self._followers
 
     # the task ----------------------------------------------------------------------------------
     def _start(self) -> None:
@@ -422,6 +435,7 @@ class NamespaceWatch:
         self._followers[run_uid].discard(queue)
         if not self._followers[run_uid]:
             del self._followers[run_uid]
+            self.quotas.end(run_uid)
         if self._followers:
             return
         for task in self._tasks:

@@ -122,7 +122,10 @@ class TestRefusals:
         wrong = pod("a", imagePull="x")
         code, body, _ = await api.raw("POST", f"{path}?fieldValidation=Strict", wrong)
         assert code == 400
-        assert body["message"] == 'strict decoding error: unknown field "spec.imagePull"'
+        assert body["message"] == (
+            'Pod in version "v1" cannot be handled as a Pod: '
+            'strict decoding error: unknown field "spec.imagePull"'
+        )
         code, body, headers = await api.raw("POST", path, wrong)
         assert code == 201
         assert "imagePull" not in body["spec"]

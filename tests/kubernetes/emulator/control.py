@@ -46,12 +46,16 @@ class Control:
         path: str = "",
         retry_after: int | None = None,
         message: str = "",
+        past_dry_runs: bool = False,
     ) -> None:
-        """Answer the next `times` requests of a verb whose path matches with an error."""
+        """Answer the next `times` requests of a verb whose path matches with an error.
+
+        `past_dry_runs`: but not those that only ask.
+        """
         self._rule(
             Rule(
                 action="status", verb=verb, path=path, times=times, code=code,
-                retry_after=retry_after, message=message,
+                retry_after=retry_after, message=message, past_dry_runs=past_dry_runs,
             )
         )  # fmt: skip
 
@@ -157,6 +161,10 @@ class Control:
         kind = self._plural(plural)
         options = DeleteOptions(grace_seconds=grace_seconds)
         self._registry.delete(kind, namespace if kind.namespaced else "", name, options)
+
+    def forget_field(self, model: str, field: str) -> None:
+        """Let the server be of a version that has no such field (`V1PodSpec`, `resourceClaims`)."""
+        self._registry.forgotten.add((model, field))
 
     def create_namespace(self, name: str, *, pod_security: str = "privileged") -> None:
         labels = {"pod-security.kubernetes.io/enforce": pod_security}

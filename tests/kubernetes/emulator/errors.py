@@ -53,6 +53,25 @@ def bad_request(message: str) -> ApiError:
     return ApiError(400, "BadRequest", message)
 
 
+def strict_decoding(kind: Kind, unknown: Sequence[str]) -> ApiError:
+    """Return what `fieldValidation=Strict` makes of fields that the server does not know."""
+    listed = ", ".join(f'unknown field "{path}"' for path in unknown)
+    return bad_request(
+        f'{kind.kind} in version "{kind.versions[0]}" cannot be handled as a {kind.kind}: '
+        f"strict decoding error: {listed}"
+    )
+
+
+def undeclared(kind: Kind, obj: Mapping[str, Any], path: str) -> ApiError:
+    """Return what a server-side apply makes of them: an error of no class, so 500."""
+    meta = obj.get("metadata") or {}
+    return ApiError(
+        500, "",
+        f"failed to create typed patch object ({meta.get('namespace', '')}/{meta.get('name', '')}; "
+        f"{kind.api_version()}, Kind={kind.kind}): .{path}: field not declared in schema",
+    )  # fmt: skip
+
+
 def unauthorized() -> ApiError:
     return ApiError(401, "Unauthorized", "Unauthorized")
 

@@ -20,6 +20,8 @@ class Rule:
     message: str = ""
     """What the server says instead of its usual words."""
     retry_after: int | None = None
+    past_dry_runs: bool = False
+    """Only of requests that are meant."""
     seconds: float = 0.0
     held: int = 0
     """How many requests wait before the door."""
@@ -38,10 +40,11 @@ class Faults:
     delays: dict[str, float] = field(default_factory=dict)
     """Regex of `namespace/name` -> seconds that events of these objects come late."""
 
-    def take(self, verb: str, path: str) -> Rule | None:
+    def take(self, verb: str, path: str, *, dry_run: bool = False) -> Rule | None:
         """Return the first rule that fits this request, and use it up once."""
         for rule in self.rules:
-            if rule.times and rule.verb in ("", verb) and re.search(rule.path, path):
+            meant = not (dry_run and rule.past_dry_runs)
+            if rule.times and meant and rule.verb in ("", verb) and re.search(rule.path, path):
                 rule.times -= 1
                 return rule
         return None

@@ -38,6 +38,8 @@ class WriteOptions:
     dry_run: bool = False
     strict: bool = False
     """`fieldValidation=Strict`: unknown fields are an error."""
+    applied: bool = False
+    """A server-side apply: they are one in any case, in words of its own."""
     warnings: list[str] = field(default_factory=list)
 
 
@@ -57,6 +59,7 @@ class Registry:
         self.store = store
         self._addresses = itertools.count(1)
         self._random = random.Random(0)
+        self.forgotten: set[schema.Forgotten] = set()
 
     # Reading
 
@@ -113,12 +116,12 @@ class Registry:
 
     def _decoded(self, kind: Kind, obj: Object, options: WriteOptions) -> Object:
         """Return the object without envelope, with types checked and unknown fields dropped."""
-        if kind.model:
-            obj, unknown = schema.prune(obj, kind.model)
-            if unknown and options.strict:
-                listed = ", ".join(f'unknown field "{path}"' for path in unknown)
-                raise errors.bad_request(f"strict decoding error: {listed}")
-            options.warnings.extend(f'unknown field "{path}"' for path in unknown)
+        obj, unknown = schema.decode(kind, obj, forgotten=self.forgotten)
+        if unknown and options.applied:
+            raise errors.undeclared(kind, obj, unknown[0])
+        if unknown and options.strict:
+            raise errors.strict_decoding(kind, unknown)
+        options.warnings.extend(f'unknown field "{path}"' for path in unknown)
         obj = {key: value for key, value in obj.items() if key not in ENVELOPE}
         obj["metadata"] = dict(obj.get("metadata") or {})
         for key in ("labels", "annotations"):

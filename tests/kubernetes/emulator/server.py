@@ -151,7 +151,8 @@ class Server:
         if user is None:
             raise errors.unauthorized()
         target = self._target(request)
-        rule = self._faults.take(target.verb, request.path)
+        dry_run = "dryRun" in request.query
+        rule = self._faults.take(target.verb, request.path, dry_run=dry_run)
         if rule is not None and rule.action != "reset-after":
             await _fault(request, rule)
         self._authorize(user, target, request)
@@ -387,6 +388,7 @@ class Server:
         return WriteOptions(
             dry_run=_dry_run(query.getall("dryRun", [])),
             strict=validation == "Strict",
+            applied="apply-patch" in request.content_type,
         )
 
     async def _create(self, request: web.Request, target: Target, user: User) -> web.Response:

@@ -1,0 +1,92 @@
+"""What a role, or a whole job, waits for: what most of its instances do; and when that is told. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from airflow_training.control import reasons
+from airflow_training.control.draft import Draft
+from airflow_training.control.model import ActivePhase, InstanceEntry, ToldWait
+
+__all__ = ["WAITING_STATES", "Wait", "tell_waits", "wait_of"]
+
+_LASTS_SECONDS = 10.0
+"""How long an instance may be without a place before that is told: most have one in a second."""
+_NUMBERS_SECONDS = 60.0
+"""How often words are told in which only numbers are others, such as the place in a queue."""
+_NUMBER = re.compile(r"\d+")
+
+WAITING_STATES = frozenset({"Pending", "Waiting", "Starting", "Restarting"})
+"""Of roles and jobs: in these, what their instances wait for is what they wait for."""
+_ON_THE_WAY = frozenset({"", reasons.CREATING, reasons.RELEASED, reasons.RESTARTING})
+
+
+class Wait(NamedTuple):
+    reason: str
+    message: str
+
+
+def wait_of(members: Sequence[InstanceEntry]) -> Wait | None:
+    """Return the most frequent reason for which they wait, the first one of equals; None: they do not.
+
+    In the words of the first instance, with how many it is about where it is not all that there are.
+    """
+    expected = [each for each in members if not (each.final or each.joining or each.retired)]
+    waiting = [each for each in expected if _waits(each)]
+    if not waiting:
+        return None
+    ((reason, number),) = Counter(each.reason for each in waiting).most_common(1)
+    message = next(each.message for each in waiting if each.reason == reason)
+    if number < len(expected):
+        message = f"{number} of {len(expected)} instances" + (f": {message}" if message else "")
+    return Wait(reason, message)
+
+
+def _waits(entry: InstanceEntry) -> bool:
+    held_back = entry.reason == reasons.WAITING_FOR_OLD_INSTANCE
+    return held_back or (entry.state == "pending" and entry.reason not in _ON_THE_WAY)
+
+
+# events ------------------------------------------------------------------------------------------
+def tell_waits(draft: Draft) -> None:
+    """Tell of each role once why its instances find no place, and again as the words change."""
+    said: defaultdict[str, Counter[Wait]] = defaultdict(Counter)
+    for key, seen in draft.current.items():
+        if seen.state != "pending" or seen.scheduled or not seen.message:
+            continue
+        if seen.reason == reasons.NEVER_FITS:
+            continue  # that is told at once
+        entry = draft.instances[key]
+        if not isinstance(entry.phase, ActivePhase):
+            continue
+        lasts_at = entry.phase.wanted_at + _LASTS_SECONDS
+        if draft.now < lasts_at:
+            draft.wake(lasts_at)
+            continue
+        said[entry.role][Wait(seen.reason or reasons.UNSCHEDULABLE, seen.message)] += 1
+    for name, role in draft.roles.items():
+        if name in said:
+            ((wait, _),) = said[name].most_common(1)
+            _tell(draft, name, wait, role.told)
+        elif role.told is not None:
+            draft.set_role(name, told=None)
+
+
+def _tell(draft: Draft, role: str, wait: Wait, told: ToldWait | None) -> None:
+    if told is not None:
+        before = Wait(told.reason, told.message)
+        if wait == before:
+            return
+        due_at = told.at + _NUMBERS_SECONDS
+        if _shape(wait) == _shape(before) and draft.now < due_at:
+            draft.wake(due_at)
+            return
+    draft.set_role(role, told=ToldWait(reason=wait.reason, message=wait.message, at=draft.now))
+    draft.tell(wait.reason, wait.message, role=role)
+
+
+def _shape(wait: Wait) -> Wait:
+    return Wait(wait.reason, _NUMBER.sub("#", wait.message))

@@ -547,6 +547,10 @@ class RestartRecord(InstanceRecord):
     """What was the same if the same error happens again at the same step."""
     explained: Literal["", "itself", "peers"] = ""
     """By what that happened in the instance itself, or only by the loss of others; "": not known yet."""
+    lost_node: str = ""
+    """The node that was lost with all that ran there: one outage is charged once; "": none."""
+    silent_since: float | None = None
+    """Since when nothing was heard of the attempt; None: it ended in another way."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -363,6 +363,7 @@ def _unknown(
         message=f"unknown for {draft.spec.unknown_seconds:g} s on node {node or '(unknown)'}",
         failure_class="infrastructure",
         node=node,
+        silent_since=changed.last_transition_at,
     )
 
 

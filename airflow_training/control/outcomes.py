@@ -221,6 +221,7 @@ def _judge_all(
                 planned.append(
                     PendingRestart(failure=failure, restart=verdict, delay_seconds=delay)
                 )
+                replaced |= _replaced_with(draft, failure, verdict)
             case RestartDecision():
                 record = record_of(
                     failure, verdict, entry=entry, epoch=draft.job.epoch, now=draft.now
@@ -232,10 +233,7 @@ def _judge_all(
                         failure=failure, restart=verdict, delay_seconds=delay, record=record
                     )
                 )
-                if verdict.scope in _WHOLE_JOB:
-                    replaced.update(draft.roles)
-                elif verdict.scope == "Role":
-                    replaced.add(failure.role)
+                replaced |= _replaced_with(draft, failure, verdict)
             case GiveUp():
                 _give_up(draft, entry, failure, verdict)
             case FailJob() | CompleteJob():
@@ -244,6 +242,13 @@ def _judge_all(
                 _end_job(draft, failure, verdict)
                 break
     return planned, waiting
+
+
+def _replaced_with(draft: Draft, failure: Failure, restart: RestartDecision) -> frozenset[str]:
+    """Return the roles all of whose attempts a restart replaces."""
+    if restart.scope in _WHOLE_JOB:
+        return frozenset(draft.roles)
+    return frozenset({failure.role} if restart.scope == "Role" else ())
 
 
 def _waits_for_diagnosis(draft: Draft, failure: Failure, verdict: Verdict) -> bool:

@@ -17,6 +17,7 @@ from airflow_training.control.failures import (
     matching_rule,
     restarts_a_class,
 )
+from airflow_training.control.lost_nodes import outage_of
 from airflow_training.control.memory import can_grow
 from airflow_training.control.model import InstanceEntry, InstanceKey, JobEntry, RestartRecord
 from airflow_training.control.recovery import counts_as_restart
@@ -300,6 +301,9 @@ def _within_limits(
 ) -> Verdict:
     if failure.failure_class == "preemption":
         return RestartDecision(scope=scope, counted=False, rule=rule)
+    origin = outage_of(failure, entry, budget.records)
+    if origin is not None:
+        return RestartDecision(scope=scope, counted=False, rule=rule, origin=origin)
     if scope == "Instance" and failure.diagnosed is not None:
         origin = origin_of(
             failure.diagnosed,
@@ -377,4 +381,6 @@ def record_of(
         cause="" if failure.diagnosed is None else failure.diagnosed.cause["id"],
         fingerprint="" if failure.diagnosed is None else fingerprint(failure.diagnosed),
         explained=explained(failure),
+        lost_node=failure.lost_node,
+        silent_since=failure.silent_since,
     )

@@ -42,6 +42,7 @@ from airflow_training.control.model import (
 from airflow_training.control.observing import apply_observations
 from airflow_training.control.outcomes import apply_failures
 from airflow_training.control.reason_facts import OWN_REASONS, Reasons
+from airflow_training.control.outages import skip_outage
 from airflow_training.control.recovery import begin, record_checkpoints, record_rejected
 from airflow_training.control.requests import apply_requests
 from airflow_training.control.root_cause import cause_document
@@ -150,7 +151,10 @@ def decide(
     )
     record_checkpoints(draft, committed)
     record_rejected(draft, rejected)
-    failures = [] if observations is None else apply_observations(draft, observations)
+    failures = []
+    if observations is not None:
+        skip_outage(draft, observations)
+        failures = apply_observations(draft, observations)
     advance_running_time(draft)
     note_lives(draft, failures)
     apply_requests(draft, requests)

@@ -560,6 +560,10 @@ class JobEntry:
     reason: str = ""
     message: str = ""
     last_transition_at: float = 0.0
+    unreachable_since: float | None = None
+    """Since when the runtime does not answer; None: it does, as far as anybody has asked."""
+    answers_since: float = 0.0
+    """Since when it answers again after it had not."""
     submitted_at: float = 0.0
     started_at: float | None = None
     running_at: float | None = None

@@ -170,6 +170,43 @@ def test_a_clock_runs_only_for_its_own_cause(stage, clock, name):
         assert STANDINGS[situation.standing] in ended.message
 
 
+FOREVER = {
+    # a state that outlasts every limit, and the clock that counts it
+    "not-heard-from": {"run_seconds": NEVER},
+    "refused-by-a-quota": {},
+    "no-place": {"place_seconds": NEVER},
+    "runs": {"ready_seconds": NEVER, "run_seconds": NEVER},
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "clock"),
+    [
+        ("not-heard-from", UNKNOWN),
+        ("refused-by-a-quota", SCHEDULE),
+        ("no-place", SCHEDULE),
+        ("runs", DEPENDENCY),
+        ("runs", DEADLINE),
+    ],
+    ids=lambda each: each if isinstance(each, str) else each.name,
+)
+def test_what_a_clock_does_while_the_runtime_does_not_answer(stage, name, clock):
+    outage = Fault(kind="unreachable", at=20, seconds=LONG)
+    situation = SITUATIONS[name]
+    faults = tuple(dataclasses.replace(each, seconds=NEVER) for each in situation.faults)
+    situation = dataclasses.replace(
+        situation, faults=(*faults, outage), behaves=situation.behaves | FOREVER[name]
+    )
+    spec = job_in(situation, {FIELDS[clock]: LIMIT})
+    uid, began = drive(stage, spec, situation)
+    ended = stage.store.ledger(uid).job
+    assert (ended.state, ended.reason) == ("Failed", ENDS[clock][0])
+    assert ended.root_cause is not None
+    counted = {"runs": 0, "stands": LONG, "begins anew": LONG + 20}[clock.in_outage]
+    # whoever watches asks again every ten seconds
+    assert began + LIMIT + counted - 1 <= ended.root_cause["at"] <= began + LIMIT + counted + 15
+
+
 @pytest.mark.parametrize("name", sorted(set(SITUATIONS) - {"not-heard-from"}))
 def test_only_the_time_in_which_a_job_trains_is_told_as_trained(stage, name):
     situation = SITUATIONS[name]

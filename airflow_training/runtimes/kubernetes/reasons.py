@@ -66,6 +66,7 @@ REASONS: Reasons = {
     "RunContainerError": ReasonFacts("user", "node", "container-start-error", "perhaps"),
     "ContainerCannotRun": ReasonFacts("user", "node", "container-start-error", "perhaps"),
     "PodNotReadyToStart": ReasonFacts("infrastructure", "node", another_try="perhaps"),
+    "ContainerCreating": ReasonFacts("infrastructure", "node", another_try="perhaps"),
     "AgentNeedsPython": ReasonFacts("user", "pod", "container-start-error", "never"),
 }
 

@@ -40,9 +40,9 @@ from airflow_training.control.model import (
     StopProcess,
 )
 from airflow_training.control.observing import apply_observations
+from airflow_training.control.outages import skip_outage
 from airflow_training.control.outcomes import apply_failures
 from airflow_training.control.reason_facts import OWN_REASONS, Reasons
-from airflow_training.control.outages import skip_outage
 from airflow_training.control.recovery import begin, record_checkpoints, record_rejected
 from airflow_training.control.requests import apply_requests
 from airflow_training.control.root_cause import cause_document

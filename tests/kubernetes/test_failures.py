@@ -116,7 +116,9 @@ async def test_a_lost_node_is_charged_once_whatever_ran_there(stage: Stage, scop
         told = [each.event for each in stage.store.events(uid)]
         free = [each.message for each in told if each.reason == "FailureIsConsequence"]
         if scope == "Instance":
-            assert sum("node all-here is lost, which was charged once" in each for each in free) == 3
+            assert (
+                sum("node all-here is lost, which was charged once" in each for each in free) == 3
+            )
         control.delete_node("all-here")
         control.add_node("another")
         await stage.until_running(uid)

@@ -14,9 +14,9 @@ from airflow_training.runtimes.kubernetes import names
 from airflow_training.runtimes.kubernetes.image_pulls import with_earlier_words
 from airflow_training.runtimes.kubernetes.observing import (
     CANNOT_START_SECONDS,
-    SLOW_START_SECONDS,
     OVERDUE_SECONDS,
     SETTLE_SECONDS,
+    SLOW_START_SECONDS,
     is_over,
     look_again_at,
     observe,

@@ -80,7 +80,10 @@ _MAX_MESSAGE = 2000
 _NOT_MOUNTED = (
     "its node cannot mount its volumes, or give it a network (kubectl describe pod says which)"
 )
-_NO_REASON = "its node has not started it for {seconds:g} s, and does not say why (kubectl describe pod may say more)"
+_NO_REASON = (
+    "container '{}': its node has not started it for {:g} s, and does not say why"
+    " (kubectl describe pod may say more)"
+)
 _NEEDS_PYTHON = (
     "the image of container '{container}' has no python3, which the agent needs to {what}:"
     " use an image with Python 3.8 or newer, or do without {without}"
@@ -225,11 +228,10 @@ def look_again_at(
     if _is_deleted(pod):
         overdue_at = _overdue_at(pod)
         return overdue_at if overdue_at is not None and overdue_at > now else None
-    stuck, limit = _stuck(pod) or _not_ready_to_start(pod), CANNOT_START_SECONDS
-    if stuck is None:
-        stuck, limit = _not_started(pod), SLOW_START_SECONDS
-    if stuck is None or stuck[1] in _NEVER_PASSES:
+    stuck = _stuck(pod) or _not_ready_to_start(pod)
+    if stuck[1] in _NEVER_PASSES if stuck else not _is_idle(pod):
         return None
+    limit = CANNOT_START_SECONDS if stuck else SLOW_START_SECONDS
     at = max(_could_start_since(pod, now=now), answers_since) + limit
     return at if at > now else None
 
@@ -410,10 +412,11 @@ def _pending(pod: Mapping[str, Any], *, now: float, answers_since: float) -> _Sa
     waited = now - max(_could_start_since(pod, now=now), answers_since)
     if stuck is None and waited >= CANNOT_START_SECONDS:
         stuck = _not_ready_to_start(pod)
-    if stuck is None and waited >= SLOW_START_SECONDS:
-        stuck = _not_started(pod)
     if stuck is not None:
         return _stuck_says(pod, *stuck, waited=waited)
+    if waited >= SLOW_START_SECONDS and _is_idle(pod):
+        name = (pod["metadata"].get("annotations") or {}).get(names.CONTAINER, "")
+        return _Said("failed", NOT_STARTED, _NO_REASON.format(name, SLOW_START_SECONDS))
     name, init = _current_init(pod)
     if name == names.AGENT_CONTAINER and names.HELD in (pod["metadata"].get("annotations") or {}):
         return _Said("pending", "WaitingForDependency", "held until what it depends on is there")
@@ -617,17 +620,11 @@ def _not_ready_to_start(pod: Mapping[str, Any]) -> tuple[str, str, str] | None:
     return own, NOT_READY_TO_START, _NOT_MOUNTED
 
 
-def _not_started(pod: Mapping[str, Any]) -> tuple[str, str, str] | None:
-    """Return the same for a pod on a node that starts nothing of it, and names no error."""
+def _is_idle(pod: Mapping[str, Any]) -> bool:
+    """Return whether a pod has its node, and neither its training container nor one before it runs."""
     own = _training_container(pod).get("state") or {}
-    if not _has_node(pod) or "running" in own or "terminated" in own or _current_init(pod)[1]:
-        return None
-    name = (pod["metadata"].get("annotations") or {}).get(names.CONTAINER, "")
-    return name, NOT_STARTED, _NO_REASON.format(seconds=SLOW_START_SECONDS)
-
-
-def _has_node(pod: Mapping[str, Any]) -> bool:
-    return bool((pod.get("spec") or {}).get("nodeName"))
+    placed = bool((pod.get("spec") or {}).get("nodeName"))
+    return placed and not ("running" in own or "terminated" in own or _current_init(pod)[1])
 
 
 def _begun(pod: Mapping[str, Any]) -> bool:

@@ -53,8 +53,12 @@ class ActionRunner:
         self._failures = 0
         """In a row."""
         self._refusals = Refusals()
-        self.unprepared = ""
-        """Why what all instances need can never be made."""
+        self._unprepared = ""
+
+    def take_unprepared(self) -> str:
+        """Return why what all instances need can never be made, once: whoever goes on all the same asks anew."""
+        taken, self._unprepared = self._unprepared, ""
+        return taken
 
     @property
     def refused(self) -> Sequence[Refused]:
@@ -72,7 +76,7 @@ class ActionRunner:
         """Fix the addresses; return False while the runtime does not answer."""
         self._watcher = watcher
         await self._keeper.confirm()
-        prepared, self.unprepared = True, ""
+        prepared = True
         job_attempt = (ledger.job.epoch, ledger.job.job_attempt)
         try:
             addresses = await self._runtime.prepare(
@@ -82,7 +86,7 @@ class ActionRunner:
             self._unreachable(error)
             return False
         except InputError as error:
-            self.unprepared = str(error)
+            self._unprepared = str(error)
             addresses, prepared = expected_addresses(job, run.prefix), False
         await self._store_addresses(addresses)
         self._effects = Effects(
@@ -107,7 +111,7 @@ class ActionRunner:
 
     def go_on_as(self, job: ResolvedJob) -> None:
         """Create what comes from another resolved job."""
-        self.unprepared = ""
+        self._unprepared = ""
         if self._effects is not None:
             self._effects.go_on_as(job)
 
@@ -137,10 +141,11 @@ class ActionRunner:
             await self._store_addresses(self._effects.addresses)
         for outcome in performed.failed:
             self._watcher.imagine(never_created(outcome, now=self._clock.now()))
-        self._failures = 0
-        self.unprepared = performed.unprepared
         news = self._refusals.note(actions, performed.refused, now=now)
-        if news or self.unprepared:
+        if performed.unprepared:
+            return self._cannot_prepare(performed.unprepared)
+        self._failures = 0
+        if news:
             return 0.0  # the next decision tells of it
         return self._refusals.seconds_left(now=now)
 
@@ -169,6 +174,13 @@ class ActionRunner:
                 await self._clock.sleep(retry_delay(failures))
             else:
                 return
+
+    def _cannot_prepare(self, why: str) -> float:
+        """Take note of it; return seconds until the next try, of a run that goes on all the same."""
+        self._unprepared = why
+        is_news = not self._failures
+        delay = self.count_failure()
+        return 0.0 if is_news else delay
 
     def _unreachable(self, error: RuntimeUnavailable) -> float:
         """Take note that the runtime does not answer; return seconds until the next try."""

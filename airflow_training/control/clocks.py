@@ -112,7 +112,9 @@ UNKNOWN = _clock("UnknownTooLong", "each instance", "unknown", in_outage="begins
 BACK_OFF = _clock("restart.backoff", "each instance", "backingOff")
 READY = _clock("restart.readyTimeoutSeconds", "each instance", "starting")
 CANNOT_START = _clock("cannot start", "each pod", "starting", in_outage="begins anew")
-STALL = _clock("checkpoint.progress.stallSeconds", "each instance", "running")
+STALL = _clock(
+    "checkpoint.progress.stallSeconds", "each instance, while those it trains with run", "running"
+)
 
 CLOCKS = (
     DEADLINE,

@@ -21,6 +21,7 @@ from airflow_training.control.model import (
     Action,
     Attempt,
     AttemptId,
+    AwaitPeers,
     Create,
     Decision,
     Delete,
@@ -42,6 +43,7 @@ from airflow_training.control.model import (
 from airflow_training.control.observing import apply_observations
 from airflow_training.control.outages import skip_outage
 from airflow_training.control.outcomes import apply_failures
+from airflow_training.control.peers import await_peers
 from airflow_training.control.reason_facts import OWN_REASONS, Reasons
 from airflow_training.control.recovery import begin, record_checkpoints, record_rejected
 from airflow_training.control.requests import apply_requests
@@ -175,6 +177,7 @@ def decide(
         start_missing(draft, observations)
         if observations is not None and observations.reachable:
             wake_to_give_back(draft)
+            await_peers(draft)
         wake_at_deadline(draft)
     if not _goes_on(draft):
         draft.actions.clear()
@@ -214,7 +217,7 @@ def _in_order(draft: Draft) -> tuple[Action, ...]:
     if len(draft.actions) < 2:
         return tuple(draft.actions)
     order = {role.name: number for number, role in enumerate(draft.spec.roles)}
-    kinds = (Delete, StopProcess, Dismiss, Release, RestartProcess, Create)
+    kinds = (Delete, StopProcess, Dismiss, AwaitPeers, Release, RestartProcess, Create)
 
     def place(action: Action) -> tuple[int, int, int, str]:
         kind = kinds.index(type(action))

@@ -87,6 +87,8 @@ class Failure(AttemptRecord):
     """What its log says, where that is known in time."""
     silent_since: float | None = None
     """Since when nothing is heard of it; None: its end was seen."""
+    waited_for: str = ""
+    """Of one that hangs: who it trains with and did not run, in words; "": all did."""
     noticed: Failure | None = None
     """Of one whose end was not seen yet: the failure of whoever lost it, whose log names it."""
 

@@ -666,7 +666,18 @@ class Release(InstanceRecord):
     answer: Literal["List", "Confirmation"] = "Confirmation"
 
 
-Action = Create | Delete | Dismiss | Release | RestartProcess | StopProcess
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AwaitPeers(InstanceRecord):
+    """Let an instance be silent for a while, as it waits for others of its group that do not run."""
+
+    key: InstanceKey
+    uid: str
+    seconds: float
+    number: int
+    """Of the order: the same one is followed once, however often it is given."""
+
+
+Action = AwaitPeers | Create | Delete | Dismiss | Release | RestartProcess | StopProcess
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

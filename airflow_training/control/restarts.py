@@ -299,7 +299,7 @@ def _within_limits(
     failure: Failure,
     now: float,
 ) -> Verdict:
-    if failure.failure_class == "preemption":
+    if failure.failure_class == "preemption" or failure.waited_for:
         return RestartDecision(scope=scope, counted=False, rule=rule)
     origin = outage_of(failure, entry, budget.records)
     if origin is not None:

@@ -116,7 +116,8 @@ def script_of(situation: Situation) -> Script:
     quick = Behaviour(run_seconds=20.0)
     slow = Behaviour(ready_seconds=LONG, run_seconds=None)
     first = Behaviour(run_seconds=LONG)
-    roles = {"a": Behaviour(**a), "b": quick, "c": slow, "first": first}
+    survivor = Behaviour(run_seconds=LONG + 50)
+    roles = {"a": Behaviour(**a), "b": quick, "c": slow, "first": first, "s": survivor}
     return Script(roles=roles, faults=situation.faults)
 
 
@@ -205,6 +206,36 @@ def test_what_a_clock_does_while_the_runtime_does_not_answer(stage, name, clock)
     counted = {"runs": 0, "stands": LONG, "begins anew": LONG + 20}[clock.in_outage]
     # whoever watches asks again every ten seconds
     assert began + LIMIT + counted - 1 <= ended.root_cause["at"] <= began + LIMIT + counted + 15
+
+
+@pytest.mark.parametrize(
+    "name",
+    # in the others no survivor runs: the job is not there yet, or all of it is started again
+    sorted(set(SITUATIONS) - {"queued", "paused", "its-old-instance-ends"}),
+)
+def test_who_waits_for_another_does_not_hang(stage, name):
+    """`s` gets no further from its first second on; it could only hang."""
+    situation = SITUATIONS[name]
+    stalls = Fault(kind="stall", role="s", after=1, seconds=LIMIT)
+    situation = dataclasses.replace(
+        situation,
+        faults=(*situation.faults, stalls),
+        facts=situation.facts | {"scope": "Instance", "checkpoint": {"uri": "/checkpoints"}},
+    )
+    spec = job_in(situation, {})
+    roles = [dataclasses.replace(each, tracked=each.name == "a") for each in spec.roles]
+    spec = dataclasses.replace(spec, roles=(*roles, role("s", env={"WORLD_SIZE": "3"})))
+    uid, began = drive(stage, spec, situation)
+    ledger: Ledger = stage.store.ledger(uid)
+    if situation.standing == "running":
+        assert ledger.job.reason == reasons.MAX_RESTARTS_EXCEEDED
+        assert ledger.job.root_cause is not None
+        assert ledger.job.root_cause["reason"] == reasons.HANG
+        assert ledger.job.root_cause["at"] == pytest.approx(began + LIMIT, abs=10)
+        return
+    assert ledger.job.state == "Succeeded"
+    assert not [each for each in stage.store.events(uid) if "Hang" in each.event.message]
+    assert {each.role for each in ledger.job.restarts} <= {"a"}
 
 
 @pytest.mark.parametrize("name", sorted(set(SITUATIONS) - {"not-heard-from"}))

@@ -320,6 +320,13 @@ class KubernetesRuntime:
         await self._order(instances, "stop", **how)
 
     @_speaking
+    async def await_peers(
+        self, instances: Sequence[InstanceRef], *, seconds: float, number: int
+    ) -> None:
+        """Tell agents through an annotation that their scripts wait for others."""
+        await self._order(instances, "await", seconds=seconds, number=number)
+
+    @_speaking
     async def restart_process(self, instance: InstanceRef, spec: InstanceSpec) -> Outcome:
         """Order the agent that waits to go on as the next attempt: same pod, labels of the attempt.
 

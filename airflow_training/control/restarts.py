@@ -302,17 +302,15 @@ def _within_limits(
     if failure.failure_class == "preemption" or failure.waited_for:
         return RestartDecision(scope=scope, counted=False, rule=rule)
     origin = outage_of(failure, entry, budget.records)
-    if origin is not None:
-        return RestartDecision(scope=scope, counted=False, rule=rule, origin=origin)
-    if scope == "Instance" and failure.diagnosed is not None:
+    if origin is None and scope == "Instance" and failure.diagnosed is not None:
         origin = origin_of(
             failure.diagnosed,
             budget.records,
             started_at=entry.started_at,
             said_by_runtime=failure.known is not None,
         )
-        if origin is not None:
-            return RestartDecision(scope=scope, counted=False, rule=rule, origin=origin)
+    if origin is not None:
+        return RestartDecision(scope=scope, counted=False, rule=rule, origin=origin)
     own = _own_limit(spec.role(failure.role), entry=entry, budget=budget, failure=failure)
     if own is not None:
         return own

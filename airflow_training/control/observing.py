@@ -357,15 +357,18 @@ def _unknown(
     if until is None or draft.now < until:
         draft.wake(until)
         return None
+    silent_since, limit = changed.last_transition_at, draft.spec.unknown_seconds
+    passed = draft.now - silent_since
+    more = f" (of {passed:.0f} s that passed)" if passed - limit >= 1 else ""
     return _failure(
         draft,
         entry,
         at=draft.now,
         reason=reasons.UNKNOWN_TOO_LONG,
-        message=f"unknown for {draft.spec.unknown_seconds:g} s on node {node or '(unknown)'}",
+        message=f"unknown for {limit:g} s{more} on node {node or '(unknown)'}",
         failure_class="infrastructure",
         node=node,
-        silent_since=changed.last_transition_at,
+        silent_since=silent_since,
     )
 
 

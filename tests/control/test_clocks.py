@@ -230,6 +230,8 @@ def test_what_is_unknown_is_given_up_only_where_that_is_still_said_once_somebody
     assert (bench.charged(), bench.of().state) == ({}, "running")
     bench.step(seconds=1)
     assert {each.index for each in bench.ledger.job.restarts} == {1, 2}
+    first, _ = bench.said(reasons.INSTANCE_RESTARTED)
+    assert "unknown for 60 s (of 150 s that passed) on node n1" in first.message
 
 
 def test_who_takes_over_in_an_outage_begins_anew_with_the_first_answer():

@@ -50,7 +50,7 @@ from airflow_training.settings import Settings
 __all__ = ["MEMORY", "MemoryRuntime"]
 
 _FIRST_PORT = 20000
-_STALL_LOOK_SECONDS = 1.0
+_STALL_LOOK_SECONDS = 5.0
 
 
 class MemoryRuntime:
@@ -519,14 +519,16 @@ class MemoryRuntime:
     def _stall(self, run_uid: str, instance: SimulatedInstance, *, seconds: float) -> None:
         """Let an instance hang after so much silence, without that for which it waits for others."""
 
+        look = min(seconds, _STALL_LOOK_SECONDS)
+
         def silent(same: SimulatedInstance) -> None:
-            left = seconds - (_STALL_LOOK_SECONDS if self.clock.now() >= same.excused_until else 0)
+            left = seconds if self.clock.now() < same.excused_until else seconds - look
             if left > 0:
                 self._stall(run_uid, same, seconds=left)
             else:
                 self._end(run_uid, same, exit_code=None, reason=HANG, message="no progress")
 
-        self._later(_STALL_LOOK_SECONDS, run_uid, instance, silent)
+        self._later(look, run_uid, instance, silent)
 
     def _terminate(
         self, run_uid: str, instance: SimulatedInstance, *, grace_seconds: float

@@ -518,7 +518,6 @@ class MemoryRuntime:
 
     def _stall(self, run_uid: str, instance: SimulatedInstance, *, seconds: float) -> None:
         """Let an instance hang after so much silence, without that for which it waits for others."""
-
         look = min(seconds, _STALL_LOOK_SECONDS)
 
         def silent(same: SimulatedInstance) -> None:

@@ -141,11 +141,10 @@ class ActionRunner:
             await self._store_addresses(self._effects.addresses)
         for outcome in performed.failed:
             self._watcher.imagine(never_created(outcome, now=self._clock.now()))
-        news = self._refusals.note(actions, performed.refused, now=now)
-        if performed.unprepared:
-            return self._cannot_prepare(performed.unprepared)
         self._failures = 0
-        if news:
+        self._unprepared = performed.unprepared
+        news = self._refusals.note(actions, performed.refused, now=now)
+        if news or self._unprepared:
             return 0.0  # the next decision tells of it
         return self._refusals.seconds_left(now=now)
 
@@ -174,13 +173,6 @@ class ActionRunner:
                 await self._clock.sleep(retry_delay(failures))
             else:
                 return
-
-    def _cannot_prepare(self, why: str) -> float:
-        """Take note of it; return seconds until the next try, of a run that goes on all the same."""
-        self._unprepared = why
-        is_news = not self._failures
-        delay = self.count_failure()
-        return 0.0 if is_news else delay
 
     def _unreachable(self, error: RuntimeUnavailable) -> float:
         """Take note that the runtime does not answer; return seconds until the next try."""

@@ -142,10 +142,8 @@ class Moody(MemoryRuntime):
     """A cluster that makes nothing for a while, as if it never would."""
 
     refuses = False
-    asked = 0
 
     async def create(self, instances: Sequence[InstanceSpec]) -> Sequence[Outcome]:
-        self.asked += self.refuses
         if self.refuses:
             raise InputError.of(code="not_allowed", field="metadata.name", message="denied")
         return await super().create(instances)
@@ -167,18 +165,6 @@ async def test_who_reopens_a_run_that_still_ends_asks_anew_for_what_was_refused_
         await until(lambda: ledger().epoch == 1)
         await until(lambda: ledger().state in ("Running", "Failed"), seen=ledger)
         assert ledger().state == "Running", ledger().message
-
-
-async def test_what_is_refused_while_others_train_is_asked_for_ever_less_often(stage):
-    stage.runtime = runtime = Moody(script=FOREVER)
-    uid = stage.launch(a_job(scope="Instance", max_restarts=9))
-    async with stage.driving(uid):
-        await until(lambda: len(stage.live(uid)) == 2)
-        runtime.refuses = True
-        runtime.finish(uid, "worker", 0, exit_code=1)
-        began = asyncio.get_running_loop().time()
-        await until(lambda: runtime.asked >= 4)
-        assert asyncio.get_running_loop().time() - began > 0.5
 
 
 # how often ---------------------------------------------------------------------------------------

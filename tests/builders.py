@@ -13,6 +13,7 @@ from airflow_training.control.model import (
     Attempt,
     AttemptEnd,
     AttemptId,
+    AwaitPeers,
     Create,
     Decision,
     Delete,
@@ -28,6 +29,7 @@ from airflow_training.control.model import (
     PendingPhase,
     Readiness,
     RejectedCheckpoint,
+    Release,
     Request,
     RequestKind,
     RestartProcess,
@@ -247,7 +249,7 @@ class Bench:
                 self.objects[action.uid] = replace(old, state="failed", reason="Stopped")
             elif isinstance(action, Dismiss):
                 self.objects[action.uid] = replace(self.objects[action.uid], in_place=False)
-            else:
+            elif isinstance(action, Release):
                 self.objects[action.uid] = replace(self.objects[action.uid], held=False)
 
     def step(self, *, seconds: float = 0.0) -> Decision:
@@ -263,7 +265,9 @@ class Bench:
             self.step()
             if starting:
                 self.run_pending()
-            if self.objects == before and not self.last.actions:
+            # that some wait for others is said for as long as they do
+            orders = [each for each in self.last.actions if not isinstance(each, AwaitPeers)]
+            if self.objects == before and not orders:
                 return self
         raise AssertionError(f"not settled after {limit} steps: {self.last.actions}")
 

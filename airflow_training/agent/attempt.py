@@ -184,6 +184,9 @@ class Attempt(abc.ABC):
             self._leave()
         elif order.get("do") == "restart" and self._waiting:
             self._restart(order)
+        elif order.get("do") == "await" and self._stall is not None:
+            seconds = float(order["seconds"])
+            self._stall.excuse(int(order["number"]), seconds=seconds, now=time.monotonic())
 
     # prepare -------------------------------------------------------------------------------------
     def _prepare(self) -> None:

@@ -47,8 +47,15 @@ class StallWatch:
         self._bytes = 0
         self._quiet_seconds = 0.0
         self._looked_at: float | None = None
+        self._excuse = -1
+        self._excused_until = 0.0
         self.every_seconds = min(5.0, max(0.2, float(limits.get("stallSeconds") or 30.0) / 6))
         """How often to look."""
+
+    def excuse(self, number: int, *, seconds: float, now: float) -> None:
+        """Let silence not count for so long: others do not run that it trains with. Each number counts once."""
+        if number != self._excuse:
+            self._excuse, self._excused_until = number, now + seconds
 
     def look(self, *, now: float) -> str:
         """Return why the script counts as hanging, an empty text while it does not."""
@@ -57,6 +64,8 @@ class StallWatch:
         document = self._newest.look()
         if self._newest.seen_bytes != self._bytes:
             self._bytes, self._quiet_seconds = self._newest.seen_bytes, 0.0
+            return ""
+        if now < self._excused_until:
             return ""
         # a machine that stood still, this program with it, is no silence of the script
         self._quiet_seconds += min(since, 2 * self.every_seconds)

@@ -68,6 +68,9 @@ STANDINGS: Mapping[Standing, str] = {
 }
 """In the words of a message: `worker-1 was ...`."""
 
+InOutage = Literal["runs", "stands", "begins anew"]
+"""Where nobody can ask, nothing is known of its cause: it stands, or begins anew with the first answer."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clock:
@@ -78,26 +81,40 @@ class Clock:
     counts: frozenset[Standing]
     of: str
     """Whose states, for people."""
+    in_outage: InOutage = "runs"
+    """What it does while the runtime does not answer."""
 
 
-def _clock(name: str, of: str, *counts: Standing) -> Clock:
-    return Clock(name=name, of=of, counts=frozenset(counts))
+def _clock(name: str, of: str, *counts: Standing, in_outage: InOutage = "runs") -> Clock:
+    return Clock(name=name, of=of, counts=frozenset(counts), in_outage=in_outage)
 
 
 DEADLINE = _clock("activeDeadlineSeconds", "at least one training instance", "running", "unknown")
 TRAINED = _clock("trained_seconds", "the training instances", "running", "unknown")
 DEPENDENCY = _clock(
-    "dependsOn[].timeoutSeconds", "all instances that are still waited for", "running"
+    "dependsOn[].timeoutSeconds",
+    "all instances that are still waited for",
+    "running",
+    in_outage="stands",
 )
-SCHEDULE = _clock("scheduleTimeoutSeconds", "each instance", "notCreated", "noPlace")
+SCHEDULE = _clock(
+    "scheduleTimeoutSeconds", "each instance", "notCreated", "noPlace", in_outage="stands"
+)
 LEAVE_OUT = _clock(
-    "minReplicas", "each instance of an elastic role", "notCreated", "noPlace", "oldEnding"
+    "minReplicas",
+    "each instance of an elastic role",
+    "notCreated",
+    "noPlace",
+    "oldEnding",
+    in_outage="stands",
 )
-UNKNOWN = _clock("UnknownTooLong", "each instance", "unknown")
+UNKNOWN = _clock("UnknownTooLong", "each instance", "unknown", in_outage="begins anew")
 BACK_OFF = _clock("restart.backoff", "each instance", "backingOff")
 READY = _clock("restart.readyTimeoutSeconds", "each instance", "starting")
-CANNOT_START = _clock("cannot start", "each pod", "starting")
-STALL = _clock("checkpoint.progress.stallSeconds", "each instance", "running")
+CANNOT_START = _clock("cannot start", "each pod", "starting", in_outage="begins anew")
+STALL = _clock(
+    "checkpoint.progress.stallSeconds", "each instance, while those it trains with run", "running"
+)
 
 CLOCKS = (
     DEADLINE,

@@ -21,6 +21,7 @@ from airflow_training.control.model import (
     Action,
     Attempt,
     AttemptId,
+    AwaitPeers,
     Create,
     Decision,
     Delete,
@@ -40,7 +41,9 @@ from airflow_training.control.model import (
     StopProcess,
 )
 from airflow_training.control.observing import apply_observations
+from airflow_training.control.outages import skip_outage
 from airflow_training.control.outcomes import apply_failures
+from airflow_training.control.peers import await_peers
 from airflow_training.control.reason_facts import OWN_REASONS, Reasons
 from airflow_training.control.recovery import begin, record_checkpoints, record_rejected
 from airflow_training.control.requests import apply_requests
@@ -151,7 +154,10 @@ def decide(
     )
     record_checkpoints(draft, committed)
     record_rejected(draft, rejected)
-    failures = [] if observations is None else apply_observations(draft, observations)
+    failures = []
+    if observations is not None:
+        skip_outage(draft, observations)
+        failures = apply_observations(draft, observations)
     advance_running_time(draft)
     note_lives(draft, failures)
     apply_requests(draft, requests)
@@ -173,6 +179,7 @@ def decide(
         if observations is not None and observations.reachable:
             wake_to_give_back(draft)
             tell_waits(draft)
+            await_peers(draft)
         wake_at_deadline(draft)
     if not _goes_on(draft):
         draft.actions.clear()
@@ -212,7 +219,7 @@ def _in_order(draft: Draft) -> tuple[Action, ...]:
     if len(draft.actions) < 2:
         return tuple(draft.actions)
     order = {role.name: number for number, role in enumerate(draft.spec.roles)}
-    kinds = (Delete, StopProcess, Dismiss, Release, RestartProcess, Create)
+    kinds = (Delete, StopProcess, Dismiss, AwaitPeers, Release, RestartProcess, Create)
 
     def place(action: Action) -> tuple[int, int, int, str]:
         kind = kinds.index(type(action))

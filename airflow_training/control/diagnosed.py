@@ -153,11 +153,11 @@ def record_consequence(
     draft: Draft, entry: InstanceEntry, what: str, origin: RestartRecord
 ) -> None:
     """Add to the run's story that a failure costs nothing."""
-    draft.tell(
-        reasons.FAILURE_IS_CONSEQUENCE,
-        f"{what}: after {origin.role}-{origin.index} had failed, which was charged; this is not",
-        of=entry,
-    )
+    first = f"{origin.role}-{origin.index}"
+    why = f"after {first} had failed, which was charged; this is not"
+    if origin.lost_node and origin.lost_node == entry.node:
+        why = f"node {origin.lost_node} is lost, which was charged once, to {first}; this is not"
+    draft.tell(reasons.FAILURE_IS_CONSEQUENCE, f"{what}: {why}", of=entry)
 
 
 def excuse_peers(draft: Draft, first: RestartRecord) -> None:

@@ -211,7 +211,7 @@ def _overdue_at(draft: Draft, entry: InstanceEntry) -> float | None:
         old = draft.occupied.get(key)
         if old is None or not is_stuck(old):
             return None
-        return old.state_since + _patience(draft.spec)
+        return max(old.state_since, draft.job.answers_since) + _patience(draft.spec)
     standing = standing_of(entry, draft.current.get(key), job_state=draft.job.state)
     if standing not in LEAVE_OUT.counts:
         return None

@@ -14,7 +14,7 @@ from typing import Literal
 
 from airflow_training.control.environment import EnvironmentState
 from airflow_training.control.model import AttemptId, AttemptRecord, InstanceDiagnosis, InstanceKey
-from airflow_training.control.reason_facts import ReasonFacts
+from airflow_training.control.reason_facts import NODE_LOST, ReasonFacts
 from airflow_training.documents.resolved import (
     ExitCodeTable,
     FailureClass,
@@ -85,8 +85,18 @@ class Failure(AttemptRecord):
     """The last one that was reported."""
     diagnosed: InstanceDiagnosis | None = None
     """What its log says, where that is known in time."""
+    silent_since: float | None = None
+    """Since when nothing is heard of it; None: its end was seen."""
+    waited_for: str = ""
+    """Of one that hangs: who it trains with and did not run, in words; "": all did."""
     noticed: Failure | None = None
     """Of one whose end was not seen yet: the failure of whoever lost it, whose log names it."""
+
+    @property
+    def lost_node(self) -> str:
+        """Return the node that was lost with all that ran there; "": something else has happened."""
+        lost = self.known is not None and self.known.cause == NODE_LOST
+        return self.node if lost else ""
 
     def as_noticed(self) -> Failure:
         """Return it as exit codes and reasons tell of it: where there are none yet, those of who lost it."""

@@ -63,4 +63,6 @@ def follows(record: RestartRecord, later: RestartRecord) -> bool:
     failed = later.explained == "itself" and (later.counted or later.failure_class == "preemption")
     beside = later.started_at is not None and later.started_at <= record.at <= later.at
     other = later.key != record.key and later.epoch == record.epoch
-    return failed and beside and other and later.at - record.at <= _FOLLOWS_SECONDS
+    # who fell silent is given up long after those who lost it may have ended
+    failed_at = later.at if later.silent_since is None else later.silent_since
+    return failed and beside and other and failed_at - record.at <= _FOLLOWS_SECONDS

@@ -558,6 +558,10 @@ class RestartRecord(InstanceRecord):
     """What was the same if the same error happens again at the same step."""
     explained: Literal["", "itself", "peers"] = ""
     """By what that happened in the instance itself, or only by the loss of others; "": not known yet."""
+    lost_node: str = ""
+    """The node that was lost with all that ran there: one outage is charged once; "": none."""
+    silent_since: float | None = None
+    """Since when nothing was heard of the attempt; None: it ended in another way."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -567,6 +571,10 @@ class JobEntry:
     reason: str = ""
     message: str = ""
     last_transition_at: float = 0.0
+    unreachable_since: float | None = None
+    """Since when the runtime does not answer; None: it does, as far as anybody has asked."""
+    answers_since: float = 0.0
+    """Since when it answers again after it had not."""
     submitted_at: float = 0.0
     started_at: float | None = None
     running_at: float | None = None
@@ -669,7 +677,18 @@ class Release(InstanceRecord):
     answer: Literal["List", "Confirmation"] = "Confirmation"
 
 
-Action = Create | Delete | Dismiss | Release | RestartProcess | StopProcess
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AwaitPeers(InstanceRecord):
+    """Let an instance be silent for a while, as it waits for others of its group that do not run."""
+
+    key: InstanceKey
+    uid: str
+    seconds: float
+    number: int
+    """Of the order: the same one is followed once, however often it is given."""
+
+
+Action = AwaitPeers | Create | Delete | Dismiss | Release | RestartProcess | StopProcess
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -150,7 +150,7 @@ def _look(draft: Draft, entry: InstanceEntry, *, reachable: bool) -> Failure | N
             _look_at_closed(draft, entry, seen)
         return None
     if seen is not None:
-        return _absorb(draft, entry, phase, seen)
+        return _absorb(draft, entry, phase, seen, reachable=reachable)
     if entry.uid and reachable:
         return _vanished(draft, entry)
     return None
@@ -172,7 +172,7 @@ def _look_at_closed(draft: Draft, entry: InstanceEntry, seen: Observation) -> No
 
 
 def _absorb(
-    draft: Draft, entry: InstanceEntry, phase: ActivePhase, seen: Observation
+    draft: Draft, entry: InstanceEntry, phase: ActivePhase, seen: Observation, *, reachable: bool
 ) -> Failure | None:
     """Write what the object of the current attempt does into its entry."""
     if entry.was_running and seen.state == "pending":
@@ -182,7 +182,7 @@ def _absorb(
     if seen.state == "failed":
         return _failed(draft, entry, seen)
     if seen.state == "unknown":
-        return _unknown(draft, entry, phase, seen)
+        return _unknown(draft, entry, phase, seen, reachable=reachable)
     held = seen.held and seen.state == "pending"
     running = seen.state == "running"
     started_at = seen.started_at or entry.started_at
@@ -331,10 +331,12 @@ def _failed(draft: Draft, entry: InstanceEntry, seen: Observation) -> Failure:
 
 
 def _unknown(
-    draft: Draft, entry: InstanceEntry, phase: ActivePhase, seen: Observation
+    draft: Draft, entry: InstanceEntry, phase: ActivePhase, seen: Observation, *, reachable: bool
 ) -> Failure | None:
-    until = draft.now + draft.spec.unknown_seconds
-    if entry.state == "unknown" and phase.deadline_at is not None:
+    until: float | None = draft.now + draft.spec.unknown_seconds
+    if not reachable:  # it may be known again for long: that counts from the first answer on
+        until = None
+    elif entry.state == "unknown" and phase.deadline_at is not None:
         until = phase.deadline_at
     node = seen.node or entry.node
     changed = draft.put(
@@ -352,17 +354,21 @@ def _unknown(
     )
     if entry.state != "unknown":
         draft.tell(reasons.INSTANCE_UNKNOWN, changed.message, of=changed, level="warning")
-    if draft.now < until:
+    if until is None or draft.now < until:
         draft.wake(until)
         return None
+    silent_since, limit = changed.last_transition_at, draft.spec.unknown_seconds
+    passed = draft.now - silent_since
+    more = f" (of {passed:.0f} s that passed)" if passed - limit >= 1 else ""
     return _failure(
         draft,
         entry,
         at=draft.now,
         reason=reasons.UNKNOWN_TOO_LONG,
-        message=f"unknown for {draft.spec.unknown_seconds:g} s on node {node or '(unknown)'}",
+        message=f"unknown for {limit:g} s{more} on node {node or '(unknown)'}",
         failure_class="infrastructure",
         node=node,
+        silent_since=silent_since,
     )
 
 

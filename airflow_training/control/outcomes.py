@@ -27,6 +27,7 @@ from airflow_training.control.model import (
     InstanceEntry,
     RestartRecord,
 )
+from airflow_training.control.peers import missing_peer
 from airflow_training.control.policies import job_verdict, role_verdict
 from airflow_training.control.reason_facts import LEVELS
 from airflow_training.control.recovery import (
@@ -179,7 +180,7 @@ def _judge_all(
     draft: Draft, failures: Sequence[Failure]
 ) -> tuple[list[PendingRestart], list[Failure]]:
     """Return the restarts that failures lead to, in the order in which they happened, and what waits."""
-    failures = in_causal_order(draft, failures)
+    failures = [_with_whom_it_waited_for(draft, each) for each in in_causal_order(draft, failures)]
     for failure in failures:
         entry = _entry(draft, failure)
         excuse_peers(
@@ -221,6 +222,18 @@ def _judge_all(
                 planned.append(
                     PendingRestart(failure=failure, restart=verdict, delay_seconds=delay)
                 )
+                replaced |= _replaced_with(draft, failure, verdict)
+            case RestartDecision(counted=False) if failure.waited_for:
+                draft.tell(
+                    reasons.FAILURE_IS_CONSEQUENCE,
+                    f"{failure.describe()}: {failure.waited_for}; not counted",
+                    of=entry,
+                )
+                delay = backoff_seconds(draft.spec.restart, 0)
+                planned.append(
+                    PendingRestart(failure=failure, restart=verdict, delay_seconds=delay)
+                )
+                replaced |= _replaced_with(draft, failure, verdict)
             case RestartDecision():
                 record = record_of(
                     failure, verdict, entry=entry, epoch=draft.job.epoch, now=draft.now
@@ -232,10 +245,7 @@ def _judge_all(
                         failure=failure, restart=verdict, delay_seconds=delay, record=record
                     )
                 )
-                if verdict.scope in _WHOLE_JOB:
-                    replaced.update(draft.roles)
-                elif verdict.scope == "Role":
-                    replaced.add(failure.role)
+                replaced |= _replaced_with(draft, failure, verdict)
             case GiveUp():
                 _give_up(draft, entry, failure, verdict)
             case FailJob() | CompleteJob():
@@ -244,6 +254,19 @@ def _judge_all(
                 _end_job(draft, failure, verdict)
                 break
     return planned, waiting
+
+
+def _with_whom_it_waited_for(draft: Draft, failure: Failure) -> Failure:
+    if failure.reason != reasons.HANG:
+        return failure
+    return replace(failure, waited_for=missing_peer(draft, _entry(draft, failure)))
+
+
+def _replaced_with(draft: Draft, failure: Failure, restart: RestartDecision) -> frozenset[str]:
+    """Return the roles all of whose attempts a restart replaces."""
+    if restart.scope in _WHOLE_JOB:
+        return frozenset(draft.roles)
+    return frozenset({failure.role} if restart.scope == "Role" else ())
 
 
 def _waits_for_diagnosis(draft: Draft, failure: Failure, verdict: Verdict) -> bool:

@@ -13,7 +13,19 @@ from typing import Literal, get_args
 from airflow_training.control import reasons
 from airflow_training.documents.resolved import FailureClass
 
-__all__ = ["LEVELS", "NOT_ADMITTED", "OWN_REASONS", "AnotherTry", "Level", "ReasonFacts", "Reasons"]
+__all__ = [
+    "LEVELS",
+    "NODE_LOST",
+    "NOT_ADMITTED",
+    "OWN_REASONS",
+    "AnotherTry",
+    "Level",
+    "ReasonFacts",
+    "Reasons",
+]
+
+NODE_LOST = "node-lost"
+"""The cause of a failure that all have which ran on one machine."""
 
 Level = Literal["process", "container", "pod", "node", "job"]
 LEVELS: tuple[Level, ...] = get_args(Level)
@@ -56,7 +68,7 @@ OWN_REASONS: Reasons = {
     reasons.OUT_OF_MEMORY: ReasonFacts("resource", "container", "host-out-of-memory"),
     reasons.CREATE_FAILED: ReasonFacts("infrastructure", "pod"),
     reasons.VANISHED: ReasonFacts("infrastructure", "pod"),
-    reasons.UNKNOWN_TOO_LONG: ReasonFacts("infrastructure", "node", "node-lost"),
+    reasons.UNKNOWN_TOO_LONG: ReasonFacts("infrastructure", "node", NODE_LOST),
     reasons.HANG: ReasonFacts("infrastructure", "process"),
     reasons.ENVIRONMENT_NOT_READY: ReasonFacts("infrastructure", "node"),
     reasons.STORE_NOT_READY: ReasonFacts("infrastructure", "container"),

@@ -17,6 +17,7 @@ from airflow_training.control.failures import (
     matching_rule,
     restarts_a_class,
 )
+from airflow_training.control.lost_nodes import outage_of
 from airflow_training.control.memory import can_grow
 from airflow_training.control.model import InstanceEntry, InstanceKey, JobEntry, RestartRecord
 from airflow_training.control.recovery import counts_as_restart
@@ -298,17 +299,18 @@ def _within_limits(
     failure: Failure,
     now: float,
 ) -> Verdict:
-    if failure.failure_class == "preemption":
+    if failure.failure_class == "preemption" or failure.waited_for:
         return RestartDecision(scope=scope, counted=False, rule=rule)
-    if scope == "Instance" and failure.diagnosed is not None:
+    origin = outage_of(failure, entry, budget.records)
+    if origin is None and scope == "Instance" and failure.diagnosed is not None:
         origin = origin_of(
             failure.diagnosed,
             budget.records,
             started_at=entry.started_at,
             said_by_runtime=failure.known is not None,
         )
-        if origin is not None:
-            return RestartDecision(scope=scope, counted=False, rule=rule, origin=origin)
+    if origin is not None:
+        return RestartDecision(scope=scope, counted=False, rule=rule, origin=origin)
     own = _own_limit(spec.role(failure.role), entry=entry, budget=budget, failure=failure)
     if own is not None:
         return own
@@ -377,4 +379,6 @@ def record_of(
         cause="" if failure.diagnosed is None else failure.diagnosed.cause["id"],
         fingerprint="" if failure.diagnosed is None else fingerprint(failure.diagnosed),
         explained=explained(failure),
+        lost_node=failure.lost_node,
+        silent_since=failure.silent_since,
     )

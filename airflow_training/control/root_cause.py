@@ -16,6 +16,7 @@ from airflow_training.control.model import (
     InstanceDiagnosis,
     InstanceEntry,
     InstanceKey,
+    JobEntry,
     Ledger,
     RoleEntry,
 )
@@ -252,7 +253,7 @@ def with_root_cause(decision: Decision, root: Mapping[str, Any], *, now: float) 
     """Return the last decision of a failed job with another root cause, and what proves it told."""
     root = _with_end(root, decision.new_ledger)
     old = decision.new_ledger.job
-    job = replace(old, root_cause=root, message=message_of(root, old.limit))
+    job = replace(old, root_cause=root, message=message_of(root, _limit_of(old)))
     proof = proof_of(root)
     failed = outcome_text(state=job.state, reason=job.reason, message=job.message)
     events = [
@@ -273,6 +274,14 @@ def with_root_cause(decision: Decision, root: Mapping[str, Any], *, now: float) 
         new_ledger=replace(decision.new_ledger, job=job),
         events=(*([told] if proof else []), *events),
     )
+
+
+def _limit_of(job: JobEntry) -> str:
+    """Return what let its failure end a job; older versions have only its message, which began with that."""
+    if job.limit or job.message == message_of(job.root_cause, ""):
+        return job.limit
+    who = _who(job.root_cause or {"role": "", "index": None})
+    return job.message.partition(f"; {who}: ")[0] if who else job.message
 
 
 def _with_end(root: Mapping[str, Any], ledger: Ledger) -> Mapping[str, Any]:

@@ -23,7 +23,14 @@ from airflow_training.control.rollup import timestamp
 from airflow_training.control.root_cause import cause_document
 from airflow_training.documents.resolved import ResolvedJob, ResolvedRole
 
-__all__ = ["advance_running_time", "check_deadline", "deadline_at", "note_lives", "trains"]
+__all__ = [
+    "advance_running_time",
+    "check_deadline",
+    "comes_later",
+    "deadline_at",
+    "note_lives",
+    "trains",
+]
 
 Which = Literal["any", "all"]
 
@@ -83,12 +90,12 @@ def _training_instances(draft: Draft) -> list[InstanceEntry]:
 
 def _trains(draft: Draft, team: Iterable[InstanceEntry], which: Which) -> bool:
     """Return whether the job trains: by any of its instances, or only by all that are to run now."""
-    later = {role.name for role in draft.spec.roles if _comes_later(draft, role)}
+    later = {role.name for role in draft.spec.roles if comes_later(draft, role)}
     running = [is_running(each) for each in team if not each.final and each.role not in later]
     return bool(running) and (any(running) if which == "any" else all(running))
 
 
-def _comes_later(draft: Draft, role: ResolvedRole) -> bool:
+def comes_later(draft: Draft, role: ResolvedRole) -> bool:
     """Return whether a role waits for another to be complete: the job trains without it till then."""
     return draft.roles[role.name].state == "Waiting" and any(
         each.status == "Complete" for each in role.depends_on

@@ -11,6 +11,7 @@ A file is a list of faults, or a mapping:
       - {at: 35, kill: worker, index: 0, reason: Preempted, disrupted: true}
       - {at: 40, delete: worker, index: 0}                   # the object disappears
       - {at: 50, lose: worker, index: 0, seconds: 10}        # its node cannot be reached
+      - {after: 5, stall: worker, seconds: 30}               # no progress: after so long it hangs
       - {at: 60, unreachable: 15}                            # nor can the whole runtime
       - {at: 0, refuse: worker, seconds: 30, message: full}  # nothing of it may be created
 """
@@ -29,7 +30,7 @@ __all__ = ["Behaviour", "Fault", "Script", "check_roles", "load_script", "parse_
 
 
 _LOST_SECONDS = 10.0
-FaultKind = Literal["kill", "delete", "lose", "unreachable", "refuse"]
+FaultKind = Literal["kill", "delete", "lose", "stall", "unreachable", "refuse"]
 _KINDS: tuple[FaultKind, ...] = get_args(FaultKind)
 
 
@@ -73,7 +74,7 @@ class Fault:
     disrupted: bool = False
     """The platform did it: charged to preemption."""
     seconds: float = _LOST_SECONDS
-    """How long the runtime or the instance cannot be reached, or creates are refused."""
+    """How long the runtime or the instance cannot be reached, creates are refused, or silence is allowed."""
 
     def matches(self, *, role: str, index: int, attempt: int) -> bool:
         return self.role == role and self.index in (None, index) and self.attempt in (None, attempt)
@@ -154,7 +155,7 @@ _BEHAVIOUR_KEYS = {
     "placeSeconds", "startSeconds", "readySeconds", "runSeconds", "stopSeconds", "exitCode", "reason",
 }  # fmt: skip
 _FAULT_KEYS = {
-    "at", "after", "kill", "delete", "lose", "unreachable", "refuse", "index", "attempt", "signal",
+    "at", "after", "kill", "delete", "lose", "stall", "unreachable", "refuse", "index", "attempt", "signal",
     "exitCode", "reason", "message", "disrupted", "seconds",
 }  # fmt: skip
 

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from airflow_training.control.model import InstanceKey, Observation, ProgressReport
-from airflow_training.control.reasons import WAITING_FOR_OLD_INSTANCE
+from airflow_training.control.reasons import HANG, WAITING_FOR_OLD_INSTANCE
 from airflow_training.documents.resolved import ResolvedJob, RunRef
 from airflow_training.errors import LeaseLost, Problem, RuntimeUnavailable
 from airflow_training.registered import SIMULATED
@@ -50,6 +50,7 @@ from airflow_training.settings import Settings
 __all__ = ["MEMORY", "MemoryRuntime"]
 
 _FIRST_PORT = 20000
+_STALL_LOOK_SECONDS = 5.0
 
 
 class MemoryRuntime:
@@ -142,6 +143,16 @@ class MemoryRuntime:
             found = self._find(ref)
             if found is not None and found.in_place and found.state in ("pending", "running"):
                 self._stop(ref.run.uid, found, grace_seconds=grace_seconds)
+
+    async def await_peers(
+        self, instances: Sequence[InstanceRef], *, seconds: float, number: int
+    ) -> None:
+        """Let the clocks of scripted stalls stand for so long."""
+        self._check_reachable()
+        for ref in instances:
+            found = self._find(ref)
+            if found is not None and number != found.excuse:
+                found.excuse, found.excused_until = number, self.clock.now() + seconds
 
     async def restart_process(self, instance: InstanceRef, spec: InstanceSpec) -> Outcome:
         """Put a new instance in the place of the one that waits."""
@@ -481,6 +492,8 @@ class MemoryRuntime:
             self._forget(run_uid, instance)
         elif fault.kind == "lose":
             self._lose(run_uid, instance, seconds=fault.seconds)
+        elif fault.kind == "stall":
+            self._stall(run_uid, instance, seconds=fault.seconds)
         elif instance.state not in ENDED:
             signal = fault.signal
             if signal is None and fault.exit_code is None:
@@ -502,6 +515,19 @@ class MemoryRuntime:
                 self._set(run_uid, same, state=before, reason=reason)
 
         self._later(seconds, run_uid, instance, found_again)
+
+    def _stall(self, run_uid: str, instance: SimulatedInstance, *, seconds: float) -> None:
+        """Let an instance hang after so much silence, without that for which it waits for others."""
+        look = min(seconds, _STALL_LOOK_SECONDS)
+
+        def silent(same: SimulatedInstance) -> None:
+            left = seconds if self.clock.now() < same.excused_until else seconds - look
+            if left > 0:
+                self._stall(run_uid, same, seconds=left)
+            else:
+                self._end(run_uid, same, exit_code=None, reason=HANG, message="no progress")
+
+        self._later(look, run_uid, instance, silent)
 
     def _terminate(
         self, run_uid: str, instance: SimulatedInstance, *, grace_seconds: float

@@ -275,6 +275,14 @@ class Runtime(Protocol):
         For those that were observed with `in_place`; for any other, nothing happens.
         """
 
+    async def await_peers(
+        self, instances: Sequence[InstanceRef], *, seconds: float, number: int
+    ) -> None:
+        """Let the silence of instances count as no hang for so long; the same `number` counts once.
+
+        For those that were observed with `in_place`; for any other, nothing happens.
+        """
+
     async def restart_process(self, instance: InstanceRef, spec: InstanceSpec) -> Outcome:
         """Begin the attempt of `spec` inside `instance`, which has failed and waits.
 

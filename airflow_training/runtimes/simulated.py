@@ -31,7 +31,7 @@ class SimulatedInstance:
     """One instance object and its simulated life."""
 
     __slots__ = (
-        "address", "disrupted", "exit_code", "finished_at", "in_place", "key", "limited", "message", "placed", "progress", "ready",
+        "address", "disrupted", "excuse", "excused_until", "exit_code", "finished_at", "in_place", "key", "limited", "message", "placed", "progress", "ready",
         "reason", "signal", "since", "spec", "started_at", "state", "uid",
     )  # fmt: skip
 
@@ -51,6 +51,9 @@ class SimulatedInstance:
         """Its own deadline is set."""
         self.ready = False
         self.in_place = spec.in_place_seconds > 0
+        self.excuse = -1
+        self.excused_until = 0.0
+        """Until when it may be silent."""
         self.progress: ProgressReport | None = None
         self.since = now
         self.started_at: float | None = None

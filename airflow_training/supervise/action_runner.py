@@ -53,8 +53,12 @@ class ActionRunner:
         self._failures = 0
         """In a row."""
         self._refusals = Refusals()
-        self.unprepared = ""
-        """Why what all instances need can never be made."""
+        self._unprepared = ""
+
+    def take_unprepared(self) -> str:
+        """Return why what all instances need can never be made, once: whoever goes on all the same asks anew."""
+        taken, self._unprepared = self._unprepared, ""
+        return taken
 
     @property
     def refused(self) -> Sequence[Refused]:
@@ -76,7 +80,7 @@ class ActionRunner:
         """Fix the addresses; return False while the runtime does not answer."""
         self._watcher = watcher
         await self._keeper.confirm()
-        prepared, self.unprepared = True, ""
+        prepared = True
         job_attempt = (ledger.job.epoch, ledger.job.job_attempt)
         try:
             addresses = await self._runtime.prepare(
@@ -88,7 +92,7 @@ class ActionRunner:
             self._unreachable(error)
             return False
         except InputError as error:
-            self.unprepared = str(error)
+            self._unprepared = str(error)
             addresses, prepared = expected_addresses(job, run.prefix), False
         await self._store_addresses(addresses)
         self._effects = Effects(
@@ -113,7 +117,7 @@ class ActionRunner:
 
     def go_on_as(self, job: ResolvedJob) -> None:
         """Create what comes from another resolved job."""
-        self.unprepared = ""
+        self._unprepared = ""
         if self._effects is not None:
             self._effects.go_on_as(job)
 
@@ -145,8 +149,8 @@ class ActionRunner:
         for outcome in (*performed.failed, *self._refusals.take_final(now=now)):
             self._watcher.imagine(never_created(outcome, now=self._clock.now()))
         self._failures = 0
-        self.unprepared = performed.unprepared
-        if news or self.unprepared:
+        self._unprepared = performed.unprepared
+        if news or self._unprepared:
             return 0.0  # the next decision tells of it
         return self._refusals.seconds_left(now=now)
 

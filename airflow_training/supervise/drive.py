@@ -314,7 +314,7 @@ class Drive:
             rejected=known.rejected,
             known_reasons=self._runtime.capabilities.reasons,
             refused=self._runner.refused,
-            unprepared=self._runner.unprepared,
+            unprepared=self._runner.take_unprepared(),
             time_of_day=self._clock.time_of_day(),
         )
         if decision.done and not self.ledger.job.drained:

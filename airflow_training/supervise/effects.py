@@ -15,6 +15,7 @@ from airflow_training.control.in_place import wait_seconds
 from airflow_training.control.memory import with_its_memory
 from airflow_training.control.model import (
     Action,
+    AwaitPeers,
     Create,
     Delete,
     Dismiss,
@@ -102,14 +103,18 @@ class Effects:
         A decision repeats its actions until it sees what came of them. All are idempotent, but
         not free: one that was carried out a moment ago is left out.
         """
-        since = now - _REPEAT_SECONDS
-        self._done_at = {each: at for each, at in self._done_at.items() if at > since}
+        self._done_at = {
+            each: at
+            for each, at in self._done_at.items()
+            if at > now - (each.seconds if isinstance(each, AwaitPeers) else _REPEAT_SECONDS)
+        }
         actions = [action for action in actions if action not in self._done_at]
         if self.is_halted():
             actions = [each for each in actions if isinstance(each, Delete | StopProcess | Dismiss)]
         deletes: defaultdict[tuple[float, bool], list[InstanceRef]] = defaultdict(list)
         stops: defaultdict[tuple[float, bool], list[InstanceRef]] = defaultdict(list)
         dismissed: list[InstanceRef] = []
+        waits: defaultdict[tuple[float, int], list[InstanceRef]] = defaultdict(list)
         creates: list[Create | RestartProcess] = []
         releases: defaultdict[str, list[InstanceRef]] = defaultdict(list)
         for action in actions:
@@ -120,6 +125,8 @@ class Effects:
                     batches[how].append(self._ref(action, ledger, seen))
                 case Dismiss():
                     dismissed.append(self._ref(action, ledger, seen))
+                case AwaitPeers():
+                    waits[action.seconds, action.number].append(self._ref(action, ledger, seen))
                 case Create() | RestartProcess():
                     creates.append(action)
                 case Release():
@@ -131,6 +138,9 @@ class Effects:
         if dismissed:
             await self.keeper.confirm()
             await self.runtime.dismiss(dismissed)
+        for (seconds, number), refs in waits.items():
+            await self.keeper.confirm()
+            await self.runtime.await_peers(refs, seconds=seconds, number=number)
         outcomes: list[Outcome] = []
         if creates:
             try:

@@ -132,3 +132,20 @@ def test_the_document_keeps_what_later_lines_do_not_say(tmp_path: Path) -> None:
     with path.open("a") as file:
         file.write('ion": "eval"}\n')
     assert newest.look() == {"checkpoint": {"step": 1}, "step": 2, "section": "eval"}
+
+
+def test_while_it_waits_for_others_its_clock_stands(tmp_path: Path) -> None:
+    script = Script(tmp_path).trains(20, seconds=1)
+    assert script.after(20) == ""
+    script.watch.excuse(7, seconds=240, now=script.now)
+    assert script.after(100) == ""
+    script.watch.excuse(7, seconds=240, now=script.now)  # an order that is read again
+    assert script.after(145) == ""
+    assert "no progress for 3" in script.after(12), "what it had counted before counts"
+
+
+def test_each_order_to_wait_begins_anew(tmp_path: Path) -> None:
+    script = Script(tmp_path).trains(20, seconds=1)
+    for number in range(10):
+        script.watch.excuse(number, seconds=240, now=script.now)
+        assert script.after(120) == ""

@@ -543,6 +543,19 @@ class RuntimeContract:
             assert (await harness.runtime.restart_process(ref, spec)).result == "created"
             await seen.state("sleeper", 0, "running", attempt=1)
 
+    async def test_what_is_told_to_wait_for_others_runs_on_and_can_be_stopped(
+        self, harness: Harness
+    ) -> None:
+        async with watching(harness.runtime, harness.run) as seen:
+            await harness.runtime.create([self.staying(harness, "sleeper")])
+            old = await seen.state("sleeper", 0, "running", in_place=True)
+            refs = [harness.ref("sleeper", uid=uid) for uid in (old.uid, "nobody")]
+            for number in (1, 1, 2):
+                await harness.runtime.await_peers(refs, seconds=60, number=number)
+            await harness.runtime.stop_process(refs[:1], grace_seconds=2)
+            stopped = await seen.state("sleeper", 0, "failed", in_place=True, uid=old.uid)
+            assert stopped.reason == "Stopped"
+
     async def test_beginning_twice_adopts(self, harness: Harness) -> None:
         async with watching(harness.runtime, harness.run) as seen:
             await harness.runtime.create([self.staying(harness, "broken")])

@@ -28,6 +28,7 @@ from airflow_training.control.model import (
     Observation,
     Observations,
     RejectedCheckpoint,
+    Release,
     Request,
     RequestKind,
     RestartProcess,
@@ -158,7 +159,7 @@ class Simulation:
                 self._dismiss(action.uid)
             elif isinstance(action, RestartProcess):
                 self._restart(action)
-            else:
+            elif isinstance(action, Release):
                 self._release(action.uid)
         if decision.done:
             self._check_drained()

@@ -212,3 +212,55 @@ def test_what_runs_is_not_ended_because_it_could_not_be_prepared_anew():
         bench.job, bench.ledger, [], seen_now, bench.now + 1, generation=2, unprepared="denied"
     )
     assert decision.new_ledger.job.state == "Running"
+
+
+def test_what_is_unknown_is_given_up_only_where_that_is_still_said_once_somebody_can_ask():
+    bench = Bench(job(role(replicas=3), unknown_seconds=60.0)).settle()
+    for index in range(3):
+        bench.set("worker", index, state="unknown", node=f"n{index}")
+    assert bench.step().wake_at == bench.now + 60
+    bench.later(50).reachable = False
+    bench.step()
+    assert bench.last.wake_at is None, "nothing is due while nobody can ask"
+    bench.step(seconds=40)
+    assert (bench.charged(), bench.ledger.job.condition) == ({}, "RuntimeUnknown")
+    bench.reachable = True
+    bench.set("worker", 0, state="running").step()
+    bench.step(seconds=59)
+    assert (bench.charged(), bench.of().state) == ({}, "running")
+    bench.step(seconds=1)
+    assert {each.index for each in bench.ledger.job.restarts} == {1, 2}
+    first, _ = bench.said(reasons.INSTANCE_RESTARTED)
+    assert "unknown for 60 s (of 150 s that passed) on node n1" in first.message
+
+
+def test_who_takes_over_in_an_outage_begins_anew_with_the_first_answer():
+    bench = Bench(job(unknown_seconds=60.0)).settle()
+    bench.set("worker", 0, state="unknown").step()
+    bench.later(10).reachable = False
+    bench.step()
+    bench.generation += 1
+    bench.decide(seconds=3600, blind=True)
+    bench.reachable = True
+    bench.step()
+    assert bench.step(seconds=59).wake_at == bench.now + 1
+    assert bench.charged() == {}
+
+
+@pytest.mark.parametrize("seen_", [{"scheduled": False}, None], ids=["noPlace", "notCreated"])
+def test_a_place_is_not_waited_for_while_nobody_can_ask(seen_):
+    bench = Bench(job(role(), schedule_timeout_seconds=100.0))
+    bench.decide()
+    if seen_ is not None:
+        bench.act()
+        bench.set("worker", 0, **seen_)
+    bench.decide(seconds=30)
+    bench.reachable = False
+    bench.decide(seconds=10)
+    bench.decide(seconds=1000)
+    bench.reachable = True
+    assert bench.decide().wake_at == bench.now + 60
+    bench.decide(seconds=59)
+    assert bench.state == "Starting"
+    bench.decide(seconds=1)
+    assert bench.ledger.job.reason == reasons.SCHEDULE_TIMEOUT

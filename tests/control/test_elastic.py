@@ -314,6 +314,30 @@ def test_a_node_that_nobody_hears_of_holds_nobody_else_back():
     assert members(bench) == [0, 2]
 
 
+@pytest.mark.parametrize("waits_for", ["a-place", "its-old-instance"])
+def test_what_cannot_be_asked_for_is_not_left_out_for_that(waits_for):
+    bench = Bench(elastic(max_restarts=3, unknown_seconds=60.0)).settle()
+    bench.set("worker", 1, state="unknown", state_since=bench.now, address_live=False).step()
+    lost = bench.objects[bench.uid("worker", 1)]
+    bench.later(60.0).decide()
+    if waits_for == "a-place":
+        del bench.objects[lost.uid]
+        bench.act()
+        bench.settle(starting=False).set("worker", 1, scheduled=False)
+    else:
+        bench.objects = {lost.uid: lost}
+    bench.decide(seconds=10)
+    bench.reachable = False
+    bench.decide()
+    bench.decide(seconds=1000)
+    bench.reachable = True
+    bench.decide()
+    bench.decide(seconds=60)
+    assert bench.ledger.roles["worker"].fewer is None
+    bench.decide(seconds=60)
+    assert bench.ledger.roles["worker"].fewer is not None
+
+
 # what people ask -----------------------------------------------------------------------------------
 def test_scaling_sets_the_size_anew():
     bench = short_of_one()

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from airflow_training.control import reasons
-from airflow_training.control.model import AttemptId, InstanceDiagnosis
-from airflow_training.control.root_cause import with_root_cause
+from airflow_training.control.model import AttemptId, InstanceDiagnosis, JobEntry
+from airflow_training.control.root_cause import headline_of, with_root_cause
+from airflow_training.state.codec import compact_json, from_json
 from tests.builders import Bench, job, role, rule
 
 LOST = {
@@ -90,6 +92,42 @@ def test_what_all_logs_say_in_the_end_is_the_headline_of_message_and_event():
     assert [e.message for e in told_last.events if e.reason == reasons.JOB_FAILED] == [
         f"{expected} (MaxRestartsExceeded)"
     ]
+
+
+@pytest.mark.parametrize(
+    ("message", "limit"),
+    [
+        ("maxRestarts 0 is used up; worker-0: exit code 1 (Error)", "maxRestarts 0 is used up"),
+        (
+            "worker-0: exit code 1 after 1 restart (backoffLimit 1)",
+            "worker-0: exit code 1 after 1 restart (backoffLimit 1)",
+        ),
+        ("rule mine: worker-0: exit code 1", "rule mine: worker-0: exit code 1"),
+        (None, ""),
+    ],
+)
+@pytest.mark.parametrize("known", [True, False])
+def test_the_limit_of_a_job_that_failed_under_an_older_version_is_told_by_its_message(
+    message, limit, known
+):
+    """Such a job has no `limit`, as its store says what an older version wrote, and still ends."""
+    bench = group(max_restarts=0)
+    bench.end("worker", 0, 1).decide()
+    bench.act()
+    cause = bench.ledger.job.root_cause or {}
+    message = headline_of(cause) if message is None else message
+    older = replace(
+        bench.ledger.job, limit="", message=message, root_cause=cause if known else None
+    )
+    assert from_json(JobEntry, compact_json(older)) == older
+    assert "limit" not in compact_json(older)
+    bench.ledger = replace(bench.ledger, job=older)
+    who = {"role": "worker", "index": 1, "attempt": 0, "reason": None, "message": None}
+    root = {**cause, **LOG, **MINE, **who, "exit_code": None, "signal": None}
+    first = "worker-1: python-exception: ValueError: batch 7 has no labels"
+    told_last = with_root_cause(bench.decide(), root, now=bench.now).new_ledger.job
+    kept = limit if known else message  # where no cause was known, the message may be any limit
+    assert told_last.message == "; ".join(filter(None, [first, kept]))
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,9 @@ def test_which_clock_runs_in_which_state():
 
 def test_whose_states_a_clock_counts():
     _, *rows = table("clock")
-    assert [row[:2] for row in rows] == [[clock.name, clock.of] for clock in CLOCKS]
+    assert [row[:3] for row in rows] == [
+        [clock.name, clock.of, clock.in_outage] for clock in CLOCKS
+    ]
 
 
 def test_the_schema_says_what_the_deadline_counts():

@@ -51,6 +51,19 @@ async def test_a_registry_that_limits_pulls_gets_one_more_try(
     assert job.message.endswith("again after one more try")
 
 
+async def test_a_node_that_starts_nothing_and_names_no_error_gets_one_more_try_elsewhere(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(observing, "SLOW_START_SECONDS", 1.0)
+    stage.cluster.control.behave("default/digits-*", creating=True)
+    uid = stage.launch(resolved())
+    job = await ended(stage, uid)
+    assert job.reason == "NotRetryable"
+    assert [(each.attempt, each.counted) for each in job.restarts] == [(0, True)]
+    assert (stage.entry(uid).attempt, stage.entry(uid).reason) == (1, "ContainerCreating")
+    assert "its node has not started it" in job.message
+
+
 def a_quota(cluster: Cluster, **hard: str) -> None:
     cluster.control.create_namespace("ruled")
     quota = {"kind": "ResourceQuota", "apiVersion": "v1", "metadata": {"name": "small"}}

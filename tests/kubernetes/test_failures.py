@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import pytest
 
+from airflow_training.control.model import InstanceEntry
 from airflow_training.runtimes.kubernetes import observing
 from tests.kubernetes.conftest import Stage, resolved
 from tests.kubernetes.emulator import Control
@@ -94,6 +95,64 @@ async def test_an_instance_on_a_lost_node_is_replaced_only_when_it_is_surely_gon
         control.delete_node(node)
         await stage.until_running(uid)
         assert stage.uid("worker-1") != lost
+
+
+@pytest.mark.parametrize("scope", ["Instance", "Job"])
+async def test_a_lost_node_is_charged_once_whatever_ran_there(stage: Stage, scope: str):
+    control = stage.cluster.control
+    control.add_node("all-here")
+    for each in control.list("nodes"):
+        if each["metadata"]["name"] != "all-here":
+            control.cordon(each["metadata"]["name"])
+    restart = {"scope": scope, "maxRestarts": 1, "backoff": {"initialSeconds": 0.05}}
+    roles = ({"name": "worker", "replicas": 2}, {"name": "ps", "replicas": 2})
+    uid = stage.launch(_soon_unknown(resolved(*roles, restart=restart)))
+    async with stage.driving(uid):
+        await stage.until_running(uid)
+        control.node_lost("all-here", evict_after=600.0)
+        await until(lambda: {each.attempt for each in entries(stage, uid)} == {1})
+        assert restarts(stage, uid) == ["infrastructure"]
+        assert sum(each.restarts for each in entries(stage, uid)) == 1
+        told = [each.event for each in stage.store.events(uid)]
+        free = [each.message for each in told if each.reason == "FailureIsConsequence"]
+        if scope == "Instance":
+            assert (
+                sum("node all-here is lost, which was charged once" in each for each in free) == 3
+            )
+        control.delete_node("all-here")
+        control.add_node("another")
+        await stage.until_running(uid)
+        assert restarts(stage, uid) == ["infrastructure"]
+
+
+async def test_what_is_unknown_is_not_given_up_while_the_api_server_is_away(stage: Stage):
+    """Its clock begins with the first answer, not with what was said before the outage."""
+    stage.patience_seconds = 0.5
+    uid = stage.launch(dataclasses.replace(resolved(), unknown_seconds=10.0))
+    control = stage.cluster.control
+    async with stage.driving(uid):
+        await stage.until_running(uid)
+        node, before = node_of(stage, "worker-0"), stage.uid("worker-0")
+        control.node_lost(node, evict_after=600.0)
+        await until(lambda: stage.entry(uid).state == "unknown")
+        control.server_away()
+        await until(lambda: stage.store.ledger(uid).job.condition == "RuntimeUnknown")
+        assert deadline_of(stage, uid) is None, "it stands"
+        control.server_back()
+        await until(lambda: stage.store.ledger(uid).job.condition == "Running")
+        answered_at = stage.store.ledger(uid).job.answers_since
+        assert deadline_of(stage, uid) == pytest.approx(answered_at + 10.0, abs=1.0)
+        control.node_back(node)
+        await stage.until_running(uid)
+        assert (stage.uid("worker-0"), restarts(stage, uid)) == (before, [])
+
+
+def deadline_of(stage: Stage, uid: str) -> float | None:
+    return stage.entry(uid).phase.deadline_at
+
+
+def entries(stage: Stage, uid: str) -> Collection[InstanceEntry]:
+    return stage.store.ledger(uid).instances.values()
 
 
 async def test_a_node_that_comes_back_in_time_costs_nothing(stage: Stage):

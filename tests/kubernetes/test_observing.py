@@ -16,6 +16,7 @@ from airflow_training.runtimes.kubernetes.observing import (
     CANNOT_START_SECONDS,
     OVERDUE_SECONDS,
     SETTLE_SECONDS,
+    SLOW_START_SECONDS,
     is_over,
     look_again_at,
     observe,
@@ -349,6 +350,25 @@ CASES = {
             conditions=[condition("PodScheduled", "True", when=-CANNOT_START_SECONDS), condition("PodReadyToStartContainers", "True")]),
         "pending", "Starting", {},
     ),
+    "a-node-that-starts-nothing-and-says-nothing": (
+        pod("Pending", container(waiting("ContainerCreating")),
+            conditions=[condition("PodScheduled", "True", when=-SLOW_START_SECONDS), condition("PodReadyToStartContainers", "True")]),
+        "failed", "ContainerCreating", {"class": "infrastructure"},
+    ),
+    "a-kubelet-that-says-nothing-at-all": (
+        pod("Pending", conditions=[condition("PodScheduled", "True", when=-SLOW_START_SECONDS)]),
+        "failed", "ContainerCreating", {"class": "infrastructure"},
+    ),
+    "its-init-container-has-ended-just-now": (
+        pod("Pending", container(waiting("PodInitializing")), init=[container(terminated(0), "fetch")],
+            conditions=[condition("PodScheduled", "True", when=-2 * SLOW_START_SECONDS)]),
+        "pending", "Starting", {},
+    ),
+    "an-init-container-may-run-for-hours": (
+        pod("Pending", container(waiting("PodInitializing")), init=[container(RUNNING, "fetch")],
+            conditions=[condition("PodScheduled", "True", when=-2 * SLOW_START_SECONDS)]),
+        "pending", "Initializing", {},
+    ),
     "image-refused-for-good-said-once": (
         pod("Pending", container(waiting("ErrImagePull", "team/trian:7: not found"))), "pending", "ErrImagePull", {},
     ),
@@ -479,6 +499,31 @@ def test_a_pod_whose_volumes_do_not_come_is_looked_at_again_in_time():
     assert when == NOW - 60 + CANNOT_START_SECONDS
     assert observe(trimmed(stuck), now=when - 1).state == "pending"
     assert observe(trimmed(stuck), now=when).reason == "PodNotReadyToStart"
+
+
+def test_a_pod_whose_node_names_no_error_is_looked_at_again_in_time():
+    slow = pod("Pending", container(waiting("ContainerCreating")))
+    when = look_again_at(trimmed(slow), now=NOW)
+    assert when == NOW - 60 + SLOW_START_SECONDS
+    assert observe(trimmed(slow), now=when - 1).state == "pending"
+    failed = observe(trimmed(slow), now=when)
+    assert failed.message.startswith("container 'main': its node has not started it for 1800 s")
+    assert look_again_at(trimmed(slow), now=when) is None
+
+
+@pytest.mark.parametrize("reason", ["CreateContainerConfigError", "ContainerCreating"])
+def test_what_cannot_start_has_its_whole_time_once_the_server_answers_again(reason):
+    """What was said last may be over for long: its kubelet could not tell either."""
+    limit = SLOW_START_SECONDS if reason == "ContainerCreating" else CANNOT_START_SECONDS
+    stuck = pod(
+        "Pending",
+        container(waiting(reason)),
+        conditions=[condition("PodScheduled", "True", when=-limit)],
+    )
+    assert observe(stuck, now=NOW).state == "failed"
+    assert observe(stuck, now=NOW, answers_since=NOW - 5).state == "pending"
+    assert look_again_at(stuck, now=NOW, answers_since=NOW - 5) == NOW - 5 + limit
+    assert observe(stuck, now=NOW - 5 + limit, answers_since=NOW - 5).state == "failed"
 
 
 def test_older_kubelets_say_why_only_the_first_time():

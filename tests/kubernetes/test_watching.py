@@ -115,6 +115,34 @@ async def test_a_watch_that_breaks_tells_its_followers_and_starts_again(error):
             assert change.instance.uid == "u-2"
 
 
+def a_stuck_pod() -> dict[str, Any]:
+    """Return one that has had a node for long, and no container for as long."""
+    made = a_running_pod()
+    placed = {"type": "PodScheduled", "status": "True"}
+    held_up = {"waiting": {"reason": "ErrImagePull", "message": "timed out"}}
+    made["status"] = {
+        "phase": "Pending",
+        "conditions": [placed | {"lastTransitionTime": "2026-01-01T00:00:00Z"}],
+        "containerStatuses": [{"name": "main", "state": held_up}],
+    }
+    return made
+
+
+@pytest.mark.parametrize("was_away", [False, True])
+async def test_what_was_stuck_before_an_outage_is_given_up_only_if_it_still_is(was_away):
+    watch = NamespaceWatch(
+        Server(a_stuck_pod()),  # type: ignore[arg-type]  # only what it asks for
+        "team",
+        RUN.controller,
+        silent_seconds=30.0,
+        was_away=was_away,
+    )
+    with anyio.fail_after(PATIENCE):
+        async with contextlib.aclosing(watch.follow(RUN)) as changes:
+            snapshot = await anext(changes)
+    assert [each.state for each in snapshot.instances] == ["pending" if was_away else "failed"]
+
+
 @pytest.mark.e2e
 async def test_an_old_list_takes_nothing_away_that_is_newer():
     server = Server()

@@ -454,6 +454,35 @@ MUTATIONS = (
     ),
     Mutation(
         guarantee=6,
+        why="A node that is lost is charged once for each instance that ran there.",
+        file=f"{CONTROL}/lost_nodes.py",
+        definition="outage_of",
+        old="record.lost_node == node",
+        new="record.lost_node == ''",
+        test="tests/control/test_lost_nodes.py::test_a_silent_node_is_charged_once_whatever_ran_there",
+    ),
+    Mutation(
+        guarantee=6,
+        why="What was unknown before an outage is given up in it, by what was said before.",
+        file=f"{CONTROL}/observing.py",
+        definition="_unknown",
+        old="not reachable",
+        new="False",
+        test="tests/control/test_clocks.py"
+        "::test_what_is_unknown_is_given_up_only_where_that_is_still_said_once_somebody_can_ask",
+    ),
+    Mutation(
+        guarantee=6,
+        why="Who waits for an instance without a place is charged for its silence.",
+        file=f"{CONTROL}/outcomes.py",
+        definition="_with_whom_it_waited_for",
+        old="missing_peer(draft, _entry(draft, failure))",
+        new="''",
+        test="tests/control/test_peers.py"
+        "::test_where_nobody_can_be_told_a_hang_over_a_missing_peer_is_free",
+    ),
+    Mutation(
+        guarantee=6,
         why="A charge of now replaces those from before.",
         file=f"{CONTROL}/outcomes.py",
         definition="_restart",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -66,6 +67,30 @@ async def test_a_script_that_hangs_is_ended_and_its_log_says_where(
     log = attempt_folder(tmp_path, harness, "quick").log.read_text()
     assert first_line in log
     assert "here_it_waits" in log
+
+
+async def test_who_waits_for_others_does_not_hang_for_as_long_as_that_is_said(
+    harness: Harness,
+) -> None:
+    async with watching(harness.runtime, harness.run) as seen:
+        spec = harness.spec(
+            "quick",
+            command=python_script(HANGS),
+            stall={"stallSeconds": 4.0},
+            in_place_seconds=60.0,
+        )
+        outcome = (await harness.runtime.create([spec]))[0]
+        await seen.until(
+            lambda now: any(i.progress and i.progress.step == 11 for i in now.values())
+        )
+        told_at = time.time()
+        for _ in range(2):  # it is the same order
+            await harness.runtime.await_peers([outcome.ref], seconds=6.0, number=1)
+        found = await seen.state("quick", 0, "failed")
+    assert found.reason == "Hang"
+    assert found.finished_at is not None
+    assert found.finished_at - told_at > 6.0
+    assert "4 s are allowed" in found.message
 
 
 async def test_the_others_leave_their_stacks_before_they_go(

@@ -116,7 +116,8 @@ def script_of(situation: Situation) -> Script:
     quick = Behaviour(run_seconds=20.0)
     slow = Behaviour(ready_seconds=LONG, run_seconds=None)
     first = Behaviour(run_seconds=LONG)
-    roles = {"a": Behaviour(**a), "b": quick, "c": slow, "first": first}
+    survivor = Behaviour(run_seconds=LONG + 50)
+    roles = {"a": Behaviour(**a), "b": quick, "c": slow, "first": first, "s": survivor}
     return Script(roles=roles, faults=situation.faults)
 
 
@@ -168,6 +169,73 @@ def test_a_clock_runs_only_for_its_own_cause(stage, clock, name):
     assert ended.root_cause["at"] == pytest.approx(began + LIMIT, abs=10)
     if clock is SCHEDULE:
         assert STANDINGS[situation.standing] in ended.message
+
+
+FOREVER = {
+    # a state that outlasts every limit, and the clock that counts it
+    "not-heard-from": {"run_seconds": NEVER},
+    "refused-by-a-quota": {},
+    "no-place": {"place_seconds": NEVER},
+    "runs": {"ready_seconds": NEVER, "run_seconds": NEVER},
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "clock"),
+    [
+        ("not-heard-from", UNKNOWN),
+        ("refused-by-a-quota", SCHEDULE),
+        ("no-place", SCHEDULE),
+        ("runs", DEPENDENCY),
+        ("runs", DEADLINE),
+    ],
+    ids=lambda each: each if isinstance(each, str) else each.name,
+)
+def test_what_a_clock_does_while_the_runtime_does_not_answer(stage, name, clock):
+    outage = Fault(kind="unreachable", at=20, seconds=LONG)
+    situation = SITUATIONS[name]
+    faults = tuple(dataclasses.replace(each, seconds=NEVER) for each in situation.faults)
+    situation = dataclasses.replace(
+        situation, faults=(*faults, outage), behaves=situation.behaves | FOREVER[name]
+    )
+    spec = job_in(situation, {FIELDS[clock]: LIMIT})
+    uid, began = drive(stage, spec, situation)
+    ended = stage.store.ledger(uid).job
+    assert (ended.state, ended.reason) == ("Failed", ENDS[clock][0])
+    assert ended.root_cause is not None
+    counted = {"runs": 0, "stands": LONG, "begins anew": LONG + 20}[clock.in_outage]
+    # whoever watches asks again every ten seconds
+    assert began + LIMIT + counted - 1 <= ended.root_cause["at"] <= began + LIMIT + counted + 15
+
+
+@pytest.mark.parametrize(
+    "name",
+    # in the others no survivor runs: the job is not there yet, or all of it is started again
+    sorted(set(SITUATIONS) - {"queued", "paused", "its-old-instance-ends"}),
+)
+def test_who_waits_for_another_does_not_hang(stage, name):
+    """`s` gets no further from its first second on; it could only hang."""
+    situation = SITUATIONS[name]
+    stalls = Fault(kind="stall", role="s", after=1, seconds=LIMIT)
+    situation = dataclasses.replace(
+        situation,
+        faults=(*situation.faults, stalls),
+        facts=situation.facts | {"scope": "Instance", "checkpoint": {"uri": "/checkpoints"}},
+    )
+    spec = job_in(situation, {})
+    roles = [dataclasses.replace(each, tracked=each.name == "a") for each in spec.roles]
+    spec = dataclasses.replace(spec, roles=(*roles, role("s", env={"WORLD_SIZE": "3"})))
+    uid, began = drive(stage, spec, situation)
+    ledger: Ledger = stage.store.ledger(uid)
+    if situation.standing == "running":
+        assert ledger.job.reason == reasons.MAX_RESTARTS_EXCEEDED
+        assert ledger.job.root_cause is not None
+        assert ledger.job.root_cause["reason"] == reasons.HANG
+        assert ledger.job.root_cause["at"] == pytest.approx(began + LIMIT, abs=10)
+        return
+    assert ledger.job.state == "Succeeded"
+    assert not [each for each in stage.store.events(uid) if "Hang" in each.event.message]
+    assert {each.role for each in ledger.job.restarts} <= {"a"}
 
 
 @pytest.mark.parametrize("name", sorted(set(SITUATIONS) - {"not-heard-from"}))

@@ -138,6 +138,35 @@ async def test_the_first_pass_ends_such_a_run_too(stage):
     assert (ended.reason, ended.drained) == ("CannotBePrepared", True)
 
 
+class Moody(MemoryRuntime):
+    """A cluster that makes nothing for a while, as if it never would."""
+
+    refuses = False
+
+    async def create(self, instances: Sequence[InstanceSpec]) -> Sequence[Outcome]:
+        if self.refuses:
+            raise InputError.of(code="not_allowed", field="metadata.name", message="denied")
+        return await super().create(instances)
+
+
+async def test_who_reopens_a_run_that_still_ends_asks_anew_for_what_was_refused_before(stage):
+    stage.runtime = runtime = Moody(script=FOREVER)
+    runtime.refuses = True
+    uid = stage.launch(a_job())
+
+    def ledger() -> Any:
+        return stage.store.ledger(uid).job
+
+    async with stage.driving(uid):
+        await until(lambda: ledger().state == "Failed")
+        assert (ledger().reason, ledger().drained) == ("CannotBePrepared", False)
+        runtime.refuses = False
+        stage.store.add_request(uid, "reopen")
+        await until(lambda: ledger().epoch == 1)
+        await until(lambda: ledger().state in ("Running", "Failed"), seen=ledger)
+        assert ledger().state == "Running", ledger().message
+
+
 # how often ---------------------------------------------------------------------------------------
 RUN = RunRef(uid="u", job="digits", namespace="default", controller="here")
 

@@ -27,6 +27,7 @@ __all__ = [
     "CANNOT_START_SECONDS",
     "OVERDUE_SECONDS",
     "SETTLE_SECONDS",
+    "SLOW_START_SECONDS",
     "has_run",
     "is_ending",
     "is_over",
@@ -38,6 +39,8 @@ __all__ = [
 
 CANNOT_START_SECONDS = 300.0
 """How long a container may be unable to start (its image, its Secrets) before that is a failure."""
+SLOW_START_SECONDS = 1800.0
+"""How long the same may take where its node names no error: it may pull a large image."""
 OVERDUE_SECONDS = 30.0
 """How long after its grace a deleted pod may still be there before its node is named."""
 SETTLE_SECONDS = 5.0
@@ -45,6 +48,8 @@ SETTLE_SECONDS = 5.0
 
 NOT_READY_TO_START = "PodNotReadyToStart"
 """Neither its volumes nor its network are there, so no image is pulled yet either."""
+NOT_STARTED = "ContainerCreating"
+"""Its node has not started it, and does not say what is missing."""
 _MAY_PASS = frozenset(
     {
         "ErrImagePull",
@@ -74,6 +79,10 @@ _PHASES_OVER = frozenset({"Succeeded", "Failed"})
 _MAX_MESSAGE = 2000
 _NOT_MOUNTED = (
     "its node cannot mount its volumes, or give it a network (kubectl describe pod says which)"
+)
+_NO_REASON = (
+    "container '{}': its node has not started it for {:g} s, and does not say why"
+    " (kubectl describe pod may say more)"
 )
 _NEEDS_PYTHON = (
     "the image of container '{container}' has no python3, which the agent needs to {what}:"
@@ -111,10 +120,11 @@ def observe(
     environment: tuple[str, ...] = (),
     turn: AgentReport | None = None,
     holder: Holder | None = None,
+    answers_since: float = 0.0,
 ) -> Observation:
     """Return what a pod of ours does; `now` is in epoch seconds, `turn` what its agent said.
 
-    `holder`: what holds it says, where that was asked.
+    `holder`: what holds it says, where that was asked. `answers_since`: since when the server answers again.
 
     Raises KeyError and ValueError for a pod that does not carry our labels.
     """
@@ -122,7 +132,7 @@ def observe(
     annotations = pod["metadata"].get("annotations") or {}
     own = _training_container(pod)
     end = _end_of(own)
-    said = _explained(_said(pod, own, end, now=now), holder)
+    said = _explained(_said(pod, own, end, now=now, answers_since=answers_since), holder)
     running = said.state == "running" and end is None
     started = own.get("started", True) is not False
     node = (pod.get("spec") or {}).get("nodeName") or ""
@@ -206,7 +216,9 @@ def started_at(pod: Mapping[str, Any]) -> float | None:
     return _epoch(_status(pod).get("startTime"))
 
 
-def look_again_at(pod: Mapping[str, Any], *, now: float) -> float | None:
+def look_again_at(
+    pod: Mapping[str, Any], *, now: float, answers_since: float = 0.0
+) -> float | None:
     """Return when `observe` says something else though the pod stays as it is; None: never."""
     settles_at = _settles_at(pod, _end_of(_training_container(pod)))
     if settles_at is not None:
@@ -217,9 +229,10 @@ def look_again_at(pod: Mapping[str, Any], *, now: float) -> float | None:
         overdue_at = _overdue_at(pod)
         return overdue_at if overdue_at is not None and overdue_at > now else None
     stuck = _stuck(pod) or _not_ready_to_start(pod)
-    if stuck is None or stuck[1] in _NEVER_PASSES:
+    if stuck[1] in _NEVER_PASSES if stuck else not _is_idle(pod):
         return None
-    at = _could_start_since(pod, now=now) + CANNOT_START_SECONDS
+    limit = CANNOT_START_SECONDS if stuck else SLOW_START_SECONDS
+    at = max(_could_start_since(pod, now=now), answers_since) + limit
     return at if at > now else None
 
 
@@ -275,7 +288,14 @@ def trimmed(pod: Mapping[str, Any]) -> dict[str, Any]:
 
 
 # state -------------------------------------------------------------------------------------------
-def _said(pod: Mapping[str, Any], own: Mapping[str, Any], end: _End | None, *, now: float) -> _Said:
+def _said(
+    pod: Mapping[str, Any],
+    own: Mapping[str, Any],
+    end: _End | None,
+    *,
+    now: float,
+    answers_since: float,
+) -> _Said:
     settles_at = _settles_at(pod, end)
     if settles_at is not None and now < settles_at:
         return _Said("running", "Ending", "its container has ended, the kubelet cleans up")
@@ -300,7 +320,7 @@ def _said(pod: Mapping[str, Any], own: Mapping[str, Any], end: _End | None, *, n
             if died
             else _Said("running", "Started", _restarts_inside(own))
         )
-    return _pending(pod, now=now)
+    return _pending(pod, now=now, answers_since=answers_since)
 
 
 def _explained(said: _Said, holder: Holder | None) -> _Said:
@@ -369,7 +389,7 @@ def _init_failure(pod: Mapping[str, Any], name: str, end: _End) -> _Said:
     return _Said("failed", end.reason or "Error", f"{text}: {end.message}" if end.message else text)
 
 
-def _pending(pod: Mapping[str, Any], *, now: float) -> _Said:
+def _pending(pod: Mapping[str, Any], *, now: float, answers_since: float) -> _Said:
     scheduled = _condition(pod, "PodScheduled")
     if not (pod.get("spec") or {}).get("nodeName"):
         gates = [each.get("name", "") for each in pod.get("spec", {}).get("schedulingGates") or ()]
@@ -389,10 +409,14 @@ def _pending(pod: Mapping[str, Any], *, now: float) -> _Said:
             )
         return _Said("pending", "Scheduling")
     stuck = _stuck(pod)
-    if stuck is None and now >= _could_start_since(pod, now=now) + CANNOT_START_SECONDS:
+    waited = now - max(_could_start_since(pod, now=now), answers_since)
+    if stuck is None and waited >= CANNOT_START_SECONDS:
         stuck = _not_ready_to_start(pod)
     if stuck is not None:
-        return _stuck_says(pod, *stuck, now=now)
+        return _stuck_says(pod, *stuck, waited=waited)
+    if waited >= SLOW_START_SECONDS and _is_idle(pod):
+        name = (pod["metadata"].get("annotations") or {}).get(names.CONTAINER, "")
+        return _Said("failed", NOT_STARTED, _NO_REASON.format(name, SLOW_START_SECONDS))
     name, init = _current_init(pod)
     if name == names.AGENT_CONTAINER and names.HELD in (pod["metadata"].get("annotations") or {}):
         return _Said("pending", "WaitingForDependency", "held until what it depends on is there")
@@ -402,7 +426,7 @@ def _pending(pod: Mapping[str, Any], *, now: float) -> _Said:
 
 
 def _stuck_says(
-    pod: Mapping[str, Any], name: str, reason: str, message: str, *, now: float
+    pod: Mapping[str, Any], name: str, reason: str, message: str, *, waited: float
 ) -> _Said:
     """Return a failure where a container can never start, or could not for too long."""
     if _lacks_python(message):
@@ -410,7 +434,6 @@ def _stuck_says(
     refused = refused_twice(pod, name, reason, message)
     message = refused or message
     text = f"container '{name}': {message}" if message else f"container '{name}' cannot start"
-    waited = now - _could_start_since(pod, now=now)
     if refused or reason in _NEVER_PASSES or waited >= CANNOT_START_SECONDS:
         return _Said("failed", reason, text)
     return _Said("pending", reason, text)
@@ -595,6 +618,13 @@ def _not_ready_to_start(pod: Mapping[str, Any]) -> tuple[str, str, str] | None:
         return None
     own = (pod["metadata"].get("annotations") or {}).get(names.CONTAINER, "")
     return own, NOT_READY_TO_START, _NOT_MOUNTED
+
+
+def _is_idle(pod: Mapping[str, Any]) -> bool:
+    """Return whether a pod has its node, and neither its training container nor one before it runs."""
+    own = _training_container(pod).get("state") or {}
+    placed = bool((pod.get("spec") or {}).get("nodeName"))
+    return placed and not ("running" in own or "terminated" in own or _current_init(pod)[1])
 
 
 def _begun(pod: Mapping[str, Any]) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from airflow_training.control.reason_facts import AnotherTry, ReasonFacts, Reasons
+from airflow_training.control.reason_facts import NODE_LOST, AnotherTry, ReasonFacts, Reasons
 from airflow_training.runtimes.agent_reasons import AGENT_REASONS
 
 __all__ = ["REASONS", "is_final"]
@@ -45,14 +45,14 @@ REASONS: Reasons = {
     "EvictionByEvictionAPI": ReasonFacts("preemption", "pod", "preempted"),
     "TerminationByKubelet": ReasonFacts("preemption", "node", "preempted"),
     # the place itself was lost or unfit
-    "NodeLost": ReasonFacts("infrastructure", "node", "node-lost"),
-    "NodeShutdown": ReasonFacts("infrastructure", "node", "node-lost"),
-    "Shutdown": ReasonFacts("infrastructure", "node", "node-lost"),
+    "NodeLost": ReasonFacts("infrastructure", "node", NODE_LOST),
+    "NodeShutdown": ReasonFacts("infrastructure", "node", NODE_LOST),
+    "Shutdown": ReasonFacts("infrastructure", "node", NODE_LOST),
     "Terminated": ReasonFacts("infrastructure", "pod"),
     "NodeAffinity": ReasonFacts("infrastructure", "node"),
     "UnexpectedAdmissionError": ReasonFacts("infrastructure", "node"),
-    "DeletionByPodGC": ReasonFacts("infrastructure", "pod", "node-lost"),
-    "ContainerStatusUnknown": ReasonFacts("infrastructure", "pod"),
+    "DeletionByPodGC": ReasonFacts("infrastructure", "pod", NODE_LOST),
+    "ContainerStatusUnknown": ReasonFacts("infrastructure", "pod", NODE_LOST),
     # what the job asked for cannot be started
     "ErrImagePull": _image(),
     "ImagePullBackOff": _image(),
@@ -66,6 +66,7 @@ REASONS: Reasons = {
     "RunContainerError": ReasonFacts("user", "node", "container-start-error", "perhaps"),
     "ContainerCannotRun": ReasonFacts("user", "node", "container-start-error", "perhaps"),
     "PodNotReadyToStart": ReasonFacts("infrastructure", "node", another_try="perhaps"),
+    "ContainerCreating": ReasonFacts("infrastructure", "node", another_try="perhaps"),
     "AgentNeedsPython": ReasonFacts("user", "pod", "container-start-error", "never"),
 }
 

@@ -188,6 +188,8 @@ class KubernetesRuntime:
         self._begun: set[tuple[str, int]] = set()
         """(Run uid, job attempt) of which pods were made here: the server judges the others one by one."""
         self._watches: dict[tuple[asyncio.AbstractEventLoop, str, str], NamespaceWatch] = {}
+        self._away: set[tuple[asyncio.AbstractEventLoop, str, str]] = set()
+        """Where the server did not answer when that was last watched."""
 
     @classmethod
     def from_settings(
@@ -334,6 +336,13 @@ class KubernetesRuntime:
         await self._order(instances, "stop", **how)
 
     @_speaking
+    async def await_peers(
+        self, instances: Sequence[InstanceRef], *, seconds: float, number: int
+    ) -> None:
+        """Tell agents through an annotation that their scripts wait for others."""
+        await self._order(instances, "await", seconds=seconds, number=number)
+
+    @_speaking
     async def restart_process(self, instance: InstanceRef, spec: InstanceSpec) -> Outcome:
         """Order the agent that waits to go on as the next attempt: same pod, labels of the attempt.
 
@@ -464,11 +473,16 @@ class KubernetesRuntime:
                 run.controller,
                 silent_seconds=self._patience_seconds,
                 turns=None if self._reports is None else self._turns_of,
+                was_away=key in self._away,
             )
         try:
             async with contextlib.aclosing(shared.follow(run)) as changes:
                 async for change in changes:
+                    self._away.discard(key)
                     yield change
+        except RuntimeUnavailable:
+            self._away.add(key)
+            raise
         finally:
             if shared.idle:
                 self._watches.pop(key, None)

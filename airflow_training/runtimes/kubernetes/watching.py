@@ -77,10 +77,12 @@ class NamespaceWatch:
         now: Callable[[], float] = time.time,
         progress_seconds: float = PROGRESS_SECONDS,
         turns: TurnsOf | None = None,
+        was_away: bool = False,
     ) -> None:
         """`silent_seconds`: how long the server may be away before followers are told.
 
-        `turns`: what agents said of the attempts in their pods; None: nobody can know.
+        `turns`: what agents said of the attempts in their pods; None: nobody can know. `was_away`: the
+        server did not answer before.
         """
         self._api = api
         self._namespace = namespace
@@ -89,6 +91,9 @@ class NamespaceWatch:
         self._silent_seconds = silent_seconds
         self._progress_seconds = progress_seconds
         self._turns_of = turns
+        self._was_away = was_away
+        self._answers_since = 0.0
+        """Since when the server answers again, after it had been away."""
         self._turns: dict[str, AgentReport] = {}
         """Pod uid -> what its agent said last."""
         self._holders = Holders(api, namespace)
@@ -170,6 +175,8 @@ class NamespaceWatch:
                     PODS, self._namespace, selector=self._selector
                 )
                 await self._learn_turns(items)
+                if self._was_away:
+                    self._was_away, self._answers_since = False, self._now()
                 self._replace(items, version)
                 heard_at, pause = time.monotonic(), _PAUSES[0]
                 version, heard_at = await self._watch(version)
@@ -362,6 +369,7 @@ class NamespaceWatch:
                 environment=report.environment,
                 turn=self._turns.get(pod["metadata"]["uid"]),
                 holder=self._held.get(pod["metadata"]["uid"]),
+                answers_since=self._answers_since,
             )
         except (KeyError, ValueError) as error:
             log.warning("pod %s has odd labels: %r", pod["metadata"].get("name"), error)
@@ -400,7 +408,7 @@ class NamespaceWatch:
         if timer is not None:
             timer.cancel()
         now = self._now()
-        at = look_again_at(self._pods[name], now=now)
+        at = look_again_at(self._pods[name], now=now, answers_since=self._answers_since)
         if at is not None:
             loop = asyncio.get_running_loop()
             self._timers[name] = loop.call_later(at - now, self._due, name)
@@ -420,7 +428,7 @@ class NamespaceWatch:
             queue.put_nowait(told)
 
     def _tell_unreachable(self, error: Exception) -> None:
-        self._synced = False
+        self._synced, self._was_away = False, True
         for uid in list(self._followers):
             self._tell(uid, RuntimeUnavailable(str(error)))
 

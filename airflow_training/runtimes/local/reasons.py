@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from airflow_training.control.reason_facts import ReasonFacts, Reasons
+from airflow_training.control.reason_facts import NODE_LOST, ReasonFacts, Reasons
 from airflow_training.runtimes.agent_reasons import AGENT_REASONS
 
 __all__ = ["REASONS"]
@@ -10,5 +10,5 @@ __all__ = ["REASONS"]
 REASONS: Reasons = {
     **AGENT_REASONS,
     # it was started again since
-    "NodeLost": ReasonFacts("infrastructure", "node", "node-lost"),
+    "NodeLost": ReasonFacts("infrastructure", "node", NODE_LOST),
 }

@@ -140,6 +140,12 @@ class LocalRuntime:
         how = {"grace_seconds": grace_seconds, "dump_stacks": dump_stacks}
         await asyncio.to_thread(self._order, instances, do="stop", **how)
 
+    async def await_peers(
+        self, instances: Sequence[InstanceRef], *, seconds: float, number: int
+    ) -> None:
+        """Tell agents that their scripts wait for others."""
+        await asyncio.to_thread(self._order, instances, do="await", seconds=seconds, number=number)
+
     async def restart_process(self, instance: InstanceRef, spec: InstanceSpec) -> Outcome:
         """Let the agent that waits go on as the next attempt; returns when it has."""
         return await asyncio.to_thread(self._launcher.restart, instance, spec)

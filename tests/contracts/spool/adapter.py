@@ -264,6 +264,11 @@ class SpoolRuntime:
     ) -> None:
         """Do nothing: nothing stays here."""
 
+    async def await_peers(
+        self, instances: Sequence[InstanceRef], *, seconds: float, number: int
+    ) -> None:
+        """Do nothing: nothing stays here."""
+
     async def restart_process(self, instance: InstanceRef, spec: InstanceSpec) -> Outcome:
         return Outcome(ref=spec.ref, result="refused", message="nothing waits there")
 

@@ -26,6 +26,13 @@ LOST = (
 )
 
 
+@pytest.fixture(autouse=True)
+def no_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no answer come too late because this machine is busy."""
+    for limit in ("_LONGEST_SECONDS", "_PEERS_SECONDS", "_END_SECONDS"):
+        monkeypatch.setattr(diagnosing, limit, 3600.0)
+
+
 @dataclass
 class Logs:
     """A runtime that has nothing but logs, by index."""

@@ -30,7 +30,6 @@ class Written:
         token = str(end) if self.opaque else ""
         return LogChunk(data=data, next=Cursor(offset=end, token=token), end=len(data) < limit)
 
-
     async def tail_log(self, ref: Any, *, limit: int) -> bytes:
         return self.data[-limit:]
 

@@ -61,6 +61,9 @@ class Logs:
             data=data, next=Cursor(offset=cursor.offset + len(data), token=token), end=end
         )
 
+    async def tail_log(self, instance: InstanceRef, *, limit: int) -> bytes:
+        return self.texts.get(instance.attempt, b"")[-limit:]
+
 
 @dataclass
 class Scene:
@@ -170,6 +173,43 @@ async def test_the_next_attempt_follows_the_end_of_the_one_before(scene, monkeyp
         assert len(scene.steps()) == 18
     position = scene.store.log_positions(scene.uid)[KEY]
     assert (position.attempt, position.ended) == (1, True)
+
+
+async def test_of_a_flood_at_the_end_the_last_lines_are_read(scene, monkeypatch, caplog):
+    monkeypatch.setattr(log_following, "_CHUNK_BYTES", 4096)
+    monkeypatch.setattr(log_following, "_CHUNKS_AT_ONCE", 1)
+    scene.logs.texts[0] = b"".join(map(metric_line, range(10)))
+    async with followed(scene, monkeypatch, every=3600) as follower:
+        await until(lambda: scene.steps() == [*range(10)])
+        scene.logs.texts[0] += b"".join(map(metric_line, range(10, 5000)))
+        scene.logs.over.add(0)
+        scene.entry(wanted=False, state="failed", finished_at=NOW + 50)
+        monkeypatch.setattr(log_following, "_FINISH_SECONDS", 0.0)
+        await follower.finish()
+    steps = scene.steps()
+    assert steps[-1] == 4999
+    assert len(steps) == len(set(steps))
+    assert scene.store.progress(scene.uid)[KEY]["step"] == 4999
+    assert scene.store.log_positions(scene.uid)[KEY].ended
+    assert "was too much to be read whole" in caplog.text
+    assert "was not read in time" not in caplog.text
+
+
+async def test_what_is_left_at_the_end_is_read_whole_where_there_is_time(
+    scene, monkeypatch, caplog
+):
+    monkeypatch.setattr(log_following, "_CHUNK_BYTES", 4096)
+    monkeypatch.setattr(log_following, "_CHUNKS_AT_ONCE", 1)
+    monkeypatch.setattr(log_following, "_FINISH_SECONDS", 3600.0)
+    scene.logs.texts[0] = b"".join(map(metric_line, range(10)))
+    async with followed(scene, monkeypatch, every=3600) as follower:
+        await until(lambda: scene.steps() == [*range(10)])
+        scene.logs.texts[0] += b"".join(map(metric_line, range(10, 500)))
+        scene.logs.over.add(0)
+        scene.entry(wanted=False, state="failed", finished_at=NOW + 50)
+        await follower.finish()
+    assert scene.steps() == [*range(500)]
+    assert not caplog.records
 
 
 @pytest.mark.parametrize("scene", [True], indirect=True, ids=["tokens"])

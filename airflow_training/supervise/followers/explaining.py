@@ -45,9 +45,7 @@ def explain(
     catalogue = load(load_settings().causes_folder)
     pairs = [
         (
-            Origin(
-                file=_name(ref), role=ref.role, index=ref.index, attempt=ref.attempt, rank=rank
-            ),
+            Origin(file=_name(ref), role=ref.role, index=ref.index, attempt=ref.attempt, rank=rank),
             BytesLog(_name(ref), end.data),
         )
         for ref, rank, end in logs

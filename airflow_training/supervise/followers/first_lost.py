@@ -64,9 +64,7 @@ class _Window:
     """From where on it has none to its end."""
 
 
-def _look(
-    data: bytes, offset: int, metric: str, patterns: Sequence[ResolvedLogPattern]
-) -> _Window:
+def _look(data: bytes, offset: int, metric: str, patterns: Sequence[ResolvedLogPattern]) -> _Window:
     from airflow_training.admission.log_patterns import formats_of
     from airflow_training.logs.engine import machine_for, scan_with
     from airflow_training.logs.health.losses import not_finite

@@ -158,6 +158,19 @@ async def test_lines_of_the_jobs_own_formats_give_values_and_progress(scene, mon
     assert (told["step"], told["total_steps"]) == (5, 90)
 
 
+async def test_a_time_that_only_grows_is_never_stored_as_that_of_a_step(scene, monkeypatch):
+    def lines(first: int, end: int) -> bytes:
+        return b"".join(b"step %d loss 0.5 time %d\n" % (n, 3 * n) for n in range(first, end))
+
+    scene.logs.texts[0] = b""
+    async with followed(scene, monkeypatch):
+        for first in range(1, 31, 5):
+            scene.logs.texts[0] += lines(first, first + 5)
+            await until(lambda done=first + 4: done in scene.steps())
+        await until(lambda: scene.steps("time") == [*range(1, 31)])
+    assert scene.steps("step_time_seconds") == []
+
+
 async def test_the_next_attempt_follows_the_end_of_the_one_before(scene, monkeypatch):
     scene.logs.texts[0] = b"".join(map(metric_line, range(10))) + metric_line(10).rstrip(b"\n")
     async with followed(scene, monkeypatch) as follower:

@@ -61,8 +61,8 @@ class Builder(Protocol):
     def carry(self) -> Mapping[str, float]:
         """Return what a builder for the rest of a growing log must know of the rows so far; plain values."""
 
-    def series(self, origin: Origin) -> tuple[Series, ...]:
-        """Return the series of all rows so far."""
+    def series(self, origin: Origin, *, judged: bool = True) -> tuple[Series, ...]:
+        """Return the series of all rows so far; not `judged`: as far as each row alone tells what it is."""
 
 
 class Formats(Protocol):

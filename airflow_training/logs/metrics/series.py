@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from airflow_training.logs.metrics.bars import BarRun, Bars
-from airflow_training.logs.metrics.clocks import since_start
+from airflow_training.logs.metrics.clocks import CLOCK_NAME, since_start
 from airflow_training.logs.metrics.names import CLOCK, COUNTERS
 from airflow_training.logs.metrics.slots import ParsedLine
 from airflow_training.logs.metrics.thinning import representative_rows
@@ -281,8 +281,11 @@ class SeriesBuilder:
             table.thin(self._most_kept)
         self._bound()
 
-    def series(self, origin: Origin) -> tuple[Series, ...]:
-        """Return a series per metric, scope and rank, in the order in which the log begins them."""
+    def series(self, origin: Origin, *, judged: bool = True) -> tuple[Series, ...]:
+        """Return a series per metric, scope and rank, in the order in which the log begins them.
+
+        Not `judged`: bare times keep the scope CLOCK, as more of the log may tell whether they are those of steps.
+        """
         self._settle()
         found: dict[tuple[str, str, int], list[_Part]] = {}
         for table in self._tables.values():
@@ -295,7 +298,7 @@ class SeriesBuilder:
                 )
         series = [
             _series(origin, name, parts)
-            for name, parts in _named(found).items()
+            for name, parts in (_named(found) if judged else found).items()
             if any(p[0].size for p in parts)
         ]
         return tuple(sorted(series, key=lambda each: (int(each.offsets[0]), each.metric)))
@@ -394,7 +397,7 @@ def _named(
     named: dict[tuple[str, str, int], list[_Part]] = {}
     for (metric, scope, rank), parts in found.items():
         if scope == CLOCK:
-            metric, scope = ("time" if _is_clock(parts) else metric), ""
+            metric, scope = (CLOCK_NAME if _is_clock(parts) else metric), ""
         named.setdefault((metric, scope, rank), []).extend(parts)
     return named
 

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
-from airflow_training.agent.files import write_json
+from airflow_training.agent.files import AttemptFolder, write_json
 from airflow_training.agent.proc import marked_processes
 from airflow_training.control.model import InstanceKey
 from airflow_training.documents.quantities import parse_quantity

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from airflow_training.logs.metrics.numbers import NUMBER, PLAIN
 
-__all__ = ["Pair", "at_step", "placed", "signed", "worded"]
+__all__ = ["Pair", "at_step", "dashed", "placed", "signed", "worded"]
 
 _N = NUMBER.encode()
 _AFTER_NAME = rb"\s{0,40}(?:=>|[:=])\s{0,40}"
@@ -47,6 +47,9 @@ _AT = re.compile(
     + rb")"
 )
 """`loss@300: 0.5`: of other names (`recall@10`) it may be how many answers count."""
+_DASHED = re.compile(
+    rb"(?:^|[,;|]\s*|\s)(?P<name>[A-Za-z_][\w/]{0,30}(?: [A-Za-z_][\w/]{0,30}){0,2}) - (?P<number>" + _N + rb")(?=\s*$|[,;|]|\s[A-Za-z_]+ - )"
+)
 _UNIT = re.compile(
     rb"(?:\s{12,80}|\s?)(?P<unit>%|[kmu]?s/(?:it|iter|step|sample)\b|(?:[kKM]\s?)?(?:it|iter|steps?|samples?|images?|imgs?|examples?|tok|toks|tks|tokens?|seqs?|sequences?|records?)(?: ?/ ?s(?:ec|econd)?(?:/(?:gpu|device|GPU|chip))?| per sec(?:ond)?(?!\s*[:=0-9]))\b"
     rb"|[KMGT]i?[Bb]\b|[kKMGT]\b|TFLOPS?\b|TFLOP/s\b|ms(?:ec)?\b|milliseconds\b|us\b|secs?\b|seconds\b|s\b|m(?:in)?\b)"
@@ -144,6 +147,14 @@ def placed(line: bytes) -> Iterator[Pair]:
         pair = _pair(line, len(line), value["name"], value.start("number"), value, quoted=False)
         if pair is not None:
             yield replace(pair, dashed=bool(value.groupdict().get("dash")))
+
+
+def dashed(line: bytes) -> Iterator[Pair]:
+    """Yield the pairs with a dash between name and number: `loss - 0.5`."""
+    for value in _DASHED.finditer(line):
+        pair = _pair(line, len(line), value["name"], value.start("name"), value, quoted=False)
+        if pair is not None:
+            yield replace(pair, dashed=True)
 
 
 def at_step(line: bytes) -> re.Match[bytes] | None:

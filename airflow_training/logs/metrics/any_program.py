@@ -107,7 +107,9 @@ _OF_TOTAL = re.compile(
     + _N
     + rb"%\s*\))"
 )
-_BEHIND_FILE = re.compile(rb"\.(?:py|cc):[0-9]+\] \[(?P<number>" + _N + rb")(?P<of>)\](?= [A-Za-z])")
+_BEHIND_FILE = re.compile(
+    rb"\.(?:py|cc):[0-9]+\] \[(?P<number>" + _N + rb")(?P<of>)\](?= [A-Za-z])"
+)
 """A step before the message, where prefix and file have told process and thread."""
 _STEP_BEHIND = re.compile(rb"(?P<number>" + _N + rb")\s*/\s*(?P<of>" + _N + rb")\s*\]")
 _NESTED = re.compile(
@@ -155,9 +157,15 @@ _SENTENCE = re.compile(
 """Words that no name of a metric has."""
 _BAR = rb"(?:\||\xe2\x94[\x82\x83])"
 _ROW = re.compile(
-    rb"^\s*" + _BAR + rb"\s*(?P<name>[A-Za-z][\w/ .@-]{0,60}?)\s*" + _BAR + rb"\s*(?P<number>"
+    rb"^\s*"
+    + _BAR
+    + rb"\s*(?P<name>[A-Za-z][\w/ .@-]{0,60}?)\s*"
+    + _BAR
+    + rb"\s*(?P<number>"
     + NUMBER.encode()
-    + rb")\s*" + _BAR + rb"\s*$"
+    + rb")\s*"
+    + _BAR
+    + rb"\s*$"
 )
 _BLANK_ROW = re.compile(
     rb"^ {3,}(?P<name>[A-Za-z][\w/.@-]{0,60}) {4,}(?P<number>" + NUMBER.encode() + rb")\s*$"
@@ -352,7 +360,8 @@ def _judge(
     counted = found & COUNTERS
     measured = {name for name in found - COUNTERS if _MEASURE.search(name)}
     agreed = {name for name in found - COUNTERS if name in _agreed()} | measured
-    name = "any/json" if as_json else "any/pairs"
+    listed = len(found) == 1 and _BULLET.match(line) is not None
+    name = LISTED if listed else "any/json" if as_json else "any/pairs"
     alone = as_json or _only_pairs(line, pairs)
     if (
         (counted and agreed and (agreed & RESULTS or not many))
@@ -361,17 +370,16 @@ def _judge(
         or (agreed & RESULTS and len(found) == 1 and not _TABLE.search(line))
     ):
         return claims.parsed(name)
-    if len(found) == 1 and _BULLET.match(line) and _OUTCOME.search(next(iter(found))):
+    if listed and _OUTCOME.search(next(iter(found))):
         return claims.parsed(name)
     if (
         (found == {"learning_rate"} and _TIMED.search(line))
         or (counted and alone and (found > counted or _LONE.search(line)))
         or (agreed - _COMMON and alone and (measured or len(found) == 1))
+        or listed
         or (counted and _LONE_PLACE.search(line))
     ):
         return claims.parsed(name, certain=False)
-    if len(found) == 1 and _BULLET.match(line):
-        return claims.parsed(LISTED, certain=False)
     return None
 
 

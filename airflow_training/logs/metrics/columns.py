@@ -27,7 +27,9 @@ _GAP = re.compile(rb"\s*(?:" + _BAR + rb")\s*|\t\s*|\s{2,}")
 _BETWEEN = re.compile(rb"(?:\s|" + _BAR + rb")+")
 _COMMA = re.compile(rb",")
 _CELL = re.compile(
-    rb"(?P<number>" + _N + rb")(?P<unit>%|[KMGT](?:i?B)?|ms|s)?(?P<of>/[0-9]+)?$|[0-9]+(?::[0-9]+)+$|-+$|\xe2\x80\x94$"
+    rb"(?P<number>"
+    + _N
+    + rb")(?P<unit>%|[KMGT](?:i?B)?|ms|s)?(?P<of>/[0-9]+)?$|[0-9]+(?::[0-9]+)+$|-+$|\xe2\x80\x94$"
 )
 _RULE = re.compile(rb"[\s|+=:-]*$|(?:[\s|+-]|\xe2[\x94-\x95][\x80-\xbf])*$")
 _LONGEST = 500

@@ -48,7 +48,9 @@ _AT = re.compile(
 )
 """`loss@300: 0.5`: of other names (`recall@10`) it may be how many answers count."""
 _DASHED = re.compile(
-    rb"(?:^|[,;|]\s*|\s)(?P<name>[A-Za-z_][\w/]{0,30}(?: [A-Za-z_][\w/]{0,30}){0,2}) - (?P<number>" + _N + rb")(?=\s*$|[,;|]|\s[A-Za-z_]+ - )"
+    rb"(?:^|[,;|]\s*|\s)(?P<name>[A-Za-z_][\w/]{0,30}(?: [A-Za-z_][\w/]{0,30}){0,2}) - (?P<number>"
+    + _N
+    + rb")(?=\s*$|[,;|]|\s[A-Za-z_]+ - )"
 )
 _UNIT = re.compile(
     rb"(?:\s{12,80}|\s?)(?P<unit>%|[kmu]?s/(?:it|iter|step|sample)\b|(?:[kKM]\s?)?(?:it|iter|steps?|samples?|images?|imgs?|examples?|tok|toks|tks|tokens?|seqs?|sequences?|records?)(?: ?/ ?s(?:ec|econd)?(?:/(?:gpu|device|GPU|chip))?| per sec(?:ond)?(?!\s*[:=0-9]))\b"

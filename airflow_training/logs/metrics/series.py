@@ -419,7 +419,9 @@ def _that_count(tables: Iterable[_Table]) -> Iterator[tuple[_Table, _Rows]]:
     listed = [
         (table, rows)
         for table, rows in known
-        if table.key.listed and id(table) not in sure and table.total < _REPEATS  # what repeats has to change
+        if table.key.listed
+        and id(table) not in sure
+        and table.total < _REPEATS  # what repeats has to change
     ]
     while listed:
         lines = [rows.lines for table, rows in known if table.key.listed and id(table) in sure]

@@ -49,7 +49,9 @@ _LISTS = frozenset({"learning_rate"})
 """Metrics that are printed per parameter group: the first counts."""
 _MAGNITUDES = {"k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 """A letter after a number that is no size of memory."""
-_RATE_NAME = re.compile(r"(?!k)[a-z]+/s(?:ec(?:ond)?)?(?:/(?:gpu|device|chip|core))?", re.IGNORECASE)
+_RATE_NAME = re.compile(
+    r"(?!k)[a-z]+/s(?:ec(?:ond)?)?(?:/(?:gpu|device|chip|core))?", re.IGNORECASE
+)
 """A name that is nothing but a unit: `tks/s`."""
 _PER_DEVICE = re.compile(r"/(?:gpu|device|chip|core)$", re.IGNORECASE)
 
@@ -194,7 +196,14 @@ class Claims:
         if rate and (not known or metric == "samples_per_second"):
             metric, known = rate, True
             scope = scope_of(pair.unit, rate)
-        per_second = next((each for each in (pair.name.lower(), pair.unit) if UNITS.get(each, ("",))[0] == "inverse"), "")
+        per_second = next(
+            (
+                each
+                for each in (pair.name.lower(), pair.unit)
+                if UNITS.get(each, ("",))[0] == "inverse"
+            ),
+            "",
+        )
         if not known and per_second:  # `steps/sec: 4.1`, `speed: 4.1 steps/s`
             metric, known, scope = "step_time_seconds", True, ""
         if metric in self._spellings:

@@ -146,7 +146,9 @@ def test_rows_of_a_table_that_is_printed_again_with_other_numbers_are_series():
         "value_loss": [7.5, 8.5],
     }
     once = read([row.format(7) for row in table])
-    assert set(once) == {"fps", "clip_range", "value_loss"}, "a loss tells what the rows beside it are"
+    assert set(once) == {"fps", "clip_range", "value_loss"}, (
+        "a loss tells what the rows beside it are"
+    )
     assert read([row.format(7) for row in table[:2]]) == {}
 
 

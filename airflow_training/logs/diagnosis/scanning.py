@@ -13,6 +13,7 @@ from airflow_training.logs.diagnosis.markers import MARKERS
 from airflow_training.logs.engine import Formats, Pattern, machine_for, scan_files, scan_with
 from airflow_training.logs.engine.automaton import COMPILED_FROM_BYTES
 from airflow_training.logs.engine.scanning import Machine
+from airflow_training.logs.metrics import MetricFormats
 from airflow_training.logs.model import FileScan, Origin
 from airflow_training.logs.reading.source import Source
 
@@ -57,7 +58,7 @@ def scan_ends(
     logs: Iterable[tuple[Origin, Source]],
     catalogue: Catalogue,
     *,
-    formats: Formats | None = None,
+    formats: MetricFormats | None = None,
 ) -> Sequence[FileScan]:
     """Return what is in short logs, without the libraries that large ones need; metrics where `formats` are given."""
     pairs = list(logs)
@@ -73,5 +74,5 @@ _ONE_AT_A_TIME = Lock()
 
 
 @lru_cache(maxsize=4)
-def _machine_for_ends(catalogue: Catalogue, formats: Formats | None, *, size: int) -> Machine:
+def _machine_for_ends(catalogue: Catalogue, formats: MetricFormats | None, *, size: int) -> Machine:
     return machine_for(patterns(catalogue), formats, size=size)

@@ -88,8 +88,9 @@ def _cause_object(cause: FoundCause, logs: Sequence[EndOfLog]) -> Mapping[str, A
             told |= {"role": ref.role, "index": ref.index, "attempt": ref.attempt}
             if end.offset != 0:
                 told["line"] = None
-                known = cause.offset is not None and end.offset is not None
-                told["offset"] = cause.offset + end.offset if known else None
+                told["offset"] = None
+                if cause.offset is not None and end.offset is not None:
+                    told["offset"] = cause.offset + end.offset
     return told
 
 

@@ -34,7 +34,7 @@ ANCHORS = (
     r"learning[_ ]rate: [0-9]|\d: lr: \d",
     r"(?:batch=|train: )[0-9]",
     r"grad_norm['\"]?[:=] ?[0-9]|learning_rate['\"]: ?[0-9]",
-    r"(?:train|optim|perf|throughput|metrics|eval|system)/[A-Za-z_0-9/ ()]{1,60}(?:=|: )[0-9]",
+    r"(?:train|optim|perf|throughput|metrics|eval|system|memory|time)/[A-Za-z_0-9/ ()]{1,60}(?:=|: )[0-9]",
     r"(?i:loss|_acc|accuracy|_f1) {4,60}[-0-9]",
     r"(?:img|image|sample|example|token)s?/s(?:ec)?[^0-9]{0,12}[:=] ?[0-9]",
     r"(?:│|┃) {1,30}(?:[-+0-9]|nan|inf)",

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from airflow_training.logs.metrics.numbers import NUMBER, PLAIN
+from airflow_training.logs.metrics.numbers import NAMED, NUMBER, PLAIN
 
 __all__ = ["Pair", "at_step", "dashed", "placed", "signed", "worded"]
 
@@ -68,7 +68,7 @@ _USED = re.compile(
 )
 """What is there of a size, behind what is used of it: `5.1/23.7 GiB (21.5%)`."""
 _UNCLEAN = re.compile(rb"[\w/]|[.:-][0-9]|\.\w|:\w")
-_NOT_A_UNIT = re.compile(_UNCLEAN.pattern + rb"|\s*[:=]")
+_NOT_A_UNIT = re.compile(_UNCLEAN.pattern + rb"|\s*[:=]|" + NAMED.encode())
 """What follows a word that is no unit: it goes on, or it is the name of the next pair."""
 _FILE = re.compile(rb"\.(?:py|pyx|cc|cpp|cu|c|h|go|rs|java|scala|js)$")
 _LONGEST_NAME = 60

@@ -44,11 +44,14 @@ _IGNORED = frozenset(
     }
 )
 """Numbers beside metrics that are about the process, or a guess about the end."""
+_MACHINE = re.compile(r"(?:node|host|worker|gpu|pod)[ _-]?\d+")
+"""`node01:0` before a message."""
 _RANKS = frozenset({"rank", "global rank"})
 _LISTS = frozenset({"learning_rate"})
 """Metrics that are printed per parameter group: the first counts."""
 _MAGNITUDES = {"k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 """A letter after a number that is no size of memory."""
+_FEWEST_BYTES = 1e6
 _RATE_NAME = re.compile(
     r"(?!k)[a-z]+/s(?:ec(?:ond)?)?(?:/(?:gpu|device|chip|core))?", re.IGNORECASE
 )
@@ -178,7 +181,7 @@ class Claims:
     def _add_pair(self, pair: Pair, names: Mapping[str, str], units: Mapping[str, str]) -> None:
         """Add one name with its number."""
         key = normal(pair.name)
-        if key in _IGNORED or key.endswith((" pid", " port", " rank")):
+        if key in _IGNORED or key.endswith((" pid", " port", " rank")) or _MACHINE.fullmatch(key):
             is_rank = key in _RANKS and _RANK.fullmatch(self._line, pair.start, pair.end)
             kind: Kind = "rank" if is_rank else "skip"
             self.add(pair.start, pair.end, "", kind, form="fixed" if key in _RANKS else "any")
@@ -214,6 +217,8 @@ class Claims:
             else:
                 metric, scope, known = pair.name.lower(), "", False
         unit = per_second or said.unit or pair.unit or units.get(metric, "")
+        if metric == "memory_bytes" and not unit and self._is_small(pair):
+            unit = "MiB"  # no process has so few bytes
         if metric == "tokens_per_second":
             scope = scope or "job"
         if known:
@@ -226,6 +231,10 @@ class Claims:
             self.add(pair.start, pair.end, "", "skip")
         elif self.add(pair.start, pair.end, metric, kind, scale, scope):
             self._spellings[metric] = (len(self._slots) - 1, pair.name)
+
+    def _is_small(self, pair: Pair) -> bool:
+        text = self._line[pair.start : pair.end].replace(b",", b"")
+        return text.replace(b".", b"", 1).isdigit() and 0 < float(text) < _FEWEST_BYTES
 
     def _rename(self, metric: str, index: int, spelling: str) -> None:
         """Give the slot of a metric the name that its program uses."""
